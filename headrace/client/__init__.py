@@ -1,0 +1,1 @@
+"""The SDK: Producer and Consumer."""

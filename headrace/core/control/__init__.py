@@ -1,0 +1,1 @@
+"""The operator's plan: desired and observed state in, actions out."""

@@ -1,0 +1,156 @@
+"""Errors that users and peers see. Each says what happened, with the value and the rule, and what to do about it.
+
+Every error has a stable `code` and the HTTP status it travels under; `headrace.core.problem` turns it into an RFC 9457
+problem document and back, so that a client raises the very class that the broker raised. `LocalError` means that the
+caller did something wrong before anything was sent; `RemoteError` is the other side's answer. `retriable` tells a
+client whether the same request may succeed later. `details` are extra members of the problem document: JSON values.
+"""
+
+from typing import ClassVar
+
+
+class HeadraceError(Exception):
+    """Base of every expected failure."""
+
+    code: ClassVar[str] = "Error"
+    status: ClassVar[int] = 500
+    retriable: ClassVar[bool] = False
+
+    def __init__(self, message: str, **details: object) -> None:
+        super().__init__(message)
+        self.message = message
+        self.details = details
+
+
+class LocalError(HeadraceError):
+    """The caller's own mistake, found before anything was sent."""
+
+    code = "LocalError"
+    status = 400
+
+
+class RemoteError(HeadraceError):
+    """What the other side answered."""
+
+    code = "RemoteError"
+
+
+class InvalidRequestError(RemoteError):
+    """A field of the request breaks a rule; `field`, `value` and the rule are in the message (HTTP 400)."""
+
+    code = "InvalidRequest"
+    status = 400
+
+
+class CorruptBatchError(RemoteError):
+    """These bytes are not a record batch: length, checksum, counts or body do not agree (HTTP 400)."""
+
+    code = "CorruptBatch"
+    status = 400
+
+
+class UnknownTopicError(RemoteError):
+    """No such topic in this namespace (HTTP 404)."""
+
+    code = "UnknownTopic"
+    status = 404
+
+
+class UnknownPartitionError(RemoteError):
+    """The topic exists, the partition does not (HTTP 404); `partitions` says how many there are."""
+
+    code = "UnknownPartition"
+    status = 404
+
+
+class StaleTopicError(RemoteError):
+    """The topic was deleted and created again: the uid that the client knows is gone (HTTP 412)."""
+
+    code = "StaleTopic"
+    status = 412
+
+
+class FencedEpochError(RemoteError):
+    """The leader epoch that the client knows is not this leader's (HTTP 412); refresh the metadata."""
+
+    code = "FencedEpoch"
+    status = 412
+    retriable = True
+
+
+class BatchTooLargeError(RemoteError):
+    """A batch, line or body is over its limit (HTTP 413); `limit` in bytes."""
+
+    code = "BatchTooLarge"
+    status = 413
+
+
+class OffsetOutOfRangeError(RemoteError):
+    """The offset lies outside [logStartOffset, highWatermark] (HTTP 416)."""
+
+    code = "OffsetOutOfRange"
+    status = 416
+
+
+class NotLeaderError(RemoteError):
+    """This broker does not lead the partition (HTTP 421); `leader` and `url` where they are known."""
+
+    code = "NotLeader"
+    status = 421
+    retriable = True
+
+
+class ThrottledError(RemoteError):
+    """Too much in flight; wait as Retry-After says (HTTP 429)."""
+
+    code = "Throttled"
+    status = 429
+    retriable = True
+
+
+class PartitionOfflineError(RemoteError):
+    """The partition has no leader just now (HTTP 503)."""
+
+    code = "PartitionOffline"
+    status = 503
+    retriable = True
+
+
+class NotReadyError(RemoteError):
+    """The broker is starting, draining, or does not know its partitions yet (HTTP 503)."""
+
+    code = "NotReady"
+    status = 503
+    retriable = True
+
+
+class RequestTimedOutError(RemoteError):
+    """The acknowledgement did not come in time: the records may or may not be written (HTTP 504)."""
+
+    code = "RequestTimedOut"
+    status = 504
+    retriable = True
+
+
+class DiskFullError(RemoteError):
+    """The broker's disk is full (HTTP 507)."""
+
+    code = "DiskFull"
+    status = 507
+    retriable = True
+
+
+class StorageFailedError(RemoteError):
+    """The broker's disk failed; it gives up its partitions (HTTP 503)."""
+
+    code = "StorageFailed"
+    status = 503
+    retriable = True
+
+
+class BrokerUnreachableError(HeadraceError):
+    """No broker answered: connection refused, reset or timed out. Raised by clients."""
+
+    code = "BrokerUnreachable"
+    status = 503
+    retriable = True

@@ -1,0 +1,58 @@
+"""Every bound of Headrace, by name (house rule 5). Units stand last in the names."""
+
+# Records and batches
+BATCH_HEADER_BYTES = 64
+BATCH_BYTES_MAX = 1 << 30
+"""What a batch header may claim at most; a topic's `maxMessageBytes` is the bound that users set."""
+BATCH_RECORDS_MAX = 1 << 24
+DEFAULT_MAX_MESSAGE_BYTES = 8 << 20
+RECORD_HEADERS_MAX = 1024
+
+# Topics
+TOPIC_PARTITIONS_MAX = 1024
+TOPIC_REPLICAS_MAX = 7
+PARTITIONS_PER_SET_MAX = 100
+"""Partitions in one PartitionSet: keeps the object far below the API server's 1.5 MiB."""
+NAME_LENGTH_MAX = 63
+
+# The log
+INDEX_INTERVAL_BYTES = 4096
+"""At least this much log lies between two entries of a segment's sparse indexes."""
+WRITEV_BUFFERS_MAX = 1024
+"""Buffers given to one `writev` (IOV_MAX on Linux)."""
+ORPHAN_RETENTION_MS = 7 * 86_400_000
+
+# HTTP
+REQUEST_BODY_BYTES_MAX = 64 << 20
+"""The largest produce request; the batches in it are bounded by their topics."""
+JSON_LINE_BYTES_MAX = 8 << 20
+FETCH_BYTES_DEFAULT = 8 << 20
+FETCH_BYTES_MAX = 64 << 20
+FETCH_RECORDS_MAX = 1 << 24
+FETCH_WAIT_MS_MAX = 60_000
+PRODUCE_TIMEOUT_MS_DEFAULT = 30_000
+PRODUCE_TIMEOUT_MS_MAX = 300_000
+PROXY_HOPS_MAX = 1
+"""A proxied request is never proxied again: two brokers with different views must not bounce it."""
+
+# HTTP/2
+H2_STREAM_WINDOW_BYTES = 8 << 20
+H2_CONNECTION_WINDOW_BYTES = 64 << 20
+H2_MAX_FRAME_BYTES = 1 << 20
+H2_MAX_CONCURRENT_STREAMS = 1000
+H2_HEADER_LIST_BYTES_MAX = 64 << 10
+H2_SEND_BUFFER_BYTES = 4 << 20
+"""What one connection may have waiting for its socket before senders wait."""
+
+# Coordination
+LEASE_DURATION_MS = 10_000
+LEASE_RENEW_INTERVAL_MS = 3_000
+RECONCILE_RESYNC_MS = 15_000
+FINALIZER_WAIT_MS = 30_000
+"""A deleted Topic waits this long at most for its brokers to delete the data."""
+API_BACKOFF_MIN_MS = 100
+API_BACKOFF_MAX_MS = 10_000
+WATCH_SILENCE_MS_MAX = 60_000
+"""A watch that has not ended or said anything for this long is started again."""
+CAS_RETRIES_MAX = 20
+DRAIN_TIMEOUT_MS = 20_000

@@ -1,0 +1,1 @@
+"""Decisions of the log, without I/O: indexes, recovery, group commit."""

@@ -1,0 +1,1 @@
+"""Leaders, seats and epochs of one partition."""

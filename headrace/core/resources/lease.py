@@ -1,0 +1,82 @@
+"""A broker's Lease: its address and its sign of life (`coordination.k8s.io/v1`, named `headrace-broker-<id>`).
+
+The Lease is a failure detector and a directory of addresses, nothing more: safety comes from epochs. Whoever reads it
+judges by their own monotonic clock since they last saw it change; the timestamps in it are for people.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from headrace.core.limits import LEASE_DURATION_MS
+from headrace.core.resources.metadata import InvalidResourceError, Metadata, Object
+from headrace.core.types import BrokerId, Incarnation
+
+LEASE_PREFIX = "headrace-broker-"
+CLUSTER_LABEL = "headrace.io/cluster"
+_URL, _ZONE, _DRAINING, _CLEAN = (f"headrace.io/{name}" for name in ("url", "zone", "draining", "clean"))
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerLease:
+    metadata: Metadata
+    broker: BrokerId
+    incarnation: Incarnation
+    """0 where nobody holds it."""
+    url: str
+    zone: str = ""
+    draining: bool = False
+    clean: bool = False
+    """The holder stopped cleanly: everything it held was on disk."""
+    renew_time: str = ""
+    """RFC 3339 with microseconds, as MicroTime. For people and as a sign of change; never compared with a clock."""
+
+    @property
+    def cluster(self) -> str:
+        return self.metadata.labels.get(CLUSTER_LABEL, "")
+
+    def renewed(self, now: str) -> "BrokerLease":
+        return replace(self, renew_time=now)
+
+    @classmethod
+    def parse(cls, obj: Object) -> "BrokerLease":
+        """Raises InvalidResourceError for a Lease that is not a broker's."""
+        metadata = Metadata.parse(obj)
+        ordinal = metadata.name.removeprefix(LEASE_PREFIX)
+        if ordinal == metadata.name or not ordinal.isdecimal():
+            raise InvalidResourceError(f"Lease {metadata.name} is not a broker's: its name must be {LEASE_PREFIX}<id>")
+        spec = obj.get("spec") or {}
+        holder = str(spec.get("holderIdentity") or "0")
+        if not holder.isdecimal():
+            raise InvalidResourceError(f"Lease {metadata.name}: holderIdentity {holder!r} is not an incarnation")
+        notes = metadata.annotations
+        return cls(
+            metadata=metadata,
+            broker=BrokerId(int(ordinal)),
+            incarnation=Incarnation(int(holder)),
+            url=notes.get(_URL, ""),
+            zone=notes.get(_ZONE, ""),
+            draining=notes.get(_DRAINING) == "true",
+            clean=notes.get(_CLEAN) == "true",
+            renew_time=str(spec.get("renewTime") or ""),
+        )
+
+    def to_object(self) -> dict[str, Any]:
+        metadata = self.metadata.to_object()
+        metadata["annotations"] = {
+            **self.metadata.annotations,
+            _URL: self.url,
+            _ZONE: self.zone,
+            _DRAINING: str(self.draining).lower(),
+            _CLEAN: str(self.clean).lower(),
+        }
+        spec: dict[str, Any] = {
+            "holderIdentity": str(self.incarnation),
+            "leaseDurationSeconds": LEASE_DURATION_MS // 1000,
+        }
+        if self.renew_time:
+            spec["renewTime"] = self.renew_time
+        return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
+
+
+def lease_name(broker: BrokerId) -> str:
+    return f"{LEASE_PREFIX}{broker}"

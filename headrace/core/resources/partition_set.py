@@ -1,0 +1,132 @@
+"""PartitionSet: who leads and who is in sync, for at most 100 partitions of one Topic (design section 6).
+
+Written by the operator and by partition leaders, always by PUT with the `resourceVersion` that was read. Each change of
+a partition raises its `partition_epoch`; a state whose `partition_epoch` is not above the one applied is ignored.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from headrace.core.limits import PARTITIONS_PER_SET_MAX
+from headrace.core.resources.metadata import API_VERSION, InvalidResourceError, Metadata, Object
+from headrace.core.types import (
+    BrokerId,
+    Incarnation,
+    LeaderEpoch,
+    PartitionEpoch,
+    PartitionId,
+    PartitionKey,
+    Seat,
+    TopicName,
+    TopicUid,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """One entry of `spec.partitions`."""
+
+    id: PartitionId
+    leader: Seat | None
+    """None: offline."""
+    leader_epoch: LeaderEpoch
+    partition_epoch: PartitionEpoch
+    replicas: tuple[BrokerId, ...]
+    """The first is the preferred leader."""
+    isr: tuple[Seat, ...]
+    adding: tuple[BrokerId, ...] = ()
+    removing: tuple[BrokerId, ...] = ()
+
+    @classmethod
+    def parse(cls, raw: Object) -> "PartitionState":
+        return cls(
+            id=PartitionId(raw["id"]),
+            leader=_parse_seat(raw["leader"]) if raw.get("leader") else None,
+            leader_epoch=LeaderEpoch(raw["leaderEpoch"]),
+            partition_epoch=PartitionEpoch(raw["partitionEpoch"]),
+            replicas=tuple(BrokerId(b) for b in raw["replicas"]),
+            isr=tuple(_parse_seat(s) for s in raw["isr"]),
+            adding=tuple(BrokerId(b) for b in raw.get("adding") or ()),
+            removing=tuple(BrokerId(b) for b in raw.get("removing") or ()),
+        )
+
+    def to_object(self) -> dict[str, Any]:
+        raw: dict[str, Any] = {
+            "id": self.id,
+            "leaderEpoch": self.leader_epoch,
+            "partitionEpoch": self.partition_epoch,
+            "replicas": list(self.replicas),
+            "isr": [_seat_object(s) for s in self.isr],
+        }
+        if self.leader is not None:
+            raw["leader"] = _seat_object(self.leader)
+        if self.adding:
+            raw["adding"] = list(self.adding)
+        if self.removing:
+            raw["removing"] = list(self.removing)
+        return raw
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSet:
+    metadata: Metadata
+    topic: str
+    topic_uid: TopicUid
+    partitions: tuple[PartitionState, ...]
+    deleting: bool = False
+    """Set by the operator once the Topic is really being deleted: brokers may delete the data."""
+
+    @property
+    def topic_name(self) -> TopicName:
+        return TopicName(self.metadata.namespace, self.topic)
+
+    def key(self, partition: PartitionId) -> PartitionKey:
+        return PartitionKey(self.topic_uid, partition)
+
+    def with_partitions(self, *changed: PartitionState) -> "PartitionSet":
+        """The same set with these partitions in place of those of the same id."""
+        by_id = {state.id: state for state in changed}
+        return replace(self, partitions=tuple(by_id.get(p.id, p) for p in self.partitions))
+
+    @classmethod
+    def parse(cls, obj: Object) -> "PartitionSet":
+        """Raises InvalidResourceError where the object is not a PartitionSet."""
+        try:
+            spec = obj["spec"]
+            return cls(
+                metadata=Metadata.parse(obj),
+                topic=spec["topic"],
+                topic_uid=TopicUid(spec["topicUid"]),
+                partitions=tuple(PartitionState.parse(p) for p in spec["partitions"]),
+                deleting=bool(spec.get("deleting")),
+            )
+        except (KeyError, TypeError) as error:
+            raise InvalidResourceError(f"not a PartitionSet: {error!r}") from error
+
+    def to_object(self) -> dict[str, Any]:
+        spec: dict[str, Any] = {
+            "topic": self.topic,
+            "topicUid": self.topic_uid,
+            "partitions": [p.to_object() for p in self.partitions],
+        }
+        if self.deleting:
+            spec["deleting"] = True
+        return {
+            "apiVersion": API_VERSION,
+            "kind": "PartitionSet",
+            "metadata": self.metadata.to_object(),
+            "spec": spec,
+        }
+
+
+def set_name(topic: str, partition: PartitionId) -> str:
+    """The name of the PartitionSet that holds `partition`: partitions 0 to 99 of `flights` stand in `flights-0`."""
+    return f"{topic}-{partition // PARTITIONS_PER_SET_MAX}"
+
+
+def _parse_seat(raw: Object) -> Seat:
+    return Seat(BrokerId(raw["broker"]), Incarnation(raw["incarnation"]))
+
+
+def _seat_object(seat: Seat) -> dict[str, int]:
+    return {"broker": seat.broker, "incarnation": seat.incarnation}

@@ -1,0 +1,143 @@
+"""Topic: what a user asks for (`crds/topics.yaml`), parsed into numbers with the resource's defaults."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from headrace.core.resources.metadata import API_VERSION, DEFAULT_CLUSTER, InvalidResourceError, Metadata, Object
+from headrace.core.types import TopicName, TopicUid
+from headrace.core.units import (
+    parse_duration_ms,
+    parse_limited_duration_ms,
+    parse_limited_quantity_bytes,
+    parse_quantity_bytes,
+)
+
+PAUSED_ANNOTATION = "headrace.io/paused"
+
+
+class Durability(StrEnum):
+    FSYNC = "Fsync"
+    REPLICATED = "Replicated"
+
+
+class CleanupPolicy(StrEnum):
+    DELETE = "Delete"
+    COMPACT = "Compact"
+    COMPACT_DELETE = "CompactDelete"
+
+
+class TimestampType(StrEnum):
+    CREATE_TIME = "CreateTime"
+    LOG_APPEND_TIME = "LogAppendTime"
+
+
+class DeletionPolicy(StrEnum):
+    DELETE = "Delete"
+    RETAIN = "Retain"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSpec:
+    """Durations in milliseconds, sizes in bytes, None for `unlimited`."""
+
+    partitions: int
+    cluster: str
+    replicas: int
+    min_insync_replicas: int
+    """Effective: `max(1, replicas - 1)` where the resource does not say."""
+    durability: Durability
+    cleanup_policy: CleanupPolicy
+    retention_ms: int | None
+    retention_bytes: int | None
+    segment_bytes: int
+    segment_ms: int
+    min_compaction_lag_ms: int
+    delete_retention_ms: int
+    max_message_bytes: int
+    timestamp_type: TimestampType
+    unclean_leader_election: bool
+    deletion_policy: DeletionPolicy
+
+    @classmethod
+    def parse(cls, spec: Object) -> "TopicSpec":
+        """Read `spec`, with the CRD's defaults for absent fields. Raises InvalidResourceError naming the field."""
+        read = _Reader(spec)
+        replicas = read.integer("replicas", 3)
+        return cls(
+            partitions=read.integer("partitions", None),
+            cluster=str(spec.get("cluster", DEFAULT_CLUSTER)),
+            replicas=replicas,
+            min_insync_replicas=read.integer("minInsyncReplicas", max(1, replicas - 1)),
+            durability=read.parsed("durability", "Fsync", Durability),
+            cleanup_policy=read.parsed("cleanupPolicy", "Delete", CleanupPolicy),
+            retention_ms=read.parsed("retention.time", "7d", parse_limited_duration_ms),
+            retention_bytes=read.parsed("retention.bytes", "unlimited", parse_limited_quantity_bytes),
+            segment_bytes=read.parsed("segment.bytes", "256Mi", parse_quantity_bytes),
+            segment_ms=read.parsed("segment.time", "1d", parse_duration_ms),
+            min_compaction_lag_ms=read.parsed("compaction.minLag", "0s", parse_duration_ms),
+            delete_retention_ms=read.parsed("compaction.deleteRetention", "1d", parse_duration_ms),
+            max_message_bytes=read.parsed("maxMessageBytes", "8Mi", parse_quantity_bytes),
+            timestamp_type=read.parsed("timestampType", "CreateTime", TimestampType),
+            unclean_leader_election=bool(spec.get("uncleanLeaderElection", False)),
+            deletion_policy=read.parsed("deletionPolicy", "Delete", DeletionPolicy),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    metadata: Metadata
+    spec: TopicSpec
+    status: dict[str, Any] = field(default_factory=dict)
+    """As it was read; compared with what the operator would write, never interpreted."""
+
+    @property
+    def full_name(self) -> TopicName:
+        return TopicName(self.metadata.namespace, self.metadata.name)
+
+    @property
+    def uid(self) -> TopicUid:
+        return TopicUid(self.metadata.uid)
+
+    @property
+    def paused(self) -> bool:
+        return self.metadata.annotations.get(PAUSED_ANNOTATION) == "true"
+
+    @classmethod
+    def parse(cls, obj: Object) -> "Topic":
+        """Raises InvalidResourceError where the object is not a Topic."""
+        if not isinstance(obj.get("spec"), dict):
+            raise InvalidResourceError("spec is missing")
+        return cls(Metadata.parse(obj), TopicSpec.parse(obj["spec"]), dict(obj.get("status") or {}))
+
+
+def topic_manifest(name: str, namespace: str, spec: Object) -> dict[str, Any]:
+    """The manifest that creates a Topic with this `spec` (spelled as in the resource)."""
+    metadata = {"name": name, "namespace": namespace}
+    return {"apiVersion": API_VERSION, "kind": "Topic", "metadata": metadata, "spec": dict(spec)}
+
+
+class _Reader:
+    def __init__(self, spec: Object) -> None:
+        self._spec = spec
+
+    def integer(self, path: str, default: int | None) -> int:
+        value = self._value(path, default)
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise InvalidResourceError(f"spec.{path}: {value!r} is not a whole number")
+        return value
+
+    def parsed(self, path: str, default: str, parse: Any) -> Any:
+        value = self._value(path, default)
+        try:
+            return parse(str(value))
+        except ValueError as error:
+            raise InvalidResourceError(f"spec.{path}: {error}") from error
+
+    def _value(self, path: str, default: object) -> object:
+        found: Any = self._spec
+        for part in path.split("."):
+            if not isinstance(found, dict) or part not in found:
+                return default
+            found = found[part]
+        return found

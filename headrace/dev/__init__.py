@@ -1,0 +1,1 @@
+"""The embedded Kubernetes API and the supervisor behind `headrace dev`."""
