@@ -1,0 +1,57 @@
+"""`python -m e2e.lab build | api | run COMMAND...`: the lab from the command line, for make and CI."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import click
+
+from e2e.lab.api_server import api_server
+from e2e.lab.build import build_missing
+from e2e.lab.errors import LabError
+
+KUBECONFIG_VARIABLE = "HEADRACE_CONTRACT_KUBECONFIG"
+"""Names the API server that the contract tests run against."""
+
+
+@click.group()
+def lab() -> None:
+    """A real Kubernetes API server for the tests, without Docker."""
+
+
+@lab.command()
+def build() -> None:
+    """Build the programs that are missing (Go modules; minutes the first time, a second when all is there)."""
+    build_missing(click.echo)
+
+
+@lab.command()
+def api() -> None:
+    """Run etcd and kube-apiserver until Ctrl-C."""
+    with api_server() as server:
+        click.echo(
+            f"kube-apiserver is ready; use it with:\n\n  export KUBECONFIG={server.kubeconfig}\n\nCtrl-C stops it"
+        )
+        signal.sigwait({signal.SIGINT, signal.SIGTERM})
+
+
+@lab.command(context_settings={"ignore_unknown_options": True})
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+def run(command: tuple[str, ...]) -> None:
+    """Run COMMAND beside a fresh kube-apiserver that KUBECONFIG and HEADRACE_CONTRACT_KUBECONFIG name."""
+    started = time.monotonic()
+    with api_server() as server:
+        click.echo(f"kube-apiserver is ready ({time.monotonic() - started:.1f} s)")
+        kubeconfig = str(server.kubeconfig)
+        environment = {**os.environ, "KUBECONFIG": kubeconfig, KUBECONFIG_VARIABLE: kubeconfig}
+        result = subprocess.run(command, env=environment, check=False)
+    sys.exit(result.returncode)
+
+
+if __name__ == "__main__":
+    try:
+        lab.main(prog_name="python -m e2e.lab")
+    except LabError as error:
+        sys.exit(f"lab: {error}")

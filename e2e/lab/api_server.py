@@ -1,0 +1,153 @@
+"""etcd and kube-apiserver on loopback, for as long as a `with` block: what the contract and operator tests run against.
+
+No controller-manager, no scheduler, no node: objects are stored, validated, watched, and nothing acts on them. Ports
+are free ones, state and certificates live in a temporary folder, both processes die with the test that started them.
+Called by `e2e.lab.__main__` and by pytest fixtures.
+"""
+
+import os
+import random
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from e2e.lab.certificates import Authority, KeyPair
+from e2e.lab.errors import LabError
+from e2e.lab.home import program
+from headrace.dev.supervisor.parent_death import die_with
+from headrace.dev.supervisor.ports import LOOPBACK, free_run
+
+_READY_TIMEOUT_S = 60
+_POLITE_STOP_S = 2
+"""kube-apiserver takes a minute over a polite stop; nothing here is worth waiting for."""
+_POLL_S = 0.05
+_SERVICE_RANGE = "198.19.0.0/24"
+CRDS = Path(__file__).parents[2] / "crds"
+
+
+@dataclass(frozen=True, slots=True)
+class ApiServer:
+    url: str
+    kubeconfig: Path
+    """An administrator's."""
+
+    def kubectl(self, *arguments: str | Path) -> str:
+        """Run the lab's kubectl. Raises LabError with its message."""
+        result = subprocess.run(
+            [program("kubectl"), "--kubeconfig", self.kubeconfig, *arguments],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if result.returncode != 0:
+            raise LabError(f"kubectl {arguments[0]}: {result.stderr.strip()}")
+        return result.stdout
+
+
+@contextmanager
+def api_server() -> Iterator[ApiServer]:
+    """Ready, with Headrace's CRDs established. Raises LabError, with the end of the log when a process died."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headrace-lab-")))
+        etcd_port = free_run(3, random.Random())
+        etcd_url, peer_url = (f"http://{LOOPBACK}:{etcd_port + n}" for n in (0, 1))
+        stack.enter_context(_running(_etcd(folder, etcd_url, peer_url), folder / "etcd.log"))
+        authority = Authority.create(folder / "pki")
+        admin = authority.issue("admin", common_name="admin", group="system:masters")
+        url = f"https://{LOOPBACK}:{etcd_port + 2}"
+        arguments = _kube_apiserver(authority, etcd_url, etcd_port + 2)
+        process = stack.enter_context(_running(arguments, folder / "kube-apiserver.log"))
+        server = ApiServer(url, _write_kubeconfig(folder / "kubeconfig", url, authority.own, admin))
+        _wait_ready(server, process, folder / "kube-apiserver.log")
+        server.kubectl("apply", "-f", CRDS)
+        server.kubectl("wait", "--for=condition=Established", "--timeout=30s", "-f", CRDS)
+        yield server
+
+
+def _etcd(folder: Path, client_url: str, peer_url: str) -> list[str | Path]:
+    return [
+        *(program("etcd"), "--data-dir", folder / "etcd", "--unsafe-no-fsync", "--log-level", "warn"),
+        *("--listen-client-urls", client_url, "--advertise-client-urls", client_url),
+        *("--listen-peer-urls", peer_url, "--initial-advertise-peer-urls", peer_url),
+        *("--initial-cluster", f"default={peer_url}"),
+    ]
+
+
+def _kube_apiserver(authority: Authority, etcd_url: str, port: int) -> list[str | Path]:
+    serving = authority.issue(
+        "serving", common_name="kube-apiserver", group="headrace-lab", subject_names=f"IP:{LOOPBACK},DNS:localhost"
+    )
+    accounts = authority.signing_key("accounts")
+    return [
+        *(program("kube-apiserver"), "--etcd-servers", etcd_url),
+        *("--bind-address", LOOPBACK, "--advertise-address", LOOPBACK, "--secure-port", str(port)),
+        *("--tls-cert-file", serving.certificate, "--tls-private-key-file", serving.key),
+        *("--client-ca-file", authority.own.certificate, "--authorization-mode", "RBAC"),
+        *("--service-account-issuer", "https://kubernetes.default.svc"),
+        *("--service-account-signing-key-file", accounts.key, "--service-account-key-file", accounts.certificate),
+        *("--service-cluster-ip-range", _SERVICE_RANGE, "--endpoint-reconciler-type", "none"),
+        # No controller makes service accounts here, and without them this plugin refuses every Pod.
+        *("--disable-admission-plugins", "ServiceAccount"),
+    ]
+
+
+@contextmanager
+def _running(arguments: list[str | Path], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            arguments,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=die_with(os.getpid()),  # noqa: PLW1509 - no threads that could hold a lock are started before
+        )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(_POLITE_STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _wait_ready(server: ApiServer, process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + _READY_TIMEOUT_S
+    while True:
+        try:
+            server.kubectl("get", "--raw", "/readyz")
+            server.kubectl("get", "namespace", "default")
+        except LabError as error:
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise LabError(f"kube-apiserver did not become ready: {error}\n{_tail(log)}") from error
+            time.sleep(_POLL_S)
+        else:
+            return
+
+
+def _tail(log: Path) -> str:
+    return "\n".join(log.read_text(errors="replace").splitlines()[-20:])
+
+
+def _write_kubeconfig(path: Path, url: str, authority: KeyPair, admin: KeyPair) -> Path:
+    cluster = {"server": url, "certificate-authority": str(authority.certificate)}
+    user = {"client-certificate": str(admin.certificate), "client-key": str(admin.key)}
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "lab", "cluster": cluster}],
+        "users": [{"name": "admin", "user": user}],
+        "contexts": [{"name": "lab", "context": {"cluster": "lab", "user": "admin", "namespace": "default"}}],
+        "current-context": "lab",
+    }
+    path.write_text(yaml.safe_dump(document, sort_keys=False))
+    return path

@@ -1,0 +1,61 @@
+"""What the lab is built from: Go modules, their versions, and the programs that come out of them.
+
+A table, read by `build`. A later program (kubelet, containerd, helm ...) is one more entry here. Programs that share a
+module share one build: Kubernetes' packages compile once for all of them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+KUBERNETES_MINOR_PATCH = "36.3"
+ETCD_VERSION = "3.6.5"
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One binary. `version_arguments` make it print its own version, which is how a build knows what is there."""
+
+    name: str
+    package: str
+    version_arguments: tuple[str, ...] = ("--version",)
+
+
+@dataclass(frozen=True, slots=True)
+class GoModule:
+    """A module at one version and the programs taken from it."""
+
+    path: str
+    version: str
+    programs: tuple[Program, ...]
+    linker_variables: Mapping[str, str] = field(default_factory=dict)
+    """Go variables set at link time: Kubernetes learns its own version no other way."""
+    tags: tuple[str, ...] = ()
+    staging: tuple[str, str] | None = None
+    """(module prefix, version) of the siblings that the module's go.mod requires as v0.0.0."""
+
+
+_VERSION_PACKAGE = "k8s.io/component-base/version"
+
+KUBERNETES = GoModule(
+    path="k8s.io/kubernetes",
+    version=f"v1.{KUBERNETES_MINOR_PATCH}",
+    programs=(
+        Program("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"),
+        Program("kubectl", "k8s.io/kubernetes/cmd/kubectl", ("version", "--client")),
+    ),
+    linker_variables={
+        f"{_VERSION_PACKAGE}.gitVersion": f"v1.{KUBERNETES_MINOR_PATCH}",
+        f"{_VERSION_PACKAGE}.gitMajor": "1",
+        f"{_VERSION_PACKAGE}.gitMinor": KUBERNETES_MINOR_PATCH.partition(".")[0],
+    },
+    staging=("k8s.io/", f"v0.{KUBERNETES_MINOR_PATCH}"),
+)
+
+# The module's main package is named `server`: `build` gives the binary its program's name.
+ETCD = GoModule(
+    path="go.etcd.io/etcd/server/v3",
+    version=f"v{ETCD_VERSION}",
+    programs=(Program("etcd", "go.etcd.io/etcd/server/v3"),),
+)
+
+MODULES = (ETCD, KUBERNETES)
