@@ -56,3 +56,23 @@ WATCH_SILENCE_MS_MAX = 60_000
 """A watch that has not ended or said anything for this long is started again."""
 CAS_RETRIES_MAX = 20
 DRAIN_TIMEOUT_MS = 20_000
+
+# Clients
+PRODUCER_BATCH_BYTES_DEFAULT = 1 << 20
+"""A producer closes a batch at this size, or at the topic's `maxMessageBytes` where that is smaller."""
+PRODUCER_BUFFER_BYTES_DEFAULT = 64 << 20
+"""Records that wait to be acknowledged, per producer; `send` waits above it."""
+CONSUMER_PREFETCH_BYTES_DEFAULT = 64 << 20
+"""What a consumer asks for ahead of its reader, over all its partitions together."""
+DELIVERY_TIMEOUT_MS_DEFAULT = 120_000
+"""How long clients retry, and a batch may wait, before the error reaches the user (Kafka's delivery.timeout.ms)."""
+UNKNOWN_TOPIC_GRACE_MS = 3_000
+"""A topic may be a moment old: for this long an unknown topic is looked up again before it is an error."""
+CLIENT_BACKOFF_MIN_MS = 50
+CLIENT_BACKOFF_MAX_MS = 1_000
+METADATA_AGE_MS_MAX = 60_000
+"""Clients read a topic's metadata again after this long, so that they notice partitions that were added."""
+UNREACHABLE_URL_MS = 20_000
+"""A broker's URL that could not be reached is left alone for this long while other brokers can answer for it."""
+FETCH_LONG_POLL_MS = 2_000
+"""A consumer's fetch waits this long at the broker for new records, and a paused or moved partition at most so long."""
