@@ -1,0 +1,68 @@
+# What contributors and CI run. `make` alone lists the targets.
+# VENV names the environment: `make test VENV=/tmp/venv` works in another one. PYTHON names the interpreter to make it with.
+VENV ?= .venv
+BIN := $(VENV)/bin
+SHELL := /bin/bash
+PYTEST := $(BIN)/python -m pytest
+CONTRACT_TESTS := tests/contract
+REAL_API_TESTS := $(CONTRACT_TESTS) tests/integration/operator
+
+.DEFAULT_GOAL := help
+.PHONY: help setup fmt lint types test demo bench ci lab-build contract clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+setup: $(VENV)/.dev  ## make .venv with everything a contributor needs
+	@echo "ready: . $(BIN)/activate"
+
+fmt: setup  ## format the code and sort the imports
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix --select I .
+
+lint: setup  ## ruff (check and format), layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+
+types: setup  ## mypy --strict, tests included
+	$(BIN)/mypy
+
+test: setup  ## everything that must be green: unit, core coverage, integration, contract on the embedded API
+	$(PYTEST) tests/unit/core --cov=headrace.core --cov-branch --cov-fail-under=100
+	$(PYTEST) --ignore=tests/unit/core
+
+demo: $(VENV)/.demo  ## real flights through three brokers: produced, consumed, checked
+	@# A home and ports of its own: it meets no other headrace dev, and a second run starts afresh.
+	@export HEADRACE_HOME=$(abspath build/demo) PATH=$(abspath $(BIN)):$$PATH; \
+	headrace dev stop >/dev/null; rm -rf "$$HEADRACE_HOME"; \
+	trap 'headrace dev stop' EXIT; trap 'exit 130' INT; trap 'exit 143' TERM; \
+	headrace dev --detach --brokers 3 --port 0 && python examples/flights/demo.py
+
+bench: setup  ## produce, fetch and latency beside what the machine can do (BENCH=--short for a quick look)
+	$(BIN)/python -m bench $(BENCH)
+
+lab-build: setup  ## build etcd, kube-apiserver and kubectl from their Go modules (minutes the first time)
+	$(BIN)/python -m e2e.lab build
+
+contract: lab-build  ## contract and operator tests against a real kube-apiserver
+	$(BIN)/python -m e2e.lab run $(PYTEST) $(REAL_API_TESTS)
+
+ci:  ## what CI runs, in an environment of its own
+	.ci/run
+
+clean:  ## remove what was built here
+	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
+
+# A stamp for each kind of environment: pip runs again only when pyproject.toml changed.
+$(VENV)/.dev: $(VENV)/bin/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@ $(VENV)/.demo
+
+$(VENV)/.demo: $(VENV)/bin/python pyproject.toml
+	@echo "installing Headrace into $(VENV) (once)"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[demo]'
+	@touch $@
+
+$(VENV)/bin/python:
+	@python=$$(.ci/find-python $(PYTHON)) && "$$python" -m venv $(VENV)
