@@ -5,6 +5,10 @@ BATCH_HEADER_BYTES = 64
 BATCH_BYTES_MAX = 1 << 30
 """What a batch header may claim at most; a topic's `maxMessageBytes` is the bound that users set."""
 BATCH_RECORDS_MAX = 1 << 24
+BATCH_METADATA_BYTES_MAX = 4096
+"""Arrow's metadata at the start of a body; the schema of records needs about 500 bytes."""
+BATCH_DECOMPRESSED_BYTES_MAX = 256 << 20
+"""What a compressed batch may claim to be in memory: a consumer allocates it before it can tell a lie from the truth."""
 DEFAULT_MAX_MESSAGE_BYTES = 8 << 20
 RECORD_HEADERS_MAX = 1024
 
@@ -43,6 +47,18 @@ H2_MAX_CONCURRENT_STREAMS = 1000
 H2_HEADER_LIST_BYTES_MAX = 64 << 10
 H2_SEND_BUFFER_BYTES = 4 << 20
 """What one connection may have waiting for its socket before senders wait."""
+H2_STREAM_SEND_BUFFER_BYTES = 256 << 10
+"""What one stream may have waiting for window or socket before its writer waits."""
+H2_WRITE_BYTES = 1 << 20
+"""Body bytes framed at a time, before the socket is asked to take them."""
+H2_READ_BYTES = 1 << 20
+"""The buffer that one connection's socket is read into."""
+H2_STREAMS_BEFORE_SETTINGS = 100
+"""Streams that a client opens before it has heard the server's own limit (RFC 9113 6.5.2 recommends at least 100)."""
+H2_GOAWAY_BYTES_MAX = 16 << 10
+"""The longest GOAWAY that is read, its debug data included."""
+HTTP_FIRST_BYTES_TIMEOUT_MS = 30_000
+"""A new connection must show within this time which protocol it speaks."""
 
 # Coordination
 LEASE_DURATION_MS = 10_000
