@@ -1,0 +1,169 @@
+"""Which partitions live on this broker: what is to be opened, claimed, deleted, set aside. Pure and level-triggered.
+
+    nothing ──> open ──> (claim) ──> serving
+    on disk, set is deleting ──> delete ──> surrender the seats, so that the operator's finalizer can go
+    on disk, uid in no set   ──> orphan                  (never deleted: the API's data may have gone back)
+    orphaned, uid is back    ──> restore ──> open
+
+Called by `headrace_broker.coordination` with everything that is known whenever anything changes, only once the lists
+are complete; correct after any prefix of its own actions, since each of them changes what is observed.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from headrace.core.replication.seats import Claim, LogFacts, Regressed, claim, surrender
+from headrace.core.resources.partition_set import PartitionSet, PartitionState
+from headrace.core.types import PartitionKey, Seat, TopicName, TopicUid
+
+
+class Holding(Enum):
+    """What this broker has of a partition."""
+
+    ORPHANED = "set aside"
+    RESTING = "on disk, not open"
+    BUSY = "an action on it is under way"
+    OPEN = "open"
+    BROKEN = "on disk, cannot be opened"
+
+
+_SETTLED = (Holding.RESTING, Holding.OPEN, Holding.BROKEN)
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    me: Seat
+    sets: Sequence[PartitionSet]
+    """Of every topic of the cluster."""
+    held: Mapping[PartitionKey, Holding]
+    logs: Mapping[PartitionKey, LogFacts]
+    """Of every open partition."""
+    described: Collection[TopicUid]
+    """Topics whose spec is known; a log is not opened without its settings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    key: PartitionKey
+    topic: TopicName
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    key: PartitionKey
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Orphan:
+    key: PartitionKey
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    key: PartitionKey
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Replace the PartitionSet, by compare-and-set on the version that was observed."""
+
+    partition_set: PartitionSet
+    reasons: tuple[str, ...]
+    losses: tuple[str, ...] = ()
+    """What the Topic's owner must be told once the write has landed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Tell the Topic's owner: nothing can be done from here."""
+
+    key: PartitionKey
+    topic: TopicName
+    reason: str
+
+
+Action = Open | Delete | Orphan | Restore | Write | Report
+
+
+def plan_residency(observed: Observed) -> list[Action]:
+    """What to do now. Partitions that are busy are left alone until they are not."""
+    actions: list[Action] = []
+    for partition_set in observed.sets:
+        actions += _plan_deletion(partition_set, observed) if partition_set.deleting else _plan(partition_set, observed)
+    return actions + _orphans(observed)
+
+
+def _plan(partition_set: PartitionSet, observed: Observed) -> list[Action]:
+    return [
+        *_restored(partition_set, observed),
+        *_opened(partition_set, observed),
+        *_claimed(partition_set, observed),
+    ]
+
+
+def _restored(partition_set: PartitionSet, observed: Observed) -> Iterator[Restore]:
+    for state in partition_set.partitions:
+        key = partition_set.key(state.id)
+        if observed.held.get(key) is Holding.ORPHANED:
+            yield Restore(key, f"topic {partition_set.topic_name} is back")
+
+
+def _opened(partition_set: PartitionSet, observed: Observed) -> Iterator[Open]:
+    if partition_set.topic_uid not in observed.described:
+        return
+    for state in partition_set.partitions:
+        key = partition_set.key(state.id)
+        if observed.me.broker in state.replicas and observed.held.get(key) in (None, Holding.RESTING):
+            yield Open(key, partition_set.topic_name, f"{partition_set.metadata.name} places it here")
+
+
+def _claimed(partition_set: PartitionSet, observed: Observed) -> Iterator[Write | Report]:
+    # While one log of the set is still being recovered its claims wait: a restart writes each set once.
+    if any(observed.held.get(partition_set.key(state.id)) is Holding.BUSY for state in partition_set.partitions):
+        return
+    claims = list[tuple[PartitionState, Claim]]()
+    for state in partition_set.partitions:
+        key = partition_set.key(state.id)
+        claimed = claim(state, observed.me, observed.logs[key]) if key in observed.logs else None
+        if isinstance(claimed, Regressed):
+            yield Report(key, partition_set.topic_name, claimed.reason)
+        elif claimed is not None:
+            claims.append((state, claimed))
+    if claims:
+        yield Write(
+            partition_set.with_partitions(*(made.state for _, made in claims)),
+            tuple(f"partition {state.id}: {made.reason}" for state, made in claims),
+            tuple(f"partition {state.id}: {made.loss}" for state, made in claims if made.loss),
+        )
+
+
+def _plan_deletion(partition_set: PartitionSet, observed: Observed) -> list[Action]:
+    reason = f"topic {partition_set.topic_name} is being deleted"
+    actions: list[Action] = list(_restored(partition_set, observed))
+    surrendered = []
+    for state in partition_set.partitions:
+        key = partition_set.key(state.id)
+        holding = observed.held.get(key)
+        if holding in _SETTLED:
+            actions.append(Delete(key, reason))
+        elif holding is None:
+            surrendered.append(surrender(state, observed.me.broker))
+    changed = [state for state in surrendered if state is not None]
+    if changed:
+        reasons = tuple(f"partition {state.id}: its data is deleted" for state in changed)
+        actions.append(Write(partition_set.with_partitions(*changed), reasons))
+    return actions
+
+
+def _orphans(observed: Observed) -> list[Action]:
+    known = {partition_set.topic_uid for partition_set in observed.sets}
+    return [
+        Orphan(key, "its topic is not in the API: kept aside until it returns or the orphan retention is over")
+        for key, holding in observed.held.items()
+        if key.uid not in known and holding in _SETTLED
+    ]

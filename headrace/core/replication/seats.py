@@ -1,0 +1,124 @@
+"""Seats and incarnations: what a broker may claim when it comes back, and what it gives up (design section 6).
+
+A seat (leadership, ISR membership) belongs to one life of a broker: every start takes a greater incarnation, and the
+seats of older ones are void. Leadership is never renewed, only won under a new leader epoch; the only replica of a
+partition elects itself, because nobody else could know more. All of it is written by compare-and-set on the
+PartitionSet that was read: these functions say what to write, `headrace_broker.coordination` writes it.
+
+Invariants: an incarnation is never used twice; leader and partition epochs only rise; a claim names the claimant's own
+present seat and nobody else's.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from headrace.core.resources.partition_set import PartitionSet, PartitionState
+from headrace.core.types import BrokerId, Incarnation, LeaderEpoch, PartitionEpoch, Seat
+
+
+@dataclass(frozen=True, slots=True)
+class LogFacts:
+    """What a broker knows of its own log before it asks for a seat."""
+
+    last_epoch: LeaderEpoch
+    """The greatest leader epoch that the log has seen; 0 for an empty log."""
+
+    damage: str = ""
+    """Why the log is not intact, as a clause; empty where it is intact."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Write `state`. `loss` is what people must be told: records may be missing; empty where nothing can be."""
+
+    state: PartitionState
+    reason: str
+    loss: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Regressed:
+    """The API's epochs are below what the log has seen: no election until `headrace cluster recover`."""
+
+    reason: str
+
+
+def next_incarnation(
+    me: BrokerId, on_disk: Incarnation, on_lease: Incarnation, sets: Iterable[PartitionSet]
+) -> Incarnation:
+    """One more than the greatest that the disk, the Lease and every seat of this broker know."""
+    in_sets = (seat.incarnation for partition_set in sets for seat in seats_of(me, partition_set))
+    return Incarnation(1 + max(on_disk, on_lease, *in_sets))
+
+
+def seats_of(me: BrokerId, partition_set: PartitionSet) -> Iterable[Seat]:
+    """Every seat, of whatever incarnation, that `partition_set` gives to this broker."""
+    for state in partition_set.partitions:
+        if state.leader is not None and state.leader.broker == me:
+            yield state.leader
+        yield from (seat for seat in state.isr if seat.broker == me)
+
+
+def is_superseded(me: Seat, sets: Iterable[PartitionSet]) -> bool:
+    """Does any seat belong to a later life of this broker? Then this process must exit."""
+    return any(seat.incarnation > me.incarnation for a_set in sets for seat in seats_of(me.broker, a_set))
+
+
+def supersedes(state: PartitionState, applied: PartitionState | None) -> bool:
+    """A state whose partition epoch is not above the applied one is old news."""
+    return applied is None or state.partition_epoch > applied.partition_epoch
+
+
+def claim(state: PartitionState, me: Seat, log: LogFacts) -> Claim | Regressed | None:
+    """What this broker may write to lead the partition; None where it has nothing to claim.
+
+    Only the sole replica elects itself. It does so even when its log is not intact, since there is no better copy to
+    wait for, and says what may be lost.
+    """
+    if state.leader == me or state.replicas != (me.broker,):
+        return None
+    if state.leader_epoch < log.last_epoch:
+        return Regressed(
+            f"the API says leader epoch {state.leader_epoch}, but the log has records of epoch {log.last_epoch}: the"
+            " API server's data went back, as after a restore"
+        )
+    elected = replace(
+        state,
+        leader=me,
+        isr=(me,),
+        leader_epoch=LeaderEpoch(state.leader_epoch + 1),
+        partition_epoch=PartitionEpoch(state.partition_epoch + 1),
+    )
+    void = "nobody leads" if state.leader is None else f"the seat of {state.leader} is void"
+    return Claim(elected, f"{void}, and {me} is the only replica", _loss(state, log))
+
+
+def resign(state: PartitionState, me: Seat) -> PartitionState | None:
+    """The state without this leader, whose disk failed; None where it does not lead.
+
+    Its ISR entry stays where it is the last: whoever comes next must know which log was in sync.
+    """
+    if state.leader != me:
+        return None
+    isr = tuple(seat for seat in state.isr if seat != me) or state.isr
+    return replace(state, leader=None, isr=isr, partition_epoch=PartitionEpoch(state.partition_epoch + 1))
+
+
+def surrender(state: PartitionState, me: BrokerId) -> PartitionState | None:
+    """The state without this broker, once its data is deleted; None where it holds no place in it."""
+    if me not in state.replicas:
+        return None
+    return replace(
+        state,
+        leader=None if state.leader is not None and state.leader.broker == me else state.leader,
+        replicas=tuple(broker for broker in state.replicas if broker != me),
+        isr=tuple(seat for seat in state.isr if seat.broker != me),
+        partition_epoch=PartitionEpoch(state.partition_epoch + 1),
+    )
+
+
+def _loss(state: PartitionState, log: LogFacts) -> str:
+    # Before the first election there was nobody who could have acknowledged anything.
+    if not log.damage or state.leader_epoch == 0:
+        return ""
+    return f"acknowledged records may be missing: {log.damage}"

@@ -1,0 +1,129 @@
+"""What lives on a broker follows from what the API says and what the disk holds, whatever happened before."""
+
+from collections.abc import Mapping
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.core.replication.residency import (
+    Action,
+    Delete,
+    Holding,
+    Observed,
+    Open,
+    Orphan,
+    Report,
+    Restore,
+    Write,
+    plan_residency,
+)
+from headrace.core.replication.seats import LogFacts
+from headrace.core.resources.partition_set import PartitionSet
+from headrace.core.types import LeaderEpoch, PartitionId, PartitionKey, TopicUid
+from tests.support.partition_sets import partition_set, partition_state, seat
+
+ME = seat(0, 2)
+UID = TopicUid("uid-1")
+KEY = PartitionKey(UID, PartitionId(0))
+LOG = LogFacts(LeaderEpoch(1))
+
+
+def plan(
+    *sets: PartitionSet,
+    held: Mapping[PartitionKey, Holding] | None = None,
+    logs: Mapping[PartitionKey, LogFacts] | None = None,
+    described: bool = True,
+) -> list[Action]:
+    return plan_residency(Observed(ME, sets, held or {}, logs or {}, {UID} if described else set()))
+
+
+def test_should_open_what_is_placed_here_when_it_is_not_open() -> None:
+    here = partition_set(partition_state(leader=ME))
+    opened = Open(KEY, here.topic_name, "flights-0 places it here")
+    assert plan(here) == [opened]
+    assert plan(here, held={KEY: Holding.RESTING}) == [opened]
+    assert plan(here, held={KEY: Holding.BUSY}) == []
+    assert plan(here, held={KEY: Holding.OPEN}, logs={KEY: LOG}) == []
+
+
+def test_should_wait_when_the_settings_of_the_topic_are_not_known() -> None:
+    assert plan(partition_set(partition_state(leader=ME)), described=False) == []
+
+
+def test_should_leave_alone_what_is_placed_elsewhere() -> None:
+    elsewhere = partition_set(partition_state(leader=seat(1)))
+    assert plan(elsewhere) == []
+    assert plan(elsewhere, held={KEY: Holding.RESTING}) == []
+
+
+def test_should_claim_all_its_seats_in_one_write_when_it_returns() -> None:
+    old = partition_set(*(partition_state(p, leader=seat(0, 1)) for p in range(3)))
+    keys = [old.key(PartitionId(p)) for p in range(3)]
+    logs = {keys[0]: LOG, keys[1]: LogFacts(LeaderEpoch(1), damage="12 bytes were cut")}
+    held = {keys[0]: Holding.OPEN, keys[1]: Holding.OPEN, keys[2]: Holding.BUSY}
+    assert plan(old, held=held, logs=logs) == []
+    held[keys[2]] = Holding.BROKEN
+
+    (write,) = plan(old, held=held, logs=logs)
+
+    assert isinstance(write, Write)
+    assert [state.leader for state in write.partition_set.partitions] == [ME, ME, seat(0, 1)]
+    assert write.partition_set.metadata == old.metadata
+    assert len(write.reasons) == 2
+    assert write.losses == ("partition 1: acknowledged records may be missing: 12 bytes were cut",)
+
+
+def test_should_report_and_not_write_when_epochs_went_back() -> None:
+    old = partition_set(partition_state(leader=seat(0, 1)))
+    (report,) = plan(old, held={KEY: Holding.OPEN}, logs={KEY: LogFacts(LeaderEpoch(9))})
+    assert isinstance(report, Report)
+    assert report.key == KEY
+
+
+def test_should_delete_the_data_and_then_surrender_when_the_topic_is_being_deleted() -> None:
+    deleting = partition_set(partition_state(leader=ME), deleting=True)
+    reason = "topic default/flights is being deleted"
+    assert plan(deleting, held={KEY: Holding.OPEN}, logs={KEY: LOG}) == [Delete(KEY, reason)]
+    assert plan(deleting, held={KEY: Holding.RESTING}) == [Delete(KEY, reason)]
+    assert plan(deleting, held={KEY: Holding.BUSY}) == []
+    assert plan(deleting, held={KEY: Holding.ORPHANED}) == [Restore(KEY, "topic default/flights is back")]
+
+    (write,) = plan(deleting)
+
+    assert isinstance(write, Write)
+    assert write.partition_set.partitions[0].replicas == ()
+    assert plan(write.partition_set) == []
+
+
+def test_should_set_aside_and_never_delete_when_the_topic_is_in_no_set() -> None:
+    (orphaned,) = plan(held={KEY: Holding.OPEN}, logs={KEY: LOG})
+    assert isinstance(orphaned, Orphan)
+    assert isinstance(plan(held={KEY: Holding.RESTING})[0], Orphan)
+    assert plan(held={KEY: Holding.ORPHANED}) == []
+    assert plan(held={KEY: Holding.BUSY}) == []
+
+
+def test_should_take_it_back_when_the_topic_returns() -> None:
+    here = partition_set(partition_state(leader=ME))
+    assert plan(here, held={KEY: Holding.ORPHANED}) == [Restore(KEY, "topic default/flights is back")]
+
+
+@given(
+    st.lists(st.sampled_from([None, seat(0, 1), ME, seat(1)]), min_size=1, max_size=4),
+    st.lists(st.sampled_from([None, *Holding]), min_size=5, max_size=5),
+    st.booleans(),
+)
+def test_should_never_act_twice_on_a_partition_nor_delete_unasked(
+    leaders: list[None], holdings: list[Holding | None], deleting: bool
+) -> None:
+    placed = partition_set(*(partition_state(p, leader=one) for p, one in enumerate(leaders)), deleting=deleting)
+    held = {placed.key(PartitionId(p)): holding for p, holding in enumerate(holdings) if holding is not None}
+    logs = {key: LOG for key, holding in held.items() if holding is Holding.OPEN}
+
+    actions = plan(placed, held=held, logs=logs)
+
+    touched = [action.key for action in actions if not isinstance(action, Write)]
+    assert len(touched) == len(set(touched))
+    assert all(held.get(key) is not Holding.BUSY for key in touched)
+    assert deleting or not any(isinstance(action, Delete) for action in actions)
+    assert not any(isinstance(action, Orphan) for action in actions)

@@ -1,0 +1,141 @@
+"""A life of a broker claims what only it can hold, and nothing under an old name."""
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.core.replication.seats import (
+    Claim,
+    LogFacts,
+    Regressed,
+    claim,
+    is_superseded,
+    next_incarnation,
+    resign,
+    supersedes,
+    surrender,
+)
+from headrace.core.types import BrokerId, Incarnation, LeaderEpoch, PartitionEpoch
+from tests.support.partition_sets import partition_set, partition_state, seat
+
+INTACT = LogFacts(LeaderEpoch(1))
+DAMAGED = LogFacts(LeaderEpoch(1), damage="the directory is missing")
+
+
+def test_should_take_an_incarnation_above_all_that_is_known_when_any_source_is_ahead() -> None:
+    me = BrokerId(0)
+    leading = partition_set(partition_state(leader=seat(0, 9)))
+    in_sync = partition_set(partition_state(leader=seat(1, 20), isr=(seat(1, 20), seat(0, 11))))
+
+    assert next_incarnation(me, Incarnation(0), Incarnation(0), []) == 1
+    assert next_incarnation(me, Incarnation(5), Incarnation(3), []) == 6
+    assert next_incarnation(me, Incarnation(3), Incarnation(5), []) == 6
+    assert next_incarnation(me, Incarnation(3), Incarnation(5), [leading]) == 10
+    assert next_incarnation(me, Incarnation(3), Incarnation(5), [leading, in_sync]) == 12
+
+
+def test_should_elect_itself_under_higher_epochs_when_it_returns_as_the_only_replica() -> None:
+    before = partition_state(leader=seat(0, 1))
+
+    claimed = claim(before, seat(0, 2), INTACT)
+
+    after = replace(
+        before,
+        leader=seat(0, 2),
+        isr=(seat(0, 2),),
+        leader_epoch=LeaderEpoch(2),
+        partition_epoch=PartitionEpoch(2),
+    )
+    assert claimed == Claim(after, "the seat of 0@1 is void, and 0@2 is the only replica")
+
+
+def test_should_elect_itself_when_the_partition_has_no_leader() -> None:
+    claimed = claim(partition_state(leader=None), seat(0, 2), INTACT)
+    assert isinstance(claimed, Claim)
+    assert claimed.reason == "nobody leads, and 0@2 is the only replica"
+
+
+def test_should_say_what_may_be_lost_when_its_log_is_not_intact() -> None:
+    claimed = claim(partition_state(leader=seat(0, 1)), seat(0, 2), DAMAGED)
+    assert isinstance(claimed, Claim)
+    assert claimed.loss == "acknowledged records may be missing: the directory is missing"
+
+
+def test_should_not_speak_of_loss_when_nobody_has_ever_led() -> None:
+    fresh = partition_state(leader=None, leader_epoch=LeaderEpoch(0))
+    claimed = claim(fresh, seat(0, 2), LogFacts(LeaderEpoch(0), "the directory is missing"))
+    assert isinstance(claimed, Claim)
+    assert claimed.loss == ""
+
+
+def test_should_claim_nothing_when_it_leads_already() -> None:
+    assert claim(partition_state(leader=seat(0, 2)), seat(0, 2), INTACT) is None
+
+
+def test_should_claim_nothing_when_it_is_not_the_only_replica() -> None:
+    shared = partition_state(leader=seat(0, 1), replicas=(BrokerId(0), BrokerId(1)))
+    assert claim(shared, seat(0, 2), INTACT) is None
+    assert claim(partition_state(leader=seat(1, 1)), seat(0, 2), INTACT) is None
+
+
+def test_should_refuse_an_election_when_the_epochs_of_the_api_went_back() -> None:
+    refused = claim(partition_state(leader=seat(0, 1)), seat(0, 2), LogFacts(LeaderEpoch(5)))
+    assert isinstance(refused, Regressed)
+    assert "leader epoch 1" in refused.reason
+    assert "epoch 5" in refused.reason
+
+
+def test_should_leave_no_trace_when_it_surrenders() -> None:
+    surrendered = surrender(partition_state(leader=seat(0, 4)), BrokerId(0))
+    assert surrendered == partition_state(leader=None, replicas=(), isr=(), partition_epoch=PartitionEpoch(2))
+
+
+def test_should_keep_the_seats_of_others_when_it_surrenders() -> None:
+    shared = partition_state(leader=seat(1), replicas=(BrokerId(0), BrokerId(1)), isr=(seat(1), seat(0)))
+    surrendered = surrender(shared, BrokerId(0))
+    assert surrendered == replace(shared, replicas=(BrokerId(1),), isr=(seat(1),), partition_epoch=PartitionEpoch(2))
+    assert surrender(partition_state(leader=seat(1)), BrokerId(0)) is None
+
+
+def test_should_leave_its_isr_entry_when_it_resigns_as_the_last_one() -> None:
+    alone = partition_state(leader=seat(0, 4))
+    shared = partition_state(leader=seat(0), replicas=(BrokerId(0), BrokerId(1)), isr=(seat(1), seat(0)))
+    after = PartitionEpoch(2)
+
+    assert resign(alone, seat(0, 4)) == replace(alone, leader=None, partition_epoch=after)
+    assert resign(shared, seat(0)) == replace(shared, leader=None, isr=(seat(1),), partition_epoch=after)
+    assert resign(alone, seat(0, 5)) is None
+
+
+def test_should_know_that_it_is_superseded_when_a_seat_is_of_a_later_life() -> None:
+    seats = partition_set(partition_state(leader=seat(0, 4)), partition_state(1, leader=seat(1, 9)))
+    assert is_superseded(seat(0, 3), [seats])
+    assert not is_superseded(seat(0, 4), [seats])
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=20))
+def test_should_only_ever_rise_when_states_arrive_in_any_order(epochs: list[tuple[int, int]]) -> None:
+    applied, seen = None, []
+    for partition_epoch, leader_epoch in epochs:
+        state = partition_state(partition_epoch=PartitionEpoch(partition_epoch), leader_epoch=LeaderEpoch(leader_epoch))
+        if supersedes(state, applied):
+            applied = state
+            seen.append(state.partition_epoch)
+    assert seen == sorted(set(seen))
+
+
+@given(st.integers(1, 5), st.integers(0, 5), st.integers(0, 5), st.integers(0, 5))
+def test_should_raise_both_epochs_and_name_only_itself_when_it_claims(
+    incarnation: int, leader_epoch: int, partition_epoch: int, last_epoch: int
+) -> None:
+    before = partition_state(
+        leader=seat(0, 3), leader_epoch=LeaderEpoch(leader_epoch), partition_epoch=PartitionEpoch(partition_epoch)
+    )
+    claimed = claim(before, seat(0, incarnation), LogFacts(LeaderEpoch(last_epoch)))
+    if isinstance(claimed, Claim):
+        after = claimed.state
+        assert after.leader == seat(0, incarnation)
+        assert after.isr == (seat(0, incarnation),)
+        assert after.leader_epoch == before.leader_epoch + 1 > last_epoch
+        assert after.partition_epoch == before.partition_epoch + 1
