@@ -66,6 +66,11 @@ LEASE_RENEW_INTERVAL_MS = 3_000
 RECONCILE_RESYNC_MS = 15_000
 FINALIZER_WAIT_MS = 30_000
 """A deleted Topic waits this long at most for its brokers to delete the data."""
+API_REQUEST_TIMEOUT_MS = 5_000
+"""A request to the API server that takes longer is given up; whether it landed is then unknown."""
+API_CONNECT_TIMEOUT_MS = 3_000
+RECORDED_EVENTS_MAX = 512
+"""Kubernetes Events that a process remembers, so that a repeat raises a count instead of adding one more."""
 API_BACKOFF_MIN_MS = 100
 API_BACKOFF_MAX_MS = 10_000
 WATCH_SILENCE_MS_MAX = 60_000
@@ -92,3 +97,9 @@ UNREACHABLE_URL_MS = 20_000
 """A broker's URL that could not be reached is left alone for this long while other brokers can answer for it."""
 FETCH_LONG_POLL_MS = 2_000
 """A consumer's fetch waits this long at the broker for new records, and a paused or moved partition at most so long."""
+
+# headrace dev
+DEV_BROKERS_MAX = 16
+"""Broker processes on one machine: `kubectl scale` of a typing error must not fork a hundred."""
+DEV_LOG_BYTES_MAX = 10 << 20
+"""A log file of a child process is moved aside when it is larger at the start of the next life."""
