@@ -1,0 +1,185 @@
+"""The one Kubernetes client in the house: list, get, create, replace, patch, delete, on typed resources.
+
+One `KubeClient` per process, closed at its end; safe for any number of tasks of one event loop. Every request has a
+time limit; nothing is ever retried here. Raises the errors of `headrace.kube.errors`, and InvalidResourceError where an
+object that was asked for by name cannot be read; a list leaves such objects out and logs them, so that one bad object
+does not blind a process to all others.
+"""
+
+import json
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Generic, Self, TypeVar
+
+import aiohttp
+from kubernetes.aio.client import ApiClient
+
+from headrace.core.limits import API_CONNECT_TIMEOUT_MS, API_REQUEST_TIMEOUT_MS
+from headrace.core.resources.metadata import Object
+from headrace.kube.credentials import Credentials, load_credentials
+from headrace.kube.errors import ApiUnavailableError, error_of
+from headrace.kube.resource import Resource
+
+T = TypeVar("T")
+_Query = Sequence[tuple[str, str]]
+_log = logging.getLogger(__name__)
+_JSON = "application/json"
+_MERGE_PATCH = "application/merge-patch+json"
+_REQUEST_TIMEOUT = aiohttp.ClientTimeout(total=API_REQUEST_TIMEOUT_MS / 1000, connect=API_CONNECT_TIMEOUT_MS / 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class Listing(Generic[T]):
+    items: tuple[T, ...]
+    resource_version: str
+    """Of the whole list: where a watch goes on from."""
+
+
+class KubeClient:
+    def __init__(self, credentials: Credentials) -> None:
+        self.credentials = credentials
+        self.namespace = credentials.namespace
+        self._api: Any = ApiClient(credentials.configuration)
+        self._api.user_agent = "headrace"
+
+    @classmethod
+    async def connect(cls, *, kubeconfig: str | None = None, context: str | None = None) -> "KubeClient":
+        """Read the credentials; the first request opens the first connection. Raises KubeConfigError."""
+        return cls(await load_credentials(kubeconfig, context))
+
+    async def close(self) -> None:
+        await self._api.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def list(
+        self, resource: Resource[T], *, namespace: str | None = None, label_selector: str = ""
+    ) -> Listing[T]:
+        """All objects, as they are now (a list without resourceVersion is linearizable); `namespace` None is all."""
+        query = [("labelSelector", label_selector)] if label_selector else []
+        answer = await self._request("GET", resource.path(namespace), query=query)
+        items = (parse_or_log(resource, item) for item in answer.get("items") or ())
+        version = str((answer.get("metadata") or {}).get("resourceVersion", ""))
+        return Listing(tuple(item for item in items if item is not None), version)
+
+    async def get(self, resource: Resource[T], name: str, namespace: str | None = None) -> T:
+        """One object as it is now: a GET without resourceVersion is linearizable."""
+        return resource.parse(await self._request("GET", resource.path(namespace, name)))
+
+    async def create(self, resource: Resource[T], obj: Object) -> T:
+        """Raises AlreadyExistsError."""
+        return resource.parse(await self._request("POST", resource.path(_namespace_of(obj)), body=obj))
+
+    async def replace(self, resource: Resource[T], obj: Object) -> T:
+        """PUT: with `metadata.resourceVersion` a compare-and-set. Raises ConflictError, NotFoundError."""
+        path = resource.path(_namespace_of(obj), obj["metadata"]["name"])
+        return resource.parse(await self._request("PUT", path, body=obj))
+
+    async def patch(
+        self,
+        resource: Resource[T],
+        name: str,
+        namespace: str | None,
+        merge_patch: Object,
+        *,
+        subresource: str | None = None,
+    ) -> T:
+        """JSON merge patch (RFC 7386); with `metadata.resourceVersion` in it a compare-and-set too."""
+        path = resource.path(namespace, name, subresource)
+        answer = await self._request("PATCH", path, body=merge_patch, content_type=_MERGE_PATCH)
+        return resource.parse(answer)
+
+    async def delete(
+        self, resource: Resource[Any], name: str, namespace: str | None = None, *, uid: str | None = None
+    ) -> None:
+        """Ask for deletion. Raises NotFoundError, and ConflictError where `uid` is given and the object has another."""
+        options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
+        if uid is not None:
+            options["preconditions"] = {"uid": uid}
+        await self._request("DELETE", resource.path(namespace, name), body=options)
+
+    @asynccontextmanager
+    async def stream(self, path: str, query: _Query, timeout: aiohttp.ClientTimeout) -> AsyncIterator[Any]:
+        """The open response (an `aiohttp.ClientResponse`) of an endless GET, for `headrace.kube.watch` alone."""
+        response = await self._send("GET", path, query=query, timeout=timeout)
+        try:
+            if response.status != 200:
+                raise error_of(response.status, await response.read(), f"GET {path}")
+            yield response.response
+        finally:
+            # Not `release`: what is left of an endless answer must not be waited for.
+            response.response.close()
+
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: _Query = (),
+        body: Object | None = None,
+        content_type: str = _JSON,
+    ) -> dict[str, Any]:
+        response = await self._send(method, path, query=query, body=body, content_type=content_type)
+        try:
+            content: bytes = await response.read()
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise _unavailable(method, path, error) from error
+        if response.status >= 300:
+            raise error_of(response.status, content, f"{method} {path}")
+        try:
+            answer: dict[str, Any] = json.loads(content)
+        except ValueError as error:
+            raise _unavailable(method, path, error) from error
+        return answer
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: _Query = (),
+        body: Object | None = None,
+        content_type: str = _JSON,
+        timeout: aiohttp.ClientTimeout = _REQUEST_TIMEOUT,
+    ) -> Any:
+        request = await self._api.param_serialize(
+            method,
+            path,
+            query_params=list(query),
+            header_params={"Accept": _JSON, "Content-Type": content_type},
+            body=body,
+            auth_settings=["BearerToken"],
+        )
+        try:
+            return await self._api.call_api(*request, _request_timeout=timeout)
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise _unavailable(method, path, error) from error
+
+
+def parse_or_log(resource: Resource[T], obj: Object) -> T | None:
+    """The typed object; None, and a line in the log, where it cannot be read."""
+    try:
+        return resource.parse(obj)
+    except ValueError as error:
+        metadata: Mapping[str, Any] = obj.get("metadata") or {}
+        _log.warning(
+            "left out %s %s/%s: %s", resource.kind, metadata.get("namespace", ""), metadata.get("name", "?"), error
+        )
+        return None
+
+
+def _namespace_of(obj: Object) -> str | None:
+    namespace: str | None = obj["metadata"].get("namespace")
+    return namespace
+
+
+def _unavailable(method: str, path: str, error: Exception) -> ApiUnavailableError:
+    return ApiUnavailableError(
+        f"{method} {path}: the Kubernetes API did not answer ({str(error) or type(error).__name__})"
+    )
