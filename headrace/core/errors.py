@@ -140,6 +140,13 @@ class DiskFullError(RemoteError):
     retriable = True
 
 
+class CorruptLogError(RemoteError):
+    """Bytes at rest are damaged: the message names file and position (HTTP 500); other offsets can still be read."""
+
+    code = "CorruptLog"
+    status = 500
+
+
 class StorageFailedError(RemoteError):
     """The broker's disk failed; it gives up its partitions (HTTP 503)."""
 

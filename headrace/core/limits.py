@@ -24,6 +24,21 @@ INDEX_INTERVAL_BYTES = 4096
 """At least this much log lies between two entries of a segment's sparse indexes."""
 WRITEV_BUFFERS_MAX = 1024
 """Buffers given to one `writev` (IOV_MAX on Linux)."""
+SEGMENT_BYTES_MAX = (1 << 32) - 1
+"""Positions in an index have 32 bits; a larger `segment.bytes` rolls here."""
+SEGMENT_OFFSETS_MAX = (1 << 32) - 1
+RECOVERY_SCAN_BYTES = 64 << 20
+"""The recovery point follows the durable end this closely, so that a start after a crash scans no more per partition."""
+REPLICATED_SYNC_BYTES = 64 << 20
+"""Durability Replicated: synced in the background each time this much was appended."""
+RECOVERY_CHUNK_BYTES = 4 << 20
+CLOSED_SEGMENTS_OPEN_MAX = 8
+"""Closed segments that one partition keeps open for its readers."""
+READ_POSITIONS_MAX = 64
+"""Ends of recent reads that one partition remembers: the next fetch of a consumer starts there."""
+SYNC_THREADS_MAX = 16
+READ_THREADS_MAX = 8
+"""Threads of their own: readers of cold data never stand before an `fdatasync`."""
 ORPHAN_RETENTION_MS = 7 * 86_400_000
 
 # HTTP

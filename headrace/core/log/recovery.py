@@ -1,0 +1,145 @@
+"""What of a log is kept when it is opened? The decisions of recovery, without I/O.
+
+A log is trusted below its recovery point and scanned above it, batch by batch, to the first one that was not written
+whole or does not follow from the one before:
+
+    wanted ──(more bytes)──> kept ──> kept ──> ... ──> cut | end of the last segment
+
+Invariants: offsets of kept batches have no gap, epochs never fall, every kept batch above the recovery point has its
+CRC checked. A cut is final: what comes after it goes, later segments included. Called by
+`headrace_broker.storage.recovery`, which reads, truncates and syncs.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from crc32c import crc32c
+
+from headrace.core.errors import CorruptBatchError
+from headrace.core.limits import BATCH_HEADER_BYTES
+from headrace.core.log.checkpoints import LogPoint
+from headrace.core.log.epochs import LeaderEpochs
+from headrace.core.records.header import CRC_FROM, BatchHeader
+from headrace.core.types import Offset
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFacts:
+    base_offset: Offset
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScanStart:
+    """Scan from `position` of the segment with index `segment`, where a batch with base offset `offset` must be."""
+
+    segment: int
+    position: int
+    offset: Offset
+
+
+def scan_start(segments: Sequence[SegmentFacts], point: LogPoint | None) -> ScanStart:
+    """Where to scan from. `segments` is in order and not empty; `point` is None where it is not known.
+
+    Where the segment of the recovery point is gone or too short, the one that should hold it is scanned from its start:
+    all before it was closed, synced and below the recovery point.
+    """
+    if point is None:
+        return ScanStart(0, 0, segments[0].base_offset)
+    below = [i for i, segment in enumerate(segments) if segment.base_offset <= point.segment]
+    if not below:
+        return ScanStart(0, 0, segments[0].base_offset)
+    last = segments[below[-1]]
+    if last.base_offset == point.segment and point.position <= last.size_bytes:
+        return ScanStart(below[-1], point.position, point.offset)
+    return ScanStart(below[-1], 0, last.base_offset)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    header: BatchHeader
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The batch is longer than what was read of it: read this many bytes from its start."""
+
+    batch_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The log ends before this batch."""
+
+    reason: str
+
+
+Verdict = Kept | Wanted | Cut
+
+
+@dataclass(slots=True)
+class TailScan:
+    """Judges the batches of a log's tail in order."""
+
+    next_offset: Offset
+    """Where the log ends if nothing more is kept."""
+    epochs: LeaderEpochs
+    """Of what is kept so far."""
+
+    def judge(self, window: memoryview, left_bytes: int) -> Verdict:
+        """The batch that `window` starts with; `left_bytes` is what its segment holds from there on."""
+        if left_bytes < BATCH_HEADER_BYTES:
+            return Cut(f"{left_bytes} bytes are left, a batch header has {BATCH_HEADER_BYTES}: torn write")
+        if len(window) < BATCH_HEADER_BYTES:
+            return Wanted(BATCH_HEADER_BYTES)
+        try:
+            header = BatchHeader.unpack(window)
+        except CorruptBatchError as error:
+            return Cut(error.message)
+        if header.batch_bytes > left_bytes:
+            return Cut(f"{left_bytes} bytes are left, the batch has {header.batch_bytes}: torn write")
+        if header.batch_bytes > len(window):
+            return Wanted(header.batch_bytes)
+        reason = self._broken_rule(header) or _broken_crc(header, window)
+        if reason:
+            return Cut(reason)
+        self.epochs.assign(header.leader_epoch, header.base_offset)
+        self.next_offset = header.next_offset
+        return Kept(header)
+
+    def enter_segment(self, base_offset: Offset) -> Cut | None:
+        """The scan comes to the next segment: it must go on where the one before ended."""
+        if base_offset != self.next_offset:
+            return Cut(f"segment {base_offset} does not follow offset {self.next_offset}")
+        return None
+
+    def _broken_rule(self, header: BatchHeader) -> str:
+        if header.record_count == 0:
+            return "a batch without records"
+        if header.base_offset != self.next_offset:
+            return f"base_offset is {header.base_offset}, the log goes on at {self.next_offset}"
+        if header.leader_epoch < self.epochs.latest:
+            return f"leader_epoch falls from {self.epochs.latest} to {header.leader_epoch}"
+        return ""
+
+
+def _broken_crc(header: BatchHeader, window: memoryview) -> str:
+    actual = crc32c(window[CRC_FROM : header.batch_bytes])
+    return "" if actual == header.crc32c else f"crc32c is {header.crc32c:#010x}, the bytes give {actual:#010x}"
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryReport:
+    """What opening a log found and did."""
+
+    scanned_bytes: int
+    """Above the recovery point; 0 after a clean stop."""
+    cut_bytes: int
+    cut_reason: str
+    """Empty where nothing was cut."""
+    cut_below_recovery_point: bool
+    cut_below_high_watermark: bool
+    damaged_files: tuple[str, ...]
+    """Checkpoints that were missing or damaged, and indexes that had to be rebuilt, as `name: reason`."""
+    checkpoints_whole: bool
+    """Whether recovery point and high-watermark checkpoint could be read, so that the two answers above are sure."""

@@ -1,0 +1,124 @@
+"""The two sparse indexes of a segment: offset -> position (`.index`), and time -> offset (`.timeindex`).
+
+An entry is due for each batch that starts at least `INDEX_INTERVAL_BYTES` after the last entry's, so where entries lie
+follows from the batches alone: recovery writes the same bytes again, and a reader that passes a batch that should have
+an entry and has none knows that the index is damaged. The start of the segment has no entry, it is known.
+
+Every entry carries a checksum, so that a lookup, which sees only a few entries of a file, never believes a damaged one.
+Whoever follows an entry also finds there the very batch that it names, or the index is damaged. A damaged index costs
+a rebuild, never data.
+
+    .index      offset - base u32 | position u32 | crc32c of the 8 bytes before u32
+    .timeindex  greatest time of any record before the offset i64 | offset - base u32 | crc32c of the 12 bytes before u32
+"""
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeVar
+
+from crc32c import crc32c
+
+from headrace.core.limits import INDEX_INTERVAL_BYTES
+from headrace.core.records.header import BatchHeader
+from headrace.core.types import Offset
+
+_OFFSET_BODY, _TIME_BODY = struct.Struct("<II"), struct.Struct("<qI")
+_CHECKSUM = struct.Struct("<I")
+OFFSET_ENTRY_BYTES: Final = _OFFSET_BODY.size + _CHECKSUM.size
+TIME_ENTRY_BYTES: Final = _TIME_BODY.size + _CHECKSUM.size
+
+BEFORE_ALL_TIMES_MS: Final = -(1 << 63)
+"""Greatest time of no record at all."""
+
+Entry = TypeVar("Entry")
+
+
+class DamagedIndexError(Exception):
+    """An index is not what its segment asks for: rebuild it from the segment."""
+
+
+class OffsetEntry(NamedTuple):
+    offset: Offset
+    """Base offset of the batch that starts at `position`."""
+    position: int
+
+    def pack(self, base_offset: Offset) -> bytes:
+        return _sealed(_OFFSET_BODY.pack(self.offset - base_offset, self.position))
+
+    @classmethod
+    def unpack(cls, content: bytes | memoryview, base_offset: Offset) -> "OffsetEntry":
+        """Raises DamagedIndexError."""
+        delta, position = _OFFSET_BODY.unpack(_unsealed(content, OFFSET_ENTRY_BYTES))
+        return cls(Offset(base_offset + delta), position)
+
+
+class TimeEntry(NamedTuple):
+    max_timestamp_ms: int
+    """Greatest time of the segment's records below `offset`."""
+    offset: Offset
+
+    def pack(self, base_offset: Offset) -> bytes:
+        return _sealed(_TIME_BODY.pack(self.max_timestamp_ms, self.offset - base_offset))
+
+    @classmethod
+    def unpack(cls, content: bytes | memoryview, base_offset: Offset) -> "TimeEntry":
+        """Raises DamagedIndexError."""
+        max_timestamp_ms, delta = _TIME_BODY.unpack(_unsealed(content, TIME_ENTRY_BYTES))
+        return cls(max_timestamp_ms, Offset(base_offset + delta))
+
+
+@dataclass(slots=True)
+class IndexCursor:
+    """How far the indexes of one segment have come; fed every batch in order, it says which entries are due."""
+
+    indexed_position: int = 0
+    """Position of the last entry's batch."""
+    max_timestamp_ms: int = BEFORE_ALL_TIMES_MS
+    """Of all batches so far."""
+
+    def is_due(self, position: int) -> bool:
+        """Whether the batch at `position` has an entry."""
+        return position - self.indexed_position >= INDEX_INTERVAL_BYTES
+
+    def passed(self, header: BatchHeader, position: int) -> tuple[OffsetEntry, TimeEntry] | None:
+        """The entries of the batch at `position`, where they are due."""
+        entries = None
+        if self.is_due(position):
+            offset = header.base_offset
+            entries = OffsetEntry(offset, position), TimeEntry(self.max_timestamp_ms, offset)
+            self.indexed_position = position
+        self.max_timestamp_ms = max(self.max_timestamp_ms, header.max_timestamp_ms)
+        return entries
+
+
+def last_entry_where(count: int, read: Callable[[int], Entry], holds: Callable[[Entry], bool]) -> Entry | None:
+    """The last of `count` entries for which `holds`; it holds for all before, for none after. None where it never does.
+
+    Reads the last entry first (readers are mostly near the end), then O(log count).
+    """
+    if count == 0:
+        return None
+    found = read(count - 1)
+    if holds(found):
+        return found
+    best, low, high = None, 0, count - 1
+    while low < high:
+        middle = (low + high) // 2
+        found = read(middle)
+        if holds(found):
+            best, low = found, middle + 1
+        else:
+            high = middle
+    return best
+
+
+def _sealed(body: bytes) -> bytes:
+    return body + _CHECKSUM.pack(crc32c(body))
+
+
+def _unsealed(content: bytes | memoryview, entry_bytes: int) -> bytes | memoryview:
+    body, checksum = content[: -_CHECKSUM.size], content[-_CHECKSUM.size :]
+    if len(content) != entry_bytes or _CHECKSUM.unpack(checksum)[0] != crc32c(body):
+        raise DamagedIndexError(f"entry {bytes(content).hex()} does not have the checksum that its content asks for")
+    return body
