@@ -1,0 +1,172 @@
+"""Reads the metadata of an Arrow IPC record-batch message with a few bounds-checked reads, without pyarrow.
+
+A broker asks one question of a body: does it hold as many rows as the header says? Offsets are given out by that
+number, so a batch that lies would give two records one offset. The answer stands in the flatbuffer at the body's start.
+A consumer asks more before it hands the body to pyarrow: are there exactly the buffers that the schema needs, do they
+lie within the body, and how much will they be once they are decompressed?
+
+    body          0xFFFFFFFF | i32 metadata length | flatbuffer Message | buffers, each at a multiple of 8
+    Message       fields: 0 version, 1 header type (3 = RecordBatch), 2 header, 3 body length
+    RecordBatch   fields: 0 length, 1 nodes [(length, null count)], 2 buffers [(offset, length)], 3 compression
+    source        Arrow columnar format, "Encapsulated message format"; FlatBuffers internals, "Tables"
+
+Every read is of a slice that holds the metadata and no more: whatever points outside of it is a CorruptBatchError.
+"""
+
+import struct
+from typing import Final, NamedTuple, Self
+
+from headrace.core.errors import CorruptBatchError
+from headrace.core.limits import BATCH_DECOMPRESSED_BYTES_MAX, BATCH_HEADER_BYTES, BATCH_METADATA_BYTES_MAX
+from headrace.core.records.header import ALIGNMENT_BYTES, Compression
+
+PREFIX_BYTES: Final = 8
+"""Continuation marker and metadata length."""
+METADATA_END_MAX: Final = BATCH_HEADER_BYTES + PREFIX_BYTES + BATCH_METADATA_BYTES_MAX
+"""No batch has metadata beyond this many bytes from its start."""
+
+_PREFIX = struct.Struct("<Ii")
+_I8 = struct.Struct("<b")
+_U8 = struct.Struct("<B")
+_U16 = struct.Struct("<H")
+_TABLE = struct.Struct("<i")
+_U32 = struct.Struct("<I")
+_I64 = struct.Struct("<q")
+_PAIR = struct.Struct("<qq")
+_CONTINUATION = 0xFFFFFFFF
+_RECORD_BATCH = 3
+_STORED_AS_IS = -1
+"""In place of a decompressed length: the buffer would not have shrunk and is not compressed."""
+_ARROW_CODECS = {0: Compression.LZ4, 1: Compression.ZSTD}
+
+
+class _Table(NamedTuple):
+    """A flatbuffer table: where it is, and where its vtable says that its fields are."""
+
+    metadata: memoryview
+    at: int
+    vtable_at: int
+    vtable_bytes: int
+
+    @classmethod
+    def behind(cls, metadata: memoryview, pointer_at: int) -> Self:
+        """The table that the offset at `pointer_at` leads to."""
+        at = pointer_at + _U32.unpack_from(metadata, pointer_at)[0]
+        vtable_at = at - _TABLE.unpack_from(metadata, at)[0]
+        if vtable_at < 0:
+            raise CorruptBatchError(f"the body's metadata points to byte {vtable_at}, before its own start")
+        return cls(metadata, at, vtable_at, _U16.unpack_from(metadata, vtable_at)[0])
+
+    def field(self, index: int) -> int:
+        """Position of a field; 0 where it is absent and has its default."""
+        entry = 4 + 2 * index
+        if entry >= self.vtable_bytes:
+            return 0
+        offset = int(_U16.unpack_from(self.metadata, self.vtable_at + entry)[0])
+        return self.at + offset if offset else 0
+
+    def number(self, index: int, layout: struct.Struct) -> int:
+        position = self.field(index)
+        return int(layout.unpack_from(self.metadata, position)[0]) if position else 0
+
+    def pairs(self, index: int) -> list[tuple[int, ...]]:
+        """A vector of structs of two i64."""
+        position = self.field(index)
+        if not position:
+            return []
+        start = position + _U32.unpack_from(self.metadata, position)[0]
+        end = start + 4 + _U32.unpack_from(self.metadata, start)[0] * _PAIR.size
+        if end > len(self.metadata):
+            raise CorruptBatchError(f"a vector in the body's metadata ends at byte {end} of {len(self.metadata)}")
+        return list(_PAIR.iter_unpack(self.metadata[start + 4 : end]))
+
+
+class ArrowMessage(NamedTuple):
+    """A record-batch message whose lengths fit the batch it stands in. Positions count from the batch's start."""
+
+    row_count: int
+    body_at: int
+    body_bytes: int
+    record_batch: _Table
+
+
+def read_message(batch: memoryview, batch_bytes: int) -> ArrowMessage:
+    """The message in a batch of `batch_bytes`. `batch` holds its first bytes, METADATA_END_MAX at least or all of it.
+
+    Raises CorruptBatchError where lengths do not fit each other or the metadata is not that of a record batch.
+    """
+    try:
+        return _read_message(batch, batch_bytes)
+    except struct.error as error:
+        raise CorruptBatchError("the body's metadata points outside of itself: it is no Arrow message") from error
+
+
+def _read_message(batch: memoryview, batch_bytes: int) -> ArrowMessage:
+    continuation, metadata_bytes = _PREFIX.unpack_from(batch, BATCH_HEADER_BYTES)
+    if continuation != _CONTINUATION or not 0 < metadata_bytes <= BATCH_METADATA_BYTES_MAX or metadata_bytes % 8:
+        raise CorruptBatchError(
+            f"the body starts with {continuation:#010x} and a metadata length of {metadata_bytes}, must be"
+            f" {_CONTINUATION:#010x} and a multiple of 8 up to {BATCH_METADATA_BYTES_MAX}"
+        )
+    body_at = BATCH_HEADER_BYTES + PREFIX_BYTES + metadata_bytes
+    message = _Table.behind(batch[BATCH_HEADER_BYTES + PREFIX_BYTES : body_at], 0)
+    kind, body_bytes = message.number(1, _U8), message.number(3, _I64)
+    if kind != _RECORD_BATCH:
+        raise CorruptBatchError(f"the body is an Arrow message of type {kind}, must be {_RECORD_BATCH} (RecordBatch)")
+    unused = batch_bytes - body_at - body_bytes
+    if body_bytes < 0 or not 0 <= unused < ALIGNMENT_BYTES:
+        raise CorruptBatchError(
+            f"header, metadata and buffers take {body_at} + {body_bytes} bytes, batch_bytes is {batch_bytes}: must be"
+            f" their sum rounded up to {ALIGNMENT_BYTES}"
+        )
+    record_batch = _Table.behind(message.metadata, message.field(2))
+    return ArrowMessage(record_batch.number(0, _I64), body_at, body_bytes, record_batch)
+
+
+def check_buffers(message: ArrowMessage, batch: memoryview, buffer_count: int, compression: Compression) -> None:
+    """Raise CorruptBatchError unless all `buffer_count` buffers lie within the batch and stay bounded in memory."""
+    try:
+        _check_buffers(message, batch, buffer_count, compression)
+    except struct.error as error:
+        raise CorruptBatchError("the body's metadata points outside of itself: it is no Arrow message") from error
+
+
+def _check_buffers(message: ArrowMessage, batch: memoryview, buffer_count: int, compression: Compression) -> None:
+    buffers = message.record_batch.pairs(2)
+    if len(buffers) != buffer_count:
+        raise CorruptBatchError(f"the body has {len(buffers)} buffers, the schema of records has {buffer_count}")
+    for at, size in buffers:
+        if at < 0 or size < 0 or at % 8 or at + size > message.body_bytes:
+            raise CorruptBatchError(f"a buffer of {size} bytes at {at} lies outside of a body of {message.body_bytes}")
+    codec = _codec(message.record_batch)
+    if codec is not compression:
+        raise CorruptBatchError(f"the body's compression is {codec.name}, attributes say {compression.name}")
+    if codec is not Compression.NONE:
+        _check_decompressed_bytes(message, batch, buffers)
+
+
+def _codec(record_batch: _Table) -> Compression:
+    position = record_batch.field(3)
+    if not position:
+        return Compression.NONE
+    number = _Table.behind(record_batch.metadata, position).number(0, _I8)
+    codec = _ARROW_CODECS.get(number)
+    if codec is None:
+        raise CorruptBatchError(f"the body's Arrow codec is {number}, must be 0 (LZ4 frame) or 1 (ZSTD)")
+    return codec
+
+
+def _check_decompressed_bytes(message: ArrowMessage, batch: memoryview, buffers: list[tuple[int, ...]]) -> None:
+    """Every compressed buffer begins with its decompressed length, which pyarrow allocates before it decompresses."""
+    total = 0
+    for at, size in buffers:
+        if size == 0:
+            continue
+        claimed = _I64.unpack_from(batch, message.body_at + at)[0] if size >= _I64.size else _STORED_AS_IS - 1
+        if claimed < _STORED_AS_IS:
+            raise CorruptBatchError(f"a compressed buffer of {size} bytes claims {claimed} bytes once decompressed")
+        total += size if claimed == _STORED_AS_IS else claimed
+    if total > BATCH_DECOMPRESSED_BYTES_MAX:
+        raise CorruptBatchError(
+            f"the body claims {total} bytes once decompressed, the limit is {BATCH_DECOMPRESSED_BYTES_MAX}"
+        )

@@ -1,0 +1,255 @@
+"""Batches as columns: from records to the bytes of a batch, and back without a copy.
+
+The body is one Arrow IPC record-batch message without its schema message: `magic` fixes the schema, so that a thousand
+small batches do not carry a thousand descriptions of the same four columns. `docs/protocol.md` gives every byte.
+
+`decode_batch` trusts nothing: header, CRC, message metadata and buffers are checked before pyarrow sees the body, and
+pyarrow validates the arrays in full. Any byte string gives a batch or a CorruptBatchError. Decoded arrays are views of
+the buffer they came from and keep it alive. Called by clients, by the broker for JSON and for looking up times, never
+on a broker's binary path.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headrace.core.errors import BatchTooLargeError, CorruptBatchError
+from headrace.core.limits import (
+    BATCH_BYTES_MAX,
+    BATCH_DECOMPRESSED_BYTES_MAX,
+    BATCH_HEADER_BYTES,
+    BATCH_RECORDS_MAX,
+)
+from headrace.core.records.arrays import HEADERS_TYPE, binary_array, header_rows, headers_array, timestamp_array
+from headrace.core.records.arrow_message import check_buffers, read_message
+from headrace.core.records.header import ALIGNMENT_BYTES, MAGIC, NO_PRODUCER, BatchHeader, Compression
+from headrace.core.records.raw import batch_crc
+from headrace.core.records.record import Record
+from headrace.core.types import LeaderEpoch, Offset
+
+RECORD_SCHEMA: Final = pa.schema(
+    [
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("timestamp_ms", pa.int64(), nullable=False),
+        pa.field("headers", HEADERS_TYPE, nullable=False),
+    ]
+)
+"""The columns of a batch (magic 1). A null value is a tombstone."""
+
+SPARSE_RECORD_SCHEMA: Final = RECORD_SCHEMA.append(pa.field("offset_delta", pa.int32(), nullable=False))
+"""Where compaction left gaps: each record says how far it is from `base_offset`."""
+
+_RECORD_BUFFERS = 17
+_SPARSE_RECORD_BUFFERS = 19
+_SCHEMA_MESSAGE_BYTES = RECORD_SCHEMA.serialize().size
+_WRITE_OPTIONS = {
+    Compression.LZ4: pa.ipc.IpcWriteOptions(compression="lz4"),
+    Compression.ZSTD: pa.ipc.IpcWriteOptions(compression="zstd"),
+}
+_UNSTAMPED = (Offset(0), LeaderEpoch(0))
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedBatch:
+    """A validated batch, or the end of one."""
+
+    header: BatchHeader
+    records: pa.RecordBatch
+    """Of RECORD_SCHEMA."""
+    offsets: npt.NDArray[np.int64]
+    """Of each record, ascending."""
+
+    def since(self, offset: int) -> Self:
+        """Without the records below `offset`: a fetch may begin within a batch."""
+        first = int(np.searchsorted(self.offsets, offset))
+        if first == 0:
+            return self
+        return type(self)(self.header, self.records.slice(first), self.offsets[first:])
+
+    def rows(self) -> Iterator[tuple[Offset, Record]]:
+        """Record by record, for those who must; columns are ten times as fast."""
+        columns = self.records
+        keys, values, times = (columns.column(index).to_pylist() for index in range(3))
+        offsets: list[Any] = self.offsets.tolist()
+        rows = zip(offsets, keys, values, times, header_rows(columns.column(3)), strict=True)
+        return ((Offset(offset), Record(key, value, time, headers)) for offset, key, value, time, headers in rows)
+
+
+def record_columns(
+    values: Any,
+    keys: Any = None,
+    *,
+    timestamps_ms: Any,
+    headers: Sequence[Iterable[tuple[str, bytes | None]]] | pa.Array | None = None,
+) -> pa.RecordBatch:
+    """Records as columns (RECORD_SCHEMA).
+
+    `values` and `keys` (None: no keys) are sequences of bytes, str and None, or Arrow or pandas columns of them;
+    `timestamps_ms` is one int for all or a sequence or int64 column; `headers` has a sequence of (name, value) for
+    each record. Raises TypeError, and ValueError where lengths differ, both with the remedy.
+    """
+    value_column = binary_array(values, "values")
+    count = len(value_column)
+    key_column = pa.nulls(count, pa.binary()) if keys is None else binary_array(keys, "keys")
+    columns = {
+        "key": key_column,
+        "value": value_column,
+        "timestamp_ms": timestamp_array(timestamps_ms, count),
+        "headers": headers_array(headers, count),
+    }
+    for name, column in columns.items():
+        if len(column) != count:
+            raise ValueError(f"{name}: {len(column)} entries for {count} values: give one for each record")
+    return pa.RecordBatch.from_arrays(list(columns.values()), schema=RECORD_SCHEMA)
+
+
+def columns_of(records: Sequence[Record]) -> pa.RecordBatch:
+    """Records that came one by one (JSON) as columns."""
+    return record_columns(
+        [record.value for record in records],
+        [record.key for record in records],
+        timestamps_ms=[record.timestamp_ms for record in records],
+        headers=[record.headers for record in records] if any(record.headers for record in records) else None,
+    )
+
+
+def encode_batch(
+    records: pa.RecordBatch,
+    *,
+    compression: Compression = Compression.NONE,
+    producer_id: int = NO_PRODUCER,
+    producer_epoch: int = NO_PRODUCER,
+    base_sequence: int = NO_PRODUCER,
+) -> list[bytes | memoryview]:
+    """A whole batch, not yet stamped, as buffers to be written one after the other; the header comes first.
+
+    Raises ValueError for no records or too many, BatchTooLargeError where a batch cannot be that long.
+    """
+    count = records.num_rows
+    if not 1 <= count <= BATCH_RECORDS_MAX:
+        raise ValueError(f"{count} records: a batch has from 1 to {BATCH_RECORDS_MAX}")
+    body = _arrow_message(records, compression)
+    padding = bytes(-len(body) % ALIGNMENT_BYTES)
+    times = records.column(2).to_numpy()
+    header = BatchHeader(
+        *_UNSTAMPED,
+        batch_bytes=_bounded(BATCH_HEADER_BYTES + len(body) + len(padding), BATCH_BYTES_MAX),
+        magic=MAGIC,
+        crc32c=0,
+        attributes=compression,
+        producer_epoch=producer_epoch,
+        last_offset_delta=count - 1,
+        record_count=count,
+        base_sequence=base_sequence,
+        base_timestamp_ms=int(times[0]),
+        max_timestamp_ms=int(times.max()),
+        producer_id=producer_id,
+    )
+    chunks: list[bytes | memoryview] = [body, padding] if padding else [body]
+    return [header._replace(crc32c=batch_crc(header.pack(), chunks)).pack(), *chunks]
+
+
+def _arrow_message(records: pa.RecordBatch, compression: Compression) -> memoryview:
+    if compression is Compression.NONE:
+        return memoryview(records.serialize()).cast("B")
+    _bounded(records.nbytes, BATCH_DECOMPRESSED_BYTES_MAX)
+    sink = pa.BufferOutputStream()
+    writer = pa.ipc.new_stream(sink, RECORD_SCHEMA, options=_WRITE_OPTIONS[compression])
+    writer.write_batch(records)
+    return memoryview(sink.getvalue()).cast("B")[_SCHEMA_MESSAGE_BYTES:]
+
+
+def _bounded(size_bytes: int, limit: int) -> int:
+    if size_bytes > limit:
+        raise BatchTooLargeError(
+            f"the batch takes {size_bytes} bytes, the limit is {limit}: send fewer records", limit=limit
+        )
+    return size_bytes
+
+
+def _heartbeat() -> bytes:
+    header = BatchHeader(*_UNSTAMPED, BATCH_HEADER_BYTES, MAGIC, 0, 0, -1, -1, 0, -1, -1, -1, -1)
+    return header._replace(crc32c=batch_crc(header.pack(), ())).pack()
+
+
+HEARTBEAT: Final = _heartbeat()
+"""A header without records: says in an endless stream of batches that the stream is alive."""
+
+
+def decode_batch(buffer: bytes | bytearray | memoryview | pa.Buffer, at: int = 0) -> DecodedBatch:
+    """The batch that starts at byte `at`, without a copy (one where its body is not aligned to 8 bytes in memory).
+
+    Raises CorruptBatchError for whatever is not exactly one batch with records.
+    """
+    source = pa.py_buffer(buffer)
+    batch = memoryview(source).cast("B")[at:]
+    header = BatchHeader.unpack(batch)
+    _check_whole(header, batch)
+    if header.is_heartbeat:
+        raise CorruptBatchError("record_count is 0: a heartbeat, not a batch of records")
+    message = read_message(batch, header.batch_bytes)
+    sparse = header.is_sparse
+    check_buffers(message, batch, _SPARSE_RECORD_BUFFERS if sparse else _RECORD_BUFFERS, header.compression)
+    body = source.slice(at + BATCH_HEADER_BYTES, message.body_at + message.body_bytes - BATCH_HEADER_BYTES)
+    if body.address % 8:
+        body = pa.py_buffer(body.to_pybytes())
+    records = _read_records(body, SPARSE_RECORD_SCHEMA if sparse else RECORD_SCHEMA, header.record_count)
+    return _placed(header, records)
+
+
+def decode_batches(buffer: bytes | bytearray | memoryview | pa.Buffer) -> Iterator[DecodedBatch]:
+    """The batches of a fetch, in order; heartbeats among them are left out. Raises CorruptBatchError."""
+    source = pa.py_buffer(buffer)
+    whole = memoryview(source).cast("B")
+    at = 0
+    while at < len(whole):
+        header = BatchHeader.unpack(whole, at)
+        if header.is_heartbeat:
+            _check_whole(header, whole[at:])
+        else:
+            yield decode_batch(source, at)
+        at += header.batch_bytes
+
+
+def _check_whole(header: BatchHeader, batch: memoryview) -> None:
+    if header.batch_bytes > len(batch):
+        raise CorruptBatchError(f"batch_bytes is {header.batch_bytes}, only {len(batch)} bytes follow")
+    crc = batch_crc(batch, [batch[BATCH_HEADER_BYTES : header.batch_bytes]])
+    if crc != header.crc32c:
+        raise CorruptBatchError(f"crc32c is {header.crc32c:#010x}, the bytes give {crc:#010x}: the bytes were damaged")
+
+
+def _read_records(body: pa.Buffer, schema: pa.Schema, record_count: int) -> pa.RecordBatch:
+    try:
+        records = pa.ipc.read_record_batch(body, schema)
+        records.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise CorruptBatchError(f"the body is not a record batch of magic {MAGIC}: {error}") from error
+    if records.num_rows != record_count:
+        raise CorruptBatchError(f"record_count is {record_count}, the body has {records.num_rows} rows")
+    headers = records.column(3)
+    items = headers.values
+    required = (records.column(2), headers, items, items.field(0), *records.columns[4:])
+    if any(column.null_count for column in required):
+        raise CorruptBatchError("a time, a list of headers, a header or its name is null: only keys and values may be")
+    return records
+
+
+def _placed(header: BatchHeader, records: pa.RecordBatch) -> DecodedBatch:
+    """The records with their offsets, and with the leader's time where the header says so."""
+    if header.is_sparse:
+        deltas = records.column(4).to_numpy().astype(np.int64)
+        if deltas[0] < 0 or deltas[-1] > header.last_offset_delta or (np.diff(deltas) <= 0).any():
+            raise CorruptBatchError(f"offset_delta must ascend from 0 or above to {header.last_offset_delta} at most")
+        records = records.select(range(4))
+    else:
+        deltas = np.arange(header.record_count, dtype=np.int64)
+    if header.has_append_time:
+        times = timestamp_array(header.max_timestamp_ms, header.record_count)
+        records = records.set_column(2, RECORD_SCHEMA.field(2), times)
+    return DecodedBatch(header, records, deltas + header.base_offset)

@@ -1,0 +1,185 @@
+"""The 64 bytes before every batch: what a broker reads, checks and stamps without looking into the body.
+
+`docs/protocol.md` gives every byte. Two checksums: `crc32c` covers all that follows it, body included, and is the
+producer's; a leader writes `base_offset` and `leader_epoch` outside of it, so that stamping never reads the body.
+`stamp_checksum` (the low 16 bits of another CRC) covers those two and the other fields before it.
+
+`BatchHeader` is a value and always well-formed by itself: `unpack` refuses everything else, so nobody checks a header
+twice. It is a named tuple, not a dataclass, because a broker makes one or two per batch: 0.8 us instead of 2.4 us.
+Called by producers (pack), brokers (unpack, stamp), consumers and recovery (unpack).
+"""
+
+import struct
+from enum import IntEnum
+from typing import Final, NamedTuple, Self
+
+from crc32c import crc32c
+
+from headrace.core.errors import CorruptBatchError
+from headrace.core.limits import BATCH_BYTES_MAX, BATCH_HEADER_BYTES, BATCH_RECORDS_MAX
+from headrace.core.types import LeaderEpoch, Offset
+
+MAGIC: Final = 1
+"""Version of the batch format; it fixes the header's layout and the schema of the body."""
+
+ALIGNMENT_BYTES: Final = 64
+"""A batch is a multiple of this long, so that in a run of batches every body starts aligned for Arrow."""
+
+STAMPED_BYTES: Final = 18
+"""What `stamp_checksum` covers: the header up to the checksum itself."""
+
+CRC_FROM: Final = 24
+"""`crc32c` covers the batch from here to its end."""
+
+COMPRESSION_BITS: Final = 0b000111
+APPEND_TIME_BIT: Final = 0b001000
+"""The time of every record is `max_timestamp_ms`, which the leader set when it appended the batch."""
+CONTROL_BIT: Final = 0b010000
+"""The records are the log's own and are not given to readers."""
+SPARSE_BIT: Final = 0b100000
+"""Compaction left gaps: the body has a column of offset deltas."""
+KNOWN_BITS: Final = COMPRESSION_BITS | APPEND_TIME_BIT | CONTROL_BIT | SPARSE_BIT
+
+NO_PRODUCER: Final = -1
+"""`producer_id`, `producer_epoch` and `base_sequence` of a producer that is not idempotent."""
+
+_LAYOUT = struct.Struct("<qiIBBHIHhiiiqqq")
+_STAMPED = struct.Struct("<qiIBB")
+_STAMP = struct.Struct("<qi")
+_CHECKSUM = struct.Struct("<H")
+_OFFSET_MAX = (1 << 63) - 1
+
+
+class Compression(IntEnum):
+    """Codec of the body's buffers, as in bits 0-2 of `attributes`."""
+
+    NONE = 0
+    LZ4 = 1
+    ZSTD = 2
+
+
+class BatchHeader(NamedTuple):
+    """The fields of a batch header, without the reserved byte and the stamp's checksum. Offsets count records."""
+
+    base_offset: Offset
+    """Offset of the first record; 0 until a leader stamps the batch."""
+    leader_epoch: LeaderEpoch
+    """Epoch of the leader that stamped the batch; 0 before."""
+    batch_bytes: int
+    """Length of the whole batch, this header and the padding included."""
+    magic: int
+    crc32c: int
+    attributes: int
+    producer_epoch: int
+    last_offset_delta: int
+    """Offset of the last record less `base_offset`: `record_count - 1` unless compaction left gaps."""
+    record_count: int
+    """0 in a heartbeat, which has no body."""
+    base_sequence: int
+    base_timestamp_ms: int
+    """Time of the first record."""
+    max_timestamp_ms: int
+    """The greatest time of any record."""
+    producer_id: int
+
+    @classmethod
+    def unpack(cls, buffer: bytes | bytearray | memoryview, at: int = 0) -> Self:
+        """The header that starts at byte `at`. Raises CorruptBatchError; the body's CRC is not looked at."""
+        if at < 0 or len(buffer) - at < BATCH_HEADER_BYTES:
+            raise CorruptBatchError(
+                f"{max(0, len(buffer) - at)} bytes are left, a batch header has {BATCH_HEADER_BYTES}: the input ends"
+                " within a batch"
+            )
+        (offset, epoch, size, magic, reserved, checksum, crc, *rest) = _LAYOUT.unpack_from(buffer, at)
+        actual = crc32c(memoryview(buffer)[at : at + STAMPED_BYTES]) & 0xFFFF
+        if checksum != actual:
+            raise CorruptBatchError(
+                f"stamp_checksum is {checksum:#06x}, bytes 0 to 17 of the header give {actual:#06x}: the bytes were"
+                " damaged or are no batch"
+            )
+        header = cls(offset, epoch, size, magic, crc, *rest)
+        rule = _broken_shape_rule(header, reserved) or _broken_count_rule(header)
+        if rule:
+            raise CorruptBatchError(rule)
+        return header
+
+    def pack(self) -> bytes:
+        """The 64 bytes, with a valid stamp checksum."""
+        (offset, epoch, size, magic, *rest) = self
+        checksum = crc32c(_STAMPED.pack(offset, epoch, size, magic, 0)) & 0xFFFF
+        return _LAYOUT.pack(offset, epoch, size, magic, 0, checksum, *rest)
+
+    @property
+    def last_offset(self) -> Offset:
+        """Offset of the last record (of the last that ever was in it, where compaction left gaps)."""
+        return Offset(self.base_offset + self.last_offset_delta)
+
+    @property
+    def next_offset(self) -> Offset:
+        """Where the batch after this one starts."""
+        return Offset(self.base_offset + self.last_offset_delta + 1)
+
+    @property
+    def compression(self) -> Compression:
+        return Compression(self.attributes & COMPRESSION_BITS)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & CONTROL_BIT)
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether offsets have gaps, so that the body says each record's own."""
+        return bool(self.attributes & SPARSE_BIT)
+
+    @property
+    def has_append_time(self) -> bool:
+        return bool(self.attributes & APPEND_TIME_BIT)
+
+    @property
+    def is_heartbeat(self) -> bool:
+        """Whether this header only says that a stream is alive."""
+        return self.record_count == 0
+
+
+def stamp(head: bytearray | memoryview, base_offset: Offset, leader_epoch: LeaderEpoch) -> None:
+    """Write offset, epoch and their checksum into a packed header, in place; the rest of the batch is not touched."""
+    _STAMP.pack_into(head, 0, base_offset, leader_epoch)
+    _CHECKSUM.pack_into(head, STAMPED_BYTES, crc32c(memoryview(head)[:STAMPED_BYTES]) & 0xFFFF)
+
+
+def _broken_shape_rule(header: BatchHeader, reserved: int) -> str:
+    """The first rule that format, length or attributes break, with the value; empty where they break none."""
+    size, attributes = header.batch_bytes, header.attributes
+    if header.magic != MAGIC:
+        return f"magic is {header.magic}, must be {MAGIC}: another version of the batch format"
+    if reserved:
+        return f"the reserved byte is {reserved}, must be 0"
+    if not BATCH_HEADER_BYTES <= size <= BATCH_BYTES_MAX or size % ALIGNMENT_BYTES:
+        return (
+            f"batch_bytes is {size}, must be a multiple of {ALIGNMENT_BYTES} from {BATCH_HEADER_BYTES} to"
+            f" {BATCH_BYTES_MAX}"
+        )
+    if attributes & ~KNOWN_BITS or attributes & COMPRESSION_BITS > Compression.ZSTD:
+        return f"attributes are {attributes:#06x}: unknown bits or an unknown compression"
+    return ""
+
+
+def _broken_count_rule(header: BatchHeader) -> str:
+    """The same for counts and offsets."""
+    size, count, delta = header.batch_bytes, header.record_count, header.last_offset_delta
+    if not 0 <= count <= BATCH_RECORDS_MAX:
+        return f"record_count is {count}, must be from 0 to {BATCH_RECORDS_MAX}"
+    if delta != count - 1 and not (header.is_sparse and delta >= count):
+        return f"last_offset_delta is {delta}, must be record_count - 1 = {count - 1}"
+    if count == 0 and (size != BATCH_HEADER_BYTES or header.attributes):
+        return (
+            f"record_count is 0, batch_bytes {size}, attributes {header.attributes:#06x}: a batch without records is a"
+            f" heartbeat of {BATCH_HEADER_BYTES} bytes without attributes"
+        )
+    if header.base_offset < 0 or header.leader_epoch < 0 or header.base_offset > _OFFSET_MAX - delta - 1:
+        return (
+            f"base_offset is {header.base_offset} and leader_epoch {header.leader_epoch}: both must be 0 or above, and"
+            " the offsets after them must fit 63 bits"
+        )
+    return ""

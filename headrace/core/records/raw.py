@@ -1,0 +1,144 @@
+"""Batches as they arrived: a header to stamp and the body's chunks, never joined, never copied, never decoded.
+
+`split_batches` is all that a broker checks of a produce request: lengths, magic, both checksums, what a producer may
+say of itself, and that the Arrow message holds as many rows as the header claims. What lies deeper (offsets within
+buffers, names that are not UTF-8) is found by `columns.decode_batch` in whoever reads the records.
+
+A `RawBatch` lives from the request to the append. Its first buffer is a private copy of the header, because stamping
+writes into it; the others are views of the request's chunks and keep those alive.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from crc32c import crc32c
+
+from headrace.core.errors import BatchTooLargeError, CorruptBatchError
+from headrace.core.limits import BATCH_HEADER_BYTES
+from headrace.core.records.arrow_message import METADATA_END_MAX, read_message
+from headrace.core.records.header import APPEND_TIME_BIT, CONTROL_BIT, CRC_FROM, NO_PRODUCER, SPARSE_BIT, BatchHeader
+from headrace.core.records.header import stamp as stamp_head
+from headrace.core.types import LeaderEpoch, Offset
+
+_LEADERS_BITS = APPEND_TIME_BIT | CONTROL_BIT | SPARSE_BIT
+
+
+@dataclass(slots=True)
+class RawBatch:
+    """One checked batch. `buffers[0]` is its own 64-byte header, the rest are the body as received."""
+
+    header: BatchHeader
+    buffers: list[memoryview]
+
+    @property
+    def nbytes(self) -> int:
+        return self.header.batch_bytes
+
+    def stamp(self, base_offset: Offset, leader_epoch: LeaderEpoch) -> Self:
+        """Give the batch its place in the log, in place; the body and its CRC stay as they are."""
+        stamp_head(self.buffers[0], base_offset, leader_epoch)
+        self.header = self.header._replace(base_offset=base_offset, leader_epoch=leader_epoch)
+        return self
+
+
+def batch_crc(header: bytes | bytearray | memoryview, body: Iterable[bytes | memoryview]) -> int:
+    """CRC-32C of a batch from its attributes to its end, chained over the body's chunks."""
+    crc = crc32c(memoryview(header)[CRC_FROM:BATCH_HEADER_BYTES])
+    for chunk in body:
+        crc = crc32c(chunk, crc)
+    return crc
+
+
+def split_batches(chunks: Sequence[bytes | memoryview], *, batch_bytes_max: int) -> list[RawBatch]:
+    """The batches of a produce request, in order; one at least. Chunks may end anywhere, within a header too.
+
+    Raises CorruptBatchError, or BatchTooLargeError with `limit`; both name the batch by its index, which is also in
+    `details["batch"]`.
+    """
+    cursor = _Cursor(chunks)
+    batches: list[RawBatch] = []
+    try:
+        while cursor.left_bytes or not batches:
+            batches.append(_take_batch(cursor, batch_bytes_max))
+    except (CorruptBatchError, BatchTooLargeError) as error:
+        index = len(batches)
+        raise type(error)(f"batch {index}: {error.message}", **error.details, batch=index) from error
+    return batches
+
+
+class _Cursor:
+    """A position in a list of chunks that are not joined."""
+
+    def __init__(self, chunks: Iterable[bytes | memoryview]) -> None:
+        self._chunks = [memoryview(chunk) for chunk in chunks if len(chunk)]
+        self._index = 0
+        self._at = 0
+        self.left_bytes = sum(map(len, self._chunks))
+
+    def peek(self, size: int) -> memoryview:
+        """The next `size` bytes (fewer at the end), in one piece: a copy only where a chunk ends within them."""
+        if not self.left_bytes:
+            return memoryview(b"")
+        view = self._chunks[self._index][self._at : self._at + size]
+        if len(view) == size or len(view) == self.left_bytes:
+            return view
+        joined = bytearray(view)
+        size = min(size, self.left_bytes)
+        index = self._index
+        while len(joined) < size:
+            index += 1
+            joined += self._chunks[index][: size - len(joined)]
+        return memoryview(joined)
+
+    def take(self, size: int) -> list[memoryview]:
+        """The next `size` bytes as views of the chunks. They must be there."""
+        views = []
+        self.left_bytes -= size
+        while size:
+            view = self._chunks[self._index][self._at : self._at + size]
+            views.append(view)
+            size -= len(view)
+            self._at += len(view)
+            if self._at == len(self._chunks[self._index]):
+                self._index, self._at = self._index + 1, 0
+        return views
+
+
+def _take_batch(cursor: _Cursor, batch_bytes_max: int) -> RawBatch:
+    header = BatchHeader.unpack(cursor.peek(BATCH_HEADER_BYTES))
+    if header.batch_bytes > batch_bytes_max:
+        raise BatchTooLargeError(
+            f"batch_bytes is {header.batch_bytes}, the topic's maxMessageBytes is {batch_bytes_max}: send smaller"
+            " batches or raise maxMessageBytes",
+            limit=batch_bytes_max,
+        )
+    if header.batch_bytes > cursor.left_bytes:
+        raise CorruptBatchError(f"batch_bytes is {header.batch_bytes}, only {cursor.left_bytes} bytes follow")
+    _check_produced(header)
+    start = cursor.peek(min(header.batch_bytes, METADATA_END_MAX))
+    head = memoryview(bytearray(start[:BATCH_HEADER_BYTES]))
+    cursor.take(BATCH_HEADER_BYTES)
+    body = cursor.take(header.batch_bytes - BATCH_HEADER_BYTES)
+    crc = batch_crc(head, body)
+    if crc != header.crc32c:
+        raise CorruptBatchError(f"crc32c is {header.crc32c:#010x}, the bytes give {crc:#010x}: damaged on the way")
+    rows = read_message(start, header.batch_bytes).row_count
+    if rows != header.record_count:
+        raise CorruptBatchError(f"record_count is {header.record_count}, the body has {rows} rows: they must agree")
+    return RawBatch(header, [head, *body])
+
+
+def _check_produced(header: BatchHeader) -> None:
+    """What only leaders and the log itself may write into a header."""
+    if header.is_heartbeat:
+        raise CorruptBatchError("record_count is 0, a produced batch has 1 record or more")
+    if header.attributes & _LEADERS_BITS:
+        raise CorruptBatchError(
+            f"attributes are {header.attributes:#06x}: a producer may set bits 0-2 (compression) only"
+        )
+    producer = (header.producer_id, header.producer_epoch, header.base_sequence)
+    if min(producer) < 0 and producer != (NO_PRODUCER, NO_PRODUCER, NO_PRODUCER):
+        raise CorruptBatchError(
+            f"producer_id, producer_epoch and base_sequence are {producer}: must all be 0 or above, or all -1"
+        )
