@@ -118,3 +118,14 @@ DEV_BROKERS_MAX = 16
 """Broker processes on one machine: `kubectl scale` of a typing error must not fork a hundred."""
 DEV_LOG_BYTES_MAX = 10 << 20
 """A log file of a child process is moved aside when it is larger at the start of the next life."""
+
+# The embedded Kubernetes API of `headrace dev`
+DEV_WATCH_HISTORY_MAX = 4096
+"""Changes of one resource that watchers may still ask for; older ones are answered with 410."""
+DEV_REQUEST_BODY_BYTES_MAX = 3 << 20
+"""As a kube-apiserver's own limit."""
+DEV_WATCH_TIMEOUT_S = 1_800
+"""A watch that does not say `timeoutSeconds` ends after this, so that clients re-list now and then."""
+DEV_BOOKMARK_INTERVAL_S = 30
+DEV_EVENT_TTL_S = 3_600
+"""Events are records of the moment: they expire as on a cluster."""
