@@ -11,7 +11,7 @@ import pytest
 
 
 def require_tool(name: str, *candidates: Path) -> str:
-    """The path of `name`: the first of `candidates` that is there, else from PATH; skips the test where there is none."""
+    """The path of `name`: the first of `candidates` that is there, else from PATH; else skips the test."""
     found = next((str(path) for path in candidates if path.exists()), None) or shutil.which(name)
     if found is not None:
         return found
