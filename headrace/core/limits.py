@@ -100,6 +100,10 @@ PRODUCER_BUFFER_BYTES_DEFAULT = 64 << 20
 """Records that wait to be acknowledged, per producer; `send` waits above it."""
 CONSUMER_PREFETCH_BYTES_DEFAULT = 64 << 20
 """What a consumer asks for ahead of its reader, over all its partitions together."""
+STICKY_BYTES = 64 << 10
+"""Records without a key stay with one partition for so long, then go to the next (KIP-794)."""
+PARTITION_CACHE_KEYS_MAX = 1 << 16
+"""Keys whose partitions a client process remembers: keys repeat, and their hash is the dearest step of `send`."""
 DELIVERY_TIMEOUT_MS_DEFAULT = 120_000
 """How long clients retry, and a batch may wait, before the error reaches the user (Kafka's delivery.timeout.ms)."""
 UNKNOWN_TOPIC_GRACE_MS = 3_000
