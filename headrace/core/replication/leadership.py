@@ -1,0 +1,172 @@
+"""One partition on one broker: does it lead, what is committed, who may be answered. No I/O.
+
+    resting ── state names this seat ──> leading ── any other leader, none, or closed ──> resting
+    leading: appended ──> Sync ──> synced ──> Acknowledge, RaiseHighWatermark
+                           └── failed ──> GiveUp                     (the broker surrenders every seat and stops)
+
+The high watermark (exclusive) is the smallest vote of the ISR. A vote is the durable end under `Fsync` and the log end
+under `Replicated`; a member whose vote is not known holds the high watermark where it is.
+
+Invariants: the applied partition epoch and leader epoch never go back; the high watermark never goes back and never
+passes the log end; a waiter is answered exactly once; acks=all only below the high watermark. Owned by
+`headrace_broker.partition`, which feeds events and carries out effects; the simulator runs the same code.
+"""
+
+from collections import deque
+from typing import assert_never
+
+from headrace.core.errors import NotLeaderError, PartitionOfflineError
+from headrace.core.log import group_commit
+from headrace.core.log.group_commit import GiveUp, GroupCommit, Release
+from headrace.core.replication.events import (
+    Abandon,
+    Acknowledge,
+    Acks,
+    Appended,
+    Closed,
+    Configured,
+    Effect,
+    Event,
+    Expire,
+    Lead,
+    RaiseHighWatermark,
+    Resign,
+    StateApplied,
+    Synced,
+    SyncFailed,
+    Ticked,
+    Waiter,
+)
+from headrace.core.replication.fence import Fence
+from headrace.core.replication.seats import supersedes
+from headrace.core.resources.partition_set import PartitionState
+from headrace.core.resources.topic import Durability
+from headrace.core.types import LeaderEpoch, Offset, Seat
+
+
+class Leadership:
+    """`log_end` and `durable_end` are those of the log as it was recovered."""
+
+    def __init__(self, me: Seat, durability: Durability, *, log_end: Offset, durable_end: Offset) -> None:
+        self.me = me
+        self.high_watermark = Offset(0)
+        """First offset that is not committed, as far as this broker knows; 0 until it leads."""
+        self.state: PartitionState | None = None
+        """As last applied."""
+        self._commit = GroupCommit(durability, durable_end, log_end)
+        """Its `vouched_end` is this broker's own vote."""
+        self._waiting: deque[tuple[Offset, Waiter]] = deque()
+        """(end offset, waiter) of acks=all, in the order of append, none committed."""
+        self._closed = False
+
+    @property
+    def leads(self) -> bool:
+        return not self._closed and self.state is not None and self.state.leader == self.me
+
+    @property
+    def leader_epoch(self) -> LeaderEpoch:
+        """0 before any state was applied."""
+        return self.state.leader_epoch if self.state is not None else LeaderEpoch(0)
+
+    @property
+    def waits(self) -> bool:
+        """Is anybody waiting? Then time must be told to `step`."""
+        return bool(self._waiting)
+
+    def check_leader(self, label: str, fence: Fence) -> LeaderEpoch:
+        """The epoch to serve a request in. Raises NotLeaderError, PartitionOfflineError or FencedEpochError."""
+        leader = self.state.leader if self.state is not None else None
+        if leader is None:
+            raise PartitionOfflineError(f"{label} has no leader just now; try again")
+        if not self.leads:
+            raise NotLeaderError(f"{self.me.broker} does not lead {label}; {leader} does", leader=leader.broker)
+        fence.check_epoch(label, self.leader_epoch)
+        return self.leader_epoch
+
+    def step(self, event: Event, now_ms: int) -> list[Effect]:
+        """What to do about `event`, in this order."""
+        match event:
+            case StateApplied(state):
+                return self._applied(state)
+            case Appended():
+                return self._appended(event)
+            case Synced(durable_end):
+                syncs = self._carry(self._commit.synced(durable_end))
+                return [*syncs, *self._maybe_commit(f"durable to {durable_end}")]
+            case SyncFailed(error):
+                return self._carry(self._commit.failed(error))
+            case Configured(durability):
+                self._commit.durability = durability
+                return self._maybe_commit(f"durability is {durability}")
+            case Ticked():
+                return self._expired(now_ms)
+            case Closed(reason):
+                self._closed = True
+                return self._resigned(reason)
+            case _:
+                assert_never(event)
+
+    def _applied(self, state: PartitionState) -> list[Effect]:
+        if self._closed or not supersedes(state, self.state):
+            return []
+        led, epoch_before = self.leads, self.leader_epoch
+        self.state = state
+        if not self.leads:
+            return self._resigned(f"the leader is {state.leader or 'nobody'}") if led else []
+        effects: list[Effect] = []
+        if not led or state.leader_epoch != epoch_before:
+            effects.append(Lead(state.leader_epoch, f"partition epoch {state.partition_epoch} names {self.me}"))
+        return [*effects, *self._maybe_commit("state applied")]
+
+    def _resigned(self, reason: str) -> list[Effect]:
+        waiters = self._take_waiting()
+        return [Resign(reason), *([Abandon(waiters, reason)] if waiters else [])]
+
+    def _appended(self, event: Appended) -> list[Effect]:
+        assert self.leads, "only the leader appends"
+        assert event.log_end > self._commit.log_end, "an append moves the log end"
+        effects = self._carry(self._commit.appended(event.log_end, event.append_bytes))
+        waiter = event.waiter
+        if waiter is not None and waiter.acks is Acks.ALL:
+            self._waiting.append((event.log_end, waiter))
+        elif waiter is not None:
+            effects.append(Acknowledge((waiter.number,), "written by the leader"))
+        return [*effects, *self._maybe_commit("append")]
+
+    def _carry(self, effects: list[group_commit.Effect]) -> list[Effect]:
+        """Group commit's effects. It releases nobody here: waiters wait for the ISR, of which it is one vote."""
+        carried: list[Effect] = []
+        for effect in effects:
+            assert not isinstance(effect, Release), "nobody waits for group commit itself"
+            if isinstance(effect, GiveUp):
+                self._closed = True
+                carried.append(GiveUp(self._take_waiting(), effect.reason))
+            else:
+                carried.append(effect)
+        return carried
+
+    def _take_waiting(self) -> tuple[int, ...]:
+        taken = tuple(waiter.number for _, waiter in self._waiting)
+        self._waiting.clear()
+        return taken
+
+    def _maybe_commit(self, reason: str) -> list[Effect]:
+        vote = self._commit.vouched_end
+        if not self._may_commit() or vote <= self.high_watermark:
+            return []
+        self.high_watermark = vote
+        committed = []
+        while self._waiting and self._waiting[0][0] <= vote:
+            committed.append(self._waiting.popleft()[1].number)
+        answers = [Acknowledge(tuple(committed), reason)] if committed else []
+        return [*answers, RaiseHighWatermark(vote, reason)]
+
+    def _may_commit(self) -> bool:
+        return self.leads and self.state is not None and self.state.isr == (self.me,)
+
+    def _expired(self, now_ms: int) -> list[Effect]:
+        late = tuple(waiter.number for _, waiter in self._waiting if waiter.expires_ms <= now_ms)
+        if not late:
+            return []
+        self._waiting = deque(entry for entry in self._waiting if entry[1].expires_ms > now_ms)
+        return [Expire(late, f"not committed in time: the high watermark is {self.high_watermark}")]
