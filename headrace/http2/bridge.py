@@ -1,0 +1,208 @@
+"""From one HTTP/2 stream to one `aiohttp.web.Request`, and from the handler's response back to HEADERS and DATA.
+
+The application cannot tell the protocols apart: routing, middlewares, `Response`, `StreamResponse` and HTTP errors
+behave as over HTTP/1.1. What differs is refused in a sentence: `FileResponse` (its sendfile would write past the
+framing), response compression, WebSockets, explicit chunked encoding (HTTP/2 has frames for that).
+
+This module and `bodies` are the only ones that lean on aiohttp's insides (`request_factory`, `request_handler`,
+`AbstractStreamWriter`, `RawRequestMessage`): aiohttp is pinned to one minor release, and
+`tests/integration/http2/test_bridge.py` notices what an upgrade changes.
+"""
+
+import asyncio
+import logging
+from typing import Any, Protocol
+
+from aiohttp import web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http import HttpVersion, RawRequestMessage
+from multidict import CIMultiDict, CIMultiDictProxy
+from yarl import URL
+
+from headrace.http2.bodies import RequestBody
+from headrace.http2.events import Fields
+from headrace.http2.fields import decode_fields, encode_fields
+
+logger = logging.getLogger(__name__)
+
+_HTTP_2 = HttpVersion(2, 0)
+
+
+class ResponseSink(Protocol):
+    """What a stream offers to its response. `drained` raises `ConnectionError` once the stream is gone."""
+
+    def send_head(self, fields: Fields, *, ended: bool) -> None: ...
+    def send_body(self, chunk: bytes | memoryview, *, ended: bool) -> None: ...
+    async def drained(self) -> None: ...
+    def abort(self) -> None: ...
+
+
+class StreamTransport(asyncio.BaseTransport):
+    """What `request.transport` is over HTTP/2: facts about the connection, and no way to write around the framing."""
+
+    def __init__(self, transport: asyncio.BaseTransport) -> None:
+        super().__init__()
+        self._transport = transport
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._transport.get_extra_info(name, default)
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+
+class StreamProtocol:
+    """What a request asks of its protocol; one for all streams of a connection."""
+
+    max_field_size = 8190
+    max_headers = 128
+
+    def __init__(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = StreamTransport(transport)
+        self.ssl_context = transport.get_extra_info("sslcontext")
+        self.peername = transport.get_extra_info("peername")
+        self.sockname = transport.get_extra_info("sockname")
+
+
+class ResponseWriter(AbstractStreamWriter):
+    """Writes one response to its stream. Waits where the peer or the socket is slow."""
+
+    def __init__(self, sink: ResponseSink, *, is_head: bool) -> None:
+        self._sink = sink
+        self._is_head = is_head
+        self._head: Fields | None = None
+        self._begun = False
+        self.length = None
+        self.ended = False
+
+    async def write_headers(self, status_line: str, headers: "CIMultiDict[str]") -> None:
+        if self._begun:
+            raise ConnectionError("a second response was started on one request")
+        self._begun = True
+        status = status_line.split(" ", 2)[1]
+        self._head = [(b":status", status.encode("ascii")), *encode_fields(headers.items())]
+
+    def send_headers(self) -> None:
+        self._maybe_send_head(ended=False)
+
+    async def write(self, chunk: bytes | bytearray | memoryview) -> None:
+        body = self._accept(chunk)
+        self._maybe_send_head(ended=False)
+        if body.nbytes:
+            self._sink.send_body(body, ended=False)
+        await self._sink.drained()
+
+    async def write_eof(self, chunk: bytes = b"") -> None:
+        if self.ended:
+            return
+        body = self._accept(chunk)
+        self.ended = True
+        if self.length and not self._is_head:
+            self._sink.abort()
+            raise ConnectionError(f"the response ended {self.length} bytes short of its Content-Length")
+        if not self._maybe_send_head(ended=not body.nbytes):
+            self._sink.send_body(body, ended=True)
+        elif body.nbytes:
+            self._sink.send_body(body, ended=True)
+        await self._sink.drained()
+
+    async def drain(self) -> None:
+        await self._sink.drained()
+
+    def enable_compression(self, encoding: str = "deflate", strategy: int | None = None) -> None:
+        raise RuntimeError(f"streamed {encoding} compression is not offered over HTTP/2: compress the body yourself")
+
+    def enable_chunking(self) -> None:
+        """DATA frames are chunks already."""
+
+    def _maybe_send_head(self, *, ended: bool) -> bool:
+        """Whether the head went out just now."""
+        if self._head is None:
+            return False
+        head, self._head = self._head, None
+        self.output_size += 1  # aiohttp and middlewares ask it whether a response has begun.
+        self._sink.send_head(head, ended=ended)
+        return True
+
+    def _accept(self, chunk: bytes | bytearray | memoryview) -> memoryview:
+        """The part of `chunk` that the announced length leaves room for, as over HTTP/1.1."""
+        if isinstance(chunk, bytearray):
+            chunk = bytes(chunk)  # The caller may change it before it is sent.
+        view = memoryview(chunk).cast("B")
+        if self.length is not None and not self._is_head:
+            view = view[: self.length]
+            self.length -= view.nbytes
+        self.output_size += view.nbytes
+        return view
+
+
+def request_message(fields: Fields) -> RawRequestMessage | None:
+    """The request as aiohttp's parser would have it; None where it has no path that begins with a slash."""
+    pseudo: dict[str, str] = {}
+    headers: CIMultiDict[str] = CIMultiDict()
+    for name, value in decode_fields(fields):
+        if name.startswith(":"):
+            pseudo[name] = value
+        elif name != "expect":
+            headers.add(name, value)
+    path = pseudo.get(":path", "")
+    if not path.startswith("/"):
+        return None
+    if ":authority" in pseudo:
+        headers["Host"] = pseudo[":authority"]
+    plain, _, query = path.partition("#")[0].partition("?")
+    return RawRequestMessage(
+        method=pseudo[":method"],
+        path=path,
+        version=_HTTP_2,
+        headers=CIMultiDictProxy(headers),
+        raw_headers=tuple(fields),
+        should_close=False,
+        compression=None,
+        upgrade=False,
+        chunked=False,
+        url=URL.build(path=plain, query_string=query, encoded=True),
+    )
+
+
+async def respond(
+    server: web.Server, message: RawRequestMessage, body: RequestBody, protocol: StreamProtocol, writer: ResponseWriter
+) -> None:
+    """Run the application on one request and send what it answers. Raises `ConnectionError` when the stream is gone."""
+    task: Any = asyncio.current_task()
+    foreign: Any = (message, body, protocol)
+    request: Any = server.request_factory(*foreign, writer, task)
+    server.requests_count += 1
+    response = await _handle(server, request)
+    try:
+        await response.prepare(request)
+        await response.write_eof()
+    except (ConnectionError, asyncio.CancelledError):
+        raise
+    except Exception as error:
+        logger.exception("Response to %s %s failed", request.method, request.path)
+        raise ConnectionError("the response could not be written") from error
+
+
+async def _handle(server: web.Server, request: Any) -> web.StreamResponse:
+    """The handler's response; 500 for what it raises beside HTTP errors, as long as nothing has been sent."""
+    try:
+        response = await server.request_handler(request)
+        if isinstance(response, web.FileResponse):
+            raise TypeError("FileResponse is not possible over HTTP/2: read the file and answer with its bytes")
+        if isinstance(response, web.StreamResponse):
+            return response
+        raise TypeError(f"the handler returned {type(response).__name__} instead of a response")
+    except web.HTTPException as error:
+        return error
+    except Exception:
+        if request.content.exception() is not None:
+            raise ConnectionError("the client is gone") from None
+        return _server_error(request)
+
+
+def _server_error(request: web.BaseRequest) -> web.Response:
+    logger.exception("Error handling request from %s: %s %s", request.remote, request.method, request.path)
+    if request.writer.output_size:
+        raise ConnectionError("the handler failed after its response had begun")
+    return web.Response(status=500, text="500 Internal Server Error\n\nServer got itself in trouble")

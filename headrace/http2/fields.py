@@ -1,0 +1,71 @@
+"""Header fields between HTTP/2 and what programs speak: checked on the way out, merged on the way in.
+
+HTTP/2 spells names in lower case, has pseudo headers where HTTP/1.1 has lines, and knows no connection headers
+(RFC 9113 sections 8.2 and 8.3). Everything here is checked before it reaches the engine, because a bad field found
+half-way through HPACK would spoil the connection for every other stream.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+
+from headrace.http2.events import Fields, LocalProtocolError
+
+_HOP_BY_HOP = frozenset({b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade", b"host"})
+"""Connection headers (RFC 9113 section 8.2.2), and `host`, which travels as `:authority`."""
+_NAME = re.compile(r"[0-9a-z!#$%&'*+.^_`|~-]+")
+_FORBIDDEN_IN_VALUE = re.compile(r"[\x00\r\n]|^[ \t]|[ \t]$")
+
+
+def encode_fields(headers: Iterable[tuple[str, str]]) -> Fields:
+    """Ordinary fields for the wire, connection headers left out. Raises `LocalProtocolError` on an invalid one."""
+    fields: Fields = []
+    for name, value in headers:
+        lower = name.lower()
+        if not _NAME.fullmatch(lower):
+            raise LocalProtocolError(f"header name {name!r} is not valid: only letters, digits and !#$%&'*+-.^_`|~ are")
+        if _FORBIDDEN_IN_VALUE.search(value):
+            raise LocalProtocolError(f"header {name} has an invalid value {value!r}: no line breaks, no outer spaces")
+        encoded = lower.encode("ascii")
+        if encoded not in _HOP_BY_HOP:
+            fields.append((encoded, value.encode("utf-8", "surrogateescape")))
+    return fields
+
+
+def request_fields(method: str, scheme: str, authority: str, path: str, headers: Mapping[str, str]) -> Fields:
+    """A request head. `path` is the encoded path and query."""
+    if not method.isascii() or not method.isalpha():
+        raise LocalProtocolError(f"method {method!r} is not valid: letters only")
+    pseudo = [
+        (b":method", method.upper().encode("ascii")),
+        (b":scheme", scheme.encode("ascii")),
+        (b":authority", authority.encode("ascii")),
+        (b":path", path.encode("ascii")),
+    ]
+    return pseudo + encode_fields(headers.items())
+
+
+def decode_fields(fields: Fields) -> list[tuple[str, str]]:
+    """Text pairs; bytes that are not UTF-8 survive as surrogates, as aiohttp has them. Cookies become one field."""
+    pairs: list[tuple[str, str]] = []
+    cookies: list[str] = []
+    for name, value in fields:
+        text = value.decode("utf-8", "surrogateescape")
+        if name == b"cookie":
+            cookies.append(text)  # RFC 9113 section 8.2.3: they may come in crumbs.
+        else:
+            pairs.append((name.decode("ascii"), text))
+    if cookies:
+        pairs.append(("cookie", "; ".join(cookies)))
+    return pairs
+
+
+def response_head(fields: Fields) -> tuple[int, dict[str, str]]:
+    """Status, and headers by lower-case name; a name that comes more than once is joined with commas."""
+    status = 0
+    headers: dict[str, str] = {}
+    for name, value in decode_fields(fields):
+        if name == ":status":
+            status = int(value)
+        else:
+            headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    return status, headers
