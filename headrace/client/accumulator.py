@@ -1,0 +1,134 @@
+"""Which batch goes out when? The producer's queues, one lane per partition, without I/O or clock.
+
+    add_row, add_columns ──> waiting ──> due ──> in flight ──> arrived
+                                          ^          ├──> failed again: put_back(at_ms) ──> waiting
+                                          │          └──> given up
+                                    linger over, full, or flushed
+
+Invariants: a lane has at most one batch in flight, so a partition's records are written in the order of `send` whatever
+is retried; only a lane's last batch takes more rows; `buffered_bytes` is the sum over batches that have neither arrived
+nor been given up. Called by `headrace.client.producer` and `headrace.client.sender` under the producer's lock.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from headrace.client.batches import Batch, ColumnBatch, Row, RowBatch, row_bytes
+from headrace.client.record import TopicPartition
+from headrace.core.errors import HeadraceError
+
+
+@dataclass(slots=True)
+class _Lane:
+    queue: deque[Batch] = field(default_factory=deque)
+    open: RowBatch | None = None
+    """The last of `queue` while it still takes rows."""
+    in_flight: Batch | None = None
+    not_before_ms: int = 0
+    error: HeadraceError | None = None
+    """The last failure, until a batch arrives again."""
+
+    def ready_at_ms(self, linger_ms: int) -> int | None:
+        """When the first batch may go; None while there is none or one is on its way."""
+        if self.in_flight is not None or not self.queue:
+            return None
+        head = self.queue[0]
+        return max(self.not_before_ms, head.opened_ms + linger_ms if head is self.open else head.opened_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """What `Accumulator.due` took from the queues."""
+
+    send: list[Batch]
+    expired: list[tuple[Batch, HeadraceError]]
+    """Batches that waited behind failing ones for the whole delivery timeout, with the failure."""
+
+
+class Accumulator:
+    def __init__(self, *, linger_ms: int, timeout_ms: int) -> None:
+        self.buffered_bytes = 0
+        self._linger_ms, self._timeout_ms = linger_ms, timeout_ms
+        self._lanes: dict[TopicPartition, _Lane] = {}
+
+    def add_row(self, partition: TopicPartition, row: Row, *, batch_bytes: int, now_ms: int) -> bool:
+        """Append `row` to its partition's open batch, or open one. True when the sender has something new to plan."""
+        lane = self._lane(partition)
+        batch, size = lane.open, row_bytes(row.key, row.value, row.headers)
+        opened = batch is None or batch.size_bytes + size > batch_bytes
+        if batch is None or opened:
+            batch = lane.open = RowBatch(partition, now_ms)
+            lane.queue.append(batch)
+            self.buffered_bytes += batch.size_bytes
+        batch.rows.append(row)
+        batch.size_bytes += size
+        self.buffered_bytes += size
+        return opened
+
+    def add_columns(self, batch: ColumnBatch) -> None:
+        lane = self._lane(batch.partition)
+        lane.open = None
+        lane.queue.append(batch)
+        self.buffered_bytes += batch.size_bytes
+
+    def due(self, now_ms: int) -> Due:
+        """Take every batch that may go now; each is in flight until `arrived`, `put_back` or `given_up`."""
+        due = Due([], [])
+        for lane in self._lanes.values():
+            ready_at_ms = lane.ready_at_ms(self._linger_ms)
+            while ready_at_ms is not None and ready_at_ms <= now_ms:
+                batch = lane.in_flight = lane.queue.popleft()
+                if batch is lane.open:
+                    lane.open = None
+                if lane.error is None or now_ms - batch.opened_ms <= self._timeout_ms:
+                    due.send.append(batch)
+                    break
+                due.expired.append((batch, lane.error))
+                self.given_up(batch, lane.error)
+                ready_at_ms = lane.ready_at_ms(self._linger_ms)
+        return due
+
+    def next_due_ms(self) -> int | None:
+        """When `due` has something next, as far as is known now."""
+        times = (lane.ready_at_ms(self._linger_ms) for lane in self._lanes.values())
+        return min((at_ms for at_ms in times if at_ms is not None), default=None)
+
+    def arrived(self, batch: Batch) -> None:
+        self._finish(batch).error = None
+
+    def given_up(self, batch: Batch, error: HeadraceError) -> None:
+        self._finish(batch).error = error if error.retriable else None
+
+    def put_back(self, batch: Batch, error: HeadraceError, at_ms: int) -> None:
+        """The batch failed and goes again, first in its lane, at `at_ms`."""
+        lane = self._lanes[batch.partition]
+        assert lane.in_flight is batch, "only the batch in flight can fail"
+        lane.in_flight, lane.error, lane.not_before_ms = None, error, at_ms
+        lane.queue.appendleft(batch)
+
+    def close_batches(self) -> None:
+        """Let nothing linger: what is queued goes as soon as its lane is free."""
+        for lane in self._lanes.values():
+            lane.open = None
+
+    def waiting_batches(self) -> list[Batch]:
+        """Every batch that has neither arrived nor been given up."""
+        waiting: list[Batch] = []
+        for lane in self._lanes.values():
+            if lane.in_flight is not None:
+                waiting.append(lane.in_flight)
+            waiting.extend(lane.queue)
+        return waiting
+
+    def _lane(self, partition: TopicPartition) -> _Lane:
+        lane = self._lanes.get(partition)
+        if lane is None:
+            lane = self._lanes[partition] = _Lane()
+        return lane
+
+    def _finish(self, batch: Batch) -> _Lane:
+        lane = self._lanes[batch.partition]
+        assert lane.in_flight is batch, "only the batch in flight can end"
+        lane.in_flight, lane.not_before_ms = None, 0
+        self.buffered_bytes -= batch.size_bytes
+        return lane

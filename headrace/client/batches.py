@@ -1,0 +1,150 @@
+"""Records that travel together, on the producer's side: rows that `send` adds one by one, or columns that came whole.
+
+A batch belongs to one partition, is filled under the producer's lock, and is emptied by the sender's thread, which
+encodes it and tells `delivered` or `failed` exactly once. Byte counts are upper bounds of the encoded size, so that a
+batch that fits by them fits the topic's `maxMessageBytes`.
+"""
+
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from operator import attrgetter
+from threading import Lock
+from typing import Any, NamedTuple, TypeVar
+
+from headrace.client.record import BatchMetadata, Headers, RecordMetadata, TopicPartition
+from headrace.core.errors import HeadraceError
+from headrace.core.records.columns import record_columns
+
+BATCH_OVERHEAD_BYTES = 2560
+"""Header, Arrow's message metadata, the padding of 15 buffers to 64 bytes each and of the batch to 64."""
+ROW_OVERHEAD_BYTES = 21
+"""Three 4-byte ends (key, value, headers), the timestamp, and a byte for both validity bits."""
+HEADER_OVERHEAD_BYTES = 9
+
+T = TypeVar("T")
+
+
+class Delivery(Future[T]):
+    """A future that knows whether anybody asked for it: `flush` raises the failures that nobody has looked at."""
+
+    looked_at = False
+
+    def result(self, timeout: float | None = None) -> T:
+        self.looked_at = True
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        self.looked_at = True
+        return super().exception(timeout)
+
+    def add_done_callback(self, fn: Any) -> None:
+        self.looked_at = True
+        super().add_done_callback(fn)
+
+
+class Row(NamedTuple):
+    """One record on its way, and who waits for it."""
+
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int
+    headers: Headers
+    delivery: Delivery[RecordMetadata]
+
+
+def row_bytes(key: bytes | None, value: bytes | None, headers: Headers) -> int:
+    """Upper bound of what the record adds to its batch."""
+    size = ROW_OVERHEAD_BYTES
+    if key is not None:
+        size += len(key)
+    if value is not None:
+        size += len(value)
+    for name, content in headers:
+        size += HEADER_OVERHEAD_BYTES + 4 * len(name) + len(content or b"")
+    return size
+
+
+@dataclass(slots=True, eq=False)
+class RowBatch:
+    """What `send` fills."""
+
+    partition: TopicPartition
+    opened_ms: int
+    size_bytes: int = BATCH_OVERHEAD_BYTES
+    attempts: int = 0
+    rows: list[Row] = field(default_factory=list)
+
+    def records(self) -> Any:
+        """A pyarrow.RecordBatch of RECORD_SCHEMA."""
+        keys, values, timestamps_ms, headers, _ = zip(*self.rows, strict=True)
+        some_headers = headers if any(headers) else None
+        return record_columns(values, keys, timestamps_ms=timestamps_ms, headers=some_headers)
+
+    def delivered(self, base_offset: int) -> None:
+        topic, partition = self.partition
+        for i, row in enumerate(self.rows):
+            row.delivery.set_result(RecordMetadata(topic, partition, base_offset + i if base_offset >= 0 else -1))
+
+    def failed(self, error: HeadraceError) -> None:
+        for row in self.rows:
+            row.delivery.set_exception(error)
+
+    def overlooked(self) -> int:
+        """How many failures nobody has asked for."""
+        return sum(not row.delivery.looked_at for row in self.rows)
+
+
+@dataclass(slots=True, eq=False)
+class ColumnsDelivery:
+    """Gathers the batches that one `send_batch` became: its caller expects them, the sender's thread settles them."""
+
+    future: Delivery[tuple[BatchMetadata, ...]] = field(default_factory=Delivery)
+    written: list[BatchMetadata] = field(default_factory=list)
+    error: HeadraceError | None = None
+    _waiting: int = 1
+    """Batches that have neither arrived nor failed, and one for the caller who may still add some."""
+    _lock: Lock = field(default_factory=Lock)
+
+    def expect(self) -> None:
+        with self._lock:
+            self._waiting += 1
+
+    def settle(self) -> None:
+        with self._lock:
+            self._waiting -= 1
+            if self._waiting:
+                return
+        if self.error is None:
+            self.future.set_result(tuple(sorted(self.written, key=attrgetter("partition", "base_offset"))))
+        else:
+            self.future.set_exception(self.error)
+
+
+@dataclass(slots=True, eq=False)
+class ColumnBatch:
+    """A part of `send_batch`'s columns, ready to be encoded."""
+
+    partition: TopicPartition
+    opened_ms: int
+    size_bytes: int
+    columns: Any
+    """A pyarrow.RecordBatch of RECORD_SCHEMA."""
+    delivery: ColumnsDelivery
+    attempts: int = 0
+
+    def records(self) -> Any:
+        return self.columns
+
+    def delivered(self, base_offset: int) -> None:
+        self.delivery.written.append(BatchMetadata(*self.partition, base_offset, self.columns.num_rows))
+        self.delivery.settle()
+
+    def failed(self, error: HeadraceError) -> None:
+        self.delivery.error = self.delivery.error or error
+        self.delivery.settle()
+
+    def overlooked(self) -> int:
+        return 0 if self.delivery.future.looked_at else self.columns.num_rows
+
+
+Batch = RowBatch | ColumnBatch

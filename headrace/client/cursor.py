@@ -1,0 +1,126 @@
+"""Where a consumer stands in each partition, and what it asks for next. Pure: time and chance come in.
+
+    due ──> asking ──answered──> unread ──read (by batches)──> position moves; the next fetch is due meanwhile
+              └──failed──> due again at `not_before_ms`, or given up
+
+Invariants: a partition has at most one fetch on its way and one answer unread; an answer that belongs to an older
+`turn` (before a seek, a pause, a broken-off reading) is never read; `position` is the next offset that the user has not
+been given. Owned by one consumer, used by one thread.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from random import Random
+
+from headrace.client.record import TopicPartition
+from headrace.client.retry import Failure, GiveUp, RetryPolicy, TryAgain
+from headrace.core.errors import HeadraceError
+
+
+@dataclass(slots=True, eq=False)
+class Cursor:
+    partition: TopicPartition
+    position: int
+    ask_at: int
+    """Offset of the next fetch: ahead of `position` by what was answered and is not read yet."""
+    end: int | None = None
+    """Reading ends before this offset; None: never."""
+    paused: bool = False
+    turn: int = 0
+    asking: bool = False
+    unread: bool = False
+    not_before_ms: int = 0
+    attempts: int = 0
+    failing_since_ms: int = 0
+
+    @property
+    def done(self) -> bool:
+        return self.end is not None and self.position >= self.end
+
+    def move(self, offset: int) -> None:
+        """Go on from `offset`; what was asked before, and what is unread, is not wanted any more."""
+        self.position = self.ask_at = offset
+        self.turn += 1
+        self.asking = self.unread = False
+        self.not_before_ms = self.attempts = 0
+
+    def is_due(self, now_ms: int) -> bool:
+        wanted = not self.paused and (self.end is None or self.ask_at < self.end)
+        return wanted and not self.asking and not self.unread and now_ms >= self.not_before_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Fetch from `offset`, and report `answered` or `failed`."""
+
+    cursor: Cursor
+    turn: int
+    offset: int
+
+    @property
+    def is_current(self) -> bool:
+        return self.cursor.turn == self.turn
+
+
+class FetchPlan:
+    """All cursors of one consumer."""
+
+    def __init__(self, policy: RetryPolicy, positions: Mapping[TopicPartition, int]) -> None:
+        self.cursors = {partition: Cursor(partition, offset, offset) for partition, offset in positions.items()}
+        self._policy = policy
+
+    def due(self, now_ms: int) -> list[Ask]:
+        """Every fetch that may start now."""
+        asks = []
+        for cursor in self.cursors.values():
+            if cursor.is_due(now_ms):
+                cursor.asking = True
+                asks.append(Ask(cursor, cursor.turn, cursor.ask_at))
+        return asks
+
+    def next_due_ms(self) -> int | None:
+        """When a fetch that waits after a failure is due; None where none waits."""
+        waiting = (c.not_before_ms for c in self.cursors.values() if c.is_due(c.not_before_ms))
+        return min(waiting, default=None)
+
+    def answered(self, ask: Ask, next_offset: int, *, is_empty: bool) -> bool:
+        """The broker answered up to `next_offset`. False: nobody wants the answer any more."""
+        cursor = ask.cursor
+        if not ask.is_current:
+            return False
+        cursor.asking, cursor.attempts, cursor.not_before_ms = False, 0, 0
+        cursor.ask_at = next_offset
+        if is_empty:
+            cursor.position = next_offset
+        cursor.unread = not is_empty
+        return not is_empty
+
+    def failed(self, ask: Ask, error: HeadraceError, now_ms: int, random: Random) -> TryAgain | GiveUp | None:
+        """None: nobody wants the answer any more."""
+        cursor = ask.cursor
+        if not ask.is_current:
+            return None
+        cursor.asking = False
+        cursor.attempts += 1
+        if cursor.attempts == 1:
+            cursor.failing_since_ms = now_ms
+        failure = Failure(f"reading {cursor.partition}", error, cursor.attempts, cursor.failing_since_ms)
+        decision = self._policy.decide(failure, now_ms, random)
+        match decision:
+            case TryAgain(at_ms):
+                cursor.not_before_ms = at_ms
+            case GiveUp():
+                cursor.attempts = cursor.not_before_ms = 0
+        return decision
+
+    def end_at(self, ends: Mapping[TopicPartition, int] | None) -> None:
+        """Reading ends at these offsets; None: never."""
+        for partition, cursor in self.cursors.items():
+            cursor.end = None if ends is None else ends[partition]
+
+    @property
+    def done(self) -> bool:
+        return all(cursor.done for cursor in self.cursors.values())
+
+    def select(self, topic: str, partitions: Iterable[int]) -> list[Cursor]:
+        return [self.cursors[TopicPartition(topic, p)] for p in partitions]

@@ -1,0 +1,76 @@
+"""Where are the brokers? The argument, `HEADRACE_SERVER`, the running `headrace dev`, else a sentence with the remedy.
+
+A server is the URL of any broker; several, separated by commas, are tried in order. `headrace dev` describes itself in
+`$HEADRACE_HOME/dev.json` (default `~/.headrace`), in the form that `headrace dev status -o json` prints.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from headrace.core.errors import LocalError
+
+SERVER_VARIABLE = "HEADRACE_SERVER"
+HOME_VARIABLE = "HEADRACE_HOME"
+DEV_STATE_NAME = "dev.json"
+
+
+class NoServerError(LocalError):
+    """Nothing says where the brokers are."""
+
+    code = "NoServer"
+
+
+def find_servers(server: str | None, environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """URLs of brokers, best first. Raises NoServerError, or LocalError for what is no URL."""
+    if server:
+        return _parse(server, "server")
+    if environ.get(SERVER_VARIABLE):
+        return _parse(environ[SERVER_VARIABLE], SERVER_VARIABLE)
+    state = running_dev(environ)
+    if state is not None:
+        return tuple(str(broker["url"]).rstrip("/") for broker in state["brokers"])
+    raise NoServerError(
+        f"no server is given and no `headrace dev` is running: start `headrace dev`, or name a broker with --server,"
+        f" Producer(server=...) or {SERVER_VARIABLE}, for example http://127.0.0.1:9701"
+    )
+
+
+def running_dev(environ: Mapping[str, str] = os.environ) -> dict[str, Any] | None:
+    """The state of the `headrace dev` that is running on this machine; None where none is."""
+    path = headrace_home(environ) / DEV_STATE_NAME
+    try:
+        state = json.loads(path.read_text())
+        alive = any(_is_alive(int(broker["pid"])) for broker in state["brokers"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return state if alive else None
+
+
+def headrace_home(environ: Mapping[str, str] = os.environ) -> Path:
+    return Path(environ.get(HOME_VARIABLE) or Path.home() / ".headrace")
+
+
+def _parse(text: str, source: str) -> tuple[str, ...]:
+    urls = tuple(url.strip().rstrip("/") for url in text.split(",") if url.strip())
+    for url in urls:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise LocalError(f"{source} {url!r} is not a broker's URL: write it as http://host:9701")
+    if not urls:
+        raise LocalError(f"{source} is empty: write a broker's URL, for example http://127.0.0.1:9701")
+    return urls
+
+
+def _is_alive(pid: int) -> bool:
+    """A process that belongs to another user counts."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

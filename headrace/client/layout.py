@@ -1,0 +1,87 @@
+"""Where a topic's partitions are, and through which URL each is reached just now. Pure: time comes in as `now_ms`.
+
+`TopicLayout` is a topic's metadata as some broker told it. `Routes` remembers which URLs could not be reached: a leader
+whose URL does not answer (a laptop outside the cluster, `kubectl port-forward`) is served by any other broker, which
+proxies; the URL is tried again after `UNREACHABLE_URL_MS`. Called by `headrace.client.brokers`.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from headrace.core.errors import RemoteError
+from headrace.core.limits import METADATA_AGE_MS_MAX, UNREACHABLE_URL_MS
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLayout:
+    leader_url: str | None
+    """None: offline, or its leader has no URL."""
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLayout:
+    topic: str
+    uid: str
+    max_message_bytes: int
+    partitions: tuple[PartitionLayout, ...]
+    read_at_ms: int
+
+    @classmethod
+    def parse(cls, document: Mapping[str, Any], read_at_ms: int) -> "TopicLayout":
+        """Read the answer to GET .../topics/{topic}. Raises RemoteError where it is not one."""
+        try:
+            partitions = sorted(document["partitions"], key=lambda p: int(p["partition"]))
+            return cls(
+                topic=str(document["name"]),
+                uid=str(document["uid"]),
+                max_message_bytes=int(document["maxMessageBytes"]),
+                partitions=tuple(_parse_partition(p) for p in partitions),
+                read_at_ms=read_at_ms,
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise RemoteError(
+                f"the server's answer is no topic metadata ({error!r}): is it a Headrace broker?"
+            ) from error
+
+    def is_old(self, now_ms: int) -> bool:
+        return now_ms - self.read_at_ms >= METADATA_AGE_MS_MAX
+
+
+def _parse_partition(raw: Mapping[str, Any]) -> PartitionLayout:
+    leader = raw.get("leader") or {}
+    return PartitionLayout(leader.get("url") or None, int(raw["leaderEpoch"]))
+
+
+@dataclass(slots=True)
+class Routes:
+    bootstrap: Sequence[str]
+    """The URLs that the user gave, best first."""
+    _learned: dict[str, None] = field(default_factory=dict)
+    """Leaders' URLs seen in metadata, in that order: they answer when every bootstrap server is gone."""
+    _failed_at_ms: dict[str, int] = field(default_factory=dict)
+
+    def learn(self, layout: TopicLayout) -> None:
+        self._learned.update((p.leader_url, None) for p in layout.partitions if p.leader_url is not None)
+
+    def choose(self, leader_url: str | None, now_ms: int) -> str:
+        """The leader's own URL if it can be reached, else another broker's; if none can, the one that failed first."""
+        candidates = list(dict.fromkeys(self._candidates(leader_url)))
+        for url in candidates:
+            failed_at_ms = self._failed_at_ms.get(url)
+            if failed_at_ms is None or now_ms - failed_at_ms >= UNREACHABLE_URL_MS:
+                return url
+        return min(candidates, key=lambda url: self._failed_at_ms[url])
+
+    def _candidates(self, leader_url: str | None) -> Iterable[str]:
+        if leader_url is not None:
+            yield leader_url
+        yield from self.bootstrap
+        yield from self._learned
+
+    def failed(self, url: str, now_ms: int) -> None:
+        self._failed_at_ms[url] = now_ms
+
+    def answered(self, url: str) -> None:
+        self._failed_at_ms.pop(url, None)

@@ -1,0 +1,90 @@
+"""May a failed request be tried again, and when? One policy for producers and consumers, without clock or chance.
+
+    failed(error) ──> TryAgain(at_ms, refresh)      retriable, and the time is not up
+                 └──> GiveUp(error)                 not retriable, or failing for longer than `timeout_ms`
+
+Waits grow by a factor of two and are drawn between half of that and all of it (full clients never march in step).
+"""
+
+from dataclasses import dataclass
+from random import Random
+
+from headrace.core.errors import (
+    BrokerUnreachableError,
+    FencedEpochError,
+    HeadraceError,
+    NotLeaderError,
+    NotReadyError,
+    PartitionOfflineError,
+    StaleTopicError,
+    StorageFailedError,
+)
+from headrace.core.limits import CLIENT_BACKOFF_MAX_MS, CLIENT_BACKOFF_MIN_MS
+
+_LAYOUT_CHANGED = (
+    NotLeaderError,
+    FencedEpochError,
+    StaleTopicError,
+    PartitionOfflineError,
+    NotReadyError,
+    StorageFailedError,
+    BrokerUnreachableError,
+)
+"""Errors after which the topic's metadata is read again: another broker may lead by now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What went wrong, for how long, and how often in a row."""
+
+    what: str
+    """For the sentence that the user reads: `records for flights/3`."""
+    error: HeadraceError
+    attempts: int
+    """1 for the first failure."""
+    since_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class TryAgain:
+    at_ms: int
+    refresh: bool
+    """Read the topic's metadata first."""
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    error: HeadraceError
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    timeout_ms: int
+    also_retriable: tuple[type[HeadraceError], ...] = ()
+
+    def decide(self, failure: Failure, now_ms: int, random: Random) -> TryAgain | GiveUp:
+        error = failure.error
+        if not (error.retriable or isinstance(error, self.also_retriable)):
+            return GiveUp(error)
+        at_ms = now_ms + max(backoff_ms(failure.attempts, random), _retry_after_ms(error))
+        if at_ms - failure.since_ms > self.timeout_ms:
+            return GiveUp(_given_up(failure, now_ms))
+        return TryAgain(at_ms, isinstance(error, _LAYOUT_CHANGED))
+
+
+def backoff_ms(attempts: int, random: Random) -> int:
+    """Wait after the `attempts`-th failure in a row."""
+    ceiling = min(CLIENT_BACKOFF_MAX_MS, CLIENT_BACKOFF_MIN_MS << min(attempts - 1, 16))
+    return random.randint(ceiling // 2, ceiling)
+
+
+def _retry_after_ms(error: HeadraceError) -> int:
+    wait = error.details.get("retryAfterMs")
+    return wait if isinstance(wait, int) else 0
+
+
+def _given_up(failure: Failure, now_ms: int) -> HeadraceError:
+    seconds = (now_ms - failure.since_ms) / 1000
+    tries = f"{failure.attempts} {'try' if failure.attempts == 1 else 'tries'}"
+    message = f"gave up on {failure.what} after {tries} in {seconds:.1f} s: {failure.error.message}"
+    return type(failure.error)(message, **failure.error.details)

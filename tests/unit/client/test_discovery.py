@@ -1,0 +1,63 @@
+"""The argument first, then the environment, then the running dev, else the remedy."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headrace.client.discovery import NoServerError, find_servers, running_dev
+from headrace.core.errors import LocalError
+
+
+def write_state(home: Path, pid: int) -> dict[str, str]:
+    brokers = [{"id": i, "pid": pid, "url": f"http://127.0.0.1:{9701 + i}/", "data": "/d"} for i in range(2)]
+    state = {"kubeconfig": "/k", "api": {"url": "http://127.0.0.1:9700", "pid": pid}, "brokers": brokers}
+    (home / "dev.json").write_text(json.dumps(state))
+    return {"HEADRACE_HOME": str(home)}
+
+
+def dead_pid() -> int:
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        process.wait()
+    return process.pid
+
+
+def test_should_prefer_the_argument_when_all_are_there(tmp_path: Path) -> None:
+    environ = {**write_state(tmp_path, os.getpid()), "HEADRACE_SERVER": "http://b:1"}
+    assert find_servers("http://a:1/", environ) == ("http://a:1",)
+    assert find_servers(None, environ) == ("http://b:1",)
+    del environ["HEADRACE_SERVER"]
+    assert find_servers(None, environ) == ("http://127.0.0.1:9701", "http://127.0.0.1:9702")
+
+
+def test_should_take_several_servers_when_commas_separate_them() -> None:
+    assert find_servers("http://a:1, https://b:2,", {}) == ("http://a:1", "https://b:2")
+
+
+@pytest.mark.parametrize("server", ["localhost:9701", "kafka://a", "http://", "9701"])
+def test_should_show_the_form_when_a_server_is_no_url(server: str) -> None:
+    with pytest.raises(LocalError, match="http://host:9701"):
+        find_servers(server, {})
+
+
+def test_should_say_so_when_only_commas_are_given() -> None:
+    with pytest.raises(LocalError, match="server is empty"):
+        find_servers(",", {})
+
+
+def test_should_name_the_remedy_when_no_dev_was_ever_started(tmp_path: Path) -> None:
+    with pytest.raises(NoServerError, match="start `headrace dev`, or name a broker with --server"):
+        find_servers(None, {"HEADRACE_HOME": str(tmp_path)})
+
+
+def test_should_not_believe_the_state_of_a_dev_that_has_died(tmp_path: Path) -> None:
+    assert running_dev(write_state(tmp_path, dead_pid())) is None
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"brokers": [{}]}', '{"brokers": 1}'])
+def test_should_take_a_damaged_state_for_none(tmp_path: Path, text: str) -> None:
+    (tmp_path / "dev.json").write_text(text)
+    assert running_dev({"HEADRACE_HOME": str(tmp_path)}) is None

@@ -1,0 +1,42 @@
+"""Bytes, text or nothing; anything else is refused with the remedy."""
+
+from typing import Any
+
+import pytest
+
+from headrace.client.values import as_bytes, as_headers
+from headrace.core.errors import LocalError
+from headrace.core.limits import RECORD_HEADERS_MAX
+
+
+@pytest.mark.parametrize(
+    ("given", "stored"),
+    [(None, None), (b"a", b"a"), ("ä", b"\xc3\xa4"), (bytearray(b"a"), b"a"), (memoryview(b"a"), b"a"), ("", b"")],
+)
+def test_should_take_bytes_text_and_none(given: Any, stored: bytes | None) -> None:
+    assert as_bytes("value", given) == stored
+
+
+@pytest.mark.parametrize("given", [1, 1.5, {"a": 1}, ["a"], True])
+def test_should_name_the_remedy_when_the_type_is_another(given: Any) -> None:
+    with pytest.raises(TypeError, match=r"value is \w+, not bytes, str or None: .* json\.dumps\(value\)"):
+        as_bytes("value", given)
+
+
+def test_should_keep_order_and_duplicates_when_headers_are_pairs() -> None:
+    assert as_headers([("b", "1"), ("a", None), ("b", b"2")]) == (("b", b"1"), ("a", None), ("b", b"2"))
+    assert as_headers({"trace": "1"}) == (("trace", b"1"),)
+
+
+def test_should_refuse_headers_when_a_name_or_value_has_the_wrong_type() -> None:
+    wrong: Any = [(1, "a")]
+    with pytest.raises(TypeError, match="name is int"):
+        as_headers(wrong)
+    wrong = [("a", 1)]
+    with pytest.raises(TypeError, match="header 'a' is int"):
+        as_headers(wrong)
+
+
+def test_should_refuse_more_headers_than_a_record_may_have() -> None:
+    with pytest.raises(LocalError, match=f"limit is {RECORD_HEADERS_MAX}"):
+        as_headers([("a", "b")] * (RECORD_HEADERS_MAX + 1))
