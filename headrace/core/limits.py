@@ -53,6 +53,16 @@ PRODUCE_TIMEOUT_MS_DEFAULT = 30_000
 PRODUCE_TIMEOUT_MS_MAX = 300_000
 PROXY_HOPS_MAX = 1
 """A proxied request is never proxied again: two brokers with different views must not bounce it."""
+REQUEST_BYTES_IN_FLIGHT_MAX = 512 << 20
+"""Bodies of produce requests that a broker holds at one time; above it clients are told to wait (429)."""
+
+# Partitions
+APPENDS_WAITING_MAX = 10_000
+"""Appends of one partition that wait for their acknowledgement; above it clients are told to wait (429)."""
+PARTITION_TICK_MS = 100
+"""How often a partition with waiters looks at the time: expiry is this exact."""
+LOGS_OPENING_MAX = 8
+"""Logs that a starting broker recovers at the same time."""
 
 # HTTP/2
 H2_STREAM_WINDOW_BYTES = 8 << 20
