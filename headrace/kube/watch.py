@@ -9,7 +9,7 @@ cancel the task that iterates it.
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Generic, TypeAlias, TypeVar
@@ -54,7 +54,7 @@ async def watch(
     namespace: str | None = None,
     label_selector: str = "",
     rng: Random | None = None,
-) -> AsyncIterator[WatchEvent[T]]:
+) -> AsyncGenerator[WatchEvent[T], None]:
     """Follow `resource` for ever; never raises but when it is cancelled. Objects that do not parse are left out."""
     backoff = Backoff(rng or Random())
     follower = _Follower(client, resource, namespace, label_selector)
