@@ -1,0 +1,69 @@
+"""Who is alive, as far as one reader can tell: by the reader's own monotonic clock, never by a Lease's timestamps.
+
+A broker is live for LEASE_DURATION_MS after the reader last saw its Lease change. A Lease that the reader has only ever
+seen in one state may have been left behind long ago: its broker is live for now, but not *proven*, and is given nothing
+new. A Lease that appears while the reader looks is proven at once. This is a failure detector and no more: safety comes
+from epochs (design section 6).
+
+After any gap in its own contact with the API server the reader calls `restart`: what it did not hear, it could not
+hear. One object per process, used by operator and brokers; all times are the same monotonic milliseconds.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from headrace.core.limits import LEASE_DURATION_MS
+from headrace.core.resources.lease import BrokerLease
+from headrace.core.types import BrokerId, Incarnation
+
+
+@dataclass(slots=True)
+class _Sign:
+    incarnation: Incarnation
+    renew_time: str
+    seen_ms: int
+    proven: bool
+
+    def is_of(self, lease: BrokerLease) -> bool:
+        return self.incarnation == lease.incarnation and self.renew_time == lease.renew_time
+
+
+class Liveness:
+    def __init__(self, duration_ms: int = LEASE_DURATION_MS) -> None:
+        self._duration_ms = duration_ms
+        self._signs: dict[BrokerId, _Sign] = {}
+        self._looking = False
+        """Whether all Leases were seen at least once since the start or the last gap: what is new now came just now."""
+
+    def observe_all(self, leases: Iterable[BrokerLease], now_ms: int) -> None:
+        """All Leases there are, as they were just listed."""
+        for lease in leases:
+            self.observe(lease, now_ms)
+        self._looking = True
+
+    def observe(self, lease: BrokerLease, now_ms: int) -> None:
+        """One Lease as it was just read. Reading the same state again is no sign of life."""
+        known = self._signs.get(lease.broker)
+        if known is None or not known.is_of(lease):
+            self._signs[lease.broker] = _Sign(lease.incarnation, lease.renew_time, now_ms, self._looking)
+
+    def restart(self, now_ms: int) -> None:
+        """Contact was lost for a while: everyone known gets a whole lease time again, and must prove itself again."""
+        self._looking = False
+        for sign in self._signs.values():
+            sign.seen_ms = now_ms
+            sign.proven = False
+
+    def is_live(self, broker: BrokerId, now_ms: int) -> bool:
+        sign = self._signs.get(broker)
+        return sign is not None and now_ms - sign.seen_ms < self._duration_ms
+
+    def is_proven(self, broker: BrokerId) -> bool:
+        """Whether its Lease changed while this reader was looking."""
+        sign = self._signs.get(broker)
+        return sign is not None and sign.proven
+
+    def next_expiry_ms(self, now_ms: int) -> int | None:
+        """When the next live broker is lost unless its Lease changes; None when no broker is live."""
+        ends = (sign.seen_ms + self._duration_ms for sign in self._signs.values())
+        return min((end for end in ends if end > now_ms), default=None)
