@@ -11,6 +11,8 @@ BATCH_DECOMPRESSED_BYTES_MAX = 256 << 20
 """What a compressed batch may claim to be in memory: a consumer allocates it before it can tell a lie from the truth."""
 DEFAULT_MAX_MESSAGE_BYTES = 8 << 20
 RECORD_HEADERS_MAX = 1024
+JSON_DEPTH_MAX = 128
+"""A value that is nested deeper comes out as a string where JSON values were asked for."""
 
 # Topics
 TOPIC_PARTITIONS_MAX = 1024
