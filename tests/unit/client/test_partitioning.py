@@ -1,0 +1,92 @@
+"""Explicit, the user's function, the key's hash as Kafka's, else the sticky partition."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.client.columns import batch_columns
+from headrace.client.partitioning import Partitioner, Partitioning
+from headrace.core.errors import LocalError, UnknownPartitionError
+from headrace.core.limits import STICKY_BYTES
+from headrace.core.partitioner import partition_for_key
+
+MIB = 1 << 20
+
+
+def partitioning(partitions: int = 6, partitioner: Partitioner | None = None) -> Partitioning:
+    return Partitioning("flights", partitions, partitioner, start=0)
+
+
+def test_should_put_a_key_where_kafka_puts_it() -> None:
+    for key in (b"N14228", b"", b"21", "ü".encode()):
+        assert partitioning().choose(key, b"v", 100) == partition_for_key(key, 6)
+
+
+def test_should_stay_and_then_go_on_when_records_have_no_key() -> None:
+    choose = partitioning(3)
+    half = STICKY_BYTES // 2
+    assert [choose.choose(None, b"v", half) for _ in range(8)] == [0, 0, 1, 1, 2, 2, 0, 0]
+
+
+def test_should_ask_the_users_function_first() -> None:
+    by_length = partitioning(partitioner=lambda topic, key, value, n: len(value or b"") % n)
+    assert by_length.choose(b"key", b"12345678", 8) == 2
+    records = batch_columns(["a", "bb", "ccc"], ["k", None, "k"], None, 0)
+    divided = [(p, part.column("value").to_pylist()) for p, part, _ in by_length.divide(records, None, MIB)]
+    assert divided == [(1, [b"a"]), (2, [b"bb"]), (3, [b"ccc"])]
+
+
+@pytest.mark.parametrize("answer", [6, -1, "0", None, 1.5])
+def test_should_refuse_what_the_users_function_gives_when_it_is_no_partition(answer: Any) -> None:
+    with pytest.raises(LocalError, match=r"the partitioner gave .* from 0 to 5"):
+        partitioning(partitioner=lambda *_: answer).choose(None, b"v", 1)
+
+
+def test_should_name_the_range_when_a_partition_is_not_there() -> None:
+    with pytest.raises(UnknownPartitionError, match="partition 6 of flights does not exist: it has 6, numbered from 0"):
+        partitioning().check(6)
+    assert partitioning().check(5) == 5
+
+
+@given(st.lists(st.one_of(st.none(), st.binary(max_size=8)), min_size=1, max_size=60), st.integers(1, 7))
+def test_should_divide_columns_as_it_chooses_for_rows(keys: list[bytes | None], partitions: int) -> None:
+    choose = partitioning(partitions)
+    records = batch_columns([str(i) for i in range(len(keys))], keys, None, 0)
+    placed = {
+        value: partition
+        for partition, part, _ in choose.divide(records, None, MIB)
+        for value in part.column("value").to_pylist()
+    }
+    assert len(placed) == len(keys)
+    for number, key in enumerate(keys):
+        if key is not None:
+            assert placed[str(number).encode()] == partition_for_key(key, partitions)
+
+
+def test_should_put_all_columns_into_the_partition_that_is_given() -> None:
+    records = batch_columns(["a", "b"], ["k1", "k2"], None, 0)
+    assert [(p, part.num_rows) for p, part, _ in partitioning().divide(records, 4, MIB)] == [(4, 2)]
+    with pytest.raises(UnknownPartitionError):
+        list(partitioning().divide(records, 9, MIB))
+
+
+def test_should_spread_batches_without_keys_over_all_partitions() -> None:
+    records = batch_columns([b"x" * 1000] * 1_000, None, None, 0)
+    used = [p for p, _, _ in partitioning().divide(records, None, 100_000)]
+    assert used == [0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4][: len(used)]
+    assert len(used) >= 10
+
+
+def test_should_use_partitions_that_were_added() -> None:
+    choose = partitioning(1)
+    choose.resize(2)
+    assert {choose.choose(None, b"v", STICKY_BYTES) for _ in range(4)} == {0, 1}
+    assert choose.check(1) == 1
+
+
+def test_should_forget_partitions_that_are_gone_when_the_topic_was_created_again() -> None:
+    choose = partitioning(6)
+    choose.resize(2)
+    assert {choose.choose(None, b"v", STICKY_BYTES) for _ in range(12)} == {0, 1}
