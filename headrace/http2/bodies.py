@@ -120,9 +120,9 @@ async def read_chunks(request: web.Request, limit_bytes: int) -> list[bytes | me
         raise _too_large(f"is {announced} bytes", limit_bytes)
     chunks: list[bytes | memoryview] = []
     received = 0
-    body = request.content
+    body: object = request.content  # A `RequestBody` over HTTP/2.
     while True:
-        arrived = await body.take_chunks() if isinstance(body, RequestBody) else [await body.readany()]
+        arrived = await body.take_chunks() if isinstance(body, RequestBody) else [await request.content.readany()]
         size = sum(map(len, arrived))
         if not size:
             return chunks

@@ -100,9 +100,7 @@ class ResponseWriter(AbstractStreamWriter):
         if self.length and not self._is_head:
             self._sink.abort()
             raise ConnectionError(f"the response ended {self.length} bytes short of its Content-Length")
-        if not self._maybe_send_head(ended=not body.nbytes):
-            self._sink.send_body(body, ended=True)
-        elif body.nbytes:
+        if not self._maybe_send_head(ended=not body.nbytes) or body.nbytes:
             self._sink.send_body(body, ended=True)
         await self._sink.drained()
 
@@ -170,8 +168,9 @@ async def respond(
 ) -> None:
     """Run the application on one request and send what it answers. Raises `ConnectionError` when the stream is gone."""
     task: Any = asyncio.current_task()
-    foreign: Any = (message, body, protocol)
-    request: Any = server.request_factory(*foreign, writer, task)
+    foreign_body: Any = body
+    foreign_protocol: Any = protocol
+    request: Any = server.request_factory(message, foreign_body, foreign_protocol, writer, task)
     server.requests_count += 1
     response = await _handle(server, request)
     try:

@@ -249,7 +249,8 @@ class Engine:
         if not self.is_sending(stream_id):
             return 0
         window: int = self._conn.local_flow_control_window(stream_id)
-        return max(0, min(window, self._conn.max_outbound_frame_size, limits.H2_MAX_FRAME_BYTES))
+        frame: int = self._conn.max_outbound_frame_size
+        return max(0, min(window, frame, limits.H2_MAX_FRAME_BYTES))
 
     def is_sending(self, stream_id: int) -> bool:
         stream = self._streams.get(stream_id)

@@ -81,7 +81,7 @@ class _FirstBytes(asyncio.Protocol):
         self._first = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
+        self._transport = cast("asyncio.Transport", transport)
         self._server.watch(self)
         timeout_s = limits.HTTP_FIRST_BYTES_TIMEOUT_MS / 1000
         self._timeout = asyncio.get_running_loop().call_later(timeout_s, self.abort)
@@ -108,9 +108,7 @@ class _FirstBytes(asyncio.Protocol):
         self._server.adopt(self, self._transport, self._first, http2=http2)
 
 
-async def serve(
-    app: web.Application, *, host: str, port: int, ssl_context: ssl.SSLContext | None = None
-) -> Server:
+async def serve(app: web.Application, *, host: str, port: int, ssl_context: ssl.SSLContext | None = None) -> Server:
     """Listen on `host:port` (0: any free port) and answer both protocols with `app`. Raises `OSError` on a bad address.
 
     `ssl_context` is told to offer `h2` and `http/1.1` by ALPN.

@@ -1,0 +1,232 @@
+"""The client's side of one HTTP/2 connection without I/O: requests in, responses out, and whose fault it was.
+
+Both transports drive one `Exchanges` per connection: they feed it what the socket gave, write what it wants written,
+and are told through `Exchange.changed` which responses moved. A request waits its turn when the server takes no more
+streams at once.
+
+    waiting ──> sent ──ResponseReceived──> head known ──StreamEnded──> ended
+       └──────────┴── reset, GOAWAY, connection lost ──┴──> failed
+
+Credit: the connection's goes back on arrival, so that a response that nobody reads never holds up the others; the
+stream's goes back when the reader takes the bytes, which bounds an unread response to one stream window.
+
+Invariants: an exchange ends exactly once, ended or failed; a failure says in `unprocessed` whether the server is known
+not to have acted on the request, so that it may be sent again without fear of doing it twice (RFC 9113 section 8.7).
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import assert_never
+
+from headrace.core.errors import BrokerUnreachableError, HeadraceError
+from headrace.http2.engine import Engine, Role
+from headrace.http2.events import (
+    DataReceived,
+    ErrorCode,
+    Event,
+    GoAwayReceived,
+    LocalProtocolError,
+    RemoteProtocolError,
+    RequestReceived,
+    ResponseReceived,
+    StreamEnded,
+    StreamReset,
+    WindowOpened,
+)
+from headrace.http2.fields import response_head
+from headrace.http2.origin import Request
+from headrace.http2.outbox import Buffer, Outbox
+
+
+class Exchange:
+    """One request and what has come of its response so far."""
+
+    __slots__ = (
+        "body",
+        "buffered_bytes",
+        "changed",
+        "chunks",
+        "ended",
+        "error",
+        "headers",
+        "request",
+        "status",
+        "stream_id",
+    )
+
+    def __init__(self, request: Request, body: Sequence[Buffer], changed: Callable[[], None]) -> None:
+        self.request = request
+        self.body: Sequence[Buffer] = body
+        self.changed = changed
+        """Called after anything below has changed; must not call back."""
+        self.stream_id = 0
+        self.status = 0
+        """0 until the head is there."""
+        self.headers: dict[str, str] = {}
+        self.chunks: deque[bytes] = deque()
+        self.buffered_bytes = 0
+        """The sum of `chunks`: at most one stream window."""
+        self.ended = False
+        self.error: HeadraceError | None = None
+
+    @property
+    def is_over(self) -> bool:
+        return self.ended or self.error is not None
+
+
+class Exchanges:
+    def __init__(self, authority: str) -> None:
+        self._authority = authority
+        self._engine = Engine(Role.CLIENT)
+        self._outbox = Outbox(self._engine)
+        self._open: dict[int, Exchange] = {}
+        self._waiting: deque[Exchange] = deque()
+        self.is_usable = True
+        """Whether new requests may start here; False after GOAWAY, an error, or the loss of the connection."""
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._open and not self._waiting
+
+    # -- requests --------------------------------------------------------------------------------------------------
+
+    def start(self, exchange: Exchange) -> None:
+        self._waiting.append(exchange)
+        self._start_waiting()
+
+    def _start_waiting(self) -> None:
+        while self._waiting and self.is_usable and self._engine.may_open_stream:
+            exchange = self._waiting.popleft()
+            body = [buffer for buffer in exchange.body if memoryview(buffer).nbytes]
+            try:
+                exchange.stream_id = self._engine.open_stream(exchange.request.fields, ended=not body)
+            except LocalProtocolError:  # Stream ids are used up after 2^30 requests.
+                self._waiting.appendleft(exchange)
+                self._retire("its stream numbers are used up")
+                return
+            self._open[exchange.stream_id] = exchange
+            if body:
+                self._outbox.put(exchange.stream_id, body, ended=True)
+            exchange.body = ()
+
+    def cancel(self, exchange: Exchange, error: HeadraceError) -> None:
+        """Give one request up; the others on the connection go on."""
+        if exchange.is_over:
+            return
+        if exchange.stream_id:
+            self._outbox.discard(exchange.stream_id)
+            self._engine.reset(exchange.stream_id, ErrorCode.CANCEL)
+            self._open.pop(exchange.stream_id, None)
+        else:
+            self._waiting.remove(exchange)
+        exchange.chunks.clear()
+        exchange.buffered_bytes = 0
+        _fail(exchange, error)
+        self._start_waiting()
+
+    def take(self, exchange: Exchange) -> list[bytes]:
+        """The body bytes that have arrived since the last call; the server may send as many again."""
+        chunks = list(exchange.chunks)
+        exchange.chunks.clear()
+        self._engine.credit_stream(exchange.stream_id, exchange.buffered_bytes)
+        exchange.buffered_bytes = 0
+        return chunks
+
+    # -- the connection --------------------------------------------------------------------------------------------
+
+    def receive_data(self, data: bytes | memoryview) -> None:
+        """Carry out what the server sent. Raises `RemoteProtocolError`, after which every exchange has failed."""
+        try:
+            for event in self._engine.receive_data(data):
+                self._carry_out(event)
+        except RemoteProtocolError as error:
+            self.fail(f"does not speak HTTP/2 as it should ({error.message})")
+            raise
+
+    def data_to_send(self, limit: int) -> bytes:
+        """What to write next: all control frames, and about `limit` body bytes where windows are open."""
+        self._outbox.pump(limit)
+        return self._engine.data_to_send()
+
+    def fail(self, reason: str) -> None:
+        """The connection is lost: every exchange fails. What was never sent is `unprocessed`."""
+        self.is_usable = False
+        for exchange in list(self._open.values()):
+            _fail(exchange, self._error(exchange, reason, unprocessed=False))
+        self._open.clear()
+        self._retire(reason)
+
+    def close(self) -> None:
+        """Say goodbye: nothing new is started here."""
+        self.is_usable = False
+        self._engine.go_away()
+
+    def _retire(self, reason: str) -> None:
+        self.is_usable = False
+        while self._waiting:
+            exchange = self._waiting.popleft()
+            _fail(exchange, self._error(exchange, reason, unprocessed=True))
+
+    def _carry_out(self, event: Event) -> None:
+        match event:
+            case ResponseReceived(stream_id, fields):
+                if exchange := self._open.get(stream_id):
+                    exchange.status, exchange.headers = response_head(fields)
+                    exchange.changed()
+            case DataReceived(stream_id, data):
+                self._engine.credit_connection(len(data))
+                if exchange := self._open.get(stream_id):
+                    exchange.chunks.append(data)
+                    exchange.buffered_bytes += len(data)
+                    exchange.changed()
+            case StreamEnded(stream_id):
+                self._end(stream_id)
+            case StreamReset(stream_id, error_code):
+                self._reset(stream_id, error_code)
+            case WindowOpened(stream_id):
+                self._outbox.unblock(stream_id)
+                self._start_waiting()
+            case GoAwayReceived():
+                self._go_away(event)
+            case RequestReceived():
+                pass  # Servers send none: push is disabled, and jh2 refuses it.
+            case _:
+                assert_never(event)
+
+    def _end(self, stream_id: int) -> None:
+        exchange = self._open.pop(stream_id, None)
+        if exchange is None:
+            return
+        if self._outbox.is_open(stream_id):  # Answered before our body was through: the server wants no more of it.
+            self._outbox.discard(stream_id)
+            self._engine.reset(stream_id, ErrorCode.NO_ERROR)
+        exchange.ended = True
+        exchange.changed()
+        self._start_waiting()
+
+    def _reset(self, stream_id: int, error_code: int) -> None:
+        self._outbox.discard(stream_id)
+        exchange = self._open.pop(stream_id, None)
+        if exchange is not None:
+            refused = error_code == ErrorCode.REFUSED_STREAM
+            reason = "refused the request" if refused else f"broke the request off (HTTP/2 error {error_code})"
+            _fail(exchange, self._error(exchange, reason, unprocessed=refused))
+        self._start_waiting()
+
+    def _go_away(self, event: GoAwayReceived) -> None:
+        reason = f"is shutting down{': ' + event.reason if event.reason else ''}"
+        for stream_id in [stream_id for stream_id in self._open if stream_id > event.last_stream_id]:
+            exchange = self._open.pop(stream_id)
+            self._outbox.discard(stream_id)
+            self._engine.reset(stream_id, ErrorCode.CANCEL)
+            _fail(exchange, self._error(exchange, reason, unprocessed=True))
+        self._retire(reason)
+
+    def _error(self, exchange: Exchange, reason: str, *, unprocessed: bool) -> BrokerUnreachableError:
+        message = f"broker {self._authority} {reason} ({exchange.request.name})"
+        return BrokerUnreachableError(message, unprocessed=unprocessed)
+
+
+def _fail(exchange: Exchange, error: HeadraceError) -> None:
+    exchange.error = error
+    exchange.changed()
