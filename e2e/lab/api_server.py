@@ -5,7 +5,6 @@ are free ones, state and certificates live in a temporary folder, both processes
 Called by `e2e.lab.__main__` and by pytest fixtures.
 """
 
-import os
 import random
 import subprocess
 import tempfile
@@ -20,7 +19,7 @@ import yaml
 from e2e.lab.certificates import Authority, KeyPair
 from e2e.lab.errors import LabError
 from e2e.lab.home import program
-from headrace.dev.supervisor.parent_death import die_with
+from headrace.dev.supervisor.parent_death import dying_with_parent
 from headrace.dev.supervisor.ports import LOOPBACK, free_run
 
 _READY_TIMEOUT_S = 60
@@ -102,12 +101,11 @@ def _kube_apiserver(authority: Authority, etcd_url: str, port: int) -> list[str 
 def _running(arguments: list[str | Path], log: Path) -> Iterator[subprocess.Popen[bytes]]:
     with log.open("wb") as output:
         process = subprocess.Popen(
-            arguments,
+            dying_with_parent([str(argument) for argument in arguments]),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=die_with(os.getpid()),  # noqa: PLW1509 - no threads that could hold a lock are started before
         )
     try:
         yield process

@@ -1,24 +1,32 @@
 """Child processes that cannot outlive their parent: a supervisor that is killed -9 leaves nothing running unnoticed.
 
 Linux only (prctl's PR_SET_PDEATHSIG), as Headrace is. The signal is SIGKILL, so that the ports are free for the next
-start at once; what the children hold must survive that anyway.
+start at once; what the children hold must survive that anyway. This file is also the program that does it: it asks
+the kernel and then becomes the child (exec, same pid). Doing that in `preexec_fn` would mean Python code between fork
+and exec of a process that has threads.
 """
 
 import ctypes
 import os
 import signal
-from collections.abc import Callable
+import sys
 
 _PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
-def die_with(parent: int) -> Callable[[], None]:
-    """A `preexec_fn` for a child of `parent` (the caller's own pid). The kernel watches the thread that starts it."""
+def dying_with_parent(arguments: list[str]) -> list[str]:
+    """The command line that runs `arguments` as a child of this process, for as long as this process lives.
 
-    def ask_the_kernel() -> None:
-        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it died between fork and prctl, and no signal will come
-            os._exit(1)
+    The kernel watches the thread that starts the child: start it from one that stays.
+    """
+    return [sys.executable, "-I", "-S", __file__, str(os.getpid()), *arguments]
 
-    return ask_the_kernel
+
+def _become(parent: int, arguments: list[str]) -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() == parent:  # else it died before the kernel was asked, and no signal will come
+        os.execvp(arguments[0], arguments)
+
+
+if __name__ == "__main__":
+    _become(int(sys.argv[1]), sys.argv[2:])

@@ -1,0 +1,144 @@
+"""`headrace dev`: a whole Headrace on this machine, and what there is to ask of it."""
+
+import json
+import random
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from headrace.client.discovery import headrace_home
+from headrace.core.limits import DEV_BROKERS_MAX
+from headrace.dev.supervisor.extras import require_local_extra
+from headrace.dev.supervisor.layout import DEFAULT_PORT, Layout
+from headrace.dev.supervisor.ports import free_run
+from headrace.dev.supervisor.state import DevState, running
+from headrace.dev.supervisor.stop import stop_supervisor
+
+if TYPE_CHECKING:
+    from headrace.dev.supervisor.supervisor import Options
+
+_EXIT_INTERRUPTED = 130
+
+
+@click.group(invoke_without_command=True)
+@click.option(
+    "--brokers",
+    type=click.IntRange(1, DEV_BROKERS_MAX),
+    help="How many brokers to run.  [default: as last time, else 3]",
+)
+@click.option(
+    "--data",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where topics and records are kept.  [default: dev in $HEADRACE_HOME, or ~/.headrace/dev]",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535 - DEV_BROKERS_MAX),
+    default=DEFAULT_PORT,
+    show_default=True,
+    help="Port of the Kubernetes API; broker N listens on PORT+1+N.  0 finds free ones.",
+)
+@click.option(
+    "-f",
+    "--filename",
+    "manifests",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A YAML file with topics to apply; may be given several times.",
+)
+@click.option("--detach", is_flag=True, help="Return when everything is ready, and leave it running.")
+@click.pass_context
+def dev(
+    context: click.Context, brokers: int | None, data: Path | None, port: int, manifests: tuple[Path, ...], detach: bool
+) -> None:
+    """Run a Kubernetes API, the operator and brokers on this machine.
+
+    Topics, records and positions survive a restart. Ctrl-C, or `headrace dev stop`, stops it.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    require_local_extra()
+    options = _options(brokers, data, port, manifests)
+    if detach:
+        from headrace.dev.supervisor.detached import start_detached
+
+        click.echo(banner(start_detached(options), detached=True))
+    else:
+        _run_in_foreground(options)
+
+
+@dev.command()
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Form of the answer.")
+def status(output: str) -> None:
+    """Show the processes that run."""
+    state = running(_home())
+    if output == "json":
+        click.echo(json.dumps(state.to_json(), indent=2))
+        return
+    rows = [("kubernetes api", state.api_pid, state.api_url), ("operator", state.operator_pid, "")]
+    rows += [(f"broker {broker.id}", broker.pid, broker.url) for broker in state.brokers]
+    click.echo(f"{'PROCESS':<15} {'PID':>8}  URL")
+    for name, pid, url in rows:
+        click.echo(f"{name:<15} {pid or 'restarting':>8}  {url}".rstrip())
+
+
+@dev.command()
+def stop() -> None:
+    """Stop the running `headrace dev`; its data stays."""
+    if stop_supervisor(_home()):
+        click.echo("headrace dev has stopped")
+    else:
+        click.echo("headrace dev is not running")
+
+
+@dev.command()
+def kubeconfig() -> None:
+    """Print the path of the kubeconfig, for kubectl."""
+    click.echo(running(_home()).kubeconfig)
+
+
+def banner(state: DevState, *, detached: bool) -> str:
+    """What a person needs to go on."""
+    brokers = "  ".join(broker.url for broker in state.brokers)
+    ending = "stop it with: headrace dev stop" if detached else "Ctrl-C stops it; the data stays"
+    return "\n".join(
+        [
+            f"Headrace is ready ({len(state.brokers)} brokers); {ending}",
+            "",
+            f"  kubernetes api  {state.api_url}",
+            f"  brokers         {brokers}",
+            "",
+            "Next:",
+            "",
+            "  headrace topic create orders --partitions 6 --replicas 1",
+            "  echo hello | headrace produce orders && headrace consume orders",
+            f"  export KUBECONFIG={state.kubeconfig}   # then: kubectl get topics,pods",
+            "",
+        ]
+    )
+
+
+def _run_in_foreground(options: "Options") -> None:
+    import signal
+
+    from headrace.dev.supervisor.process import run
+
+    received = run(options, lambda state: click.echo(banner(state, detached=False)))
+    if received is signal.SIGINT:
+        sys.exit(_EXIT_INTERRUPTED)
+
+
+def _options(brokers: int | None, data: Path | None, port: int, manifests: tuple[Path, ...]) -> "Options":
+    from headrace.dev.supervisor.supervisor import Options
+
+    # The API's own port, and one for every broker that `kubectl scale` may ask for.
+    first = port or free_run(1 + DEV_BROKERS_MAX, random.Random())
+    home = _home()
+    layout = Layout((data or home / "dev").absolute(), first)
+    return Options(home, layout, brokers, tuple(path.absolute() for path in manifests))
+
+
+def _home() -> Path:
+    return headrace_home().absolute()

@@ -1,0 +1,136 @@
+"""Carries out the plan of `workload`: the supervisor as an ordinary client of its own API.
+
+One task runs `maintain` for as long as the supervisor lives. Anything that changes (a Pod, the StatefulSet, a broker
+process) only wakes it; each round reads the API afresh, plans, and acts. While the API is away it waits and tries
+again: nothing is lost, since the plan starts from what is there.
+"""
+
+import asyncio
+import logging
+import random
+import socket
+from typing import Protocol, assert_never
+
+from headrace.core.resources.metadata import Object
+from headrace.dev.supervisor import workload
+from headrace.dev.supervisor.workload import NAME, NAMESPACE, BrokerView, Step
+from headrace.dev.supervisor.workload_objects import (
+    SELECTOR,
+    pod_object,
+    pod_status,
+    stateful_set_object,
+    stateful_set_status,
+)
+from headrace.kube.backoff import Backoff
+from headrace.kube.client import KubeClient
+from headrace.kube.errors import ApiError, NotFoundError
+from headrace.kube.resource import Resource, raw_resource
+from headrace.kube.watch import watch
+
+PODS = raw_resource("", "v1", "pods", "Pod")
+STATEFUL_SETS = raw_resource("apps", "v1", "statefulsets", "StatefulSet")
+_log = logging.getLogger("headrace.dev")
+
+
+class Brokers(Protocol):
+    """The processes, as the controller needs them."""
+
+    def views(self) -> tuple[BrokerView, ...]: ...
+
+    def add(self, broker: int) -> None: ...
+
+    async def remove(self, broker: int) -> None: ...
+
+    def kill(self, broker: int) -> None: ...
+
+    def set_pod(self, broker: int, uid: str | None) -> None: ...
+
+
+class Controller:
+    def __init__(self, client: KubeClient, brokers: Brokers) -> None:
+        self._client = client
+        self._brokers = brokers
+        self._dirty = asyncio.Event()
+        self.settled = asyncio.Event()
+        """Set once a round has found nothing left to do."""
+        self._node = socket.gethostname()
+
+    def wake(self) -> None:
+        """Something changed: look again."""
+        self._dirty.set()
+
+    async def maintain(self) -> None:
+        """Until it is cancelled."""
+        backoff = Backoff(random.Random())
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._wake_on_changes(PODS))
+            tasks.create_task(self._wake_on_changes(STATEFUL_SETS))
+            self.wake()
+            while True:
+                await self._dirty.wait()
+                self._dirty.clear()
+                try:
+                    await self._reconcile()
+                    backoff.reset()
+                except ApiError as error:
+                    _log.debug("Pods and StatefulSet not up to date yet: %s", error)
+                    self.wake()
+                    await asyncio.sleep(backoff.next_ms() / 1000)
+
+    async def _reconcile(self) -> None:
+        """One round. Raises ApiError while the API is away or somebody else wrote at the same time."""
+        steps = await self._plan()
+        for step in steps:
+            await self._carry_out(step)
+        if steps:
+            self.wake()
+        else:
+            self.settled.set()
+
+    async def _plan(self) -> list[Step]:
+        sets = await self._client.list(STATEFUL_SETS, namespace=NAMESPACE)
+        pods = await self._client.list(PODS, namespace=NAMESPACE, label_selector=SELECTOR)
+        ours = next((workload.parse_stateful_set(s) for s in sets.items if s["metadata"]["name"] == NAME), None)
+        return workload.plan(ours, tuple(workload.parse_pod(pod) for pod in pods.items), self._brokers.views())
+
+    async def _carry_out(self, step: Step) -> None:
+        match step:
+            case workload.CreateStatefulSet(replicas):
+                await self._client.create(STATEFUL_SETS, stateful_set_object(replicas))
+            case workload.AddBroker(broker, reason):
+                _log.info("starting broker %d: %s", broker, reason)
+                self._brokers.add(broker)
+            case workload.RemoveBroker(broker, reason):
+                _log.info("stopping broker %d: %s", broker, reason)
+                await self._brokers.remove(broker)
+            case workload.KillBroker(broker, reason):
+                _log.info("killing broker %d: %s", broker, reason)
+                self._brokers.set_pod(broker, None)
+                self._brokers.kill(broker)
+            case workload.AdoptPod(broker, uid):
+                self._brokers.set_pod(broker, uid)
+            case workload.CreatePod(broker, owner):
+                pod = await self._client.create(PODS, pod_object(broker, owner, self._node))
+                self._brokers.set_pod(broker, pod["metadata"]["uid"])
+            case workload.DeletePod() | workload.WritePodStatus():
+                await self._change_pod(step)
+            case workload.WriteSetStatus(status):
+                patch = {"status": stateful_set_status(status)}
+                await self._client.patch(STATEFUL_SETS, NAME, NAMESPACE, patch, subresource="status")
+            case _:
+                assert_never(step)
+
+    async def _change_pod(self, step: workload.DeletePod | workload.WritePodStatus) -> None:
+        try:
+            match step:
+                case workload.DeletePod(name, uid):
+                    await self._client.delete(PODS, name, NAMESPACE, uid=uid)
+                case workload.WritePodStatus(name, status):
+                    patch = {"status": pod_status(status)}
+                    await self._client.patch(PODS, name, NAMESPACE, patch, subresource="status")
+        except NotFoundError:
+            pass  # somebody deleted it meanwhile: the next round sees that
+
+    async def _wake_on_changes(self, resource: Resource[Object]) -> None:
+        async for _ in watch(self._client, resource, namespace=NAMESPACE):
+            self.wake()

@@ -1,0 +1,57 @@
+"""Where `headrace dev` keeps its things: the home with the running instance's state, the data directory, the ports.
+
+The home (`$HEADRACE_HOME`, else `~/.headrace`) belongs to a user and has at most one running `headrace dev`; the data
+directory holds everything that survives a restart, and the logs. Ports follow from one: the API's own, then a broker
+each.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.client.discovery import DEV_STATE_NAME
+from headrace.dev.supervisor.ports import LOOPBACK
+
+DEFAULT_PORT = 9700
+
+
+def state_file(home: Path) -> Path:
+    """What `headrace dev status -o json` prints, there while it runs; clients find their brokers in it."""
+    return home / DEV_STATE_NAME
+
+
+def lock_file(directory: Path) -> Path:
+    """Held by the supervisor, one in its home and one in its data directory."""
+    return directory / "dev.lock"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Paths and addresses of one instance."""
+
+    data: Path
+    port: int
+    """The embedded API's; broker N listens on `port + 1 + N`."""
+
+    @property
+    def api_url(self) -> str:
+        return f"http://{LOOPBACK}:{self.port}"
+
+    @property
+    def api_data(self) -> Path:
+        return self.data / "api"
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.data / "kubeconfig"
+
+    def broker_port(self, broker: int) -> int:
+        return self.port + 1 + broker
+
+    def broker_url(self, broker: int) -> str:
+        return f"http://{LOOPBACK}:{self.broker_port(broker)}"
+
+    def broker_data(self, broker: int) -> Path:
+        return self.data / f"broker-{broker}"
+
+    def log(self, name: str) -> Path:
+        return self.data / "logs" / f"{name}.log"

@@ -1,0 +1,67 @@
+"""The supervisor's own process: locks, log, signals. In the foreground of a terminal, or under `detached`."""
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from headrace.dev.supervisor.layout import lock_file
+from headrace.dev.supervisor.lock import held
+from headrace.dev.supervisor.state import DevState
+from headrace.dev.supervisor.supervisor import Options, supervise
+
+_LOG_FORMAT = "%(asctime)s %(message)s"
+
+
+def run(options: Options, on_ready: Callable[[DevState], None]) -> signal.Signals | None:
+    """Supervise until a signal comes, and say which. A second one does not wait for the children to stop gracefully.
+
+    Raises HeadraceError.
+    """
+    with _alone(options), _logging_to(options.layout.log("dev")):
+        return asyncio.run(_until_signalled(options, on_ready))
+
+
+@contextlib.contextmanager
+def _alone(options: Options) -> Iterator[None]:
+    """One supervisor per home and per data directory, which may be the same. Raises AlreadyRunningError."""
+    with contextlib.ExitStack() as stack:
+        whats = {lock_file(options.home): "home", lock_file(options.layout.data): "data directory"}
+        for path, what in whats.items():
+            stack.enter_context(held(path, what))
+        yield
+
+
+@contextlib.contextmanager
+def _logging_to(path: Path) -> Iterator[None]:
+    """What the supervisor says goes to the terminal and to its log file."""
+    logger = logging.getLogger("headrace")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handlers: list[logging.Handler] = [logging.StreamHandler(), logging.FileHandler(path)]
+    logger.setLevel(logging.INFO)
+    for handler in handlers:
+        handler.setFormatter(logging.Formatter(_LOG_FORMAT))
+        logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            logger.removeHandler(handler)
+            handler.close()
+
+
+async def _until_signalled(options: Options, on_ready: Callable[[DevState], None]) -> signal.Signals | None:
+    received: list[signal.Signals] = []
+    task = asyncio.create_task(supervise(options, on_ready))
+
+    def on_signal(number: signal.Signals) -> None:
+        received.append(number)
+        task.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, on_signal, number)
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    return received[0] if received else None

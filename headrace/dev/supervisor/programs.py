@@ -1,0 +1,53 @@
+"""The command lines of everything that `headrace dev` runs."""
+
+import sys
+
+from headrace.core.resources.metadata import DEFAULT_CLUSTER
+from headrace.dev.crds import crd_directory
+from headrace.dev.supervisor.child import Program
+from headrace.dev.supervisor.layout import Layout
+from headrace.dev.supervisor.ports import LOOPBACK
+from headrace.dev.supervisor.workload import NAMESPACE
+
+
+def api_program(layout: Layout) -> Program:
+    return Program(
+        name="the Kubernetes API",
+        arguments=_module(
+            "headrace.dev.api",
+            *("--data", str(layout.api_data), "--host", LOOPBACK, "--port", str(layout.port)),
+            *("--crds", str(crd_directory())),
+        ),
+        log=layout.log("api"),
+        ready_url=f"{layout.api_url}/readyz",
+    )
+
+
+def operator_program(layout: Layout) -> Program:
+    return Program(
+        name="the operator",
+        arguments=_module(
+            "headrace_operator.main", "--kubeconfig", str(layout.kubeconfig), "--cluster", DEFAULT_CLUSTER
+        ),
+        log=layout.log("operator"),
+        ready_url=None,
+    )
+
+
+def broker_program(layout: Layout, broker: int) -> Program:
+    return Program(
+        name=f"broker {broker}",
+        arguments=_module(
+            "headrace_broker.main",
+            *("--id", str(broker), "--data", str(layout.broker_data(broker)), "--cluster", DEFAULT_CLUSTER),
+            *("--namespace", NAMESPACE, "--kubeconfig", str(layout.kubeconfig)),
+            *("--host", LOOPBACK, "--port", str(layout.broker_port(broker))),
+            *("--advertised-url", layout.broker_url(broker)),
+        ),
+        log=layout.log(f"broker-{broker}"),
+        ready_url=f"{layout.broker_url(broker)}/readyz",
+    )
+
+
+def _module(name: str, *arguments: str) -> tuple[str, ...]:
+    return (sys.executable, "-m", name, *arguments)

@@ -1,0 +1,25 @@
+"""When is a process that died started again? At once, unless it dies before it ever was of use.
+
+    died after it was ready   ──> the least delay          (a crash, a kill -9: nothing suggests that it will die again)
+    died before it was ready  ──> twice the last delay     (it crash-loops: a bad disk, a port in use)
+
+Pure: the supervisor measures nothing but "was it ready".
+"""
+
+from dataclasses import dataclass
+
+RESTART_DELAY_MIN_MS = 100
+RESTART_DELAY_MAX_MS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """How long to wait after the latest death."""
+
+    delay_ms: int = 0
+    """0 while it has not died yet."""
+
+    def after_death(self, *, was_ready: bool) -> "Backoff":
+        if was_ready:
+            return Backoff(RESTART_DELAY_MIN_MS)
+        return Backoff(min(max(2 * self.delay_ms, RESTART_DELAY_MIN_MS), RESTART_DELAY_MAX_MS))

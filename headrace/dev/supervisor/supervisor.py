@@ -1,0 +1,163 @@
+"""Brings `headrace dev` up, keeps it up, takes it down.
+
+Lives as long as `supervise` runs: until it is cancelled, which is the ordinary way to stop it. The order is that of who
+needs whom: the API, then operator and brokers together; on the way down brokers first, while the API can still take
+their Leases' last words, then the operator, then the API. In between, `Child` starts again what dies and `Controller`
+follows the API.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.core.errors import HeadraceError
+from headrace.dev.supervisor.child import Child
+from headrace.dev.supervisor.controller import STATEFUL_SETS, Controller
+from headrace.dev.supervisor.errors import PortInUseError, StartFailedError
+from headrace.dev.supervisor.fleet import Fleet
+from headrace.dev.supervisor.kubeconfig import write_kubeconfig
+from headrace.dev.supervisor.layout import Layout
+from headrace.dev.supervisor.log_file import last_lines
+from headrace.dev.supervisor.manifests import Manifest, bring_about, load_manifest
+from headrace.dev.supervisor.ports import is_free
+from headrace.dev.supervisor.programs import api_program, broker_program, operator_program
+from headrace.dev.supervisor.state import BrokerState, DevState, remove_state, write_state
+from headrace.dev.supervisor.workload import NAME, NAMESPACE, parse_stateful_set
+from headrace.kube.client import KubeClient
+from headrace.kube.errors import NotFoundError
+
+DEFAULT_BROKERS = 3
+STOP_GRACE_S = 20.0
+_READY_TIMEOUT_S = 60
+_START_ATTEMPTS = 3
+"""A process that dies this often before it is ready for the first time will not get well by itself."""
+_LOOK_AGAIN_S = 0.1
+_LOG_LINES = 15
+_log = logging.getLogger("headrace.dev")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    home: Path
+    layout: Layout
+    brokers: int | None
+    """None: as many as the StatefulSet of an earlier run asks for, else DEFAULT_BROKERS."""
+    manifests: tuple[Path, ...] = ()
+
+
+async def supervise(options: Options, on_ready: Callable[[DevState], None]) -> None:
+    """Run everything until cancelled; `on_ready` is called once, when all of it serves. Raises HeadraceError."""
+    manifests = [manifest for path in options.manifests for manifest in load_manifest(path)]
+    failure: HeadraceError | None = None
+    async with asyncio.TaskGroup() as tasks:  # of the children, all of which end with stop()
+        supervisor = _Supervisor(options, tasks)
+        try:
+            on_ready(await supervisor.start(manifests))
+            await asyncio.Event().wait()
+        except HeadraceError as error:  # kept, since the group would wrap it
+            failure = error
+        finally:
+            await supervisor.stop()
+    if failure is not None:
+        raise failure
+
+
+class _Supervisor:
+    def __init__(self, options: Options, tasks: asyncio.TaskGroup) -> None:
+        self._options = options
+        self._layout = options.layout
+        self._tasks = tasks
+        self._resources = contextlib.AsyncExitStack()
+        self._api = Child(api_program(self._layout), self._changed)
+        self._operator = Child(operator_program(self._layout), self._changed)
+        self._fleet = Fleet(lambda broker: broker_program(self._layout, broker), tasks, self._changed, STOP_GRACE_S)
+        self._controller: Controller | None = None
+        self._controlling: asyncio.Task[None] | None = None
+
+    async def start(self, manifests: list[Manifest]) -> DevState:
+        """Everything ready, manifests applied, the state file written. Raises HeadraceError."""
+        layout = self._layout
+        remove_state(self._options.home)  # a killed supervisor leaves its own behind
+        _require_free(layout.port, "the Kubernetes API")
+        write_kubeconfig(layout.kubeconfig, layout.api_url)
+        self._tasks.create_task(self._api.run())
+        await _ready(self._api)
+        client = await self._resources.enter_async_context(await KubeClient.connect(kubeconfig=str(layout.kubeconfig)))
+        brokers = await _wanted_brokers(client, self._options.brokers)
+        for broker in range(brokers):
+            _require_free(layout.broker_port(broker), f"broker {broker}")
+            self._fleet.add(broker)
+        self._tasks.create_task(self._operator.run())
+        await asyncio.gather(*(_ready(child) for child in (self._operator, *self._fleet.children.values())))
+        self._controller = Controller(client, self._fleet)
+        self._controlling = self._tasks.create_task(self._controller.maintain())
+        await self._controller.settled.wait()
+        await bring_about(client, manifests)
+        self._changed()
+        return self._state()
+
+    async def stop(self) -> None:
+        self._controller = None
+        if self._controlling is not None:
+            self._controlling.cancel()
+        remove_state(self._options.home)
+        await self._fleet.stop()
+        await self._operator.stop(STOP_GRACE_S)
+        await self._resources.aclose()
+        await self._api.stop(STOP_GRACE_S)
+
+    def _changed(self) -> None:
+        """A process came or went. Before all of them are there, nobody is told."""
+        if self._controller is not None:
+            write_state(self._options.home, self._state())
+            self._controller.wake()
+
+    def _state(self) -> DevState:
+        layout = self._layout
+        return DevState(
+            kubeconfig=str(layout.kubeconfig),
+            api_url=layout.api_url,
+            api_pid=self._api.pid,
+            operator_pid=self._operator.pid,
+            brokers=tuple(
+                BrokerState(broker, child.pid, layout.broker_url(broker), str(layout.broker_data(broker)))
+                for broker, child in self._fleet.children.items()
+            ),
+        )
+
+
+async def _wanted_brokers(client: KubeClient, asked: int | None) -> int:
+    """What the StatefulSet of an earlier run says, brought in line with what is asked for now."""
+    try:
+        known = parse_stateful_set(await client.get(STATEFUL_SETS, NAME, NAMESPACE)).replicas
+    except NotFoundError:
+        return asked or DEFAULT_BROKERS
+    if asked is not None and asked != known:
+        await client.patch(STATEFUL_SETS, NAME, NAMESPACE, {"spec": {"replicas": asked}})
+    return asked or known
+
+
+def _require_free(port: int, who: str) -> None:
+    if not is_free(port):
+        raise PortInUseError(
+            f"port {port}, which {who} needs, is in use by another program:"
+            " stop that, or choose another with --port (0 finds free ones)",
+            port=port,
+        )
+
+
+async def _ready(child: Child) -> None:
+    """Raises StartFailedError with the end of the log."""
+    deadline = asyncio.get_running_loop().time() + _READY_TIMEOUT_S
+    while not child.ready.is_set():
+        if child.restarts >= _START_ATTEMPTS or asyncio.get_running_loop().time() > deadline:
+            program = child.program
+            raise StartFailedError(
+                f"{program.name} does not start; its log, {program.log}, ends with:\n"
+                f"{last_lines(program.log, _LOG_LINES)}"
+            )
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(child.ready.wait(), _LOOK_AGAIN_S)

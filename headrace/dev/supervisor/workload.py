@@ -1,0 +1,232 @@
+"""The StatefulSet `headrace` and its Pods, kept in step with the broker processes.
+
+Pure: views in, steps out. On a cluster a controller turns a StatefulSet into Pods, and a kubelet turns Pods into
+processes. Here both are this plan, level-triggered: it looks at what is there now and may be run again after any prefix
+of its own steps.
+
+    no StatefulSet             ──> CreateStatefulSet
+    replicas above the brokers ──> AddBroker;  below ──> RemoveBroker (highest ordinals first)
+    a broker without its Pod   ──> CreatePod, and KillBroker first where it had one: somebody deleted it
+    a Pod without its broker   ──> DeletePod
+    a Pod or the StatefulSet that tells yesterday's truth ──> WritePodStatus, WriteSetStatus
+
+Called by `controller`, which reads the API afresh each time: a stale cache would make a Pod that was just created look
+deleted.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from headrace.core.limits import DEV_BROKERS_MAX
+from headrace.core.resources.metadata import Metadata, Object
+
+NAME = "headrace"
+NAMESPACE = "default"
+_PREFIX = f"{NAME}-"
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerView:
+    """A broker process as the supervisor knows it."""
+
+    id: int
+    ready: bool
+    restarts: int
+    started_at: str
+    """RFC 3339, empty before its first life."""
+    pod_uid: str | None
+    """The Pod that stands for it; None while it has none yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodView:
+    name: str
+    uid: str
+    broker: int | None
+    """None for a Pod of ours whose name carries no ordinal."""
+    deleting: bool
+    status: "PodStatus | None"
+
+
+@dataclass(frozen=True, slots=True)
+class PodStatus:
+    ready: bool
+    restarts: int
+    started_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetStatus:
+    replicas: int
+    ready: int
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class StatefulSetView:
+    uid: str
+    replicas: int
+    generation: int
+    status: SetStatus | None
+
+
+@dataclass(frozen=True, slots=True)
+class CreateStatefulSet:
+    replicas: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class AddBroker:
+    broker: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveBroker:
+    broker: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class KillBroker:
+    """Its Pod is gone: kill -9, and forget the Pod."""
+
+    broker: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptPod:
+    """A Pod of an earlier run of the supervisor stands for this broker."""
+
+    broker: int
+    uid: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CreatePod:
+    broker: int
+    owner_uid: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeletePod:
+    name: str
+    uid: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class WritePodStatus:
+    name: str
+    status: PodStatus
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class WriteSetStatus:
+    status: SetStatus
+    reason: str
+
+
+Step: TypeAlias = (
+    CreateStatefulSet
+    | AddBroker
+    | RemoveBroker
+    | KillBroker
+    | AdoptPod
+    | CreatePod
+    | DeletePod
+    | WritePodStatus
+    | WriteSetStatus
+)
+
+
+def plan(
+    stateful_set: StatefulSetView | None, pods: tuple[PodView, ...], brokers: tuple[BrokerView, ...]
+) -> list[Step]:
+    """The steps from what is there to what the StatefulSet asks for."""
+    if stateful_set is None:
+        return [CreateStatefulSet(len(brokers), "there is no StatefulSet")]
+    steps = _scale(stateful_set, brokers)
+    by_broker = {pod.broker: pod for pod in pods}
+    kept = [broker for broker in brokers if broker.id < _wanted(stateful_set)]
+    for broker in kept:
+        steps += _pod_of(broker, by_broker.get(broker.id), stateful_set.uid)
+    ids = {broker.id for broker in kept}
+    steps += [DeletePod(p.name, p.uid, "it has no broker") for p in pods if p.broker not in ids and not p.deleting]
+    status = SetStatus(len(kept), sum(broker.ready for broker in kept), stateful_set.generation)
+    if status != stateful_set.status:
+        steps.append(WriteSetStatus(status, "its numbers changed"))
+    return steps
+
+
+def _wanted(stateful_set: StatefulSetView) -> int:
+    return min(stateful_set.replicas, DEV_BROKERS_MAX)
+
+
+def _scale(stateful_set: StatefulSetView, brokers: tuple[BrokerView, ...]) -> list[Step]:
+    wanted, there = _wanted(stateful_set), {broker.id for broker in brokers}
+    reason = f"StatefulSet {NAME} asks for {stateful_set.replicas} replicas"
+    if stateful_set.replicas > DEV_BROKERS_MAX:
+        reason += f"; headrace dev runs {DEV_BROKERS_MAX} at most"
+    added: list[Step] = [AddBroker(broker, reason) for broker in range(wanted) if broker not in there]
+    removed: list[Step] = [RemoveBroker(broker, reason) for broker in sorted(there, reverse=True) if broker >= wanted]
+    return added + removed
+
+
+def _pod_of(broker: BrokerView, pod: PodView | None, owner_uid: str) -> list[Step]:
+    if pod is None:
+        created: list[Step] = [CreatePod(broker.id, owner_uid, "the broker has no Pod")]
+        if broker.pod_uid is None:
+            return created
+        return [KillBroker(broker.id, f"Pod {pod_name(broker.id)} was deleted"), *created]
+    if pod.deleting:  # the API removes it by itself
+        return []
+    steps: list[Step] = []
+    if broker.pod_uid is None:
+        steps.append(AdoptPod(broker.id, pod.uid, "the Pod is there already"))
+    elif broker.pod_uid != pod.uid:
+        steps.append(KillBroker(broker.id, f"Pod {pod.name} was replaced by another of its name"))
+        steps.append(AdoptPod(broker.id, pod.uid, "the Pod is there already"))
+    status = PodStatus(broker.ready, broker.restarts, broker.started_at)
+    if status != pod.status:
+        steps.append(WritePodStatus(pod.name, status, "the process changed"))
+    return steps
+
+
+def pod_name(broker: int) -> str:
+    return f"{_PREFIX}{broker}"
+
+
+def parse_pod(obj: Object) -> PodView:
+    """What the plan reads of a Pod."""
+    metadata = Metadata.parse(obj)
+    ordinal = metadata.name.removeprefix(_PREFIX)
+    return PodView(
+        name=metadata.name,
+        uid=metadata.uid,
+        broker=int(ordinal) if ordinal.isdecimal() else None,
+        deleting=metadata.deletion_timestamp is not None,
+        status=_parse_pod_status(obj.get("status") or {}),
+    )
+
+
+def _parse_pod_status(status: Mapping[str, Any]) -> PodStatus | None:
+    containers = status.get("containerStatuses") or ()
+    if not containers:
+        return None
+    return PodStatus(containers[0]["ready"], containers[0]["restartCount"], status.get("startTime", ""))
+
+
+def parse_stateful_set(obj: Object) -> StatefulSetView:
+    """What the plan reads of the StatefulSet; `replicas` is 1 where the spec leaves it out, as in Kubernetes."""
+    metadata = Metadata.parse(obj)
+    status = obj.get("status") or {}
+    known = SetStatus(status.get("replicas", 0), status.get("readyReplicas", 0), status.get("observedGeneration", 0))
+    replicas = obj["spec"].get("replicas", 1)
+    return StatefulSetView(metadata.uid, replicas, metadata.generation, known if status else None)

@@ -1,0 +1,93 @@
+"""The StatefulSet and the Pods as they are sent to the API, so that `kubectl get`, `describe` and `rollout status` see
+what they see on a cluster."""
+
+from typing import Any
+
+from headrace.dev.supervisor.workload import NAME, NAMESPACE, PodStatus, SetStatus, pod_name
+
+LABELS = {"app.kubernetes.io/name": NAME, "app.kubernetes.io/component": "broker"}
+SELECTOR = ",".join(f"{key}={value}" for key, value in LABELS.items())
+_IMAGE = "headrace"
+_ADDRESS = "127.0.0.1"
+_REVISION = f"{NAME}-dev"
+
+
+def stateful_set_object(replicas: int) -> dict[str, Any]:
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": {"name": NAME, "namespace": NAMESPACE, "labels": LABELS},
+        "spec": {
+            "replicas": replicas,
+            "serviceName": NAME,
+            "podManagementPolicy": "Parallel",
+            "selector": {"matchLabels": LABELS},
+            "template": {"metadata": {"labels": LABELS}, "spec": {"containers": [_container()]}},
+        },
+    }
+
+
+def stateful_set_status(status: SetStatus) -> dict[str, Any]:
+    return {
+        "observedGeneration": status.generation,
+        "replicas": status.replicas,
+        "readyReplicas": status.ready,
+        "availableReplicas": status.ready,
+        "currentReplicas": status.replicas,
+        "updatedReplicas": status.replicas,
+        "currentRevision": _REVISION,
+        "updateRevision": _REVISION,
+    }
+
+
+def pod_object(broker: int, owner_uid: str, node: str) -> dict[str, Any]:
+    """`node` is the machine's name: all brokers are processes of this one."""
+    owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": NAME, "uid": owner_uid, "controller": True}
+    labels = {
+        **LABELS,
+        "statefulset.kubernetes.io/pod-name": pod_name(broker),
+        "apps.kubernetes.io/pod-index": str(broker),
+        "controller-revision-hash": _REVISION,
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": pod_name(broker),
+            "namespace": NAMESPACE,
+            "labels": labels,
+            "ownerReferences": [owner],
+        },
+        "spec": {"containers": [_container()], "nodeName": node, "hostname": pod_name(broker), "subdomain": NAME},
+    }
+
+
+def pod_status(status: PodStatus) -> dict[str, Any]:
+    started, ready = status.started_at, str(status.ready)
+    conditions = {"PodScheduled": "True", "Initialized": "True", "ContainersReady": ready, "Ready": ready}
+    return {
+        "phase": "Running",
+        "startTime": started,
+        "hostIP": _ADDRESS,
+        "podIP": _ADDRESS,
+        "podIPs": [{"ip": _ADDRESS}],
+        "conditions": [
+            {"type": name, "status": value, "lastTransitionTime": started} for name, value in conditions.items()
+        ],
+        "containerStatuses": [
+            {
+                "name": "broker",
+                "image": _IMAGE,
+                "imageID": "",
+                "ready": status.ready,
+                "started": status.ready,
+                "restartCount": status.restarts,
+                "state": {"running": {"startedAt": started}},
+                "lastState": {},
+            }
+        ],
+    }
+
+
+def _container() -> dict[str, Any]:
+    return {"name": "broker", "image": _IMAGE}

@@ -1,0 +1,30 @@
+"""At most one supervisor, and a lock that goes with its process."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from headrace.dev.supervisor.errors import AlreadyRunningError
+from headrace.dev.supervisor.lock import held, holder
+
+
+def test_should_name_the_holder_while_the_lock_is_held(tmp_path: Path) -> None:
+    path = tmp_path / "home" / "dev.lock"
+    with held(path, "home"):
+        assert holder(path) == os.getpid()
+    assert holder(path) is None
+
+
+def test_should_refuse_a_second_supervisor_and_say_how_to_stop_the_first(tmp_path: Path) -> None:
+    path = tmp_path / "dev.lock"
+    with (
+        held(path, "home"),
+        pytest.raises(AlreadyRunningError, match=rf"as process {os.getpid()};.*headrace dev stop"),
+        held(path, "home"),
+    ):
+        pass
+
+
+def test_should_say_that_nobody_holds_it_when_there_was_never_one(tmp_path: Path) -> None:
+    assert holder(tmp_path / "dev.lock") is None

@@ -1,0 +1,54 @@
+"""What runs just now, as clients and `headrace dev status` read it."""
+
+from pathlib import Path
+
+import pytest
+
+from headrace.dev.supervisor.errors import NotRunningError
+from headrace.dev.supervisor.layout import Layout, lock_file, state_file
+from headrace.dev.supervisor.lock import held
+from headrace.dev.supervisor.state import BrokerState, DevState, remove_state, running, write_state
+
+STATE = DevState(
+    "/data/kubeconfig", "http://127.0.0.1:9700", 10, None, (BrokerState(0, 11, "http://b", "/data/broker-0"),)
+)
+
+
+def test_should_have_the_form_of_the_contract() -> None:
+    assert STATE.to_json() == {
+        "kubeconfig": "/data/kubeconfig",
+        "api": {"url": "http://127.0.0.1:9700", "pid": 10},
+        "operator": {"pid": None},
+        "brokers": [{"id": 0, "pid": 11, "url": "http://b", "data": "/data/broker-0"}],
+    }
+    assert DevState.parse(STATE.to_json()) == STATE
+
+
+def test_should_tell_what_runs_while_a_supervisor_holds_the_home(tmp_path: Path) -> None:
+    with held(lock_file(tmp_path), "home"):
+        write_state(tmp_path, STATE)
+        assert running(tmp_path) == STATE
+
+
+def test_should_not_believe_a_state_that_a_killed_supervisor_left_behind(tmp_path: Path) -> None:
+    write_state(tmp_path, STATE)
+    with pytest.raises(NotRunningError, match="headrace dev --detach"):
+        running(tmp_path)
+
+
+def test_should_say_that_it_is_just_starting_when_there_is_no_state_yet(tmp_path: Path) -> None:
+    with held(lock_file(tmp_path), "home"), pytest.raises(NotRunningError, match="just starting or stopping"):
+        running(tmp_path)
+
+
+def test_should_remove_a_state_that_may_not_be_there(tmp_path: Path) -> None:
+    write_state(tmp_path, STATE)
+    remove_state(tmp_path)
+    remove_state(tmp_path)
+    assert not state_file(tmp_path).exists()
+
+
+def test_should_give_each_process_its_own_port_and_place() -> None:
+    layout = Layout(Path("/data"), 9700)
+    assert (layout.api_url, layout.broker_url(2)) == ("http://127.0.0.1:9700", "http://127.0.0.1:9703")
+    assert layout.broker_data(2) == Path("/data/broker-2")
