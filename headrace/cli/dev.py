@@ -2,7 +2,6 @@
 
 import json
 import random
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -127,7 +126,7 @@ def _run_in_foreground(options: "Options") -> None:
 
     received = run(options, lambda state: click.echo(banner(state, detached=False)))
     if received is signal.SIGINT:
-        sys.exit(_EXIT_INTERRUPTED)
+        raise click.exceptions.Exit(_EXIT_INTERRUPTED)
 
 
 def _options(brokers: int | None, data: Path | None, port: int, manifests: tuple[Path, ...]) -> "Options":

@@ -1,0 +1,99 @@
+"""`python -m bench [--short] [--rounds N]`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from bench import machine, sdk
+from bench.dev_broker import dev_broker
+from bench.raw import RawClient
+from bench.report import Round, render
+from bench.workload import BATCH_RECORDS, VALUE_BYTES, Batch, batch, values
+from headrace.http2.blocking import BlockingTransport
+
+_MIB = 1 << 20
+_DURABILITIES = ("Fsync", "Replicated")
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much one round moves."""
+
+    raw_batches: int
+    sdk_records: int
+    single_records: int
+    latency_records: int
+
+
+_FULL = Size(raw_batches=256, sdk_records=1_000_000, single_records=100_000, latency_records=500)
+_SHORT = Size(raw_batches=48, sdk_records=200_000, single_records=20_000, latency_records=200)
+
+
+@click.command()
+@click.option("--short", is_flag=True, help="A quick look: a fraction of the data.")
+@click.option("--rounds", type=click.IntRange(min=3), default=3, show_default=True)
+def main(*, short: bool, rounds: int) -> None:
+    """Measure produce, fetch and latency beside what the machine can do."""
+    size = _SHORT if short else _FULL
+    topics = [(_topic(number, durability), durability) for number in range(rounds + 1) for durability in _DURABILITIES]
+    with dev_broker(topics) as (server, folder), BlockingTransport() as transport:
+        bench = _Bench(server, folder, transport, size)
+        bench.round(0, _SHORT)  # warms up page cache, allocators and connections; not counted
+        measured = []
+        for number in range(1, rounds + 1):
+            click.echo(f"round {number} of {rounds}", err=True)
+            measured.append(bench.round(number, size))
+    click.echo(render(measured))
+
+
+def _topic(number: int, durability: str) -> str:
+    return f"bench-{durability.lower()}-{number}"
+
+
+class _Bench:
+    def __init__(self, server: str, folder: Path, transport: BlockingTransport, size: Size) -> None:
+        self._server = server
+        self._folder = folder
+        self._transport = transport
+        self._batch = batch(BATCH_RECORDS)
+        self._single: Batch = batch(1)
+        self._column = values(size.sdk_records)
+        self._values: list[bytes] = self._column.slice(0, size.single_records).to_pylist()
+
+    def round(self, number: int, size: Size) -> Round:
+        moved = size.raw_batches * BATCH_RECORDS * VALUE_BYTES
+        total = max(1, moved // _MIB) * _MIB
+        rates: dict[str, float] = {}
+        times: dict[str, list[float]] = {}
+        for durability in _DURABILITIES:
+            self._measure(_topic(number, durability), durability.lower(), size, rates, times)
+        return Round(
+            machine_rates={
+                "loopback copy": machine.loopback_copy(total),
+                "file append": machine.file_append(self._folder, total, sync=False),
+            },
+            rates=dict(sorted(rates.items())),
+            machine_times={
+                "loopback round trip": machine.round_trip_times(size.latency_records),
+                "1 KiB + fdatasync": machine.sync_times(self._folder, size.latency_records),
+            },
+            times=dict(sorted(times.items())),
+        )
+
+    def _measure(
+        self, topic: str, durability: str, size: Size, rates: dict[str, float], times: dict[str, list[float]]
+    ) -> None:
+        raw = RawClient(self._transport, self._server, topic)
+        rates[f"produce, raw transport, {durability}"] = raw.produce(self._batch, size.raw_batches)
+        rates[f"fetch, raw transport, {durability}"] = raw.fetch()
+        rates[f"fetch, SDK batches, {durability}"] = sdk.read_batches(self._server, topic)
+        rates[f"fetch, SDK records, {durability}"] = sdk.read_records(self._server, topic, size.single_records)
+        rates[f"produce, SDK send_batch, {durability}"] = sdk.send_batch(self._server, topic, self._column)
+        rates[f"produce, SDK send, {durability}"] = sdk.send(self._server, topic, self._values)
+        times[f"raw transport, {durability}"] = raw.produce_times(self._single, size.latency_records)
+        times[f"SDK, {durability}"] = sdk.send_times(self._server, topic, size.latency_records, self._values[0])
+
+
+if __name__ == "__main__":
+    main()

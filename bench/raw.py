@@ -1,0 +1,64 @@
+"""Produce, fetch and latency over the bare transport: batches are encoded before, and not decoded after."""
+
+import time
+from collections import deque
+
+from bench.workload import Batch
+from headrace.http2.blocking import BlockingTransport, PendingResponse, Response
+
+_BATCH_TYPE = "application/vnd.headrace.batch"
+_IN_FLIGHT = 4
+"""Requests on the way at any time, as a producer would have."""
+_TIMEOUT_S = 60
+
+
+class RawClient:
+    """One partition, by its leader's URL."""
+
+    def __init__(self, transport: BlockingTransport, broker_url: str, topic: str) -> None:
+        self._transport = transport
+        self._url = f"{broker_url}/v1/namespaces/default/topics/{topic}/partitions/0/records"
+
+    def produce(self, batch: Batch, count: int) -> float:
+        """Records per second of `count` requests, acks=all, until the last is acknowledged."""
+        waiting: deque[PendingResponse] = deque()
+        started = time.perf_counter()
+        for _ in range(count):
+            if len(waiting) == _IN_FLIGHT:
+                _require_ok(waiting.popleft().result(_TIMEOUT_S))
+            waiting.append(self._start(batch))
+        while waiting:
+            _require_ok(waiting.popleft().result(_TIMEOUT_S))
+        return count * batch.records / (time.perf_counter() - started)
+
+    def produce_times(self, batch: Batch, count: int) -> list[float]:
+        """Seconds of each of `count` requests, one at a time, acks=all."""
+        times = []
+        for _ in range(count):
+            started = time.perf_counter()
+            _require_ok(self._start(batch).result(_TIMEOUT_S))
+            times.append(time.perf_counter() - started)
+        return times
+
+    def fetch(self) -> float:
+        """Records per second from the partition's start to its end."""
+        offset, end = 0, 1
+        started = time.perf_counter()
+        while offset < end:
+            response = self._transport.request(
+                "GET", f"{self._url}?offset={offset}", headers={"accept": _BATCH_TYPE}, timeout_s=_TIMEOUT_S
+            )
+            _require_ok(response)
+            offset = int(response.headers["headrace-next-offset"])
+            end = int(response.headers["headrace-high-watermark"])
+        return end / (time.perf_counter() - started)
+
+    def _start(self, batch: Batch) -> PendingResponse:
+        return self._transport.start(
+            "POST", f"{self._url}?acks=all", headers={"content-type": _BATCH_TYPE}, body=batch.buffers
+        )
+
+
+def _require_ok(response: Response) -> None:
+    if response.status != 200:
+        raise RuntimeError(f"HTTP {response.status}: {response.body[:500]!r}")
