@@ -91,6 +91,10 @@ HTTP_FIRST_BYTES_TIMEOUT_MS = 30_000
 LEASE_DURATION_MS = 10_000
 LEASE_RENEW_INTERVAL_MS = 3_000
 RECONCILE_RESYNC_MS = 15_000
+RECONCILE_INTERVAL_MS_MIN = 100
+"""Between two passes of the operator at least, however much is going on."""
+OPERATOR_STALL_MS_MAX = 60_000
+"""An operator whose loop has not come round for this long reports itself unhealthy."""
 FINALIZER_WAIT_MS = 30_000
 """A deleted Topic waits this long at most for its brokers to delete the data."""
 API_REQUEST_TIMEOUT_MS = 5_000
@@ -112,6 +116,16 @@ PRODUCER_BUFFER_BYTES_DEFAULT = 64 << 20
 """Records that wait to be acknowledged, per producer; `send` waits above it."""
 CONSUMER_PREFETCH_BYTES_DEFAULT = 64 << 20
 """What a consumer asks for ahead of its reader, over all its partitions together."""
+PRODUCER_REQUESTS_MAX = 64
+"""Batches that one producer has on their way at once, over all partitions."""
+FAILED_BATCHES_KEPT_MAX = 100
+"""Failures that `flush` can still report; of older ones only their futures know."""
+CONSUMER_REQUESTS_MAX = 64
+"""Fetches that one consumer has on their way at once."""
+FETCH_BYTES_MIN = 64 << 10
+"""A consumer of very many partitions asks each for at least this much."""
+METADATA_TIMEOUT_MS = 5_000
+"""Any broker can answer; one that is slower than this is not waited for."""
 STICKY_BYTES = 64 << 10
 """Records without a key stay with one partition for so long, then go to the next (KIP-794)."""
 PARTITION_CACHE_KEYS_MAX = 1 << 16

@@ -47,11 +47,15 @@ class Liveness:
         if known is None or not known.is_of(lease):
             self._signs[lease.broker] = _Sign(lease.incarnation, lease.renew_time, now_ms, self._looking)
 
-    def restart(self, now_ms: int) -> None:
-        """Contact was lost for a while: everyone known gets a whole lease time again, and must prove itself again."""
+    def restart(self, since_ms: int, now_ms: int) -> None:
+        """Contact was lost from `since_ms` until now: who was live then gets a whole lease time again.
+
+        Everyone must prove itself again; who was lost before the gap stays lost until its Lease changes.
+        """
         self._looking = False
         for sign in self._signs.values():
-            sign.seen_ms = now_ms
+            if since_ms - sign.seen_ms < self._duration_ms:
+                sign.seen_ms = now_ms
             sign.proven = False
 
     def is_live(self, broker: BrokerId, now_ms: int) -> bool:

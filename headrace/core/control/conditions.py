@@ -1,0 +1,82 @@
+"""Conditions of a Topic, as Kubernetes has them: `lastTransitionTime` moves when `status` does, and only then."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+from headrace.core.control.actions import Notice
+
+
+class ConditionType(StrEnum):
+    READY = "Ready"
+    UNDER_REPLICATED = "UnderReplicated"
+    OFFLINE = "Offline"
+    REASSIGNING = "Reassigning"
+    PAUSED = "Paused"
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    type: ConditionType
+    true: bool
+    reason: str
+    """CamelCase, for programs."""
+    message: str
+    """For people; where something is wrong, with the remedy."""
+
+    @classmethod
+    def on(cls, type_: ConditionType, reason: str, message: str = "") -> "Condition":
+        return cls(type=type_, true=True, reason=reason, message=message)
+
+    @classmethod
+    def off(cls, type_: ConditionType, reason: str, message: str = "") -> "Condition":
+        return cls(type=type_, true=False, reason=reason, message=message)
+
+    @property
+    def status(self) -> str:
+        return str(self.true)
+
+
+def render(
+    condition: Condition, previous: Mapping[str, Mapping[str, Any]], generation: int, now_ms: int
+) -> dict[str, Any]:
+    """The condition as it is written; `previous` are the conditions by type that are there now."""
+    before = previous.get(condition.type, {})
+    moved = before.get("status") != condition.status or "lastTransitionTime" not in before
+    return {
+        "type": condition.type.value,
+        "status": condition.status,
+        "reason": condition.reason,
+        "message": condition.message,
+        "observedGeneration": generation,
+        "lastTransitionTime": _rfc3339(now_ms) if moved else before["lastTransitionTime"],
+    }
+
+
+def by_type(conditions: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    return {str(condition.get("type")): condition for condition in conditions}
+
+
+def notices(conditions: Sequence[Condition], previous: Mapping[str, Mapping[str, Any]]) -> tuple[Notice, ...]:
+    """What people should hear of: Ready with another status or reason, Paused switched on or off."""
+    heard = []
+    for condition in conditions:
+        before = previous.get(condition.type, {})
+        switched = before.get("status", "False") != condition.status
+        match condition.type:
+            case ConditionType.READY if switched or before.get("reason") != condition.reason:
+                message = condition.message or "every partition has a live leader"
+                heard.append(Notice(condition.reason, message, warning=not condition.true))
+            case ConditionType.PAUSED if switched and condition.true:
+                heard.append(Notice("Paused", condition.message))
+            case ConditionType.PAUSED if switched:
+                heard.append(Notice("Resumed", "the operator looks after this topic again"))
+            case _:
+                pass
+    return tuple(heard)
+
+
+def _rfc3339(time_ms: int) -> str:
+    return datetime.fromtimestamp(time_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,84 @@
+"""What the planner looks at: one consistent picture of sets, brokers and waits, built by the operator for each pass."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from headrace.core.control.liveness import Liveness
+from headrace.core.limits import FINALIZER_WAIT_MS
+from headrace.core.resources.lease import BrokerLease
+from headrace.core.resources.partition_set import PartitionSet, PartitionState
+from headrace.core.types import BrokerId, Incarnation, Seat, TopicUid
+
+
+class BrokerState(StrEnum):
+    READY = "Ready"
+    UNPROVEN = "Unproven"
+    """Its Lease has not run out, but has not changed either since this operator looks: alive or dead, nobody knows yet.
+    It is given nothing new, and nothing new is said about what it holds."""
+    DRAINING = "Draining"
+    LOST = "Lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    id: BrokerId
+    incarnation: Incarnation
+    zone: str
+    state: BrokerState
+
+    @property
+    def seat(self) -> Seat:
+        return Seat(self.id, self.incarnation)
+
+    @classmethod
+    def of(cls, lease: BrokerLease, liveness: Liveness, now_ms: int) -> "Broker":
+        """`liveness` has seen this very Lease; `now_ms` is its clock."""
+        return cls(lease.broker, lease.incarnation, lease.zone, _state(lease, liveness, now_ms))
+
+
+def _state(lease: BrokerLease, liveness: Liveness, now_ms: int) -> BrokerState:
+    if lease.incarnation == 0 or lease.clean or not liveness.is_live(lease.broker, now_ms):
+        return BrokerState.LOST
+    if not liveness.is_proven(lease.broker):
+        return BrokerState.UNPROVEN
+    return BrokerState.DRAINING if lease.draining else BrokerState.READY
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    cluster: str
+    """The operator's own: topics of other clusters are none of its business."""
+    sets: tuple[PartitionSet, ...]
+    brokers: Mapping[BrokerId, Broker]
+    overdue: frozenset[TopicUid] = frozenset()
+    """Deleted topics whose brokers have had their time."""
+
+    def holds(self, seat: Seat | None) -> bool:
+        """Whether `seat` is of a live broker in its present life."""
+        broker = self.brokers.get(seat.broker) if seat is not None else None
+        return broker is not None and broker.seat == seat and broker.state is not BrokerState.LOST
+
+    def knows_holders_of(self, state: PartitionState) -> bool:
+        """Whether it is known of every broker in the partition's ISR that it is alive, or that it is not."""
+        brokers = (self.brokers.get(seat.broker) for seat in state.isr)
+        return not any(broker is not None and broker.state is BrokerState.UNPROVEN for broker in brokers)
+
+    def in_state(self, *states: BrokerState) -> list[Broker]:
+        return [broker for _, broker in sorted(self.brokers.items()) if broker.state in states]
+
+
+class DeletionTimers:
+    """How long deleted topics have waited for their brokers: by the operator's own clock since it first saw it."""
+
+    def __init__(self, wait_ms: int = FINALIZER_WAIT_MS) -> None:
+        self._wait_ms = wait_ms
+        self._due_ms: dict[TopicUid, int] = {}
+
+    def observe(self, deleted: Iterable[TopicUid], now_ms: int) -> frozenset[TopicUid]:
+        """All topics that have a deletionTimestamp just now -> those that have waited long enough."""
+        self._due_ms = {uid: self._due_ms.get(uid, now_ms + self._wait_ms) for uid in deleted}
+        return frozenset(uid for uid, due_ms in self._due_ms.items() if due_ms <= now_ms)
+
+    def next_due_ms(self, now_ms: int) -> int | None:
+        return min((due_ms for due_ms in self._due_ms.values() if due_ms > now_ms), default=None)

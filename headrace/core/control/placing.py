@@ -1,0 +1,87 @@
+"""Seats for partitions that have none: new topics, and topics that grow. What is placed already is left alone.
+
+A partition is led by the first of its replicas, in that broker's present life, from leader epoch 1. At most
+PARTITIONS_PER_SET_MAX partitions stand in one PartitionSet; which, `set_name` says.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+from headrace.core.control.actions import CreateSet, ReplaceSet
+from headrace.core.control.observed import Broker, BrokerState, Observed
+from headrace.core.placement.spread import Candidate, Load, Replicas, spread
+from headrace.core.resources.lease import CLUSTER_LABEL
+from headrace.core.resources.metadata import API_VERSION, Metadata, OwnerReference
+from headrace.core.resources.partition_set import PartitionSet, PartitionState, set_name
+from headrace.core.resources.topic import Topic
+from headrace.core.types import BrokerId, LeaderEpoch, PartitionEpoch, PartitionId
+
+
+@dataclass(frozen=True, slots=True)
+class TooFewBrokers:
+    """The partitions that are missing cannot be placed now."""
+
+    needed: int
+    ready: int
+    """Brokers that could be given partitions."""
+    expected: int
+    """Brokers that could be given partitions as soon as they have renewed their Leases."""
+    known: int
+
+
+def missing_partitions(topic: Topic, sets: Iterable[PartitionSet]) -> list[PartitionId]:
+    """The partitions that the topic asks for and that no set holds, in order."""
+    placed = {state.id for partition_set in sets for state in partition_set.partitions}
+    return [PartitionId(p) for p in range(topic.spec.partitions) if p not in placed]
+
+
+def place(
+    topic: Topic, sets: Sequence[PartitionSet], missing: Sequence[PartitionId], observed: Observed, others: Load
+) -> list[CreateSet | ReplaceSet] | TooFewBrokers:
+    """The writes that give each of `missing` its seats; `sets` are the topic's own, `others` the rest of the load."""
+    ready = observed.in_state(BrokerState.READY)
+    needed = topic.spec.replicas
+    if len(ready) < needed:
+        unproven = observed.in_state(BrokerState.UNPROVEN)
+        return TooFewBrokers(needed, len(ready), len(ready) + len(unproven), len(observed.brokers))
+    candidates = [Candidate(broker.id, broker.zone) for broker in ready]
+    own = [state.replicas for partition_set in sets for state in partition_set.partitions]
+    placed = spread(len(missing), needed, candidates, own=own, others=others)
+    seats = {broker.id: broker for broker in ready}
+    states = [_seated(partition, replicas, seats) for partition, replicas in zip(missing, placed, strict=True)]
+    return _writes(topic, sets, states)
+
+
+def _seated(partition: PartitionId, replicas: Replicas, brokers: Mapping[BrokerId, Broker]) -> PartitionState:
+    isr = tuple(brokers[broker].seat for broker in replicas)
+    return PartitionState(
+        id=partition,
+        leader=isr[0],
+        leader_epoch=LeaderEpoch(1),
+        partition_epoch=PartitionEpoch(1),
+        replicas=replicas,
+        isr=isr,
+    )
+
+
+def _writes(
+    topic: Topic, sets: Iterable[PartitionSet], states: Iterable[PartitionState]
+) -> list[CreateSet | ReplaceSet]:
+    existing = {partition_set.metadata.name: partition_set for partition_set in sets}
+    writes: list[CreateSet | ReplaceSet] = []
+    for name, group in groupby(states, key=lambda state: set_name(topic.metadata.name, state.id)):
+        added = tuple(group)
+        reason = f"place {len(added)} partitions"
+        if name in existing:
+            whole = sorted((*existing[name].partitions, *added), key=lambda state: state.id)
+            writes.append(ReplaceSet(replace(existing[name], partitions=tuple(whole)), reason))
+        else:
+            writes.append(CreateSet(_new_set(topic, name, added), reason))
+    return writes
+
+
+def _new_set(topic: Topic, name: str, states: tuple[PartitionState, ...]) -> PartitionSet:
+    owner = OwnerReference(API_VERSION, "Topic", topic.metadata.name, topic.uid)
+    metadata = Metadata(name, topic.metadata.namespace, labels={CLUSTER_LABEL: topic.spec.cluster}, owners=(owner,))
+    return PartitionSet(metadata, topic.metadata.name, topic.uid, states)

@@ -1,0 +1,128 @@
+"""kopf, and all that it does here: watch Topics, PartitionSets and broker Leases, and ring when one of them changes.
+
+kopf runs in a thread with an event loop of its own, so that neither its signal handlers nor a frozen watch of its own
+touch the reconcile loop; what it hears crosses over by `call_soon_threadsafe`. It never writes: handlers are `on.event`
+only, so it adds no finalizers and no annotations, posting and peering are off. When it stops by itself it is started
+again; meanwhile the loop's resync goes on. Runs from `start` to `stop`.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import kopf
+
+from headrace.core.limits import API_CONNECT_TIMEOUT_MS, API_REQUEST_TIMEOUT_MS, WATCH_SILENCE_MS_MAX
+from headrace.core.resources.lease import BrokerLease
+from headrace.core.resources.metadata import InvalidResourceError
+from headrace.kube.backoff import Backoff
+from headrace.kube.credentials import Credentials
+from headrace.kube.resource import LEASES, PARTITION_SETS, TOPICS
+from headrace_operator.observer import Scope
+
+_log = logging.getLogger(__name__)
+_SILENCE_S = WATCH_SILENCE_MS_MAX / 1000
+# The server ends an idle watch before we would take it for dead. API servers take whole seconds only.
+_SERVER_TIMEOUT_S = WATCH_SILENCE_MS_MAX * 3 // 4 // 1000
+
+
+class Doorbell:
+    def __init__(
+        self,
+        credentials: Credentials,
+        scope: Scope,
+        *,
+        ring: Callable[[], None],
+        lease_seen: Callable[[BrokerLease], None],
+        rng: Random,
+    ) -> None:
+        self._credentials = credentials
+        self._scope = scope
+        self._ring = ring
+        self._lease_seen = lease_seen
+        self._backoff = Backoff(rng)
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """From the event loop that `ring` and `lease_seen` are to be called in."""
+        loop = asyncio.get_running_loop()
+        self._thread = threading.Thread(target=self._watch, args=(loop,), name="kopf", daemon=True)
+        self._thread.start()
+
+    async def stop(self) -> None:
+        self._stopping.set()
+        if self._thread is not None:
+            await asyncio.to_thread(self._thread.join)
+
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        while not self._stopping.is_set():
+            try:
+                asyncio.run(self._run_kopf(loop))
+            except Exception as error:  # whatever kopf died of, the loop's resync goes on and kopf starts again
+                _log.warning("kopf stopped (%s), starting it again", error)
+            self._stopping.wait(self._backoff.next_ms() / 1000)
+
+    async def _run_kopf(self, loop: asyncio.AbstractEventLoop) -> None:
+        await kopf.operator(
+            registry=self._registry(loop),
+            settings=_settings(self._scope),
+            clusterwide=True,
+            standalone=True,
+            stop_flag=self._stopping,
+        )
+
+    def _registry(self, loop: asyncio.AbstractEventLoop) -> kopf.OperatorRegistry:
+        registry = kopf.OperatorRegistry()
+
+        async def changed(**_: Any) -> None:
+            loop.call_soon_threadsafe(self._ring)
+
+        async def lease_changed(event: kopf.RawEvent, **_: Any) -> None:
+            try:
+                lease = BrokerLease.parse(event["object"])
+            except InvalidResourceError:
+                return  # labelled as ours, but no broker's: the observer's list says so in the log
+            loop.call_soon_threadsafe(self._lease_seen, lease)
+
+        async def login(**_: Any) -> kopf.ConnectionInfo:
+            return await _connection(self._credentials)
+
+        kopf.on.login(registry=registry)(login)
+        for resource in (TOPICS, PARTITION_SETS):
+            kopf.on.event(resource.group, resource.version, resource.plural, registry=registry)(changed)
+        kopf.on.event(LEASES.group, LEASES.version, LEASES.plural, registry=registry)(lease_changed)
+        return registry
+
+
+async def _connection(credentials: Credentials) -> kopf.ConnectionInfo:
+    scheme, _, token = (await credentials.authorization() or "").partition(" ")
+    certificate, key = credentials.client_certificate or (None, None)
+    return kopf.ConnectionInfo(
+        server=credentials.server,
+        ca_path=credentials.ca_file,
+        insecure=credentials.insecure,
+        certificate_path=certificate,
+        private_key_path=key,
+        scheme=scheme or None,
+        token=token or None,
+        default_namespace=credentials.namespace,
+    )
+
+
+def _settings(scope: Scope) -> kopf.OperatorSettings:
+    settings = kopf.OperatorSettings()
+    settings.posting.enabled = False
+    settings.process.ultimate_exiting_timeout = None
+    settings.networking.request_timeout = API_REQUEST_TIMEOUT_MS / 1000
+    settings.networking.connect_timeout = API_CONNECT_TIMEOUT_MS / 1000
+    # kopf and client libraries are known to freeze silently on a dead connection.
+    settings.watching.server_timeout = _SERVER_TIMEOUT_S
+    settings.watching.client_timeout = _SILENCE_S
+    settings.watching.connect_timeout = API_CONNECT_TIMEOUT_MS / 1000
+    settings.watching.inactivity_timeout = _SILENCE_S
+    settings.watching.label_selectors[LEASES.group, LEASES.version, LEASES.plural] = scope.lease_selector
+    return settings

@@ -1,0 +1,121 @@
+"""`headrace-operator`: the command, its options, and the order in which the operator's parts start and stop.
+
+Exit codes: 0 after SIGTERM or SIGINT, 1 with a sentence where it cannot start, 2 for wrong usage.
+"""
+
+import asyncio
+import logging
+import signal
+import sys
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import click
+
+from headrace.core.errors import HeadraceError
+from headrace.core.limits import FINALIZER_WAIT_MS
+from headrace.core.resources.metadata import DEFAULT_CLUSTER
+from headrace.core.units import parse_duration_ms
+from headrace.kube.client import KubeClient
+from headrace.kube.events import EventRecorder
+from headrace_operator.applier import Applier
+from headrace_operator.doorbell import Doorbell
+from headrace_operator.http import serving
+from headrace_operator.metrics import Metrics
+from headrace_operator.observer import Observer, Scope
+from headrace_operator.reconciler import Reconciler
+
+_COMPONENT = "headrace-operator"
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    cluster: str
+    kubeconfig: str | None
+    context: str | None
+    namespace: str | None
+    host: str
+    metrics_port: int | None
+    finalizer_wait_ms: int
+
+
+class _Duration(click.ParamType[int]):
+    name = "duration"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        try:
+            return parse_duration_ms(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+@click.command()
+@click.option("--cluster", default=DEFAULT_CLUSTER, show_default=True, help="The cluster whose Topics it serves.")
+@click.option("--kubeconfig", help="Default: KUBECONFIG, ~/.kube/config, or the pod's service account.")
+@click.option("--context", help="Of the kubeconfig; default: its current one.")
+@click.option("--namespace", help="Where the brokers' Leases are; default: the context's namespace.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address for /healthz and /metrics.")
+@click.option("--metrics-port", type=click.IntRange(0, 65535), help="Serve /healthz and /metrics here; 0 picks a port.")
+@click.option(
+    "--finalizer-wait",
+    "finalizer_wait_ms",
+    type=_Duration(),
+    default=FINALIZER_WAIT_MS,
+    show_default="30s",
+    help="How long a deleted Topic waits for its brokers, at most.",
+)
+def main(**given: Any) -> None:
+    """Turn Topics into partitions on live brokers, and say in their status how they are."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    # kopf tells every event at INFO, and that it leaves signals to us.
+    logging.getLogger("kopf").setLevel(logging.WARNING)
+    logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)
+    try:
+        asyncio.run(operate(Options(**given)))
+    except (HeadraceError, OSError) as error:
+        sys.exit(f"{_COMPONENT}: {error}")
+
+
+async def operate(options: Options) -> None:
+    """Run until SIGTERM or SIGINT. Raises KubeConfigError, and OSError where the port is taken."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    async with await KubeClient.connect(kubeconfig=options.kubeconfig, context=options.context) as client:
+        scope = Scope(options.cluster, options.namespace or client.namespace, options.finalizer_wait_ms)
+        metrics = Metrics()
+        applier = Applier(client, EventRecorder(client, _COMPONENT))
+        reconciler = Reconciler(Observer(client, scope), applier, metrics, Random())
+        doorbell = Doorbell(
+            client.credentials, scope, ring=reconciler.ring, lease_seen=reconciler.lease_seen, rng=Random()
+        )
+        async with AsyncExitStack() as stack:
+            if options.metrics_port is not None:
+                port = await stack.enter_async_context(serving(options.host, options.metrics_port, reconciler, metrics))
+                _log.info("/healthz and /metrics on http://%s:%d", options.host, port)
+            doorbell.start()
+            stack.push_async_callback(doorbell.stop)
+            _log.info("serving cluster %s, brokers in namespace %s", scope.cluster, scope.lease_namespace)
+            await _until(stop, reconciler)
+        _log.info("stopped")
+
+
+async def _until(stop: asyncio.Event, reconciler: Reconciler) -> None:
+    """The loop, until `stop`; a loop that fails takes the process with it."""
+    loop = asyncio.create_task(reconciler.run(), name="reconcile")
+    stopped = asyncio.create_task(stop.wait(), name="stop")
+    done, pending = await asyncio.wait({loop, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    for task in pending:
+        task.cancel()
+    await asyncio.gather(*pending, return_exceptions=True)
+    for task in done:
+        await task
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""Reads the whole state for one pass: three linearizable lists, and what this process knows about time.
+
+Owns the monotonic clocks of the operator: `Liveness` of the brokers' Leases and the `DeletionTimers`. Lives as long as
+the process; used by the reconcile loop alone, in its event loop. A list that fails is a gap in our contact with the API
+server: the first picture after it restarts the Leases' timers before it believes them.
+"""
+
+import asyncio
+import time
+from dataclasses import dataclass
+
+from headrace.core.control.liveness import Liveness
+from headrace.core.control.observed import Broker, DeletionTimers, Observed
+from headrace.core.resources.lease import CLUSTER_LABEL, BrokerLease
+from headrace.core.resources.topic import Topic
+from headrace.core.types import BrokerId
+from headrace.kube.client import KubeClient
+from headrace.kube.resource import LEASES, PARTITION_SETS, TOPICS
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What this operator serves."""
+
+    cluster: str
+    lease_namespace: str
+    finalizer_wait_ms: int
+
+    @property
+    def lease_selector(self) -> str:
+        return f"{CLUSTER_LABEL}={self.cluster}"
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    topics: tuple[Topic, ...]
+    """Of all clusters."""
+    observed: Observed
+
+
+class Observer:
+    def __init__(self, client: KubeClient, scope: Scope) -> None:
+        self._client = client
+        self._scope = scope
+        self._liveness = Liveness()
+        self._deletions = DeletionTimers(scope.finalizer_wait_ms)
+        self._contact_ms = monotonic_ms()
+        self._gap = False
+        self._brokers: dict[BrokerId, Broker] = {}
+
+    async def observe(self) -> Picture:
+        """Raises ApiError; the picture after that starts the timers anew."""
+        try:
+            sets, topics, leases = await asyncio.gather(
+                self._client.list(PARTITION_SETS),
+                self._client.list(TOPICS),
+                self._client.list(
+                    LEASES, namespace=self._scope.lease_namespace, label_selector=self._scope.lease_selector
+                ),
+            )
+        except BaseException:
+            self._gap = True
+            raise
+        now_ms = monotonic_ms()
+        self._look(leases.items, now_ms)
+        self._brokers = {lease.broker: Broker.of(lease, self._liveness, now_ms) for lease in leases.items}
+        deleted = (topic.uid for topic in topics.items if topic.metadata.deletion_timestamp is not None)
+        observed = Observed(
+            cluster=self._scope.cluster,
+            sets=sets.items,
+            brokers=self._brokers,
+            overdue=self._deletions.observe(deleted, now_ms),
+        )
+        return Picture(topics.items, observed)
+
+    def lease_seen(self, lease: BrokerLease) -> bool:
+        """A Lease as a watch delivered it -> whether its broker is another than in the last picture."""
+        now_ms = monotonic_ms()
+        self._liveness.observe(lease, now_ms)
+        return self._brokers.get(lease.broker) != Broker.of(lease, self._liveness, now_ms)
+
+    def stalled(self) -> None:
+        """This process did not run for a while: what it did not hear proves nothing."""
+        self._gap = True
+
+    def next_change_ms(self) -> int | None:
+        """When time alone changes the last picture, on `monotonic_ms`; it may be past already."""
+        ends = (self._liveness.next_expiry_ms(self._contact_ms), self._deletions.next_due_ms(self._contact_ms))
+        return min((end for end in ends if end is not None), default=None)
+
+    def _look(self, leases: tuple[BrokerLease, ...], now_ms: int) -> None:
+        if self._gap:
+            self._liveness.restart(self._contact_ms, now_ms)
+            self._gap = False
+        self._liveness.observe_all(leases, now_ms)
+        self._contact_ms = now_ms
+
+
+def monotonic_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

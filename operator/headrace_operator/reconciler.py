@@ -1,0 +1,111 @@
+"""The one loop: observe -> plan -> apply, over full state, again whenever something may have changed.
+
+A pass begins when someone rings (a watch, or the pass before that wrote something), when time alone changes the picture
+(a Lease runs out, a deletion has waited long enough), and every RECONCILE_RESYNC_MS in any case: a watch that is lost
+costs time, never correctness. Passes keep RECONCILE_INTERVAL_MS_MIN between them, and back off with jitter while the
+API server is away or writes meet conflicts. One task runs the loop; the other methods are called in its event loop.
+"""
+
+import asyncio
+import logging
+import time
+from random import Random
+
+from headrace.core.control.plan import plan
+from headrace.core.limits import (
+    LEASE_RENEW_INTERVAL_MS,
+    OPERATOR_STALL_MS_MAX,
+    RECONCILE_INTERVAL_MS_MIN,
+    RECONCILE_RESYNC_MS,
+)
+from headrace.core.resources.lease import BrokerLease
+from headrace.kube.backoff import Backoff
+from headrace.kube.errors import ApiError
+from headrace_operator.applier import Applier, Outcome
+from headrace_operator.metrics import Metrics
+from headrace_operator.observer import Observer, monotonic_ms
+
+_log = logging.getLogger(__name__)
+
+
+class Reconciler:
+    def __init__(self, observer: Observer, applier: Applier, metrics: Metrics, rng: Random) -> None:
+        self._observer = observer
+        self._applier = applier
+        self._metrics = metrics
+        self._backoff = Backoff(rng)
+        self._rung = asyncio.Event()
+        self._rung.set()
+        self._last_pass_ms = monotonic_ms()
+
+    @property
+    def healthy(self) -> bool:
+        """Whether the loop comes round. An API server that is away is no illness of ours."""
+        return monotonic_ms() - self._last_pass_ms < OPERATOR_STALL_MS_MAX
+
+    def ring(self) -> None:
+        """Something may have changed."""
+        self._rung.set()
+
+    def lease_seen(self, lease: BrokerLease) -> None:
+        """A broker's sign of life, from a watch; a mere renewal needs no pass."""
+        if self._observer.lease_seen(lease):
+            self.ring()
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            await self._wait_for_work()
+            self._rung.clear()
+            self._last_pass_ms = monotonic_ms()
+            self._metrics.reconciles.inc()
+            try:
+                with self._metrics.reconcile_seconds.time():
+                    clean = await self._one_pass()
+            except ApiError as error:
+                _log.warning("no pass: %s", error)
+                clean = False
+            await self._pause(clean)
+
+    async def _one_pass(self) -> bool:
+        """Whether everything that was planned has landed. Raises ApiError while the API server is away."""
+        picture = await self._observer.observe()
+        self._metrics.seen(picture)
+        plans = plan(picture.topics, picture.observed, time.time_ns() // 1_000_000)
+        outcomes = []
+        for topic_plan in plans:
+            self._metrics.actions.inc(len(topic_plan.actions))
+            outcomes.append(await self._applier.apply(topic_plan))
+        if plans:
+            self.ring()  # look at what was written: the status follows what has landed
+        return all(outcome is Outcome.DONE for outcome in outcomes)
+
+    async def _pause(self, clean: bool) -> None:
+        if clean:
+            self._backoff.reset()
+            wait_ms: float = RECONCILE_INTERVAL_MS_MIN
+        else:
+            self._metrics.errors.inc()
+            self.ring()
+            wait_ms = self._backoff.next_ms()
+        await asyncio.sleep(wait_ms / 1000)
+
+    async def _wait_for_work(self) -> None:
+        until_ms = monotonic_ms() + RECONCILE_RESYNC_MS
+        while not self._rung.is_set():
+            # Renewals move the next expiry while we wait, so it is looked up again.
+            next_ms = min(until_ms, self._observer.next_change_ms() or until_ms)
+            wait_ms = next_ms - monotonic_ms()
+            if wait_ms <= 0:
+                break
+            try:
+                async with asyncio.timeout(wait_ms / 1000):
+                    await self._rung.wait()
+            except TimeoutError:
+                self._note_stall(next_ms)
+
+    def _note_stall(self, planned_ms: int) -> None:
+        late_ms = monotonic_ms() - planned_ms
+        if late_ms > LEASE_RENEW_INTERVAL_MS:
+            _log.warning("this process stood still for %d ms: Leases get their whole time again", late_ms)
+            self._observer.stalled()
