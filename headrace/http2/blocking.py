@@ -23,7 +23,7 @@ from typing import Self
 
 from headrace.core import limits
 from headrace.core.errors import BrokerUnreachableError, HeadraceError
-from headrace.http2.events import RemoteProtocolError
+from headrace.http2.events import LocalProtocolError, RemoteProtocolError
 from headrace.http2.exchange import Exchange, Exchanges
 from headrace.http2.origin import Origin, Request, client_tls, parse_request
 from headrace.http2.outbox import Buffer
@@ -63,6 +63,7 @@ class BlockingTransport:
         self._ssl_context = ssl_context
         self._connect_timeout_s = connect_timeout_s
         self._lock = threading.Lock()
+        self._closed = False
         self._connections: dict[Origin, _Connection] = {}
         self._retired: list[_Connection] = []
         self._connecting: dict[Origin, threading.Lock] = {}
@@ -101,6 +102,7 @@ class BlockingTransport:
     def close(self) -> None:
         """Close every connection; requests in flight fail."""
         with self._lock:
+            self._closed = True
             connections = [*self._connections.values(), *self._retired]
             self._connections.clear()
             self._retired.clear()
@@ -128,6 +130,9 @@ class BlockingTransport:
                 return connection
             fresh = _Connection(origin, self._connect(origin))
             with self._lock:
+                if self._closed:
+                    fresh.close()
+                    raise LocalProtocolError("the transport is closed: make a new one")
                 self._retired = [retired for retired in self._retired if not retired.is_lost]
                 if connection is not None:
                     connection.close_when_idle()
@@ -264,20 +269,24 @@ class _Connection:
     # -- the network, under the lock -------------------------------------------------------------------------------
 
     def _write(self) -> None:
-        """Send what the socket takes now; the thread sends the rest when there is room again."""
+        """Send what the socket takes now, as much as is fair to others who want the lock; the thread sends the rest."""
         had_backlog = bool(self._unsent)
         try:
-            while not self.is_lost:
-                if not self._unsent:
-                    self._unsent = memoryview(self._exchanges.data_to_send(limits.H2_WRITE_BYTES))
-                if not self._unsent:
+            for _ in range(limits.H2_SEND_BUFFER_BYTES // limits.H2_WRITE_BYTES):
+                if not self._has_unsent():
                     return
                 self._unsent = self._unsent[self._sock.send(self._unsent) :]
         except _WOULD_BLOCK:
-            if not had_backlog:
-                self._wake()
+            pass
         except OSError as error:
             self._lose(f"closed the connection: {error.strerror or error}")
+        if self._has_unsent() and not had_backlog:
+            self._wake()
+
+    def _has_unsent(self) -> bool:
+        if not self._unsent and not self.is_lost:
+            self._unsent = memoryview(self._exchanges.data_to_send(limits.H2_WRITE_BYTES))
+        return bool(self._unsent) and not self.is_lost
 
     def _read(self, buffer: memoryview) -> None:
         try:
@@ -322,7 +331,8 @@ class _Connection:
                     self._write()
 
     def _is_done(self) -> bool:
-        idle = self._closing_when_idle and self._exchanges.is_idle
+        leaving = self._closing_when_idle or not self._exchanges.is_usable
+        idle = leaving and self._exchanges.is_idle
         return self.is_lost or ((self._closing or idle) and not self._unsent)
 
     def _wake(self) -> None:

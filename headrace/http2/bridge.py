@@ -2,7 +2,7 @@
 
 The application cannot tell the protocols apart: routing, middlewares, `Response`, `StreamResponse` and HTTP errors
 behave as over HTTP/1.1. What differs is refused in a sentence: `FileResponse` (its sendfile would write past the
-framing), response compression, WebSockets, explicit chunked encoding (HTTP/2 has frames for that).
+framing), compression of requests and of streamed responses, WebSockets, explicit chunked encoding (HTTP/2 has frames).
 
 This module and `bodies` are the only ones that lean on aiohttp's insides (`request_factory`, `request_handler`,
 `AbstractStreamWriter`, `RawRequestMessage`): aiohttp is pinned to one minor release, and
@@ -26,6 +26,7 @@ from headrace.http2.fields import decode_fields, encode_fields
 logger = logging.getLogger(__name__)
 
 _HTTP_2 = HttpVersion(2, 0)
+_BODYLESS = frozenset({"204", "304"})
 
 
 class ResponseSink(Protocol):
@@ -69,7 +70,8 @@ class ResponseWriter(AbstractStreamWriter):
 
     def __init__(self, sink: ResponseSink, *, is_head: bool) -> None:
         self._sink = sink
-        self._is_head = is_head
+        self._bodyless = is_head
+        """The response has no body whatever its Content-Length says."""
         self._head: Fields | None = None
         self._begun = False
         self.length = None
@@ -80,6 +82,7 @@ class ResponseWriter(AbstractStreamWriter):
             raise ConnectionError("a second response was started on one request")
         self._begun = True
         status = status_line.split(" ", 2)[1]
+        self._bodyless = self._bodyless or status in _BODYLESS
         self._head = [(b":status", status.encode("ascii")), *encode_fields(headers.items())]
 
     def send_headers(self) -> None:
@@ -97,7 +100,7 @@ class ResponseWriter(AbstractStreamWriter):
             return
         body = self._accept(chunk)
         self.ended = True
-        if self.length and not self._is_head:
+        if self.length and not self._bodyless:
             self._sink.abort()
             raise ConnectionError(f"the response ended {self.length} bytes short of its Content-Length")
         if not self._maybe_send_head(ended=not body.nbytes) or body.nbytes:
@@ -127,7 +130,7 @@ class ResponseWriter(AbstractStreamWriter):
         if isinstance(chunk, bytearray):
             chunk = bytes(chunk)  # The caller may change it before it is sent.
         view = memoryview(chunk).cast("B")
-        if self.length is not None and not self._is_head:
+        if self.length is not None and not self._bodyless:
             view = view[: self.length]
             self.length -= view.nbytes
         self.output_size += view.nbytes
@@ -135,7 +138,7 @@ class ResponseWriter(AbstractStreamWriter):
 
 
 def request_message(fields: Fields) -> RawRequestMessage | None:
-    """The request as aiohttp's parser would have it; None where it has no path that begins with a slash."""
+    """The request as aiohttp's parser would have it; None where it has no method or path, or a path that is no URL."""
     pseudo: dict[str, str] = {}
     headers: CIMultiDict[str] = CIMultiDict()
     for name, value in decode_fields(fields):
@@ -144,13 +147,18 @@ def request_message(fields: Fields) -> RawRequestMessage | None:
         elif name != "expect":
             headers.add(name, value)
     path = pseudo.get(":path", "")
-    if not path.startswith("/"):
+    method = pseudo.get(":method", "")
+    if not method or not path.startswith("/"):
         return None
     if ":authority" in pseudo:
         headers["Host"] = pseudo[":authority"]
     plain, _, query = path.partition("#")[0].partition("?")
+    try:
+        url = URL.build(path=plain, query_string=query, encoded=True)
+    except ValueError:
+        return None
     return RawRequestMessage(
-        method=pseudo[":method"],
+        method=method,
         path=path,
         version=_HTTP_2,
         headers=CIMultiDictProxy(headers),
@@ -159,7 +167,7 @@ def request_message(fields: Fields) -> RawRequestMessage | None:
         compression=None,
         upgrade=False,
         chunked=False,
-        url=URL.build(path=plain, query_string=query, encoded=True),
+        url=url,
     )
 
 
@@ -185,6 +193,9 @@ async def respond(
 
 async def _handle(server: web.Server, request: Any) -> web.StreamResponse:
     """The handler's response; 500 for what it raises beside HTTP errors, as long as nothing has been sent."""
+    coding = request.headers.get("Content-Encoding", "identity")
+    if coding != "identity":  # aiohttp's HTTP/1.1 parser decompresses by itself; silence would hand out other bytes.
+        return web.Response(status=415, text=f"Content-Encoding {coding} is not taken over HTTP/2: send it plain")
     try:
         response = await server.request_handler(request)
         if isinstance(response, web.FileResponse):

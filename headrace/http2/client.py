@@ -14,7 +14,7 @@ from typing import Self, cast
 
 from headrace.core import limits
 from headrace.core.errors import BrokerUnreachableError, HeadraceError
-from headrace.http2.events import RemoteProtocolError
+from headrace.http2.events import LocalProtocolError, RemoteProtocolError
 from headrace.http2.exchange import Exchange, Exchanges
 from headrace.http2.origin import Origin, Request, client_tls, parse_request
 from headrace.http2.outbox import Buffer
@@ -59,6 +59,7 @@ class AsyncTransport:
         """`ssl_context` is for `https` URLs; the default trusts the system's roots."""
         self._ssl_context = ssl_context
         self._connect_timeout_s = connect_timeout_s
+        self._closed = False
         self._connections: dict[Origin, _Connection] = {}
         self._connecting: dict[Origin, asyncio.Lock] = {}
         self._retired: set[_Connection] = set()
@@ -91,6 +92,7 @@ class AsyncTransport:
 
     async def close(self) -> None:
         """Close every connection; requests in flight fail."""
+        self._closed = True
         connections = [*self._connections.values(), *self._retired]
         self._connections.clear()
         await asyncio.gather(*(connection.close() for connection in connections))
@@ -113,7 +115,11 @@ class AsyncTransport:
                 return connection
             if connection is not None:
                 self._retire(connection)
-            connection = self._connections[origin] = await self._connect(origin)
+            connection = await self._connect(origin)
+            if self._closed:
+                await connection.close()
+                raise LocalProtocolError("the transport is closed: make a new one")
+            self._connections[origin] = connection
             return connection
 
     def _retire(self, connection: "_Connection") -> None:
@@ -266,7 +272,8 @@ class _Connection(asyncio.BufferedProtocol):
         self.on_lost(self)
 
     def _maybe_close(self) -> None:
-        if self._closing_when_idle and self._exchanges.is_idle:
+        leaving = self._closing_when_idle or not self._exchanges.is_usable
+        if leaving and self._exchanges.is_idle:
             self._transport.close()
 
     def _schedule_flush(self) -> None:

@@ -8,13 +8,14 @@ done and its response is framed:
                            └── reset, lost, or grace over: the task is cancelled ──> gone
 
 Invariants: a handler runs as a task of its own and is cancelled as soon as its client has gone; bytes that no handler
-will take are credited when they are discarded; at most `H2_MAX_CONCURRENT_STREAMS` handlers run, cancelled ones that
-have not finished included, so that opening and resetting streams in a hurry gains nothing; no more than
+will take are credited when they are discarded; at most `_TASKS_MAX` handlers run, cancelled ones that have not finished
+included, so that opening and resetting streams in a hurry gains nothing (CVE-2023-44487); no more than about
 `H2_SEND_BUFFER_BYTES` lie in the socket's buffer before reading stops. Created by `headrace.http2.server`.
 """
 
 import asyncio
 import logging
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -43,6 +44,11 @@ from headrace.http2.events import (
 from headrace.http2.outbox import Outbox
 
 logger = logging.getLogger(__name__)
+
+_TASKS_MAX = 2 * limits.H2_MAX_CONCURRENT_STREAMS
+"""More than the streams that may be open at once, because a task ends a little later than its stream."""
+_CLOSE_TIMEOUT_S = 5.0
+"""What a client gets to take our last bytes."""
 
 
 @dataclass(slots=True, eq=False)
@@ -87,6 +93,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._reading = True
         self._idle = asyncio.Event()
         self._lost = asyncio.Event()
+        self._abort: asyncio.TimerHandle | None = None
 
     # -- asyncio's side --------------------------------------------------------------------------------------------
 
@@ -95,6 +102,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=limits.H2_WRITE_BYTES)
         self._protocol = StreamProtocol(transport)
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._schedule_flush()
 
     def get_buffer(self, sizehint: int) -> bytearray:
@@ -110,8 +118,8 @@ class ServerConnection(asyncio.BufferedProtocol):
                 self._carry_out(event)
         except RemoteProtocolError as error:
             logger.info("HTTP/2 connection from %s closed: %s", self._protocol.peername, error.message)
-            self._flush()
-            self._transport.close()
+            self._abandon_all("the client broke HTTP/2")
+            self._close_transport()
         else:
             self._schedule_flush()
 
@@ -129,8 +137,9 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        for stream in list(self._streams.values()):
-            self._abandon(stream, "the client's connection was lost")
+        if self._abort is not None:
+            self._abort.cancel()
+        self._abandon_all("the client's connection was lost")
         self._lost.set()
         self._idle.set()
         self._on_lost(self)
@@ -160,8 +169,8 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def _begin(self, event: RequestReceived) -> None:
         stream_id = event.stream_id
-        if len(self._tasks) >= limits.H2_MAX_CONCURRENT_STREAMS:
-            self.reset(stream_id, ErrorCode.ENHANCE_YOUR_CALM)
+        if len(self._tasks) >= _TASKS_MAX:
+            self.reset(stream_id, ErrorCode.REFUSED_STREAM)
             return
         message = request_message(event.fields)
         if message is None or (event.ended and message.headers.get("Content-Length", "0") != "0"):
@@ -240,6 +249,10 @@ class ServerConnection(asyncio.BufferedProtocol):
         if stream.task is not None:
             stream.task.cancel(reason)
 
+    def _abandon_all(self, reason: str) -> None:
+        for stream in list(self._streams.values()):
+            self._abandon(stream, reason)
+
     # -- out -------------------------------------------------------------------------------------------------------
 
     def send_head(self, stream_id: int, fields: Fields, *, ended: bool) -> None:
@@ -275,7 +288,7 @@ class ServerConnection(asyncio.BufferedProtocol):
     def _flush(self) -> None:
         """Give the socket what it takes now; the rest waits for `resume_writing`."""
         self._flush_scheduled = False
-        if self._lost.is_set():
+        if self._transport.is_closing():
             return
         for _ in range(limits.H2_SEND_BUFFER_BYTES // limits.H2_WRITE_BYTES):
             moved = [] if self._paused else self._outbox.pump(limits.H2_WRITE_BYTES)
@@ -322,12 +335,13 @@ class ServerConnection(asyncio.BufferedProtocol):
             self.reset(stream.stream_id, ErrorCode.CANCEL)
             self._abandon(stream, "the server is closing")
         if self._tasks:
-            await asyncio.wait(list(self._tasks), timeout=grace_s)
-        self._flush()
-        self._transport.close()
-        try:
-            async with asyncio.timeout(grace_s):
-                await self._lost.wait()
-        except TimeoutError:
-            self._transport.abort()
-            await self._lost.wait()
+            await asyncio.wait(list(self._tasks), timeout=_CLOSE_TIMEOUT_S)
+        self._close_transport()
+        await self._lost.wait()
+
+    def _close_transport(self) -> None:
+        """Close once the socket has taken what is written; a client that takes nothing is not waited for."""
+        if not self._transport.is_closing():
+            self._flush()
+            self._transport.close()
+            self._abort = self._loop.call_later(_CLOSE_TIMEOUT_S, self._transport.abort)

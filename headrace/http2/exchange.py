@@ -91,8 +91,12 @@ class Exchanges:
     # -- requests --------------------------------------------------------------------------------------------------
 
     def start(self, exchange: Exchange) -> None:
+        """Send the request now or when its turn comes; on a connection that is not usable any more it fails at once."""
         self._waiting.append(exchange)
-        self._start_waiting()
+        if self.is_usable:
+            self._start_waiting()
+        else:
+            self._retire("closed the connection")
 
     def _start_waiting(self) -> None:
         while self._waiting and self.is_usable and self._engine.may_open_stream:

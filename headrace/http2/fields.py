@@ -8,10 +8,13 @@ half-way through HPACK would spoil the connection for every other stream.
 import re
 from collections.abc import Iterable, Mapping
 
+from headrace.core import limits
 from headrace.http2.events import Fields, LocalProtocolError
 
 _HOP_BY_HOP = frozenset({b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade", b"host"})
 """Connection headers (RFC 9113 section 8.2.2), and `host`, which travels as `:authority`."""
+_FIELD_OVERHEAD_BYTES = 32
+"""How RFC 9113 section 6.5.2 counts a field beside its text."""
 _NAME = re.compile(r"[0-9a-z!#$%&'*+.^_`|~-]+")
 _FORBIDDEN_IN_VALUE = re.compile(r"[\x00\r\n]|^[ \t]|[ \t]$")
 
@@ -28,6 +31,11 @@ def encode_fields(headers: Iterable[tuple[str, str]]) -> Fields:
         encoded = lower.encode("ascii")
         if encoded not in _HOP_BY_HOP:
             fields.append((encoded, value.encode("utf-8", "surrogateescape")))
+    size = sum(len(name) + len(value) + _FIELD_OVERHEAD_BYTES for name, value in fields)
+    if size > limits.H2_HEADER_LIST_BYTES_MAX // 2:
+        raise LocalProtocolError(
+            f"the headers are {size} bytes; at most {limits.H2_HEADER_LIST_BYTES_MAX // 2} are sent"
+        )
     return fields
 
 
@@ -53,7 +61,7 @@ def decode_fields(fields: Fields) -> list[tuple[str, str]]:
         if name == b"cookie":
             cookies.append(text)  # RFC 9113 section 8.2.3: they may come in crumbs.
         else:
-            pairs.append((name.decode("ascii"), text))
+            pairs.append((name.decode("latin-1"), text))
     if cookies:
         pairs.append(("cookie", "; ".join(cookies)))
     return pairs
