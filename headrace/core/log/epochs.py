@@ -6,6 +6,7 @@ whatever lies above the recovery point is found again by recovery, and the file 
 """
 
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Final, NamedTuple, Self
 
 from headrace.core.log.sealed import DamagedFileError, seal, unseal
@@ -61,6 +62,6 @@ class LeaderEpochs:
             starts = [EpochStart(LeaderEpoch(epoch), Offset(offset)) for epoch, offset in pairs]
         except ValueError as error:
             raise DamagedFileError(f"{lines} are not pairs of an epoch and an offset") from error
-        if any(a.epoch >= b.epoch or a.offset >= b.offset for a, b in zip(starts, starts[1:], strict=False)):
+        if any(a.epoch >= b.epoch or a.offset >= b.offset for a, b in pairwise(starts)):
             raise DamagedFileError(f"{lines}: epochs and offsets must rise")
         return cls(starts)

@@ -4,7 +4,7 @@ Owns what one replica's log may vouch for, from the opening of the log until its
 effects in their order, and reports back; it decides nothing.
 
     Fsync       appended ──> Sync ──> synced ──> Release of all that the sync covered, next Sync where more has come
-    Replicated  appended ──> Release at once;    Sync when `REPLICATED_SYNC_BYTES` have come, so that recovery stays short
+    Replicated  appended ──> Release at once;    Sync when `REPLICATED_SYNC_BYTES` have come: recovery stays short
     both        Sync ──> failed ──> GiveUp, for ever: a page whose write failed is clean in the page cache, so that a
                                     second fdatasync would succeed without it
 

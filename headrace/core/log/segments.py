@@ -6,9 +6,10 @@ beside it. Only the last segment is written to; the others are closed and never 
 """
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Self
 
 from headrace.core.limits import SEGMENT_BYTES_MAX, SEGMENT_OFFSETS_MAX
+from headrace.core.resources.topic import Durability, TopicSpec
 from headrace.core.types import Offset
 
 LOG_SUFFIX: Final = ".log"
@@ -32,11 +33,16 @@ def parse_log_name(file_name: str) -> Offset | None:
 
 
 @dataclass(frozen=True, slots=True)
-class RollLimits:
-    """Of the topic: `segment.bytes` and `segment.time`."""
+class LogConfig:
+    """What a log takes from its topic's spec; may be replaced while the log is open."""
 
     segment_bytes: int
     segment_ms: int
+    durability: Durability
+
+    @classmethod
+    def of_topic(cls, spec: TopicSpec) -> Self:
+        return cls(spec.segment_bytes, spec.segment_ms, spec.durability)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +58,7 @@ class Growth:
     now_ms: int
 
 
-def roll_reason(growth: Growth, limits: RollLimits) -> str:
+def roll_reason(growth: Growth, config: LogConfig) -> str:
     """Why the append must go to a new segment; empty where it goes to the active one.
 
     One append is never split, so a segment is larger than `segment_bytes` where a single append is. An empty segment is
@@ -61,10 +67,10 @@ def roll_reason(growth: Growth, limits: RollLimits) -> str:
     if growth.segment_bytes == 0:
         return ""
     grown_bytes = growth.segment_bytes + growth.append_bytes
-    if grown_bytes > min(limits.segment_bytes, SEGMENT_BYTES_MAX):
-        return f"{grown_bytes} bytes would pass segment.bytes {limits.segment_bytes}"
+    if grown_bytes > min(config.segment_bytes, SEGMENT_BYTES_MAX):
+        return f"{grown_bytes} bytes would pass segment.bytes {config.segment_bytes}"
     if growth.segment_offsets + growth.append_offsets > SEGMENT_OFFSETS_MAX:
         return f"its index cannot name more than {SEGMENT_OFFSETS_MAX} offsets"
-    if growth.now_ms - growth.created_ms >= limits.segment_ms:
-        return f"it is {growth.now_ms - growth.created_ms} ms old, segment.time is {limits.segment_ms} ms"
+    if growth.now_ms - growth.created_ms >= config.segment_ms:
+        return f"it is {growth.now_ms - growth.created_ms} ms old, segment.time is {config.segment_ms} ms"
     return ""

@@ -9,7 +9,7 @@ Whoever follows an entry also finds there the very batch that it names, or the i
 a rebuild, never data.
 
     .index      offset - base u32 | position u32 | crc32c of the 8 bytes before u32
-    .timeindex  greatest time of any record before the offset i64 | offset - base u32 | crc32c of the 12 bytes before u32
+    .timeindex  greatest time of a record below the offset i64 | offset - base u32 | crc32c of the 12 bytes before u32
 """
 
 import struct
@@ -92,25 +92,21 @@ class IndexCursor:
         return entries
 
 
-def last_entry_where(count: int, read: Callable[[int], Entry], holds: Callable[[Entry], bool]) -> Entry | None:
-    """The last of `count` entries for which `holds`; it holds for all before, for none after. None where it never does.
+def entries_while(count: int, read: Callable[[int], Entry], holds: Callable[[Entry], bool]) -> int:
+    """How many of `count` entries `holds` is true for; it is true up to some entry, and for none after.
 
     Reads the last entry first (readers are mostly near the end), then O(log count).
     """
-    if count == 0:
-        return None
-    found = read(count - 1)
-    if holds(found):
-        return found
-    best, low, high = None, 0, count - 1
+    if count == 0 or holds(read(count - 1)):
+        return count
+    low, high = 0, count - 1
     while low < high:
         middle = (low + high) // 2
-        found = read(middle)
-        if holds(found):
-            best, low = found, middle + 1
+        if holds(read(middle)):
+            low = middle + 1
         else:
             high = middle
-    return best
+    return low
 
 
 def _sealed(body: bytes) -> bytes:

@@ -1,0 +1,1 @@
+"""Partitions on one disk: their logs, and the directory that holds them and belongs to one broker process."""

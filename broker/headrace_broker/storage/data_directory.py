@@ -1,0 +1,135 @@
+"""A broker's data directory: whose disk this is, and what it remembers of the broker's last life.
+
+    lock           held by one process
+    disk.json      {"format": 1, "diskId": "..."}, written once: an empty volume in its place has another id, or none
+    incarnation    the last one that was taken, on disk before it is
+    boot-id        of the kernel, at the last open
+    clean-stop     there from a clean `close` to the next open
+
+Lives from `open` to `close`; `store` holds the partitions, `threads` wait for the disk. Everything blocks. Raises
+StorageFailedError and DiskFullError for what the disk refuses.
+"""
+
+import json
+import uuid
+from pathlib import Path
+from typing import ClassVar, Final, Self
+
+from headrace.core.errors import LocalError, StorageFailedError
+from headrace.core.log.sealed import DamagedFileError, seal, unseal, unseal_integers
+from headrace.core.log.segments import LogConfig
+from headrace.core.types import Incarnation
+from headrace_broker.storage.directory_lock import LOCK_FILE, DirectoryLock
+from headrace_broker.storage.disk import TEMPORARY_SUFFIX, fsync_directory, storage_errors, write_atomically
+from headrace_broker.storage.partition_description import PartitionDescription
+from headrace_broker.storage.partition_log import PartitionLog
+from headrace_broker.storage.partition_store import PartitionStore
+from headrace_broker.storage.threads import StorageThreads
+
+_DISK, _INCARNATION, _BOOT_ID, _CLEAN_STOP = "disk.json", "incarnation", "boot-id", "clean-stop"
+_FORMAT = 1
+_MAY_BE_THERE: Final = frozenset({LOCK_FILE, _DISK + TEMPORARY_SUFFIX, "lost+found"})
+"""In a directory that is to become a data directory."""
+KERNEL_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+class NotADataDirectoryError(LocalError):
+    """The path holds something else; the message says what and what to do."""
+
+    code: ClassVar[str] = "NotADataDirectory"
+
+
+class DataDirectory:
+    def __init__(self, path: Path, lock: DirectoryLock) -> None:
+        self.path = path
+        self._lock = lock
+        self.disk_id = _disk_id(path)
+        """Random; made when the directory was first opened."""
+        self.stopped_cleanly = (path / _CLEAN_STOP).exists()
+        """Whether the last life ended by `close(clean=True)`."""
+        boot_id = KERNEL_BOOT_ID.read_bytes().decode().strip()
+        self.same_boot = _read_boot_id(path) == boot_id
+        """Whether the kernel is the one of the last life, page cache and all."""
+        self._begin_life(boot_id)
+        self.store = PartitionStore(path)
+        self.threads = StorageThreads()
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Lock the directory, which is made where it is missing, and begin a life in it.
+
+        Raises DataDirectoryInUseError, NotADataDirectoryError.
+        """
+        with storage_errors(f"opening the data directory {path}"):
+            path.mkdir(parents=True, exist_ok=True)
+            return cls(path, DirectoryLock(path))
+
+    def read_incarnation(self) -> Incarnation:
+        """The last incarnation that this disk knows of; 0 for a new one. Raises StorageFailedError where it is lost."""
+        path = self.path / _INCARNATION
+        if not path.exists():
+            return Incarnation(0)
+        with storage_errors(f"reading {path}"):
+            try:
+                return Incarnation(unseal_integers(_INCARNATION, path.read_bytes(), 1)[0])
+            except DamagedFileError as error:
+                raise StorageFailedError(
+                    f"{path} is damaged: {error}; restore it, or start this broker on an empty disk"
+                ) from error
+
+    def write_incarnation(self, incarnation: Incarnation) -> None:
+        """On disk when this returns, so that no later life can take the same."""
+        with storage_errors(f"writing {self.path / _INCARNATION}"):
+            write_atomically(self.path / _INCARNATION, seal(_INCARNATION, [str(incarnation)]))
+
+    def open_log(self, description: PartitionDescription, config: LogConfig, now_ms: int) -> PartitionLog:
+        """The partition's log, recovered; see `PartitionStore.prepare` for where its data comes from."""
+        directory = self.store.prepare(description, now_ms)
+        return PartitionLog.open(directory, config, threads=self.threads, now_ms=now_ms)
+
+    def close(self, *, clean: bool) -> None:
+        """End this life; `clean` where every log was closed without an error. Other processes may open it then."""
+        self.threads.close()
+        if clean:
+            with storage_errors(f"writing {self.path / _CLEAN_STOP}"):
+                write_atomically(self.path / _CLEAN_STOP, seal(_CLEAN_STOP, []))
+        self._lock.release()
+
+    def _begin_life(self, boot_id: str) -> None:
+        """From here on, until `close`, the stop was not clean."""
+        write_atomically(self.path / _BOOT_ID, seal(_BOOT_ID, [boot_id]))
+        (self.path / _CLEAN_STOP).unlink(missing_ok=True)
+        fsync_directory(self.path)
+
+
+def _disk_id(path: Path) -> str:
+    file = path / _DISK
+    if not file.exists():
+        _check_empty(path)
+        write_atomically(file, json.dumps({"format": _FORMAT, "diskId": str(uuid.uuid4())}).encode() + b"\n")
+    try:
+        document = json.loads(file.read_bytes())
+        if document["format"] != _FORMAT:
+            raise NotADataDirectoryError(f"{file} has format {document['format']}, this broker reads {_FORMAT}")
+        return str(document["diskId"])
+    except (ValueError, TypeError, KeyError) as error:
+        raise StorageFailedError(
+            f"{file} is damaged ({error!r}); restore it, or give the broker another disk"
+        ) from error
+
+
+def _check_empty(path: Path) -> None:
+    others = sorted(child.name for child in path.iterdir() if child.name not in _MAY_BE_THERE)
+    if others:
+        raise NotADataDirectoryError(
+            f"{path} is no data directory of Headrace and is not empty (it holds {', '.join(others[:3])});"
+            " name an empty or a new directory"
+        )
+
+
+def _read_boot_id(path: Path) -> str:
+    """Empty where it is not known."""
+    try:
+        return "".join(unseal(_BOOT_ID, (path / _BOOT_ID).read_bytes()))
+    except (FileNotFoundError, DamagedFileError):
+        return ""

@@ -1,0 +1,134 @@
+"""Files as the log needs them: descriptors that outlive their readers, whole writes, atomic small files, typed errors.
+
+A `FileHandle` closes its descriptor when the last reference to it goes, not before: a segment may be deleted or
+replaced while a thread reads from it, and a descriptor that was closed too early would by then name another file.
+Everything here blocks, except `read_cached`. Called by the other modules of this package only.
+"""
+
+import errno
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from headrace.core.errors import CorruptLogError, DiskFullError, HeadraceError, StorageFailedError
+from headrace.core.limits import WRITEV_BUFFERS_MAX
+
+Buffer = bytes | bytearray | memoryview
+
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_NOT_NOW: Final = frozenset({errno.EAGAIN, errno.EOPNOTSUPP})
+"""RWF_NOWAIT says: not in the page cache, or not on this file system."""
+
+TEMPORARY_SUFFIX: Final = ".new"
+"""A file that was not finished before a crash: removed on open."""
+
+
+class NotCachedError(Exception):
+    """Reading would wait for the disk: read again with `read_blocking`, in a thread."""
+
+
+class FileHandle:
+    """One open file."""
+
+    __slots__ = ("fd", "path")
+
+    def __init__(self, path: Path, flags: int) -> None:
+        self.path = path
+        self.fd = -1
+        self.fd = os.open(path, flags | os.O_CLOEXEC, 0o644)
+
+    def __del__(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+
+    def size(self) -> int:
+        return os.fstat(self.fd).st_size
+
+    def append(self, buffers: Sequence[Buffer]) -> None:
+        """Write all buffers at the end (the file is open with O_APPEND). Raises OSError: then any part may be there."""
+        while buffers:
+            written = os.writev(self.fd, buffers[:WRITEV_BUFFERS_MAX])
+            buffers = _after(buffers, written)
+
+
+ReadAt = Callable[[FileHandle, int, int], Buffer]
+"""(file, position, length) -> exactly that many bytes. Raises NotCachedError or HeadraceError."""
+
+
+def read_cached(file: FileHandle, position: int, length: int) -> Buffer:
+    """What the page cache holds, at once. Raises NotCachedError where any byte is missing there."""
+    found = bytearray(length)
+    try:
+        count = os.preadv(file.fd, [found], position, os.RWF_NOWAIT)
+    except OSError as error:
+        if error.errno in _NOT_NOW:
+            raise NotCachedError from error
+        raise storage_error(error, f"reading {file.path}") from error
+    if count < length:
+        raise NotCachedError
+    return found
+
+
+def read_blocking(file: FileHandle, position: int, length: int) -> Buffer:
+    """Waits for the disk. Raises CorruptLogError where the file ends before, StorageFailedError where it fails."""
+    parts: list[bytes] = []
+    missing = length
+    while missing:
+        try:
+            part = os.pread(file.fd, missing, position + length - missing)
+        except OSError as error:
+            raise storage_error(error, f"reading {file.path}") from error
+        if not part:
+            raise CorruptLogError(f"{file.path} ends {missing} bytes before position {position + length}")
+        parts.append(part)
+        missing -= len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Replace the file so that after a crash it holds the old or the new content, on disk. Raises OSError."""
+    new = path.with_name(path.name + TEMPORARY_SUFFIX)
+    with open(new, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.rename(new, path)
+    fsync_directory(path.parent)
+
+
+def fsync_directory(path: Path) -> None:
+    """Put the names in it on disk: new, renamed and deleted ones. Raises OSError."""
+    directory = FileHandle(path, os.O_RDONLY | os.O_DIRECTORY)
+    os.fsync(directory.fd)
+
+
+def is_full(error: OSError) -> bool:
+    return error.errno in _FULL
+
+
+def storage_error(error: OSError, doing: str) -> HeadraceError:
+    """The typed error for `error`, which came up while `doing`, for example `"appending to /data/x.log"`."""
+    why = f"{doing} failed: {error.strerror}"
+    if is_full(error):
+        return DiskFullError(f"{why}; free some space, shorten the retention or grow the volume")
+    return StorageFailedError(f"{why}; the broker gives up its partitions, check the disk")
+
+
+@contextmanager
+def storage_errors(doing: str) -> Iterator[None]:
+    """OSError inside becomes a typed error that says what it came up in."""
+    try:
+        yield
+    except OSError as error:
+        raise storage_error(error, doing) from error
+
+
+def _after(buffers: Sequence[Buffer], written: int) -> Sequence[Buffer]:
+    """What is left of `buffers` when the first `written` bytes are gone."""
+    for i, buffer in enumerate(buffers):
+        if written < len(buffer):
+            return [memoryview(buffer)[written:], *buffers[i + 1 :]]
+        written -= len(buffer)
+    return ()

@@ -1,0 +1,139 @@
+"""Reading one log while it grows: by offset, by time.
+
+Tries the page cache first, on the event loop; what is not there is read in a thread, so that a consumer far behind
+never holds up producers. A damaged index is built again and the read repeated. Owned by a `PartitionLog`.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol, TypeVar
+
+from headrace.core.errors import CorruptBatchError, CorruptLogError
+from headrace.core.limits import READ_POSITIONS_MAX
+from headrace.core.log.sparse_index import DamagedIndexError
+from headrace.core.records.header import BatchHeader
+from headrace.core.types import Offset
+from headrace_broker.storage.disk import NotCachedError, ReadAt, read_blocking, read_cached
+from headrace_broker.storage.segment_reader import Extent, SegmentView, batches_since, extent, locate
+from headrace_broker.storage.segment_set import SegmentSet
+from headrace_broker.storage.threads import StorageThreads
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class _Attempt(Protocol[T_co]):
+    def __call__(self, read: ReadAt) -> T_co: ...
+
+
+class _DamagedSegmentError(Exception):
+    def __init__(self, base_offset: Offset, reason: str) -> None:
+        super().__init__(reason)
+        self.base_offset = base_offset
+
+
+class LogReader:
+    def __init__(self, segments: SegmentSet, threads: StorageThreads, close_active: Callable[[], None]) -> None:
+        """`close_active` makes the log go on in a new segment."""
+        self._segments = segments
+        self._threads = threads
+        self._close_active = close_active
+        self._positions: dict[Offset, int] = {}
+        """Where recent reads ended; consumers mostly go on there. Only for offsets within a segment."""
+
+    async def read(self, offset: Offset, max_bytes: int, up_to: Offset) -> list[memoryview]:
+        """As `PartitionLog.read`; `offset` lies in the log, `up_to` not beyond its end."""
+        buffers, end = await self._attempt(lambda read: self._read(read, offset, max_bytes, up_to))
+        if end is not None:
+            self._positions[end.offset] = end.position
+            if len(self._positions) > READ_POSITIONS_MAX:
+                del self._positions[next(iter(self._positions))]
+        return buffers
+
+    async def find(self, timestamp_ms: int, up_to: Offset) -> tuple[Offset, int] | None:
+        """As `PartitionLog.find_timestamp`."""
+        return await self._attempt(lambda read: self._find(read, timestamp_ms, up_to))
+
+    async def _attempt(self, attempt: _Attempt[T]) -> T:
+        try:
+            return await self._cached_or_blocking(attempt)
+        except _DamagedSegmentError as damage:
+            await self._repair(damage)
+        try:
+            return await self._cached_or_blocking(attempt)
+        except _DamagedSegmentError as damage:
+            raise CorruptLogError(f"segment {damage.base_offset} has a new index and still: {damage}") from damage
+
+    async def _cached_or_blocking(self, attempt: _Attempt[T]) -> T:
+        try:
+            return attempt(read_cached)
+        except NotCachedError:
+            return await self._threads.read(attempt, read_blocking)
+
+    async def _repair(self, damage: _DamagedSegmentError) -> None:
+        """Build the indexes anew. An active segment is closed first: nothing may be added to them meanwhile."""
+        logger.warning("Segment %d: building its indexes again: %s", damage.base_offset, damage)
+        if damage.base_offset == self._segments.active.base_offset:
+            self._close_active()
+        await self._threads.read(self._segments.rebuild_indexes, damage.base_offset)
+
+    def _read(
+        self, read: ReadAt, offset: Offset, max_bytes: int, up_to: Offset
+    ) -> tuple[list[memoryview], Extent | None]:
+        buffers: list[memoryview] = []
+        end = None
+        while offset < up_to and (max_bytes > 0 or not buffers):
+            view = self._segments.view(offset, read)
+            with _damage_of(view):
+                start = self._position(view, read, offset)
+                found = extent(view, read, start, max_bytes, up_to)
+            if found is None or (buffers and found.position - start > max_bytes):
+                break
+            end = found
+            buffers.append(memoryview(read(view.segment.log, start, end.position - start)))
+            max_bytes -= end.position - start
+            offset = end.offset
+        return buffers, end
+
+    def _position(self, view: SegmentView, read: ReadAt, offset: Offset) -> int:
+        if offset == view.segment.base_offset:
+            return 0
+        known = self._positions.get(offset)
+        return locate(view, read, offset) if known is None else known
+
+    def _find(self, read: ReadAt, timestamp_ms: int, up_to: Offset) -> tuple[Offset, int] | None:
+        for view in self._segments.views(up_to, read):
+            with _damage_of(view):
+                for position, header in batches_since(view, read, timestamp_ms):
+                    if header.next_offset > up_to:
+                        return None
+                    batch = read(view.segment.log, position, header.batch_bytes)
+                    found = _first_record_since(header, memoryview(batch), timestamp_ms)
+                    if found:
+                        return found
+        return None
+
+
+def _first_record_since(header: BatchHeader, batch: memoryview, timestamp_ms: int) -> tuple[Offset, int] | None:
+    """None where the header promised more than the records keep."""
+    from headrace.core.records.columns import decode_batch  # pyarrow: only where records are looked at
+
+    try:
+        decoded = decode_batch(batch)
+    except CorruptBatchError:
+        # No more is known of a body that nobody can decode than what its header says.
+        return header.base_offset, header.base_timestamp_ms
+    times: list[int] = decoded.records.column("timestamp_ms").to_pylist()
+    rows = zip(decoded.offsets.tolist(), times, strict=True)
+    return next(((Offset(offset), time) for offset, time in rows if time >= timestamp_ms), None)
+
+
+@contextmanager
+def _damage_of(view: SegmentView) -> Iterator[None]:
+    try:
+        yield
+    except DamagedIndexError as error:
+        raise _DamagedSegmentError(view.segment.base_offset, str(error)) from error

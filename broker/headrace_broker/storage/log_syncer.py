@@ -1,0 +1,128 @@
+"""Putting one log on disk: `fdatasync` of what was appended, and the checkpoints that follow it.
+
+Owned by a `PartitionLog`; `sync` and `write_high_watermark` run in threads, one at a time, while the log is appended
+to. What a sync covers is what was there when it began.
+
+Invariants: `durable` never falls; the recovery point is never above it; a checkpoint is written only after all that it
+vouches for is on disk. A failed `fdatasync` is the end (`failure`): the kernel has marked the pages clean, so another
+one would succeed without them. Where the disk still lets us, `cut-at` tells the next start to cut there.
+"""
+
+import logging
+import threading
+from pathlib import Path
+
+from headrace.core.errors import StorageFailedError
+from headrace.core.limits import RECOVERY_SCAN_BYTES
+from headrace.core.log.epochs import LeaderEpochs
+from headrace.core.types import Offset
+from headrace_broker.storage.disk import fsync_directory, is_full, storage_error
+from headrace_broker.storage.partition_files import PartitionFiles
+from headrace_broker.storage.recovery import RecoveredLog
+from headrace_broker.storage.segment import Segment
+from headrace_broker.storage.segment_set import SegmentSet
+
+logger = logging.getLogger(__name__)
+
+
+class LogSyncer:
+    def __init__(self, directory: Path, segments: SegmentSet, epochs: LeaderEpochs, recovered: RecoveredLog) -> None:
+        self._files = PartitionFiles(directory)
+        self._segments = segments
+        self._epochs = epochs
+        self._turn = threading.Lock()
+        self._rolled: list[Segment] = []
+        """Segments that were active since the last sync, in order."""
+        self._named = recovered.active.base_offset
+        """The last segment whose names are on disk."""
+        self._recovery_point = recovered.end
+        self._written_starts = epochs.starts
+        self.durable = recovered.end
+        """Everything below is on disk."""
+        self.high_watermark = recovered.high_watermark
+        self.failure = ""
+        """Why the log is over; empty while it is not."""
+
+    def check_usable(self) -> None:
+        """Raises StorageFailedError after a failure."""
+        if self.failure:
+            raise StorageFailedError(self.failure)
+
+    def fail(self, reason: str) -> None:
+        """The log is over."""
+        self.failure = self.failure or reason
+
+    def rolls(self, segment: Segment) -> None:
+        """The log is about to go on in another segment than this one; say so before it does."""
+        self._rolled.append(segment)
+
+    def sync(self, *, final: bool = False) -> Offset:
+        """Everything that was appended before is on disk then; returns the durable end. Raises StorageFailedError.
+
+        `final` moves the recovery point to the end, whatever that saves the next start.
+        """
+        with self._turn:
+            self.check_usable()
+            # In this order: what is below `tip` lies in `active` or in what had been rolled before `active` came.
+            tip, active, rolled = self._segments.tip, self._segments.active, tuple(self._rolled)
+            try:
+                self._sync_segments(active, rolled)
+                self.durable = tip
+                self._maybe_move_recovery_point(active, final)
+            except OSError as error:
+                raise self._give_up(error) from error
+            return tip.offset
+
+    def write_high_watermark(self, offset: Offset) -> None:
+        """Raises DiskFullError, StorageFailedError."""
+        with self._turn:
+            if offset == self.high_watermark:
+                return
+            try:
+                self._files.write_high_watermark(offset)
+            except OSError as error:
+                raise storage_error(
+                    error, f"writing the high-watermark checkpoint in {self._files.directory}"
+                ) from error
+            self.high_watermark = offset
+
+    def _sync_segments(self, active: Segment, rolled: tuple[Segment, ...]) -> None:
+        for segment in (*rolled, active):
+            segment.sync_log()
+        for segment in rolled:
+            segment.indexes.sync()
+        if active.base_offset != self._named:
+            fsync_directory(self._files.directory)
+            self._named = active.base_offset
+        del self._rolled[: len(rolled)]
+
+    def _maybe_move_recovery_point(self, active: Segment, final: bool) -> None:
+        old, new = self._recovery_point, self.durable
+        far = new.segment != old.segment or new.position - old.position >= RECOVERY_SCAN_BYTES
+        if not far and not (final and new != old):
+            return
+        try:
+            active.indexes.sync()
+            self._write_epochs()
+            self._files.write_recovery_point(new)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            # Nothing is lost: the next start scans from the old one, and the next sync tries again.
+            logger.warning("%s: the disk is full, the recovery point stays at %d", self._files.directory, old.offset)
+        else:
+            self._recovery_point = new
+
+    def _write_epochs(self) -> None:
+        starts = self._epochs.starts
+        if starts != self._written_starts:
+            self._files.write_epochs(LeaderEpochs(starts))
+            self._written_starts = starts
+
+    def _give_up(self, error: OSError) -> StorageFailedError:
+        self.fail(f"fdatasync in {self._files.directory} failed: {error.strerror}; the broker gives up its partitions")
+        try:
+            self._files.write_cut_at(self.durable)
+        except OSError as second:
+            logger.error("%s: the next start cannot be told to cut: %s", self._files.directory, second.strerror)
+        return StorageFailedError(self.failure)

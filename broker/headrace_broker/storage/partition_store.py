@@ -1,0 +1,169 @@
+"""The partitions on one disk: created, described, set aside, taken back, deleted.
+
+    partitions/<uid>-<partition>/     what this broker holds
+    orphaned/<uid>-<partition>/       what no API object names any more: kept, taken back when the uid returns, purged
+    .trash/                           being created or deleted; emptied on open
+
+Owned by a `DataDirectory`, which has locked the disk. Everything blocks. Invariants: a directory in `partitions/` is
+complete, because it is built in `.trash/` and renamed; data leaves the disk only by `delete` and `purge_orphans`; a
+partition is in one of the two places at most. Raises StorageFailedError and DiskFullError for what the disk refuses.
+"""
+
+import os
+import shutil
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from headrace.core.log.sealed import DamagedFileError, seal, unseal_integers
+from headrace.core.resources.topic import DeletionPolicy
+from headrace.core.types import Incarnation, PartitionKey
+from headrace_broker.storage.disk import fsync_directory, storage_errors, write_atomically
+from headrace_broker.storage.partition_description import (
+    DESCRIPTION_FILE,
+    PartitionDescription,
+    directory_name,
+    parse_directory_name,
+)
+from headrace_broker.storage.partition_files import PartitionFiles
+from headrace_broker.storage.recovery import begin_log
+
+_ORPHANED_SINCE: Final = "orphaned-since"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPartition:
+    key: PartitionKey
+    description: PartitionDescription | None
+    """None where `partition.json` cannot be read: the data is there, whose it is only its uid says."""
+
+
+class PartitionStore:
+    def __init__(self, root: Path) -> None:
+        self._held, self._orphaned, self._trash = root / "partitions", root / "orphaned", root / ".trash"
+        with storage_errors(f"preparing {root}"):
+            for directory in (self._held, self._orphaned, self._trash):
+                directory.mkdir(exist_ok=True)
+            for leftover in self._trash.iterdir():
+                shutil.rmtree(leftover)
+            fsync_directory(root)
+
+    def partitions(self) -> list[StoredPartition]:
+        """What this disk holds, orphaned partitions not counted, in order."""
+        return _stored_in(self._held)
+
+    def orphans(self) -> list[StoredPartition]:
+        return _stored_in(self._orphaned)
+
+    def has(self, key: PartitionKey) -> bool:
+        """Whether the partition's data is held; orphaned data is not."""
+        return self._path(key).is_dir()
+
+    def prepare(self, description: PartitionDescription, now_ms: int) -> Path:
+        """The partition's directory: the one that is held, else taken back from the orphans, else a new and empty one.
+
+        `partition.json` says `description` then.
+        """
+        path = self._path(description.key)
+        with storage_errors(f"preparing {path}"):
+            if not path.is_dir() and not self.restore(description.key):
+                self._create(path, description, now_ms)
+            elif _read_description(path) != description:
+                write_atomically(path / DESCRIPTION_FILE, description.format())
+        return path
+
+    def orphan(self, key: PartitionKey, now_ms: int) -> None:
+        """No API object names the partition any more: set its data aside. Its log is closed."""
+        path = self._path(key)
+        with storage_errors(f"orphaning {path}"):
+            write_atomically(path / _ORPHANED_SINCE, seal(_ORPHANED_SINCE, [str(now_ms)]))
+            self._move(path, self._orphaned / path.name)
+
+    def restore(self, key: PartitionKey) -> bool:
+        """Take orphaned data back; False where there is none."""
+        orphan = self._orphaned / directory_name(key)
+        if not orphan.is_dir():
+            return False
+        with storage_errors(f"restoring {orphan}"):
+            (orphan / _ORPHANED_SINCE).unlink(missing_ok=True)
+            self._move(orphan, self._path(key))
+        return True
+
+    def delete(self, key: PartitionKey) -> None:
+        """Delete the partition's data, held or orphaned, for good; nothing happens where there is none."""
+        for place in (self._held, self._orphaned):
+            path = place / directory_name(key)
+            if path.is_dir():
+                with storage_errors(f"deleting {path}"):
+                    self._discard(path)
+
+    def purge_orphans(self, now_ms: int, retention_ms: int) -> list[StoredPartition]:
+        """Delete what has been orphaned for `retention_ms`; never under `Retain`, nor where the policy is not known."""
+        purged = []
+        for stored in self.orphans():
+            path = self._orphaned / directory_name(stored.key)
+            if _may_purge(stored) and now_ms - _orphaned_since(path, now_ms) >= retention_ms:
+                with storage_errors(f"deleting {path}"):
+                    self._discard(path)
+                purged.append(stored)
+        return purged
+
+    def void_before(self, key: PartitionKey) -> Incarnation | None:
+        """Seats of older incarnations are void; None where that file is damaged: then all are."""
+        try:
+            return PartitionFiles(self._path(key)).void_before()
+        except DamagedFileError:
+            return None
+
+    def write_void_before(self, key: PartitionKey, incarnation: Incarnation) -> None:
+        """This start found the log not intact: whatever later starts find, no seat before `incarnation` is renewed."""
+        with storage_errors(f"writing void-before of {key}"):
+            PartitionFiles(self._path(key)).write_void_before(incarnation)
+
+    def _path(self, key: PartitionKey) -> Path:
+        return self._held / directory_name(key)
+
+    def _create(self, path: Path, description: PartitionDescription, now_ms: int) -> None:
+        new = self._trash / f"{path.name}.{uuid.uuid4().hex}"
+        new.mkdir()
+        begin_log(new, now_ms)
+        write_atomically(new / DESCRIPTION_FILE, description.format())
+        self._move(new, path)
+
+    def _discard(self, path: Path) -> None:
+        gone = self._trash / f"{path.name}.{uuid.uuid4().hex}"
+        self._move(path, gone)
+        shutil.rmtree(gone)
+
+    def _move(self, old: Path, new: Path) -> None:
+        os.rename(old, new)
+        fsync_directory(new.parent)
+        fsync_directory(old.parent)
+
+
+def _stored_in(place: Path) -> list[StoredPartition]:
+    with storage_errors(f"listing {place}"):
+        found = [(parse_directory_name(path.name), path) for path in place.iterdir() if path.is_dir()]
+        stored = [StoredPartition(key, _read_description(path)) for key, path in found if key is not None]
+    return sorted(stored, key=lambda each: each.key)
+
+
+def _read_description(path: Path) -> PartitionDescription | None:
+    try:
+        return PartitionDescription.parse((path / DESCRIPTION_FILE).read_bytes())
+    except (FileNotFoundError, DamagedFileError):
+        return None
+
+
+def _may_purge(stored: StoredPartition) -> bool:
+    return stored.description is not None and stored.description.deletion_policy is DeletionPolicy.DELETE
+
+
+def _orphaned_since(path: Path, now_ms: int) -> int:
+    """Where the time was lost, it starts again."""
+    try:
+        return unseal_integers(_ORPHANED_SINCE, (path / _ORPHANED_SINCE).read_bytes(), 1)[0]
+    except (FileNotFoundError, DamagedFileError):
+        write_atomically(path / _ORPHANED_SINCE, seal(_ORPHANED_SINCE, [str(now_ms)]))
+        return now_ms

@@ -1,0 +1,197 @@
+"""Opening a partition's directory: find the end of the log, cut what is torn, put on disk what is kept.
+
+`headrace.core.log.recovery` decides, this module reads, truncates and syncs. After a clean stop nothing is scanned and
+nothing is written; after a crash the scan starts at the recovery point. Blocks; run it in a thread. Raises OSError.
+
+What is kept goes to disk before the checkpoints that vouch for it: batches, indexes and names first.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.core.errors import CorruptLogError
+from headrace.core.limits import RECOVERY_CHUNK_BYTES
+from headrace.core.log.checkpoints import LogPoint
+from headrace.core.log.epochs import LeaderEpochs
+from headrace.core.log.recovery import Cut, Kept, RecoveryReport, ScanStart, SegmentFacts, TailScan, Wanted, scan_start
+from headrace.core.log.segments import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, parse_log_name, segment_name
+from headrace.core.types import Offset
+from headrace_broker.storage.disk import TEMPORARY_SUFFIX, fsync_directory, read_blocking
+from headrace_broker.storage.partition_files import PartitionFiles
+from headrace_broker.storage.segment import Segment
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveredLog:
+    """A log that is whole and on disk up to `end`."""
+
+    closed: tuple[SegmentFacts, ...]
+    active: Segment
+    end: LogPoint
+    epochs: LeaderEpochs
+    high_watermark: Offset
+    """What the checkpoint says, `end` at most; the log's start where it cannot be read."""
+    report: RecoveryReport
+
+
+def recover(directory: Path, now_ms: int) -> RecoveredLog:
+    """`now_ms` becomes the age of the active segment where its own is not known."""
+    for leftover in directory.glob(f"*{TEMPORARY_SUFFIX}"):
+        leftover.unlink()
+    return _Recovery(directory).run(now_ms)
+
+
+def begin_log(directory: Path, now_ms: int) -> None:
+    """An empty log in a new directory, with checkpoints that say so."""
+    Segment.create(directory, Offset(0))
+    files = PartitionFiles(directory)
+    files.write_epochs(LeaderEpochs())
+    files.write_high_watermark(Offset(0))
+    files.write_recovery_point(LogPoint(Offset(0), Offset(0), 0, now_ms))
+
+
+class _Recovery:
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._files = PartitionFiles(directory)
+        self._point = self._files.recovery_point()
+        self._high_watermark = self._files.high_watermark()
+        self._checkpoints_whole = not self._files.damaged
+        self._cut_bytes = 0
+        self._cut_reason = ""
+        self._scanned_bytes = 0
+        self._touched: list[Segment] = []
+        """Scanned, cut or with other indexes, in order; the last one becomes the active segment."""
+
+    def run(self, now_ms: int) -> RecoveredLog:
+        cut_at = self._files.cut_at()
+        if cut_at:
+            self._cut_at(cut_at)
+        segments = self._segments() or [self._begin()]
+        scan, start = self._start(segments)
+        self._scan(scan, segments[start.segment :], start)
+        self._settle(scan, cut_at is not None, now_ms)
+        return self._result(scan, now_ms)
+
+    def _segments(self) -> list[SegmentFacts]:
+        """Of the `.log` files that are there, in order."""
+        names = ((parse_log_name(path.name), path) for path in self._directory.iterdir())
+        return sorted(
+            (SegmentFacts(base, path.stat().st_size) for base, path in names if base is not None),
+            key=lambda segment: segment.base_offset,
+        )
+
+    def _begin(self) -> SegmentFacts:
+        segment = Segment.create(self._directory, Offset(0))
+        fsync_directory(self._directory)
+        return SegmentFacts(segment.base_offset, 0)
+
+    def _cut_at(self, point: LogPoint) -> None:
+        """A sync had failed: what reads fine above `point` may be in the page cache only."""
+        for facts in self._segments():
+            if facts.base_offset > point.segment:
+                self._remove(facts, f"fdatasync had failed above offset {point.offset}")
+            elif facts.base_offset == point.segment and facts.size_bytes > point.position:
+                segment = Segment.open_last(self._directory, facts.base_offset)
+                self._cut(segment, point.position, f"fdatasync had failed above offset {point.offset}")
+                segment.sync_log()
+
+    def _start(self, segments: list[SegmentFacts]) -> tuple[TailScan, ScanStart]:
+        """Open the segment where the scan starts, as far below as the batches must be looked at again."""
+        epochs = self._files.epochs()
+        start = scan_start(segments, self._point if epochs else None)
+        epochs = epochs or LeaderEpochs()
+        segment = Segment.open_last(self._directory, segments[start.segment].base_offset)
+        try:
+            reason = segment.resume(start.position, start.offset)
+        except CorruptLogError as error:
+            start = ScanStart(start.segment, 0, segment.base_offset)
+            reason = error.message
+            segment.resume(0, segment.base_offset)
+        if reason:
+            self._files.damaged.append(reason)
+        epochs.cut(start.offset)
+        self._touched.append(segment)
+        return TailScan(start.offset, epochs), start
+
+    def _scan(self, scan: TailScan, segments: list[SegmentFacts], start: ScanStart) -> None:
+        """From `start`, in the first of `segments`, to the end of the log or to the first batch that is not kept."""
+        cut = self._scan_segment(scan, self._touched[0], start.position)
+        for i, facts in enumerate(segments[1:], 1):
+            cut = cut or scan.enter_segment(facts.base_offset)
+            if cut:
+                for gone in segments[i:]:
+                    self._remove(gone, cut.reason)
+                return
+            segment = Segment.open_last(self._directory, facts.base_offset)
+            segment.resume(0, facts.base_offset)
+            self._touched.append(segment)
+            cut = self._scan_segment(scan, segment, 0)
+
+    def _scan_segment(self, scan: TailScan, segment: Segment, position: int) -> Cut | None:
+        file_bytes, segment.size = segment.size, position
+        window, at, wanted = memoryview(b""), 0, 1
+        while segment.size < file_bytes:
+            left = file_bytes - segment.size
+            if len(window) - at < wanted:
+                size = min(left, max(RECOVERY_CHUNK_BYTES, wanted))
+                window, at = memoryview(read_blocking(segment.log, segment.size, size)), 0
+            match scan.judge(window[at:], left):
+                case Kept(header):
+                    segment.passed([header])
+                    self._scanned_bytes += header.batch_bytes
+                    at, wanted = at + header.batch_bytes, 1
+                case Wanted(batch_bytes):
+                    wanted = batch_bytes
+                case Cut(reason) as cut:
+                    kept, segment.size = segment.size, file_bytes
+                    self._cut(segment, kept, f"offset {scan.next_offset}: {reason}")
+                    return cut
+        return None
+
+    def _cut(self, segment: Segment, position: int, reason: str) -> None:
+        self._cut_bytes += segment.size - position
+        self._cut_reason = self._cut_reason or reason
+        segment.cut(position)
+
+    def _remove(self, facts: SegmentFacts, reason: str) -> None:
+        self._cut_bytes += facts.size_bytes
+        self._cut_reason = self._cut_reason or reason
+        for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+            path = self._directory / (segment_name(facts.base_offset) + suffix)
+            path.unlink(missing_ok=True)
+
+    def _settle(self, scan: TailScan, was_cut_at: bool, now_ms: int) -> None:
+        """A page-cache tail after kill -9 is not durable: what is kept becomes so before anything is reported."""
+        if not (self._scanned_bytes or self._cut_bytes or self._files.damaged or was_cut_at):
+            return
+        for segment in self._touched:
+            segment.sync_log()
+            segment.indexes.sync()
+        fsync_directory(self._directory)
+        self._files.write_epochs(scan.epochs)
+        self._files.write_recovery_point(self._end(scan, now_ms))
+        if was_cut_at:
+            self._files.remove_cut_at()
+
+    def _end(self, scan: TailScan, now_ms: int) -> LogPoint:
+        active = self._touched[-1]
+        known = self._point is not None and self._point.segment == active.base_offset
+        created_ms = self._point.segment_created_ms if self._point and known else now_ms
+        return LogPoint(scan.next_offset, active.base_offset, active.size, created_ms)
+
+    def _result(self, scan: TailScan, now_ms: int) -> RecoveredLog:
+        end, segments = self._end(scan, now_ms), self._segments()
+        high_watermark = segments[0].base_offset if self._high_watermark is None else self._high_watermark
+        report = RecoveryReport(
+            scanned_bytes=self._scanned_bytes,
+            cut_bytes=self._cut_bytes,
+            cut_reason=self._cut_reason,
+            cut_below_recovery_point=self._point is not None and end.offset < self._point.offset,
+            cut_below_high_watermark=end.offset < high_watermark,
+            damaged_files=tuple(self._files.damaged),
+            checkpoints_whole=self._checkpoints_whole,
+        )
+        return RecoveredLog(
+            tuple(segments[:-1]), self._touched[-1], end, scan.epochs, min(high_watermark, end.offset), report
+        )
