@@ -96,12 +96,23 @@ class KubeClient:
         return resource.parse(answer)
 
     async def delete(
-        self, resource: Resource[Any], name: str, namespace: str | None = None, *, uid: str | None = None
+        self,
+        resource: Resource[Any],
+        name: str,
+        namespace: str | None = None,
+        *,
+        uid: str | None = None,
+        grace_period_s: int | None = None,
     ) -> None:
-        """Ask for deletion. Raises NotFoundError, and ConflictError where `uid` is given and the object has another."""
+        """Ask for deletion. Raises NotFoundError, and ConflictError where `uid` is given and the object has another.
+
+        `grace_period_s` is for Pods: 0 is the word of whoever ran it that its process is gone.
+        """
         options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
         if uid is not None:
             options["preconditions"] = {"uid": uid}
+        if grace_period_s is not None:
+            options["gracePeriodSeconds"] = grace_period_s
         await self._request("DELETE", resource.path(namespace, name), body=options)
 
     @asynccontextmanager
