@@ -124,7 +124,7 @@ class Controller:
         try:
             match step:
                 case workload.DeletePod(name, uid):
-                    await self._client.delete(PODS, name, NAMESPACE, uid=uid)
+                    await self._client.delete(PODS, name, NAMESPACE, uid=uid, grace_period_s=0)
                 case workload.WritePodStatus(name, status):
                     patch = {"status": pod_status(status)}
                     await self._client.patch(PODS, name, NAMESPACE, patch, subresource="status")

@@ -3,7 +3,6 @@
 import sys
 
 from headrace.core.resources.metadata import DEFAULT_CLUSTER
-from headrace.dev.crds import crd_directory
 from headrace.dev.supervisor.child import Program
 from headrace.dev.supervisor.layout import Layout
 from headrace.dev.supervisor.ports import LOOPBACK
@@ -16,7 +15,6 @@ def api_program(layout: Layout) -> Program:
         arguments=_module(
             "headrace.dev.api",
             *("--data", str(layout.api_data), "--host", LOOPBACK, "--port", str(layout.port)),
-            *("--crds", str(crd_directory())),
         ),
         log=layout.log("api"),
         ready_url=f"{layout.api_url}/readyz",

@@ -6,7 +6,8 @@ of its own steps.
 
     no StatefulSet             ──> CreateStatefulSet
     replicas above the brokers ──> AddBroker;  below ──> RemoveBroker (highest ordinals first)
-    a broker without its Pod   ──> CreatePod, and KillBroker first where it had one: somebody deleted it
+    a Pod being deleted        ──> KillBroker, DeletePod: this time for good, as a kubelet does
+    a broker without its Pod   ──> CreatePod, and KillBroker first where it had one
     a Pod without its broker   ──> DeletePod
     a Pod or the StatefulSet that tells yesterday's truth ──> WritePodStatus, WriteSetStatus
 
@@ -158,7 +159,7 @@ def plan(
     for broker in kept:
         steps += _pod_of(broker, by_broker.get(broker.id), stateful_set.uid)
     ids = {broker.id for broker in kept}
-    steps += [DeletePod(p.name, p.uid, "it has no broker") for p in pods if p.broker not in ids and not p.deleting]
+    steps += [DeletePod(p.name, p.uid, "it has no broker") for p in pods if p.broker not in ids]
     status = SetStatus(len(kept), sum(broker.ready for broker in kept), stateful_set.generation)
     if status != stateful_set.status:
         steps.append(WriteSetStatus(status, "its numbers changed"))
@@ -185,9 +186,11 @@ def _pod_of(broker: BrokerView, pod: PodView | None, owner_uid: str) -> list[Ste
         if broker.pod_uid is None:
             return created
         return [KillBroker(broker.id, f"Pod {pod_name(broker.id)} was deleted"), *created]
-    if pod.deleting:  # the API removes it by itself
-        return []
     steps: list[Step] = []
+    if pod.deleting:  # it stays until somebody says that its process is gone
+        if broker.pod_uid is not None:
+            steps.append(KillBroker(broker.id, f"Pod {pod.name} was deleted"))
+        return [*steps, DeletePod(pod.name, pod.uid, "its process is gone")]
     if broker.pod_uid is None:
         steps.append(AdoptPod(broker.id, pod.uid, "the Pod is there already"))
     elif broker.pod_uid != pod.uid:

@@ -71,8 +71,15 @@ def test_should_kill_the_broker_when_its_pod_was_deleted_and_another_took_its_na
     assert kinds(steps) == [KillBroker, AdoptPod]
 
 
-def test_should_wait_when_a_pod_is_being_deleted() -> None:
-    assert plan(stateful_set(1), (pod(0, deleting=True),), (broker(0),)) == []
+def test_should_kill_the_broker_and_let_the_pod_go_when_it_is_being_deleted() -> None:
+    assert plan(stateful_set(1), (pod(0, deleting=True),), (broker(0),)) == [
+        KillBroker(0, "Pod headrace-0 was deleted"),
+        DeletePod("headrace-0", "uid-0", "its process is gone"),
+    ]
+
+
+def test_should_not_kill_again_when_the_pod_that_is_being_deleted_has_no_process_any_more() -> None:
+    assert kinds(plan(stateful_set(1), (pod(0, deleting=True),), (broker(0, pod_uid=None),))) == [DeletePod]
 
 
 def test_should_adopt_a_pod_of_an_earlier_run_without_a_kill() -> None:
@@ -120,11 +127,11 @@ def test_should_read_back_the_stateful_set_that_it_writes() -> None:
 @given(
     replicas=st.integers(0, 5),
     brokers=st.dictionaries(st.integers(0, 6), st.sampled_from([None, "uid", "other"]), max_size=5),
-    pods=st.dictionaries(st.integers(0, 6), st.sampled_from(["uid", "other"]), max_size=5),
+    pods=st.dictionaries(st.integers(0, 6), st.tuples(st.sampled_from(["uid", "other"]), st.booleans()), max_size=5),
     cut=st.integers(0, 20),
 )
 def test_should_reach_what_is_asked_for_after_an_interruption_anywhere(
-    replicas: int, brokers: dict[int, str | None], pods: dict[int, str], cut: int
+    replicas: int, brokers: dict[int, str | None], pods: dict[int, tuple[str, bool]], cut: int
 ) -> None:
     world = _World(replicas, brokers, pods)
     world.carry_out(world.plan()[:cut])
@@ -140,10 +147,10 @@ def test_should_reach_what_is_asked_for_after_an_interruption_anywhere(
 class _World:
     """What the controller's steps do to the API and to the processes."""
 
-    def __init__(self, replicas: int, brokers: dict[int, str | None], pods: dict[int, str]) -> None:
+    def __init__(self, replicas: int, brokers: dict[int, str | None], pods: dict[int, tuple[str, bool]]) -> None:
         self.stateful_set = StatefulSetView("set-uid", replicas, 1, None)
         self.brokers = {n: broker(n, pod_uid=uid and f"{uid}-{n}") for n, uid in brokers.items()}
-        self.pods = {pod_name(n): pod(n, uid=f"{uid}-{n}") for n, uid in pods.items()}
+        self.pods = {pod_name(n): pod(n, uid=f"{uid}-{n}", deleting=d) for n, (uid, d) in pods.items()}
         self.created = 0
 
     def plan(self) -> list[Step]:
