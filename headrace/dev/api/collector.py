@@ -1,0 +1,118 @@
+"""The controllers that a bare API server leaves to others: garbage, and the end of namespaces and CRDs.
+
+    an object whose owners are all gone                          is deleted
+    `propagationPolicy: Foreground`                              dependents first, then the owner
+    `propagationPolicy: Orphan`                                  dependents lose the owner, then the owner goes
+    a namespace or definition that is being deleted              its objects first, then itself
+    an Event older than its time to live                         is deleted
+
+`sweep` looks at the whole state (a development API holds hundreds of objects, not millions), so it needs no memory of
+its own and is right after any restart. The shell calls it after each change.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+from headrace.core.limits import DEV_EVENT_TTL_S
+from headrace.dev.api.builtin import DEFINITIONS, EVENTS, NAMESPACES
+from headrace.dev.api.definitions import CLEANUP_FINALIZER, resource_of
+from headrace.dev.api.deletion import FOREGROUND_FINALIZER, ORPHAN_FINALIZER, DeleteOptions
+from headrace.dev.api.objects import Key, Object, copy_of
+from headrace.dev.api.operations import Operations, Target
+
+
+class Collector:
+    def __init__(self, operations: Operations) -> None:
+        self._operations = operations
+        self._store = operations.store
+
+    def sweep(self) -> None:
+        """Do all that can be done now. What that makes possible is done next time: each change wakes the caller."""
+        for key, obj in self._objects():
+            if self._store.get(key) is not obj:
+                continue
+            if "deletionTimestamp" in obj["metadata"]:
+                self._finish(key, obj)
+            elif self._is_garbage(key, obj):
+                self._delete(key)
+
+    def _objects(self) -> list[tuple[Key, Object]]:
+        found = ((key, self._store.get(key)) for key in list(self._store.all_keys()))
+        return [(key, obj) for key, obj in found if obj is not None]
+
+    def _finish(self, key: Key, obj: Object) -> None:
+        finalizers = obj["metadata"].get("finalizers", [])
+        if key.resource == NAMESPACES:
+            self._finish_namespace(key, obj)
+        elif key.resource == DEFINITIONS and CLEANUP_FINALIZER in finalizers:
+            self._delete_first(key, obj, CLEANUP_FINALIZER, list(self._instances(obj)))
+        elif FOREGROUND_FINALIZER in finalizers:
+            self._delete_first(key, obj, FOREGROUND_FINALIZER, list(self._dependents(obj)))
+        elif ORPHAN_FINALIZER in finalizers:
+            self._orphan_dependents(obj)
+            self._drop_finalizer(key, obj, ORPHAN_FINALIZER)
+
+    def _finish_namespace(self, key: Key, namespace: Object) -> None:
+        inside = [k for k in self._store.all_keys() if k.namespace == key.name]
+        for each in inside:
+            self._delete(each)
+        if not any(self._store.get(each) for each in inside):
+            emptied = copy_of(namespace)
+            emptied["spec"]["finalizers"] = []
+            self._operations.settle(key, emptied)
+
+    def _delete_first(self, key: Key, obj: Object, finalizer: str, before: list[Key]) -> None:
+        for each in before:
+            self._delete(each)
+        if not any(self._store.get(each) for each in before):
+            self._drop_finalizer(key, obj, finalizer)
+
+    def _drop_finalizer(self, key: Key, obj: Object, finalizer: str) -> None:
+        freed = copy_of(obj)
+        left = [name for name in freed["metadata"]["finalizers"] if name != finalizer]
+        freed["metadata"].pop("finalizers")
+        if left:
+            freed["metadata"]["finalizers"] = left
+        self._operations.settle(key, freed)
+
+    def _orphan_dependents(self, owner: Object) -> None:
+        for key in list(self._dependents(owner)):
+            orphan = copy_of(self._store.get(key) or {})
+            kept = [o for o in orphan["metadata"]["ownerReferences"] if o["uid"] != owner["metadata"]["uid"]]
+            orphan["metadata"].pop("ownerReferences")
+            if kept:
+                orphan["metadata"]["ownerReferences"] = kept
+            self._operations.settle(key, orphan)
+
+    def _delete(self, key: Key) -> None:
+        """Delete as a client would; what is being deleted already stays in the hands of its finalizers."""
+        kind = self._operations.catalog.of_resource(key.resource)
+        obj = self._store.get(key)
+        if kind is not None and obj is not None and "deletionTimestamp" not in obj["metadata"]:
+            self._operations.delete(Target(kind, key.namespace, key.name), DeleteOptions())
+
+    def _is_garbage(self, key: Key, obj: Object) -> bool:
+        if key.resource == EVENTS:
+            return self._is_stale(obj)
+        owners = obj["metadata"].get("ownerReferences")
+        return bool(owners) and all(self._is_absent(owner, key.namespace) for owner in owners)
+
+    def _is_absent(self, owner: Object, namespace: str) -> bool:
+        # Of kinds that are not served here nothing can be known: such an owner is taken to exist.
+        if self._operations.catalog.of_kind(owner["apiVersion"], owner["kind"]) is None:
+            return False
+        found = self._store.key_of_uid(owner["uid"])
+        return found is None or found.namespace not in ("", namespace)
+
+    def _is_stale(self, event: Object) -> bool:
+        stamp = event.get("lastTimestamp") or event["metadata"]["creationTimestamp"]
+        return self._operations.now() - datetime.fromisoformat(stamp) > timedelta(seconds=DEV_EVENT_TTL_S)
+
+    def _dependents(self, owner: Object) -> Iterator[Key]:
+        for key, obj in self._objects():
+            if any(o["uid"] == owner["metadata"]["uid"] for o in obj["metadata"].get("ownerReferences", ())):
+                yield key
+
+    def _instances(self, definition: Object) -> Iterator[Key]:
+        resource = resource_of(definition)
+        return (key for key in self._store.all_keys() if key.resource == resource)

@@ -1,0 +1,90 @@
+"""Request bodies: JSON or YAML in, plain values out, with the fields that a JSON body names twice. Pure."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from headrace.dev.api.status import StatusError, bad_request, unsupported_media_type
+
+JSON = "application/json"
+YAML = "application/yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    value: Any
+    duplicates: tuple[str, ...] = ()
+    """Paths of fields that the body names more than once; the last one counts."""
+
+
+def decode(body: bytes, media_type: str) -> Document:
+    """Raises StatusError 415 for another media type, 400 for a body that cannot be read."""
+    if media_type in (JSON, "") or media_type.endswith("+json"):
+        return _decode_json(body)
+    if media_type in (YAML, "application/apply-patch+yaml"):
+        return _decode_yaml(body)
+    raise unsupported_media_type([JSON, YAML])
+
+
+class _Pairs(dict[str, Any]):
+    """An object that remembers which of its names came twice."""
+
+    __slots__ = ("repeated",)
+
+    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
+        super().__init__(pairs)
+        names = [name for name, _ in pairs]
+        self.repeated = sorted({name for name in names if names.count(name) > 1}) if len(names) > len(self) else []
+
+
+def _decode_json(body: bytes) -> Document:
+    try:
+        value = json.loads(body, object_pairs_hook=_Pairs)
+    except ValueError as error:
+        raise _unreadable(body, f"json parse error: {error}") from error
+    return Document(value, tuple(_repeated(value, "")))
+
+
+def _repeated(value: Any, path: str) -> list[str]:
+    found: list[str] = []
+    if isinstance(value, _Pairs):
+        found += [f"{path}{name}" for name in value.repeated]
+        for name, child in value.items():
+            found += _repeated(child, f"{path}{name}.")
+    elif isinstance(value, list):
+        for index, child in enumerate(value):
+            found += _repeated(child, f"{path.removesuffix('.')}[{index}].")
+    return found
+
+
+class _JsonLoader(yaml.SafeLoader):
+    """YAML with JSON's values: a timestamp stays the string that it is."""
+
+
+_JsonLoader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def load_yaml(text: bytes | str) -> list[Any]:
+    """Every document of a YAML stream. Raises yaml.YAMLError."""
+    # A safe loader: it constructs plain values only.
+    return [document for document in yaml.load_all(text, Loader=_JsonLoader) if document is not None]
+
+
+def _decode_yaml(body: bytes) -> Document:
+    try:
+        documents = load_yaml(body)
+    except yaml.YAMLError as error:
+        raise _unreadable(body, f"yaml parse error: {error}") from error
+    if len(documents) != 1:
+        raise _unreadable(body, "one YAML document is wanted")
+    return Document(documents[0])
+
+
+def _unreadable(body: bytes, why: str) -> StatusError:
+    shown = body[:1000].decode("utf-8", "replace") or "<empty>"
+    return bad_request(f"the object provided is unrecognized: couldn't get version/kind; {why} ({shown})")

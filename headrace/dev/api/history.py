@@ -1,0 +1,94 @@
+"""What happened lately: the bounded history that watches are served from.
+
+Owns, per resource, the last changes in order of their revision. A watcher holds no queue, only the revision that it
+has seen: `since` gives it what came after, or refuses (410) when the history no longer reaches back that far, so a
+slow watcher costs nothing. Lives as long as the process; after a restart it begins at the stored revision.
+
+Invariants: revisions rise; every change with a revision above `oldest` is present.
+"""
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+
+from headrace.core.limits import DEV_WATCH_HISTORY_MAX
+from headrace.dev.api.objects import GroupResource, Object
+from headrace.dev.api.status import expired
+
+
+class ChangeType(StrEnum):
+    ADDED = "ADDED"
+    MODIFIED = "MODIFIED"
+    DELETED = "DELETED"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    revision: int
+    type: ChangeType
+    object: Object
+    """As it is now; of a deleted object its last state, with the revision of the deletion."""
+    previous: Object | None = None
+    """As it was before: a selector may have matched it then."""
+
+
+class ResourceHistory:
+    """The changes of one resource."""
+
+    def __init__(self, oldest: int, limit: int = DEV_WATCH_HISTORY_MAX) -> None:
+        self.oldest = oldest
+        """Changes up to and including this revision are forgotten."""
+        self._limit = limit
+        self._changes: list[Change] = []
+
+    def record(self, change: Change) -> None:
+        self._changes.append(change)
+        # Cut in blocks: dropping the first element of a list for each change would copy the list each time.
+        if len(self._changes) >= 2 * self._limit:
+            self.oldest = self._changes[-self._limit - 1].revision
+            del self._changes[: -self._limit]
+
+    def since(self, revision: int) -> list[Change]:
+        """The changes after `revision`. Raises StatusError 410 when some of them are forgotten."""
+        if revision < self.oldest:
+            raise expired(revision, self.oldest)
+        first = bisect_right(self._changes, revision, key=lambda change: change.revision)
+        return self._changes[first:]
+
+
+class History:
+    """The changes of all resources, and whom to wake when one comes."""
+
+    def __init__(self, oldest: int) -> None:
+        self._oldest = oldest
+        self._resources: dict[GroupResource, ResourceHistory] = {}
+        self._watchers: dict[asyncio.Event, GroupResource | None] = {}
+        self.closed = False
+
+    def of(self, resource: GroupResource) -> ResourceHistory:
+        return self._resources.setdefault(resource, ResourceHistory(self._oldest))
+
+    def record(self, resource: GroupResource, change: Change) -> None:
+        self.of(resource).record(change)
+        for wake, wanted in self._watchers.items():
+            if wanted is None or wanted == resource:
+                wake.set()
+
+    @contextmanager
+    def watching(self, resource: GroupResource | None) -> Iterator[asyncio.Event]:
+        """An event that is set with each change of `resource` (None: of any), and when the history closes."""
+        wake = asyncio.Event()
+        self._watchers[wake] = resource
+        try:
+            yield wake
+        finally:
+            del self._watchers[wake]
+
+    def close(self) -> None:
+        """End every watch: the server stops."""
+        self.closed = True
+        for wake in self._watchers:
+            wake.set()

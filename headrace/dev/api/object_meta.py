@@ -1,0 +1,157 @@
+"""`metadata`: what a writer may say, what only the server says, and the rules that all kinds share.
+
+Pure. The messages are Kubernetes' own (apimachinery's validation). Called by `strategy`.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from headrace.dev.api.objects import Object
+from headrace.dev.api.status import Cause, UndecodableError, forbidden_value, invalid_value, required
+
+_STRINGS = ("name", "generateName", "namespace", "selfLink", "uid", "resourceVersion")
+_TIMES = ("creationTimestamp", "deletionTimestamp")
+_INTEGERS = ("generation", "deletionGracePeriodSeconds")
+_STRING_MAPS = ("labels", "annotations")
+_LISTS = {"ownerReferences": "v1.OwnerReference", "finalizers": "string", "managedFields": "v1.ManagedFieldsEntry"}
+_WANTED: dict[str, tuple[type, str]] = {
+    **dict.fromkeys((*_STRINGS, *_TIMES), (str, "string")),
+    **dict.fromkeys(_INTEGERS, (int, "int64")),
+    **dict.fromkeys(_STRING_MAPS, (dict, "map[string]string")),
+    **{name: (list, f"[]{element}") for name, element in _LISTS.items()},
+}
+"""Member -> its type, here and as Go spells it."""
+_SERVER_OWNED = (
+    "uid",
+    "creationTimestamp",
+    "generation",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "name",
+    "namespace",
+    "resourceVersion",
+)
+
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_NAME_PART = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
+_LABEL_VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
+
+_SUBDOMAIN_RULE = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and "
+    f"end with an alphanumeric character (e.g. 'example.com', regex used for validation is '{_SUBDOMAIN.pattern}')"
+)
+_DNS_LABEL_RULE = (
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with "
+    "an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is "
+    f"'{_DNS_LABEL.pattern}')"
+)
+_NAME_PART_RULE = (
+    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
+    "character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
+    f"'{_NAME_PART.pattern}')"
+)
+_LABEL_VALUE_RULE = (
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and "
+    "end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is "
+    f"'{_LABEL_VALUE.pattern}')"
+)
+
+
+def normalize(meta: Object) -> list[str]:
+    """Drop unknown and empty members of `metadata`; returns the paths of the unknown ones.
+
+    Raises UndecodableError for a member of the wrong type.
+    """
+    unknown = sorted(name for name in meta if name not in _WANTED)
+    for name in unknown:
+        del meta[name]
+    for name in list(meta):
+        _check_type(name, meta[name])
+        if meta[name] in (None, "", {}, []):
+            del meta[name]
+    # Field ownership belongs to server-side apply, which this API does not offer.
+    meta.pop("managedFields", None)
+    meta.pop("selfLink", None)
+    return [f"metadata.{name}" for name in unknown]
+
+
+def keep_server_owned(meta: Object, old: Object) -> None:
+    """On update: what only the server writes stays as it is."""
+    for name in _SERVER_OWNED:
+        meta.pop(name, None)
+        if name in old:
+            meta[name] = old[name]
+
+
+def validate_meta(meta: Object, *, name_is_label: bool = False) -> Iterator[Cause]:
+    if "name" not in meta:
+        yield required("metadata.name", "name or generateName is required")
+    else:
+        yield from _name_errors(meta["name"], name_is_label=name_is_label)
+    for name, value in meta.get("labels", {}).items():
+        yield from _qualified_name_errors("metadata.labels", name)
+        if not _LABEL_VALUE.fullmatch(value):
+            yield invalid_value("metadata.labels", value, _LABEL_VALUE_RULE)
+        elif len(value) > 63:
+            yield Cause("FieldValueInvalid", _length_rule(value, 63), "metadata.labels")
+    for name in meta.get("annotations", {}):
+        yield from _qualified_name_errors("metadata.annotations", name.lower())
+    for owner in meta.get("ownerReferences", []):
+        for member in ("apiVersion", "kind", "name", "uid"):
+            if not owner.get(member):
+                yield invalid_value(f"metadata.ownerReferences.{member}", "", "must not be empty")
+
+
+def validate_meta_update(meta: Object, old: Object) -> Iterator[Cause]:
+    if "deletionTimestamp" in old:
+        added = [f for f in meta.get("finalizers", []) if f not in old.get("finalizers", [])]
+        if added:
+            listed = ", ".join(f'"{name}"' for name in added)
+            rule = (
+                "no new finalizers can be added if the object is being deleted, found new finalizers "
+                f"[]string{{{listed}}}"
+            )
+            yield forbidden_value("metadata.finalizers", rule)
+
+
+def _name_errors(name: str, *, name_is_label: bool) -> Iterator[Cause]:
+    pattern, rule, longest = (_DNS_LABEL, _DNS_LABEL_RULE, 63) if name_is_label else (_SUBDOMAIN, _SUBDOMAIN_RULE, 253)
+    if len(name) > longest:
+        yield invalid_value("metadata.name", name, f"must be no more than {longest} characters")
+    if not pattern.fullmatch(name):
+        yield invalid_value("metadata.name", name, rule)
+
+
+def _qualified_name_errors(field: str, name: str) -> Iterator[Cause]:
+    prefix, slash, part = name.rpartition("/")
+    if slash and not prefix:
+        yield invalid_value(field, name, "prefix part must be non-empty")
+    elif slash and not _SUBDOMAIN.fullmatch(prefix):
+        yield invalid_value(field, name, f"prefix part {_SUBDOMAIN_RULE}")
+    if not _NAME_PART.fullmatch(part):
+        yield invalid_value(field, name, _NAME_PART_RULE)
+    elif len(part) > 63:
+        yield invalid_value(field, name, "name part must be no more than 63 characters")
+
+
+def _length_rule(value: str, longest: int) -> str:
+    return f'Invalid value: "{value}": must be no more than {longest} characters'
+
+
+def _check_type(name: str, value: Any) -> None:
+    if value is None:
+        return
+    wanted, spelled = _WANTED[name]
+    if not isinstance(value, wanted):
+        raise _wrong_type(name, value, spelled)
+    if isinstance(value, dict):
+        for child in value.values():
+            if not isinstance(child, str):
+                raise _wrong_type(name, child, "string")
+
+
+def _wrong_type(name: str, value: Any, wanted: str) -> UndecodableError:
+    found = {bool: "bool", int: "number", float: "number", str: "string", list: "array"}.get(type(value), "object")
+    return UndecodableError(f"json: cannot unmarshal {found} into Go struct field ObjectMeta.{name} of type {wanted}")

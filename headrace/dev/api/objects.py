@@ -1,0 +1,61 @@
+"""What an object is and where it lives: the vocabulary of the embedded API.
+
+Objects are JSON documents (`dict`), because custom resources have no other form. An object that the store has handed
+out is shared by readers and watchers and is never changed: writers copy it first.
+"""
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class GroupResource:
+    """A resource of any version. Written `topics.headrace.io`, or `pods` in the core group."""
+
+    group: str
+    plural: str
+
+    def __str__(self) -> str:
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Key:
+    """Where an object lives; `namespace` is empty for those of the cluster."""
+
+    resource: GroupResource
+    namespace: str
+    name: str
+
+
+def copy_of(obj: Object) -> Object:
+    """A deep copy. Through JSON: twice as fast as `deepcopy`, and proof that the object can be stored."""
+    copied: Object = json.loads(json.dumps(obj))
+    return copied
+
+
+def to_json(document: object) -> str:
+    return json.dumps(document, separators=(",", ":"), ensure_ascii=False)
+
+
+def meta_of(obj: Object) -> Object:
+    meta: Object = obj.setdefault("metadata", {})
+    return meta
+
+
+def api_version(group: str, version: str) -> str:
+    return f"{group}/{version}" if group else version
+
+
+def rfc3339(moment: datetime) -> str:
+    """A moment as `metav1.Time` writes it: UTC, whole seconds."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def micro_time(moment: datetime) -> str:
+    """A moment as `metav1.MicroTime` writes it: UTC, microseconds."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

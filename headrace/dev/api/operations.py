@@ -1,0 +1,257 @@
+"""The operations of the API on its store: create, get, list, replace, patch, delete.
+
+Owns the catalog of kinds and keeps it in step with the CustomResourceDefinitions in the store. Every operation is
+synchronous: between the check of a resourceVersion and the write nothing else can run. Raises StatusError for every
+refusal. Called by the HTTP shell and by `collector`.
+"""
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from random import Random
+
+from headrace.dev.api.builtin import BUILTIN_KINDS, DEFINITIONS, NAMESPACES, PODS
+from headrace.dev.api.definitions import kinds_of, resource_of
+from headrace.dev.api.deletion import DeleteOptions, check_deletable, doomed, may_go
+from headrace.dev.api.documents import Document
+from headrace.dev.api.kinds import Catalog, Kind
+from headrace.dev.api.objects import Key, Object, copy_of
+from headrace.dev.api.paging import Listing, ListOptions, page_of
+from headrace.dev.api.patches import apply_patch
+from headrace.dev.api.pods import scale_of, with_scale
+from headrace.dev.api.selectors import Selection
+from headrace.dev.api.status import (
+    Cause,
+    StatusError,
+    UndecodableError,
+    already_exists,
+    bad_request,
+    conflict,
+    forbidden,
+    invalid,
+    invalid_value,
+    modified,
+    not_found,
+    success,
+    too_large,
+    undecodable_patch,
+)
+from headrace.dev.api.store import Store
+from headrace.dev.api.strategy import prepare_create, prepare_status_update, prepare_update
+from headrace.dev.api.written import WriteOptions, Written, read_object, unreadable
+
+_SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+_SUFFIX_LENGTH = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a request is about."""
+
+    kind: Kind
+    namespace: str
+    name: str
+    subresource: str = ""
+
+    @property
+    def key(self) -> Key:
+        return Key(self.kind.storage, self.namespace, self.name)
+
+
+class Operations:
+    def __init__(self, store: Store, now: Callable[[], datetime] | None = None, random: Random | None = None) -> None:
+        self.store = store
+        self.catalog = Catalog(BUILTIN_KINDS)
+        self.now = now or (lambda: datetime.now(UTC))
+        self._random = random or Random()
+        for definition in store.list(DEFINITIONS):
+            self.catalog.replace_group_resource(resource_of(definition), kinds_of(definition))
+
+    def get(self, target: Target) -> Object:
+        current = self._current(target)
+        return scale_of(current) if target.subresource == "scale" else target.kind.from_stored(current)
+
+    def list(self, kind: Kind, namespace: str | None, options: ListOptions) -> Listing:
+        """One page of the objects that match; `namespace` None means all namespaces."""
+        revision = self.store.revision
+        if options.not_older_than > revision:
+            raise too_large(options.not_older_than, revision)
+        page = page_of(self.store.list(kind.storage, namespace), revision, options)
+        return Listing([kind.from_stored(obj) for obj in page.objects], page.revision, page.rest, page.remaining)
+
+    def create(self, kind: Kind, namespace: str, document: Document, options: WriteOptions) -> Written:
+        try:
+            obj, warnings = read_object(kind, document, options.validation)
+        except UndecodableError as error:
+            raise unreadable(kind, error) from error
+        meta = obj["metadata"]
+        if meta.pop("resourceVersion", None) is not None:
+            raise StatusError(500, "", "resourceVersion should not be set on objects to be created")
+        _place_in(meta, namespace)
+        if "name" not in meta and "generateName" in meta:
+            meta["name"] = meta["generateName"] + self._suffix()
+        target = Target(kind, namespace, meta.get("name", ""))
+        self._check_namespace(target)
+        obj = prepare_create(kind, kind.to_stored(obj), str(uuid.uuid4()), self.now())
+        if self.store.get(target.key) is not None:
+            raise already_exists(kind.resource, target.name)
+        stored = obj if options.dry_run else self._put(target.key, obj)
+        return Written(kind.from_stored(stored), warnings, created=True)
+
+    def replace(self, target: Target, document: Document, options: WriteOptions) -> Written:
+        if target.kind.create_on_update and self.store.get(target.key) is None:
+            return self._create_by_replace(target, document, options)
+        current = self._current(target)
+        if target.subresource == "scale":
+            return self._write_scale(target, current, document.value, options)
+        try:
+            obj, warnings = read_object(target.kind, document, options.validation)
+        except UndecodableError as error:
+            raise unreadable(target.kind, error) from error
+        _check_identity(target, obj["metadata"])
+        self._check_version(target, obj["metadata"], current)
+        return self._write(target, target.kind.to_stored(obj), current, options, warnings)
+
+    def patch(self, target: Target, media_type: str, document: Document, options: WriteOptions) -> Written:
+        current = self._current(target)
+        if target.subresource == "scale":
+            patched = apply_patch(media_type, scale_of(current), document.value)
+            return self._write_scale(target, current, patched, options)
+        patched = apply_patch(media_type, target.kind.from_stored(current), document.value)
+        try:
+            obj, warnings = read_object(
+                target.kind, Document(copy_of(patched), document.duplicates), options.validation
+            )
+        except UndecodableError as error:
+            raise undecodable_patch(patched, str(error)) from error
+        meta = obj["metadata"]
+        _check_identity(target, meta)
+        if (
+            meta.get("resourceVersion", current["metadata"]["resourceVersion"])
+            != current["metadata"]["resourceVersion"]
+        ):
+            raise modified(target.kind.resource, target.name)
+        if meta.get("uid", current["metadata"]["uid"]) != current["metadata"]["uid"]:
+            cause = invalid_value("metadata.uid", meta["uid"], "field is immutable")
+            raise invalid(target.kind.qualified, target.name, [cause])
+        return self._write(target, target.kind.to_stored(obj), current, options, warnings)
+
+    def delete(self, target: Target, options: DeleteOptions) -> Object:
+        """The object as it now is where something still holds it, else a Status that says success."""
+        current = self._current(target)
+        check_deletable(target.kind, current, options)
+        marked = doomed(target.kind, current, options, self.now())
+        if may_go(marked):
+            if not options.dry_run:
+                self._remove(target.key)
+            if target.kind.resource == PODS:
+                return marked
+            return success(target.kind.resource, target.name, current["metadata"]["uid"])
+        if marked != current and not options.dry_run:
+            marked = self._put(target.key, marked)
+        return target.kind.from_stored(marked)
+
+    def delete_collection(
+        self, kind: Kind, namespace: str | None, selection: Selection, options: DeleteOptions
+    ) -> Listing:
+        listing = self.list(kind, namespace, ListOptions(selection))
+        for obj in listing.objects:
+            meta = obj["metadata"]
+            self.delete(Target(kind, meta.get("namespace", ""), meta["name"]), options)
+        return listing
+
+    def settle(self, key: Key, obj: Object) -> Object:
+        """Store `obj`, a changed copy of what is at `key`; remove it where nothing holds a deleted object any more."""
+        if may_go(obj):
+            self._remove(key)
+            return obj
+        return self._put(key, obj)
+
+    def _current(self, target: Target) -> Object:
+        current = self.store.get(target.key)
+        known = not target.subresource or target.subresource in target.kind.subresources
+        if current is None or not known:
+            raise not_found(target.kind.resource, target.name)
+        return current
+
+    def _create_by_replace(self, target: Target, document: Document, options: WriteOptions) -> Written:
+        if isinstance(document.value, dict) and isinstance(document.value.get("metadata"), dict):
+            _check_identity(target, document.value["metadata"])
+            document.value["metadata"].pop("resourceVersion", None)
+        return self.create(target.kind, target.namespace, document, options)
+
+    def _write(
+        self, target: Target, obj: Object, current: Object, options: WriteOptions, warnings: tuple[str, ...]
+    ) -> Written:
+        prepare = prepare_status_update if target.subresource == "status" else prepare_update
+        updated = prepare(target.kind, obj, current, self.now())
+        # A write that changes nothing is no change: no new resourceVersion, nothing for watchers.
+        if updated != current and not options.dry_run:
+            updated = self.settle(target.key, updated)
+        return Written(target.kind.from_stored(updated), warnings)
+
+    def _write_scale(self, target: Target, current: Object, scale: Object, options: WriteOptions) -> Written:
+        version = (scale.get("metadata") or {}).get("resourceVersion")
+        if version not in (None, "", current["metadata"]["resourceVersion"]):
+            raise modified(target.kind.resource, target.name)
+        updated = prepare_update(target.kind, copy_of(with_scale(current, scale)), current, self.now())
+        if updated != current and not options.dry_run:
+            updated = self._put(target.key, updated)
+        return Written(scale_of(updated))
+
+    def _check_version(self, target: Target, meta: Object, current: Object) -> None:
+        """The writer must have read the latest version, of the same object."""
+        version, found = meta.get("resourceVersion"), current["metadata"]
+        if version is None and not target.kind.unconditional_update:
+            cause = Cause(
+                "FieldValueInvalid", "Invalid value: 0: must be specified for an update", "metadata.resourceVersion"
+            )
+            raise invalid(target.kind.resource, target.name, [cause])
+        if meta.get("uid", found["uid"]) != found["uid"]:
+            why = f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {found['uid']}"
+            raise conflict(target.kind.resource, target.name, why)
+        if version is not None and version != found["resourceVersion"]:
+            raise modified(target.kind.resource, target.name)
+
+    def _check_namespace(self, target: Target) -> None:
+        """Objects are created only in namespaces that exist and are to stay."""
+        if not target.kind.namespaced:
+            return
+        namespace = self.store.get(Key(NAMESPACES, "", target.namespace))
+        if namespace is None:
+            raise not_found(NAMESPACES, target.namespace)
+        if "deletionTimestamp" in namespace["metadata"]:
+            why = f"unable to create new content in namespace {target.namespace} because it is being terminated"
+            message = f"namespace {target.namespace} is being terminated"
+            cause = Cause("NamespaceTerminating", message, "metadata.namespace")
+            raise forbidden(target.kind.resource, target.name, why, cause)
+
+    def _put(self, key: Key, obj: Object) -> Object:
+        stored = self.store.put(key, obj)
+        if key.resource == DEFINITIONS:
+            self.catalog.replace_group_resource(resource_of(stored), kinds_of(stored))
+        return stored
+
+    def _remove(self, key: Key) -> None:
+        if key.resource == DEFINITIONS and (definition := self.store.get(key)) is not None:
+            self.catalog.replace_group_resource(resource_of(definition), ())
+        self.store.remove(key)
+
+    def _suffix(self) -> str:
+        return "".join(self._random.choices(_SUFFIX_ALPHABET, k=_SUFFIX_LENGTH))
+
+
+def _place_in(meta: Object, namespace: str) -> None:
+    """An object lives in the namespace of the request; one that names another is refused."""
+    if meta.get("namespace", namespace) != namespace:
+        raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+    if namespace:
+        meta["namespace"] = namespace
+
+
+def _check_identity(target: Target, meta: Object) -> None:
+    name = meta.setdefault("name", target.name)
+    if name != target.name:
+        raise bad_request(f"the name of the object ({name}) does not match the name on the URL ({target.name})")
+    _place_in(meta, target.namespace)

@@ -1,0 +1,134 @@
+"""Three ways to change an object in part: merge patch (RFC 7396), JSON patch (RFC 6902), strategic merge. Pure.
+
+Strategic merge, which Kubernetes takes for its own kinds only, merges the lists named here by their keys and replaces
+all others; `$patch: delete` and `$patch: replace` are understood, as kubectl sends them.
+"""
+
+from typing import Any, Final
+
+import jsonpatch
+import jsonpointer
+
+from headrace.dev.api.objects import Object, copy_of
+from headrace.dev.api.status import StatusError, bad_request, unapplicable_patch
+
+MERGE: Final = "application/merge-patch+json"
+JSON_PATCH: Final = "application/json-patch+json"
+STRATEGIC: Final = "application/strategic-merge-patch+json"
+APPLY: Final = "application/apply-patch+yaml"
+
+_MERGE_KEYS = {
+    "conditions": "type",
+    "containers": "name",
+    "initContainers": "name",
+    "containerStatuses": "name",
+    "env": "name",
+    "volumes": "name",
+    "volumeMounts": "mountPath",
+    "ports": "containerPort",
+    "ownerReferences": "uid",
+    "tolerations": "key",
+}
+_UNION_LISTS = frozenset({"finalizers"})
+"""Lists of plain values that a strategic merge adds to."""
+_DIRECTIVE = "$patch"
+
+
+def apply_patch(media_type: str, obj: Object, patch: Any) -> Object:
+    """The patched copy of `obj`. Raises StatusError where the patch has the wrong form or does not fit."""
+    if media_type == JSON_PATCH:
+        return _json_patch(obj, patch)
+    if not isinstance(patch, dict):
+        found = {list: "array", str: "string", bool: "bool", type(None): "null"}.get(type(patch), "number")
+        raise bad_request(
+            f"error decoding patch: json: cannot unmarshal {found} into Go value of type map[string]interface {{}}"
+        )
+    if media_type == STRATEGIC:
+        return _strategic_object(copy_of(obj), patch)
+    return _merge_object(copy_of(obj), patch)
+
+
+def refuse_apply() -> StatusError:
+    """415: server-side apply needs field ownership, which this API does not keep."""
+    return StatusError(
+        415,
+        "UnsupportedMediaType",
+        "server-side apply is not supported by the API of headrace dev: use `kubectl apply` without --server-side",
+    )
+
+
+def _json_patch(obj: Object, patch: Any) -> Object:
+    if not isinstance(patch, list):
+        raise bad_request("error decoding patch: a JSON patch is a list of operations")
+    try:
+        patched: Object = jsonpatch.apply_patch(copy_of(obj), patch)
+    except jsonpatch.InvalidJsonPatch as error:
+        raise bad_request(f"error decoding patch: {error}") from error
+    except (jsonpatch.JsonPatchException, jsonpointer.JsonPointerException) as error:
+        raise unapplicable_patch() from error
+    if not isinstance(patched, dict):
+        raise unapplicable_patch()
+    return patched
+
+
+def _merge(target: Any, patch: Any) -> Any:
+    if not isinstance(patch, dict):
+        return patch
+    return _merge_object(target if isinstance(target, dict) else {}, patch)
+
+
+def _merge_object(merged: Object, patch: Object) -> Object:
+    for name, change in patch.items():
+        if change is None:
+            merged.pop(name, None)
+        else:
+            merged[name] = _merge(merged.get(name), change)
+    return merged
+
+
+def _strategic(target: Any, patch: Any) -> Any:
+    if not isinstance(patch, dict):
+        return patch
+    if patch.get(_DIRECTIVE) == "replace":
+        return {name: value for name, value in patch.items() if name != _DIRECTIVE}
+    return _strategic_object(target if isinstance(target, dict) else {}, patch)
+
+
+def _strategic_object(merged: Object, patch: Object) -> Object:
+    for name, change in patch.items():
+        if name.startswith("$"):
+            _apply_directive(merged, name, change)
+        elif change is None:
+            merged.pop(name, None)
+        elif isinstance(change, list) and name in _MERGE_KEYS and all(isinstance(c, dict) for c in change):
+            merged[name] = _merge_list(merged.get(name) or [], change, _MERGE_KEYS[name])
+        elif isinstance(change, list) and name in _UNION_LISTS:
+            merged[name] = list(dict.fromkeys([*merged.get(name, []), *change]))
+        else:
+            merged[name] = _strategic(merged.get(name), change)
+    return merged
+
+
+def _apply_directive(merged: Object, name: str, change: Any) -> None:
+    """`$deleteFromPrimitiveList/<field>` and `$retainKeys`; the order hints (`$setElementOrder`) change nothing."""
+    directive, _, field = name.partition("/")
+    if directive == "$deleteFromPrimitiveList":
+        merged[field] = [value for value in merged.get(field, []) if value not in change]
+    elif directive == "$retainKeys":
+        for unwanted in merged.keys() - set(change):
+            del merged[unwanted]
+
+
+def _merge_list(target: list[Any], changes: list[Object], key: str) -> list[Any]:
+    if any(change.get(_DIRECTIVE) == "replace" for change in changes):
+        return [change for change in changes if _DIRECTIVE not in change]
+    merged = list(target)
+    for change in changes:
+        at = next((i for i, element in enumerate(merged) if element.get(key) == change.get(key)), None)
+        if change.get(_DIRECTIVE) == "delete":
+            merged = [element for element in merged if element.get(key) != change.get(key)]
+        elif at is None:
+            merged.append(change)
+        else:
+            merged[at] = _strategic(merged[at], change)
+    return merged

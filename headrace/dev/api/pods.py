@@ -1,0 +1,145 @@
+"""Pods and StatefulSets: their defaults, their columns, and how a Pod ends. Pure.
+
+A Pod that names a node is deleted in two steps, as on a cluster: the first DELETE sets `deletionTimestamp`, and
+whoever runs the Pod removes it with `gracePeriodSeconds=0` once its process has gone.
+"""
+
+from datetime import datetime
+from typing import Any
+
+from headrace.dev.api.json_path import find
+from headrace.dev.api.kinds import Column
+from headrace.dev.api.objects import GroupResource, Object
+from headrace.dev.api.status import Cause, invalid, invalid_value, required
+from headrace.dev.api.tables import age_column, name_column, path_column
+
+_DEFAULT_GRACE_S = 30
+
+
+def complete_pod(obj: Object, old: Object | None, now: datetime) -> None:
+    spec = obj.setdefault("spec", {})
+    if not spec.get("containers"):
+        raise invalid(GroupResource("", "Pod"), obj["metadata"]["name"], [required("spec.containers")])
+    spec.setdefault("restartPolicy", "Always")
+    spec.setdefault("terminationGracePeriodSeconds", _DEFAULT_GRACE_S)
+    obj.setdefault("status", {}).setdefault("phase", "Pending")
+
+
+def complete_stateful_set(obj: Object, old: Object | None, now: datetime) -> None:
+    spec = obj.setdefault("spec", {})
+    spec.setdefault("replicas", 1)
+    if causes := list(_stateful_set_errors(spec)):
+        raise invalid(GroupResource("apps", "StatefulSet"), obj["metadata"]["name"], causes)
+    spec.setdefault("podManagementPolicy", "OrderedReady")
+    spec.setdefault("updateStrategy", {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}})
+    spec.setdefault("revisionHistoryLimit", 10)
+    status = obj.setdefault("status", {})
+    status.setdefault("replicas", 0)
+    status.setdefault("availableReplicas", 0)
+
+
+def grace_period_s(pod: Object, asked_s: int | None) -> int:
+    """How long the Pod may take to stop; 0 where nothing runs it, or no longer."""
+    if "nodeName" not in pod["spec"] or pod["status"].get("phase") in ("Failed", "Succeeded"):
+        return 0
+    grace = pod["spec"]["terminationGracePeriodSeconds"] if asked_s is None else asked_s
+    return max(int(grace), 0)
+
+
+def scale_of(stateful_set: Object) -> Object:
+    """The `autoscaling/v1` Scale view of a StatefulSet."""
+    kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+    labels = stateful_set["spec"].get("selector", {}).get("matchLabels", {})
+    return {
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": {name: stateful_set["metadata"][name] for name in kept},
+        "spec": {"replicas": stateful_set["spec"]["replicas"]},
+        "status": {
+            "replicas": stateful_set.get("status", {}).get("replicas", 0),
+            "selector": ",".join(f"{name}={value}" for name, value in sorted(labels.items())),
+        },
+    }
+
+
+def with_scale(stateful_set: Object, scale: Object) -> Object:
+    """The StatefulSet with the replicas that `scale` asks for. Raises StatusError 422."""
+    replicas = (scale.get("spec") or {}).get("replicas", 0)
+    if not isinstance(replicas, int) or isinstance(replicas, bool) or replicas < 0:
+        cause = invalid_value("spec.replicas", replicas, "must be greater than or equal to 0")
+        raise invalid(GroupResource("autoscaling", "Scale"), stateful_set["metadata"]["name"], [cause])
+    return stateful_set | {"spec": stateful_set["spec"] | {"replicas": replicas}}
+
+
+def _stateful_set_errors(spec: Object) -> list[Cause]:
+    causes = []
+    replicas = spec["replicas"]
+    if not isinstance(replicas, int) or isinstance(replicas, bool) or replicas < 0:
+        causes.append(invalid_value("spec.replicas", replicas, "must be greater than or equal to 0"))
+    if not spec.get("selector"):
+        causes.append(required("spec.selector"))
+    if not find(spec, ".template.spec.containers"):
+        causes.append(required("spec.template.spec.containers"))
+    return causes
+
+
+def _container_statuses(pod: Object) -> list[Object]:
+    statuses: list[Object] = pod.get("status", {}).get("containerStatuses") or []
+    return statuses
+
+
+def _ready(pod: Object, now: datetime) -> str:
+    ready = sum(bool(status.get("ready")) for status in _container_statuses(pod))
+    return f"{ready}/{len(pod['spec'].get('containers', []))}"
+
+
+def _phase(pod: Object, now: datetime) -> str:
+    if "deletionTimestamp" in pod["metadata"]:
+        return "Terminating"
+    for status in _container_statuses(pod):
+        state = status.get("state") or {}
+        reason = (state.get("waiting") or state.get("terminated") or {}).get("reason")
+        if reason:
+            return str(reason)
+    status = pod.get("status", {})
+    return str(status.get("reason") or status.get("phase", ""))
+
+
+def _restarts(pod: Object, now: datetime) -> str:
+    return str(sum(status.get("restartCount", 0) for status in _container_statuses(pod)))
+
+
+def _or_none(path: str) -> Any:
+    return lambda obj, now: find(obj, path) or "<none>"
+
+
+def _ready_replicas(stateful_set: Object, now: datetime) -> str:
+    return f"{stateful_set.get('status', {}).get('readyReplicas', 0)}/{stateful_set['spec']['replicas']}"
+
+
+def _containers(member: str) -> Any:
+    def cell(stateful_set: Object, now: datetime) -> str:
+        containers = find(stateful_set, ".spec.template.spec.containers") or []
+        return ",".join(container.get(member, "") for container in containers)
+
+    return cell
+
+
+POD_COLUMNS = (
+    name_column(),
+    Column("Ready", "string", "Containers that are ready, of all.", _ready),
+    Column("Status", "string", "What the Pod does.", _phase),
+    Column("Restarts", "string", "How often its containers were started again.", _restarts),
+    age_column(),
+    Column("IP", "string", "The Pod's address.", _or_none(".status.podIP"), 1),
+    Column("Node", "string", "Where it runs.", _or_none(".spec.nodeName"), 1),
+    Column("Nominated Node", "string", "Where it may run.", _or_none(".status.nominatedNodeName"), 1),
+    path_column("Readiness Gates", "string", ".status.readinessGates", 1, "More conditions of readiness."),
+)
+STATEFUL_SET_COLUMNS = (
+    name_column(),
+    Column("Ready", "string", "Pods that are ready, of those wanted.", _ready_replicas),
+    age_column(),
+    Column("Containers", "string", "Names of the template's containers.", _containers("name"), 1),
+    Column("Images", "string", "Images of the template's containers.", _containers("image"), 1),
+)

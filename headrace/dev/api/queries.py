@@ -1,0 +1,118 @@
+"""Query parameters and delete bodies, parsed once into options. Pure; raises StatusError where Kubernetes would."""
+
+from collections.abc import Mapping
+
+from headrace.core.limits import DEV_WATCH_TIMEOUT_S
+from headrace.dev.api.deletion import DeleteOptions, Propagation
+from headrace.dev.api.documents import Document
+from headrace.dev.api.kinds import Kind
+from headrace.dev.api.paging import ListOptions
+from headrace.dev.api.selectors import Selection, parse_fields, parse_labels
+from headrace.dev.api.status import (
+    StatusError,
+    bad_request,
+    forbidden_value,
+    invalid_options,
+    unsupported_value,
+)
+from headrace.dev.api.watch import WatchOptions
+from headrace.dev.api.written import FieldValidation, WriteOptions
+
+Query = Mapping[str, str]
+
+
+def read_selection(query: Query, kind: Kind) -> Selection:
+    labels = parse_labels(query.get("labelSelector", ""))
+    return Selection(labels, parse_fields(query.get("fieldSelector", ""), kind.selectable))
+
+
+def read_list_options(query: Query, kind: Kind) -> ListOptions:
+    if "sendInitialEvents" in query:
+        raise _forbidden_option("sendInitialEvents", "sendInitialEvents is forbidden for list")
+    return ListOptions(
+        selection=read_selection(query, kind),
+        limit=_whole_number(query, "limit", 0),
+        after=query.get("continue", ""),
+        not_older_than=_resource_version(query),
+    )
+
+
+def read_watch_options(query: Query, kind: Kind) -> WatchOptions:
+    initial = query.get("sendInitialEvents")
+    if initial is not None and query.get("resourceVersionMatch") != "NotOlderThan":
+        rule = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+        raise _forbidden_option("resourceVersionMatch", rule)
+    revision = _resource_version(query)
+    return WatchOptions(
+        selection=read_selection(query, kind),
+        # Without a version to start from, and whenever it is asked for, the state of now comes first.
+        starts_with_state=_is_true(initial) or (initial is None and revision == 0),
+        marks_state_end=_is_true(initial),
+        after=revision,
+        bookmarks=_is_true(query.get("allowWatchBookmarks")),
+        timeout_s=_whole_number(query, "timeoutSeconds", DEV_WATCH_TIMEOUT_S) or DEV_WATCH_TIMEOUT_S,
+    )
+
+
+def is_watch(query: Query) -> bool:
+    return _is_true(query.get("watch"))
+
+
+def read_write_options(query: Query, options_kind: str) -> WriteOptions:
+    """`options_kind`: CreateOptions, UpdateOptions or PatchOptions, for the message."""
+    asked = query.get("fieldValidation") or FieldValidation.WARN
+    if asked not in list(FieldValidation):
+        cause = unsupported_value("fieldValidation", asked, ["", "Ignore", "Strict", "Warn"])
+        raise invalid_options(options_kind, cause)
+    return WriteOptions(FieldValidation(asked), _dry_run(query.get("dryRun"), options_kind))
+
+
+def read_delete_options(query: Query, body: Document | None) -> DeleteOptions:
+    """From the body, where there is one, else from the query."""
+    said = body.value if body is not None and isinstance(body.value, dict) else {}
+    preconditions = said.get("preconditions") or {}
+    grace = said.get("gracePeriodSeconds", query.get("gracePeriodSeconds"))
+    propagation = said.get("propagationPolicy", query.get("propagationPolicy")) or Propagation.BACKGROUND
+    if propagation not in list(Propagation):
+        raise invalid_options("DeleteOptions", unsupported_value("propagationPolicy", propagation, list(Propagation)))
+    dry_run = said.get("dryRun") or query.get("dryRun")
+    return DeleteOptions(
+        grace_s=None if grace is None else _parsed("gracePeriodSeconds", grace),
+        propagation=Propagation(propagation),
+        uid=preconditions.get("uid"),
+        resource_version=preconditions.get("resourceVersion"),
+        dry_run=_dry_run(dry_run[0] if isinstance(dry_run, list) else dry_run, "DeleteOptions"),
+    )
+
+
+def _dry_run(asked: str | None, options_kind: str) -> bool:
+    if asked not in (None, "", "All"):
+        raise invalid_options(options_kind, unsupported_value("dryRun", [asked], ["All"]))
+    return asked == "All"
+
+
+def _is_true(text: str | None) -> bool:
+    return text is not None and text.lower() in ("true", "1", "t", "")
+
+
+def _whole_number(query: Query, name: str, default: int) -> int:
+    return _parsed(name, query[name]) if query.get(name) else default
+
+
+def _parsed(name: str, value: object) -> int:
+    try:
+        return max(int(str(value)), 0)
+    except ValueError as error:
+        raise bad_request(f"{name}: Invalid value: {value!r}: a whole number is wanted") from error
+
+
+def _resource_version(query: Query) -> int:
+    text = query.get("resourceVersion") or "0"
+    if not text.isdecimal():
+        message = f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
+        raise StatusError(500, "", message)
+    return int(text)
+
+
+def _forbidden_option(field: str, rule: str) -> StatusError:
+    return invalid_options("ListOptions", forbidden_value(field, rule))

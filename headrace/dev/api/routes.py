@@ -1,0 +1,226 @@
+"""HTTP: methods and paths to operations, bodies and headers to options, results to answers.
+
+One handler serves every resource, because the set of resources changes while the server runs. Decides nothing about
+objects: that is `operations`.
+"""
+
+from collections.abc import Awaitable, Callable
+
+import yaml
+from aiohttp import web
+
+from headrace.dev.api import discovery
+from headrace.dev.api.addresses import Address, parse_address
+from headrace.dev.api.documents import Document, decode
+from headrace.dev.api.kinds import Kind
+from headrace.dev.api.negotiation import Form, Representation, negotiate
+from headrace.dev.api.objects import Object, to_json
+from headrace.dev.api.operations import Operations, Target
+from headrace.dev.api.paging import Listing
+from headrace.dev.api.patches import APPLY, JSON_PATCH, MERGE, STRATEGIC, refuse_apply
+from headrace.dev.api.queries import (
+    is_watch,
+    read_delete_options,
+    read_list_options,
+    read_selection,
+    read_watch_options,
+    read_write_options,
+)
+from headrace.dev.api.status import StatusError, bad_request, method_not_allowed, unsupported_media_type
+from headrace.dev.api.streaming import stream
+from headrace.dev.api.tables import IncludeObject, partial_metadata, table
+from headrace.dev.api.written import Written
+
+_Answer = Awaitable[web.StreamResponse]
+_NO_PAGE = "404 page not found\n"
+
+
+class Routes:
+    def __init__(self, operations: Operations) -> None:
+        self._operations = operations
+        self._of_collection: dict[str, Callable[[web.Request, Kind, Address], _Answer]] = {
+            "GET": self._list_or_watch,
+            "POST": self._create,
+            "DELETE": self._delete_collection,
+        }
+        self._of_object: dict[str, Callable[[web.Request, Target], _Answer]] = {
+            "GET": self._get,
+            "PUT": self._replace,
+            "PATCH": self._patch,
+            "DELETE": self._delete,
+        }
+
+    def add_to(self, app: web.Application) -> None:
+        app.router.add_get("/api", self._core_versions)
+        app.router.add_get("/apis", self._groups)
+        app.router.add_get("/apis/{group}", self._group)
+        app.router.add_get("/api/{version}", self._resources)
+        app.router.add_get("/apis/{group}/{version}", self._resources)
+        app.router.add_route("*", "/{path:(api|apis)/.*}", self._resource)
+
+    async def _core_versions(self, request: web.Request) -> web.Response:
+        if _representation(request).form is Form.DISCOVERY:
+            return _answer(request, discovery.aggregated(self._operations.catalog, core=True))
+        return _answer(request, discovery.core_versions())
+
+    async def _groups(self, request: web.Request) -> web.Response:
+        if _representation(request).form is Form.DISCOVERY:
+            return _answer(request, discovery.aggregated(self._operations.catalog, core=False))
+        return _answer(request, discovery.group_list(self._operations.catalog))
+
+    async def _group(self, request: web.Request) -> web.Response:
+        found = discovery.group(self._operations.catalog, request.match_info["group"])
+        return _answer(request, found) if found is not None else _no_page()
+
+    async def _resources(self, request: web.Request) -> web.Response:
+        group = request.match_info.get("group", "")
+        found = discovery.resource_list(self._operations.catalog, group, request.match_info["version"])
+        return _answer(request, found) if found is not None else _no_page()
+
+    async def _resource(self, request: web.Request) -> web.StreamResponse:
+        address = parse_address(request.path)
+        kind = self._operations.catalog.find(address.group, address.version, address.plural) if address else None
+        if address is None or kind is None or (address.namespace is not None and not kind.namespaced):
+            return _no_page()
+        if not address.name:
+            if request.method == "PUT":
+                raise bad_request("name must be provided")
+            answer = self._of_collection.get(request.method)
+            if answer is None:
+                raise method_not_allowed()
+            return await answer(request, kind, address)
+        answer_object = self._of_object.get(request.method)
+        if answer_object is None:
+            raise method_not_allowed()
+        return await answer_object(request, Target(kind, address.namespace or "", address.name, address.subresource))
+
+    async def _list_or_watch(self, request: web.Request, kind: Kind, address: Address) -> web.StreamResponse:
+        representation = _representation(request)
+        if is_watch(request.query):
+            options = read_watch_options(request.query, kind)
+            return await stream(request, self._operations, (kind, address.namespace), options, representation)
+        listing = self._operations.list(kind, address.namespace, read_list_options(request.query, kind))
+        return _answer(request, self._shown_list(request, kind, listing, representation.form))
+
+    async def _create(self, request: web.Request, kind: Kind, address: Address) -> web.Response:
+        if kind.namespaced and address.namespace is None:
+            raise method_not_allowed()
+        options = read_write_options(request.query, "CreateOptions")
+        document = await _read(request)
+        return self._written(request, kind, self._operations.create(kind, address.namespace or "", document, options))
+
+    async def _delete_collection(self, request: web.Request, kind: Kind, address: Address) -> web.Response:
+        if kind.namespaced and address.namespace is None:
+            raise method_not_allowed()
+        selection = read_selection(request.query, kind)
+        options = read_delete_options(request.query, await _read_optional(request))
+        listing = self._operations.delete_collection(kind, address.namespace, selection, options)
+        return _answer(request, self._shown_list(request, kind, listing, Form.OBJECT))
+
+    async def _get(self, request: web.Request, target: Target) -> web.Response:
+        obj = self._operations.get(target)
+        return _answer(request, self._shown(request, target.kind, obj))
+
+    async def _replace(self, request: web.Request, target: Target) -> web.Response:
+        options = read_write_options(request.query, "UpdateOptions")
+        document = await _read(request)
+        return self._written(request, target.kind, self._operations.replace(target, document, options))
+
+    async def _patch(self, request: web.Request, target: Target) -> web.Response:
+        options = read_write_options(request.query, "PatchOptions")
+        media_type = request.content_type
+        if media_type == APPLY:
+            raise refuse_apply()
+        accepted = [JSON_PATCH, MERGE] if target.kind.schema is not None else [JSON_PATCH, MERGE, STRATEGIC]
+        if media_type not in accepted:
+            raise unsupported_media_type([*accepted, APPLY])
+        document = await _read(request)
+        return self._written(request, target.kind, self._operations.patch(target, media_type, document, options))
+
+    async def _delete(self, request: web.Request, target: Target) -> web.Response:
+        options = read_delete_options(request.query, await _read_optional(request))
+        return _answer(request, self._operations.delete(target, options))
+
+    def _written(self, request: web.Request, kind: Kind, written: Written) -> web.Response:
+        response = _answer(request, self._shown(request, kind, written.object), 201 if written.created else 200)
+        for warning in written.warnings:
+            response.headers.add("Warning", f"299 - {to_json(warning)}")
+        return response
+
+    def _shown(self, request: web.Request, kind: Kind, obj: Object) -> Object:
+        """One object, in the form that the client reads; a Scale or a Status is always itself."""
+        form = _representation(request).form
+        if form is Form.OBJECT or obj["kind"] != kind.kind:
+            return obj
+        if form is Form.PARTIAL:
+            return partial_metadata(obj)
+        meta = {"resourceVersion": obj["metadata"]["resourceVersion"]}
+        return table(kind, [obj], meta, _include(request), self._operations.now())
+
+    def _shown_list(self, request: web.Request, kind: Kind, listing: Listing, form: Form) -> Object:
+        meta: Object = {"resourceVersion": str(listing.revision)}
+        if listing.rest:
+            meta |= {"continue": listing.rest, "remainingItemCount": listing.remaining}
+        if form is Form.TABLE:
+            return table(kind, listing.objects, meta, _include(request), self._operations.now())
+        if form is Form.PARTIAL:
+            items = [partial_metadata(obj) for obj in listing.objects]
+            return {
+                "kind": "PartialObjectMetadataList",
+                "apiVersion": "meta.k8s.io/v1",
+                "metadata": meta,
+                "items": items,
+            }
+        return {"kind": kind.list_kind, "apiVersion": kind.api_version, "metadata": meta, "items": listing.objects}
+
+
+@web.middleware
+async def refusals(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
+    """Every refusal becomes a Status object."""
+    try:
+        return await handler(request)
+    except StatusError as error:
+        return web.json_response(error.to_object(), status=error.code, dumps=to_json)
+    except web.HTTPRequestEntityTooLarge as error:
+        status = StatusError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {error.text}")
+        return web.json_response(status.to_object(), status=413, dumps=to_json)
+    except web.HTTPNotFound:
+        return _no_page()
+    except web.HTTPMethodNotAllowed:
+        return web.json_response(method_not_allowed().to_object(), status=405, dumps=to_json)
+
+
+def _representation(request: web.Request) -> Representation:
+    return negotiate(request.headers.get("Accept", ""))
+
+
+def _include(request: web.Request) -> IncludeObject:
+    asked = request.query.get("includeObject") or IncludeObject.METADATA
+    try:
+        return IncludeObject(asked)
+    except ValueError as error:
+        raise bad_request(f"unrecognized includeObject value: {asked!r}") from error
+
+
+def _answer(request: web.Request, document: Object, status: int = 200) -> web.Response:
+    representation = _representation(request)
+    if representation.as_yaml:
+        text = yaml.safe_dump(document, default_flow_style=False, allow_unicode=True)
+    else:
+        text = to_json(document) + "\n"
+    return web.Response(body=text.encode(), status=status, headers={"Content-Type": representation.media_type})
+
+
+async def _read(request: web.Request) -> Document:
+    return decode(await request.read(), request.content_type)
+
+
+async def _read_optional(request: web.Request) -> Document | None:
+    body = await request.read()
+    return decode(body, request.content_type) if body else None
+
+
+def _no_page() -> web.Response:
+    return web.Response(text=_NO_PAGE, status=404)

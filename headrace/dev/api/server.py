@@ -1,0 +1,128 @@
+"""The process: one store, one HTTP server, one collector, started and stopped together.
+
+`run` owns them from start to a clean stop: watches end, requests finish, the collector is cancelled, the file is
+closed. State that every cluster has (the system namespaces, the CRDs of Headrace) is there before the port opens.
+"""
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+from aiohttp import web
+
+from headrace.core.limits import DEV_REQUEST_BODY_BYTES_MAX
+from headrace.dev.api.builtin import DEFINITIONS, NAMESPACES, SYSTEM_NAMESPACES
+from headrace.dev.api.collector import Collector
+from headrace.dev.api.documents import Document
+from headrace.dev.api.kinds import Kind
+from headrace.dev.api.objects import Key, Object, copy_of
+from headrace.dev.api.operations import Operations, Target
+from headrace.dev.api.probes import add_probes
+from headrace.dev.api.routes import Routes, refusals
+from headrace.dev.api.store import Store
+from headrace.dev.api.written import WriteOptions
+
+_STORE_FILE = "kubernetes.sqlite3"
+_SWEEP_INTERVAL_S = 60
+"""Events grow old without any change that would wake the collector."""
+_SWEEP_PAUSE_S = 0.05
+"""Lets a burst of changes become one sweep."""
+_SHUTDOWN_S = 2.0
+
+
+class CannotServeError(Exception):
+    """The server cannot start; the message is a sentence for the user."""
+
+
+@asynccontextmanager
+async def serving(data: Path, host: str, port: int, definitions: Sequence[Object]) -> AsyncIterator[str]:
+    """Serve until the block ends; yields the URL. Port 0 takes a free one. Raises CannotServeError."""
+    store = _open_store(data)
+    try:
+        operations = Operations(store)
+        bootstrap(operations, definitions)
+        runner = web.AppRunner(_application(operations), handler_cancellation=True, access_log=None)
+        await runner.setup()
+        collecting = asyncio.create_task(_collect(operations))
+        try:
+            bound = await _listen(runner, host, port)
+            yield f"http://{host}:{bound}"
+        finally:
+            store.history.close()
+            collecting.cancel()
+            with suppress(asyncio.CancelledError):
+                await collecting
+            await runner.cleanup()
+    finally:
+        store.close()
+
+
+def bootstrap(operations: Operations, definitions: Sequence[Object]) -> None:
+    """The namespaces that every cluster has, and `definitions` as they now are."""
+    for name in SYSTEM_NAMESPACES:
+        if operations.store.get(Key(NAMESPACES, "", name)) is None:
+            namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+            operations.create(_kind(operations, "v1", "Namespace"), "", Document(namespace), WriteOptions())
+    for definition in definitions:
+        _install(operations, definition)
+
+
+def _install(operations: Operations, definition: Object) -> None:
+    kind = _kind(operations, "apiextensions.k8s.io/v1", "CustomResourceDefinition")
+    name = definition["metadata"]["name"]
+    current = operations.store.get(Key(DEFINITIONS, "", name))
+    if current is None:
+        operations.create(kind, "", Document(copy_of(definition)), WriteOptions())
+        return
+    # The CRDs belong to this version of Headrace: a data directory of an older one gets the newer schema.
+    updated = copy_of(current) | {"spec": copy_of(definition)["spec"]}
+    operations.replace(Target(kind, "", name), Document(updated), WriteOptions())
+
+
+def _kind(operations: Operations, version: str, name: str) -> Kind:
+    kind = operations.catalog.of_kind(version, name)
+    assert kind is not None, "built-in kinds are always served"
+    return kind
+
+
+def _open_store(data: Path) -> Store:
+    try:
+        data.mkdir(parents=True, exist_ok=True)
+        return Store(data / _STORE_FILE)
+    except (OSError, sqlite3.Error) as error:
+        raise CannotServeError(
+            f"cannot open the API's state in {data}: {error}; is another `headrace dev` using this directory?"
+        ) from error
+
+
+def _application(operations: Operations) -> web.Application:
+    app = web.Application(client_max_size=DEV_REQUEST_BODY_BYTES_MAX, middlewares=[refusals])
+    add_probes(app)
+    Routes(operations).add_to(app)
+    return app
+
+
+async def _listen(runner: web.AppRunner, host: str, port: int) -> int:
+    site = web.TCPSite(runner, host, port, reuse_address=True)
+    try:
+        await site.start()
+    except OSError as error:
+        raise CannotServeError(
+            f"cannot listen on {host}:{port}: {error.strerror or error}; is the port in use? Choose another with --port"
+        ) from error
+    bound: int = runner.addresses[0][1]
+    return bound
+
+
+async def _collect(operations: Operations) -> None:
+    collector = Collector(operations)
+    with operations.store.history.watching(None) as wake:
+        while True:
+            wake.clear()
+            collector.sweep()
+            await asyncio.sleep(_SWEEP_PAUSE_S)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_SWEEP_INTERVAL_S):
+                    await wake.wait()

@@ -1,0 +1,96 @@
+"""State on disk: every object, and the one counter that numbers all changes.
+
+Owns a SQLite file in WAL mode and a mirror of it in memory, from which all reads are served. A write is one
+transaction of the object and the counter, committed before anybody can see it, so that neither is ever behind the
+other after a kill -9. `synchronous=NORMAL`: a power failure may take the last moments, never the consistency;
+`docs/adr/0006` says why that is enough here.
+
+Invariants: `revision` never goes back and no two changes share one; an object's `resourceVersion` is the revision of
+its last change; the mirror equals the file. Called by `operations` and `collector`, on the event loop.
+"""
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+from headrace.dev.api.history import Change, ChangeType, History
+from headrace.dev.api.objects import GroupResource, Key, Object, to_json
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS objects (
+  api_group TEXT NOT NULL, plural TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL, body TEXT NOT NULL,
+  PRIMARY KEY (api_group, plural, namespace, name)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS counter (id INTEGER PRIMARY KEY CHECK (id = 0), revision INTEGER NOT NULL);
+INSERT OR IGNORE INTO counter VALUES (0, 1);
+"""
+
+
+class Store:
+    def __init__(self, path: Path | str) -> None:
+        """Open or create the file; raises sqlite3.Error where it is locked by another server or is no database."""
+        self._database = sqlite3.connect(path, isolation_level=None, timeout=1)
+        for pragma in ("locking_mode=EXCLUSIVE", "journal_mode=WAL", "synchronous=NORMAL"):
+            self._database.execute(f"PRAGMA {pragma}")
+        self._database.executescript(_SCHEMA)
+        self.revision: int = self._database.execute("SELECT revision FROM counter").fetchone()[0]
+        self._objects: dict[GroupResource, dict[Key, Object]] = {}
+        self._keys_by_uid: dict[str, Key] = {}
+        for group, plural, namespace, name, body in self._database.execute("SELECT * FROM objects"):
+            self._mirror(Key(GroupResource(group, plural), namespace, name), json.loads(body))
+        self.history = History(self.revision)
+
+    def get(self, key: Key) -> Object | None:
+        return self._objects.get(key.resource, {}).get(key)
+
+    def list(self, resource: GroupResource, namespace: str | None = None) -> list[Object]:
+        """Objects in order of namespace and name; `namespace` None means all."""
+        keys = sorted(k for k in self._objects.get(resource, {}) if namespace is None or k.namespace == namespace)
+        return [self._objects[resource][key] for key in keys]
+
+    def all_keys(self) -> Iterator[Key]:
+        for objects in self._objects.values():
+            yield from objects
+
+    def key_of_uid(self, uid: str) -> Key | None:
+        return self._keys_by_uid.get(uid)
+
+    def put(self, key: Key, obj: Object) -> Object:
+        """Write `obj`, give it its resourceVersion, tell the watchers. The store owns it from now on."""
+        previous = self.get(key)
+        revision = self.revision + 1
+        obj["metadata"]["resourceVersion"] = str(revision)
+        row = (key.resource.group, key.resource.plural, key.namespace, key.name, to_json(obj))
+        self._commit("INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?, ?)", row, revision)
+        self._mirror(key, obj)
+        change_type = ChangeType.ADDED if previous is None else ChangeType.MODIFIED
+        self.history.record(key.resource, Change(revision, change_type, obj, previous))
+        return obj
+
+    def remove(self, key: Key) -> None:
+        """Remove the object at `key`, which must be there; watchers see its last state with a revision of its own."""
+        previous = self._objects[key.resource][key]
+        revision = self.revision + 1
+        row = (key.resource.group, key.resource.plural, key.namespace, key.name)
+        where = "api_group = ? AND plural = ? AND namespace = ? AND name = ?"
+        self._commit(f"DELETE FROM objects WHERE {where}", row, revision)
+        del self._objects[key.resource][key]
+        self._keys_by_uid.pop(previous["metadata"]["uid"], None)
+        last = previous | {"metadata": previous["metadata"] | {"resourceVersion": str(revision)}}
+        self.history.record(key.resource, Change(revision, ChangeType.DELETED, last, previous))
+
+    def close(self) -> None:
+        self.history.close()
+        self._database.close()
+
+    def _commit(self, statement: str, row: tuple[str, ...], revision: int) -> None:
+        with self._database:
+            self._database.execute("BEGIN IMMEDIATE")
+            self._database.execute(statement, row)
+            self._database.execute("UPDATE counter SET revision = ?", (revision,))
+        self.revision = revision
+
+    def _mirror(self, key: Key, obj: Object) -> None:
+        self._objects.setdefault(key.resource, {})[key] = obj
+        self._keys_by_uid[obj["metadata"]["uid"]] = key
