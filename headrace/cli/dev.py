@@ -10,7 +10,7 @@ import click
 from headrace.client.discovery import headrace_home
 from headrace.core.limits import DEV_BROKERS_MAX
 from headrace.dev.supervisor.extras import require_local_extra
-from headrace.dev.supervisor.layout import DEFAULT_PORT, Layout
+from headrace.dev.supervisor.layout import DEFAULT_PORT, PORTS_TAKEN, Layout
 from headrace.dev.supervisor.ports import free_run
 from headrace.dev.supervisor.state import DevState, running
 from headrace.dev.supervisor.stop import stop_supervisor
@@ -34,7 +34,7 @@ _EXIT_INTERRUPTED = 130
 )
 @click.option(
     "--port",
-    type=click.IntRange(0, 65535 - DEV_BROKERS_MAX),
+    type=click.IntRange(0, 65536 - PORTS_TAKEN),
     default=DEFAULT_PORT,
     show_default=True,
     help="Port of the Kubernetes API; broker N listens on PORT+1+N.  0 finds free ones.",
@@ -132,8 +132,7 @@ def _run_in_foreground(options: "Options") -> None:
 def _options(brokers: int | None, data: Path | None, port: int, manifests: tuple[Path, ...]) -> "Options":
     from headrace.dev.supervisor.supervisor import Options
 
-    # The API's own port, and one for every broker that `kubectl scale` may ask for.
-    first = port or free_run(1 + DEV_BROKERS_MAX, random.Random())
+    first = port or free_run(PORTS_TAKEN, random.Random())
     home = _home()
     layout = Layout((data or home / "dev").absolute(), first)
     return Options(home, layout, brokers, tuple(path.absolute() for path in manifests))

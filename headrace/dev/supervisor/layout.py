@@ -9,9 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.client.discovery import DEV_STATE_NAME
+from headrace.core.limits import DEV_BROKERS_MAX
 from headrace.dev.supervisor.ports import LOOPBACK
 
 DEFAULT_PORT = 9700
+PORTS_TAKEN = DEV_BROKERS_MAX + 2
+"""In a row, from the API's own."""
 
 
 def state_file(home: Path) -> Path:
@@ -52,6 +55,10 @@ class Layout:
 
     def broker_data(self, broker: int) -> Path:
         return self.data / f"broker-{broker}"
+
+    @property
+    def operator_port(self) -> int:
+        return self.broker_port(DEV_BROKERS_MAX)
 
     def log(self, name: str) -> Path:
         return self.data / "logs" / f"{name}.log"

@@ -25,10 +25,12 @@ def operator_program(layout: Layout) -> Program:
     return Program(
         name="the operator",
         arguments=_module(
-            "headrace_operator.main", "--kubeconfig", str(layout.kubeconfig), "--cluster", DEFAULT_CLUSTER
+            "headrace_operator.main",
+            *("--kubeconfig", str(layout.kubeconfig), "--cluster", DEFAULT_CLUSTER, "--namespace", NAMESPACE),
+            *("--host", LOOPBACK, "--metrics-port", str(layout.operator_port)),
         ),
         log=layout.log("operator"),
-        ready_url=None,
+        ready_url=f"http://{LOOPBACK}:{layout.operator_port}/healthz",
     )
 
 

@@ -82,6 +82,7 @@ class _Supervisor:
         layout = self._layout
         remove_state(self._options.home)  # a killed supervisor leaves its own behind
         _require_free(layout.port, "the Kubernetes API")
+        _require_free(layout.operator_port, "the operator")
         write_kubeconfig(layout.kubeconfig, layout.api_url)
         self._tasks.create_task(self._api.run())
         await _ready(self._api)

@@ -1,0 +1,28 @@
+"""Waiting for a condition with a deadline, for tests that watch other processes: the only place that sleeps."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+_INTERVAL_S = 0.02
+T = TypeVar("T")
+
+
+def wait_for(condition: Callable[[], T | None], what: str, timeout_s: float = 30.0) -> T:
+    """The first answer that is not None or False. Fails, saying `what` was waited for, when the time is over."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        answer = condition()
+        if answer is not None and answer is not False:
+            return answer
+        assert time.monotonic() < deadline, f"{what}: not within {timeout_s:g} s"
+        time.sleep(_INTERVAL_S)
+
+
+async def eventually(condition: Callable[[], bool], what: str, timeout_s: float = 30.0) -> None:
+    """The same beside other tasks."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"{what}: not within {timeout_s:g} s"
+        await asyncio.sleep(_INTERVAL_S)
