@@ -122,6 +122,8 @@ FAILED_BATCHES_KEPT_MAX = 100
 """Failures that `flush` can still report; of older ones only their futures know."""
 CONSUMER_REQUESTS_MAX = 64
 """Fetches that one consumer has on their way at once."""
+OFFSET_REQUESTS_MAX = 16
+"""Partitions whose offsets one client looks up at once."""
 FETCH_BYTES_MIN = 64 << 10
 """A consumer of very many partitions asks each for at least this much."""
 METADATA_TIMEOUT_MS = 5_000
