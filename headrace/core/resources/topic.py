@@ -7,6 +7,7 @@ from typing import Any
 from headrace.core.resources.metadata import API_VERSION, DEFAULT_CLUSTER, InvalidResourceError, Metadata, Object
 from headrace.core.types import TopicName, TopicUid
 from headrace.core.units import (
+    UNLIMITED,
     parse_duration_ms,
     parse_limited_duration_ms,
     parse_limited_quantity_bytes,
@@ -82,6 +83,30 @@ class TopicSpec:
             unclean_leader_election=bool(spec.get("uncleanLeaderElection", False)),
             deletion_policy=read.parsed("deletionPolicy", "Delete", DeletionPolicy),
         )
+
+    def to_object(self) -> dict[str, Any]:
+        """The spec as a resource spells it, every default written out: `parse` gives the same back."""
+        return {
+            "partitions": self.partitions,
+            "cluster": self.cluster,
+            "replicas": self.replicas,
+            "minInsyncReplicas": self.min_insync_replicas,
+            "durability": self.durability.value,
+            "cleanupPolicy": self.cleanup_policy.value,
+            "retention": {
+                "time": UNLIMITED if self.retention_ms is None else f"{self.retention_ms}ms",
+                "bytes": UNLIMITED if self.retention_bytes is None else str(self.retention_bytes),
+            },
+            "segment": {"bytes": str(self.segment_bytes), "time": f"{self.segment_ms}ms"},
+            "compaction": {
+                "minLag": f"{self.min_compaction_lag_ms}ms",
+                "deleteRetention": f"{self.delete_retention_ms}ms",
+            },
+            "maxMessageBytes": str(self.max_message_bytes),
+            "timestampType": self.timestamp_type.value,
+            "uncleanLeaderElection": self.unclean_leader_election,
+            "deletionPolicy": self.deletion_policy.value,
+        }
 
 
 @dataclass(frozen=True, slots=True)
