@@ -65,6 +65,9 @@ PARTITION_TICK_MS = 100
 """How often a partition with waiters looks at the time: expiry is this exact."""
 LOGS_OPENING_MAX = 8
 """Logs that a starting broker recovers at the same time."""
+HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS = 5_000
+"""How far the checkpoint on disk may be behind: recovery tells with it whether committed records are missing."""
+ORPHAN_PURGE_INTERVAL_MS = 3_600_000
 
 # HTTP/2
 H2_STREAM_WINDOW_BYTES = 8 << 20
