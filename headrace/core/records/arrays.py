@@ -18,38 +18,30 @@ from headrace.core.records.record import RecordHeaders
 HEADER_TYPE: Final = pa.struct([pa.field("name", pa.string(), nullable=False), pa.field("value", pa.binary())])
 HEADERS_TYPE: Final = pa.list_(pa.field("item", HEADER_TYPE, nullable=False))
 _NO_HEADERS: Final = pa.array([], HEADER_TYPE)
+_TAKEN_TYPES = (
+    pa.types.is_binary,
+    pa.types.is_string,
+    pa.types.is_large_binary,
+    pa.types.is_large_string,
+    pa.types.is_fixed_size_binary,
+    pa.types.is_null,
+)
 _REMEDY = "give bytes, str (becomes UTF-8) or None; turn other values into one of these first, for example json.dumps"
 
 
 def binary_array(column: Any, name: str) -> pa.Array:
     """`column` (a sequence of bytes, str and None, or an Arrow or pandas column of them) as a `binary` array."""
-    if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
-    if isinstance(column, pa.Array):
-        return _cast_to_binary(column, name)
+    if not isinstance(column, pa.Array | pa.ChunkedArray):
+        try:
+            column = pa.array(column, pa.binary())
+        except (pa.ArrowTypeError, pa.ArrowInvalid) as error:
+            raise TypeError(f"{name}: {error}: {_REMEDY}") from error
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if not any(is_taken(kind) for is_taken in _TAKEN_TYPES):
+        raise TypeError(f"{name} is an Arrow column of {column.type}: {_REMEDY}")
     try:
-        array = pa.array(column, pa.binary())
-    except (pa.ArrowTypeError, pa.ArrowInvalid) as error:
-        raise TypeError(f"{name}: {error}: {_REMEDY}") from error
-    if isinstance(array, pa.ChunkedArray):
-        raise _too_large(name)
-    return array
-
-
-def _cast_to_binary(array: pa.Array, name: str) -> pa.Array:
-    kind = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
-    text_or_bytes = (
-        pa.types.is_binary(kind)
-        or pa.types.is_string(kind)
-        or pa.types.is_large_binary(kind)
-        or pa.types.is_large_string(kind)
-        or pa.types.is_fixed_size_binary(kind)
-        or pa.types.is_null(kind)
-    )
-    if not text_or_bytes:
-        raise TypeError(f"{name} is an Arrow column of {array.type}: {_REMEDY}")
-    try:
-        return array.cast(kind).cast(pa.binary())
+        whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+        return whole if whole.type == pa.binary() else whole.cast(kind).cast(pa.binary())
     except pa.ArrowInvalid as error:
         raise _too_large(name) from error
 

@@ -234,8 +234,7 @@ def _read_records(body: pa.Buffer, schema: pa.Schema, record_count: int) -> pa.R
         raise CorruptBatchError(f"record_count is {record_count}, the body has {records.num_rows} rows")
     headers = records.column(3)
     items = headers.values
-    required = (records.column(2), headers, items, items.field(0), *records.columns[4:])
-    if any(column.null_count for column in required):
+    if records.column(2).null_count or headers.null_count or items.null_count or items.field(0).null_count:
         raise CorruptBatchError("a time, a list of headers, a header or its name is null: only keys and values may be")
     return records
 
@@ -243,7 +242,7 @@ def _read_records(body: pa.Buffer, schema: pa.Schema, record_count: int) -> pa.R
 def _placed(header: BatchHeader, records: pa.RecordBatch) -> DecodedBatch:
     """The records with their offsets, and with the leader's time where the header says so."""
     if header.is_sparse:
-        deltas = records.column(4).to_numpy().astype(np.int64)
+        deltas = records.column(4).fill_null(-1).to_numpy().astype(np.int64)
         if deltas[0] < 0 or deltas[-1] > header.last_offset_delta or (np.diff(deltas) <= 0).any():
             raise CorruptBatchError(f"offset_delta must ascend from 0 or above to {header.last_offset_delta} at most")
         records = records.select(range(4))

@@ -85,7 +85,8 @@ class BatchHeader(NamedTuple):
     @classmethod
     def unpack(cls, buffer: bytes | bytearray | memoryview, at: int = 0) -> Self:
         """The header that starts at byte `at`. Raises CorruptBatchError; the body's CRC is not looked at."""
-        if at < 0 or len(buffer) - at < BATCH_HEADER_BYTES:
+        assert at >= 0, "a position in a buffer"
+        if len(buffer) - at < BATCH_HEADER_BYTES:
             raise CorruptBatchError(
                 f"{max(0, len(buffer) - at)} bytes are left, a batch header has {BATCH_HEADER_BYTES}: the input ends"
                 " within a batch"
