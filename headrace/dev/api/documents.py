@@ -1,4 +1,4 @@
-"""Request bodies: JSON or YAML in, plain values out, with the fields that a JSON body names twice. Pure."""
+"""Request bodies: JSON or YAML (and one kind in protobuf) in, plain values out, with the fields that a JSON body names twice. Pure."""
 
 import json
 from dataclasses import dataclass
@@ -6,6 +6,7 @@ from typing import Any
 
 import yaml
 
+from headrace.dev.api import protobuf
 from headrace.dev.api.status import StatusError, bad_request, unsupported_media_type
 
 JSON = "application/json"
@@ -25,6 +26,8 @@ def decode(body: bytes, media_type: str) -> Document:
         return _decode_json(body)
     if media_type in (YAML, "application/apply-patch+yaml"):
         return _decode_yaml(body)
+    if media_type == protobuf.MEDIA_TYPE:
+        return _decode_protobuf(body)
     raise unsupported_media_type([JSON, YAML])
 
 
@@ -83,6 +86,16 @@ def _decode_yaml(body: bytes) -> Document:
     if len(documents) != 1:
         raise _unreadable(body, "one YAML document is wanted")
     return Document(documents[0])
+
+
+def _decode_protobuf(body: bytes) -> Document:
+    try:
+        namespace = protobuf.read_namespace(body)
+    except ValueError as error:
+        raise bad_request(f"the object provided is unrecognized: {error}") from error
+    if namespace is None:
+        raise unsupported_media_type([JSON, YAML])
+    return Document(namespace)
 
 
 def _unreadable(body: bytes, why: str) -> StatusError:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 import yaml
 from aiohttp import web
 
-from headrace.dev.api import discovery
+from headrace.dev.api import discovery, openapi
 from headrace.dev.api.addresses import Address, parse_address
 from headrace.dev.api.documents import Document, decode
 from headrace.dev.api.kinds import Kind
@@ -56,6 +56,9 @@ class Routes:
         app.router.add_get("/apis/{group}", self._group)
         app.router.add_get("/api/{version}", self._resources)
         app.router.add_get("/apis/{group}/{version}", self._resources)
+        app.router.add_get("/openapi/v3", self._openapi_index)
+        app.router.add_get("/openapi/v3/api/{version}", self._openapi)
+        app.router.add_get("/openapi/v3/apis/{group}/{version}", self._openapi)
         app.router.add_route("*", "/{path:(api|apis)/.*}", self._resource)
 
     async def _core_versions(self, request: web.Request) -> web.Response:
@@ -76,6 +79,14 @@ class Routes:
         group = request.match_info.get("group", "")
         found = discovery.resource_list(self._operations.catalog, group, request.match_info["version"])
         return _answer(request, found) if found is not None else _no_page()
+
+    async def _openapi_index(self, request: web.Request) -> web.Response:
+        return web.json_response(openapi.index(self._operations.catalog), dumps=to_json)
+
+    async def _openapi(self, request: web.Request) -> web.Response:
+        group = request.match_info.get("group", "")
+        found = openapi.document(self._operations.catalog, group, request.match_info["version"])
+        return web.json_response(found, dumps=to_json) if found is not None else _no_page()
 
     async def _resource(self, request: web.Request) -> web.StreamResponse:
         address = parse_address(request.path)

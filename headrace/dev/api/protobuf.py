@@ -1,0 +1,72 @@
+"""Kubernetes' protobuf envelope, read for the one kind that kubectl creates in it: Namespace (`kubectl create namespace`).
+
+The envelope is four magic bytes and a `runtime.Unknown` (type, then the object's own bytes). Of a Namespace all that
+can matter is its `metadata`. Every other kind is answered with 415, and its clients send JSON. Pure; wire format as
+in the Protocol Buffers encoding guide, field numbers as in apimachinery's `generated.proto` files.
+"""
+
+from collections.abc import Iterator
+
+from headrace.dev.api.objects import Object
+
+MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
+_MAGIC = b"k8s\x00"
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_STRINGS = {1: "name", 2: "generateName", 3: "namespace"}
+_MAPS = {11: "labels", 12: "annotations"}
+
+
+def read_namespace(body: bytes) -> Object | None:
+    """The Namespace in `body`; None for another kind, or what is no envelope. Raises ValueError where it breaks off."""
+    if not body.startswith(_MAGIC):
+        return None
+    envelope = dict(_fields(body[len(_MAGIC) :]))
+    type_meta = dict(_fields(envelope.get(1, b"")))
+    api_version, kind = (type_meta.get(number, b"").decode() for number in (1, 2))
+    if (api_version, kind) != ("v1", "Namespace"):
+        return None
+    namespace = dict(_fields(envelope.get(2, b"")))
+    return {"apiVersion": api_version, "kind": kind, "metadata": _metadata(namespace.get(1, b""))}
+
+
+def _metadata(message: bytes) -> Object:
+    meta: Object = {}
+    for number, value in _fields(message):
+        if number in _STRINGS and value:
+            meta[_STRINGS[number]] = value.decode()
+        elif number in _MAPS:
+            entry = dict(_fields(value))
+            meta.setdefault(_MAPS[number], {})[entry.get(1, b"").decode()] = entry.get(2, b"").decode()
+    return meta
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
+    """The length-delimited fields of a message; numbers are skipped."""
+    at = 0
+    while at < len(message):
+        tag, at = _varint(message, at)
+        match tag & 7:
+            case wire if wire == _BYTES:
+                length, at = _varint(message, at)
+                if at + length > len(message):
+                    raise ValueError(f"field {tag >> 3} claims {length} bytes, {len(message) - at} are left")
+                yield tag >> 3, message[at : at + length]
+                at += length
+            case wire if wire == _VARINT:
+                _, at = _varint(message, at)
+            case wire if wire in (_FIXED64, _FIXED32):
+                at += 8 if wire == _FIXED64 else 4
+            case wire:
+                raise ValueError(f"wire type {wire} of field {tag >> 3} is not one of protobuf's")
+
+
+def _varint(message: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        if at >= len(message) or shift > 63:
+            raise ValueError("a number breaks off")
+        byte = message[at]
+        value |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 0x80:
+            return value, at
