@@ -1,5 +1,50 @@
 """Headrace: a distributed commit log for Kubernetes.
 
-The SDK's names are loaded when they are first used, so that a broker, which imports `headrace.core` alone, never pays
-for the client.
+The SDK's names are loaded when they are first used (PEP 562), so that a broker, which imports `headrace.core` alone,
+never pays for the client.
+
+    from headrace import Consumer, Producer
 """
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headrace.client.consumer import Consumer
+    from headrace.client.producer import Producer
+    from headrace.client.record import BatchMetadata, Record, RecordMetadata, TopicPartition
+    from headrace.core import errors
+    from headrace.core.errors import HeadraceError
+
+__all__ = [
+    "BatchMetadata",
+    "Consumer",
+    "HeadraceError",
+    "Producer",
+    "Record",
+    "RecordMetadata",
+    "TopicPartition",
+    "errors",
+]
+
+_HOMES = {
+    "BatchMetadata": "headrace.client.record",
+    "Consumer": "headrace.client.consumer",
+    "HeadraceError": "headrace.core.errors",
+    "Producer": "headrace.client.producer",
+    "Record": "headrace.client.record",
+    "RecordMetadata": "headrace.client.record",
+    "TopicPartition": "headrace.client.record",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name == "errors":
+        return importlib.import_module("headrace.core.errors")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'headrace' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

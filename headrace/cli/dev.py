@@ -120,11 +120,15 @@ def banner(state: DevState, *, detached: bool) -> str:
 
 
 def _run_in_foreground(options: "Options") -> None:
+    import logging
     import signal
 
     from headrace.dev.supervisor.process import run
 
-    received = run(options, lambda state: click.echo(banner(state, detached=False)))
+    log = options.layout.log("dev")
+    log.parent.mkdir(parents=True, exist_ok=True)
+    logs = (logging.StreamHandler(), logging.FileHandler(log))
+    received = run(options, lambda state: click.echo(banner(state, detached=False)), *logs)
     if received is signal.SIGINT:
         raise click.exceptions.Exit(_EXIT_INTERRUPTED)
 

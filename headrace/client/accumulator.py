@@ -42,7 +42,7 @@ class Due:
 
     send: list[Batch]
     expired: list[tuple[Batch, HeadraceError]]
-    """Batches that waited behind failing ones for the whole delivery timeout, with the failure."""
+    """To be given up: they waited behind failing batches for the whole delivery timeout; with the failure."""
 
 
 class Accumulator:
@@ -72,20 +72,19 @@ class Accumulator:
         self.buffered_bytes += batch.size_bytes
 
     def due(self, now_ms: int) -> Due:
-        """Take every batch that may go now; each is in flight until `arrived`, `put_back` or `given_up`."""
+        """Take every batch that may go now, at most one a lane; each is in flight until it is reported on."""
         due = Due([], [])
         for lane in self._lanes.values():
             ready_at_ms = lane.ready_at_ms(self._linger_ms)
-            while ready_at_ms is not None and ready_at_ms <= now_ms:
-                batch = lane.in_flight = lane.queue.popleft()
-                if batch is lane.open:
-                    lane.open = None
-                if lane.error is None or now_ms - batch.opened_ms <= self._timeout_ms:
-                    due.send.append(batch)
-                    break
+            if ready_at_ms is None or ready_at_ms > now_ms:
+                continue
+            batch = lane.in_flight = lane.queue.popleft()
+            if batch is lane.open:
+                lane.open = None
+            if lane.error is None or now_ms - batch.opened_ms <= self._timeout_ms:
+                due.send.append(batch)
+            else:
                 due.expired.append((batch, lane.error))
-                self.given_up(batch, lane.error)
-                ready_at_ms = lane.ready_at_ms(self._linger_ms)
         return due
 
     def next_due_ms(self) -> int | None:

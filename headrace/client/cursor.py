@@ -8,7 +8,7 @@ Invariants: a partition has at most one fetch on its way and one answer unread; 
 been given. Owned by one consumer, used by one thread.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
 
@@ -37,6 +37,13 @@ class Cursor:
     def done(self) -> bool:
         return self.end is not None and self.position >= self.end
 
+    def read_to(self, next_offset: int) -> None:
+        """An answer is read: offsets below `next_offset` that it did not hold are gone for good."""
+        if self.end is None or next_offset <= self.end:
+            self.position = max(self.position, next_offset)
+        else:  # What lies beyond the end was fetched too, and may be wanted later.
+            self.move(self.end)
+
     def move(self, offset: int) -> None:
         """Go on from `offset`; what was asked before, and what is unread, is not wanted any more."""
         self.position = self.ask_at = offset
@@ -57,7 +64,6 @@ class Ask:
     turn: int
     offset: int
 
-    @property
     def is_current(self) -> bool:
         return self.cursor.turn == self.turn
 
@@ -83,22 +89,19 @@ class FetchPlan:
         waiting = (c.not_before_ms for c in self.cursors.values() if c.is_due(c.not_before_ms))
         return min(waiting, default=None)
 
-    def answered(self, ask: Ask, next_offset: int, *, is_empty: bool) -> bool:
-        """The broker answered up to `next_offset`. False: nobody wants the answer any more."""
+    def answered(self, ask: Ask, next_offset: int) -> bool:
+        """The broker answered up to `next_offset`, perhaps with nothing. False: nobody wants the answer any more."""
         cursor = ask.cursor
-        if not ask.is_current:
+        if not ask.is_current():
             return False
         cursor.asking, cursor.attempts, cursor.not_before_ms = False, 0, 0
-        cursor.ask_at = next_offset
-        if is_empty:
-            cursor.position = next_offset
-        cursor.unread = not is_empty
-        return not is_empty
+        cursor.ask_at, cursor.unread = next_offset, True
+        return True
 
     def failed(self, ask: Ask, error: HeadraceError, now_ms: int, random: Random) -> TryAgain | GiveUp | None:
         """None: nobody wants the answer any more."""
         cursor = ask.cursor
-        if not ask.is_current:
+        if not ask.is_current():
             return None
         cursor.asking = False
         cursor.attempts += 1
@@ -120,7 +123,5 @@ class FetchPlan:
 
     @property
     def done(self) -> bool:
-        return all(cursor.done for cursor in self.cursors.values())
-
-    def select(self, topic: str, partitions: Iterable[int]) -> list[Cursor]:
-        return [self.cursors[TopicPartition(topic, p)] for p in partitions]
+        """Nothing more will come: every partition is at its end or paused."""
+        return all(cursor.done or cursor.paused for cursor in self.cursors.values())

@@ -30,7 +30,7 @@ def test_should_ask_each_partition_once() -> None:
 def test_should_ask_ahead_only_once_the_answer_is_being_read() -> None:
     fetches = plan()
     first = fetches.due(0)[0]
-    assert fetches.answered(first, 100, is_empty=False)
+    assert fetches.answered(first, 100)
     assert fetches.due(0) == []
     first.cursor.unread = False
     assert offsets(fetches.due(0)) == {0: 100}
@@ -40,16 +40,37 @@ def test_should_ask_ahead_only_once_the_answer_is_being_read() -> None:
 def test_should_ask_again_at_once_when_there_was_nothing_new() -> None:
     fetches = plan()
     first = fetches.due(0)[0]
-    assert not fetches.answered(first, 0, is_empty=True)
+    assert fetches.answered(first, 0)
+    first.cursor.unread = False
+    first.cursor.read_to(0)
     assert offsets(fetches.due(0)) == {0: 0}
 
 
-def test_should_skip_what_compaction_left_out_when_an_answer_is_empty() -> None:
+def test_should_skip_what_compaction_left_out_when_an_answer_is_read() -> None:
     fetches = plan()
     first = fetches.due(0)[0]
     fetches.end_at({P0: 40, P1: 0})
-    fetches.answered(first, 40, is_empty=True)
+    fetches.answered(first, 40)
+    first.cursor.read_to(40)
     assert first.cursor.position == 40
+    assert fetches.done
+
+
+def test_should_fetch_again_what_lies_beyond_the_end_when_it_is_wanted_later() -> None:
+    fetches = plan()
+    first = fetches.due(0)[0]
+    fetches.end_at({P0: 40, P1: 0})
+    fetches.answered(first, 100)
+    first.cursor.read_to(100)
+    assert fetches.done
+    fetches.end_at(None)
+    assert offsets(fetches.due(0)) == {0: 40}
+
+
+def test_should_have_nothing_more_to_give_when_the_rest_is_paused() -> None:
+    fetches = plan()
+    for cursor in fetches.cursors.values():
+        cursor.paused = True
     assert fetches.done
 
 
@@ -57,7 +78,7 @@ def test_should_drop_the_answer_when_the_reader_went_elsewhere() -> None:
     fetches = plan()
     first = fetches.due(0)[0]
     first.cursor.move(50)
-    assert not fetches.answered(first, 100, is_empty=False)
+    assert not fetches.answered(first, 100)
     assert fetches.failed(first, NotLeaderError("no"), 0, Random(1)) is None
     assert offsets(fetches.due(0)) == {0: 50}
 
@@ -79,7 +100,7 @@ def test_should_wait_before_it_asks_again_when_a_fetch_failed() -> None:
     assert fetches.next_due_ms() == decision.at_ms
     assert fetches.due(decision.at_ms - 1) == []
     assert offsets(fetches.due(decision.at_ms)) == {0: 0}
-    fetches.answered(second, 5, is_empty=False)
+    fetches.answered(second, 5)
     assert fetches.next_due_ms() is None
 
 
@@ -140,8 +161,8 @@ def test_should_read_every_offset_once_and_in_order_whatever_happens(data: st.Da
             fetches.failed(ask, NotLeaderError("no"), now_ms, random)
             continue
         next_offset = min(log_end, ask.offset + data.draw(st.sampled_from([6, 3, 1, 0]), label="records"))
-        if fetches.answered(ask, next_offset, is_empty=next_offset == ask.offset):
+        if fetches.answered(ask, next_offset):
             cursor.unread = False
             read += range(cursor.position, next_offset)
-            cursor.position = next_offset
+            cursor.read_to(next_offset)
     assert read == list(range(expected, log_end))

@@ -1,0 +1,37 @@
+"""Does a record fit its topic at all? Decided by its real size as a batch of its own, where that is in doubt."""
+
+from typing import Any
+
+import numpy as np
+
+from headrace.client.batches import BATCH_OVERHEAD_BYTES, Row, row_bytes
+from headrace.client.columns import row_sizes
+from headrace.client.layout import TopicLayout
+from headrace.core.errors import BatchTooLargeError
+from headrace.core.records.columns import encode_batch, record_columns
+from headrace.core.records.header import Compression
+
+
+def check_row(row: Row, layout: TopicLayout, compression: Compression) -> None:
+    """Raises BatchTooLargeError."""
+    if row_bytes(row.key, row.value, row.headers) + BATCH_OVERHEAD_BYTES > layout.max_message_bytes:
+        headers = [row.headers] if row.headers else None
+        single = record_columns([row.value], [row.key], timestamps_ms=row.timestamp_ms, headers=headers)
+        _check(single, "the record", layout, compression)
+
+
+def check_rows(records: Any, layout: TopicLayout, compression: Compression) -> None:
+    """As `check_row` for columns (RECORD_SCHEMA): the error names the first row that is too large."""
+    in_doubt = np.flatnonzero(row_sizes(records) + BATCH_OVERHEAD_BYTES > layout.max_message_bytes)
+    for number in in_doubt.tolist():
+        _check(records.slice(number, 1), f"the record in row {number}", layout, compression)
+
+
+def _check(single: Any, what: str, layout: TopicLayout, compression: Compression) -> None:
+    size = sum(len(buffer) for buffer in encode_batch(single, compression=compression))
+    if size > layout.max_message_bytes:
+        raise BatchTooLargeError(
+            f"{what} takes {size} bytes as a batch of its own, and {layout.topic} takes {layout.max_message_bytes}:"
+            " split it, or raise spec.maxMessageBytes of the topic",
+            limit=layout.max_message_bytes,
+        )

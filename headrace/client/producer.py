@@ -1,0 +1,232 @@
+"""`Producer`: the blocking way to write records.
+
+Owns its connections, its buffer and a thread that sends, from construction to `close`. Every method may be called from
+several threads; what one thread sends to a partition is written in the order of its calls, retries included.
+"""
+
+import random
+import time
+import weakref
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Any, Final, Literal, Self
+
+from headrace.client.accumulator import Accumulator
+from headrace.client.batches import (
+    BATCH_OVERHEAD_BYTES,
+    ColumnBatch,
+    ColumnsDelivery,
+    Delivery,
+    Row,
+    row_bytes,
+)
+from headrace.client.brokers import Brokers, now_ms
+from headrace.client.columns import batch_columns, pieces
+from headrace.client.fitting import check_row, check_rows
+from headrace.client.layout import TopicLayout
+from headrace.client.partitioning import Partitioner, Partitioning
+from headrace.client.record import BatchMetadata, RecordMetadata, TopicPartition
+from headrace.client.sender import Sender
+from headrace.client.values import Bytes, HeadersInput, as_bytes, as_headers
+from headrace.core.errors import LocalError
+from headrace.core.limits import (
+    DELIVERY_TIMEOUT_MS_DEFAULT,
+    PRODUCE_TIMEOUT_MS_DEFAULT,
+    PRODUCER_BATCH_BYTES_DEFAULT,
+    PRODUCER_BUFFER_BYTES_DEFAULT,
+)
+from headrace.core.records.header import Compression
+
+Acks = Literal["all", "1", "0"] | int
+_COMPRESSIONS: Final[Mapping[str, Compression]] = {c.name.lower(): c for c in Compression}
+_ACKS: Final = ("all", "1", "0")
+
+
+class Producer:
+    """Writes records to topics.
+
+    `server` is any broker's URL (several, separated by commas, are tried in order); without it `HEADRACE_SERVER`, then
+    the running `headrace dev`. `acks`: `all` waits until the record is as safe as the topic promises, `1` until the
+    leader has it, `0` for nothing. Records wait `linger_ms` for company; `send` waits once `buffer_bytes` are on their
+    way. What cannot be written within `delivery_timeout_ms` fails with the last error.
+
+    A retry after an answer that was lost may write a batch a second time; it never changes the order of records. (Each
+    record exactly once comes with idempotent producers, which come with replication.)
+    """
+
+    def __init__(  # noqa: PLR0913 - the SDK's own signature: named options, each with its default
+        self,
+        server: str | None = None,
+        namespace: str | None = None,
+        acks: Acks = "all",
+        linger_ms: int = 5,
+        *,
+        batch_bytes: int = PRODUCER_BATCH_BYTES_DEFAULT,
+        buffer_bytes: int = PRODUCER_BUFFER_BYTES_DEFAULT,
+        compression: Literal["none", "lz4", "zstd"] = "none",
+        partitioner: Partitioner | None = None,
+        delivery_timeout_ms: int = DELIVERY_TIMEOUT_MS_DEFAULT,
+        request_timeout_ms: int = PRODUCE_TIMEOUT_MS_DEFAULT,
+    ) -> None:
+        _choice("compression", compression, _COMPRESSIONS)
+        _choice("acks", str(acks), _ACKS)
+        _at_least("linger_ms", linger_ms, 0)
+        _at_least("batch_bytes", batch_bytes, 2 * BATCH_OVERHEAD_BYTES)
+        _at_least("buffer_bytes", buffer_bytes, batch_bytes)
+        _at_least("request_timeout_ms", request_timeout_ms, 1)
+        _at_least("delivery_timeout_ms", delivery_timeout_ms, 1)
+        self._compression = _COMPRESSIONS[compression]
+        self._batch_bytes, self._buffer_bytes = batch_bytes, buffer_bytes
+        self._partitioner = partitioner
+        self._partitionings: dict[str, tuple[TopicLayout, Partitioning]] = {}
+        self._brokers = Brokers(
+            server, namespace, timeout_ms=delivery_timeout_ms, request_timeout_ms=request_timeout_ms
+        )
+        self._accumulator = Accumulator(linger_ms=linger_ms, timeout_ms=delivery_timeout_ms)
+        self._sender = Sender(
+            self._brokers,
+            self._accumulator,
+            acks=str(acks),
+            compression=self._compression,
+            timeout_ms=delivery_timeout_ms,
+        )
+        self._finalizer = weakref.finalize(self, Sender.close, self._sender)
+
+    def send(
+        self,
+        topic: str,
+        value: Bytes,
+        key: Bytes = None,
+        *,
+        headers: HeadersInput = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> Delivery[RecordMetadata]:
+        """Queue one record; the future gives its partition and offset, or raises why it was not written.
+
+        Text is stored as UTF-8, a value of None is a tombstone. Without `partition` the user's partitioner chooses,
+        else the key's murmur2 hash as Kafka's clients compute it, else records without a key take turns. Waits while
+        the buffer is full, and for the metadata of a topic that is new to this producer. Raises TypeError,
+        UnknownTopicError, UnknownPartitionError and BatchTooLargeError at once.
+        """
+        key_bytes, value_bytes = as_bytes("key", key), as_bytes("value", value)
+        pairs = as_headers(headers) if headers else ()
+        time_ms = time.time_ns() // 1_000_000 if timestamp_ms is None else timestamp_ms
+        row = Row(key_bytes, value_bytes, time_ms, pairs, Delivery())
+        layout, partitioning = self._topic(topic)
+        size = row_bytes(key_bytes, value_bytes, pairs)
+        limit = min(self._batch_bytes, layout.max_message_bytes)
+        if size + BATCH_OVERHEAD_BYTES > limit:
+            check_row(row, layout, self._compression)
+        with self._sender.lock:
+            self._wait_for_room(size)
+            number = (
+                partitioning.choose(key_bytes, value_bytes, size)
+                if partition is None
+                else partitioning.check(partition)
+            )
+            opened = self._accumulator.add_row(TopicPartition(topic, number), row, batch_bytes=limit, now_ms=now_ms())
+            if opened:
+                self._sender.work.notify()
+        return row.delivery
+
+    def send_batch(
+        self,
+        topic: str,
+        *,
+        values: Any,
+        keys: Any = None,
+        partition: int | None = None,
+        timestamps_ms: Any = None,
+    ) -> Delivery[tuple[BatchMetadata, ...]]:
+        """Queue columns of records; the future gives one BatchMetadata per batch written, by partition and offset.
+
+        `values` and `keys` are lists, Arrow arrays or table columns, pandas Series or NumPy arrays of bytes or text,
+        with None for null; `timestamps_ms` is None (now), a number, or a column of numbers or times. Records of one
+        partition keep their order. Where some batches fail, the future raises the first error, and others may be
+        written. Raises as `send` does, and ValueError for columns of different lengths.
+        """
+        records = batch_columns(values, keys, timestamps_ms, time.time_ns() // 1_000_000)
+        layout, partitioning = self._topic(topic)
+        limit = min(self._batch_bytes, layout.max_message_bytes)
+        check_rows(records, layout, self._compression)
+        delivery = ColumnsDelivery()
+        for piece in pieces(records, max(limit, self._buffer_bytes // 4)):
+            with self._sender.lock:
+                divided = list(partitioning.divide(piece, partition, limit))
+            for number, columns, size in divided:
+                with self._sender.lock:
+                    self._wait_for_room(size)
+                    delivery.expect()
+                    batch = ColumnBatch(TopicPartition(topic, number), now_ms(), size, columns, delivery)
+                    self._accumulator.add_columns(batch)
+                    self._sender.work.notify()
+        delivery.settle()
+        return delivery.future
+
+    def flush(self) -> None:
+        """Wait until everything that was sent has been written or has failed.
+
+        Raises the first failure whose future nobody has looked at, so that no record is lost in silence.
+        """
+        self._sender.flush()
+        with self._sender.lock:
+            failed = [(batch.overlooked(), error) for batch, error in self._sender.failed]
+            self._sender.failed.clear()
+        overlooked = [(count, error) for count, error in failed if count]
+        if overlooked:
+            total, first = sum(count for count, _ in overlooked), overlooked[0][1]
+            raise type(first)(f"{total} records were not written: {first.message}", **first.details)
+
+    def close(self) -> None:
+        """Flush, and end the connections. Raises as `flush` does. Safe to call again."""
+        try:
+            self.flush()
+        finally:
+            self._finalizer()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+        else:  # The error on its way matters more than records that were lost with it.
+            self._finalizer()
+
+    def _topic(self, topic: str) -> tuple[TopicLayout, Partitioning]:
+        layout = self._brokers.layout(topic)
+        known = self._partitionings.get(topic)
+        if known is not None and known[0] is layout:
+            return known
+        with self._sender.lock:
+            count = len(layout.partitions)
+            if known is None:
+                partitioning = Partitioning(topic, count, self._partitioner, start=random.randrange(count))
+            else:
+                partitioning = known[1]
+                partitioning.resize(count)
+            known = self._partitionings[topic] = (layout, partitioning)
+        return known
+
+    def _wait_for_room(self, size_bytes: int) -> None:
+        """Under the lock: until `size_bytes` fit; a record larger than the buffer waits for all others."""
+        if not self._finalizer.alive:
+            raise LocalError("this producer is closed: make a new one")
+        accumulator = self._accumulator
+        while accumulator.buffered_bytes and accumulator.buffered_bytes + size_bytes > self._buffer_bytes:
+            accumulator.close_batches()
+            self._sender.work.notify()
+            self._sender.progress.wait()
+
+
+def _choice(name: str, value: str, choices: Iterable[str]) -> None:
+    if value not in choices:
+        raise LocalError(f"{name} is {value!r}: it must be one of {', '.join(choices)}")
+
+
+def _at_least(name: str, value: int, least: int) -> None:
+    if value < least:
+        raise LocalError(f"{name} is {value}: it must be at least {least}")

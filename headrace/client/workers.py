@@ -1,0 +1,41 @@
+"""Threads that wait for answers: one per request in flight, started when they are needed, up to a limit.
+
+Unlike `concurrent.futures` these are daemon threads, so a program that forgets to close its consumer still ends, and
+one that forgets to close its producer can still send what it has at its exit. Owned by one producer or consumer.
+"""
+
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+
+
+class Workers:
+    def __init__(self, name: str, limit: int) -> None:
+        self._name, self._limit = name, limit
+        self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._threads = 0
+        self._busy = 0
+        """Tasks that run or wait to be run."""
+
+    def submit(self, task: Callable[[], None]) -> None:
+        """Run `task`, which never raises, on some thread; it waits while `limit` others run."""
+        with self._lock:
+            self._busy += 1
+            start = self._busy > self._threads and self._threads < self._limit
+            self._threads += start
+        self._tasks.put(task)
+        if start:
+            threading.Thread(target=self._work, name=self._name, daemon=True).start()
+
+    def stop(self) -> None:
+        """Let every thread end after the task that it runs."""
+        for _ in range(self._threads):
+            self._tasks.put(None)
+
+    def _work(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            task()
+            with self._lock:
+                self._busy -= 1
+            del task  # An idle thread keeps no batch alive.
