@@ -51,7 +51,7 @@ Effect = Sync | Release | GiveUp
 @dataclass(slots=True)
 class GroupCommit:
     durability: Durability
-    """May change while the log is open; holds for later appends."""
+    """As the topic says now; changed by `configured`."""
     durable_end: Offset
     """First offset that is not known to be on disk."""
     log_end: Offset
@@ -70,6 +70,13 @@ class GroupCommit:
     def vouched_end(self) -> Offset:
         """First offset that this replica does not vouch for: what its vote for the high watermark says."""
         return self.durable_end if self.durability is Durability.FSYNC else self.log_end
+
+    def configured(self, durability: Durability) -> list[Effect]:
+        """The topic says so. What was vouched for from memory goes to disk at once where that is Fsync now."""
+        if durability is Durability.FSYNC and self.durability is not durability and self.durable_end < self.log_end:
+            self._wanted = True
+        self.durability = durability
+        return self._maybe_sync("durability is Fsync now")
 
     def appended(self, log_end: Offset, append_bytes: int, waiter: int | None = None) -> list[Effect]:
         """An append of `append_bytes` was written to the page cache and the log now ends at `log_end`.
@@ -111,7 +118,7 @@ class GroupCommit:
 
     def _maybe_sync(self, reason: str) -> list[Effect]:
         due = self._wanted or self._unsynced_bytes >= REPLICATED_SYNC_BYTES
-        if self._in_flight is not None or not due:
+        if self._failure or self._in_flight is not None or not due:
             return []
         self._in_flight, self._unsynced_bytes, self._wanted = self.log_end, 0, False
         return [Sync(self.log_end, reason)]

@@ -1,0 +1,95 @@
+"""Small files that know whether they are whole."""
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.core.log.checkpoints import (
+    RECOVERY_POINT_FILE,
+    LogPoint,
+    format_high_watermark,
+    format_log_point,
+    format_void_before,
+    parse_high_watermark,
+    parse_log_point,
+    parse_void_before,
+)
+from headrace.core.log.epochs import NO_EPOCH, EpochStart, LeaderEpochs
+from headrace.core.log.sealed import DamagedFileError, seal, unseal, unseal_integers
+from headrace.core.types import Incarnation, LeaderEpoch, Offset
+
+POINT = LogPoint(Offset(812), Offset(512), 65536, 1767225600000)
+
+
+def epochs_of(*starts: tuple[int, int]) -> LeaderEpochs:
+    return LeaderEpochs(EpochStart(LeaderEpoch(epoch), Offset(offset)) for epoch, offset in starts)
+
+
+def test_should_read_what_was_written() -> None:
+    assert parse_log_point(RECOVERY_POINT_FILE, format_log_point(RECOVERY_POINT_FILE, POINT)) == POINT
+    assert parse_high_watermark(format_high_watermark(Offset(7))) == 7
+    assert parse_void_before(format_void_before(Incarnation(3))) == 3
+    epochs = epochs_of((1, 0), (4, 100))
+    assert LeaderEpochs.parse(epochs.format()).starts == epochs.starts
+    assert LeaderEpochs.parse(LeaderEpochs().format()).starts == ()
+
+
+@pytest.mark.parametrize(
+    ("content", "parse"),
+    [
+        (format_log_point(RECOVERY_POINT_FILE, POINT), lambda content: parse_log_point(RECOVERY_POINT_FILE, content)),
+        (format_high_watermark(Offset(123456)), parse_high_watermark),
+        (epochs_of((1, 0), (4, 100)).format(), LeaderEpochs.parse),
+    ],
+)
+@given(data=st.data())
+def test_should_notice_when_any_bit_is_flipped_or_the_file_is_cut(
+    content: bytes, parse: Callable[[bytes], object], data: st.DataObject
+) -> None:
+    bit = data.draw(st.integers(0, len(content) * 8 - 1))
+    flipped = bytearray(content)
+    flipped[bit // 8] ^= 1 << bit % 8
+    with pytest.raises(DamagedFileError):
+        parse(bytes(flipped))
+    with pytest.raises(DamagedFileError):
+        parse(content[: bit // 8])
+
+
+def test_should_not_take_one_file_for_another() -> None:
+    with pytest.raises(DamagedFileError, match="asks for b'headrace cut-at"):
+        parse_log_point("cut-at", format_log_point(RECOVERY_POINT_FILE, POINT))
+
+
+@pytest.mark.parametrize("lines", [["1 2"], ["1", "2", "3"], [], ["one"], ["1  2 3"]])
+def test_should_refuse_other_numbers_than_it_asks_for(lines: list[str]) -> None:
+    content = seal("kind", lines)
+    assert unseal("kind", content) == lines
+    with pytest.raises(DamagedFileError):
+        unseal_integers("kind", content, 1)
+
+
+@pytest.mark.parametrize("lines", [["1"], ["1 2 3"], ["a b"], ["2 0", "1 10"], ["1 10", "2 10"]])
+def test_should_refuse_epochs_that_do_not_rise(lines: list[str]) -> None:
+    with pytest.raises(DamagedFileError):
+        LeaderEpochs.parse(seal("leader-epoch-checkpoint", lines))
+
+
+def test_should_begin_an_epoch_once_when_many_batches_carry_it() -> None:
+    epochs = LeaderEpochs()
+    assert epochs.latest == NO_EPOCH
+    for epoch, offset in [(1, 0), (1, 5), (3, 9), (3, 12)]:
+        epochs.assign(LeaderEpoch(epoch), Offset(offset))
+
+    assert epochs.starts == epochs_of((1, 0), (3, 9)).starts
+    assert epochs.latest == 3
+    with pytest.raises(AssertionError, match="never fall"):
+        epochs.assign(LeaderEpoch(2), Offset(20))
+
+
+@pytest.mark.parametrize(("end", "kept"), [(10, 2), (9, 1), (1, 1), (0, 0)])
+def test_should_forget_epochs_that_began_at_the_cut_or_later(end: int, kept: int) -> None:
+    epochs = epochs_of((1, 0), (3, 9))
+    epochs.cut(Offset(end))
+    assert epochs.starts == epochs_of((1, 0), (3, 9)).starts[:kept]
