@@ -56,6 +56,12 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _RFC_WINDOW_BYTES = 65_535
 """Every window until the peer says otherwise."""
 
+_MALFORMED = (ProtocolError, ValueError, KeyError, IndexError, struct.error)
+"""Besides its own errors, jh2 lets a few of Python's through on malformed frames."""
+
+_RUST_PANIC = "PanicException"
+"""What jh2's HPACK decoder raises on some malformed header blocks: not an `Exception`, and importable from nowhere."""
+
 
 class Role(Enum):
     CLIENT = "client"
@@ -132,10 +138,11 @@ class Engine:
         except RemoteProtocolError as error:
             self._fail(int(str(error.details.get("error_code", int(ErrorCode.PROTOCOL_ERROR)))))
             raise
-        except (ProtocolError, ValueError, KeyError, IndexError, struct.error) as error:
-            # Besides its own errors, jh2 lets a few of Python's through on malformed frames.
+        except BaseException as error:
+            if not isinstance(error, _MALFORMED) and type(error).__name__ != _RUST_PANIC:
+                raise
             self._fail(int(getattr(error, "error_code", ErrorCode.PROTOCOL_ERROR)))
-            raise RemoteProtocolError(f"the peer broke HTTP/2: {error or type(error).__name__}") from error
+            raise RemoteProtocolError(f"the peer broke HTTP/2: {str(error) or type(error).__name__}") from error
         return events
 
     def _fail(self, error_code: int) -> None:

@@ -32,6 +32,11 @@ class Server:
         self.port = 0
         """The port that is listened on: the one asked for, or the one the system chose for 0."""
 
+    @property
+    def connection_count(self) -> int:
+        """Open connections, whatever they speak."""
+        return len(self._undecided) + len(self._http1.connections) + len(self._http2)
+
     async def listen(self, host: str, port: int, ssl_context: ssl.SSLContext | None) -> None:
         loop = asyncio.get_running_loop()
         self._listener = await loop.create_server(lambda: _FirstBytes(self), host, port, ssl=ssl_context, backlog=1024)

@@ -1,0 +1,40 @@
+"""URLs: where they point, and what is asked there."""
+
+import pytest
+
+from headrace.core.errors import InvalidRequestError
+from headrace.http2.origin import Origin, parse_request, parse_url
+
+
+@pytest.mark.parametrize(
+    ("url", "origin", "target"),
+    [
+        ("http://broker:9701/v1/cluster", Origin("http", "broker", 9701), "/v1/cluster"),
+        ("https://broker", Origin("https", "broker", 443), "/"),
+        ("http://[::1]:80/a?b=c%20d&e=f g#part", Origin("http", "::1", 80), "/a?b=c%20d&e=f%20g"),
+        ("http://a/ä", Origin("http", "a", 80), "/%C3%A4"),
+    ],
+)
+def test_should_find_origin_and_target(url: str, origin: Origin, target: str) -> None:
+    assert parse_url(url) == (origin, target)
+
+
+@pytest.mark.parametrize(
+    "url", ["broker:9701", "ftp://broker/", "http:///x", "http://broker:99999/", "http://u:p@broker/"]
+)
+def test_should_say_what_a_url_must_be_when_it_is_not(url: str) -> None:
+    with pytest.raises(InvalidRequestError, match="url"):
+        parse_url(url)
+
+
+def test_should_put_brackets_around_an_ipv6_address() -> None:
+    assert Origin("http", "::1", 9701).authority == "[::1]:9701"
+
+
+@pytest.mark.parametrize(
+    ("method", "headers", "size", "length"),
+    [("GET", {}, 0, None), ("POST", {}, 0, b"0"), ("PUT", {}, 7, b"7"), ("POST", {"Content-Length": "7"}, 7, b"7")],
+)
+def test_should_announce_the_length_once(method: str, headers: dict[str, str], size: int, length: bytes | None) -> None:
+    fields = parse_request(method, "http://a/", headers, size).fields
+    assert [value for name, value in fields if name == b"content-length"] == ([length] if length is not None else [])
