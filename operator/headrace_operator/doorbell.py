@@ -9,7 +9,10 @@ again; meanwhile the loop's resync goes on. Runs from `start` to `stop`.
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -43,8 +46,10 @@ class Doorbell:
         self._scope = scope
         self._ring = ring
         self._lease_seen = lease_seen
+        self._rng = rng
         self._backoff = Backoff(rng)
         self._stopping = threading.Event()
+        self._end_run: Callable[[], None] = lambda: None
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -55,6 +60,7 @@ class Doorbell:
 
     async def stop(self) -> None:
         self._stopping.set()
+        self._end_run()
         if self._thread is not None:
             await asyncio.to_thread(self._thread.join)
 
@@ -63,30 +69,37 @@ class Doorbell:
             try:
                 asyncio.run(self._run_kopf(loop))
             except Exception as error:  # whatever kopf died of, the loop's resync goes on and kopf starts again
-                _log.warning("kopf stopped (%s), starting it again", error)
+                _log.warning("kopf stopped, starting it again: %s", error)
             self._stopping.wait(self._backoff.next_ms() / 1000)
 
     async def _run_kopf(self, loop: asyncio.AbstractEventLoop) -> None:
+        own_loop, stop_flag = asyncio.get_running_loop(), asyncio.Event()
+        # What its tasks died of is raised below; asyncio need not report each of them as well.
+        own_loop.set_exception_handler(lambda _, context: _log.debug("kopf: %s", context))
+        # Not a threading.Event: a thread that waits for one would keep a kopf that has died from ending.
+        self._end_run = lambda: _call_in(own_loop, stop_flag.set)
+        if self._stopping.is_set():
+            return
         await kopf.operator(
             registry=self._registry(loop),
-            settings=_settings(self._scope),
+            settings=_settings(self._scope, self._rng),
             clusterwide=True,
             standalone=True,
-            stop_flag=self._stopping,
+            stop_flag=stop_flag,
         )
 
     def _registry(self, loop: asyncio.AbstractEventLoop) -> kopf.OperatorRegistry:
         registry = kopf.OperatorRegistry()
 
         async def changed(**_: Any) -> None:
-            loop.call_soon_threadsafe(self._ring)
+            _call_in(loop, self._ring)
 
         async def lease_changed(event: kopf.RawEvent, **_: Any) -> None:
             try:
                 lease = BrokerLease.parse(event["object"])
             except InvalidResourceError:
                 return  # labelled as ours, but no broker's: the observer's list says so in the log
-            loop.call_soon_threadsafe(self._lease_seen, lease)
+            _call_in(loop, partial(self._lease_seen, lease))
 
         async def login(**_: Any) -> kopf.ConnectionInfo:
             return await _connection(self._credentials)
@@ -96,6 +109,24 @@ class Doorbell:
             kopf.on.event(resource.group, resource.version, resource.plural, registry=registry)(changed)
         kopf.on.event(LEASES.group, LEASES.version, LEASES.plural, registry=registry)(lease_changed)
         return registry
+
+
+def _call_in(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
+    """From another thread; a loop that has ended needs no call any more."""
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(call)
+
+
+@dataclass(frozen=True, slots=True)
+class _Backoffs:
+    """The waits between kopf's attempts at one request, in seconds: it never gives up, and never waits for long."""
+
+    rng: Random
+
+    def __iter__(self) -> Iterator[float]:
+        backoff = Backoff(self.rng)
+        while True:
+            yield backoff.next_ms() / 1000
 
 
 async def _connection(credentials: Credentials) -> kopf.ConnectionInfo:
@@ -113,11 +144,12 @@ async def _connection(credentials: Credentials) -> kopf.ConnectionInfo:
     )
 
 
-def _settings(scope: Scope) -> kopf.OperatorSettings:
+def _settings(scope: Scope, rng: Random) -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
     settings.process.ultimate_exiting_timeout = None
     settings.networking.request_timeout = API_REQUEST_TIMEOUT_MS / 1000
+    settings.networking.error_backoffs = _Backoffs(rng)
     settings.networking.connect_timeout = API_CONNECT_TIMEOUT_MS / 1000
     # kopf and client libraries are known to freeze silently on a dead connection.
     settings.watching.server_timeout = _SERVER_TIMEOUT_S

@@ -72,9 +72,8 @@ class _Duration(click.ParamType[int]):
 def main(**given: Any) -> None:
     """Turn Topics into partitions on live brokers, and say in their status how they are."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
-    # kopf tells every event at INFO, and that it leaves signals to us.
-    logging.getLogger("kopf").setLevel(logging.WARNING)
-    logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)
+    # kopf writes a traceback for every lost connection of every watch; what it dies of, the doorbell says in a line.
+    logging.getLogger("kopf").setLevel(logging.CRITICAL)
     try:
         asyncio.run(operate(Options(**given)))
     except (HeadraceError, OSError) as error:
