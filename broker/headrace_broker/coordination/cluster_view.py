@@ -1,0 +1,165 @@
+"""What this broker knows of the cluster: topics, who leads, and where the brokers are, from its watches.
+
+Changed by `watches` and by the answers to this broker's own writes, on the event loop; read by routes and by the
+reconcile loop. It survives an outage of the API server as it was last seen. An object never goes back to an older
+version: of two versions of a PartitionSet the one that is nowhere older by partition epoch stays.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from headrace.core.errors import UnknownPartitionError, UnknownTopicError
+from headrace.core.limits import LEASE_DURATION_MS
+from headrace.core.resources.lease import BrokerLease
+from headrace.core.resources.partition_set import PartitionSet, PartitionState
+from headrace.core.resources.topic import Topic, TopicSpec
+from headrace.core.types import BrokerId, PartitionId, PartitionKey, TopicName, TopicUid
+
+
+@dataclass(slots=True)
+class _Sighting:
+    lease: BrokerLease
+    changed_ms: int
+    """By this process's own monotonic clock."""
+
+
+class ClusterView:
+    def __init__(self, cluster: str) -> None:
+        self.cluster = cluster
+        self.changed = asyncio.Event()
+        """Set whenever topics or their states changed, not by Leases; the reconcile loop clears it."""
+        self._topics: dict[TopicName, Topic] = {}
+        self._sets: dict[tuple[str, str], PartitionSet] = {}
+        self.states: dict[PartitionKey, PartitionState] = {}
+        """Of every partition of every set, for reading."""
+        self._brokers: dict[BrokerId, _Sighting] = {}
+        self._listed: set[str] = set()
+
+    @property
+    def is_complete(self) -> bool:
+        """Has everything been listed at least once?"""
+        return self._listed == {"topics", "sets", "leases"}
+
+    def topics(self) -> list[Topic]:
+        """The cluster's topics, by name."""
+        return [topic for _, topic in sorted(self._topics.items()) if topic.spec.cluster == self.cluster]
+
+    def topic(self, name: TopicName) -> Topic:
+        """Raises UnknownTopicError."""
+        topic = self._topics.get(name)
+        if topic is None or topic.spec.cluster != self.cluster:
+            raise UnknownTopicError(
+                f"topic {name.name!r} does not exist in namespace {name.namespace!r}; `kubectl apply` a Topic first",
+                topic=str(name),
+            )
+        return topic
+
+    def state(self, topic: Topic, partition: PartitionId) -> PartitionState | None:
+        """None where the operator has not placed it yet. Raises UnknownPartitionError."""
+        if partition >= topic.spec.partitions:
+            raise UnknownPartitionError(
+                f"partition {partition} of topic {topic.full_name} does not exist: it has {topic.spec.partitions}, from"
+                f" 0 to {topic.spec.partitions - 1}",
+                partitions=topic.spec.partitions,
+            )
+        return self.states.get(PartitionKey(topic.uid, partition))
+
+    def sets(self, held: Iterable[TopicUid] = ()) -> list[PartitionSet]:
+        """Those of the cluster's topics, and of the topics in `held`, whose data is here whatever the API says."""
+        uids = {topic.uid for topic in self.topics()} | set(held)
+        return [partition_set for partition_set in self._sets.values() if partition_set.topic_uid in uids]
+
+    def specs(self) -> dict[TopicUid, TopicSpec]:
+        return {topic.uid: topic.spec for topic in self.topics()}
+
+    def lease(self, broker: BrokerId) -> BrokerLease | None:
+        sighting = self._brokers.get(broker)
+        return sighting.lease if sighting is not None else None
+
+    def brokers(self) -> list[tuple[BrokerLease, str]]:
+        """Each broker with its state: Ready, Draining or Lost.
+
+        A broker is lost when its Lease stands still while others change: when all stand still, this broker itself is
+        out of touch with the API server and knows nothing new.
+        """
+        newest_ms = max((found.changed_ms for found in self._brokers.values()), default=0)
+        return [(found.lease, _liveness(found, newest_ms)) for _, found in sorted(self._brokers.items())]
+
+    def list_topics(self, topics: Iterable[Topic]) -> None:
+        self._topics = {topic.full_name: topic for topic in topics}
+        self._note_listed("topics")
+
+    def put_topic(self, topic: Topic) -> None:
+        self._topics[topic.full_name] = topic
+        self.changed.set()
+
+    def remove_topic(self, topic: Topic) -> None:
+        self._topics.pop(topic.full_name, None)
+        self.changed.set()
+
+    def list_sets(self, sets: Iterable[PartitionSet]) -> None:
+        listed = {_name(partition_set): partition_set for partition_set in sets}
+        for gone in [known for name, known in self._sets.items() if name not in listed]:
+            self.remove_set(gone)
+        for partition_set in listed.values():
+            self.put_set(partition_set)
+        self._note_listed("sets")
+
+    def put_set(self, changed: PartitionSet) -> None:
+        known = self._sets.get(_name(changed))
+        if known is not None and _is_newer(known, changed):
+            return
+        if known is not None:
+            self._forget(known)
+        self._sets[_name(changed)] = changed
+        self.states.update((changed.key(state.id), state) for state in changed.partitions)
+        self.changed.set()
+
+    def remove_set(self, removed: PartitionSet) -> None:
+        known = self._sets.get(_name(removed))
+        if known is not None and known.metadata.uid == removed.metadata.uid:
+            self._forget(known)
+            del self._sets[_name(removed)]
+            self.changed.set()
+
+    def list_leases(self, leases: Iterable[BrokerLease], now_ms: int) -> None:
+        self._brokers = {lease.broker: self._sighting(lease, now_ms) for lease in leases}
+        self._note_listed("leases")
+
+    def put_lease(self, lease: BrokerLease, now_ms: int) -> None:
+        self._brokers[lease.broker] = self._sighting(lease, now_ms)
+
+    def remove_lease(self, lease: BrokerLease) -> None:
+        self._brokers.pop(lease.broker, None)
+
+    def _sighting(self, lease: BrokerLease, now_ms: int) -> _Sighting:
+        known = self._brokers.get(lease.broker)
+        unchanged = known is not None and known.lease.metadata.resource_version == lease.metadata.resource_version
+        return known if known is not None and unchanged else _Sighting(lease, now_ms)
+
+    def _forget(self, known: PartitionSet) -> None:
+        for state in known.partitions:
+            self.states.pop(known.key(state.id), None)
+
+    def _note_listed(self, what: str) -> None:
+        self._listed.add(what)
+        self.changed.set()
+
+
+def _name(partition_set: PartitionSet) -> tuple[str, str]:
+    return partition_set.metadata.namespace, partition_set.metadata.name
+
+
+def _is_newer(known: PartitionSet, other: PartitionSet) -> bool:
+    """Does `known` hold a later state of any partition than `other`, an older version of the same object?"""
+    if known.metadata.uid != other.metadata.uid:
+        return False
+    epochs = {state.id: state.partition_epoch for state in other.partitions}
+    return any(state.partition_epoch > epochs.get(state.id, state.partition_epoch) for state in known.partitions)
+
+
+def _liveness(found: _Sighting, newest_ms: int) -> str:
+    if newest_ms - found.changed_ms > LEASE_DURATION_MS:
+        return "Lost"
+    return "Draining" if found.lease.draining else "Ready"

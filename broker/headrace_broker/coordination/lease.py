@@ -1,0 +1,135 @@
+"""This broker's Lease: takes it for a new incarnation at the start, renews it, and says when it drains and stops.
+
+The incarnation is on disk before it is taken here, so that no crash can make two lives share one. Only compare-and-set
+writes; a Lease that a later incarnation holds means that this process must exit at once (`SupersededError`). Losing
+contact with the API server is ordinary: the renewal goes on trying, and produce and fetch go on.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from headrace.core.errors import HeadraceError
+from headrace.core.limits import CAS_RETRIES_MAX, LEASE_RENEW_INTERVAL_MS
+from headrace.core.replication.seats import next_incarnation
+from headrace.core.resources.lease import CLUSTER_LABEL, BrokerLease, lease_name
+from headrace.core.resources.metadata import Metadata
+from headrace.core.types import BrokerId, Incarnation
+from headrace.kube.client import KubeClient
+from headrace.kube.errors import AlreadyExistsError, ApiError, ConflictError, NotFoundError
+from headrace.kube.resource import LEASES, PARTITION_SETS
+from headrace_broker.metrics import Metrics
+
+_log = logging.getLogger(__name__)
+
+
+class SupersededError(HeadraceError):
+    """A later life of this broker holds the Lease or a seat: two processes must not both be broker N."""
+
+    code = "Superseded"
+
+
+class LeaseHolder:
+    """One per process. `write_incarnation` puts a number on disk, fsynced, before it returns."""
+
+    def __init__(self, client: KubeClient, metrics: Metrics, vacant: BrokerLease) -> None:
+        self._client = client
+        self._metrics = metrics
+        self._wanted = vacant
+        """What this broker says of itself; its metadata and incarnation are those that were last read or written."""
+        self._writing = asyncio.Lock()
+
+    @property
+    def incarnation(self) -> Incarnation:
+        return self._wanted.incarnation
+
+    async def known_incarnation(self) -> Incarnation:
+        """The greatest that the Lease and any seat of this broker know; 0 where it never lived."""
+        lease = await self._read()
+        sets = (await self._client.list(PARTITION_SETS)).items
+        following = next_incarnation(self._wanted.broker, Incarnation(0), lease.incarnation, sets)
+        return Incarnation(following - 1)
+
+    async def acquire(self, on_disk: Incarnation, write_incarnation: Callable[[Incarnation], None]) -> Incarnation:
+        """Take the next incarnation. Raises ApiError where the API server does not answer."""
+        for _ in range(CAS_RETRIES_MAX):
+            incarnation = Incarnation(1 + max(on_disk, await self.known_incarnation()))
+            await asyncio.to_thread(write_incarnation, incarnation)
+            on_disk = incarnation
+            try:
+                await self._write(replace(self._wanted, incarnation=incarnation))
+            except (ConflictError, AlreadyExistsError) as error:
+                _log.info("lease changed while it was taken, trying again: %s", error)
+            else:
+                return incarnation
+        raise SupersededError(
+            f"the lease changed {CAS_RETRIES_MAX} times while it was taken: is another process broker"
+            f" {self._wanted.broker} too?"
+        )
+
+    async def keep(self) -> None:
+        """Renew for ever. Raises SupersededError."""
+        while True:
+            await asyncio.sleep(LEASE_RENEW_INTERVAL_MS / 1000)
+            try:
+                await self._renew()
+            except ApiError as error:
+                self._metrics.lease_renewals.labels("failed").inc()
+                _log.warning("lease not renewed, trying again: %s", error)
+            else:
+                self._metrics.lease_renewals.labels("renewed").inc()
+
+    async def announce(self, *, draining: bool, clean: bool) -> None:
+        """Say that this broker drains, or has stopped with everything on disk. Raises ApiError, SupersededError."""
+        async with self._writing:
+            self._wanted = replace(self._wanted, draining=draining, clean=clean)
+        await self._renew()
+
+    async def _renew(self) -> None:
+        async with self._writing:
+            await self._compare_and_set()
+
+    async def _compare_and_set(self) -> None:
+        mine = self._wanted
+        try:
+            await self._write(mine)
+        except (ConflictError, NotFoundError):
+            lease = await self._read()
+            if lease.incarnation > mine.incarnation:
+                raise SupersededError(
+                    f"broker {mine.broker} lives on as incarnation {lease.incarnation} at {lease.url}: this process"
+                    f" (incarnation {mine.incarnation}) must not go on"
+                ) from None
+            await self._write(self._wanted)
+
+    async def _read(self) -> BrokerLease:
+        """The Lease as it is now, and from here on the version to write upon."""
+        try:
+            lease = await self._client.get(LEASES, self._wanted.metadata.name, self._wanted.metadata.namespace)
+        except NotFoundError:
+            bare = replace(self._wanted.metadata, resource_version="", uid="")
+            self._wanted = replace(self._wanted, metadata=bare)
+            return replace(self._wanted, incarnation=Incarnation(0))
+        labels = {**lease.metadata.labels, **self._wanted.metadata.labels}
+        self._wanted = replace(self._wanted, metadata=replace(lease.metadata, labels=labels))
+        return lease
+
+    async def _write(self, wanted: BrokerLease) -> None:
+        changed = wanted.renewed(_now())
+        if changed.metadata.resource_version:
+            written = await self._client.replace(LEASES, changed.to_object())
+        else:
+            written = await self._client.create(LEASES, changed.to_object())
+        self._wanted = replace(changed, metadata=written.metadata)
+
+
+def vacant_lease(broker: BrokerId, namespace: str, cluster: str, url: str, zone: str) -> BrokerLease:
+    """What a broker writes for itself before it has read or taken anything."""
+    metadata = Metadata(name=lease_name(broker), namespace=namespace, labels={CLUSTER_LABEL: cluster})
+    return BrokerLease(metadata, broker, Incarnation(0), url, zone)
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,212 @@
+"""The partitions whose data is on this broker: opened, closed, deleted, set aside, one action at a time for each.
+
+Owned by the process, from the opening of the data directory to its close. What touches the disk runs in threads; while
+it does, the partition is BUSY and nothing else happens to it. Every end of an action calls `on_change`, so that the
+reconcile loop looks again. A log that cannot be opened stays BROKEN until the next start; the others go on.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.core.errors import HeadraceError
+from headrace.core.limits import LOGS_OPENING_MAX
+from headrace.core.replication.residency import Holding
+from headrace.core.replication.seats import LogFacts
+from headrace.core.resources.metadata import InvalidResourceError
+from headrace.core.resources.partition_set import PartitionState
+from headrace.core.resources.topic import TopicSpec
+from headrace.core.types import PartitionKey, TopicName, TopicUid
+from headrace_broker.clock import wall_ms
+from headrace_broker.metrics import Metrics, PartitionGauges
+from headrace_broker.opening import Opener
+from headrace_broker.partition import Partition
+from headrace_broker.storage.data_directory import DataDirectory
+from headrace_broker.storage.partition_description import PartitionDescription
+from headrace_broker.storage.partition_store import StoredPartition
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Held:
+    holding: Holding
+    description: PartitionDescription | None = None
+    spec: TopicSpec | None = None
+    """As the description says; None where that cannot be used."""
+    partition: Partition | None = None
+    """While it is open."""
+    damage: str = ""
+    """Why the log was not intact when it was opened."""
+
+
+class Holdings:
+    def __init__(self, data: DataDirectory, metrics: Metrics, on_change: Callable[[], None]) -> None:
+        self._data = data
+        self._metrics = metrics
+        self._on_change = on_change
+        self._held: dict[PartitionKey, _Held] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._opening = asyncio.Semaphore(LOGS_OPENING_MAX)
+
+    async def load(self) -> None:
+        """See what the disk holds, before anything else. Raises StorageFailedError."""
+        for stored in await asyncio.to_thread(self._data.store.partitions):
+            self._held[stored.key] = _Held(Holding.RESTING, stored.description, _spec_of(stored))
+        for stored in await asyncio.to_thread(self._data.store.orphans):
+            self._held[stored.key] = _Held(Holding.ORPHANED, stored.description, _spec_of(stored))
+        self._count_orphans()
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._tasks)
+
+    def find(self, key: PartitionKey) -> Partition | None:
+        """None where it is not open."""
+        held = self._held.get(key)
+        return held.partition if held is not None else None
+
+    def open_partitions(self) -> list[Partition]:
+        return [held.partition for held in self._held.values() if held.partition is not None]
+
+    def held(self) -> dict[PartitionKey, Holding]:
+        return {key: held.holding for key, held in self._held.items()}
+
+    def logs(self, states: Mapping[PartitionKey, PartitionState]) -> dict[PartitionKey, LogFacts]:
+        """Of every open partition. A seat of this very life is proof of an intact log, whatever it was before."""
+        facts = {}
+        for key, held in self._held.items():
+            if held.partition is not None:
+                state = states.get(key)
+                proven = state is not None and held.partition.leadership.me in state.isr
+                facts[key] = LogFacts(held.partition.log.last_epoch, "" if proven else held.damage)
+        return facts
+
+    def topic_of(self, key: PartitionKey) -> TopicName:
+        """As its description says; named by its uid where that is lost."""
+        held = self._held.get(key)
+        return held.description.topic if held is not None and held.description is not None else TopicName("", key.uid)
+
+    def specs(self) -> dict[TopicUid, TopicSpec]:
+        """As they stand beside the data: for topics that the API server does not show just now."""
+        return {key.uid: held.spec for key, held in self._held.items() if held.spec is not None}
+
+    def open(self, description: PartitionDescription, spec: TopicSpec, state: PartitionState, opener: Opener) -> None:
+        self._start(description.key, self._open(description, spec, state, opener))
+
+    def delete(self, key: PartitionKey) -> None:
+        self._start(key, self._delete(key))
+
+    def orphan(self, key: PartitionKey) -> None:
+        self._start(key, self._orphan(key))
+
+    def restore(self, key: PartitionKey) -> None:
+        self._start(key, self._restore(key))
+
+    def gauges(self) -> Iterable[PartitionGauges]:
+        return [partition.gauges() for partition in self.open_partitions()]
+
+    async def checkpoint(self) -> None:
+        """Put the high watermarks on disk that moved."""
+        for partition in self.open_partitions():
+            try:
+                await partition.checkpoint()
+            except HeadraceError as error:
+                _log.warning("%s: high watermark not checkpointed: %s", partition.place, error)
+
+    async def purge(self, retention_ms: int) -> None:
+        """Delete what has been orphaned for so long, where its topic's policy allows it."""
+        purged: list[StoredPartition] = await asyncio.to_thread(self._data.store.purge_orphans, wall_ms(), retention_ms)
+        for stored in purged:
+            _log.warning("%s: orphaned data deleted after the orphan retention", stored.key)
+            self._held.pop(stored.key, None)
+        self._count_orphans()
+
+    def drain(self) -> None:
+        """Long polls end now, with what there is."""
+        for partition in self.open_partitions():
+            partition.drain()
+
+    async def close(self, reason: str) -> bool:
+        """Finish what is under way and close every log; True where all of it went well."""
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        closed = await asyncio.gather(
+            *(partition.close(reason) for partition in self.open_partitions()), return_exceptions=True
+        )
+        failures = [failure for failure in closed if failure is not None]
+        for failure in failures:
+            _log.error("a log was not closed cleanly: %s", failure)
+        return not failures
+
+    def _start(self, key: PartitionKey, action: Coroutine[Any, Any, None]) -> None:
+        held = self._held.setdefault(key, _Held(Holding.BUSY))
+        held.holding = Holding.BUSY
+        task = asyncio.create_task(self._run(key, action), name=f"holding {key}")
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    async def _run(self, key: PartitionKey, action: Coroutine[Any, Any, None]) -> None:
+        try:
+            await action
+        except HeadraceError as error:
+            _log.error("%s (%s): %s", key, self.topic_of(key), error)
+            self._held[key].holding = Holding.BROKEN
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._count_orphans()
+        self._on_change()
+        if not task.cancelled():
+            task.result()
+
+    async def _open(
+        self, description: PartitionDescription, spec: TopicSpec, state: PartitionState, opener: Opener
+    ) -> None:
+        held = self._held[description.key]
+        held.description, held.spec = description, spec
+        async with self._opening:
+            opened = await opener.open(description, spec, state)
+        held.partition, held.damage, held.holding = opened.partition, opened.damage, Holding.OPEN
+        opened.partition.apply(state)
+
+    async def _delete(self, key: PartitionKey) -> None:
+        await self._close(key, "its topic is deleted")
+        await asyncio.to_thread(self._data.store.delete, key)
+        del self._held[key]
+
+    async def _orphan(self, key: PartitionKey) -> None:
+        await self._close(key, "its topic is gone")
+        await asyncio.to_thread(self._data.store.orphan, key, wall_ms())
+        self._held[key].holding = Holding.ORPHANED
+
+    async def _restore(self, key: PartitionKey) -> None:
+        await asyncio.to_thread(self._data.store.restore, key)
+        self._held[key].holding = Holding.RESTING
+
+    async def _close(self, key: PartitionKey, reason: str) -> None:
+        held = self._held[key]
+        partition, held.partition = held.partition, None
+        if partition is None:
+            return
+        self._metrics.forget(partition.place.topic, partition.place.partition)
+        try:
+            await partition.close(reason)
+        except HeadraceError as error:
+            _log.warning("%s: closed with an error: %s", partition.place, error)
+
+    def _count_orphans(self) -> None:
+        orphans = sum(held.holding is Holding.ORPHANED for held in self._held.values())
+        self._metrics.orphaned_partitions.set(orphans)
+
+
+def _spec_of(stored: StoredPartition) -> TopicSpec | None:
+    if stored.description is None:
+        return None
+    try:
+        return TopicSpec.parse(stored.description.spec)
+    except InvalidResourceError as error:
+        _log.warning("%s: the description beside the data cannot be used: %s", stored.key, error)
+        return None

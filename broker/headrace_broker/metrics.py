@@ -1,0 +1,117 @@
+"""What Prometheus is told, under `headrace_broker_*`.
+
+Counters and histograms are kept as things happen; what a partition is (sizes, offsets, who leads) is read when it is
+scraped. One `Metrics` per process, made at its start. A partition keeps its own labelled counters, so that the data
+path never looks labels up.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from headrace.core.types import Offset, PartitionId, TopicName
+
+_PARTITION_LABELS = ("namespace", "topic", "partition")
+_REQUEST_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+_FSYNC_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionGauges:
+    """One partition as it is at the moment of a scrape."""
+
+    topic: TopicName
+    partition: PartitionId
+    leads: bool
+    log_bytes: int
+    log_start_offset: Offset
+    log_end_offset: Offset
+    high_watermark: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionCounters:
+    bytes_in: Counter
+    records_in: Counter
+    batches_in: Counter
+    bytes_out: Counter
+    records_out: Counter
+    batches_out: Counter
+
+
+class Metrics:
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        self._traffic = {
+            name: Counter(f"headrace_broker_{name}", text, _PARTITION_LABELS, registry=self.registry)
+            for name, text in (
+                ("bytes_in", "Bytes of batches appended."),
+                ("records_in", "Records appended."),
+                ("batches_in", "Batches appended."),
+                ("bytes_out", "Bytes of batches read by fetches."),
+                ("records_out", "Records read by fetches."),
+                ("batches_out", "Batches read by fetches."),
+            )
+        }
+        self.request_seconds = Histogram(
+            "headrace_broker_request_seconds",
+            "Time from a request's head to its answer, long polls included.",
+            ("method", "route"),
+            buckets=_REQUEST_SECONDS,
+            registry=self.registry,
+        )
+        self.errors = Counter(
+            "headrace_broker_errors", "Requests refused, by code of the problem.", ("code",), registry=self.registry
+        )
+        self.fsync_seconds = Histogram(
+            "headrace_broker_fsync_seconds", "Time of one log sync.", buckets=_FSYNC_SECONDS, registry=self.registry
+        )
+        self.lease_renewals = Counter(
+            "headrace_broker_lease_renewals", "Lease renewals, by outcome.", ("outcome",), registry=self.registry
+        )
+        self.open_connections = Gauge(
+            "headrace_broker_open_connections", "Client connections that are open.", registry=self.registry
+        )
+        self.orphaned_partitions = Gauge(
+            "headrace_broker_orphaned_partitions",
+            "Partitions set aside because the API server does not know their topic.",
+            registry=self.registry,
+        )
+
+    def counters(self, topic: TopicName, partition: PartitionId) -> PartitionCounters:
+        labels = (topic.namespace, topic.name, str(partition))
+        return PartitionCounters(**{name: counter.labels(*labels) for name, counter in self._traffic.items()})
+
+    def forget(self, topic: TopicName, partition: PartitionId) -> None:
+        """Drop a partition's series: it does not live here any more."""
+        for counter in self._traffic.values():
+            counter.remove(topic.namespace, topic.name, str(partition))
+
+    def watch_partitions(self, observe: Callable[[], Iterable[PartitionGauges]]) -> None:
+        """Read the partitions' gauges from `observe` with each scrape."""
+        self.registry.register(_Partitions(observe))
+
+
+class _Partitions(Collector):
+    def __init__(self, observe: Callable[[], Iterable[PartitionGauges]]) -> None:
+        self._observe = observe
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        seen = list(self._observe())
+        led = GaugeMetricFamily("headrace_broker_partitions_led", "Partitions that this broker leads.")
+        led.add_metric([], sum(each.leads for each in seen))
+        yield led
+        for name, text in (
+            ("log_bytes", "Size of the partition's log on disk."),
+            ("log_start_offset", "First offset that is kept."),
+            ("log_end_offset", "Next offset to write."),
+            ("high_watermark", "First offset that is not committed."),
+        ):
+            family = GaugeMetricFamily(f"headrace_broker_{name}", text, labels=_PARTITION_LABELS)
+            for each in seen:
+                family.add_metric([each.topic.namespace, each.topic.name, str(each.partition)], getattr(each, name))
+            yield family

@@ -1,0 +1,87 @@
+"""Opens one partition: recovers its log, and finds out whether it still holds all that this broker voted for.
+
+A log that is not intact is marked on disk (`void-before`) before anything else happens with it, so that no later start
+takes its older seats for good.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from headrace.core.log.intact import DiskFacts, ReplicaFacts, why_not_intact
+from headrace.core.log.segments import LogConfig
+from headrace.core.replication.leadership import Leadership
+from headrace.core.resources.partition_set import PartitionState
+from headrace.core.resources.topic import TopicSpec
+from headrace.core.types import Incarnation, Seat
+from headrace_broker.clock import wall_ms
+from headrace_broker.metrics import Metrics
+from headrace_broker.partition import Partition
+from headrace_broker.requests import Place
+from headrace_broker.storage.data_directory import DataDirectory
+from headrace_broker.storage.partition_description import PartitionDescription
+from headrace_broker.storage.partition_log import PartitionLog
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    partition: Partition
+    damage: str
+    """Why the log is not intact; empty where it is."""
+
+
+class Opener:
+    """One per process; `disk` is what was found at its start."""
+
+    def __init__(
+        self, data: DataDirectory, disk: DiskFacts, me: Seat, metrics: Metrics, on_failure: Callable[[str], None]
+    ) -> None:
+        self._data = data
+        self._disk = disk
+        self._me = me
+        self._metrics = metrics
+        self._on_failure = on_failure
+
+    async def open(self, description: PartitionDescription, spec: TopicSpec, state: PartitionState) -> Opened:
+        """Recovery runs in a thread. Raises StorageFailedError, DiskFullError."""
+        log, damage = await asyncio.to_thread(self._recover, description, spec, self._seat_in(state))
+        place = Place(description.topic, description.key.partition)
+        _log.info("%s: opened, offsets %d to %d%s", place, log.log_start_offset, log.log_end_offset, _about(log))
+        leadership = Leadership(self._me, spec.durability, log_end=log.log_end_offset, durable_end=log.durable_end)
+        return Opened(Partition(description.key, place, log, leadership, self._metrics, self._on_failure), damage)
+
+    def _recover(
+        self, description: PartitionDescription, spec: TopicSpec, seat: Incarnation
+    ) -> tuple[PartitionLog, str]:
+        store = self._data.store
+        store.restore(description.key)
+        was_there = store.has(description.key)
+        log = self._data.open_log(description, LogConfig.of_topic(spec), wall_ms())
+        if seat == self._me.incarnation:
+            # Placed here in this very life: nothing can have been lost before.
+            return log, ""
+        void_before = store.void_before(description.key)
+        facts = ReplicaFacts(
+            recovery=log.recovery if was_there else None,
+            durability=spec.durability,
+            void_before=self._me.incarnation if void_before is None else void_before,
+            seat=seat,
+        )
+        damage = why_not_intact(self._disk, facts)
+        if damage:
+            store.write_void_before(description.key, self._me.incarnation)
+        return log, damage
+
+    def _seat_in(self, state: PartitionState) -> Incarnation:
+        """The life of this broker that was in sync last; 0 where none was."""
+        seats = (seat.incarnation for seat in state.isr if seat.broker == self._me.broker)
+        return max(seats, default=Incarnation(0))
+
+
+def _about(log: PartitionLog) -> str:
+    report = log.recovery
+    cut = f", cut {report.cut_bytes} bytes ({report.cut_reason})" if report.cut_reason else ""
+    return f"; scanned {report.scanned_bytes} bytes{cut}" if report.scanned_bytes or cut else ""

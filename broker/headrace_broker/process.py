@@ -1,0 +1,198 @@
+"""The life of a broker process: the order in which its parts start, and in which they stop.
+
+    lock the data ──> listen (503) ──> take an incarnation ──> watch ──> recover, claim ──> ready
+    asked to stop ──> not ready, draining ──> finish requests ──> close the logs ──> say that the stop was clean ──> 0
+    disk failed   ──> not ready ──> resign ──> stop ──> 1         superseded ──> stop at once ──> 1
+
+The port is taken before the Lease, because the Lease says where this broker listens. The incarnation is on disk before
+it is in the Lease.
+"""
+
+import asyncio
+import logging
+import signal
+from collections.abc import Sequence
+
+from headrace.core.errors import HeadraceError
+from headrace.core.limits import (
+    DRAIN_TIMEOUT_MS,
+    HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS,
+    ORPHAN_PURGE_INTERVAL_MS,
+    ORPHAN_RETENTION_MS,
+)
+from headrace.core.log.intact import DiskFacts
+from headrace.core.types import Seat
+from headrace.http2.client import AsyncTransport
+from headrace.http2.memory import keep_large_buffers
+from headrace.http2.server import Server, serve
+from headrace.kube.client import KubeClient
+from headrace.kube.errors import ApiError
+from headrace_broker.coordination.cluster_view import ClusterView
+from headrace_broker.coordination.lease import LeaseHolder, vacant_lease
+from headrace_broker.coordination.reconcile import Reconciler
+from headrace_broker.coordination.resign import resign_all
+from headrace_broker.coordination.watches import watches
+from headrace_broker.holdings import Holdings
+from headrace_broker.metrics import Metrics
+from headrace_broker.opening import Opener
+from headrace_broker.proxy import Proxy
+from headrace_broker.routes.app import broker_app
+from headrace_broker.serving import Readiness, Serving
+from headrace_broker.settings import Settings
+from headrace_broker.storage.data_directory import DataDirectory
+
+_log = logging.getLogger(__name__)
+_HURRY_S = 1.0
+"""What requests in flight get when this broker must not go on."""
+
+
+class CannotListenError(HeadraceError):
+    """The address is taken or not this machine's."""
+
+    code = "CannotListen"
+
+
+class DiskFailedError(HeadraceError):
+    """A write or a sync failed: what is on disk is not known any more."""
+
+    code = "DiskFailed"
+
+
+async def run(settings: Settings) -> None:
+    """Until it is asked to stop. Raises HeadraceError where it cannot start or must not go on."""
+    keep_large_buffers()
+    data = await asyncio.to_thread(DataDirectory.open, settings.data)
+    clean = False
+    try:
+        async with await KubeClient.connect(kubeconfig=settings.kubeconfig) as client, AsyncTransport() as transport:
+            clean = await _Broker(settings, data, client, transport).live()
+    finally:
+        await asyncio.to_thread(data.close, clean=clean)
+
+
+class _Broker:
+    def __init__(self, settings: Settings, data: DataDirectory, client: KubeClient, transport: AsyncTransport) -> None:
+        self._settings = settings
+        self._data = data
+        self._client = client
+        self._metrics = Metrics()
+        self._view = ClusterView(settings.cluster)
+        self._holdings = Holdings(data, self._metrics, self._view.changed.set)
+        self._metrics.watch_partitions(self._holdings.gauges)
+        self._readiness = Readiness()
+        self._serving = Serving(
+            settings.broker, self._view, self._holdings, Proxy(transport), self._metrics, self._readiness
+        )
+        self._end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Resolved when this process is asked to stop; failed when it must."""
+
+    async def live(self) -> bool:
+        """Whether the stop was clean: every log closed, all of it on disk."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self._asked_to_stop, number)
+        server = await self._listen()
+        try:
+            lease = self._lease(server.port)
+            me, disk = await self._begin_life(lease)
+            await self._serve(server, lease, me, disk)
+        except BaseException:
+            self._readiness.why_not = "it must stop"
+            await server.close(_HURRY_S)
+            raise
+        clean = await self._holdings.close("the broker stops")
+        await self._announce(lease, clean=clean)
+        return clean
+
+    async def _listen(self) -> Server:
+        settings = self._settings
+        try:
+            server = await serve(broker_app(self._serving), host=settings.host, port=settings.port)
+        except OSError as error:
+            raise CannotListenError(
+                f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}; give another --port"
+            ) from error
+        self._metrics.open_connections.set_function(lambda: server.connection_count)
+        return server
+
+    def _lease(self, port: int) -> LeaseHolder:
+        settings = self._settings
+        url = settings.advertised_url or f"http://{settings.host}:{port}"
+        namespace = settings.namespace or self._client.namespace
+        vacant = vacant_lease(settings.broker, namespace, settings.cluster, url, settings.zone)
+        _log.info("broker %d listens on port %d, advertised as %s", settings.broker, port, url)
+        return LeaseHolder(self._client, self._metrics, vacant)
+
+    async def _begin_life(self, lease: LeaseHolder) -> tuple[Seat, DiskFacts]:
+        data = self._data
+        disk = DiskFacts(
+            incarnation=await asyncio.to_thread(data.read_incarnation),
+            known_incarnation=await lease.known_incarnation(),
+            stopped_cleanly=data.stopped_cleanly,
+            same_boot=data.same_boot,
+        )
+        incarnation = await lease.acquire(disk.incarnation, data.write_incarnation)
+        _log.info("broker %d begins incarnation %d", self._settings.broker, incarnation)
+        await self._holdings.load()
+        return Seat(self._settings.broker, incarnation), disk
+
+    async def _serve(self, server: Server, lease: LeaseHolder, me: Seat, disk: DiskFacts) -> None:
+        """Until it is asked to stop and every request is answered. Raises SupersededError, DiskFailedError."""
+        opener = Opener(self._data, disk, me, self._metrics, self._disk_failed)
+        reconciler = Reconciler(me, self._client, self._view, self._holdings, opener)
+        namespace = self._settings.namespace or self._client.namespace
+        work = [*watches(self._client, self._view, namespace), reconciler.run(), lease.keep(), self._housekeep()]
+        tasks = [asyncio.create_task(each) for each in (*work, self._become_ready(reconciler))]
+        try:
+            await self._until_end(tasks)
+            await self._drain(server, lease)
+        except DiskFailedError:
+            await resign_all(self._client, self._view, me)
+            raise
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _until_end(self, tasks: Sequence[asyncio.Task[None]]) -> None:
+        waiting: set[asyncio.Future[None]] = {self._end, *tasks}
+        while not self._end.done():
+            done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            for ended in done:
+                ended.result()
+
+    async def _drain(self, server: Server, lease: LeaseHolder) -> None:
+        self._readiness.why_not = "it drains"
+        await self._announce(lease, clean=False)
+        self._holdings.drain()
+        await server.close(DRAIN_TIMEOUT_MS / 1000)
+
+    async def _announce(self, lease: LeaseHolder, *, clean: bool) -> None:
+        """Best effort: whoever reads the Lease finds out by its age too."""
+        try:
+            await lease.announce(draining=True, clean=clean)
+        except ApiError as error:
+            _log.warning("the lease does not say that this broker stops: %s", error)
+
+    async def _become_ready(self, reconciler: Reconciler) -> None:
+        await reconciler.settled.wait()
+        self._readiness.why_not = ""
+        _log.info("broker %d is ready", self._settings.broker)
+
+    async def _housekeep(self) -> None:
+        since_purge_ms = ORPHAN_PURGE_INTERVAL_MS
+        while True:
+            if since_purge_ms >= ORPHAN_PURGE_INTERVAL_MS:
+                await self._holdings.purge(ORPHAN_RETENTION_MS)
+                since_purge_ms = 0
+            await asyncio.sleep(HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS / 1000)
+            since_purge_ms += HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS
+            await self._holdings.checkpoint()
+
+    def _asked_to_stop(self, number: signal.Signals) -> None:
+        if not self._end.done():
+            _log.info("stopping: %s", signal.Signals(number).name)
+            self._end.set_result(None)
+
+    def _disk_failed(self, reason: str) -> None:
+        if not self._end.done():
+            self._end.set_exception(DiskFailedError(f"the disk failed, this broker stops: {reason}"))

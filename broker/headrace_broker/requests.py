@@ -1,0 +1,58 @@
+"""What clients ask of a partition, as values: parsed by the routes, carried out by `partition`."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from headrace.core.replication.events import Acks
+from headrace.core.replication.fence import Fence
+from headrace.core.types import Offset, PartitionId, TopicName
+
+
+class Edge(StrEnum):
+    """The ends of what can be read."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+class ValueFormat(StrEnum):
+    """How JSON shows keys and values: as strings, or as the JSON that they hold."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The partition that a path names."""
+
+    topic: TopicName
+    partition: PartitionId
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceQuery:
+    acks: Acks
+    timeout_ms: int
+    fence: Fence
+
+
+@dataclass(frozen=True, slots=True)
+class FetchQuery:
+    offset: Offset | Edge
+    max_bytes: int
+    max_records: int
+    min_bytes: int
+    max_wait_ms: int
+    fence: Fence
+    value_format: ValueFormat
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsQuery:
+    timestamp: int | Edge
+    """Milliseconds since 1970, or an end."""
+    fence: Fence

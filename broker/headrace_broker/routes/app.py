@@ -1,0 +1,57 @@
+"""The aiohttp application: every path, and what is done around each request."""
+
+from time import perf_counter
+
+from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
+
+from headrace_broker.metrics import Metrics
+from headrace_broker.routes.fetch import FetchRoute, OffsetsRoute
+from headrace_broker.routes.health import HealthRoutes
+from headrace_broker.routes.metadata import MetadataRoutes
+from headrace_broker.routes.problems import problems_middleware
+from headrace_broker.routes.produce import ProduceRoute
+from headrace_broker.routes.spread import SpreadRoute
+from headrace_broker.serving import Serving
+
+_TOPICS = "/v1/namespaces/{namespace}/topics"
+_TOPIC = _TOPICS + "/{topic}"
+_PARTITION = _TOPIC + "/partitions/{partition}"
+
+
+def broker_app(serving: Serving) -> web.Application:
+    metadata = MetadataRoutes(serving)
+    health = HealthRoutes(serving.readiness, serving.metrics)
+    app = web.Application(middlewares=[_timing(serving.metrics), problems_middleware(serving.metrics)])
+    app.add_routes(
+        [
+            web.get("/healthz", health.healthz),
+            web.get("/readyz", health.readyz),
+            web.get("/metrics", health.metrics),
+            web.get("/v1/cluster", metadata.cluster),
+            web.get(_TOPICS, metadata.topics),
+            web.get(_TOPIC, metadata.topic),
+            web.post(_TOPIC + "/records", SpreadRoute(serving).__call__),
+            web.post(_PARTITION + "/records", ProduceRoute(serving).__call__),
+            web.get(_PARTITION + "/records", FetchRoute(serving).__call__),
+            web.get(_PARTITION + "/offsets", OffsetsRoute(serving).__call__),
+        ]
+    )
+    return app
+
+
+def _timing(metrics: Metrics) -> Middleware:
+    @web.middleware
+    async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
+        started = perf_counter()
+        try:
+            return await handler(request)
+        finally:
+            # Known paths only: a label must not be what a client makes up.
+            resource = request.match_info.route.resource
+            route = resource.canonical if resource is not None else "none"
+            metrics.request_seconds.labels(request.method if resource is not None else "any", route).observe(
+                perf_counter() - started
+            )
+
+    return middleware

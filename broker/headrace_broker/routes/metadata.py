@@ -1,0 +1,90 @@
+"""GET of what the cluster is made of: brokers, topics, who leads. Answered from the cluster view, by any broker."""
+
+import json
+from typing import Any
+
+from aiohttp import web
+
+from headrace.core.resources.partition_set import PartitionState
+from headrace.core.resources.topic import Topic
+from headrace.core.types import PartitionId, PartitionKey
+from headrace_broker.routes.parameters import parse_no_query, parse_topic
+from headrace_broker.serving import Serving
+
+
+class MetadataRoutes:
+    def __init__(self, serving: Serving) -> None:
+        self._serving = serving
+
+    async def cluster(self, request: web.Request) -> web.StreamResponse:
+        """GET /v1/cluster"""
+        parse_no_query(request.query)
+        self._serving.check_view()
+        brokers = [
+            {
+                "id": lease.broker,
+                "url": lease.url,
+                "zone": lease.zone,
+                "state": state,
+                "incarnation": lease.incarnation,
+            }
+            for lease, state in self._serving.view.brokers()
+        ]
+        return _json({"cluster": self._serving.view.cluster, "brokers": brokers})
+
+    async def topics(self, request: web.Request) -> web.StreamResponse:
+        """GET /v1/namespaces/{ns}/topics"""
+        parse_no_query(request.query)
+        self._serving.check_view()
+        namespace = request.match_info["namespace"]
+        topics = [topic for topic in self._serving.view.topics() if topic.metadata.namespace == namespace]
+        return _json({"topics": [_summary(topic) for topic in topics]})
+
+    async def topic(self, request: web.Request) -> web.StreamResponse:
+        """GET /v1/namespaces/{ns}/topics/{t}"""
+        parse_no_query(request.query)
+        self._serving.check_view()
+        topic = self._serving.view.topic(parse_topic(request.match_info))
+        return _json(
+            {
+                "namespace": topic.metadata.namespace,
+                "name": topic.metadata.name,
+                "uid": topic.uid,
+                "maxMessageBytes": topic.spec.max_message_bytes,
+                "partitions": [self._partition(topic, PartitionId(number)) for number in range(topic.spec.partitions)],
+            }
+        )
+
+    def _partition(self, topic: Topic, number: PartitionId) -> dict[str, Any]:
+        state = self._serving.view.state(topic, number)
+        partition = self._serving.partitions.find(PartitionKey(topic.uid, number))
+        offsets = None
+        if partition is not None and partition.leads:
+            offsets = {"logStartOffset": partition.log.log_start_offset, "highWatermark": partition.high_watermark}
+        return {
+            "partition": number,
+            "leader": self._leader(state),
+            "leaderEpoch": state.leader_epoch if state is not None else 0,
+            "isr": [seat.broker for seat in state.isr] if state is not None else [],
+            "replicas": list(state.replicas) if state is not None else [],
+            "offsets": offsets,
+        }
+
+    def _leader(self, state: PartitionState | None) -> dict[str, Any] | None:
+        if state is None or state.leader is None:
+            return None
+        return {"id": state.leader.broker, "url": self._serving.url_of(state.leader.broker)}
+
+
+def _summary(topic: Topic) -> dict[str, Any]:
+    return {
+        "namespace": topic.metadata.namespace,
+        "name": topic.metadata.name,
+        "uid": topic.uid,
+        "partitions": topic.spec.partitions,
+        "replicas": topic.spec.replicas,
+    }
+
+
+def _json(document: dict[str, Any]) -> web.Response:
+    return web.Response(body=json.dumps(document).encode() + b"\n", content_type="application/json")

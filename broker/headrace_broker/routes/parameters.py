@@ -1,0 +1,176 @@
+"""Queries, read strictly: every refusal names the field, the value and the rule (HTTP 400).
+
+What comes out is typed; nothing behind this module sees a raw parameter. Parameters that a route does not know are
+refused, so that a typing error never changes silently what is asked for.
+"""
+
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import TypeVar
+
+from multidict import MultiMapping
+
+from headrace.core.errors import InvalidRequestError
+from headrace.core.limits import (
+    FETCH_BYTES_DEFAULT,
+    FETCH_BYTES_MAX,
+    FETCH_RECORDS_MAX,
+    FETCH_WAIT_MS_MAX,
+    PRODUCE_TIMEOUT_MS_DEFAULT,
+    PRODUCE_TIMEOUT_MS_MAX,
+    TOPIC_PARTITIONS_MAX,
+)
+from headrace.core.replication.events import Acks
+from headrace.core.replication.fence import Fence
+from headrace.core.types import LeaderEpoch, Offset, PartitionId, TopicName, TopicUid
+from headrace_broker.requests import Edge, FetchQuery, OffsetsQuery, Place, ProduceQuery, ValueFormat
+
+_T = TypeVar("_T")
+_E = TypeVar("_E", bound=StrEnum)
+_INT64_MAX = (1 << 63) - 1
+_INT32_MAX = (1 << 31) - 1
+
+
+def parse_topic(path: Mapping[str, str]) -> TopicName:
+    return TopicName(path["namespace"], path["topic"])
+
+
+def parse_place(path: Mapping[str, str]) -> Place:
+    return Place(
+        parse_topic(path),
+        PartitionId(_whole_number("partition", path["partition"], least=0, most=TOPIC_PARTITIONS_MAX - 1)),
+    )
+
+
+def parse_no_query(query: MultiMapping[str]) -> None:
+    """For routes without parameters."""
+    _Query(query).finish()
+
+
+def parse_produce(query: MultiMapping[str]) -> ProduceQuery:
+    read = _Query(query)
+    parsed = ProduceQuery(
+        acks=read.choice("acks", Acks, Acks.ALL),
+        timeout_ms=read.number("timeoutMs", PRODUCE_TIMEOUT_MS_DEFAULT, least=1, most=PRODUCE_TIMEOUT_MS_MAX),
+        fence=read.fence(),
+    )
+    read.finish()
+    return parsed
+
+
+def parse_spread(query: MultiMapping[str]) -> ProduceQuery:
+    """As `parse_produce`, where the broker chooses the partitions: a leader epoch would name none."""
+    read = _Query(query)
+    parsed = ProduceQuery(
+        acks=read.choice("acks", Acks, Acks.ALL),
+        timeout_ms=read.number("timeoutMs", PRODUCE_TIMEOUT_MS_DEFAULT, least=1, most=PRODUCE_TIMEOUT_MS_MAX),
+        fence=Fence(read.topic_uid()),
+    )
+    read.finish()
+    return parsed
+
+
+def parse_fetch(query: MultiMapping[str]) -> FetchQuery:
+    read = _Query(query)
+    if query.get("watch", "false") != "false":
+        raise InvalidRequestError(
+            f"watch {query['watch']!r}: this broker does not stream yet; poll with maxWaitMs instead", field="watch"
+        )
+    read.skip("watch")
+    max_bytes = read.number("maxBytes", FETCH_BYTES_DEFAULT, least=1, most=FETCH_BYTES_MAX)
+    parsed = FetchQuery(
+        offset=Offset(value) if isinstance(value := read.position("offset"), int) else value,
+        max_bytes=max_bytes,
+        max_records=read.number("maxRecords", FETCH_RECORDS_MAX, least=1, most=FETCH_RECORDS_MAX),
+        min_bytes=min(max_bytes, read.number("minBytes", 1, least=0, most=FETCH_BYTES_MAX)),
+        max_wait_ms=read.number("maxWaitMs", 0, least=0, most=FETCH_WAIT_MS_MAX),
+        fence=read.fence(),
+        value_format=read.choice("valueFormat", ValueFormat, ValueFormat.TEXT),
+    )
+    read.finish()
+    return parsed
+
+
+def parse_offsets(query: MultiMapping[str]) -> OffsetsQuery:
+    read = _Query(query)
+    parsed = OffsetsQuery(read.position("timestamp"), read.fence())
+    read.finish()
+    return parsed
+
+
+class _Query:
+    """Takes parameters one by one; `finish` refuses those that nobody took."""
+
+    def __init__(self, query: MultiMapping[str]) -> None:
+        self._query = query
+        self._known: list[str] = []
+
+    def number(self, name: str, default: int, *, least: int, most: int) -> int:
+        return self._parsed(name, default, lambda text: _whole_number(name, text, least=least, most=most))
+
+    def choice(self, name: str, choices: type[_E], default: _E) -> _E:
+        return self._parsed(name, default, lambda text: _choice(name, text, choices))
+
+    def position(self, name: str) -> int | Edge:
+        """A number from 0, or one of the ends; `earliest` where nothing is said."""
+        default: int | Edge = Edge.EARLIEST
+        return self._parsed(name, default, lambda text: _position(name, text))
+
+    def fence(self) -> Fence:
+        return Fence(
+            self.topic_uid(),
+            self._parsed(
+                "leaderEpoch",
+                None,
+                lambda text: LeaderEpoch(_whole_number("leaderEpoch", text, least=0, most=_INT32_MAX)),
+            ),
+        )
+
+    def topic_uid(self) -> TopicUid | None:
+        return self._parsed("topicUid", None, TopicUid)
+
+    def skip(self, name: str) -> None:
+        self._known.append(name)
+
+    def finish(self) -> None:
+        unknown = sorted(set(self._query) - set(self._known))
+        if unknown:
+            known = ", ".join(self._known) or "none"
+            raise InvalidRequestError(
+                f"{unknown[0]}: this path takes no such query parameter; it takes {known}", field=unknown[0]
+            )
+
+    def _parsed(self, name: str, default: _T, parse: Callable[[str], _T]) -> _T:
+        self._known.append(name)
+        given = self._query.getall(name, [])
+        if len(given) > 1:
+            raise InvalidRequestError(f"{name}: given {len(given)} times; give it once", field=name)
+        return parse(given[0]) if given else default
+
+
+def _choice(name: str, text: str, choices: type[_E]) -> _E:
+    try:
+        return choices(text)
+    except ValueError:
+        raise InvalidRequestError(f"{name} {text!r}: must be one of {', '.join(choices)}", field=name) from None
+
+
+def _position(name: str, text: str) -> int | Edge:
+    if text in tuple(Edge):
+        return Edge(text)
+    if not _is_number(text) or int(text) > _INT64_MAX:
+        raise InvalidRequestError(
+            f"{name} {text!r}: must be a whole number from 0 to {_INT64_MAX}, earliest or latest", field=name
+        )
+    return int(text)
+
+
+def _whole_number(name: str, text: str, *, least: int, most: int) -> int:
+    if not _is_number(text) or not least <= int(text) <= most:
+        raise InvalidRequestError(f"{name} {text!r}: must be a whole number from {least} to {most}", field=name)
+    return int(text)
+
+
+def _is_number(text: str) -> bool:
+    # Not isdecimal() alone, which takes other scripts' digits; 20 digits hold every int64.
+    return text.isascii() and text.isdecimal() and len(text) <= 20

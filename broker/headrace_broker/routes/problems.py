@@ -1,0 +1,79 @@
+"""Whatever goes wrong becomes a problem document (RFC 9457): typed errors, unknown paths, and our own mistakes."""
+
+import json
+import logging
+
+from aiohttp import ClientPayloadError, web
+from aiohttp.typedefs import Handler, Middleware
+
+from headrace.core.errors import HeadraceError, RemoteError, ThrottledError
+from headrace.core.problem import CONTENT_TYPE, to_problem
+from headrace_broker.metrics import Metrics
+
+_log = logging.getLogger(__name__)
+
+
+class UnknownPathError(RemoteError):
+    """No route has this path (HTTP 404)."""
+
+    code = "UnknownPath"
+    status = 404
+
+
+class MethodNotAllowedError(RemoteError):
+    """The path exists, with other methods (HTTP 405); `allow` lists them."""
+
+    code = "MethodNotAllowed"
+    status = 405
+
+
+class InternalError(RemoteError):
+    """A mistake of the broker's own (HTTP 500); its log has the traceback."""
+
+    code = "Internal"
+    status = 500
+
+
+def problem_response(error: HeadraceError) -> web.Response:
+    response = web.Response(
+        status=error.status, body=json.dumps(to_problem(error)).encode() + b"\n", content_type=CONTENT_TYPE
+    )
+    if isinstance(error, ThrottledError):
+        response.headers["Retry-After"] = "1"
+    return response
+
+
+def problems_middleware(metrics: Metrics) -> Middleware:
+    """Answers every failure of a handler, and counts it by code."""
+
+    @web.middleware
+    async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except (ConnectionError, ClientPayloadError):
+            raise  # the client went away: there is nobody to answer
+        except HeadraceError as error:
+            failure: HeadraceError = error
+        except web.HTTPException as error:
+            if error.status < 400:
+                raise
+            failure = _http_failure(request, error)
+        except Exception:
+            _log.exception("%s %s failed", request.method, request.path)
+            failure = InternalError("the broker failed to answer; its log says why")
+        metrics.errors.labels(failure.code).inc()
+        response = problem_response(failure)
+        if isinstance(failure, MethodNotAllowedError):
+            response.headers["Allow"] = str(failure.details["allow"])
+        return response
+
+    return middleware
+
+
+def _http_failure(request: web.Request, error: web.HTTPException) -> HeadraceError:
+    if isinstance(error, web.HTTPMethodNotAllowed):
+        allow = ", ".join(sorted(error.allowed_methods))
+        return MethodNotAllowedError(f"{request.method} {request.path}: this path takes {allow}", allow=allow)
+    if error.status == 404:
+        return UnknownPathError(f"{request.method} {request.path}: there is no such path; docs/protocol.md lists them")
+    return InternalError(f"{request.method} {request.path}: {error.reason}")

@@ -1,0 +1,119 @@
+"""Records in bodies: JSON and NDJSON to batches on the way in, batches to JSON and NDJSON on the way out.
+
+pyarrow is loaded with the first body that needs it: a broker that serves binary clients only never pays for it. All of
+this may take long for large bodies and runs in a thread; nothing here touches a partition.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+
+from headrace.core.errors import InvalidRequestError
+from headrace.core.records.raw import RawBatch, split_batches
+from headrace.core.records.record import Record
+from headrace.core.types import Offset
+from headrace_broker.fetch import Buffer, Fetched
+from headrace_broker.requests import ValueFormat
+
+
+class BodyFormat(StrEnum):
+    """By media type."""
+
+    BATCHES = "application/vnd.headrace.batch"
+    JSON = "application/json"
+    NDJSON = "application/x-ndjson"
+
+
+_MEDIA_TYPES = ", ".join(BodyFormat)
+
+
+def content_format(content_type: str) -> BodyFormat:
+    """Of a request's body. Raises InvalidRequestError."""
+    try:
+        return BodyFormat(content_type.partition(";")[0].strip().lower())
+    except ValueError:
+        raise InvalidRequestError(
+            f"Content-Type {content_type!r}: must be one of {_MEDIA_TYPES}", field="Content-Type"
+        ) from None
+
+
+def accepted_format(accept: str) -> BodyFormat:
+    """Of the answer: the first media type that is offered; JSON where anything will do. Raises InvalidRequestError."""
+    for part in accept.split(","):
+        media_type = part.partition(";")[0].strip().lower()
+        if media_type in ("", "*/*", "application/*"):
+            return BodyFormat.JSON
+        if media_type in tuple(BodyFormat):
+            return BodyFormat(media_type)
+    raise InvalidRequestError(f"Accept {accept!r}: must have one of {_MEDIA_TYPES}", field="Accept")
+
+
+def parse_records(chunks: Sequence[Buffer], body_format: BodyFormat, now_ms: int) -> list[Record]:
+    """Of a JSON or NDJSON body. Raises InvalidRequestError with the line or the index."""
+    from headrace.core.records.json_form import parse_json_records, parse_ndjson
+
+    body = b"".join(chunks)
+    if body_format is BodyFormat.NDJSON:
+        return parse_ndjson(body, now_ms)
+    return parse_json_records(body, now_ms=now_ms)
+
+
+def encode_records(records: Sequence[Record], batch_bytes_max: int) -> list[memoryview]:
+    """Batches as a producer would send them, as many as it takes to keep each below the limit.
+
+    A single record that is over it stays as it is, and is refused with the check of the batches.
+    """
+    from headrace.core.records.columns import columns_of, encode_batch
+
+    encoded = [memoryview(part).cast("B") for part in encode_batch(columns_of(records))]
+    if sum(map(len, encoded)) <= batch_bytes_max or len(records) == 1:
+        return encoded
+    half = len(records) // 2
+    return encode_records(records[:half], batch_bytes_max) + encode_records(records[half:], batch_bytes_max)
+
+
+def parse_batches(
+    chunks: Sequence[bytes | memoryview], body_format: BodyFormat, *, batch_bytes_max: int, now_ms: int
+) -> list[RawBatch]:
+    """The body's batches, checked. Raises CorruptBatchError, BatchTooLargeError, InvalidRequestError."""
+    if body_format is not BodyFormat.BATCHES:
+        chunks = encode_records(parse_records(chunks, body_format, now_ms), batch_bytes_max)
+    return split_batches(chunks, batch_bytes_max=batch_bytes_max)
+
+
+def json_of(fetched: Fetched, max_records: int, value_format: ValueFormat) -> tuple[bytes, Offset]:
+    """The records as one JSON document, and where the next fetch goes on."""
+    lines, next_offset = _lines(fetched, max_records, value_format)
+    rest = json.dumps(
+        {
+            "nextOffset": next_offset,
+            "highWatermark": fetched.high_watermark,
+            "logStartOffset": fetched.log_start_offset,
+        }
+    )
+    return b'{"records": [' + b", ".join(lines) + b"], " + rest[1:].encode() + b"\n", next_offset
+
+
+def ndjson_of(fetched: Fetched, max_records: int, value_format: ValueFormat) -> tuple[bytes, Offset]:
+    """A record a line, and where the next fetch goes on."""
+    lines, next_offset = _lines(fetched, max_records, value_format)
+    return b"".join(line + b"\n" for line in lines), next_offset
+
+
+def _lines(fetched: Fetched, max_records: int, value_format: ValueFormat) -> tuple[list[bytes], Offset]:
+    from headrace.core.records.json_form import to_json
+
+    lines: list[bytes] = []
+    for offset, record in _rows(fetched):
+        if len(lines) == max_records:
+            return lines, offset
+        lines.append(json.dumps(to_json(record, offset, value_format=value_format.value), ensure_ascii=False).encode())
+    return lines, fetched.next_offset
+
+
+def _rows(fetched: Fetched) -> Iterator[tuple[Offset, Record]]:
+    from headrace.core.records.columns import decode_batches
+
+    for buffer in fetched.buffers:
+        for batch in decode_batches(buffer):
+            yield from batch.since(fetched.offset).rows()

@@ -1,0 +1,136 @@
+"""POST of JSON records to a topic: the broker chooses a partition for each, by its key or in turn.
+
+Each partition's share is one append, here or at its leader, all at the same time. There is no atomicity over
+partitions: where some shares fail, the problem document says which records are written (`results`, null where they are
+not).
+"""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from aiohttp import web
+
+from headrace.core.errors import HeadraceError, InvalidRequestError
+from headrace.core.problem import from_problem
+from headrace.core.records.raw import split_batches
+from headrace.core.records.record import Record
+from headrace.core.replication.events import Acks
+from headrace.core.resources.topic import Topic
+from headrace.core.types import Offset, PartitionId
+from headrace_broker.clock import wall_ms
+from headrace_broker.proxy import Elsewhere
+from headrace_broker.requests import Place, ProduceQuery
+from headrace_broker.routes.parameters import parse_spread, parse_topic
+from headrace_broker.routes.produce import body_of
+from headrace_broker.routes.record_bodies import BodyFormat, content_format, encode_records, parse_records
+from headrace_broker.serving import Serving
+
+
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """The records of one request that go to one partition, and where they stand in the request."""
+
+    place: Place
+    indexes: list[int]
+    records: list[Record]
+
+
+class SpreadRoute:
+    """POST /v1/namespaces/{ns}/topics/{t}/records"""
+
+    def __init__(self, serving: Serving) -> None:
+        self._serving = serving
+        self._turn = count()
+
+    async def __call__(self, request: web.Request) -> web.StreamResponse:
+        name, query = parse_topic(request.match_info), parse_spread(request.query)
+        body_format = content_format(request.headers.get("Content-Type", ""))
+        if body_format is BodyFormat.BATCHES:
+            raise InvalidRequestError(
+                f"Content-Type {body_format.value!r}: a batch goes to one partition; POST it to"
+                f" {request.path.removesuffix('/records')}/partitions/<partition>/records",
+                field="Content-Type",
+            )
+        self._serving.topic(name, query.fence)
+        async with body_of(request, self._serving) as chunks:
+            records = await asyncio.to_thread(parse_records, chunks, body_format, wall_ms())
+            topic = self._serving.topic(name, query.fence)
+            shares = self._shares(topic, records)
+            outcomes = await asyncio.gather(*(self._produce(topic, share, query) for share in shares))
+        return _answer(query, shares, outcomes, len(records))
+
+    def _shares(self, topic: Topic, records: Sequence[Record]) -> list[_Share]:
+        from headrace.core.partitioner import partition_for_key
+
+        partitions = topic.spec.partitions
+        shares: dict[PartitionId, _Share] = {}
+        for index, record in enumerate(records):
+            if record.key is None:
+                partition = PartitionId(next(self._turn) % partitions)
+            else:
+                partition = partition_for_key(record.key, partitions)
+            share = shares.setdefault(partition, _Share(Place(topic.full_name, partition), [], []))
+            share.indexes.append(index)
+            share.records.append(record)
+        return list(shares.values())
+
+    async def _produce(self, topic: Topic, share: _Share, query: ProduceQuery) -> Offset | HeadraceError:
+        """Offset of the first record of the share, or why it is not written."""
+        limit = topic.spec.max_message_bytes
+        try:
+            body = await asyncio.to_thread(encode_records, share.records, limit)
+            target = self._serving.locate(share.place, query.fence)
+            if isinstance(target, Elsewhere):
+                return await self._produce_there(target, query, body)
+            written, _ = await target.produce(split_batches(body, batch_bytes_max=limit), query)
+        except HeadraceError as error:
+            return error
+        return written.first_offset
+
+    async def _produce_there(
+        self, target: Elsewhere, query: ProduceQuery, body: Sequence[memoryview]
+    ) -> Offset | HeadraceError:
+        topic = target.place.topic
+        path = (
+            f"/v1/namespaces/{quote(topic.namespace, safe='')}/topics/{quote(topic.name, safe='')}"
+            f"/partitions/{target.place.partition}/records"
+        )
+        asked = {"acks": query.acks.value, "timeoutMs": query.timeout_ms}
+        if query.fence.topic_uid is not None:
+            asked["topicUid"] = query.fence.topic_uid
+        answer = await self._serving.proxy.send(
+            target,
+            "POST",
+            f"{path}?{urlencode(asked)}",
+            headers={"content-type": BodyFormat.BATCHES.value},
+            body=body,
+            timeout_ms=query.timeout_ms,
+        )
+        document: dict[str, Any] = json.loads(answer.text or "{}")
+        if answer.status >= 300:
+            return from_problem(document, answer.status)
+        return Offset(document.get("baseOffset", 0))
+
+
+def _answer(
+    query: ProduceQuery, shares: Sequence[_Share], outcomes: Sequence[Offset | HeadraceError], record_count: int
+) -> web.Response:
+    results: list[dict[str, int] | None] = [None] * record_count
+    failures = []
+    for share, outcome in zip(shares, outcomes, strict=True):
+        if isinstance(outcome, HeadraceError):
+            failures.append(outcome)
+            continue
+        for delta, index in enumerate(share.indexes):
+            results[index] = {"partition": share.place.partition, "offset": outcome + delta}
+    if failures:
+        first = failures[0]
+        raise type(first)(first.message, **{**first.details, "results": results})
+    if query.acks is Acks.NONE:
+        return web.json_response({}, status=202)
+    return web.Response(body=json.dumps({"results": results}).encode() + b"\n", content_type="application/json")

@@ -1,0 +1,90 @@
+"""What every route works with: the cluster view, the partitions that are open here, the way to the other brokers.
+
+Made once at the start; `locate` is how a path becomes a partition, here or elsewhere. All checks that need no body are
+made before a body is read.
+"""
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from headrace.core.errors import NotReadyError, PartitionOfflineError, ThrottledError
+from headrace.core.limits import REQUEST_BYTES_IN_FLIGHT_MAX
+from headrace.core.replication.fence import Fence
+from headrace.core.resources.topic import Topic
+from headrace.core.types import BrokerId, PartitionKey, TopicName
+from headrace_broker.coordination.cluster_view import ClusterView
+from headrace_broker.metrics import Metrics
+from headrace_broker.partition import Partition
+from headrace_broker.proxy import Elsewhere, Proxy
+from headrace_broker.requests import Place
+
+
+class Partitions(Protocol):
+    """The partitions that are open on this broker."""
+
+    def find(self, key: PartitionKey) -> Partition | None: ...
+
+
+@dataclass(slots=True)
+class Readiness:
+    """Why this broker does not take requests just now, as a clause; empty when it does."""
+
+    why_not: str = "it is starting"
+
+
+@dataclass(slots=True)
+class BodyBudget:
+    """Bytes of request bodies in memory, over all requests."""
+
+    left_bytes: int = REQUEST_BYTES_IN_FLIGHT_MAX
+
+    def take(self, size: int) -> None:
+        """Raises ThrottledError."""
+        if size > self.left_bytes:
+            raise ThrottledError("this broker holds as many request bodies as it may; wait and try again")
+        self.left_bytes -= size
+
+    def give_back(self, size: int) -> None:
+        self.left_bytes += size
+
+
+@dataclass(slots=True)
+class Serving:
+    me: BrokerId
+    view: ClusterView
+    partitions: Partitions
+    proxy: Proxy
+    metrics: Metrics
+    readiness: Readiness
+    bodies: BodyBudget = field(default_factory=BodyBudget)
+
+    def topic(self, name: TopicName, fence: Fence) -> Topic:
+        """Raises NotReadyError, UnknownTopicError, StaleTopicError."""
+        self.check_view()
+        topic = self.view.topic(name)
+        fence.check_topic(str(name), topic.uid)
+        return topic
+
+    def locate(self, place: Place, fence: Fence) -> Partition | Elsewhere:
+        """Raises what `topic` raises, UnknownPartitionError, PartitionOfflineError, NotReadyError."""
+        topic = self.topic(place.topic, fence)
+        state = self.view.state(topic, place.partition)
+        partition = self.partitions.find(PartitionKey(topic.uid, place.partition))
+        if partition is not None and partition.leads:
+            return partition
+        if state is None:
+            raise PartitionOfflineError(f"{place} is not placed on a broker yet; try again")
+        if state.leader is None:
+            raise PartitionOfflineError(f"{place} has no leader just now; try again")
+        if state.leader.broker == self.me:
+            raise NotReadyError(f"broker {self.me} is about to lead {place}; try again")
+        return Elsewhere(place, state.leader.broker, self.url_of(state.leader.broker))
+
+    def url_of(self, broker: BrokerId) -> str:
+        lease = self.view.lease(broker)
+        return lease.url if lease is not None else ""
+
+    def check_view(self) -> None:
+        """Raises NotReadyError until this broker knows the cluster."""
+        if not self.view.is_complete:
+            raise NotReadyError("this broker does not know its topics yet; try again")

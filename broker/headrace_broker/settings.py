@@ -1,0 +1,22 @@
+"""What a broker process is told at its start; it never changes while the process lives."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.core.types import BrokerId
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    broker: BrokerId
+    data: Path
+    cluster: str
+    namespace: str
+    """Of the brokers' Leases; empty for the namespace of the kubeconfig's context."""
+    kubeconfig: str | None
+    host: str
+    port: int
+    """0 picks a free one."""
+    advertised_url: str
+    """Where other brokers and clients reach this one; empty for `http://host:port`."""
+    zone: str
