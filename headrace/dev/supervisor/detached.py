@@ -1,11 +1,12 @@
 """`headrace dev --detach`: a supervisor in a session of its own, and how its starter learns that all is ready.
 
-The starter waits at a pipe for one JSON line, `{"ready": <state>}` or `{"error": <sentence>}`. What the supervisor's
-process prints beside its log (a traceback, should there be one) goes to `logs/dev.out` in the data directory.
+The starter waits at a pipe for one JSON line, `{"ready": <state>}` or `{"error": <sentence>}`. What the supervisor says
+later goes to `logs/dev.log` in the data directory.
 """
 
 import contextlib
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -28,9 +29,9 @@ def start_detached(options: Options) -> DevState:
 
     Raises StartFailedError with what the supervisor said. Ctrl-C while it waits stops the supervisor too.
     """
-    output_path = options.layout.log("dev").with_suffix(".out")
+    log = options.layout.log("dev")
     reading, writing = os.pipe()
-    with open_log(output_path) as output, os.fdopen(reading) as answers:
+    with open_log(log) as output, os.fdopen(reading) as answers:
         process = subprocess.Popen(
             [sys.executable, "-m", __name__, _to_json(options), str(writing)],
             stdin=subprocess.DEVNULL,
@@ -52,7 +53,7 @@ def start_detached(options: Options) -> DevState:
     process.wait()
     raise StartFailedError(
         told.get("error")
-        or f"headrace dev died while it started; {output_path} ends with:\n{last_lines(output_path, _LOG_LINES)}"
+        or f"headrace dev died while it started; its log, {log}, ends with:\n{last_lines(log, _LOG_LINES)}"
     )
 
 
@@ -65,7 +66,7 @@ def _main(arguments: str, writing: int) -> int:
                 print(json.dumps(answer), file=answers, flush=True)
 
         try:
-            run(_from_json(arguments), lambda state: tell({"ready": state.to_json()}))
+            run(_from_json(arguments), lambda state: tell({"ready": state.to_json()}), logging.StreamHandler())
         except HeadraceError as error:
             tell({"error": str(error)})
             return 1

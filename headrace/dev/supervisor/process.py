@@ -4,8 +4,7 @@ import asyncio
 import contextlib
 import logging
 import signal
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
 
 from headrace.dev.supervisor.layout import lock_file
 from headrace.dev.supervisor.lock import held
@@ -15,12 +14,12 @@ from headrace.dev.supervisor.supervisor import Options, supervise
 _LOG_FORMAT = "%(asctime)s %(message)s"
 
 
-def run(options: Options, on_ready: Callable[[DevState], None]) -> signal.Signals | None:
+def run(options: Options, on_ready: Callable[[DevState], None], *logs: logging.Handler) -> signal.Signals | None:
     """Supervise until a signal comes, and say which. A second one does not wait for the children to stop gracefully.
 
-    Raises HeadraceError.
+    What there is to say goes to `logs`. Raises HeadraceError.
     """
-    with _alone(options), _logging_to(options.layout.log("dev")):
+    with _alone(options), _logging_to(logs):
         return asyncio.run(_until_signalled(options, on_ready))
 
 
@@ -35,11 +34,8 @@ def _alone(options: Options) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _logging_to(path: Path) -> Iterator[None]:
-    """What the supervisor says goes to the terminal and to its log file."""
+def _logging_to(handlers: Sequence[logging.Handler]) -> Iterator[None]:
     logger = logging.getLogger("headrace")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handlers: list[logging.Handler] = [logging.StreamHandler(), logging.FileHandler(path)]
     logger.setLevel(logging.INFO)
     for handler in handlers:
         handler.setFormatter(logging.Formatter(_LOG_FORMAT))

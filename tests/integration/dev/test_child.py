@@ -15,6 +15,7 @@ import pytest
 from headrace.dev.supervisor.child import Child, Program
 from headrace.dev.supervisor.parent_death import dying_with_parent
 from headrace.dev.supervisor.ports import free_run
+from tests.support.dev import is_alive
 from tests.support.waiting import eventually, wait_for
 
 STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
@@ -92,12 +93,3 @@ def test_should_leave_no_child_running_when_the_parent_is_killed(tmp_path: Path)
     parent.send_signal(signal.SIGKILL)
     parent.wait()
     wait_for(lambda: not is_alive(pid), "the grandchild is gone", timeout_s=10)
-
-
-def is_alive(pid: int) -> bool:
-    """A zombie whose parent has not looked yet is dead."""
-    try:
-        status = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return status.rpartition(")")[2].split()[0] != "Z"

@@ -1,0 +1,190 @@
+"""`headrace dev` on real processes: what runs, what comes back after a kill -9, what Pods and scaling do."""
+
+import json
+import os
+import random
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace.dev.supervisor.layout import PORTS_TAKEN
+from headrace.dev.supervisor.ports import LOOPBACK, free_run
+from headrace.http2.blocking import BlockingTransport
+from tests.support.dev import Dev, dev_home, is_alive, kill
+from tests.support.tools import kubectl_path
+from tests.support.waiting import wait_for
+
+TOPIC = "orders"
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dev]:
+    """Two brokers and a topic; every test leaves it as it found it."""
+    with dev_home(tmp_path_factory.mktemp("dev")) as dev:
+        banner = dev.start_with_topic(TOPIC, brokers=2)
+        assert f"export KUBECONFIG={dev.home}/dev/kubeconfig" in banner
+        yield dev
+
+
+def kubectl(dev: Dev, *arguments: str) -> str:
+    command = [kubectl_path(), "--kubeconfig", dev.status()["kubeconfig"], *arguments]
+    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True).stdout
+
+
+def all_running(dev: Dev, brokers: int) -> bool:
+    pids = dev.broker_pids()
+    return len(pids) == brokers and len(dev.all_pids()) == brokers + 3
+
+
+def test_should_describe_what_runs_as_the_contract_says(running: Dev) -> None:
+    printed = json.loads(running.headrace("dev", "status", "-o", "json").stdout)
+    assert printed == running.status()
+    assert set(printed) == {"kubeconfig", "api", "operator", "brokers"}
+    assert [set(broker) for broker in printed["brokers"]] == [{"id", "pid", "url", "data"}] * 2
+    assert running.headrace("dev", "kubeconfig").stdout == f"{printed['kubeconfig']}\n"
+    text = running.headrace("dev", "status").stdout
+    assert all(str(pid) in text for pid in running.all_pids()[1:])
+
+
+def test_should_refuse_a_second_one_in_the_same_home(running: Dev) -> None:
+    answer = running.headrace("dev", "--detach", "--port", "0")
+    assert (answer.exit_code, answer.stdout) == (1, "")
+    assert f"already runs with this home ({running.home}), as process {running.supervisor}" in answer.stderr
+
+
+@pytest.mark.parametrize("victim", ["api", "operator", "broker"])
+def test_should_start_a_process_again_and_say_so_when_it_is_killed(running: Dev, victim: str) -> None:
+    state = running.status()
+    pid = state["brokers"][1]["pid"] if victim == "broker" else state[victim]["pid"]
+    kill(pid)
+    wait_for(lambda: pid not in running.all_pids() and all_running(running, 2), f"another {victim}")
+    wait_for(lambda: running.log().count(f"(process {pid}) was killed by SIGKILL: starting it again") == 1, "its log")
+    wait_for(lambda: "is ready again" in running.log().partition(f"(process {pid})")[2], "ready again")
+    assert [b["url"] for b in running.status()["brokers"]] == [b["url"] for b in state["brokers"]]
+
+
+def test_should_show_a_stateful_set_and_a_pod_for_each_broker(running: Dev) -> None:
+    pods = kubectl(running, "get", "pods", "--no-headers").splitlines()
+    assert [line.split()[:3] for line in pods] == [[f"headrace-{n}", "1/1", "Running"] for n in range(2)]
+    assert kubectl(running, "get", "sts", "headrace", "--no-headers").split()[:2] == ["headrace", "2/2"]
+
+
+def test_should_kill_the_broker_and_bring_it_back_when_its_pod_is_deleted(running: Dev) -> None:
+    before = running.broker_pids()
+    uid = kubectl(running, "get", "pod", "headrace-1", "-o", "jsonpath={.metadata.uid}")
+    kubectl(running, "delete", "pod", "headrace-1")
+    wait_for(lambda: running.broker_pids()[1] not in (None, before[1]), "another process")
+    assert running.broker_pids()[0] == before[0]
+    kubectl(running, "wait", "--for=condition=Ready", "pod/headrace-1", "--timeout=30s")
+    assert kubectl(running, "get", "pod", "headrace-1", "-o", "jsonpath={.metadata.uid}") != uid
+    assert "killing broker 1: Pod headrace-1 was deleted" in running.log()
+
+
+def test_should_add_and_remove_brokers_when_the_stateful_set_is_scaled(running: Dev) -> None:
+    kubectl(running, "scale", "sts", "headrace", "--replicas", "3")
+    wait_for(lambda: all_running(running, 3), "a third broker")
+    kubectl(running, "rollout", "status", "sts/headrace", "--timeout=30s")
+    added = running.broker_pids()[2]
+    assert added is not None
+    kubectl(running, "scale", "sts", "headrace", "--replicas", "2")
+    wait_for(lambda: all_running(running, 2), "two brokers again")
+    assert not is_alive(added)
+    wait_for(lambda: "headrace-2" not in kubectl(running, "get", "pods"), "its Pod is gone")
+
+
+def test_should_keep_topics_and_records_over_a_stop_and_over_a_kill_of_the_supervisor(tmp_path: Path) -> None:
+    with dev_home(tmp_path / "home") as dev, BlockingTransport() as transport:
+        dev.start_with_topic(TOPIC)
+        assert produce(dev, transport, "first") == 0
+        dev.stop()
+        assert dev.headrace("dev", "status").exit_code == 1
+
+        dev.start()
+        wait_for(lambda: produce(dev, transport, "second") == 1, "the second record")
+        pids = dev.all_pids()
+        kill(dev.supervisor)
+        wait_for(lambda: not any(is_alive(pid) for pid in pids), "its children die with it", timeout_s=10)
+        stale = dev.headrace("dev", "status")
+        assert "headrace dev is not running" in stale.stderr
+
+        dev.start()
+        wait_for(lambda: values(dev, transport) == ["first", "second"], "both records")
+        pids = dev.all_pids()
+        dev.stop()
+        assert not any(is_alive(pid) for pid in pids)
+        assert dev.headrace("dev", "stop").stdout == "headrace dev is not running\n"
+
+
+def test_should_stop_everything_and_exit_130_on_ctrl_c(tmp_path: Path) -> None:
+    with dev_home(tmp_path / "home") as dev:
+        command = [str(Path(sys.executable).with_name("headrace")), "dev", "--port", "0", "--brokers", "1"]
+        environment = {**os.environ, "HEADRACE_HOME": str(dev.home)}
+        process = subprocess.Popen(
+            command,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            start_new_session=True,
+        )
+        assert process.stdout is not None
+        with process.stdout:
+            assert process.stdout.readline().startswith("Headrace is ready (1 brokers); Ctrl-C stops it")
+            pids = dev.all_pids()
+            process.send_signal(signal.SIGINT)
+            assert process.wait(60) == 130
+        assert not any(is_alive(pid) for pid in pids)
+
+
+def test_should_name_the_port_and_the_remedy_when_another_program_has_it(tmp_path: Path) -> None:
+    first = free_run(PORTS_TAKEN, random.Random())
+    with dev_home(tmp_path / "home") as dev, socket.create_server((LOOPBACK, first)):
+        answer = dev.headrace("dev", "--detach", "--port", str(first))
+        assert answer.exit_code == 1
+        assert f"port {first}, which the Kubernetes API needs, is in use by another program" in answer.stderr
+        assert "--port" in answer.stderr
+
+
+@pytest.mark.parametrize(
+    ("manifest", "message"),
+    [
+        ("{apiVersion: v1, kind: Secret, metadata: {name: a}}", "document 1: kind Secret of apiVersion v1 is none"),
+        (
+            "{apiVersion: headrace.io/v1alpha1, kind: Topic, metadata: {name: a}, spec: {partitions: 0}}",
+            "topic/a was refused: .*spec.partitions: Invalid value: 0",
+        ),
+    ],
+)
+def test_should_say_what_is_wrong_with_a_manifest_and_leave_nothing_running(
+    tmp_path: Path, manifest: str, message: str
+) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text(manifest)
+    with dev_home(tmp_path / "home") as dev:
+        answer = dev.headrace("dev", "--detach", "--port", "0", "--brokers", "1", "-f", str(path))
+        assert answer.exit_code == 1
+        assert re.search(message, answer.stderr)
+        assert dev.headrace("dev", "status").exit_code == 1
+
+
+def records_url(dev: Dev) -> str:
+    return f"{dev.status()['brokers'][0]['url']}/v1/namespaces/default/topics/{TOPIC}/partitions/0/records"
+
+
+def produce(dev: Dev, transport: BlockingTransport, value: str) -> int | None:
+    """The record's offset; None where the partition cannot take it yet."""
+    body = json.dumps({"records": [{"value": value}]}).encode()
+    headers = {"content-type": "application/json"}
+    answer = transport.request("POST", records_url(dev), headers=headers, body=body)
+    return int(json.loads(answer.body)["baseOffset"]) if answer.status == 200 else None
+
+
+def values(dev: Dev, transport: BlockingTransport) -> list[str] | None:
+    answer = transport.request("GET", f"{records_url(dev)}?offset=earliest")
+    return [record["value"] for record in json.loads(answer.body)["records"]] if answer.status == 200 else None

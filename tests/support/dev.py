@@ -1,0 +1,120 @@
+"""`headrace dev` as a user runs it: the real command, in a home and on ports of its own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from headrace.dev.supervisor.layout import lock_file
+from headrace.dev.supervisor.lock import holder
+
+_COMMAND_TIMEOUT_S = 90
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    exit_code: int
+    stdout: str
+    stderr: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dev:
+    """One home; whether something runs in it is up to the test."""
+
+    home: Path
+
+    def headrace(self, *arguments: str) -> Answer:
+        environment = {**os.environ, "HEADRACE_HOME": str(self.home)}
+        result = subprocess.run(
+            [str(Path(sys.executable).with_name("headrace")), *arguments],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_COMMAND_TIMEOUT_S,
+            check=False,
+        )
+        return Answer(result.returncode, result.stdout, result.stderr)
+
+    def start(self, *arguments: str) -> str:
+        """`headrace dev --detach --port 0`: what it printed. Fails when it fails."""
+        answer = self.headrace("dev", "--detach", "--port", "0", *arguments)
+        assert answer.exit_code == 0, answer.stderr
+        return answer.stdout
+
+    def stop(self) -> None:
+        answer = self.headrace("dev", "stop")
+        assert answer.exit_code == 0, answer.stderr
+
+    def status(self) -> dict[str, Any]:
+        """The state file: what `headrace dev status -o json` prints, without starting a process to read it."""
+        state: dict[str, Any] = json.loads((self.home / "dev.json").read_text())
+        return state
+
+    @property
+    def supervisor(self) -> int:
+        pid = holder(lock_file(self.home))
+        assert pid is not None, "headrace dev is not running"
+        return pid
+
+    def broker_pids(self) -> dict[int, int | None]:
+        return {broker["id"]: broker["pid"] for broker in self.status()["brokers"]}
+
+    def all_pids(self) -> list[int]:
+        """Of every process, the supervisor first."""
+        state = self.status()
+        children = [state["api"]["pid"], state["operator"]["pid"], *self.broker_pids().values()]
+        return [self.supervisor, *(pid for pid in children if pid is not None)]
+
+    def log(self, name: str = "dev") -> str:
+        return (self.home / "dev" / "logs" / f"{name}.log").read_text()
+
+    def start_with_topic(self, name: str, *arguments: str, partitions: int = 1, brokers: int = 1) -> str:
+        """Start, and bring about a topic of one replica; see `start`."""
+        manifest = self.home / f"{name}.yaml"
+        self.home.mkdir(parents=True, exist_ok=True)
+        manifest.write_text(yaml.safe_dump(topic_manifest(name, partitions)))
+        return self.start("--brokers", str(brokers), "-f", str(manifest), *arguments)
+
+
+def topic_manifest(name: str, partitions: int = 1) -> dict[str, Any]:
+    return {
+        "apiVersion": "headrace.io/v1alpha1",
+        "kind": "Topic",
+        "metadata": {"name": name},
+        "spec": {"partitions": partitions, "replicas": 1},
+    }
+
+
+@contextmanager
+def dev_home(home: Path) -> Iterator[Dev]:
+    """Stops at the end whatever the test left running."""
+    dev = Dev(home)
+    try:
+        yield dev
+    finally:
+        dev.headrace("dev", "stop")
+
+
+def kill(*pids: int) -> None:
+    """kill -9, all of them as good as at once."""
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+
+
+def is_alive(pid: int) -> bool:
+    """A zombie whose parent has not looked yet is dead."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return status.rpartition(")")[2].split()[0] != "Z"

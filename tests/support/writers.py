@@ -1,0 +1,100 @@
+"""Writers that keep their word: what they saw acknowledged, through any number of faults, and what a reader finds.
+
+Every record has a value of its own and is sent once, so that what is found twice was written twice by the brokers.
+"""
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+
+from headrace.core.errors import HeadraceError
+from headrace.core.records.columns import decode_batches, encode_batch, record_columns
+from headrace.http2.blocking import BlockingTransport
+from tests.support.history import Entry
+
+_BATCH_TYPE = "application/vnd.headrace.batch"
+_RECORDS_PER_BATCH = 5
+_TIMEOUT_S = 10
+_KNOCK_S = 0.02
+"""A writer whose broker is down tries again so soon."""
+
+
+@dataclass(slots=True)
+class Writer:
+    """One thread, one partition, one request at a time, acks=all."""
+
+    partition: int
+    url: str
+    """Of the partition's records, at its leader."""
+    acknowledged: list[Entry] = field(default_factory=list)
+    """Only ever appended to: another thread may copy it."""
+    _stopped: threading.Event = field(default_factory=threading.Event)
+
+    def run(self) -> None:
+        with BlockingTransport(connect_timeout_s=1) as transport:
+            for number in count():
+                if self._stopped.is_set():
+                    return
+                self._write(
+                    transport, [f"{self.partition}-{number}-{row}".encode() for row in range(_RECORDS_PER_BATCH)]
+                )
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def _write(self, transport: BlockingTransport, values: Sequence[bytes]) -> None:
+        body = encode_batch(record_columns(values, timestamps_ms=1))
+        try:
+            answer = transport.request(
+                "POST", f"{self.url}?acks=all", headers={"content-type": _BATCH_TYPE}, body=body, timeout_s=_TIMEOUT_S
+            )
+        except HeadraceError:
+            self._stopped.wait(_KNOCK_S)
+            return
+        if answer.status != 200:
+            self._stopped.wait(_KNOCK_S)
+            return
+        base = json.loads(answer.body)["baseOffset"]
+        self.acknowledged += [Entry(self.partition, base + row, value) for row, value in enumerate(values)]
+
+
+@contextmanager
+def writing(writers: Sequence[Writer]) -> Iterator[Callable[[int], bool]]:
+    """All of them at once. Yields `advanced(n)`: has each had `n` more records acknowledged since it last said yes?"""
+    threads = [threading.Thread(target=writer.run, daemon=True) for writer in writers]
+    for thread in threads:
+        thread.start()
+    marks = [0] * len(writers)
+
+    def advanced(records: int) -> bool:
+        if any(len(w.acknowledged) < mark + records for w, mark in zip(writers, marks, strict=True)):
+            return False
+        marks[:] = [len(writer.acknowledged) for writer in writers]
+        return True
+
+    try:
+        yield advanced
+    finally:
+        for writer in writers:
+            writer.stop()
+        for thread in threads:
+            thread.join()
+
+
+def read_from(transport: BlockingTransport, url: str, partition: int, offset: int) -> list[Entry]:
+    """What the partition holds from `offset` on, as far as the high watermark."""
+    found: list[Entry] = []
+    end = offset + 1
+    while offset < end:
+        answer = transport.request(
+            "GET", f"{url}?offset={offset}", headers={"accept": _BATCH_TYPE}, timeout_s=_TIMEOUT_S
+        )
+        assert answer.status == 200, answer.body
+        for batch in decode_batches(answer.body):
+            rows = batch.since(offset).rows()
+            found += [Entry(partition, position, record.value or b"") for position, record in rows]
+        offset, end = (int(answer.headers[f"headrace-{name}"]) for name in ("next-offset", "high-watermark"))
+    return found
