@@ -20,20 +20,22 @@ def server_option(command: F) -> F:
 
 
 def namespace_option(command: F) -> F:
+    """For commands that talk to brokers."""
     return click.option(
-        "-n", "--namespace", metavar="NAME", help="Namespace of the topic. Default: that of the context, or `default`."
+        "-n", "--namespace", metavar="NAME", default="default", show_default=True, help="Namespace of the topic."
     )(command)
 
 
 def kube_options(command: F) -> F:
-    """`--kubeconfig` and `--context`: which Kubernetes API."""
+    """`-n`, `--kubeconfig` and `--context`: which Kubernetes API, and which namespace in it."""
     command = click.option("--context", metavar="NAME", help="Context of the kubeconfig.")(command)
-    return click.option(
+    command = click.option(
         "--kubeconfig",
         metavar="FILE",
         type=click.Path(dir_okay=False),
         help="Default: that of the running `headrace dev`, else KUBECONFIG, else ~/.kube/config.",
     )(command)
+    return click.option("-n", "--namespace", metavar="NAME", help="Default: the namespace of the context.")(command)
 
 
 def output_option(*choices: str) -> Callable[[F], F]:

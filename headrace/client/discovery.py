@@ -44,7 +44,9 @@ def running_dev(environ: Mapping[str, str] = os.environ) -> dict[str, Any] | Non
     path = headrace_home(environ) / DEV_STATE_NAME
     try:
         state = json.loads(path.read_text())
-        alive = any(_is_alive(int(broker["pid"])) for broker in state["brokers"])
+        # A broker has no pid between two lives; the API's process lives as long as the whole.
+        pids = [state["api"]["pid"], *(broker["pid"] for broker in state["brokers"])]
+        alive = any(_is_alive(int(pid)) for pid in pids if pid is not None)
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return state if alive else None

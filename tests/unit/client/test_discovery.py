@@ -57,6 +57,15 @@ def test_should_not_believe_the_state_of_a_dev_that_has_died(tmp_path: Path) -> 
     assert running_dev(write_state(tmp_path, dead_pid())) is None
 
 
+def test_should_count_a_dev_whose_brokers_are_just_restarting(tmp_path: Path) -> None:
+    environ = write_state(tmp_path, os.getpid())
+    state = json.loads((tmp_path / "dev.json").read_text())
+    for broker in state["brokers"]:
+        broker["pid"] = None
+    (tmp_path / "dev.json").write_text(json.dumps(state))
+    assert len(find_servers(None, environ)) == 2
+
+
 @pytest.mark.parametrize("text", ["", "[]", '{"brokers": [{}]}', '{"brokers": 1}'])
 def test_should_take_a_damaged_state_for_none(tmp_path: Path, text: str) -> None:
     (tmp_path / "dev.json").write_text(text)

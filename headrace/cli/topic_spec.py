@@ -1,0 +1,77 @@
+"""From a command line to a Topic's spec: names, `--set` paths, and what people get wrong about them. Pure."""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import click
+
+from headrace.core.limits import NAME_LENGTH_MAX
+from headrace.core.resources.topic import TopicSpec
+
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+
+
+def check_name(name: str) -> None:
+    """Raises click.BadParameter, with a name that would do, where Kubernetes would refuse `name`."""
+    if _NAME.fullmatch(name) and len(name) <= NAME_LENGTH_MAX:
+        return
+    suggestion = re.sub(r"[^a-z0-9]+", "-", name.lower())[:NAME_LENGTH_MAX].strip("-")
+    remedy = f"; try {suggestion}" if suggestion else ""
+    raise click.BadParameter(
+        f"{name!r} cannot name a topic. A topic is a Kubernetes resource, so its name is a DNS label: lower-case"
+        f" letters, digits and '-' in between, at most {NAME_LENGTH_MAX} characters{remedy}.",
+        param_hint="NAME",
+    )
+
+
+def topic_spec(partitions: int, replicas: int, settings: Iterable[str]) -> dict[str, Any]:
+    """The spec; `settings` are `path=value`. Raises click.BadParameter for an unknown path or a value of another kind.
+
+    Whether a value is within its bounds is for the API server to say, which knows the rules.
+    """
+    spec: dict[str, Any] = {"partitions": partitions, "replicas": replicas}
+    for setting in settings:
+        path, separator, text = setting.partition("=")
+        if not separator:
+            raise _bad(f"{setting!r} is no setting: write path=value, for example retention.time=7d")
+        if path not in _PATHS:
+            raise _bad(f"{path!r} is no field of a topic; there are {', '.join(sorted(_PATHS))}")
+        _put(spec, path.split("."), _value(path, text))
+    return spec
+
+
+def _put(spec: dict[str, Any], path: list[str], value: object) -> None:
+    *parents, last = path
+    for parent in parents:
+        spec = spec.setdefault(parent, {})
+    spec[last] = value
+
+
+def _value(path: str, text: str) -> object:
+    kind = _PATHS[path]
+    if kind is bool:
+        if text not in ("true", "false"):
+            raise _bad(f"{path} is {text!r}: it must be true or false")
+        return text == "true"
+    if kind is int:
+        if not text.removeprefix("-").isdecimal():
+            raise _bad(f"{path} is {text!r}: it must be a whole number")
+        return int(text)
+    return text
+
+
+def _bad(message: str) -> click.BadParameter:
+    return click.BadParameter(message, param_hint="--set")
+
+
+def _flatten(spec: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, type]]:
+    for name, value in spec.items():
+        if isinstance(value, Mapping):
+            yield from _flatten(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", type(value)
+
+
+_PATHS: Final = dict(_flatten(TopicSpec.parse({"partitions": 1}).to_object()))
+"""Every field of a spec, by its path, with the type of its value."""

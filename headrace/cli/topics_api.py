@@ -1,0 +1,127 @@
+"""What `headrace topic` asks of the Kubernetes API, and its answers as sentences. No output here."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import aclosing
+from typing import Any
+
+from headrace.core.errors import HeadraceError, LocalError
+from headrace.core.resources.partition_set import PartitionSet
+from headrace.core.resources.topic import Topic, topic_manifest
+from headrace.kube.client import KubeClient
+from headrace.kube.errors import AlreadyExistsError, NotFoundError
+from headrace.kube.resource import PARTITION_SETS, TOPICS
+from headrace.kube.watch import Changed, Listed, Removed, WatchEvent, watch
+
+_HOPELESS_REASONS = frozenset({"ReplicationNotAvailable"})
+"""Reasons for not being ready that only a change of the spec ends: waiting is of no use."""
+
+
+class TopicNotReadyError(HeadraceError):
+    """The topic was created, and does not become ready."""
+
+    code = "TopicNotReady"
+
+
+def ready_condition(topic: Topic) -> Mapping[str, Any]:
+    """The Ready condition, if it is about the present spec; else one that says that the operator has not looked yet."""
+    for condition in topic.status.get("conditions") or ():
+        if condition.get("type") == "Ready" and condition.get("observedGeneration") == topic.metadata.generation:
+            return dict(condition)
+    return {"status": "Unknown", "reason": "Pending", "message": "the operator has not looked at it yet: does it run?"}
+
+
+async def create_topic(client: KubeClient, name: str, namespace: str, spec: Mapping[str, Any]) -> None:
+    """Raises LocalError where it exists, and the API server's own sentence where the spec breaks a rule."""
+    try:
+        await client.create(TOPICS, topic_manifest(name, namespace, spec))
+    except AlreadyExistsError as error:
+        raise LocalError(
+            f"topic {namespace}/{name} exists already: `headrace topic describe {name} -n {namespace}` shows it"
+        ) from error
+    except NotFoundError as error:
+        raise _no_crd(error, namespace) from error
+
+
+async def wait_until_ready(
+    client: KubeClient, name: str, namespace: str, *, timeout_s: float, heard: Callable[[str], None]
+) -> Topic:
+    """Wait for Ready=True; `heard` is told each reason on the way. Raises TopicNotReadyError with the last one."""
+    condition: Mapping[str, Any] = {"reason": "Pending", "message": "the operator has not looked at it yet"}
+    try:
+        async with asyncio.timeout(timeout_s), aclosing(watch(client, TOPICS, namespace=namespace)) as events:
+            async for event in events:
+                for topic in _about(event, name):
+                    condition = ready_condition(topic)
+                    if condition["status"] == "True":
+                        return topic
+                    if condition["reason"] in _HOPELESS_REASONS:
+                        raise TopicNotReadyError(f"topic {name} was created but cannot work: {condition['message']}")
+                    heard(f"{condition['reason']}: {condition['message']}")
+    except TimeoutError:
+        pass
+    raise TopicNotReadyError(
+        f"topic {name} was created, and is not ready after {timeout_s:g} s: {condition['reason']}:"
+        f" {condition['message']}"
+    )
+
+
+async def delete_topic(client: KubeClient, name: str, namespace: str, *, timeout_s: float) -> None:
+    """Delete, and wait until the topic is really gone. Raises LocalError where there is none."""
+    try:
+        uid = (await client.get(TOPICS, name, namespace)).uid
+        await client.delete(TOPICS, name, namespace, uid=uid)
+    except NotFoundError as error:
+        raise no_topic(name, namespace) from error
+    try:
+        async with asyncio.timeout(timeout_s), aclosing(watch(client, TOPICS, namespace=namespace)) as events:
+            async for event in events:
+                if isinstance(event, Removed) and event.item.uid == uid:
+                    return
+                if isinstance(event, Listed) and uid not in {topic.uid for topic in event.items}:
+                    return
+    except TimeoutError:
+        pass
+    raise HeadraceError(f"topic {namespace}/{name} is being deleted, and is still there after {timeout_s:g} s")
+
+
+async def list_topics(client: KubeClient, namespace: str | None) -> list[Topic]:
+    """By namespace and name; None is all namespaces."""
+    try:
+        listing = await client.list(TOPICS, namespace=namespace)
+    except NotFoundError as error:
+        raise _no_crd(error, namespace or "") from error
+    return sorted(listing.items, key=lambda topic: topic.full_name)
+
+
+async def describe_topic(client: KubeClient, name: str, namespace: str) -> tuple[Topic, list[PartitionSet]]:
+    """The topic and where its partitions are. Raises LocalError where there is none."""
+    try:
+        topic = await client.get(TOPICS, name, namespace)
+    except NotFoundError as error:
+        raise no_topic(name, namespace) from error
+    sets = (await client.list(PARTITION_SETS, namespace=namespace)).items
+    return topic, sorted(
+        (s for s in sets if s.topic_uid == topic.uid), key=lambda s: min((p.id for p in s.partitions), default=0)
+    )
+
+
+def no_topic(name: str, namespace: str) -> LocalError:
+    return LocalError(f"there is no topic {name} in namespace {namespace}: `headrace topic list -A` shows all")
+
+
+def _no_crd(error: NotFoundError, namespace: str) -> LocalError:
+    return LocalError(
+        f"the Kubernetes API does not know topics, or not the namespace {namespace!r} ({error.message}):"
+        " install Headrace there first, or choose another with --kubeconfig, --context and -n"
+    )
+
+
+def _about(event: WatchEvent[Topic], name: str) -> list[Topic]:
+    match event:
+        case Listed(items):
+            return [topic for topic in items if topic.metadata.name == name]
+        case Changed(topic) if topic.metadata.name == name:
+            return [topic]
+        case _:
+            return []
