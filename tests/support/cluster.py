@@ -1,0 +1,242 @@
+"""A Headrace of real processes for tests: the embedded API, the operator, brokers, all on free ports of loopback.
+
+Processes are started, stopped and killed one by one, by their pid; whatever still runs at the end is killed. Each writes
+its log to `<home>/<name>.log`, which a failed wait shows the end of.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from headrace.core.resources.metadata import API_VERSION
+from tests.support.waiting import wait_for
+
+_TOPICS = "/apis/headrace.io/v1alpha1/namespaces/default/topics"
+_SETS = "/apis/headrace.io/v1alpha1/namespaces/default/partitionsets"
+_LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+_LOG_TAIL = 3000
+
+
+@dataclass(slots=True)
+class Program:
+    """One process, and where its output goes."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    log_file: Path
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self.process.poll() is None
+
+    @property
+    def log(self) -> str:
+        return self.log_file.read_text(errors="replace")
+
+    def kill(self) -> None:
+        """kill -9, and wait until it is gone."""
+        self.process.kill()
+        self.process.wait(30)
+
+    def stop(self, timeout_s: float = 30) -> int:
+        """SIGTERM; the exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.wait(timeout_s)
+
+    def wait(self, timeout_s: float = 30) -> int:
+        """The exit code, once it ends by itself."""
+        try:
+            return self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{self.name} still runs after {timeout_s:g} s:\n{self.log[-_LOG_TAIL:]}") from None
+
+
+@dataclass(slots=True)
+class Answer:
+    """Of one HTTP request; headers by lower-case name."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass(slots=True)
+class Cluster:
+    home: Path
+    programs: dict[str, Program] = field(default_factory=dict)
+    api_url: str = ""
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.home / "kubeconfig"
+
+    def start_api(self) -> Program:
+        """Its data stays in `home`: a second start goes on where the first ended, on the same port."""
+        port = self.api_url.rpartition(":")[2] or "0"
+        api = self._start("api", "headrace.dev.api", "--data", str(self.home / "api"), "--port", port)
+        self.api_url = self._wait(api, lambda: next((x for x in api.log.splitlines() if x.startswith("http://")), None))
+        self._write_kubeconfig()
+        return api
+
+    def start_operator(self, *options: str) -> Program:
+        return self._start("operator", "headrace_operator.main", "--kubeconfig", str(self.kubeconfig), *options)
+
+    def start_broker(self, broker: int = 0, *options: str, name: str = "", ready: bool = True) -> Program:
+        """Waits until it is ready, unless told not to. Data is in `home/broker-<id>` unless `options` say otherwise."""
+        data = self.home / f"broker-{broker}"
+        program = self._start(
+            name or f"broker-{broker}",
+            "headrace_broker.main",
+            *("--id", str(broker), "--data", str(data), "--kubeconfig", str(self.kubeconfig), "--port", "0"),
+            *options,
+        )
+        if ready:
+            self._wait(program, lambda: f"broker {broker} is ready" in program.log)
+        return program
+
+    def broker(self, broker: int = 0) -> Program:
+        return self.programs[f"broker-{broker}"]
+
+    def url(self, broker: int = 0) -> str:
+        """Where the broker's last life listens, by its Lease."""
+        lease = self.kube("GET", f"{_LEASES}/headrace-broker-{broker}")
+        url: str = lease["metadata"]["annotations"]["headrace.io/url"]
+        return url
+
+    def create_topic(self, name: str = "flights", *, partitions: int = 1, wait: bool = True, **spec: Any) -> str:
+        """A Topic of one replica; its uid. Waits until every partition is led by a broker that knows it."""
+        manifest = {
+            "apiVersion": API_VERSION,
+            "kind": "Topic",
+            "metadata": {"name": name},
+            "spec": {"partitions": partitions, "replicas": 1, **spec},
+        }
+        uid: str = self.kube("POST", _TOPICS, manifest)["metadata"]["uid"]
+        if wait:
+            self.wait_led(name, partitions)
+        return uid
+
+    def wait_led(self, name: str = "flights", partitions: int = 1) -> None:
+        """Until each partition's leader serves it."""
+
+        def is_led() -> bool:
+            answer = http("GET", f"{self.url()}/v1/namespaces/default/topics/{name}")
+            if answer.status != 200 or len(answer.json["partitions"]) != partitions:
+                return False
+            return all(
+                each["leader"] and self.serves(each["leader"]["url"], name, each["partition"])
+                for each in answer.json["partitions"]
+            )
+
+        wait_for(lambda: self._quietly(is_led), f"every partition of {name} is led")
+
+    def serves(self, url: str, topic: str, partition: int) -> bool:
+        answer = http("GET", f"{url}/v1/namespaces/default/topics/{topic}/partitions/{partition}/offsets")
+        return answer.status == 200
+
+    def delete_topic(self, name: str = "flights") -> None:
+        self.kube("DELETE", f"{_TOPICS}/{name}")
+
+    def partition_set(self, name: str = "flights-0") -> dict[str, Any]:
+        return self.kube("GET", f"{_SETS}/{name}")
+
+    def kube(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
+        """One request to the embedded API; fails on any error."""
+        content = json.dumps(body).encode() if body is not None else b""
+        answer = http(method, self.api_url + path, content, {"Content-Type": "application/json"})
+        assert answer.status < 300, f"{method} {path}: HTTP {answer.status} {answer.body.decode()}"
+        parsed: dict[str, Any] = answer.json
+        return parsed
+
+    def close(self) -> None:
+        for program in self.programs.values():
+            if program.is_running:
+                program.kill()
+
+    def _start(self, name: str, module: str, *options: str) -> Program:
+        running = self.programs.get(name)
+        assert running is None or not running.is_running, f"{name} runs already"
+        log_file = self.home / f"{name}.log"
+        with log_file.open("wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", module, *options],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            )
+        program = self.programs[name] = Program(name, process, log_file)
+        return program
+
+    def _wait(self, program: Program, condition: Any) -> Any:
+        def check() -> Any:
+            assert program.is_running, f"{program.name} ended by itself:\n{program.log[-_LOG_TAIL:]}"
+            return condition()
+
+        return wait_for(check, f"{program.name} is up")
+
+    def _quietly(self, condition: Any) -> bool:
+        try:
+            return bool(condition())
+        except OSError:
+            return False
+
+    def _write_kubeconfig(self) -> None:
+        document = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "test",
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test", "namespace": "default"}}],
+            "clusters": [{"name": "test", "cluster": {"server": self.api_url}}],
+            "users": [{"name": "test", "user": {}}],
+        }
+        self.kubeconfig.write_text(yaml.safe_dump(document))
+
+
+@contextmanager
+def running_cluster(home: Path, *, brokers: int = 1) -> Iterator[Cluster]:
+    """The API, the operator and so many brokers, ready."""
+    home.mkdir(parents=True, exist_ok=True)
+    cluster = Cluster(home)
+    try:
+        cluster.start_api()
+        cluster.start_operator()
+        for broker in range(brokers):
+            cluster.start_broker(broker)
+        yield cluster
+    finally:
+        cluster.close()
+
+
+def http(method: str, url: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> Answer:
+    """One HTTP/1.1 request. Raises OSError where nobody answers; any status is an answer."""
+    request = urllib.request.Request(url, data=body or None, headers=dict(headers or {}), method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=60) as response:
+            return Answer(response.status, _lower(response.headers), response.read())
+    except urllib.error.HTTPError as error:
+        with error:
+            return Answer(error.code, _lower(error.headers), error.read())
+
+
+def _lower(headers: Any) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers.items()}
