@@ -13,6 +13,7 @@ rule; `details` has `line` or `index`, and `field`. Called by the broker (HTTP) 
 """
 
 import json
+import reprlib
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal, NoReturn
@@ -223,11 +224,8 @@ def _refused(field: str, message: str) -> InvalidRequestError:
 
 
 def _shown(value: object) -> str:
-    """The value as JSON, shortened, for an error message."""
-    try:
-        text = json.dumps(value)
-    except RecursionError:
-        return "nested too deeply to show"
+    """The value, shortened, for an error message. Lists and objects may be nested too deeply for `json`."""
+    text = reprlib.repr(value) if isinstance(value, dict | list) else json.dumps(value)
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
 
 

@@ -1,0 +1,203 @@
+"""Records as JSON: the rules of what goes in and comes out, and refusals that name place, field, value and rule."""
+
+import json
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.core.errors import BatchTooLargeError, HeadraceError, InvalidRequestError
+from headrace.core.limits import JSON_DEPTH_MAX, JSON_LINE_BYTES_MAX, RECORD_HEADERS_MAX
+from headrace.core.records.json_form import parse_json_records, parse_ndjson, to_json
+from headrace.core.records.record import Record
+from headrace.core.types import Offset
+from tests.support.batches import RECORDS
+
+NOW_MS = 1_763_715_600_000
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def parsed(record: Any) -> Record:
+    """The one record of a body, by both ways in."""
+    (by_list,) = parse_json_records(json.dumps({"records": [record]}).encode(), now_ms=NOW_MS)
+    (by_line,) = parse_ndjson(json.dumps(record).encode(), NOW_MS)
+    assert by_list == by_line
+    return by_list
+
+
+@given(record=RECORDS)
+def test_should_come_back_from_its_own_output(record: Record) -> None:
+    out = to_json(record, Offset(7))
+    assert out.pop("offset") == 7
+    assert parsed(json.loads(json.dumps(out))) == record
+
+
+@given(value=JSON_VALUES.filter(lambda value: not isinstance(value, str)))
+def test_should_come_back_as_json_when_json_is_asked_for(value: Any) -> None:
+    record = parsed({"value": value})
+    assert record.value is None if value is None else record.value == compact(value)
+    assert to_json(record, Offset(0), value_format="json")["value"] == value
+
+
+def compact(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+@pytest.mark.parametrize(
+    ("record", "expected"),
+    [
+        ({"value": "ü"}, Record(None, "ü".encode(), NOW_MS)),
+        ({"value": ""}, Record(None, b"", NOW_MS)),
+        ({"value": None}, Record(None, None, NOW_MS)),
+        ({"value": {"b": [1, 2.5], "a": "ü"}}, Record(None, '{"b":[1,2.5],"a":"ü"}'.encode(), NOW_MS)),
+        ({"value": 12, "key": True}, Record(b"true", b"12", NOW_MS)),
+        ({"key": "k", "value": "v", "timestamp": 5}, Record(b"k", b"v", 5)),
+        ({"key": None, "value": False, "timestamp": 0}, Record(None, b"false", 0)),
+        ({"keyBase64": "AP8=", "valueBase64": "/w=="}, Record(b"\x00\xff", b"\xff", NOW_MS)),
+        ({"value": "v", "headers": {"a": "1", "b": None}}, Record(None, b"v", NOW_MS, (("a", b"1"), ("b", None)))),
+        (
+            {"value": "v", "headers": [{"name": "a", "value": 1}, {"name": "a", "valueBase64": "/w=="}]},
+            Record(None, b"v", NOW_MS, (("a", b"1"), ("a", b"\xff"))),
+        ),
+        ({"value": "v", "headers": [{"name": "a"}]}, Record(None, b"v", NOW_MS, (("a", None),))),
+    ],
+)
+def test_should_read_strings_json_and_base64(record: Any, expected: Record) -> None:
+    assert parsed(record) == expected
+
+
+def test_should_write_text_where_bytes_are_utf8_and_base64_elsewhere() -> None:
+    record = Record(b"\xff", "ü".encode(), 5, (("a", b"\xfe"), ("b", None), ("c", b"x")))
+    assert to_json(record, Offset(3)) == {
+        "offset": 3,
+        "timestamp": 5,
+        "keyBase64": "/w==",
+        "value": "ü",
+        "headers": [{"name": "a", "valueBase64": "/g=="}, {"name": "b", "value": None}, {"name": "c", "value": "x"}],
+    }
+
+
+DEEP = b"[" * (JSON_DEPTH_MAX + 1) + b"]" * (JSON_DEPTH_MAX + 1)
+SHALLOW = b"[" + b",".join([b'{"a":1}'] * JSON_DEPTH_MAX) + b"]"
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (b'{"a":1}', {"value": {"a": 1}}),
+        (b"not json", {"value": "not json"}),
+        (b"NaN", {"value": "NaN"}),
+        (b"\xff", {"valueBase64": "/w=="}),
+        (b"", {"value": ""}),
+        (None, {"value": None}),
+        (SHALLOW, {"value": [{"a": 1}] * JSON_DEPTH_MAX}),
+        (DEEP, {"value": DEEP.decode()}),
+        (b"[" * 100_000, {"value": "[" * 100_000}),
+    ],
+)
+def test_should_write_json_values_where_they_are_json(value: bytes | None, expected: dict[str, Any]) -> None:
+    out = to_json(Record(None, value, 5), Offset(0), value_format="json")
+    assert {name: out[name] for name in out if name.startswith("value")} == expected
+
+
+def test_should_skip_blank_lines_and_take_carriage_returns() -> None:
+    body = b'\r\n{"value": "a\xe2\x80\xa8b"}\r\n\n  \n{"value": 2}\n'
+    assert [record.value for record in parse_ndjson(body, NOW_MS)] == ["a\u2028b".encode(), b"2"]
+
+
+def refusal(body: bytes) -> HeadraceError:
+    with pytest.raises(HeadraceError) as caught:
+        parse_ndjson(body, NOW_MS)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("line", "field", "rule"),
+    [
+        (b"{", None, r"""line 2: "{" is not JSON: Expecting property name"""),
+        (b'"\xff"', None, "line 2: .* is not JSON: 'utf-8' codec can't decode byte 0xff"),
+        (b'{"value": NaN}', None, "is not JSON: NaN is not JSON"),
+        (b"[" * 100_000, None, r'line 2: "\[+\.\.\. is not JSON: maximum recursion'),
+        (b"1" * 5000, None, "is not JSON: Exceeds the limit"),
+        (b"[1]", None, r"line 2: \[1\] is not a record, must be an object"),
+        (b'{"carrier": "UA", "value": 1}', "carrier", 'line 2: "carrier" is not a field of a record; there are'),
+        (b'{"key": "a"}', "value", "line 2: value is missing: give value"),
+        (b'{"value": 1, "valueBase64": ""}', "valueBase64", "valueBase64 stands beside value"),
+        (b'{"valueBase64": "a"}', "valueBase64", 'valueBase64 is "a", must be Base64'),
+        (b'{"valueBase64": "a-=="}', "valueBase64", "must be Base64"),
+        (b'{"valueBase64": "\xc3\xbc"}', "valueBase64", "must be Base64"),
+        (b'{"valueBase64": 5}', "valueBase64", "valueBase64 is 5, must be a string of Base64"),
+        (b'{"value": "\\ud800"}', "value", "must be Unicode"),
+        (b'{"value": {"a": 1e999}}', "value", "value cannot be written as JSON again"),
+        (b'{"value": 1, "timestamp": "now"}', "timestamp", 'timestamp is "now", must be whole milliseconds'),
+        (b'{"value": 1, "timestamp": true}', "timestamp", "timestamp is true"),
+        (b'{"value": 1, "timestamp": -1}', "timestamp", "timestamp is -1"),
+        (b'{"value": 1, "timestamp": 9223372036854775808}', "timestamp", "timestamp is 9223372036854775808"),
+        (b'{"value": 1, "headers": 5}', "headers", "headers is 5, must be a map"),
+        (b'{"value": 1, "headers": [5]}', "headers", "headers has 5, must be"),
+        (b'{"value": 1, "headers": [{"name": 5}]}', "headers", "headers has {'name': 5}, must be"),
+        (b'{"value": 1, "headers": [{"name": "a", "v": 1}]}', "v", '"v" is not a field of a header'),
+        (b'{"value": 1, "headers": {"\\ud800": ""}}', "headers.name", "must be Unicode"),
+        (b'{"value": 1, "headers": {"a": "\\ud800"}}', "headers.a", "must be Unicode"),
+    ],
+)
+def test_should_name_line_field_value_and_rule(line: bytes, field: str | None, rule: str) -> None:
+    with pytest.raises(InvalidRequestError, match=rule) as caught:
+        parse_ndjson(b'{"value": 1}\n' + line, NOW_MS)
+    assert caught.value.details == ({"line": 2} if field is None else {"line": 2, "field": field})
+
+
+def test_should_refuse_too_many_headers() -> None:
+    line = json.dumps({"value": 1, "headers": [{"name": "a"}] * (RECORD_HEADERS_MAX + 1)}).encode()
+    assert f"headers has {RECORD_HEADERS_MAX + 1} entries, at most {RECORD_HEADERS_MAX}" in refusal(line).message
+
+
+def test_should_refuse_a_line_over_the_limit_and_shorten_values_it_shows() -> None:
+    error = refusal(b'{"value": 1}\n' + b" " * JSON_LINE_BYTES_MAX + b"1")
+    assert isinstance(error, BatchTooLargeError)
+    assert error.details == {"limit": JSON_LINE_BYTES_MAX, "line": 2}
+    assert len(refusal(b'{"timestamp": "%s", "value": 1}' % (b"x" * 1000)).message) < 200
+
+
+@pytest.mark.parametrize("body", [b"", b"\n \n"])
+def test_should_refuse_a_body_without_lines(body: bytes) -> None:
+    assert "must hold one record or more" in refusal(body).message
+
+
+@pytest.mark.parametrize(
+    ("body", "rule"),
+    [
+        (b"", "the body is not JSON: Expecting value"),
+        (b"\xff", "the body is not JSON: 'utf-8' codec"),
+        (b"[" * 100_000, "the body is not JSON: maximum recursion"),
+        (b"[]", 'the body is \\[\\], must be an object with a list "records"'),
+        (b'{"records": {}}', 'must be an object with a list "records"'),
+        (b'{"records": [{"value": 1}], "acks": 1}', '"acks" is not a field of the body; there are records'),
+        (b'{"records": []}', "records is \\[\\], must hold one record or more"),
+        (b'{"records": [{"value": 1}, {"value": 1, "timestamp": null}]}', r"records\[1\]: timestamp is null, must be"),
+        (b'{"records": [' + b"[" * 800 + b"]" * 800 + b"]}", r"records\[0\]: .* is not a record"),
+    ],
+)
+def test_should_name_index_field_value_and_rule(body: bytes, rule: str) -> None:
+    with pytest.raises(InvalidRequestError, match=rule):
+        parse_json_records(body, now_ms=NOW_MS)
+
+
+def test_should_give_the_index_apart_from_the_sentence() -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        parse_json_records(b'{"records": [{"value": 1}, {}]}', now_ms=NOW_MS)
+    assert caught.value.details == {"index": 1, "field": "value"}
+
+
+@given(body=st.binary(max_size=60) | st.text(alphabet='{}[]":,\n value0\\u', max_size=60).map(str.encode))
+def test_should_give_records_or_refuse_whatever_comes(body: bytes) -> None:
+    with suppress(InvalidRequestError):
+        assert parse_ndjson(body, NOW_MS)
+    with suppress(InvalidRequestError):
+        assert parse_json_records(body, now_ms=NOW_MS)
