@@ -1,7 +1,7 @@
 """A Headrace of real processes for tests: the embedded API, the operator, brokers, all on free ports of loopback.
 
-Processes are started, stopped and killed one by one, by their pid; whatever still runs at the end is killed. Each writes
-its log to `<home>/<name>.log`, which a failed wait shows the end of.
+Processes are started, stopped and killed one by one, by their pid; whatever still runs at the end is killed. Each
+writes its log to `<home>/<name>.log`, which a failed wait shows the end of.
 """
 
 import json
