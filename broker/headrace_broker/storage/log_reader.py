@@ -58,14 +58,17 @@ class LogReader:
         return await self._attempt(lambda read: self._find(read, timestamp_ms, up_to))
 
     async def _attempt(self, attempt: _Attempt[T]) -> T:
-        try:
-            return await self._cached_or_blocking(attempt)
-        except _DamagedSegmentError as damage:
-            await self._repair(damage)
-        try:
-            return await self._cached_or_blocking(attempt)
-        except _DamagedSegmentError as damage:
-            raise CorruptLogError(f"segment {damage.base_offset} has a new index and still: {damage}") from damage
+        repaired = set[Offset]()
+        while True:
+            try:
+                return await self._cached_or_blocking(attempt)
+            except _DamagedSegmentError as damage:
+                if damage.base_offset in repaired:
+                    raise CorruptLogError(
+                        f"segment {damage.base_offset} has new indexes and still: {damage}"
+                    ) from damage
+                repaired.add(damage.base_offset)
+                await self._repair(damage)
 
     async def _cached_or_blocking(self, attempt: _Attempt[T]) -> T:
         try:

@@ -1,0 +1,202 @@
+"""A log against a list of batches: appends, rolls, reads, clean stops, crashes and damage in any order."""
+
+import asyncio
+import shutil
+import tempfile
+from pathlib import Path
+
+from headrace_broker.storage.partition_log import PartitionLog
+from headrace_broker.storage.threads import StorageThreads
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from headrace.core.log.segments import LogConfig
+from headrace.core.records.header import BatchHeader
+from headrace.core.resources.topic import Durability
+from headrace.core.types import LeaderEpoch, Offset
+from tests.support.logs import NOW_MS, content_of, log_bytes, log_files, new_log_directory, open_log, raw_batch
+
+CONFIG = LogConfig(segment_bytes=16_000, segment_ms=1 << 40, durability=Durability.FSYNC)
+SIZES = st.sampled_from([1, 300, 2_000, 9_000])
+
+
+class LogMachine(RuleBasedStateMachine):
+    """`batches` is what the log must hold, byte for byte; the first `durable` of them survive whatever happens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.root = Path(tempfile.mkdtemp())
+        self.runner = asyncio.Runner()
+        self.threads = StorageThreads()
+        self.directory = new_log_directory(self.root)
+        self.log: PartitionLog
+        self.batches: list[bytes] = []
+        self.durable = 0
+        self.epoch = LeaderEpoch(1)
+        self.high_watermark = Offset(0)
+
+    @initialize()
+    def start(self) -> None:
+        self.log = open_log(self.directory, self.threads, CONFIG)
+
+    def teardown(self) -> None:
+        self.threads.close()
+        self.runner.close()
+        shutil.rmtree(self.root)
+
+    @property
+    def end(self) -> Offset:
+        return BatchHeader.unpack(self.batches[-1]).next_offset if self.batches else Offset(0)
+
+    @rule(sizes=st.lists(st.tuples(st.integers(1, 3), SIZES), min_size=1, max_size=4), new_epoch=st.booleans())
+    def append(self, sizes: list[tuple[int, int]], new_epoch: bool) -> None:
+        self.epoch = LeaderEpoch(self.epoch + new_epoch)
+        first = self.end
+        batches = [raw_batch(records, size, NOW_MS + len(self.batches)) for records, size in sizes]
+
+        appended = self.log.append(batches, self.epoch, NOW_MS)
+
+        self.batches.extend(content_of(batch) for batch in batches)
+        assert (appended.first_offset, appended.last_offset) == (first, self.end - 1)
+        assert appended.base_offsets == tuple(batch.header.base_offset for batch in batches)
+
+    @rule()
+    def sync(self) -> None:
+        assert self.runner.run(self.log.sync()) == self.end
+        self.durable = len(self.batches)
+
+    @rule()
+    def checkpoint_high_watermark(self) -> None:
+        self.high_watermark = self.log.durable_end
+        self.runner.run(self.log.checkpoint_high_watermark(self.high_watermark))
+
+    @rule(data=st.data(), max_bytes=st.sampled_from([0, 700, 5_000, 40_000]))
+    def read(self, data: st.DataObject, max_bytes: int) -> None:
+        offset = data.draw(st.integers(0, self.end), label="offset")
+        up_to = Offset(data.draw(st.integers(offset, self.end + 2), label="up to"))
+
+        found = b"".join(self.runner.run(self.log.read(Offset(offset), max_bytes=max_bytes, up_to=up_to)))
+
+        assert found == self._expected(offset, max_bytes, up_to)
+
+    @rule(data=st.data())
+    def find_timestamp(self, data: st.DataObject) -> None:
+        wanted = data.draw(st.integers(NOW_MS - 1, NOW_MS + len(self.batches) + 1), label="time")
+        up_to = Offset(data.draw(st.integers(0, self.end), label="up to"))
+
+        found = self.runner.run(self.log.find_timestamp(wanted, up_to))
+
+        headers = [BatchHeader.unpack(batch) for batch in self.batches]
+        seen = [header for header in headers if header.next_offset <= up_to and header.max_timestamp_ms >= wanted]
+        assert found == ((seen[0].base_offset, seen[0].max_timestamp_ms) if seen else None)
+
+    @rule()
+    def stop_cleanly_and_open(self) -> None:
+        self.log.close()
+        self._open()
+        assert self.log.recovery.scanned_bytes == 0
+        assert self.log.recovery.cut_bytes == 0
+
+    @rule()
+    def kill_and_open(self) -> None:
+        self._open()
+        assert self.log.recovery.cut_bytes == 0
+
+    @rule(data=st.data(), kind=st.sampled_from(["truncate", "lose files", "flip", "zero", "garbage"]))
+    @precondition(lambda self: len(self.batches) > self.durable)
+    def crash_with_a_damaged_tail(self, data: st.DataObject, kind: str) -> None:
+        durable_bytes = sum(map(len, self.batches[: self.durable]))
+        at = data.draw(st.integers(durable_bytes, sum(map(len, self.batches)) - 1), label="at byte")
+        self._damage(kind, at)
+        self._open_damaged()
+        assert not self.log.recovery.cut_below_recovery_point
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.batches)
+    def damage_an_index_and_open(self, data: st.DataObject) -> None:
+        if data.draw(st.booleans(), label="clean stop"):
+            self.log.close()
+        indexes = sorted(path for path in self.directory.iterdir() if path.suffix in {".index", ".timeindex"})
+        path = data.draw(st.sampled_from(indexes))
+        content = path.read_bytes()
+        at = data.draw(st.integers(0, len(content)), label="at byte")
+        path.write_bytes(content[:at] + data.draw(st.sampled_from([b"", b"\0" * 24, content[at + 1 :]]), label="rest"))
+        self._open()
+
+    @invariant()
+    def holds_what_was_appended(self) -> None:
+        if hasattr(self, "log"):
+            assert log_bytes(self.directory) == b"".join(self.batches)
+            assert self.log.size_bytes == sum(map(len, self.batches))
+            assert self.log.log_end_offset == self.end
+
+    def _expected(self, offset: int, max_bytes: int, up_to: Offset) -> bytes:
+        found = b""
+        for batch in self.batches:
+            header = BatchHeader.unpack(batch)
+            if header.next_offset <= offset:
+                continue
+            if header.next_offset > up_to or (found and len(found) + len(batch) > max_bytes):
+                break
+            found += batch
+        return found
+
+    def _open(self) -> None:
+        self.log = open_log(self.directory, self.threads, CONFIG)
+        self.durable = len(self.batches)
+        assert self.log.durable_end == self.log.log_end_offset
+        assert self.log.high_watermark_checkpoint == min(self.high_watermark, self.end)
+
+    def _damage(self, kind: str, at: int) -> None:
+        files = log_files(self.directory)
+        while at >= files[0].stat().st_size:
+            at -= files.pop(0).stat().st_size
+        content = bytearray(files[0].read_bytes())
+        match kind:
+            case "flip":
+                content[at] ^= 1 + at % 255
+            case "zero":
+                content[at:] = bytes(len(content) - at)
+            case "garbage":
+                content[at:] = b"\xa5" * 777
+            case _:
+                del content[at:]
+        files[0].write_bytes(content)
+        if kind == "lose files":
+            for later in files[1:]:
+                later.unlink()
+
+    def _open_damaged(self) -> None:
+        left = log_bytes(self.directory)
+        kept = b""
+        while self.batches and left[len(kept) : len(kept) + len(self.batches[0])] == self.batches[0]:
+            kept += self.batches.pop(0)
+        lost = bool(self.batches)
+        self.batches = _split(kept)
+        self.high_watermark, before = min(self.high_watermark, self.end), self.high_watermark
+        self.log = open_log(self.directory, self.threads, CONFIG)
+        report = self.log.recovery
+        self.durable = len(self.batches)
+        assert report.cut_bytes == len(left) - len(kept)
+        assert report.cut_below_high_watermark == (self.end < before)
+        assert bool(report.cut_reason) == bool(report.cut_bytes)
+        assert lost or not report.cut_bytes
+
+
+def _split(log: bytes) -> list[bytes]:
+    batches = []
+    while log:
+        size = BatchHeader.unpack(log).batch_bytes
+        batches.append(log[:size])
+        log = log[size:]
+    return batches
+
+
+LogMachine.TestCase.settings = settings(
+    max_examples=40,
+    stateful_step_count=30,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
+TestLogMachine = LogMachine.TestCase
