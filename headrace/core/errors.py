@@ -16,7 +16,7 @@ class HeadraceError(Exception):
     status: ClassVar[int] = 500
     retriable: ClassVar[bool] = False
 
-    def __init__(self, message: str, **details: object) -> None:
+    def __init__(self, message: str, /, **details: object) -> None:
         super().__init__(message)
         self.message = message
         self.details = details
