@@ -3,20 +3,18 @@
 import json
 import random
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from headrace.client.discovery import headrace_home
 from headrace.core.limits import DEV_BROKERS_MAX
+from headrace.dev.supervisor.detached import start_detached
 from headrace.dev.supervisor.extras import require_local_extra
 from headrace.dev.supervisor.layout import DEFAULT_PORT, PORTS_TAKEN, Layout
+from headrace.dev.supervisor.options import Options
 from headrace.dev.supervisor.ports import free_run
 from headrace.dev.supervisor.state import DevState, running
 from headrace.dev.supervisor.stop import stop_supervisor
-
-if TYPE_CHECKING:
-    from headrace.dev.supervisor.supervisor import Options
 
 _EXIT_INTERRUPTED = 130
 
@@ -54,15 +52,13 @@ def dev(
 ) -> None:
     """Run a Kubernetes API, the operator and brokers on this machine.
 
-    Topics, records and positions survive a restart. Ctrl-C, or `headrace dev stop`, stops it.
+    Topics and records survive a restart. Ctrl-C, or `headrace dev stop`, stops it.
     """
     if context.invoked_subcommand is not None:
         return
     require_local_extra()
     options = _options(brokers, data, port, manifests)
     if detach:
-        from headrace.dev.supervisor.detached import start_detached
-
         click.echo(banner(start_detached(options), detached=True))
     else:
         _run_in_foreground(options)
@@ -78,9 +74,9 @@ def status(output: str) -> None:
         return
     rows = [("kubernetes api", state.api_pid, state.api_url), ("operator", state.operator_pid, "")]
     rows += [(f"broker {broker.id}", broker.pid, broker.url) for broker in state.brokers]
-    click.echo(f"{'PROCESS':<15} {'PID':>8}  URL")
+    click.echo(f"{'PROCESS':<15} {'PID':>10}  URL")
     for name, pid, url in rows:
-        click.echo(f"{name:<15} {pid or 'restarting':>8}  {url}".rstrip())
+        click.echo(f"{name:<15} {pid or 'restarting':>10}  {url}".rstrip())
 
 
 @dev.command()
@@ -119,7 +115,7 @@ def banner(state: DevState, *, detached: bool) -> str:
     )
 
 
-def _run_in_foreground(options: "Options") -> None:
+def _run_in_foreground(options: Options) -> None:
     import logging
     import signal
 
@@ -133,9 +129,7 @@ def _run_in_foreground(options: "Options") -> None:
         raise click.exceptions.Exit(_EXIT_INTERRUPTED)
 
 
-def _options(brokers: int | None, data: Path | None, port: int, manifests: tuple[Path, ...]) -> "Options":
-    from headrace.dev.supervisor.supervisor import Options
-
+def _options(brokers: int | None, data: Path | None, port: int, manifests: tuple[Path, ...]) -> Options:
     first = port or free_run(PORTS_TAKEN, random.Random())
     home = _home()
     layout = Layout((data or home / "dev").absolute(), first)

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 from headrace.dev.supervisor.layout import lock_file
 from headrace.dev.supervisor.lock import held
+from headrace.dev.supervisor.options import Options
 from headrace.dev.supervisor.state import DevState
-from headrace.dev.supervisor.supervisor import Options, supervise
+from headrace.dev.supervisor.supervisor import supervise
 
 _LOG_FORMAT = "%(asctime)s %(message)s"
 

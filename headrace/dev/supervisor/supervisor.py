@@ -10,8 +10,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 
 from headrace.core.errors import HeadraceError
 from headrace.dev.supervisor.child import Child
@@ -19,9 +17,9 @@ from headrace.dev.supervisor.controller import STATEFUL_SETS, Controller
 from headrace.dev.supervisor.errors import PortInUseError, StartFailedError
 from headrace.dev.supervisor.fleet import Fleet
 from headrace.dev.supervisor.kubeconfig import write_kubeconfig
-from headrace.dev.supervisor.layout import Layout
 from headrace.dev.supervisor.log_file import last_lines
 from headrace.dev.supervisor.manifests import Manifest, bring_about, load_manifest
+from headrace.dev.supervisor.options import DEFAULT_BROKERS, Options
 from headrace.dev.supervisor.ports import is_free
 from headrace.dev.supervisor.programs import api_program, broker_program, operator_program
 from headrace.dev.supervisor.state import BrokerState, DevState, remove_state, write_state
@@ -29,7 +27,6 @@ from headrace.dev.supervisor.workload import NAME, NAMESPACE, parse_stateful_set
 from headrace.kube.client import KubeClient
 from headrace.kube.errors import NotFoundError
 
-DEFAULT_BROKERS = 3
 STOP_GRACE_S = 20.0
 _READY_TIMEOUT_S = 60
 _START_ATTEMPTS = 3
@@ -37,15 +34,6 @@ _START_ATTEMPTS = 3
 _LOOK_AGAIN_S = 0.1
 _LOG_LINES = 15
 _log = logging.getLogger("headrace.dev")
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    home: Path
-    layout: Layout
-    brokers: int | None
-    """None: as many as the StatefulSet of an earlier run asks for, else DEFAULT_BROKERS."""
-    manifests: tuple[Path, ...] = ()
 
 
 async def supervise(options: Options, on_ready: Callable[[DevState], None]) -> None:

@@ -117,7 +117,7 @@ def test_should_keep_topics_and_records_over_a_stop_and_over_a_kill_of_the_super
         wait_for(lambda: values(dev, transport) == ["first", "second"], "both records")
         pids = dev.all_pids()
         dev.stop()
-        assert not any(is_alive(pid) for pid in pids)
+        wait_for(lambda: not any(is_alive(pid) for pid in pids), "nothing is left")
         assert dev.headrace("dev", "stop").stdout == "headrace dev is not running\n"
 
 

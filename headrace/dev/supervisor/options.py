@@ -1,0 +1,39 @@
+"""What a supervisor is told at its start, and how that crosses to a process of its own."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.dev.supervisor.layout import Layout
+
+DEFAULT_BROKERS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    home: Path
+    layout: Layout
+    brokers: int | None
+    """None: as many as the StatefulSet of an earlier run asks for, else DEFAULT_BROKERS."""
+    manifests: tuple[Path, ...] = ()
+
+    def to_json(self) -> str:
+        return json.dumps(
+            {
+                "home": str(self.home),
+                "data": str(self.layout.data),
+                "port": self.layout.port,
+                "brokers": self.brokers,
+                "manifests": [str(path) for path in self.manifests],
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> "Options":
+        raw = json.loads(text)
+        return cls(
+            home=Path(raw["home"]),
+            layout=Layout(Path(raw["data"]), raw["port"]),
+            brokers=raw["brokers"],
+            manifests=tuple(Path(path) for path in raw["manifests"]),
+        )
