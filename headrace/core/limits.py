@@ -87,6 +87,8 @@ H2_STREAMS_BEFORE_SETTINGS = 100
 """Streams that a client opens before it has heard the server's own limit (RFC 9113 6.5.2 recommends at least 100)."""
 H2_GOAWAY_BYTES_MAX = 16 << 10
 """The longest GOAWAY that is read, its debug data included."""
+HTTP_LINGER_MS = 1_000
+"""What a client gets to stop its upload after its answer is complete; until then the bytes are discarded."""
 HTTP_FIRST_BYTES_TIMEOUT_MS = 30_000
 """A new connection must show within this time which protocol it speaks."""
 

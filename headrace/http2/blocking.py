@@ -264,6 +264,11 @@ class _Connection:
             self._closing = True
         self._wake()
         self._thread.join(_CLOSE_TIMEOUT_S)
+        if self._thread.is_alive():  # The server takes nothing: do not wait for it.
+            with self._lock:
+                self.is_lost = True
+            self._wake()
+            self._thread.join()
         self._wake_sender.close()
 
     # -- the network, under the lock -------------------------------------------------------------------------------

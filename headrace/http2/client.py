@@ -171,7 +171,7 @@ class _Connection(asyncio.BufferedProtocol):
     def __init__(self, origin: Origin) -> None:
         self._origin = origin
         self._exchanges = Exchanges(origin.authority)
-        self._read_buffer = bytearray(limits.H2_READ_BYTES)
+        self._read_buffer = memoryview(bytearray(limits.H2_READ_BYTES))  # A view: asyncio's TLS slices it.
         self._paused = False
         self._flush_scheduled = False
         self._closing_when_idle = False
@@ -243,12 +243,12 @@ class _Connection(asyncio.BufferedProtocol):
         self._transport.set_write_buffer_limits(high=limits.H2_WRITE_BYTES)
         self._schedule_flush()
 
-    def get_buffer(self, sizehint: int) -> bytearray:
+    def get_buffer(self, sizehint: int) -> memoryview:
         return self._read_buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         try:
-            self._exchanges.receive_data(memoryview(self._read_buffer)[:nbytes])
+            self._exchanges.receive_data(self._read_buffer[:nbytes])
         except RemoteProtocolError:
             self._flush()
             self._transport.close()

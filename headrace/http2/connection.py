@@ -87,7 +87,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._responded: set[int] = set()
         """Streams whose handler is done while their response is still being framed."""
         self._tasks: set[asyncio.Task[None]] = set()
-        self._read_buffer = bytearray(limits.H2_READ_BYTES)
+        self._read_buffer = memoryview(bytearray(limits.H2_READ_BYTES))  # A view: asyncio's TLS slices it.
         self._paused = False
         self._flush_scheduled = False
         self._reading = True
@@ -105,11 +105,11 @@ class ServerConnection(asyncio.BufferedProtocol):
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._schedule_flush()
 
-    def get_buffer(self, sizehint: int) -> bytearray:
+    def get_buffer(self, sizehint: int) -> memoryview:
         return self._read_buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        self.data_received(memoryview(self._read_buffer)[:nbytes])
+        self.data_received(self._read_buffer[:nbytes])
 
     def data_received(self, data: bytes | memoryview) -> None:
         """Also called with the first bytes, which showed that the client speaks HTTP/2."""
@@ -159,7 +159,8 @@ class ServerConnection(asyncio.BufferedProtocol):
                 self._responded.discard(stream_id)
                 if stream_id in self._streams:
                     self._abandon(self._streams[stream_id], "the client reset the stream")
-                self._maybe_idle()
+                else:
+                    self._maybe_idle()
             case WindowOpened(stream_id):
                 self._outbox.unblock(stream_id)
             case GoAwayReceived() | ResponseReceived():
@@ -236,8 +237,13 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._maybe_idle()
 
     def _stop_upload(self, stream_id: int) -> None:
-        """The response is complete: a client that still uploads may stop (RFC 9113 section 8.1)."""
-        self.reset(stream_id, ErrorCode.NO_ERROR)
+        """The response is complete: a client that still uploads may stop (RFC 9113 section 8.1).
+
+        Not at once, as some clients (curl 7.88) then lose the response that they have: the upload is discarded for a
+        while first, as aiohttp does over HTTP/1.1.
+        """
+        if self._engine.is_receiving(stream_id):
+            self._loop.call_later(limits.HTTP_LINGER_MS / 1000, self.reset, stream_id, ErrorCode.NO_ERROR)
 
     def _abandon(self, stream: _Stream, reason: str) -> None:
         self._streams.pop(stream.stream_id, None)
@@ -248,6 +254,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             stream.waiter.set_exception(error)
         if stream.task is not None:
             stream.task.cancel(reason)
+        self._maybe_idle()  # A task that is cancelled before its first step never gets to `_finish`.
 
     def _abandon_all(self, reason: str) -> None:
         for stream in list(self._streams.values()):

@@ -17,8 +17,6 @@ from headrace.http2.connection import ServerConnection
 from headrace.http2.engine import PREFACE
 
 _ALPN_PROTOCOLS = ["h2", "http/1.1"]
-_LINGER_S = 1.0
-"""What an HTTP/1.1 client gets to stop its upload after the answer is sent."""
 
 
 class Server:
@@ -120,7 +118,7 @@ async def serve(app: web.Application, *, host: str, port: int, ssl_context: ssl.
     """
     if ssl_context is not None:
         ssl_context.set_alpn_protocols(_ALPN_PROTOCOLS)
-    runner = web.AppRunner(app, handler_cancellation=True, access_log=None, lingering_time=_LINGER_S)
+    runner = web.AppRunner(app, handler_cancellation=True, access_log=None, lingering_time=limits.HTTP_LINGER_MS / 1000)
     await runner.setup()
     server = Server(runner)
     try:
