@@ -1,0 +1,102 @@
+import pytest
+
+from headrace.core.control.liveness import Liveness
+from headrace.core.control.observed import Broker, BrokerState, DeletionTimers, Observed
+from headrace.core.resources.lease import BrokerLease
+from headrace.core.resources.metadata import Metadata
+from headrace.core.types import BrokerId, Incarnation, Seat, TopicUid
+from tests.support.control import broker
+from tests.support.partition_sets import partition_state, seat
+
+UID = TopicUid("uid-1")
+
+
+def lease(renewed: str = "1", *, incarnation: int = 4, draining: bool = False, clean: bool = False) -> BrokerLease:
+    return BrokerLease(
+        Metadata("headrace-broker-2"),
+        BrokerId(2),
+        Incarnation(incarnation),
+        "http://broker-2",
+        zone="a",
+        draining=draining,
+        clean=clean,
+        renew_time=renewed,
+    )
+
+
+def state_of(found: BrokerLease, *, first: BrokerLease | None = None, now_ms: int = 5) -> BrokerState:
+    """What `found` makes of a broker whose Lease was `first` at 0, the beginning."""
+    liveness = Liveness(duration_ms=10)
+    liveness.observe_all([first or found], 0)
+    liveness.observe(found, 1)
+    return Broker.of(found, liveness, now_ms).state
+
+
+def test_should_read_id_incarnation_and_zone_from_the_lease() -> None:
+    found = Broker.of(lease(), Liveness(), 0)
+    assert (found.seat, found.zone) == (Seat(BrokerId(2), Incarnation(4)), "a")
+
+
+@pytest.mark.parametrize(
+    ("found", "state"),
+    [
+        (lease("2"), BrokerState.READY),
+        (lease("2", draining=True), BrokerState.DRAINING),
+        (lease("2", clean=True), BrokerState.LOST),
+        (lease("2", incarnation=0), BrokerState.LOST),
+        (lease("1"), BrokerState.UNPROVEN),
+        (lease("1", draining=True), BrokerState.UNPROVEN),
+    ],
+)
+def test_should_tell_the_state_from_lease_and_liveness(found: BrokerLease, state: BrokerState) -> None:
+    assert state_of(found, first=lease("1", draining=found.draining)) is state
+
+
+def test_should_be_lost_when_the_lease_ran_out() -> None:
+    assert state_of(lease("2"), first=lease("1"), now_ms=11) is BrokerState.LOST
+
+
+def observed(*known: Broker) -> Observed:
+    return Observed("headrace", (), {b.id: b for b in known})
+
+
+def test_should_hold_a_seat_only_in_the_present_life_of_a_live_broker() -> None:
+    world = observed(broker(0, incarnation=2), broker(1, state=BrokerState.LOST))
+    assert world.holds(seat(0, 2))
+    assert not world.holds(seat(0, 1)), "an older incarnation"
+    assert not world.holds(seat(1)), "lost"
+    assert not world.holds(seat(9)), "unknown"
+    assert not world.holds(None), "nobody"
+
+
+def test_should_hold_a_seat_when_its_broker_drains() -> None:
+    assert observed(broker(0, state=BrokerState.DRAINING)).holds(seat(0))
+
+
+def test_should_not_know_the_holders_when_one_of_them_is_unproven() -> None:
+    world = observed(broker(0), broker(1, state=BrokerState.UNPROVEN))
+    assert world.knows_holders_of(partition_state(leader=seat(0)))
+    assert not world.knows_holders_of(partition_state(leader=seat(1)))
+    assert world.knows_holders_of(partition_state(leader=seat(9))), "a broker without a Lease is known to be away"
+
+
+def test_should_name_brokers_in_a_state_in_order() -> None:
+    world = observed(broker(2), broker(0), broker(1, state=BrokerState.LOST))
+    assert [b.id for b in world.in_state(BrokerState.READY)] == [0, 2]
+
+
+def test_should_be_overdue_when_the_wait_since_first_seen_is_over() -> None:
+    timers = DeletionTimers(wait_ms=30)
+    assert timers.observe([UID], 100) == frozenset()
+    assert timers.next_due_ms(100) == 130
+    assert timers.observe([UID], 129) == frozenset()
+    assert timers.observe([UID], 130) == {UID}
+    assert timers.next_due_ms(130) is None
+
+
+def test_should_forget_a_deletion_when_the_topic_is_gone() -> None:
+    timers = DeletionTimers(wait_ms=30)
+    timers.observe([UID], 0)
+    timers.observe([], 10)
+    assert timers.observe([UID], 20) == frozenset()
+    assert timers.next_due_ms(20) == 50

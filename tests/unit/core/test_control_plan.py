@@ -1,0 +1,328 @@
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.core.control.actions import CreateSet, DeleteOrphanSet, DeleteSet, PatchStatus, ReplaceSet, SetFinalizers
+from headrace.core.control.deletion import FINALIZER
+from headrace.core.control.observed import Broker, BrokerState
+from headrace.core.limits import PARTITIONS_PER_SET_MAX
+from headrace.core.resources.partition_set import PartitionState
+from headrace.core.resources.topic import DeletionPolicy, Topic
+from headrace.core.types import TopicUid
+from tests.support.control import NOW_MS, ModelApi, broker, brokers, topic
+from tests.support.partition_sets import seat
+
+UID = "uid-flights"
+
+
+def settled(*topics: Topic, among: list[Broker] | None = None) -> ModelApi:
+    api = ModelApi.of(list(topics), brokers(3) if among is None else among)
+    api.settle()
+    return api
+
+
+def partitions(api: ModelApi) -> list[PartitionState]:
+    return [state for found in api.sets.values() for state in found.partitions]
+
+
+def kinds(actions: list[Any]) -> list[type]:
+    return [type(action) for action in actions]
+
+
+def test_should_set_the_finalizer_before_seats_and_the_status_after_them_when_a_topic_is_new() -> None:
+    api = ModelApi.of([topic()], brokers(3))
+    first = api.plan()
+    assert kinds(first) == [SetFinalizers, CreateSet]
+    for action in first:
+        api.carry_out(action)
+    second = api.plan()
+    assert kinds(second) == [PatchStatus]
+    api.carry_out(second[0])
+    assert api.plan() == []
+
+
+def test_should_seat_partitions_in_the_present_life_of_live_brokers() -> None:
+    api = settled(topic(), among=[broker(0, incarnation=7), broker(1, state=BrokerState.LOST), broker(2)])
+    assert [state.leader for state in partitions(api)] == [seat(0, 7), seat(2)] * 3
+    for state in partitions(api):
+        assert (state.leader_epoch, state.partition_epoch) == (1, 1)
+        assert state.isr == (state.leader,)
+        assert state.leader is not None
+        assert state.replicas == (state.leader.broker,)
+
+
+def test_should_make_the_topic_own_its_sets() -> None:
+    (found,) = settled(topic()).sets.values()
+    assert found.metadata.name == "flights-0"
+    assert found.metadata.labels == {"headrace.io/cluster": "headrace"}
+    (owner,) = found.metadata.owners
+    assert (owner.kind, owner.name, owner.uid) == ("Topic", "flights", UID)
+
+
+@pytest.mark.parametrize("state", [BrokerState.DRAINING, BrokerState.LOST])
+def test_should_place_nothing_on_a_broker_that_is_going_or_gone(state: BrokerState) -> None:
+    api = settled(topic(), among=[broker(0, state=state), broker(1)])
+    assert {s.leader for s in partitions(api)} == {seat(1)}
+
+
+def test_should_split_sets_when_there_are_more_partitions_than_one_may_hold() -> None:
+    api = settled(topic(partitions=250))
+    assert {name: len(found.partitions) for name, found in api.sets.items()} == {
+        "flights-0": PARTITIONS_PER_SET_MAX,
+        "flights-1": PARTITIONS_PER_SET_MAX,
+        "flights-2": 50,
+    }
+    assert [state.id for state in partitions(api)] == list(range(250))
+
+
+def test_should_append_to_the_last_set_and_open_new_ones_when_a_topic_grows() -> None:
+    api = settled(topic(partitions=90))
+    before = partitions(api)
+    api.change(UID, spec={"partitions": 230})
+    assert kinds(api.plan()) == [ReplaceSet, CreateSet, CreateSet]
+    api.settle()
+    after = partitions(api)
+    assert after[:90] == before
+    assert [state.id for state in after] == list(range(230))
+    counts = Counter(state.leader for state in after)
+    assert max(counts.values()) - min(counts.values()) <= 1
+
+
+def test_should_share_brokers_among_topics_of_one_partition() -> None:
+    api = settled(*(topic(name, partitions=1) for name in ("a", "b", "c")))
+    assert {state.leader for state in partitions(api)} == {seat(0), seat(1), seat(2)}
+
+
+def test_should_leave_topics_of_another_cluster_alone() -> None:
+    api = ModelApi.of([topic(cluster="other")], brokers(3))
+    assert api.plan() == []
+
+
+def test_should_not_count_another_cluster_as_load() -> None:
+    api = settled(topic("a", partitions=1), among=brokers(2))
+    api.topics[TopicUid("uid-a")] = topic("a", partitions=1, cluster="other")
+    api.topics[TopicUid(UID)] = topic(partitions=1)
+    api.settle()
+    assert api.sets["flights-0"].partitions[0].leader == seat(0)
+
+
+def test_should_wait_when_brokers_have_yet_to_prove_themselves() -> None:
+    api = ModelApi.of([topic()], [broker(0, state=BrokerState.UNPROVEN)])
+    assert api.plan() == []
+
+
+def test_should_say_nothing_new_while_it_is_not_known_who_lives() -> None:
+    api = settled(topic())
+    api.brokers = {number: replace(b, state=BrokerState.UNPROVEN) for number, b in api.brokers.items()}
+    api.topics[TopicUid(UID)] = replace(api.topics[TopicUid(UID)], status={})
+    assert api.plan() == []
+
+
+def test_should_leave_a_placement_alone_when_replicas_are_raised() -> None:
+    api = settled(topic())
+    before = dict(api.sets)
+    api.change(UID, spec={"replicas": 3, "partitions": 9})
+    api.settle()
+    assert api.sets == before
+    ready = api.condition(UID, "Ready")
+    assert (ready["status"], ready["reason"]) == ("False", "ReplicationNotAvailable")
+    assert "set spec.replicas to 1" in ready["message"]
+
+
+def test_should_go_on_when_replicas_are_set_to_one_again() -> None:
+    api = settled(topic(replicas=3))
+    assert not api.sets
+    assert FINALIZER not in api.topics[TopicUid(UID)].metadata.finalizers
+    api.change(UID, spec={"replicas": 1})
+    api.settle()
+    assert len(partitions(api)) == 6
+    assert api.condition(UID, "Ready")["status"] == "True"
+
+
+# Deletion
+
+
+def test_should_mark_wait_delete_and_let_go_in_this_order_when_a_topic_is_deleted() -> None:
+    api = settled(topic())
+    api.delete_topic(UID)
+    (mark,) = api.plan()
+    assert isinstance(mark, ReplaceSet)
+    assert mark.set.deleting
+    api.carry_out(mark)
+    assert api.plan() == [], "brokers have not said that the data is gone"
+    api.brokers_delete_data()
+    assert kinds(api.plan()) == [DeleteSet, SetFinalizers]
+    api.settle()
+    assert not api.topics
+    assert not api.sets
+
+
+def test_should_not_wait_for_ever_when_brokers_are_silent() -> None:
+    api = settled(topic())
+    api.delete_topic(UID)
+    api.carry_out(api.plan()[0])
+    api.overdue = frozenset({TopicUid(UID)})
+    *_, let_go = api.plan()
+    assert isinstance(let_go, SetFinalizers)
+    (notice,) = let_go.notices
+    assert notice.reason == "DataNotDeleted"
+    assert notice.warning
+    assert "0, 1, 2" in notice.message
+    api.settle()
+    assert not api.topics
+    assert not api.sets
+
+
+def test_should_let_go_at_once_when_a_deleted_topic_was_never_placed() -> None:
+    api = ModelApi.of([topic(metadata={"finalizers": (FINALIZER,)})], [])
+    api.delete_topic(UID)
+    assert kinds(api.plan()) == [SetFinalizers]
+
+
+def test_should_keep_the_finalizers_of_others_when_it_lets_go() -> None:
+    api = ModelApi.of([topic(metadata={"finalizers": ("a.example/x", FINALIZER)})], [])
+    api.delete_topic(UID)
+    api.settle()
+    assert api.topics[TopicUid(UID)].metadata.finalizers == ("a.example/x",)
+    assert api.plan() == []
+
+
+def test_should_delete_a_paused_topic_all_the_same() -> None:
+    api = settled(topic(metadata={"annotations": {"headrace.io/paused": "true"}, "finalizers": (FINALIZER,)}))
+    api.delete_topic(UID)
+    api.settle()
+    assert not api.topics
+
+
+def test_should_not_mark_sets_when_the_data_is_retained() -> None:
+    api = settled(topic(deletionPolicy="Retain", metadata={"finalizers": ("a.example/x",)}))
+    api.delete_topic(UID)
+    assert kinds(api.plan()) == [DeleteSet]
+    api.settle()
+    assert not api.sets
+
+
+def test_should_take_its_finalizer_back_when_the_policy_becomes_retain() -> None:
+    api = settled(topic())
+    assert api.topics[TopicUid(UID)].metadata.finalizers == (FINALIZER,)
+    api.change(UID, spec={"deletion_policy": DeletionPolicy.RETAIN})
+    api.settle()
+    assert api.topics[TopicUid(UID)].metadata.finalizers == ()
+    api.delete_topic(UID)
+    assert not api.topics
+    assert kinds(api.plan()) == [DeleteOrphanSet]
+
+
+def test_should_clear_old_sets_first_when_a_topic_was_created_again() -> None:
+    api = settled(topic())
+    old = api.sets["flights-0"]
+    del api.topics[TopicUid(UID)]
+    again = topic(metadata={"uid": "uid-new"})
+    api.topics[again.uid] = again
+    assert kinds(api.plan()) == [DeleteOrphanSet, SetFinalizers, CreateSet]
+    api.settle()
+    assert api.sets["flights-0"].topic_uid == "uid-new"
+    assert api.sets["flights-0"].metadata.uid != old.metadata.uid
+
+
+def test_should_not_touch_orphans_that_are_not_of_this_cluster() -> None:
+    api = settled(topic())
+    (found,) = api.sets.values()
+    api.topics.clear()
+    api.sets = {"flights-0": replace(found, metadata=replace(found.metadata, labels={"headrace.io/cluster": "other"}))}
+    assert api.plan() == []
+
+
+# Any prefix of any plan may be all that is ever carried out.
+
+topics = st.builds(
+    lambda name, partitions, replicas, policy, cluster, paused: topic(
+        name,
+        partitions=partitions,
+        replicas=replicas,
+        deletionPolicy=policy,
+        cluster=cluster,
+        metadata={"annotations": {"headrace.io/paused": "true"}} if paused else {},
+    ),
+    st.sampled_from("abcd"),
+    st.integers(1, 220),
+    st.sampled_from([1, 1, 1, 3]),
+    st.sampled_from(["Delete", "Retain"]),
+    st.sampled_from(["headrace", "headrace", "headrace", "other"]),
+    st.sampled_from([False, False, False, True]),
+)
+some_brokers = st.lists(
+    st.builds(
+        lambda number, state, incarnation, zone: broker(number, state=state, incarnation=incarnation, zone=zone),
+        st.integers(0, 5),
+        st.sampled_from([BrokerState.READY, BrokerState.READY, BrokerState.DRAINING, BrokerState.LOST]),
+        st.integers(1, 3),
+        st.sampled_from("xyz"),
+    ),
+    max_size=6,
+    unique_by=lambda b: b.id,
+)
+
+
+@st.composite
+def changed_worlds(draw: st.DrawFn) -> ModelApi:
+    """A settled cluster, then users and brokers that change it behind the operator's back."""
+    api = ModelApi.of(draw(st.lists(topics, max_size=4, unique_by=lambda t: t.uid)), draw(some_brokers))
+    api.settle()
+    for uid in list(api.topics):
+        match draw(st.sampled_from(["leave", "grow", "delete", "recreate", "retain"])):
+            case "grow":
+                api.change(uid, spec={"partitions": api.topics[uid].spec.partitions + draw(st.integers(1, 120))})
+            case "delete":
+                api.delete_topic(uid)
+            case "recreate":
+                old = api.topics.pop(uid)
+                new = replace(old, metadata=replace(old.metadata, uid=f"{uid}-new", finalizers=()), status={})
+                api.topics[new.uid] = new
+            case "retain":
+                api.change(uid, spec={"deletion_policy": DeletionPolicy.RETAIN})
+            case _:
+                pass
+    api.brokers = {b.id: b for b in draw(some_brokers)}
+    api.overdue = frozenset(uid for uid in api.topics if draw(st.booleans()))
+    if draw(st.booleans()):
+        api.brokers_delete_data()
+    return api
+
+
+def essence(api: ModelApi) -> tuple[Any, ...]:
+    """What must not depend on how often the operator died on the way."""
+    sets = {name: (s.topic_uid, s.partitions, s.deleting) for name, s in api.sets.items()}
+    return sets, {uid: (t.metadata.finalizers, t.status) for uid, t in api.topics.items()}
+
+
+@given(changed_worlds(), st.lists(st.integers(0, 6), max_size=6))
+def test_should_reach_the_same_end_when_it_dies_after_any_prefix_of_its_actions(
+    api: ModelApi, prefixes: list[int]
+) -> None:
+    undisturbed = api.copy()
+    undisturbed.settle()
+    for length in prefixes:
+        for action in api.plan()[:length]:
+            api.carry_out(action)
+    api.settle()
+    assert essence(api) == essence(undisturbed)
+
+
+@given(changed_worlds())
+def test_should_have_nothing_to_do_when_it_is_settled(api: ModelApi) -> None:
+    api.settle()
+    assert api.plan(now_ms=NOW_MS + 3_600_000) == []
+
+
+@given(changed_worlds())
+def test_should_never_move_what_is_placed(api: ModelApi) -> None:
+    before = {(s.topic_uid, p.id): p for s in api.sets.values() for p in s.partitions}
+    api.settle()
+    for found in api.sets.values():
+        for state in found.partitions:
+            assert before.get((found.topic_uid, state.id), state) == state
