@@ -70,7 +70,9 @@ class IndexFile(Generic[Entry]):
 
     def cut(self, count: int) -> None:
         """Keep the first `count` entries. Raises OSError."""
-        os.ftruncate(self.handle.fd, count * self._kind.entry_bytes)
+        end = count * self._kind.entry_bytes
+        if self.handle.size() != end:
+            os.ftruncate(self.handle.fd, end)
         self.count = count
 
     def count_while(self, read: ReadAt, holds: Callable[[Entry], bool]) -> int:
