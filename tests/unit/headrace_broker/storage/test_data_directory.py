@@ -1,0 +1,136 @@
+"""A data directory: locked, recognised after a restart, never taken for another disk."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from headrace_broker.storage.data_directory import DataDirectory, NotADataDirectoryError
+from headrace_broker.storage.directory_lock import DataDirectoryInUseError
+from headrace_broker.storage.partition_description import PartitionDescription
+
+from headrace.core.errors import StorageFailedError
+from headrace.core.types import Incarnation, PartitionId, PartitionKey, TopicName, TopicUid
+from tests.support.logs import CONFIG, NOW_MS, fill, flip_bit
+
+KEY = PartitionKey(TopicUid("6f0c-11"), PartitionId(3))
+DESCRIPTION = PartitionDescription(TopicName("default", "flights"), KEY, {"partitions": 6})
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "new" / "data"
+
+
+@pytest.fixture
+def data(path: Path) -> Iterator[DataDirectory]:
+    data = DataDirectory.open(path)
+    yield data
+    data.close(clean=True)
+
+
+def reopened(path: Path, data: DataDirectory, *, clean: bool) -> DataDirectory:
+    data.close(clean=clean)
+    again = DataDirectory.open(path)
+    again.close(clean=False)
+    return again
+
+
+def test_should_know_nothing_of_a_last_life_when_the_disk_is_new(data: DataDirectory) -> None:
+    assert data.read_incarnation() == 0
+    assert not data.stopped_cleanly
+    assert not data.same_boot
+
+
+def test_should_be_the_same_disk_with_the_same_incarnation_when_opened_again(path: Path, data: DataDirectory) -> None:
+    data.write_incarnation(Incarnation(7))
+    again = reopened(path, data, clean=True)
+    assert again.disk_id == data.disk_id
+    assert again.read_incarnation() == 7
+    assert again.stopped_cleanly
+    assert again.same_boot
+
+
+def test_should_not_take_a_crash_for_a_clean_stop(path: Path, data: DataDirectory) -> None:
+    assert not reopened(path, data, clean=False).stopped_cleanly
+
+
+def test_should_forget_the_clean_stop_as_soon_as_it_is_opened(path: Path, data: DataDirectory) -> None:
+    reopened(path, data, clean=True)
+    again = DataDirectory.open(path)
+    again.close(clean=False)
+    assert not again.stopped_cleanly
+
+
+@pytest.mark.parametrize("content", [b"headrace boot-id 1 00000000\nother\n", b""])
+def test_should_not_take_another_or_an_unknown_boot_for_the_same(
+    path: Path, data: DataDirectory, content: bytes
+) -> None:
+    (path / "boot-id").write_bytes(content)
+    assert not reopened(path, data, clean=True).same_boot
+
+
+def test_should_name_directory_and_process_when_it_is_in_use(path: Path, data: DataDirectory) -> None:
+    with pytest.raises(DataDirectoryInUseError, match=rf"{path} is in use by process {os.getpid()};") as caught:
+        DataDirectory.open(path)
+    assert caught.value.details == {"directory": str(path), "pid": os.getpid()}
+
+
+def test_should_say_another_process_when_nobody_knows_which(path: Path, data: DataDirectory) -> None:
+    (path / "lock").write_bytes(b"")
+    with pytest.raises(DataDirectoryInUseError, match="in use by another process"):
+        DataDirectory.open(path)
+
+
+def test_should_refuse_a_directory_that_holds_something_else(tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    with pytest.raises(NotADataDirectoryError, match=r"is not empty \(it holds photos\)"):
+        DataDirectory.open(tmp_path)
+    assert not (tmp_path / "disk.json").exists()
+
+
+def test_should_begin_on_an_empty_volume_and_after_a_crash_in_the_first_start(tmp_path: Path) -> None:
+    (tmp_path / "lost+found").mkdir()
+    (tmp_path / "disk.json.new").write_bytes(b"{")
+    DataDirectory.open(tmp_path).close(clean=False)
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b'{"format": 1}'])
+def test_should_not_guess_when_the_disk_id_is_damaged(path: Path, data: DataDirectory, content: bytes) -> None:
+    data.close(clean=True)
+    (path / "disk.json").write_bytes(content)
+    with pytest.raises(StorageFailedError, match=r"disk\.json is damaged"):
+        DataDirectory.open(path)
+
+
+def test_should_refuse_a_format_of_the_future(path: Path, data: DataDirectory) -> None:
+    data.close(clean=True)
+    (path / "disk.json").write_bytes(b'{"format": 2, "diskId": "x"}')
+    with pytest.raises(NotADataDirectoryError, match="has format 2, this broker reads 1"):
+        DataDirectory.open(path)
+
+
+def test_should_not_guess_when_the_incarnation_is_damaged(path: Path, data: DataDirectory) -> None:
+    data.write_incarnation(Incarnation(12))
+    flip_bit(path / "incarnation", 8 * 34)
+    with pytest.raises(StorageFailedError, match="incarnation is damaged"):
+        data.read_incarnation()
+
+
+def test_should_say_what_the_disk_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(StorageFailedError, match=r"opening the data directory .*file failed"):
+        DataDirectory.open(tmp_path / "file")
+
+
+def test_should_open_the_same_log_again(path: Path, data: DataDirectory) -> None:
+    log = data.open_log(DESCRIPTION, CONFIG, NOW_MS)
+    fill(log, 5)
+    log.close()
+    data.close(clean=True)
+
+    data = DataDirectory.open(path)
+    log = data.open_log(DESCRIPTION, CONFIG, NOW_MS)
+    assert (log.log_end_offset, log.recovery.scanned_bytes) == (5, 0)
+    log.close()
+    data.close(clean=True)

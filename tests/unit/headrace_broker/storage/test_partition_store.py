@@ -1,0 +1,163 @@
+"""Partitions on a disk: data leaves it only when somebody says so."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from headrace_broker.storage.partition_description import (
+    PartitionDescription,
+    directory_name,
+    parse_directory_name,
+)
+from headrace_broker.storage.partition_store import PartitionStore, StoredPartition
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.core.errors import StorageFailedError
+from headrace.core.log.sealed import DamagedFileError
+from headrace.core.types import Incarnation, PartitionId, PartitionKey, TopicName, TopicUid
+
+KEY = PartitionKey(TopicUid("6f0c-11"), PartitionId(3))
+DESCRIPTION = PartitionDescription(TopicName("default", "flights"), KEY, {"partitions": 6})
+RETAINED = replace(DESCRIPTION, spec={"deletionPolicy": "Retain"})
+NOW_MS = 1_000_000
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> PartitionStore:
+    return PartitionStore(tmp_path)
+
+
+def test_should_hold_what_was_prepared(store: PartitionStore, tmp_path: Path) -> None:
+    other = replace(DESCRIPTION, key=PartitionKey(TopicUid("6f0c-11"), PartitionId(0)))
+    path = store.prepare(DESCRIPTION, NOW_MS)
+    store.prepare(other, NOW_MS)
+
+    assert path == tmp_path / "partitions" / "6f0c-11-3"
+    assert store.has(KEY)
+    assert store.partitions() == [StoredPartition(other.key, other), StoredPartition(KEY, DESCRIPTION)]
+    assert store.orphans() == []
+
+
+def test_should_tell_a_topic_of_the_same_name_by_its_uid(store: PartitionStore) -> None:
+    path = store.prepare(DESCRIPTION, NOW_MS)
+    again = replace(DESCRIPTION, key=PartitionKey(TopicUid("77aa-22"), PartitionId(3)))
+    assert store.prepare(again, NOW_MS) != path
+
+
+def test_should_write_the_description_anew_when_the_topic_has_changed(store: PartitionStore) -> None:
+    store.prepare(DESCRIPTION, NOW_MS)
+    store.prepare(RETAINED, NOW_MS)
+    assert store.partitions() == [StoredPartition(KEY, RETAINED)]
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"format": 2}', b'{"format": 1, "namespace": "default"}'])
+def test_should_keep_the_data_when_its_description_is_damaged(store: PartitionStore, content: bytes) -> None:
+    path = store.prepare(DESCRIPTION, NOW_MS)
+    (path / "partition.json").write_bytes(content)
+    assert store.partitions() == [StoredPartition(KEY, None)]
+    store.orphan(KEY, NOW_MS)
+    assert store.purge_orphans(NOW_MS + 10**12, 1) == []
+    assert store.prepare(DESCRIPTION, NOW_MS) == path
+    assert store.partitions() == [StoredPartition(KEY, DESCRIPTION)]
+
+
+def test_should_take_orphaned_data_back_when_the_uid_returns(store: PartitionStore) -> None:
+    (store.prepare(DESCRIPTION, NOW_MS) / "note").write_bytes(b"data")
+    store.orphan(KEY, NOW_MS)
+    assert not store.has(KEY)
+    assert store.partitions() == []
+    assert store.orphans() == [StoredPartition(KEY, DESCRIPTION)]
+
+    path = store.prepare(DESCRIPTION, NOW_MS)
+
+    assert (path / "note").read_bytes() == b"data"
+    assert not (path / "orphaned-since").exists()
+    assert store.orphans() == []
+    assert not store.restore(KEY)
+
+
+def test_should_purge_orphans_only_after_their_retention(store: PartitionStore) -> None:
+    store.prepare(DESCRIPTION, NOW_MS)
+    store.orphan(KEY, NOW_MS)
+    assert store.purge_orphans(NOW_MS + 99, 100) == []
+    assert store.purge_orphans(NOW_MS + 100, 100) == [StoredPartition(KEY, DESCRIPTION)]
+    assert store.orphans() == []
+
+
+@pytest.mark.parametrize("policy", ["Retain", "SomethingNewer"])
+def test_should_never_purge_what_is_to_be_retained(store: PartitionStore, policy: str) -> None:
+    store.prepare(replace(DESCRIPTION, spec={"deletionPolicy": policy}), NOW_MS)
+    store.orphan(KEY, NOW_MS)
+    assert store.purge_orphans(NOW_MS + 10**12, 100) == []
+    assert len(store.orphans()) == 1
+
+
+@pytest.mark.parametrize("content", [None, b"", b"headrace"])
+def test_should_wait_anew_when_nobody_knows_since_when_data_is_orphaned(
+    store: PartitionStore, tmp_path: Path, content: bytes | None
+) -> None:
+    store.prepare(DESCRIPTION, NOW_MS)
+    store.orphan(KEY, NOW_MS)
+    since = tmp_path / "orphaned" / directory_name(KEY) / "orphaned-since"
+    since.unlink()
+    if content is not None:
+        since.write_bytes(content)
+    assert store.purge_orphans(NOW_MS + 500, 100) == []
+    assert store.purge_orphans(NOW_MS + 599, 100) == []
+    assert len(store.purge_orphans(NOW_MS + 600, 100)) == 1
+
+
+def test_should_delete_for_good_wherever_the_data_is(store: PartitionStore, tmp_path: Path) -> None:
+    store.prepare(DESCRIPTION, NOW_MS)
+    store.delete(KEY)
+    store.prepare(DESCRIPTION, NOW_MS)
+    store.orphan(KEY, NOW_MS)
+    store.delete(KEY)
+    store.delete(KEY)
+    assert store.partitions() == store.orphans() == []
+    assert list((tmp_path / ".trash").iterdir()) == []
+
+
+def test_should_finish_what_a_crash_left_in_the_trash(store: PartitionStore, tmp_path: Path) -> None:
+    store.prepare(DESCRIPTION, NOW_MS).rename(tmp_path / ".trash" / "half-deleted")
+    store = PartitionStore(tmp_path)
+    assert list((tmp_path / ".trash").iterdir()) == []
+    assert store.partitions() == []
+
+
+def test_should_leave_other_files_alone(store: PartitionStore, tmp_path: Path) -> None:
+    (tmp_path / "partitions" / "README").write_bytes(b"")
+    (tmp_path / "partitions" / "notes").mkdir()
+    assert store.partitions() == []
+
+
+def test_should_keep_seats_void_for_all_later_starts(store: PartitionStore) -> None:
+    path = store.prepare(DESCRIPTION, NOW_MS)
+    assert store.void_before(KEY) == 0
+    store.write_void_before(KEY, Incarnation(5))
+    assert store.void_before(KEY) == 5
+    (path / "void-before").write_bytes(b"")
+    assert store.void_before(KEY) is None
+
+
+def test_should_say_what_the_disk_refused(store: PartitionStore) -> None:
+    with pytest.raises(StorageFailedError, match=r"orphaning .* failed"):
+        store.orphan(KEY, NOW_MS)
+
+
+@given(st.text("abc-019", min_size=1), st.integers(0, 1023))
+def test_should_find_the_key_again_in_a_directory_s_name(uid: str, partition: int) -> None:
+    key = PartitionKey(TopicUid(uid), PartitionId(partition))
+    assert parse_directory_name(directory_name(key)) == key
+
+
+@pytest.mark.parametrize("name", ["", "x", "-1", "x-", "x-1a", "x-١"])
+def test_should_find_no_key_in_other_names(name: str) -> None:
+    assert parse_directory_name(name) is None
+
+
+def test_should_read_the_description_that_was_written() -> None:
+    assert PartitionDescription.parse(RETAINED.format()) == RETAINED
+    with pytest.raises(DamagedFileError, match="format is 2, this version reads 1"):
+        PartitionDescription.parse(b'{"format": 2}')
