@@ -1,0 +1,83 @@
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.core.resources.metadata import InvalidResourceError, Metadata
+from headrace.core.resources.partition_set import PartitionSet, PartitionState, set_name
+from headrace.core.types import BrokerId, Incarnation, LeaderEpoch, PartitionEpoch, PartitionId, Seat, TopicUid
+from tests.support.partition_sets import partition_set, partition_state, seat
+
+broker_ids = st.integers(0, 99).map(BrokerId)
+seats = st.builds(Seat, broker_ids, st.integers(1, 1 << 40).map(Incarnation))
+brokers = st.lists(broker_ids, max_size=7).map(tuple)
+states = st.builds(
+    PartitionState,
+    id=st.integers(0, 1023).map(PartitionId),
+    leader=st.none() | seats,
+    leader_epoch=st.integers(0, 1 << 30).map(LeaderEpoch),
+    partition_epoch=st.integers(0, 1 << 30).map(PartitionEpoch),
+    replicas=brokers,
+    isr=st.lists(seats, max_size=7).map(tuple),
+    adding=brokers,
+    removing=brokers,
+)
+sets = st.builds(
+    PartitionSet,
+    metadata=st.just(Metadata("flights-0", "default", uid="uid-0", resource_version="7")),
+    topic=st.just("flights"),
+    topic_uid=st.just(TopicUid("uid-1")),
+    partitions=st.lists(states, max_size=3).map(tuple),
+    deleting=st.booleans(),
+)
+
+
+@given(sets)
+def test_should_come_back_when_any_set_is_written_out(found: PartitionSet) -> None:
+    assert PartitionSet.parse(found.to_object()) == found
+
+
+def test_should_spell_a_partition_as_the_contract_shows() -> None:
+    assert partition_state(0, seat(0, 3), isr=(seat(0, 3), seat(1))).to_object() == {
+        "id": 0,
+        "leader": {"broker": 0, "incarnation": 3},
+        "leaderEpoch": 1,
+        "partitionEpoch": 1,
+        "replicas": [0],
+        "isr": [{"broker": 0, "incarnation": 3}, {"broker": 1, "incarnation": 1}],
+    }
+
+
+def test_should_leave_the_leader_out_when_the_partition_is_offline() -> None:
+    assert "leader" not in partition_state().to_object()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"spec": None}, {"spec": {"topic": "flights"}}, {"spec": {"topic": "t", "topicUid": "u", "partitions": ["x"]}}],
+)
+def test_should_refuse_what_is_no_partition_set(change: dict[str, Any]) -> None:
+    with pytest.raises(InvalidResourceError, match="not a PartitionSet"):
+        PartitionSet.parse({**partition_set().to_object(), **change})
+
+
+def test_should_replace_only_the_partitions_of_the_same_id() -> None:
+    first, second = partition_state(0, seat(0)), partition_state(1, seat(1))
+    moved = partition_state(1, seat(2), leader_epoch=LeaderEpoch(2))
+    assert partition_set(first, second).with_partitions(moved).partitions == (first, moved)
+
+
+def test_should_know_its_topic_and_its_partitions_keys() -> None:
+    found = partition_set()
+    assert str(found.topic_name) == "default/flights"
+    assert str(found.key(PartitionId(4))) == "uid-1/4"
+
+
+@pytest.mark.parametrize(("partition", "name"), [(0, "t-0"), (99, "t-0"), (100, "t-1"), (1023, "t-10")])
+def test_should_hold_a_hundred_partitions_in_each_set(partition: int, name: str) -> None:
+    assert set_name("t", PartitionId(partition)) == name
+
+
+def test_should_write_a_seat_as_broker_at_incarnation() -> None:
+    assert str(seat(2, 5)) == "2@5"
