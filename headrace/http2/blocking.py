@@ -269,7 +269,6 @@ class _Connection:
                 self.is_lost = True
             self._wake()
             self._thread.join()
-        self._wake_sender.close()
 
     # -- the network, under the lock -------------------------------------------------------------------------------
 
@@ -318,7 +317,7 @@ class _Connection:
         buffer = memoryview(bytearray(limits.H2_READ_BYTES))
         poll = select.poll()
         poll.register(self._wake_receiver, select.POLLIN)
-        with self._sock, self._wake_receiver:
+        with self._sock, self._wake_receiver, self._wake_sender:
             while True:
                 with self._lock:
                     if self._is_done():
