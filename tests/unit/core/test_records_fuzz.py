@@ -72,7 +72,7 @@ def test_should_survive_random_bytes_when_checksums_are_right(data: bytes) -> No
     use(sealed(data))
 
 
-@settings(max_examples=600)
+@settings(max_examples=600, deadline=None)
 @given(batch=st.sampled_from(VALID), changes=CHANGES)
 def test_should_survive_damage_when_checksums_are_right(batch: bytes, changes: list[tuple[int, int, int]]) -> None:
     damaged = bytearray(batch)
