@@ -149,6 +149,18 @@ class Cluster:
 
         wait_for(lambda: self._quietly(is_led), f"every partition of {name} is led")
 
+    def leader_url(self, topic: str = "flights", partition: int = 0) -> str:
+        """Of the broker that leads the partition."""
+        answer = http("GET", f"{self.url()}/v1/namespaces/default/topics/{topic}")
+        url: str = answer.json["partitions"][partition]["leader"]["url"]
+        return url
+
+    def records_url(self, topic: str = "flights", partition: int = 0) -> str:
+        """The partition's records at its leader."""
+        return (
+            f"{self.leader_url(topic, partition)}/v1/namespaces/default/topics/{topic}/partitions/{partition}/records"
+        )
+
     def serves(self, url: str, topic: str, partition: int) -> bool:
         answer = http("GET", f"{url}/v1/namespaces/default/topics/{topic}/partitions/{partition}/offsets")
         return answer.status == 200

@@ -1,0 +1,70 @@
+"""Any broker answers any request: those for partitions of another are passed on, once."""
+
+import json
+
+from tests.support.batches import batch_of
+from tests.support.cluster import Cluster, http
+from tests.support.waiting import wait_for
+
+NDJSON = {"Content-Type": "application/x-ndjson"}
+BATCH = "application/vnd.headrace.batch"
+
+
+def other_url(cluster: Cluster, topic: str) -> str:
+    """The partition's records at a broker that does not lead it."""
+    leader = cluster.leader_url(topic)
+    other = next(url for url in (cluster.url(0), cluster.url(1)) if url != leader)
+    return f"{other}/v1/namespaces/default/topics/{topic}/partitions/0/records"
+
+
+def test_should_pass_requests_on_to_the_leader(shared: Cluster, topic: str) -> None:
+    shared.create_topic(topic)
+    url = other_url(shared, topic)
+
+    produced = http("POST", url, b'{"value": "a"}\n', NDJSON)
+    assert (produced.status, produced.json["baseOffset"]) == (200, 0)
+    assert http("POST", url, batch_of(b"b", b"c"), {"Content-Type": BATCH}).json["lastOffset"] == 2
+
+    fetched = http("GET", f"{url}?offset=1", headers={"Accept": BATCH})
+    assert fetched.body[64:] == batch_of(b"b", b"c")[64:]
+    assert fetched.headers["headrace-next-offset"] == "3"
+    assert fetched.headers["content-type"] == BATCH
+    assert http("GET", url.replace("/records", "/offsets") + "?timestamp=latest").json["offset"] == 3
+    problem = http("GET", f"{url}?offset=99")
+    assert (problem.status, problem.json["code"], problem.json["highWatermark"]) == (416, "OffsetOutOfRange", 3)
+
+
+def test_should_name_the_leader_when_a_request_was_passed_on_already(shared: Cluster, topic: str) -> None:
+    shared.create_topic(topic)
+    answer = http("GET", other_url(shared, topic), headers={"Headrace-Proxied": "1"})
+    assert answer.status == 421
+    problem = answer.json
+    assert problem["code"] == "NotLeader"
+    assert problem["url"] == shared.leader_url(topic)
+
+
+def test_should_say_which_records_are_written_when_one_leader_is_gone(cluster: Cluster) -> None:
+    cluster.start_broker(1)
+    cluster.create_topic(partitions=2)
+    survivor = cluster.leader_url("flights", 0)
+    gone = cluster.leader_url("flights", 1)
+    assert survivor != gone
+    dead = next(broker for broker in (0, 1) if cluster.url(broker) == gone)
+    cluster.broker(dead).kill()
+    url = f"{survivor}/v1/namespaces/default/topics/flights/records"
+    body = b"".join(json.dumps({"value": str(i)}).encode() + b"\n" for i in range(4))
+
+    def partly() -> dict[str, object] | None:
+        answer = http("POST", url, body, NDJSON)
+        assert answer.status in (421, 503), answer.body
+        problem: dict[str, object] = answer.json
+        return problem
+
+    problem = wait_for(partly, "the request fails in part")
+
+    assert problem["retriable"] is True
+    results = problem["results"]
+    assert isinstance(results, list)
+    written = [result for result in results if result is not None]
+    assert len(written) == 2
+    assert {result["partition"] for result in written} == {0}
