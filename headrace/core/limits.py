@@ -8,7 +8,7 @@ BATCH_RECORDS_MAX = 1 << 24
 BATCH_METADATA_BYTES_MAX = 4096
 """Arrow's metadata at the start of a body; the schema of records needs about 500 bytes."""
 BATCH_DECOMPRESSED_BYTES_MAX = 256 << 20
-"""What a compressed batch may claim to be in memory: a consumer allocates it before it can tell a lie from the truth."""
+"""What a compressed batch may claim to be in memory: a consumer allocates it before it can tell whether that is true."""
 DEFAULT_MAX_MESSAGE_BYTES = 8 << 20
 RECORD_HEADERS_MAX = 1024
 JSON_DEPTH_MAX = 128
@@ -34,7 +34,9 @@ RECOVERY_SCAN_BYTES = 64 << 20
 REPLICATED_SYNC_BYTES = 64 << 20
 """Durability Replicated: synced in the background each time this much was appended."""
 RECOVERY_CHUNK_BYTES = 4 << 20
-CLOSED_SEGMENTS_OPEN_MAX = 8
+UNSYNCED_SEGMENTS_MAX = 8
+"""Closed segments that wait for their sync; where syncs do not keep up, the active segment grows instead."""
+CLOSED_SEGMENTS_OPEN_MAX = 4
 """Closed segments that one partition keeps open for its readers."""
 READ_POSITIONS_MAX = 64
 """Ends of recent reads that one partition remembers: the next fetch of a consumer starts there."""
