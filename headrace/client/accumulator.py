@@ -1,6 +1,6 @@
 """Which batch goes out when? The producer's queues, one lane per partition, without I/O or clock.
 
-    add_row, add_columns ──> waiting ──> due ──> in flight ──> arrived
+    open_batch, add_columns ──> waiting ──> due ──> in flight ──> arrived
                                           ^          ├──> failed again: put_back(at_ms) ──> waiting
                                           │          └──> given up
                                     linger over, full, or flushed
@@ -13,7 +13,7 @@ nor been given up. Called by `headrace.client.producer` and `headrace.client.sen
 from collections import deque
 from dataclasses import dataclass, field
 
-from headrace.client.batches import Batch, ColumnBatch, Row, RowBatch, row_bytes
+from headrace.client.batches import Batch, ColumnBatch, RowBatch
 from headrace.client.record import TopicPartition
 from headrace.core.errors import HeadraceError
 
@@ -51,19 +51,22 @@ class Accumulator:
         self._linger_ms, self._timeout_ms = linger_ms, timeout_ms
         self._lanes: dict[TopicPartition, _Lane] = {}
 
-    def add_row(self, partition: TopicPartition, row: Row, *, batch_bytes: int, now_ms: int) -> bool:
-        """Append `row` to its partition's open batch, or open one. True when the sender has something new to plan."""
+    def open_batch(
+        self, partition: TopicPartition, size_bytes: int, *, batch_bytes: int, now_ms: int
+    ) -> tuple[RowBatch, bool]:
+        """The batch that a row of this size joins, and whether it is a new one: then the sender has something to plan.
+
+        The caller adds the row before it lets go of the lock.
+        """
         lane = self._lane(partition)
-        batch, size = lane.open, row_bytes(row.key, row.value, row.headers)
-        opened = batch is None or batch.size_bytes + size > batch_bytes
+        batch = lane.open
+        opened = batch is None or batch.size_bytes + size_bytes > batch_bytes
         if batch is None or opened:
             batch = lane.open = RowBatch(partition, now_ms)
             lane.queue.append(batch)
             self.buffered_bytes += batch.size_bytes
-        batch.rows.append(row)
-        batch.size_bytes += size
-        self.buffered_bytes += size
-        return opened
+        self.buffered_bytes += size_bytes
+        return batch, opened
 
     def add_columns(self, batch: ColumnBatch) -> None:
         lane = self._lane(batch.partition)

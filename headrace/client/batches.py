@@ -5,11 +5,13 @@ encodes it and tells `delivered` or `failed` exactly once. Byte counts are upper
 batch that fits by them fits the topic's `maxMessageBytes`.
 """
 
+import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from operator import attrgetter
-from threading import Lock
-from typing import Any, NamedTuple, TypeVar
+from threading import Condition, Lock
+from typing import Any, TypeAlias, TypeVar
 
 from headrace.client.record import BatchMetadata, Headers, RecordMetadata, TopicPartition
 from headrace.core.errors import HeadraceError
@@ -22,38 +24,58 @@ ROW_OVERHEAD_BYTES = 21
 HEADER_OVERHEAD_BYTES = 9
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 class Delivery(Future[T]):
-    """A future that knows whether anybody asked for it: `flush` raises the failures that nobody has looked at."""
+    """A future that knows whether anybody asked for it: `flush` raises the failures that nobody has looked at.
+
+    All futures of a batch share one condition. `concurrent.futures.Future` makes a lock and a condition for each, which
+    would cost more than everything else that `send` does; so its fields are set here without it. What is sent cannot be
+    called back: `cancel` gives False.
+    """
 
     looked_at = False
+    _state, _result, _exception = "PENDING", None, None
+
+    def __init__(self, condition: Condition) -> None:
+        self._condition = condition
+        self._waiters: list[Any] = []
+        self._done_callbacks: list[Any] = []
+
+    def cancel(self) -> bool:
+        return False
 
     def result(self, timeout: float | None = None) -> T:
         self.looked_at = True
-        return super().result(timeout)
+        return self._patiently(super().result, timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         self.looked_at = True
-        return super().exception(timeout)
+        return self._patiently(super().exception, timeout)
 
     def add_done_callback(self, fn: Any) -> None:
         self.looked_at = True
         super().add_done_callback(fn)
 
+    def _patiently(self, ask: Callable[[float | None], R], timeout: float | None) -> R:
+        """`ask` again where another future of the same batch woke us."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            try:
+                return ask(left)
+            except TimeoutError:
+                if left == 0.0 and not self.done():
+                    raise
 
-class Row(NamedTuple):
-    """One record on its way, and who waits for it."""
 
-    key: bytes | None
-    value: bytes | None
-    timestamp_ms: int
-    headers: Headers
-    delivery: Delivery[RecordMetadata]
+Row: TypeAlias = tuple[bytes | None, bytes | None, int, Headers]
+"""Key, value, timestamp in ms, headers. A plain tuple: millions are made."""
 
 
-def row_bytes(key: bytes | None, value: bytes | None, headers: Headers) -> int:
-    """Upper bound of what the record adds to its batch."""
+def row_bytes(key: bytes | None, value: bytes | None, _timestamp_ms: int, headers: Headers) -> int:
+    """Upper bound of what the row adds to its batch."""
     size = ROW_OVERHEAD_BYTES
     if key is not None:
         size += len(key)
@@ -73,32 +95,43 @@ class RowBatch:
     size_bytes: int = BATCH_OVERHEAD_BYTES
     attempts: int = 0
     rows: list[Row] = field(default_factory=list)
+    deliveries: list[Delivery[RecordMetadata]] = field(default_factory=list)
+    """Of each row."""
+    condition: Condition = field(default_factory=Condition)
+
+    def add(self, row: Row, size_bytes: int) -> Delivery[RecordMetadata]:
+        delivery: Delivery[RecordMetadata] = Delivery(self.condition)
+        self.rows.append(row)
+        self.deliveries.append(delivery)
+        self.size_bytes += size_bytes
+        return delivery
 
     def records(self) -> Any:
         """A pyarrow.RecordBatch of RECORD_SCHEMA."""
-        keys, values, timestamps_ms, headers, _ = zip(*self.rows, strict=True)
+        keys, values, timestamps_ms, headers = zip(*self.rows, strict=True)
         some_headers = headers if any(headers) else None
         return record_columns(values, keys, timestamps_ms=timestamps_ms, headers=some_headers)
 
     def delivered(self, base_offset: int) -> None:
         topic, partition = self.partition
-        for i, row in enumerate(self.rows):
-            row.delivery.set_result(RecordMetadata(topic, partition, base_offset + i if base_offset >= 0 else -1))
+        step = 0 if base_offset < 0 else 1
+        for number, delivery in enumerate(self.deliveries):
+            delivery.set_result(RecordMetadata(topic, partition, base_offset + step * number))
 
     def failed(self, error: HeadraceError) -> None:
-        for row in self.rows:
-            row.delivery.set_exception(error)
+        for delivery in self.deliveries:
+            delivery.set_exception(error)
 
     def overlooked(self) -> int:
         """How many failures nobody has asked for."""
-        return sum(not row.delivery.looked_at for row in self.rows)
+        return sum(not delivery.looked_at for delivery in self.deliveries)
 
 
 @dataclass(slots=True, eq=False)
 class ColumnsDelivery:
     """Gathers the batches that one `send_batch` became: its caller expects them, the sender's thread settles them."""
 
-    future: Delivery[tuple[BatchMetadata, ...]] = field(default_factory=Delivery)
+    future: Delivery[tuple[BatchMetadata, ...]] = field(default_factory=lambda: Delivery(Condition()))
     written: list[BatchMetadata] = field(default_factory=list)
     error: HeadraceError | None = None
     _waiting: int = 1

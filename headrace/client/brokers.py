@@ -102,6 +102,10 @@ class Brokers:
             return known
         return self.retrying(f"the metadata of {topic}", lambda: self.layout_once(topic))
 
+    def known_layout(self, topic: str) -> TopicLayout | None:
+        """The newest metadata of `topic`, however old; asks nobody."""
+        return self._layouts.get(topic)
+
     def layout_once(self, topic: str) -> TopicLayout:
         """As `layout`, with one attempt. Raises UnknownTopicError, BrokerUnreachableError."""
         known = self._known(topic)

@@ -58,11 +58,13 @@ class Fetcher:
         """
         while True:
             self._start_due()
-            self._take_arrived(wait=not self._unread)
+            self._take_arrived(wait=False)
             if self._unread:
                 yield from self._read(self._unread.popleft())
             elif self.plan.done:
                 return
+            else:
+                self._take_arrived(wait=True)
 
     def _read(self, answer: _Answer) -> Iterator[tuple[Cursor, DecodedBatch]]:
         ask, cursor = answer.ask, answer.ask.cursor

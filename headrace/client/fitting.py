@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from headrace.client.batches import BATCH_OVERHEAD_BYTES, Row, row_bytes
+from headrace.client.batches import BATCH_OVERHEAD_BYTES, Row
 from headrace.client.columns import row_sizes
 from headrace.client.layout import TopicLayout
 from headrace.core.errors import BatchTooLargeError
@@ -12,11 +12,11 @@ from headrace.core.records.columns import encode_batch, record_columns
 from headrace.core.records.header import Compression
 
 
-def check_row(row: Row, layout: TopicLayout, compression: Compression) -> None:
-    """Raises BatchTooLargeError."""
-    if row_bytes(row.key, row.value, row.headers) + BATCH_OVERHEAD_BYTES > layout.max_message_bytes:
-        headers = [row.headers] if row.headers else None
-        single = record_columns([row.value], [row.key], timestamps_ms=row.timestamp_ms, headers=headers)
+def check_row(row: Row, size_bytes: int, layout: TopicLayout, compression: Compression) -> None:
+    """`size_bytes` is the upper bound that `row_bytes` gives. Raises BatchTooLargeError."""
+    if size_bytes + BATCH_OVERHEAD_BYTES > layout.max_message_bytes:
+        key, value, timestamp_ms, headers = row
+        single = record_columns([value], [key], timestamps_ms=timestamp_ms, headers=[headers] if headers else None)
         _check(single, "the record", layout, compression)
 
 

@@ -8,6 +8,7 @@ import random
 import time
 import weakref
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 
@@ -17,7 +18,6 @@ from headrace.client.batches import (
     ColumnBatch,
     ColumnsDelivery,
     Delivery,
-    Row,
     row_bytes,
 )
 from headrace.client.brokers import Brokers, now_ms
@@ -40,6 +40,16 @@ from headrace.core.records.header import Compression
 Acks = Literal["all", "1", "0"] | int
 _COMPRESSIONS: Final[Mapping[str, Compression]] = {c.name.lower(): c for c in Compression}
 _ACKS: Final = ("all", "1", "0")
+
+
+@dataclass(frozen=True, slots=True)
+class _Route:
+    """All that `send` needs to know of a topic."""
+
+    layout: TopicLayout
+    partitioning: Partitioning
+    places: list[TopicPartition]
+    batch_bytes: int
 
 
 class Producer:
@@ -78,7 +88,7 @@ class Producer:
         self._compression = _COMPRESSIONS[compression]
         self._batch_bytes, self._buffer_bytes = batch_bytes, buffer_bytes
         self._partitioner = partitioner
-        self._partitionings: dict[str, tuple[TopicLayout, Partitioning]] = {}
+        self._routes: dict[str, _Route] = {}
         self._brokers = Brokers(
             server, namespace, timeout_ms=delivery_timeout_ms, request_timeout_ms=request_timeout_ms
         )
@@ -109,26 +119,29 @@ class Producer:
         the buffer is full, and for the metadata of a topic that is new to this producer. Raises TypeError,
         UnknownTopicError, UnknownPartitionError and BatchTooLargeError at once.
         """
-        key_bytes, value_bytes = as_bytes("key", key), as_bytes("value", value)
-        pairs = as_headers(headers) if headers else ()
-        time_ms = time.time_ns() // 1_000_000 if timestamp_ms is None else timestamp_ms
-        row = Row(key_bytes, value_bytes, time_ms, pairs, Delivery())
-        layout, partitioning = self._topic(topic)
-        size = row_bytes(key_bytes, value_bytes, pairs)
-        limit = min(self._batch_bytes, layout.max_message_bytes)
-        if size + BATCH_OVERHEAD_BYTES > limit:
-            check_row(row, layout, self._compression)
+        row = (
+            as_bytes("key", key),
+            as_bytes("value", value),
+            time.time_ns() // 1_000_000 if timestamp_ms is None else timestamp_ms,
+            as_headers(headers) if headers else (),
+        )
+        route = self._route(topic)
+        size = row_bytes(*row)
+        if size + BATCH_OVERHEAD_BYTES > route.batch_bytes:
+            check_row(row, size, route.layout, self._compression)
         with self._sender.lock:
             self._wait_for_room(size)
             number = (
-                partitioning.choose(key_bytes, value_bytes, size)
+                route.partitioning.choose(row[0], row[1], size)
                 if partition is None
-                else partitioning.check(partition)
+                else route.partitioning.check(partition)
             )
-            opened = self._accumulator.add_row(TopicPartition(topic, number), row, batch_bytes=limit, now_ms=now_ms())
+            batch, opened = self._accumulator.open_batch(
+                route.places[number], size, batch_bytes=route.batch_bytes, now_ms=now_ms()
+            )
             if opened:
                 self._sender.work.notify()
-        return row.delivery
+            return batch.add(row, size)
 
     def send_batch(
         self,
@@ -147,18 +160,17 @@ class Producer:
         written. Raises as `send` does, and ValueError for columns of different lengths.
         """
         records = batch_columns(values, keys, timestamps_ms, time.time_ns() // 1_000_000)
-        layout, partitioning = self._topic(topic)
-        limit = min(self._batch_bytes, layout.max_message_bytes)
-        check_rows(records, layout, self._compression)
+        route = self._route(topic)
+        check_rows(records, route.layout, self._compression)
         delivery = ColumnsDelivery()
-        for piece in pieces(records, max(limit, self._buffer_bytes // 4)):
+        for piece in pieces(records, max(route.batch_bytes, self._buffer_bytes // 4)):
             with self._sender.lock:
-                divided = list(partitioning.divide(piece, partition, limit))
+                divided = list(route.partitioning.divide(piece, partition, route.batch_bytes))
             for number, columns, size in divided:
                 with self._sender.lock:
                     self._wait_for_room(size)
                     delivery.expect()
-                    batch = ColumnBatch(TopicPartition(topic, number), now_ms(), size, columns, delivery)
+                    batch = ColumnBatch(route.places[number], now_ms(), size, columns, delivery)
                     self._accumulator.add_columns(batch)
                     self._sender.work.notify()
         delivery.settle()
@@ -196,20 +208,27 @@ class Producer:
         else:  # The error on its way matters more than records that were lost with it.
             self._finalizer()
 
-    def _topic(self, topic: str) -> tuple[TopicLayout, Partitioning]:
-        layout = self._brokers.layout(topic)
-        known = self._partitionings.get(topic)
-        if known is not None and known[0] is layout:
-            return known
+    def _route(self, topic: str) -> "_Route":
+        route = self._routes.get(topic)
+        # The workers keep metadata fresh; what they learnt is taken over, but never waited for.
+        newest = self._brokers.known_layout(topic)
+        if route is not None and (newest is route.layout or newest is None):
+            return route
+        layout = newest or self._brokers.layout(topic)
         with self._sender.lock:
-            count = len(layout.partitions)
-            if known is None:
-                partitioning = Partitioning(topic, count, self._partitioner, start=random.randrange(count))
-            else:
-                partitioning = known[1]
-                partitioning.resize(count)
-            known = self._partitionings[topic] = (layout, partitioning)
-        return known
+            return self._new_route(topic, layout)
+
+    def _new_route(self, topic: str, layout: TopicLayout) -> "_Route":
+        old, count = self._routes.get(topic), len(layout.partitions)
+        if old is None:
+            partitioning = Partitioning(topic, count, self._partitioner, start=random.randrange(count))
+        else:
+            partitioning = old.partitioning
+            partitioning.resize(count)
+        places = [TopicPartition(topic, number) for number in range(count)]
+        route = _Route(layout, partitioning, places, min(self._batch_bytes, layout.max_message_bytes))
+        self._routes[topic] = route
+        return route
 
     def _wait_for_room(self, size_bytes: int) -> None:
         """Under the lock: until `size_bytes` fit; a record larger than the buffer waits for all others."""

@@ -1,14 +1,25 @@
 """One batch in flight per partition, in order, whatever is retried; bytes are counted until the end."""
 
 from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor, wait
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.client.accumulator import Accumulator
-from headrace.client.batches import BATCH_OVERHEAD_BYTES, Batch, ColumnBatch, ColumnsDelivery, Delivery, Row, RowBatch
+from headrace.client.batches import (
+    BATCH_OVERHEAD_BYTES,
+    Batch,
+    ColumnBatch,
+    ColumnsDelivery,
+    Delivery,
+    Row,
+    RowBatch,
+    row_bytes,
+)
 from headrace.client.columns import batch_columns
-from headrace.client.record import TopicPartition
+from headrace.client.record import RecordMetadata, TopicPartition
 from headrace.core.errors import BatchTooLargeError, NotLeaderError
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
@@ -16,8 +27,12 @@ LINGER_MS, TIMEOUT_MS = 5, 1_000
 MIB = 1 << 20
 
 
-def row(value: bytes) -> Row:
-    return Row(None, value, 0, (), Delivery())
+def add(queue: Accumulator, partition: TopicPartition, value: bytes, *, now_ms: int, batch_bytes: int = MIB) -> bool:
+    row: Row = (None, value, 0, ())
+    size = row_bytes(*row)
+    batch, opened = queue.open_batch(partition, size, batch_bytes=batch_bytes, now_ms=now_ms)
+    batch.add(row, size)
+    return opened
 
 
 def values_of(batch: Batch) -> list[bytes]:
@@ -31,8 +46,8 @@ def accumulator() -> Accumulator:
 
 def test_should_hold_a_batch_back_until_its_linger_is_over() -> None:
     queue = accumulator()
-    assert queue.add_row(P0, row(b"a"), batch_bytes=MIB, now_ms=100)
-    assert not queue.add_row(P0, row(b"b"), batch_bytes=MIB, now_ms=104)
+    assert add(queue, P0, b"a", now_ms=100)
+    assert not add(queue, P0, b"b", now_ms=104)
     assert queue.due(104).send == []
     assert queue.next_due_ms() == 105
 
@@ -46,7 +61,7 @@ def test_should_send_a_full_batch_without_lingering() -> None:
     queue = accumulator()
     small = BATCH_OVERHEAD_BYTES + 200
     for letter in (b"a", b"b", b"c"):
-        queue.add_row(P0, row(letter * 100), batch_bytes=small, now_ms=0)
+        add(queue, P0, letter * 100, now_ms=0, batch_bytes=small)
 
     (first,) = queue.due(0).send
 
@@ -56,10 +71,10 @@ def test_should_send_a_full_batch_without_lingering() -> None:
 
 def test_should_keep_the_next_batch_back_while_one_is_in_flight() -> None:
     queue = accumulator()
-    queue.add_row(P0, row(b"a"), batch_bytes=MIB, now_ms=0)
+    add(queue, P0, b"a", now_ms=0)
     (first,) = queue.due(10).send
-    queue.add_row(P0, row(b"b"), batch_bytes=MIB, now_ms=10)
-    queue.add_row(P1, row(b"c"), batch_bytes=MIB, now_ms=10)
+    add(queue, P0, b"b", now_ms=10)
+    add(queue, P1, b"c", now_ms=10)
 
     (other,) = queue.due(100).send
     assert other.partition == P1
@@ -70,9 +85,9 @@ def test_should_keep_the_next_batch_back_while_one_is_in_flight() -> None:
 
 def test_should_send_the_failed_batch_first_when_it_is_put_back() -> None:
     queue = accumulator()
-    queue.add_row(P0, row(b"a"), batch_bytes=MIB, now_ms=0)
+    add(queue, P0, b"a", now_ms=0)
     (first,) = queue.due(10).send
-    queue.add_row(P0, row(b"b"), batch_bytes=MIB, now_ms=10)
+    add(queue, P0, b"b", now_ms=10)
     queue.put_back(first, NotLeaderError("no"), at_ms=50)
 
     assert queue.due(49).send == []
@@ -82,11 +97,11 @@ def test_should_send_the_failed_batch_first_when_it_is_put_back() -> None:
 
 def test_should_expire_what_waited_too_long_behind_a_failing_batch() -> None:
     queue, error = accumulator(), NotLeaderError("gave up")
-    queue.add_row(P0, row(b"a"), batch_bytes=MIB, now_ms=0)
+    add(queue, P0, b"a", now_ms=0)
     (first,) = queue.due(10).send
-    queue.add_row(P0, row(b"old"), batch_bytes=MIB, now_ms=20)
+    add(queue, P0, b"old", now_ms=20)
     queue.close_batches()
-    queue.add_row(P0, row(b"young"), batch_bytes=MIB, now_ms=1_000)
+    add(queue, P0, b"young", now_ms=1_000)
     queue.given_up(first, error)
 
     due = queue.due(1_100)
@@ -99,25 +114,25 @@ def test_should_expire_what_waited_too_long_behind_a_failing_batch() -> None:
 
 def test_should_blame_no_later_batch_when_one_was_refused_for_itself() -> None:
     queue = accumulator()
-    queue.add_row(P0, row(b"a"), batch_bytes=MIB, now_ms=0)
+    add(queue, P0, b"a", now_ms=0)
     (first,) = queue.due(10).send
-    queue.add_row(P0, row(b"b"), batch_bytes=MIB, now_ms=10)
+    add(queue, P0, b"b", now_ms=10)
     queue.given_up(first, BatchTooLargeError("too large"))
     assert len(queue.due(5_000).send) == 1
 
 
 def test_should_send_at_once_when_batches_are_closed() -> None:
     queue = accumulator()
-    queue.add_row(P0, row(b"a"), batch_bytes=MIB, now_ms=0)
+    add(queue, P0, b"a", now_ms=0)
     queue.close_batches()
     assert len(queue.due(0).send) == 1
 
 
 def test_should_keep_the_order_when_columns_follow_rows() -> None:
     queue = accumulator()
-    queue.add_row(P0, row(b"a"), batch_bytes=MIB, now_ms=0)
+    add(queue, P0, b"a", now_ms=0)
     queue.add_columns(ColumnBatch(P0, 0, 500, batch_columns(["b"], None, None, 0), ColumnsDelivery()))
-    queue.add_row(P0, row(b"c"), batch_bytes=MIB, now_ms=0)
+    add(queue, P0, b"c", now_ms=0)
     queue.close_batches()
     sent = []
     while batches := queue.due(0).send:
@@ -150,7 +165,7 @@ def test_should_write_every_record_once_and_in_order_whatever_fails(sent_to: lis
     for number, partition in enumerate(sent_to):
         value = str(number).encode()
         sent[partition].append(value)
-        queue.add_row(TopicPartition("t", partition), row(value), batch_bytes=BATCH_OVERHEAD_BYTES + 60, now_ms=now_ms)
+        add(queue, TopicPartition("t", partition), value, now_ms=now_ms, batch_bytes=BATCH_OVERHEAD_BYTES + 60)
         run(until_empty=False)
     while queue.waiting_batches():
         run(until_empty=True)
@@ -159,21 +174,62 @@ def test_should_write_every_record_once_and_in_order_whatever_fails(sent_to: lis
     assert queue.buffered_bytes == 0
 
 
-def test_should_tell_each_future_its_offset_when_a_batch_arrives() -> None:
+def row_batch(rows: int) -> tuple[RowBatch, list[Delivery[RecordMetadata]]]:
     batch = RowBatch(P1, 0)
-    batch.rows += [row(b"a"), row(b"b")]
+    return batch, [batch.add((None, b"v", 0, ()), 30) for _ in range(rows)]
+
+
+def test_should_tell_each_future_its_offset_when_a_batch_arrives() -> None:
+    batch, futures = row_batch(2)
     batch.delivered(41)
-    assert [r.delivery.result() for r in batch.rows] == [("flights", 1, 41), ("flights", 1, 42)]
+    assert [future.result() for future in futures] == [("flights", 1, 41), ("flights", 1, 42)]
+
+
+def test_should_know_no_offsets_when_nobody_acknowledges() -> None:
+    batch, futures = row_batch(2)
+    batch.delivered(-1)
+    assert [future.result().offset for future in futures] == [-1, -1]
 
 
 def test_should_count_only_failures_that_nobody_looked_at() -> None:
-    batch = RowBatch(P1, 0)
-    batch.rows += [row(b"a"), row(b"b"), row(b"c")]
+    batch, futures = row_batch(3)
     batch.failed(NotLeaderError("no"))
     assert batch.overlooked() == 3
-    batch.rows[0].delivery.exception()
-    batch.rows[1].delivery.add_done_callback(lambda _: None)
+    futures[0].exception()
+    futures[1].add_done_callback(lambda _: None)
     assert batch.overlooked() == 1
+
+
+def test_should_be_an_ordinary_future_for_those_who_wait() -> None:
+    batch, (first, second, third) = row_batch(3)
+    heard: list[int] = []
+    third.add_done_callback(lambda done: heard.append(done.result().offset))
+    with ThreadPoolExecutor(2) as threads:
+        waiting = [threads.submit(future.result, 10) for future in (first, third)]
+        batch.delivered(7)
+        assert [answer.result().offset for answer in waiting] == [7, 9]
+    assert wait([first, second, third]).not_done == set()
+    assert heard == [9]
+
+
+def test_should_wait_on_when_only_another_future_of_the_batch_is_done() -> None:
+    _, (first, second) = row_batch(2)
+    first.set_result(RecordMetadata("flights", 1, 0))
+    with pytest.raises(TimeoutError):
+        second.result(timeout=0.01)
+    with ThreadPoolExecutor(1) as threads:
+        answer = threads.submit(second.result)
+        with first._condition:
+            first._condition.notify_all()
+        second.set_result(RecordMetadata("flights", 1, 1))
+        assert answer.result(timeout=10).offset == 1
+
+
+def test_should_not_be_called_back_once_it_is_sent() -> None:
+    batch, (future,) = row_batch(1)
+    assert not future.cancel()
+    batch.delivered(0)
+    assert future.result().offset == 0
 
 
 def test_should_give_one_answer_when_all_parts_of_send_batch_are_settled() -> None:

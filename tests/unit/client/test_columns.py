@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.client.batches import BATCH_OVERHEAD_BYTES, Delivery, Row, RowBatch, row_bytes
+from headrace.client.batches import BATCH_OVERHEAD_BYTES, Row, RowBatch, row_bytes
 from headrace.client.columns import batch_columns, by_partition, cut, pieces
 from headrace.client.record import TopicPartition
 from headrace.core.records.columns import encode_batch
@@ -117,8 +117,8 @@ def test_should_leave_an_oversized_row_alone_in_its_slice() -> None:
 def test_should_bound_the_encoded_size_of_rows(rows: list[tuple[Any, Any, Any]], compression: Compression) -> None:
     batch = RowBatch(TopicPartition("t", 0), 0)
     for key, value, headers in rows:
-        batch.rows.append(Row(key, value, 0, tuple(headers), Delivery()))
-        batch.size_bytes += row_bytes(key, value, tuple(headers))
+        row: Row = (key, value, 0, tuple(headers))
+        batch.add(row, row_bytes(*row))
     encoded = sum(len(buffer) for buffer in encode_batch(batch.records(), compression=compression))
     assert encoded <= batch.size_bytes
 
