@@ -12,12 +12,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from headrace.core.errors import CorruptLogError, DiskFullError, HeadraceError, StorageFailedError
+from headrace.core.errors import CorruptLogError, DiskFullError, HeadraceError, StorageFailedError, ThrottledError
 from headrace.core.limits import WRITEV_BUFFERS_MAX
 
 Buffer = bytes | bytearray | memoryview
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_OUT_OF_FILES: Final = frozenset({errno.EMFILE, errno.ENFILE})
 _NOT_NOW: Final = frozenset({errno.EAGAIN, errno.EOPNOTSUPP})
 """RWF_NOWAIT says: not in the page cache, or not on this file system."""
 
@@ -45,6 +46,18 @@ class FileHandle:
 
     def size(self) -> int:
         return os.fstat(self.fd).st_size
+
+    def sync(self) -> None:
+        """Everything of it is on disk then, size and names included. Raises OSError."""
+        os.fsync(self.fd)
+
+    def sync_data(self) -> None:
+        """What is needed to read its content is on disk then. Raises OSError."""
+        os.fdatasync(self.fd)
+
+    def cut(self, size: int) -> None:
+        """Raises OSError."""
+        os.ftruncate(self.fd, size)
 
     def append(self, buffers: Sequence[Buffer]) -> None:
         """Write all buffers at the end (the file is open with O_APPEND). Raises OSError: then any part may be there."""
@@ -100,19 +113,26 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 def fsync_directory(path: Path) -> None:
     """Put the names in it on disk: new, renamed and deleted ones. Raises OSError."""
-    directory = FileHandle(path, os.O_RDONLY | os.O_DIRECTORY)
-    os.fsync(directory.fd)
+    open_directory(path).sync()
 
 
-def is_full(error: OSError) -> bool:
-    return error.errno in _FULL
+def open_directory(path: Path) -> FileHandle:
+    """To be synced. Raises OSError."""
+    return FileHandle(path, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def is_passing(error: OSError) -> bool:
+    """Whether the disk is well and the same may succeed later."""
+    return error.errno in _FULL or error.errno in _OUT_OF_FILES
 
 
 def storage_error(error: OSError, doing: str) -> HeadraceError:
     """The typed error for `error`, which came up while `doing`, for example `"appending to /data/x.log"`."""
     why = f"{doing} failed: {error.strerror}"
-    if is_full(error):
+    if error.errno in _FULL:
         return DiskFullError(f"{why}; free some space, shorten the retention or grow the volume")
+    if error.errno in _OUT_OF_FILES:
+        return ThrottledError(f"{why}; let this process open more files (ulimit -n)")
     return StorageFailedError(f"{why}; the broker gives up its partitions, check the disk")
 
 

@@ -72,7 +72,7 @@ class IndexFile(Generic[Entry]):
         """Keep the first `count` entries. Raises OSError."""
         end = count * self._kind.entry_bytes
         if self.handle.size() != end:
-            os.ftruncate(self.handle.fd, end)
+            self.handle.cut(end)
         self.count = count
 
     def count_while(self, read: ReadAt, holds: Callable[[Entry], bool]) -> int:

@@ -16,7 +16,7 @@ from headrace.core.errors import StorageFailedError
 from headrace.core.limits import RECOVERY_SCAN_BYTES
 from headrace.core.log.epochs import LeaderEpochs
 from headrace.core.types import Offset
-from headrace_broker.storage.disk import fsync_directory, is_full, storage_error
+from headrace_broker.storage.disk import is_passing, open_directory, storage_error
 from headrace_broker.storage.partition_files import PartitionFiles
 from headrace_broker.storage.recovery import RecoveredLog
 from headrace_broker.storage.segment import Segment
@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 class LogSyncer:
     def __init__(self, directory: Path, segments: SegmentSet, epochs: LeaderEpochs, recovered: RecoveredLog) -> None:
         self._files = PartitionFiles(directory)
+        self._directory = open_directory(directory)
+        """Open all along: a sync must not fail because the process has too many files open."""
         self._segments = segments
         self._epochs = epochs
         self._turn = threading.Lock()
@@ -51,6 +53,11 @@ class LogSyncer:
     def fail(self, reason: str) -> None:
         """The log is over."""
         self.failure = self.failure or reason
+
+    @property
+    def unsynced_segments(self) -> int:
+        """How many segments a sync would have to see to, but the active one."""
+        return len(self._rolled)
 
     def rolls(self, segment: Segment) -> None:
         """The log is about to go on in another segment than this one; say so before it does."""
@@ -92,7 +99,7 @@ class LogSyncer:
         for segment in rolled:
             segment.indexes.sync()
         if active.base_offset != self._named:
-            fsync_directory(self._files.directory)
+            self._directory.sync()
             self._named = active.base_offset
         del self._rolled[: len(rolled)]
 
@@ -106,10 +113,10 @@ class LogSyncer:
             self._write_epochs()
             self._files.write_recovery_point(new)
         except OSError as error:
-            if not is_full(error):
+            if not is_passing(error):
                 raise
             # Nothing is lost: the next start scans from the old one, and the next sync tries again.
-            logger.warning("%s: the disk is full, the recovery point stays at %d", self._files.directory, old.offset)
+            logger.warning("%s: %s; the recovery point stays at %d", self._files.directory, error.strerror, old.offset)
         else:
             self._recovery_point = new
 

@@ -22,7 +22,7 @@ from headrace.core.log.recovery import RecoveryReport
 from headrace.core.log.segments import Growth, LogConfig, roll_reason
 from headrace.core.records.raw import RawBatch
 from headrace.core.types import LeaderEpoch, Offset
-from headrace_broker.storage.disk import is_full, storage_error
+from headrace_broker.storage.disk import is_passing, storage_error
 from headrace_broker.storage.log_reader import LogReader
 from headrace_broker.storage.log_syncer import LogSyncer
 from headrace_broker.storage.recovery import RecoveredLog, recover
@@ -96,8 +96,8 @@ class PartitionLog:
     def append(self, batches: Sequence[RawBatch], leader_epoch: LeaderEpoch, now_ms: int) -> Appended:
         """Stamp the batches and write them to the page cache: all of them, or none and an error.
 
-        Raises DiskFullError, after which the log goes on; StorageFailedError, after which it does not; FencedEpochError
-        where the log already holds a later epoch.
+        Raises DiskFullError and ThrottledError, after which the log goes on; StorageFailedError, after which it does
+        not; FencedEpochError where the log already holds a later epoch.
         """
         assert batches, "an append has a batch at least"
         self._syncer.check_usable()
@@ -174,6 +174,7 @@ class PartitionLog:
             append_bytes=sum(batch.nbytes for batch in batches),
             append_offsets=end - tip.offset,
             now_ms=now_ms,
+            unsynced_segments=self._syncer.unsynced_segments,
         )
         if roll_reason(growth, self.config):
             self._roll(now_ms)
@@ -190,6 +191,6 @@ class PartitionLog:
 
     def _broken(self, error: OSError) -> Exception:
         typed = storage_error(error, f"appending to {self.directory}")
-        if not is_full(error):
+        if not is_passing(error):
             self._syncer.fail(typed.message)
         return typed

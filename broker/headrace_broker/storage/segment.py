@@ -99,12 +99,12 @@ class Segment:
 
     def cut(self, size: int) -> None:
         """Back to the first `size` bytes."""
-        os.ftruncate(self.log.fd, size)
+        self.log.cut(size)
         self.size = size
 
     def sync_log(self) -> None:
         """Covers what was appended before the call."""
-        os.fdatasync(self.log.fd)
+        self.log.sync_data()
 
     def rebuild_indexes(self) -> None:
         """Of a closed segment, up to the first damage in it."""

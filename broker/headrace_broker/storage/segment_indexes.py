@@ -66,8 +66,8 @@ class SegmentIndexes:
         self.cursor = cursor
 
     def sync(self) -> None:
-        os.fdatasync(self.by_offset.handle.fd)
-        os.fdatasync(self.by_time.handle.fd)
+        self.by_offset.handle.sync_data()
+        self.by_time.handle.sync_data()
 
     def resume(self, log: FileHandle, base_offset: Offset, position: int) -> Offset:
         """Forget the entries from `position` on; returns the offset to which the batches before it lead.

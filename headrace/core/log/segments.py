@@ -8,7 +8,7 @@ beside it. Only the last segment is written to; the others are closed and never 
 from dataclasses import dataclass
 from typing import Final, Self
 
-from headrace.core.limits import SEGMENT_BYTES_MAX, SEGMENT_OFFSETS_MAX
+from headrace.core.limits import SEGMENT_BYTES_MAX, SEGMENT_OFFSETS_MAX, UNSYNCED_SEGMENTS_MAX
 from headrace.core.resources.topic import Durability, TopicSpec
 from headrace.core.types import Offset
 
@@ -56,21 +56,28 @@ class Growth:
     append_bytes: int
     append_offsets: int
     now_ms: int
+    unsynced_segments: int
+    """Closed, but not on disk yet."""
 
 
 def roll_reason(growth: Growth, config: LogConfig) -> str:
     """Why the append must go to a new segment; empty where it goes to the active one.
 
-    One append is never split, so a segment is larger than `segment_bytes` where a single append is. An empty segment is
-    never rolled: two segments cannot have one base offset.
+    One append is never split, so a segment is larger than `segment_bytes` where a single append is; and so it is where
+    many closed segments wait for their sync already. An empty segment is never rolled: two segments cannot have one
+    base offset.
     """
     if growth.segment_bytes == 0:
         return ""
     grown_bytes = growth.segment_bytes + growth.append_bytes
-    if grown_bytes > min(config.segment_bytes, SEGMENT_BYTES_MAX):
-        return f"{grown_bytes} bytes would pass segment.bytes {config.segment_bytes}"
+    if grown_bytes > SEGMENT_BYTES_MAX:
+        return f"its index cannot name positions beyond {SEGMENT_BYTES_MAX}"
     if growth.segment_offsets + growth.append_offsets > SEGMENT_OFFSETS_MAX:
         return f"its index cannot name more than {SEGMENT_OFFSETS_MAX} offsets"
+    if growth.unsynced_segments >= UNSYNCED_SEGMENTS_MAX:
+        return ""
+    if grown_bytes > config.segment_bytes:
+        return f"{grown_bytes} bytes would pass segment.bytes {config.segment_bytes}"
     if growth.now_ms - growth.created_ms >= config.segment_ms:
         return f"it is {growth.now_ms - growth.created_ms} ms old, segment.time is {config.segment_ms} ms"
     return ""

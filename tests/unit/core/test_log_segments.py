@@ -6,13 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.limits import SEGMENT_BYTES_MAX, SEGMENT_OFFSETS_MAX
+from headrace.core.limits import SEGMENT_BYTES_MAX, SEGMENT_OFFSETS_MAX, UNSYNCED_SEGMENTS_MAX
 from headrace.core.log.segments import Growth, LogConfig, parse_log_name, roll_reason, segment_name
 from headrace.core.resources.topic import Durability, TopicSpec
 from headrace.core.types import Offset
 
 CONFIG = LogConfig(segment_bytes=1000, segment_ms=500, durability=Durability.FSYNC)
-GROWTH = Growth(segment_bytes=900, segment_offsets=9, created_ms=100, append_bytes=100, append_offsets=1, now_ms=599)
+GROWTH = Growth(
+    segment_bytes=900,
+    segment_offsets=9,
+    created_ms=100,
+    append_bytes=100,
+    append_offsets=1,
+    now_ms=599,
+    unsynced_segments=UNSYNCED_SEGMENTS_MAX - 1,
+)
 
 
 @given(st.integers(0, (1 << 63) - 1))
@@ -50,7 +58,14 @@ def test_should_roll_when_a_limit_is_passed(growth: Growth, reason: str) -> None
 
 def test_should_roll_at_the_index_s_own_limit_when_the_topic_allows_more() -> None:
     config = replace(CONFIG, segment_bytes=SEGMENT_BYTES_MAX * 2)
-    assert roll_reason(replace(GROWTH, segment_bytes=SEGMENT_BYTES_MAX), config) != ""
+    assert "positions beyond" in roll_reason(replace(GROWTH, segment_bytes=SEGMENT_BYTES_MAX), config)
+
+
+def test_should_roll_only_where_it_must_when_many_closed_segments_wait_for_their_sync() -> None:
+    behind = replace(GROWTH, append_bytes=101, now_ms=600, unsynced_segments=UNSYNCED_SEGMENTS_MAX)
+    assert roll_reason(behind, CONFIG) == ""
+    assert roll_reason(replace(behind, segment_bytes=SEGMENT_BYTES_MAX), CONFIG) != ""
+    assert roll_reason(replace(behind, segment_offsets=SEGMENT_OFFSETS_MAX), CONFIG) != ""
 
 
 def test_should_never_roll_an_empty_segment() -> None:
