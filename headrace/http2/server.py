@@ -8,6 +8,7 @@ its client disconnects.
 
 import asyncio
 import ssl
+from contextlib import suppress
 from typing import cast
 
 from aiohttp import web
@@ -49,7 +50,9 @@ class Server:
         self._http1.pre_shutdown()
         closing = [connection.close(grace_s) for connection in list(self._http2)]
         await asyncio.gather(self._http1.shutdown(grace_s), *closing)
-        await self._listener.wait_closed()
+        with suppress(TimeoutError):  # From Python 3.12 on it waits for TLS handshakes that may never end.
+            async with asyncio.timeout(grace_s):
+                await self._listener.wait_closed()
         await self._runner.cleanup()
 
     def adopt(self, undecided: "_FirstBytes", transport: asyncio.Transport, first: bytes, *, http2: bool) -> None:
