@@ -62,21 +62,13 @@ class Writer:
 
 
 @contextmanager
-def writing(writers: Sequence[Writer]) -> Iterator[Callable[[int], bool]]:
-    """All of them at once. Yields `advanced(n)`: has each had `n` more records acknowledged since it last said yes?"""
+def writing(writers: Sequence[Writer]) -> Iterator[None]:
+    """All of them at once."""
     threads = [threading.Thread(target=writer.run, daemon=True) for writer in writers]
     for thread in threads:
         thread.start()
-    marks = [0] * len(writers)
-
-    def advanced(records: int) -> bool:
-        if any(len(w.acknowledged) < mark + records for w, mark in zip(writers, marks, strict=True)):
-            return False
-        marks[:] = [len(writer.acknowledged) for writer in writers]
-        return True
-
     try:
-        yield advanced
+        yield
     finally:
         for writer in writers:
             writer.stop()
@@ -84,17 +76,23 @@ def writing(writers: Sequence[Writer]) -> Iterator[Callable[[int], bool]]:
             thread.join()
 
 
-def read_from(transport: BlockingTransport, url: str, partition: int, offset: int) -> list[Entry]:
-    """What the partition holds from `offset` on, as far as the high watermark."""
+def progress_since_now(writers: Sequence[Writer], records: int) -> Callable[[], bool]:
+    """Asks whether each writer has had so many records acknowledged since this call."""
+    goals = [len(writer.acknowledged) + records for writer in writers]
+    return lambda: all(len(w.acknowledged) >= goal for w, goal in zip(writers, goals, strict=True))
+
+
+def read_from(writer: Writer, offset: int) -> list[Entry]:
+    """What its partition holds from `offset` on, as far as the high watermark; over a connection of its own."""
     found: list[Entry] = []
     end = offset + 1
-    while offset < end:
-        answer = transport.request(
-            "GET", f"{url}?offset={offset}", headers={"accept": _BATCH_TYPE}, timeout_s=_TIMEOUT_S
-        )
-        assert answer.status == 200, answer.body
-        for batch in decode_batches(answer.body):
-            rows = batch.since(offset).rows()
-            found += [Entry(partition, position, record.value or b"") for position, record in rows]
-        offset, end = (int(answer.headers[f"headrace-{name}"]) for name in ("next-offset", "high-watermark"))
+    with BlockingTransport() as transport:
+        while offset < end:
+            url = f"{writer.url}?offset={offset}"
+            answer = transport.request("GET", url, headers={"accept": _BATCH_TYPE}, timeout_s=_TIMEOUT_S)
+            assert answer.status == 200, answer.body
+            for batch in decode_batches(answer.body):
+                rows = batch.since(offset).rows()
+                found += [Entry(writer.partition, position, record.value or b"") for position, record in rows]
+            offset, end = (int(answer.headers[f"headrace-{name}"]) for name in ("next-offset", "high-watermark"))
     return found

@@ -18,11 +18,11 @@ from headrace.http2.blocking import BlockingTransport
 from tests.support.dev import Dev, dev_home, is_alive, kill
 from tests.support.history import Entry, check
 from tests.support.waiting import wait_for
-from tests.support.writers import Writer, read_from, writing
+from tests.support.writers import Writer, progress_since_now, read_from, writing
 
 TOPIC = "ledger"
 PARTITIONS = 3
-BROKERS = 3
+BROKERS = 2
 RECORDS_BEFORE_A_KILL = 50
 
 
@@ -49,14 +49,14 @@ def test_should_lose_nothing_acknowledged_when_processes_are_killed_in_the_middl
         dev.start_with_topic(TOPIC, *port, partitions=PARTITIONS, brokers=BROKERS)
         writers = [Writer(partition, url) for partition, url in leaders(dev, transport).items()]
         seen: list[Entry] = []
-        with writing(writers) as advanced:
-            wait_for(lambda: advanced(RECORDS_BEFORE_A_KILL), "first acknowledgements")
+        with writing(writers):
+            wait_for(progress_since_now(writers, RECORDS_BEFORE_A_KILL), "first acknowledgements")
             for number in range(rounds):
                 strike(dev, port)
-                wait_for(lambda: advanced(RECORDS_BEFORE_A_KILL), f"acknowledgements after kill {number + 1}")
-                seen += read_new(transport, writers, seen)
+                wait_for(progress_since_now(writers, RECORDS_BEFORE_A_KILL), f"service after kill {number + 1}")
+                seen += read_new(writers, seen)
         acknowledged = [entry for writer in writers for entry in writer.acknowledged]
-        final = [entry for writer in writers for entry in read_from(transport, writer.url, writer.partition, 0)]
+        final = [entry for writer in writers for entry in read_from(writer, 0)]
     assert check(acknowledged, final, seen) == []
     assert len(acknowledged) >= PARTITIONS * RECORDS_BEFORE_A_KILL * (rounds + 1)
 
@@ -72,10 +72,6 @@ def leaders(dev: Dev, transport: BlockingTransport) -> dict[int, str]:
     }
 
 
-def read_new(transport: BlockingTransport, writers: list[Writer], seen: list[Entry]) -> list[Entry]:
+def read_new(writers: list[Writer], seen: list[Entry]) -> list[Entry]:
     ends = {entry.partition: entry.offset + 1 for entry in seen}
-    return [
-        entry
-        for writer in writers
-        for entry in read_from(transport, writer.url, writer.partition, ends.get(writer.partition, 0))
-    ]
+    return [entry for writer in writers for entry in read_from(writer, ends.get(writer.partition, 0))]
