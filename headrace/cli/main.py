@@ -36,6 +36,17 @@ class LazyGroup(click.Group):
         command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
 
+    def invoke(self, ctx: click.Context) -> object:
+        """As click does, but a reader of our output that went away (`| head`) is no failure."""
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # What is still buffered must go nowhere, or the interpreter complains about it at its end.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise click.exceptions.Exit(0) from None
+        return result
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
@@ -63,7 +74,6 @@ def run(arguments: Sequence[str]) -> int:
     """Run one command line; the exit code."""
     try:
         code = headrace.main(list(arguments), prog_name="headrace", standalone_mode=False)
-        sys.stdout.flush()
     except click.exceptions.Exit as exit_:
         return exit_.exit_code
     except click.ClickException as error:
@@ -71,15 +81,7 @@ def run(arguments: Sequence[str]) -> int:
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return EXIT_INTERRUPTED
-    except BrokenPipeError:
-        return _reader_is_gone()
     except HeadraceError as error:
         click.secho(f"headrace: {error.message}", fg="red", err=True)
         return EXIT_FAILED
     return code if isinstance(code, int) else 0
-
-
-def _reader_is_gone() -> int:
-    # What is still buffered must go nowhere, or the interpreter complains about it at its end.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 0

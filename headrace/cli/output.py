@@ -1,10 +1,14 @@
 """Output for people: tables, ages, a spinner. stdout carries answers, stderr everything else."""
 
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
+from typing import BinaryIO
 
 import click
 from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 stderr = Console(stderr=True)
 _AGE_UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
@@ -28,3 +32,41 @@ def age(created: str | None, now: datetime) -> str:
         if seconds >= length:
             return f"{seconds // length}{unit}"
     return "0s"
+
+
+@contextmanager
+def reading(file: BinaryIO) -> Iterator[tuple[Iterable[bytes], Callable[[int], None]]]:
+    """The lines of `file`, and a function that shows how many records they made; a progress bar on a terminal."""
+    if not stderr.is_terminal:
+        yield file, lambda records: None
+        return
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.fields[records]:,} records"),
+        BarColumn(),
+        DownloadColumn(binary_units=True),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=stderr, transient=True) as bar:
+        task = bar.add_task("", total=_size_bytes(file), records=0)
+
+        def lines() -> Iterator[bytes]:
+            done = 0
+            for line in file:
+                done += len(line)
+                yield line
+            bar.update(task, completed=done)
+
+        def show(records: int) -> None:
+            bar.update(task, records=records, completed=_place(file))
+
+        yield lines(), show
+
+
+def _size_bytes(file: BinaryIO) -> int | None:
+    """None for a pipe."""
+    return os.fstat(file.fileno()).st_size or None
+
+
+def _place(file: BinaryIO) -> int | None:
+    return file.tell() if file.seekable() else None

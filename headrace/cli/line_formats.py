@@ -1,0 +1,107 @@
+"""What a line of input means: `--format` turns lines into (key, value) pairs, and names the line that cannot be read.
+
+`lines`: each line is a value, byte for byte. `jsonl`: each line is a JSON value, kept as it is written; blank lines are
+left out. `csv`: the first row names the columns, each further row becomes a JSON object of texts. With `--key-field`
+the key is that field of the object: text as UTF-8, other values as compact JSON, null or absent as no key. Pure.
+"""
+
+import csv
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from headrace.core.errors import LocalError
+from headrace.core.limits import JSON_LINE_BYTES_MAX
+
+_SHOWN_CHARACTERS = 60
+_TOO_MANY = "\0"
+"""Where the CSV reader puts cells that have no column."""
+
+
+class InputRecord(NamedTuple):
+    line: int
+    """Its number, from 1; the last line where the record has several (CSV)."""
+    key: bytes | None
+    value: bytes
+
+
+class LineError(LocalError):
+    """A line of the input cannot be read: its number and the reason are in the message."""
+
+    code = "Line"
+
+
+def _line_error(line: int, reason: str) -> LineError:
+    return LineError(f"line {line}: {reason}", line=line)
+
+
+def plain_lines(lines: Iterable[bytes]) -> Iterator[InputRecord]:
+    for number, line in enumerate(lines, 1):
+        _check_length(number, line)
+        yield InputRecord(number, None, line.removesuffix(b"\n").removesuffix(b"\r"))
+
+
+def json_lines(lines: Iterable[bytes], key_field: str | None) -> Iterator[InputRecord]:
+    for number, line in enumerate(lines, 1):
+        text = line.strip()
+        if not text:
+            continue
+        _check_length(number, text)
+        try:
+            document = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise _line_error(number, f"{_shown(text)} is not JSON: {error}") from error
+        yield InputRecord(number, _key_of(number, document, key_field), text)
+
+
+def csv_rows(lines: Iterable[bytes], key_field: str | None) -> Iterator[InputRecord]:
+    reader = csv.DictReader(_texts(lines), restkey=_TOO_MANY, strict=True)
+    try:
+        fields = reader.fieldnames
+        if fields is None:
+            return
+        if key_field is not None and key_field not in fields:
+            raise _line_error(1, f"there is no column {key_field!r}; there are {', '.join(fields)}")
+        for row in reader:
+            yield _csv_record(reader.line_num, row, fields, key_field)
+    except csv.Error as error:
+        raise _line_error(reader.line_num, f"not CSV: {error}") from error
+
+
+def _csv_record(line: int, row: dict[str, Any], fields: Sequence[str], key_field: str | None) -> InputRecord:
+    if _TOO_MANY in row:
+        raise _line_error(line, f"more cells than the header has, which are {len(fields)}")
+    if None in row.values():
+        raise _line_error(line, f"fewer cells than the header has, which are {len(fields)}")
+    key = row[key_field].encode() if key_field is not None else None
+    return InputRecord(line, key or None, json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode())
+
+
+def _texts(lines: Iterable[bytes]) -> Iterator[str]:
+    for number, line in enumerate(lines, 1):
+        _check_length(number, line)
+        try:
+            yield line.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            raise _line_error(number, f"not UTF-8: {error.reason} at byte {error.start}") from error
+
+
+def _key_of(line: int, document: object, key_field: str | None) -> bytes | None:
+    if key_field is None:
+        return None
+    if not isinstance(document, dict):
+        raise _line_error(line, f"it is no object, so it has no field {key_field!r} for the key")
+    key = document.get(key_field)
+    if key is None:
+        return None
+    return (key if isinstance(key, str) else json.dumps(key, ensure_ascii=False, separators=(",", ":"))).encode()
+
+
+def _check_length(line: int, content: bytes) -> None:
+    if len(content) > JSON_LINE_BYTES_MAX:
+        raise _line_error(line, f"{len(content)} bytes; a line has at most {JSON_LINE_BYTES_MAX}")
+
+
+def _shown(text: bytes) -> str:
+    shown = text.decode(errors="replace")
+    return repr(shown if len(shown) <= _SHOWN_CHARACTERS else shown[:_SHOWN_CHARACTERS] + "…")
