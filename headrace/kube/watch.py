@@ -9,14 +9,15 @@ cancel the task that iterates it.
 import asyncio
 import json
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import aiohttp
 
-from headrace.core.limits import API_CONNECT_TIMEOUT_MS, WATCH_SILENCE_MS_MAX
+from headrace.core.limits import API_BACKOFF_MIN_MS, API_CONNECT_TIMEOUT_MS, WATCH_SILENCE_MS_MAX
 from headrace.kube.backoff import Backoff
 from headrace.kube.client import KubeClient, parse_or_log
 from headrace.kube.errors import ApiError, ApiUnavailableError, error_of
@@ -24,8 +25,6 @@ from headrace.kube.resource import Resource
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
-# The server ends an idle watch before we would take it for dead.
-_SERVER_TIMEOUT_S = WATCH_SILENCE_MS_MAX * 3 // 4 // 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,61 +53,67 @@ async def watch(
     namespace: str | None = None,
     label_selector: str = "",
     rng: Random | None = None,
+    silence_ms_max: int = WATCH_SILENCE_MS_MAX,
 ) -> AsyncGenerator[WatchEvent[T], None]:
     """Follow `resource` for ever; never raises but when it is cancelled. Objects that do not parse are left out."""
     backoff = Backoff(rng or Random())
-    follower = _Follower(client, resource, namespace, label_selector)
+    follower = _Follower(client, resource, resource.path(namespace), label_selector, silence_ms_max, backoff)
     while True:
         try:
             listing = await client.list(resource, namespace=namespace, label_selector=label_selector)
-            backoff.reset()
             yield Listed(listing.items)
-            version = listing.resource_version
-            async for event in follower.follow(version):
-                yield event
+            async with aclosing(follower.follow(listing.resource_version)) as changes:
+                async for change in changes:
+                    yield change
         except ApiError as error:
             wait_ms = backoff.next_ms()
             _log.warning("watch of %s lost, listing again in %.0f ms: %s", resource.plural, wait_ms, error)
             await asyncio.sleep(wait_ms / 1000)
 
 
+@dataclass(frozen=True, slots=True)
 class _Follower(Generic[T]):
-    def __init__(self, client: KubeClient, resource: Resource[T], namespace: str | None, label_selector: str) -> None:
-        self._client = client
-        self._resource = resource
-        self._path = resource.path(namespace)
-        self._label_selector = label_selector
+    client: KubeClient
+    resource: Resource[T]
+    path: str
+    label_selector: str
+    silence_ms_max: int
+    backoff: Backoff
 
-    async def follow(self, version: str) -> AsyncIterator[Changed[T] | Removed[T]]:
-        """Changes after `version`, over as many requests as it takes, until one of them fails."""
+    async def follow(self, version: str) -> AsyncGenerator[Changed[T] | Removed[T], None]:
+        """Changes after `version`, over as many requests as it takes, until one of them fails. Raises ApiError."""
         while True:
-            async for line in self._lines(version):
-                kind, obj = line["type"], line["object"]
-                if kind == "ERROR":
-                    raise error_of(int(obj.get("code", 500)), json.dumps(obj).encode(), f"watch {self._path}")
-                version = str(obj["metadata"]["resourceVersion"])
-                if kind == "BOOKMARK":
-                    continue
-                item = parse_or_log(self._resource, obj)
-                if item is not None:
-                    yield Removed(item) if kind == "DELETED" else Changed(item)
+            async with aclosing(self._lines(version)) as lines:
+                async for line in lines:
+                    kind, obj = line["type"], line["object"]
+                    if kind == "ERROR":
+                        raise error_of(int(obj.get("code", 500)), json.dumps(obj).encode(), f"watch {self.path}")
+                    version = str(obj["metadata"]["resourceVersion"])
+                    item = parse_or_log(self.resource, obj) if kind != "BOOKMARK" else None
+                    if item is not None:
+                        yield Removed(item) if kind == "DELETED" else Changed(item)
+            # A server that ends every watch at once must not be asked in a tight loop.
+            await asyncio.sleep(API_BACKOFF_MIN_MS / 1000)
 
-    async def _lines(self, version: str) -> AsyncIterator[dict[str, Any]]:
+    async def _lines(self, version: str) -> AsyncGenerator[dict[str, Any], None]:
+        timeout = aiohttp.ClientTimeout(
+            total=None, connect=API_CONNECT_TIMEOUT_MS / 1000, sock_read=self.silence_ms_max / 1000
+        )
+        try:
+            async with self.client.stream(self.path, self._query(version), timeout) as response:
+                self.backoff.reset()
+                while line := await response.content.readline():
+                    yield json.loads(line)
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+            message = f"watch {self.path}: {str(error) or type(error).__name__}"
+            raise ApiUnavailableError(message) from error
+
+    def _query(self, version: str) -> list[tuple[str, str]]:
         query = [
             ("watch", "true"),
             ("allowWatchBookmarks", "true"),
             ("resourceVersion", version),
-            ("timeoutSeconds", str(_SERVER_TIMEOUT_S)),
+            # The server ends an idle watch before we would take it for dead. It takes whole seconds only.
+            ("timeoutSeconds", str(max(1, self.silence_ms_max * 3 // 4000))),
         ]
-        if self._label_selector:
-            query.append(("labelSelector", self._label_selector))
-        timeout = aiohttp.ClientTimeout(
-            total=None, connect=API_CONNECT_TIMEOUT_MS / 1000, sock_read=WATCH_SILENCE_MS_MAX / 1000
-        )
-        try:
-            async with self._client.stream(self._path, query, timeout) as response:
-                while line := await response.content.readline():
-                    yield json.loads(line)
-        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
-            message = f"watch {self._path}: {str(error) or type(error).__name__}"
-            raise ApiUnavailableError(message) from error
+        return [*query, ("labelSelector", self.label_selector)] if self.label_selector else query
