@@ -8,7 +8,7 @@ BATCH_RECORDS_MAX = 1 << 24
 BATCH_METADATA_BYTES_MAX = 4096
 """Arrow's metadata at the start of a body; the schema of records needs about 500 bytes."""
 BATCH_DECOMPRESSED_BYTES_MAX = 256 << 20
-"""What a compressed batch may claim to be in memory: a consumer allocates it before it can tell whether that is true."""
+"""What a compressed batch may claim to be in memory: a consumer allocates it before it can know better."""
 DEFAULT_MAX_MESSAGE_BYTES = 8 << 20
 RECORD_HEADERS_MAX = 1024
 JSON_DEPTH_MAX = 128
