@@ -1,7 +1,9 @@
 """`python -m bench [--short] [--rounds N]`."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import click
 
@@ -13,6 +15,7 @@ from bench.workload import BATCH_RECORDS, VALUE_BYTES, Batch, batch, values
 from headrace.http2.blocking import BlockingTransport
 
 _MIB = 1 << 20
+T = TypeVar("T")
 _DURABILITIES = ("Fsync", "Replicated")
 
 
@@ -64,35 +67,44 @@ class _Bench:
     def round(self, number: int, size: Size) -> Round:
         moved = size.raw_batches * BATCH_RECORDS * VALUE_BYTES
         total = max(1, moved // _MIB) * _MIB
-        rates: dict[str, float] = {}
-        times: dict[str, list[float]] = {}
-        for durability in _DURABILITIES:
-            self._measure(_topic(number, durability), durability.lower(), size, rates, times)
+        measured = [
+            (durability.lower(), self._measure(_topic(number, durability), size)) for durability in _DURABILITIES
+        ]
         return Round(
             machine_rates={
                 "loopback copy": machine.loopback_copy(total),
                 "file append": machine.file_append(self._folder, total, sync=False),
             },
-            rates=dict(sorted(rates.items())),
+            rates=_interleaved([(durability, rates) for durability, (rates, _) in measured]),
             machine_times={
                 "loopback round trip": machine.round_trip_times(size.latency_records),
                 "1 KiB + fdatasync": machine.sync_times(self._folder, size.latency_records),
             },
-            times=dict(sorted(times.items())),
+            times=_interleaved([(durability, times) for durability, (_, times) in measured]),
         )
 
-    def _measure(
-        self, topic: str, durability: str, size: Size, rates: dict[str, float], times: dict[str, list[float]]
-    ) -> None:
+    def _measure(self, topic: str, size: Size) -> tuple[dict[str, float], dict[str, list[float]]]:
+        """Rates and times by what was done, in the order in which they make sense: a fetch needs what was produced."""
         raw = RawClient(self._transport, self._server, topic)
-        rates[f"produce, raw transport, {durability}"] = raw.produce(self._batch, size.raw_batches)
-        rates[f"fetch, raw transport, {durability}"] = raw.fetch()
-        rates[f"fetch, SDK batches, {durability}"] = sdk.read_batches(self._server, topic)
-        rates[f"fetch, SDK records, {durability}"] = sdk.read_records(self._server, topic, size.single_records)
-        rates[f"produce, SDK send_batch, {durability}"] = sdk.send_batch(self._server, topic, self._column)
-        rates[f"produce, SDK send, {durability}"] = sdk.send(self._server, topic, self._values)
-        times[f"raw transport, {durability}"] = raw.produce_times(self._single, size.latency_records)
-        times[f"SDK, {durability}"] = sdk.send_times(self._server, topic, size.latency_records, self._values[0])
+        rates = {
+            "produce, raw transport": raw.produce(self._batch, size.raw_batches),
+            "fetch, raw transport": raw.fetch(),
+            "fetch, SDK batches": sdk.read_batches(self._server, topic),
+            "fetch, SDK records": sdk.read_records(self._server, topic, size.single_records),
+            "produce, SDK send_batch": sdk.send_batch(self._server, topic, self._column),
+            "produce, SDK send": sdk.send(self._server, topic, self._values),
+        }
+        times = {
+            "raw transport": raw.produce_times(self._single, size.latency_records),
+            "SDK": sdk.send_times(self._server, topic, size.latency_records, self._values[0]),
+        }
+        return rates, times
+
+
+def _interleaved(by_durability: Sequence[tuple[str, Mapping[str, T]]]) -> dict[str, T]:
+    """`what, durability` -> figure, the durabilities of one thing below each other."""
+    _, first = by_durability[0]
+    return {f"{what}, {durability}": figures[what] for what in first for durability, figures in by_durability}
 
 
 if __name__ == "__main__":

@@ -42,13 +42,13 @@ def _throughput(rounds: Sequence[Round]) -> list[str]:
 
 def _latency(rounds: Sequence[Round]) -> list[str]:
     machine = {name: _percentile([r.machine_times[name] for r in rounds], 50) for name in rounds[0].machine_times}
-    columns = "".join(f"{'p50 of ' + name:>26}" for name in machine)
+    columns = "".join(f"{'p50 / ' + name:>28}" for name in machine)
     lines = [f"{'latency of one record':<36}{'p50 ms':>10}{'p99 ms':>10}{columns}"]
     lines += [f"{name:<36}{median * 1000:>10.3f}" for name, median in machine.items()]
     for name in rounds[0].times:
         attempts = [r.times[name] for r in rounds]
         median, high = (_percentile(attempts, percent) for percent in (50, 99))
-        ratios = "".join(f"{median / yardstick:>26.1f}" for yardstick in machine.values())
+        ratios = "".join(f"{median / yardstick:>28.1f}" for yardstick in machine.values())
         lines.append(f"{name:<36}{median * 1000:>10.3f}{high * 1000:>10.3f}{ratios}")
     return lines
 
