@@ -21,7 +21,7 @@ from headrace.core.records.raw import RawBatch, split_batches
 from headrace.core.resources.topic import Durability
 from headrace.core.types import Incarnation, LeaderEpoch, PartitionId, PartitionKey, TopicName, TopicUid
 
-CONFIG = LogConfig(segment_bytes=300_000, segment_ms=1 << 40, durability=Durability.FSYNC)
+CONFIG = LogConfig(segment_bytes=1_000_000, segment_ms=1 << 40, durability=Durability.FSYNC)
 IN_FLIGHT_MAX = 50
 DESCRIPTION = PartitionDescription(
     TopicName("default", "killed"), PartitionKey(TopicUid("aa-bb"), PartitionId(0)), {"partitions": 1}

@@ -50,10 +50,10 @@ def open_log(directory: Path, threads: StorageThreads, config: LogConfig = CONFI
     return PartitionLog.open(directory, config, threads=threads, now_ms=NOW_MS)
 
 
-def fill(log: PartitionLog, batches: int, value_bytes: int = 1000) -> None:
+def fill(log: PartitionLog, batches: int, value_bytes: int = 1000, epoch: LeaderEpoch = EPOCH) -> None:
     """One record a batch, times rising by 10 ms from `NOW_MS`."""
     for i in range(batches):
-        log.append([raw_batch(1, value_bytes, NOW_MS + 10 * i)], EPOCH, NOW_MS)
+        log.append([raw_batch(1, value_bytes, NOW_MS + 10 * i)], epoch, NOW_MS)
 
 
 def log_files(directory: Path) -> list[Path]:

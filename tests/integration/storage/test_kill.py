@@ -71,7 +71,7 @@ async def test_should_lose_nothing_acknowledged_when_killed_again_and_again(
     for life in range(1, KILLS + 1):
         writer = Writer(path, batches)
         writers.append(writer)
-        incarnation, *said = writer.numbers(1 + chance.randint(1, 40))
+        incarnation, *said = writer.numbers(1 + chance.randint(1, 12))
         said += writer.kill()
         assert incarnation == life
 

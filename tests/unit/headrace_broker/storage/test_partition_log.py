@@ -3,12 +3,13 @@
 import asyncio
 import os
 import resource
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from headrace_broker.storage.disk import FileHandle
 from headrace_broker.storage.partition_log import PartitionLog
 from headrace_broker.storage.threads import StorageThreads
 
@@ -240,6 +241,38 @@ async def test_should_cut_to_what_was_durable_when_a_sync_has_failed(
     fill(log, 3)
     log.close()
     assert open_log(directory, threads, SMALL).log_end_offset == 33
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        lambda log: log._segments.active.log,
+        lambda log: log._syncer._rolled[0].log,
+        lambda log: log._syncer._rolled[-1].log,
+        lambda log: log._syncer._rolled[0].indexes.by_offset.handle,
+        lambda log: log._syncer._rolled[0].indexes.by_time.handle,
+        lambda log: log._segments.active.indexes.by_offset.handle,
+        lambda log: log._segments.active.indexes.by_time.handle,
+        lambda log: log._syncer._directory,
+    ],
+)
+async def test_should_not_call_anything_durable_when_one_of_its_files_is_not(
+    log: PartitionLog, part: Callable[[PartitionLog], FileHandle]
+) -> None:
+    fill(log, 40)
+    assert len(log._syncer._rolled) == 3
+    with replaced_by(part(log).fd, "/dev/null"), pytest.raises(StorageFailedError):
+        await log.sync()
+    assert log._syncer._recovery_point.offset == 0
+
+
+async def test_should_sync_names_and_closed_segments_only_once(log: PartitionLog) -> None:
+    fill(log, 40)
+    closed = log._syncer._rolled[0].log
+    await log.sync()
+    fill(log, 1)
+    with replaced_by(closed.fd, "/dev/null"), replaced_by(log._syncer._directory.fd, "/dev/null"):
+        assert await log.sync() == 41
 
 
 async def test_should_find_the_record_itself_when_a_batch_holds_earlier_ones(log: PartitionLog) -> None:

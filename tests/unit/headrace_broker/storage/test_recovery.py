@@ -239,6 +239,16 @@ async def test_should_read_and_find_by_time_when_indexes_were_damaged(
         assert await log.find_timestamp(NOW_MS + 10 * i, Offset(20)) == (i, NOW_MS + 10 * i)
 
 
+def test_should_forget_entries_above_the_recovery_point_before_it_writes_them_again(
+    stopped: Path, threads: StorageThreads
+) -> None:
+    fill(open_log(stopped, threads, CONFIG), 30, epoch=LeaderEpoch(3))
+    last = log_files(stopped)[-1]
+    before = [last.with_suffix(suffix).read_bytes() for suffix in (".index", ".timeindex")]
+    open_log(stopped, threads, CONFIG)
+    assert [last.with_suffix(suffix).read_bytes() for suffix in (".index", ".timeindex")] == before
+
+
 async def test_should_write_the_same_entries_again_when_an_index_is_built_again(
     stopped: Path, threads: StorageThreads
 ) -> None:
