@@ -110,8 +110,11 @@ class Cluster:
             *options,
         )
         if ready:
-            self._wait(program, lambda: f"broker {broker} is ready" in program.log)
+            self.wait_ready(program)
         return program
+
+    def wait_ready(self, broker: Program) -> None:
+        self._wait(broker, lambda: " is ready" in broker.log)
 
     def broker(self, broker: int = 0) -> Program:
         return self.programs[f"broker-{broker}"]
@@ -232,8 +235,9 @@ def running_cluster(home: Path, *, brokers: int = 1) -> Iterator[Cluster]:
     try:
         cluster.start_api()
         cluster.start_operator()
-        for broker in range(brokers):
-            cluster.start_broker(broker)
+        # All at once: what takes time is the loading of their modules.
+        for program in [cluster.start_broker(broker, ready=False) for broker in range(brokers)]:
+            cluster.wait_ready(program)
         yield cluster
     finally:
         cluster.close()

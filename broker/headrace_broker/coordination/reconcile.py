@@ -69,7 +69,7 @@ class Reconciler:
         held = self._holdings.held()
         sets = self._view.sets(key.uid for key in held)
         if is_superseded(self._me, sets):
-            raise SupersededError(f"a seat belongs to a later life than {self._me}: this process must end")
+            raise SupersededError(f"a seat is of a later life than {self._me}: this process must not go on")
         specs = {**self._holdings.specs(), **self._view.specs()}
         self._apply(specs)
         logs = self._holdings.logs(self._view.states)

@@ -1,8 +1,7 @@
-"""One cluster of two brokers for the tests that leave it as they found it; a fresh one for those that kill."""
+"""One cluster of two brokers for the tests that only talk; one of a module's own for those that kill."""
 
 from collections.abc import Iterator
 from itertools import count
-from pathlib import Path
 
 import pytest
 
@@ -18,10 +17,10 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield cluster
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    """One broker, to be killed at will."""
-    with running_cluster(tmp_path / "cluster") as cluster:
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """One broker, to be killed at will. A test leaves broker 0 running; topics are its own."""
+    with running_cluster(tmp_path_factory.mktemp("cluster")) as cluster:
         yield cluster
 
 

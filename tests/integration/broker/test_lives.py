@@ -4,25 +4,28 @@ import json
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
+from headrace.http2.blocking import BlockingTransport
 from tests.support.cluster import Cluster, Program, http
 from tests.support.waiting import wait_for
 
 NDJSON = {"Content-Type": "application/x-ndjson"}
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 
 
-def produce(cluster: Cluster, *values: str) -> None:
+def produce(cluster: Cluster, topic: str, *values: str) -> None:
     body = b"".join(json.dumps({"value": value}).encode() + b"\n" for value in values)
-    answer = http("POST", cluster.records_url(), body, NDJSON)
+    answer = http("POST", cluster.records_url(topic), body, NDJSON)
     assert answer.status == 200, answer.body
 
 
-def values(cluster: Cluster) -> list[str]:
-    return [record["value"] for record in http("GET", cluster.records_url()).json["records"]]
+def values(cluster: Cluster, topic: str) -> list[str]:
+    return [record["value"] for record in http("GET", cluster.records_url(topic)).json["records"]]
 
 
-def partition(cluster: Cluster) -> dict[str, object]:
-    state: dict[str, object] = cluster.partition_set()["spec"]["partitions"][0]
+def partition(cluster: Cluster, topic: str) -> dict[str, Any]:
+    state: dict[str, Any] = cluster.partition_set(f"{topic}-0")["spec"]["partitions"][0]
     return state
 
 
@@ -34,61 +37,71 @@ def start_failing(cluster: Cluster, *options: str) -> str:
     return program.log.splitlines()[-1]
 
 
-def test_should_lose_nothing_and_elect_itself_when_it_comes_back_after_kill_9(cluster: Cluster) -> None:
-    cluster.create_topic()
-    produce(cluster, "a", "b")
-    assert partition(cluster)["leader"] == {"broker": 0, "incarnation": 1}
+def test_should_lose_nothing_and_elect_itself_when_it_comes_back_after_kill_9(cluster: Cluster, topic: str) -> None:
+    cluster.create_topic(topic)
+    produce(cluster, topic, "a", "b")
+    first = partition(cluster, topic)["leader"]["incarnation"]
 
-    for life in (2, 3):
+    for lives in (1, 2):
         cluster.broker().kill()
         cluster.start_broker()
-        cluster.wait_led()
-        state = partition(cluster)
-        assert state["leader"] == {"broker": 0, "incarnation": life}
-        assert state["isr"] == [{"broker": 0, "incarnation": life}]
-        assert state["leaderEpoch"] == life
-        assert values(cluster) == ["a", "b"]
-    produce(cluster, "c")
-    assert values(cluster) == ["a", "b", "c"]
-    epochs = http("GET", cluster.records_url() + "?offset=2").headers["headrace-leader-epoch"]
-    assert epochs == "3"
+        cluster.wait_led(topic)
+        state = partition(cluster, topic)
+        assert state["leader"] == {"broker": 0, "incarnation": first + lives}
+        assert state["isr"] == [state["leader"]]
+        assert state["leaderEpoch"] == 1 + lives
+        assert values(cluster, topic) == ["a", "b"]
+    produce(cluster, topic, "c")
+    assert values(cluster, topic) == ["a", "b", "c"]
+    assert http("GET", cluster.records_url(topic)).headers["headrace-leader-epoch"] == "3"
 
 
-def test_should_stop_cleanly_and_answer_what_is_in_flight_when_it_is_told_to(cluster: Cluster) -> None:
-    cluster.create_topic()
-    produce(cluster, "a")
+def test_should_find_everything_at_once_when_it_was_told_to_stop(cluster: Cluster, topic: str) -> None:
+    cluster.create_topic(topic)
+    produce(cluster, topic, "a")
 
     assert cluster.broker().stop() == 0
 
     assert (cluster.home / "broker-0" / "clean-stop").exists()
-    lease = cluster.kube("GET", "/apis/coordination.k8s.io/v1/namespaces/default/leases/headrace-broker-0")
-    assert lease["metadata"]["annotations"]["headrace.io/clean"] == "true"
-    assert lease["metadata"]["annotations"]["headrace.io/draining"] == "true"
+    notes = cluster.kube("GET", f"{LEASES}/headrace-broker-0")["metadata"]["annotations"]
+    assert (notes["headrace.io/clean"], notes["headrace.io/draining"]) == ("true", "true")
     cluster.start_broker()
-    cluster.wait_led()
-    assert values(cluster) == ["a"]
+    cluster.wait_led(topic)
+    assert values(cluster, topic) == ["a"]
     assert "scanned" not in cluster.broker().log
 
 
-def test_should_say_what_may_be_lost_when_it_comes_back_with_an_empty_disk(cluster: Cluster) -> None:
-    cluster.create_topic()
-    produce(cluster, "a")
+def test_should_answer_a_long_poll_when_it_is_told_to_stop(cluster: Cluster, topic: str) -> None:
+    cluster.create_topic(topic)
+    with BlockingTransport() as transport:
+        pending = transport.start("GET", f"{cluster.records_url(topic)}?maxWaitMs=60000")
+        transport.request("GET", f"{cluster.url()}/healthz")
+        assert cluster.broker().stop() == 0
+        assert json.loads(pending.result(5).body)["records"] == []
+    cluster.start_broker()
+
+
+def test_should_say_what_may_be_lost_when_it_comes_back_with_an_empty_disk(cluster: Cluster, topic: str) -> None:
+    cluster.create_topic(topic)
+    produce(cluster, topic, "a")
     cluster.broker().kill()
 
     cluster.start_broker(0, "--data", str(cluster.home / "other-disk"))
 
-    cluster.wait_led()
-    assert partition(cluster)["leader"] == {"broker": 0, "incarnation": 2}
+    cluster.wait_led(topic)
 
     def warned() -> bool:
         events = cluster.kube("GET", "/api/v1/namespaces/default/events")["items"]
+        mine = [event for event in events if event["involvedObject"]["name"] == topic]
         return any(
             event["reason"] == "RecordsMayBeLost" and "its directory is not on this disk" in event["message"]
-            for event in events
+            for event in mine
         )
 
     wait_for(warned, "the owner of the topic is told")
-    assert values(cluster) == []
+    assert values(cluster, topic) == []
+    cluster.broker().stop()
+    cluster.start_broker()
 
 
 def test_should_refuse_to_start_in_a_sentence(cluster: Cluster, tmp_path: Path) -> None:
@@ -112,11 +125,13 @@ def test_should_exit_when_a_later_life_of_the_same_broker_appears(cluster: Clust
     assert first.wait() == 1
     assert "must not go on" in first.log
     assert second.is_running
+    second.stop()
+    cluster.start_broker()
 
 
-def test_should_go_on_serving_while_the_api_server_is_away(cluster: Cluster) -> None:
-    cluster.create_topic()
-    url = cluster.records_url()
+def test_should_go_on_serving_while_the_api_server_is_away(cluster: Cluster, topic: str) -> None:
+    cluster.create_topic(topic)
+    url = cluster.records_url(topic)
     api: Program = cluster.programs["api"]
     os.kill(api.pid, signal.SIGSTOP)
     try:
@@ -128,4 +143,4 @@ def test_should_go_on_serving_while_the_api_server_is_away(cluster: Cluster) -> 
     wait_for(lambda: "lease not renewed" in cluster.broker().log, "the outage is noticed")
     assert http("POST", url, b'{"value": "still"}\n', NDJSON).status == 200
     cluster.start_api()
-    cluster.create_topic("afterwards")
+    cluster.create_topic(f"{topic}-after")

@@ -43,15 +43,15 @@ def test_should_name_the_leader_when_a_request_was_passed_on_already(shared: Clu
     assert problem["url"] == shared.leader_url(topic)
 
 
-def test_should_say_which_records_are_written_when_one_leader_is_gone(cluster: Cluster) -> None:
+def test_should_say_which_records_are_written_when_one_leader_is_gone(cluster: Cluster, topic: str) -> None:
     cluster.start_broker(1)
-    cluster.create_topic(partitions=2)
-    survivor = cluster.leader_url("flights", 0)
-    gone = cluster.leader_url("flights", 1)
+    cluster.create_topic(topic, partitions=2)
+    survivor = cluster.leader_url(topic, 0)
+    gone = cluster.leader_url(topic, 1)
     assert survivor != gone
     dead = next(broker for broker in (0, 1) if cluster.url(broker) == gone)
     cluster.broker(dead).kill()
-    url = f"{survivor}/v1/namespaces/default/topics/flights/records"
+    url = f"{survivor}/v1/namespaces/default/topics/{topic}/records"
     body = b"".join(json.dumps({"value": str(i)}).encode() + b"\n" for i in range(4))
 
     def partly() -> dict[str, object] | None:
