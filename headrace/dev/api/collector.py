@@ -105,8 +105,9 @@ class Collector:
         return found is None or found.namespace not in ("", namespace)
 
     def _is_stale(self, event: Object) -> bool:
-        stamp = event.get("lastTimestamp") or event["metadata"]["creationTimestamp"]
-        return self._operations.now() - datetime.fromisoformat(stamp) > timedelta(seconds=DEV_EVENT_TTL_S)
+        stamps = (event["metadata"]["creationTimestamp"], event.get("lastTimestamp"))
+        newest = max(datetime.fromisoformat(stamp) for stamp in stamps if stamp)
+        return self._operations.now() - newest > timedelta(seconds=DEV_EVENT_TTL_S)
 
     def _dependents(self, owner: Object) -> Iterator[Key]:
         for key, obj in self._objects():

@@ -1,4 +1,7 @@
-"""Request bodies: JSON or YAML (and one kind in protobuf) in, plain values out, with the fields that a JSON body names twice. Pure."""
+"""Request bodies: JSON or YAML (of one kind protobuf, too) in, plain values out. Pure.
+
+Of a JSON body the fields that it names twice are told as well.
+"""
 
 import json
 from dataclasses import dataclass
@@ -39,15 +42,25 @@ class _Pairs(dict[str, Any]):
     def __init__(self, pairs: list[tuple[str, Any]]) -> None:
         super().__init__(pairs)
         names = [name for name, _ in pairs]
-        self.repeated = sorted({name for name in names if names.count(name) > 1}) if len(names) > len(self) else []
+        self.repeated = sorted({name for name in names if names.count(name) > 1})
 
 
 def _decode_json(body: bytes) -> Document:
+    repeats = False
+
+    def read_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        nonlocal repeats
+        found = dict(pairs)
+        repeats |= len(found) < len(pairs)
+        return found
+
     try:
-        value = json.loads(body, object_pairs_hook=_Pairs)
+        value = json.loads(body, object_pairs_hook=read_pairs)
     except ValueError as error:
         raise _unreadable(body, f"json parse error: {error}") from error
-    return Document(value, tuple(_repeated(value, "")))
+    # Where the fields stand that come twice is worth a second look, but only when there are some.
+    duplicates = tuple(_repeated(json.loads(body, object_pairs_hook=_Pairs), "")) if repeats else ()
+    return Document(value, duplicates)
 
 
 def _repeated(value: Any, path: str) -> list[str]:

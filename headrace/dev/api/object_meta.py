@@ -22,6 +22,8 @@ _WANTED: dict[str, tuple[type, str]] = {
     **{name: (list, f"[]{element}") for name, element in _LISTS.items()},
 }
 """Member -> its type, here and as Go spells it."""
+_IMMUTABLE = ("uid", "deletionTimestamp", "deletionGracePeriodSeconds")
+"""A writer who says something else about these is told so; the rest of what the server owns is passed over."""
 _SERVER_OWNED = (
     "uid",
     "creationTimestamp",
@@ -105,6 +107,10 @@ def validate_meta(meta: Object, *, name_is_label: bool = False) -> Iterator[Caus
 
 
 def validate_meta_update(meta: Object, old: Object) -> Iterator[Cause]:
+    """What is wrong with `meta` as the writer sent it, given what it was."""
+    for name in _IMMUTABLE:
+        if meta.get(name, old.get(name)) != old.get(name):
+            yield invalid_value(f"metadata.{name}", meta[name], "field is immutable")
     if "deletionTimestamp" in old:
         added = [f for f in meta.get("finalizers", []) if f not in old.get("finalizers", [])]
         if added:

@@ -55,6 +55,12 @@ _WRITE_PARAMETERS: list[Object] = [
 ]
 
 
+V2_MEDIA_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+V2_DOCUMENT = b"\x0a\x032.0"
+"""An OpenAPI v2 document that knows nothing, in protobuf (field 1: `swagger`, "2.0"). kubectl asks v2 for kinds
+that v3 does not know; finding them neither there, it says that there is no such kind."""
+
+
 def index(catalog: Catalog) -> Object:
     """Where the document of each group and version is; the hash lets clients keep what they have."""
     paths = {}

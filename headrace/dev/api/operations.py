@@ -30,7 +30,6 @@ from headrace.dev.api.status import (
     conflict,
     forbidden,
     invalid,
-    invalid_value,
     modified,
     not_found,
     success,
@@ -132,9 +131,6 @@ class Operations:
             != current["metadata"]["resourceVersion"]
         ):
             raise modified(target.kind.resource, target.name)
-        if meta.get("uid", current["metadata"]["uid"]) != current["metadata"]["uid"]:
-            cause = invalid_value("metadata.uid", meta["uid"], "field is immutable")
-            raise invalid(target.kind.qualified, target.name, [cause])
         return self._write(target, target.kind.to_stored(obj), current, options, warnings)
 
     def delete(self, target: Target, options: DeleteOptions) -> Object:

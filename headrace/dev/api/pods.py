@@ -11,7 +11,7 @@ from headrace.dev.api.json_path import find
 from headrace.dev.api.kinds import Column
 from headrace.dev.api.objects import GroupResource, Object
 from headrace.dev.api.status import Cause, invalid, invalid_value, required
-from headrace.dev.api.tables import age_column, name_column, path_column
+from headrace.dev.api.tables import age_column, name_column
 
 _DEFAULT_GRACE_S = 30
 
@@ -134,7 +134,7 @@ POD_COLUMNS = (
     Column("IP", "string", "The Pod's address.", _or_none(".status.podIP"), 1),
     Column("Node", "string", "Where it runs.", _or_none(".spec.nodeName"), 1),
     Column("Nominated Node", "string", "Where it may run.", _or_none(".status.nominatedNodeName"), 1),
-    path_column("Readiness Gates", "string", ".status.readinessGates", 1, "More conditions of readiness."),
+    Column("Readiness Gates", "string", "Conditions of readiness.", _or_none(".spec.readinessGates"), 1),
 )
 STATEFUL_SET_COLUMNS = (
     name_column(),

@@ -1,4 +1,4 @@
-"""Kubernetes' protobuf envelope, read for the one kind that kubectl creates in it: Namespace (`kubectl create namespace`).
+"""Kubernetes' protobuf envelope, read for the one kind that kubectl sends in it: Namespace (`create namespace`).
 
 The envelope is four magic bytes and a `runtime.Unknown` (type, then the object's own bytes). Of a Namespace all that
 can matter is its `metadata`. Every other kind is answered with 415, and its clients send JSON. Pure; wire format as

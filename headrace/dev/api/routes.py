@@ -56,6 +56,7 @@ class Routes:
         app.router.add_get("/apis/{group}", self._group)
         app.router.add_get("/api/{version}", self._resources)
         app.router.add_get("/apis/{group}/{version}", self._resources)
+        app.router.add_get("/openapi/v2", self._openapi_v2)
         app.router.add_get("/openapi/v3", self._openapi_index)
         app.router.add_get("/openapi/v3/api/{version}", self._openapi)
         app.router.add_get("/openapi/v3/apis/{group}/{version}", self._openapi)
@@ -80,6 +81,9 @@ class Routes:
         found = discovery.resource_list(self._operations.catalog, group, request.match_info["version"])
         return _answer(request, found) if found is not None else _no_page()
 
+    async def _openapi_v2(self, request: web.Request) -> web.Response:
+        return web.Response(body=openapi.V2_DOCUMENT, headers={"Content-Type": openapi.V2_MEDIA_TYPE})
+
     async def _openapi_index(self, request: web.Request) -> web.Response:
         return web.json_response(openapi.index(self._operations.catalog), dumps=to_json)
 
@@ -96,6 +100,11 @@ class Routes:
         if not address.name:
             if request.method == "PUT":
                 raise bad_request("name must be provided")
+            if kind.namespaced and address.namespace is None and request.method != "GET":
+                # Over all namespaces one can only look.
+                if kind.schema is not None:
+                    return _no_page()
+                raise method_not_allowed()
             answer = self._of_collection.get(request.method)
             if answer is None:
                 raise method_not_allowed()
@@ -114,15 +123,11 @@ class Routes:
         return _answer(request, self._shown_list(request, kind, listing, representation.form))
 
     async def _create(self, request: web.Request, kind: Kind, address: Address) -> web.Response:
-        if kind.namespaced and address.namespace is None:
-            raise method_not_allowed()
         options = read_write_options(request.query, "CreateOptions")
         document = await _read(request)
         return self._written(request, kind, self._operations.create(kind, address.namespace or "", document, options))
 
     async def _delete_collection(self, request: web.Request, kind: Kind, address: Address) -> web.Response:
-        if kind.namespaced and address.namespace is None:
-            raise method_not_allowed()
         selection = read_selection(request.query, kind)
         options = read_delete_options(request.query, await _read_optional(request))
         listing = self._operations.delete_collection(kind, address.namespace, selection, options)

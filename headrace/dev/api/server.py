@@ -6,6 +6,7 @@ closed. State that every cluster has (the system namespaces, the CRDs of Headrac
 
 import asyncio
 import sqlite3
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -90,7 +91,7 @@ def _kind(operations: Operations, version: str, name: str) -> Kind:
 def _open_store(data: Path) -> Store:
     try:
         data.mkdir(parents=True, exist_ok=True)
-        return Store(data / _STORE_FILE)
+        return Store(data / _STORE_FILE, first_revision=int(time.time()))
     except (OSError, sqlite3.Error) as error:
         raise CannotServeError(
             f"cannot open the API's state in {data}: {error}; is another `headrace dev` using this directory?"

@@ -23,17 +23,21 @@ CREATE TABLE IF NOT EXISTS objects (
   PRIMARY KEY (api_group, plural, namespace, name)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS counter (id INTEGER PRIMARY KEY CHECK (id = 0), revision INTEGER NOT NULL);
-INSERT OR IGNORE INTO counter VALUES (0, 1);
 """
 
 
 class Store:
-    def __init__(self, path: Path | str) -> None:
-        """Open or create the file; raises sqlite3.Error where it is locked by another server or is no database."""
+    def __init__(self, path: Path | str, first_revision: int = 1) -> None:
+        """Open or create the file; raises sqlite3.Error where it is locked by another server or is no database.
+
+        A new file begins to count at `first_revision`. The higher it is than what clients remember from an earlier
+        file, the surer they are told that they are too late, rather than wait for numbers that are long to come.
+        """
         self._database = sqlite3.connect(path, isolation_level=None, timeout=1)
         for pragma in ("locking_mode=EXCLUSIVE", "journal_mode=WAL", "synchronous=NORMAL"):
             self._database.execute(f"PRAGMA {pragma}")
         self._database.executescript(_SCHEMA)
+        self._database.execute("INSERT OR IGNORE INTO counter VALUES (0, ?)", (first_revision,))
         self.revision: int = self._database.execute("SELECT revision FROM counter").fetchone()[0]
         self._objects: dict[GroupResource, dict[Key, Object]] = {}
         self._keys_by_uid: dict[str, Key] = {}

@@ -5,12 +5,13 @@ from the old object; server-owned metadata too; generation + 1 if the content ch
 everything but the status kept from the old object
 """
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from headrace.dev.api.kinds import Kind
 from headrace.dev.api.object_meta import keep_server_owned, validate_meta, validate_meta_update
 from headrace.dev.api.objects import Object, copy_of, rfc3339
-from headrace.dev.api.status import invalid
+from headrace.dev.api.status import Cause, invalid
 from headrace.dev.api.structural import fill_defaults
 from headrace.dev.api.validation import validate_object
 
@@ -31,12 +32,13 @@ def prepare_create(kind: Kind, obj: Object, uid: str, now: datetime) -> Object:
 
 def prepare_update(kind: Kind, obj: Object, old: Object, now: datetime) -> Object:
     """The object to store when a writer replaces `old` by `obj`. Raises StatusError 422."""
+    causes = list(validate_meta_update(obj["metadata"], old["metadata"]))
     keep_server_owned(obj["metadata"], old["metadata"])
     if "status" in kind.subresources:
         obj.pop("status", None)
         if "status" in old:
             obj["status"] = copy_of(old["status"])
-    _complete(kind, obj, old, now)
+    _complete(kind, obj, old, now, causes)
     if kind.counts_generations and _content(kind, obj) != _content(kind, old):
         obj["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
     return obj
@@ -51,10 +53,8 @@ def prepare_status_update(kind: Kind, obj: Object, old: Object, now: datetime) -
     return updated
 
 
-def _complete(kind: Kind, obj: Object, old: Object | None, now: datetime) -> None:
-    causes = list(validate_meta(obj["metadata"], name_is_label=kind.name_is_label))
-    if old is not None:
-        causes += validate_meta_update(obj["metadata"], old["metadata"])
+def _complete(kind: Kind, obj: Object, old: Object | None, now: datetime, earlier: Sequence[Cause] = ()) -> None:
+    causes = [*earlier, *validate_meta(obj["metadata"], name_is_label=kind.name_is_label)]
     if kind.schema is not None:
         fill_defaults(obj, kind.schema)
         causes = validate_object(obj, kind.schema, old, causes)

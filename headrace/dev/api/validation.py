@@ -93,13 +93,15 @@ def _has_type(value: Any, schema: Schema) -> bool:
 
 
 def _type_errors(value: Any, schema: Schema, path: str) -> Iterator[Cause]:
-    """A number with a fraction in an integer field is reported by its format, and twice: so Kubernetes does it."""
-    found, wanted = _type_name(value), schema.type
-    number_format = schema.raw.get("format")
-    fraction = schema.type == "integer" and found == "float64" and number_format in _INTEGER_BITS
-    yield _wrong_type(path, number_format if fraction else wanted, found)
-    if fraction:
-        yield _wrong_format(path, str(number_format))
+    """In a field with a format Kubernetes names the format, not the type, for some values; a fraction even twice."""
+    found, value_format = _type_name(value), schema.raw.get("format")
+    if value_format is not None and found in ("boolean", "object"):
+        yield _wrong_type(path, value_format, "")
+    elif value_format in _INTEGER_BITS and found == "float64":
+        yield _wrong_type(path, value_format, found)
+        yield _wrong_format(path, str(value_format))
+    else:
+        yield _wrong_type(path, schema.type, found)
 
 
 def _type_name(value: Any) -> str:

@@ -1,0 +1,65 @@
+"""An unmodified kubectl: found, and run as a user runs it.
+
+HEADRACE_KUBECTL names it; else the lab's own build, else the one in PATH. Where there is none, tests skip and say so,
+unless HEADRACE_REQUIRE_TOOLS=1.
+"""
+
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+_TIMEOUT_S = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Kubectl:
+    program: str
+    kubeconfig: Path
+    namespace: str
+    cache: Path
+
+    def command(self, *arguments: str) -> list[str]:
+        options = ["--kubeconfig", str(self.kubeconfig), "--cache-dir", str(self.cache), "-n", self.namespace]
+        return [self.program, *arguments, *options]
+
+    def run(self, *arguments: str, stdin: str = "", editor: str = "") -> "subprocess.CompletedProcess[str]":
+        """Whatever it says and however it ends."""
+        environment = {**os.environ, "KUBE_EDITOR": editor}
+        return subprocess.run(
+            self.command(*arguments),
+            input=stdin,
+            capture_output=True,
+            text=True,
+            env=environment,
+            timeout=_TIMEOUT_S,
+            check=False,
+        )
+
+    def ok(self, *arguments: str, stdin: str = "", editor: str = "") -> str:
+        """What it prints; it must succeed."""
+        done = self.run(*arguments, stdin=stdin, editor=editor)
+        assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stdout}{done.stderr}"
+        return done.stdout
+
+    def refused(self, *arguments: str, stdin: str = "") -> str:
+        """What it complains of; it must fail."""
+        done = self.run(*arguments, stdin=stdin)
+        assert done.returncode != 0, f"kubectl {' '.join(arguments)} succeeded: {done.stdout}"
+        return done.stderr
+
+
+def find_kubectl() -> str:
+    """Its path. Skips the test where there is none."""
+    lab = Path(os.environ.get("LAB_HOME", Path.home() / ".cache" / "headrace-lab"))
+    places = [os.environ.get("HEADRACE_KUBECTL"), str(lab / "bin" / "kubectl"), shutil.which("kubectl")]
+    for place in places:
+        if place and os.access(place, os.X_OK):
+            return place
+    reason = "no kubectl: set HEADRACE_KUBECTL, or build the lab's with `make lab-build`, or put one into PATH"
+    if os.environ.get("HEADRACE_REQUIRE_TOOLS") == "1":
+        pytest.fail(reason)
+    pytest.skip(reason)
