@@ -160,7 +160,8 @@ DEV_LOG_BYTES_MAX = 10 << 20
 
 # The embedded Kubernetes API of `headrace dev`
 DEV_WATCH_HISTORY_MAX = 4096
-"""Changes of one resource that watchers may still ask for; older ones are answered with 410."""
+DEV_WATCH_HISTORY_BYTES_MAX = 8 << 20
+"""Changes of one resource that watchers may still ask for, by number and by size; older ones are answered with 410."""
 DEV_REQUEST_BODY_BYTES_MAX = 3 << 20
 """As a kube-apiserver's own limit."""
 DEV_WATCH_TIMEOUT_S = 1_800

@@ -14,6 +14,8 @@ from headrace.dev.api.status import StatusError, bad_request, unsupported_media_
 
 JSON = "application/json"
 YAML = "application/yaml"
+_UNSAID = "application/octet-stream"
+"""What a body without Content-Type is taken for by HTTP; here it is JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +27,7 @@ class Document:
 
 def decode(body: bytes, media_type: str) -> Document:
     """Raises StatusError 415 for another media type, 400 for a body that cannot be read."""
-    if media_type in (JSON, "") or media_type.endswith("+json"):
+    if media_type in (JSON, _UNSAID) or media_type.endswith("+json"):
         return _decode_json(body)
     if media_type in (YAML, "application/apply-patch+yaml"):
         return _decode_yaml(body)
@@ -55,12 +57,16 @@ def _decode_json(body: bytes) -> Document:
         return found
 
     try:
-        value = json.loads(body, object_pairs_hook=read_pairs)
-    except ValueError as error:
+        value = json.loads(body, object_pairs_hook=read_pairs, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
         raise _unreadable(body, f"json parse error: {error}") from error
     # Where the fields stand that come twice is worth a second look, but only when there are some.
     duplicates = tuple(_repeated(json.loads(body, object_pairs_hook=_Pairs), "")) if repeats else ()
     return Document(value, duplicates)
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON value")
 
 
 def _repeated(value: Any, path: str) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from headrace.dev.api.json_path import find
 from headrace.dev.api.kinds import Column
-from headrace.dev.api.moments import check_micro_times
+from headrace.dev.api.moments import check_micro_times, check_times
 from headrace.dev.api.objects import GroupResource, Object
 from headrace.dev.api.status import invalid, invalid_value
 from headrace.dev.api.tables import age_at, name_column
@@ -44,6 +44,7 @@ def from_core_event(event: Object) -> Object:
 def complete_event(obj: Object, old: Object | None, now: datetime) -> None:
     """The members that clients expect to be there. Raises StatusError where the event is about another namespace."""
     check_micro_times("Event", obj, ("eventTime",))
+    check_times("Event", obj, ("firstTimestamp", "lastTimestamp"))
     about = obj.setdefault("involvedObject", {})
     namespace = obj["metadata"].get("namespace", "")
     # Events of cluster-wide objects carry no namespace and live in `default`.

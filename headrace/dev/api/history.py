@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 
-from headrace.core.limits import DEV_WATCH_HISTORY_MAX
+from headrace.core.limits import DEV_WATCH_HISTORY_BYTES_MAX, DEV_WATCH_HISTORY_MAX
 from headrace.dev.api.objects import GroupResource, Object
 from headrace.dev.api.status import expired
 
@@ -33,23 +33,37 @@ class Change:
     """As it is now; of a deleted object its last state, with the revision of the deletion."""
     previous: Object | None = None
     """As it was before: a selector may have matched it then."""
+    size_bytes: int = 0
+    """Of the object in JSON: what the change weighs against the history's bound."""
 
 
 class ResourceHistory:
     """The changes of one resource."""
 
-    def __init__(self, oldest: int, limit: int = DEV_WATCH_HISTORY_MAX) -> None:
+    def __init__(
+        self, oldest: int, changes_max: int = DEV_WATCH_HISTORY_MAX, bytes_max: int = DEV_WATCH_HISTORY_BYTES_MAX
+    ) -> None:
         self.oldest = oldest
         """Changes up to and including this revision are forgotten."""
-        self._limit = limit
+        self._changes_max = changes_max
+        self._bytes_max = bytes_max
         self._changes: list[Change] = []
+        self._bytes = 0
 
     def record(self, change: Change) -> None:
         self._changes.append(change)
-        # Cut in blocks: dropping the first element of a list for each change would copy the list each time.
-        if len(self._changes) >= 2 * self._limit:
-            self.oldest = self._changes[-self._limit - 1].revision
-            del self._changes[: -self._limit]
+        self._bytes += change.size_bytes
+        if len(self._changes) > self._changes_max or self._bytes > self._bytes_max:
+            self._forget_half()
+
+    def _forget_half(self) -> None:
+        """By half, not one by one: dropping the first element of a list for each change would copy it each time."""
+        # The newest change always stays, whatever it weighs.
+        forgotten = self._changes[: max(len(self._changes) // 2, 1)] if len(self._changes) > 1 else []
+        if forgotten:
+            self.oldest = forgotten[-1].revision
+            self._bytes -= sum(change.size_bytes for change in forgotten)
+            del self._changes[: len(forgotten)]
 
     def since(self, revision: int) -> list[Change]:
         """The changes after `revision`. Raises StatusError 410 when some of them are forgotten."""

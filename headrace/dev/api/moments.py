@@ -1,4 +1,4 @@
-"""MicroTime fields: Kubernetes reads them in exactly one form, and so do we."""
+"""Moments in objects: Kubernetes reads each of its two types in exactly one form, and so do we. Pure."""
 
 import re
 from collections.abc import Iterable
@@ -15,6 +15,24 @@ def check_micro_times(kind: str, holder: Object, names: Iterable[str]) -> None:
     for name in names:
         if holder.get(name) is not None:
             holder[name] = _normalized(kind, holder[name])
+
+
+def check_times(kind: str, holder: Object, names: Iterable[str]) -> None:
+    """Raises StatusError 400 where a Time of `holder` is none."""
+    for name in names:
+        if holder.get(name) is not None and not is_date_time(holder[name]):
+            raise bad_request(
+                f'{kind} in version "v1" cannot be handled as a {kind}: parsing time "{holder[name]}" as '
+                '"2006-01-02T15:04:05Z07:00": an RFC 3339 time is wanted, as in 2026-11-21T09:00:00Z'
+            )
+
+
+def is_date_time(text: object) -> bool:
+    """RFC 3339: a date, a time, and where they hold."""
+    try:
+        return isinstance(text, str) and datetime.fromisoformat(text).tzinfo is not None
+    except ValueError:
+        return False
 
 
 def _normalized(kind: str, text: object) -> str:

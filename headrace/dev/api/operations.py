@@ -38,6 +38,7 @@ from headrace.dev.api.status import (
 )
 from headrace.dev.api.store import Store
 from headrace.dev.api.strategy import prepare_create, prepare_status_update, prepare_update
+from headrace.dev.api.structural import fill_defaults
 from headrace.dev.api.written import WriteOptions, Written, read_object, unreadable
 
 _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
@@ -65,7 +66,7 @@ class Operations:
         self.now = now or (lambda: datetime.now(UTC))
         self._random = random or Random()
         for definition in store.list(DEFINITIONS):
-            self.catalog.replace_group_resource(resource_of(definition), kinds_of(definition))
+            self._serve(definition)
 
     def get(self, target: Target) -> Object:
         current = self._current(target)
@@ -226,8 +227,20 @@ class Operations:
     def _put(self, key: Key, obj: Object) -> Object:
         stored = self.store.put(key, obj)
         if key.resource == DEFINITIONS:
-            self.catalog.replace_group_resource(resource_of(stored), kinds_of(stored))
+            self._serve(stored)
         return stored
+
+    def _serve(self, definition: Object) -> None:
+        """Serve what `definition` says. Objects that are already there show the defaults that it adds."""
+        resource, kinds = resource_of(definition), kinds_of(definition)
+        self.catalog.replace_group_resource(resource, kinds)
+        for obj in self.store.list(resource) if kinds else ():
+            completed = copy_of(obj)
+            if (schema := kinds[0].schema) is not None:
+                fill_defaults(completed, schema)
+            if completed != obj:
+                meta = obj["metadata"]
+                self.store.complete(Key(resource, meta.get("namespace", ""), meta["name"]), completed)
 
     def _remove(self, key: Key) -> None:
         if key.resource == DEFINITIONS and (definition := self.store.get(key)) is not None:

@@ -4,11 +4,13 @@ One handler serves every resource, because the set of resources changes while th
 objects: that is `operations`.
 """
 
+import sqlite3
 from collections.abc import Awaitable, Callable
 
 import yaml
 from aiohttp import web
 
+from headrace.core.limits import DEV_REQUEST_BODY_BYTES_MAX
 from headrace.dev.api import discovery, openapi
 from headrace.dev.api.addresses import Address, parse_address
 from headrace.dev.api.documents import Document, decode
@@ -27,8 +29,9 @@ from headrace.dev.api.queries import (
     read_write_options,
 )
 from headrace.dev.api.status import StatusError, bad_request, method_not_allowed, unsupported_media_type
-from headrace.dev.api.streaming import stream
+from headrace.dev.api.streaming import EventEncoder, stream
 from headrace.dev.api.tables import IncludeObject, partial_metadata, table
+from headrace.dev.api.watch import Watch
 from headrace.dev.api.written import Written
 
 _Answer = Awaitable[web.StreamResponse]
@@ -118,7 +121,9 @@ class Routes:
         representation = _representation(request)
         if is_watch(request.query):
             options = read_watch_options(request.query, kind)
-            return await stream(request, self._operations, (kind, address.namespace), options, representation)
+            watch = Watch(self._operations.store, kind, address.namespace, options)
+            encoder = EventEncoder(kind, representation.form, _include(request), self._operations.now)
+            return await stream(request, watch, encoder)
         listing = self._operations.list(kind, address.namespace, read_list_options(request.query, kind))
         return _answer(request, self._shown_list(request, kind, listing, representation.form))
 
@@ -198,14 +203,20 @@ async def refusals(
     try:
         return await handler(request)
     except StatusError as error:
-        return web.json_response(error.to_object(), status=error.code, dumps=to_json)
-    except web.HTTPRequestEntityTooLarge as error:
-        status = StatusError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {error.text}")
-        return web.json_response(status.to_object(), status=413, dumps=to_json)
+        return _refusal(error)
+    except web.HTTPRequestEntityTooLarge:
+        message = f"Request entity too large: limit is {DEV_REQUEST_BODY_BYTES_MAX}"
+        return _refusal(StatusError(413, "RequestEntityTooLarge", message))
+    except sqlite3.Error as error:
+        return _refusal(StatusError(500, "InternalError", f"Internal error occurred: cannot write the state: {error}"))
     except web.HTTPNotFound:
         return _no_page()
     except web.HTTPMethodNotAllowed:
-        return web.json_response(method_not_allowed().to_object(), status=405, dumps=to_json)
+        return _refusal(method_not_allowed())
+
+
+def _refusal(error: StatusError) -> web.Response:
+    return web.json_response(error.to_object(), status=error.code, dumps=to_json)
 
 
 def _representation(request: web.Request) -> Representation:

@@ -5,6 +5,7 @@ closed. State that every cluster has (the system namespaces, the CRDs of Headrac
 """
 
 import asyncio
+import logging
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -22,9 +23,11 @@ from headrace.dev.api.objects import Key, Object, copy_of
 from headrace.dev.api.operations import Operations, Target
 from headrace.dev.api.probes import add_probes
 from headrace.dev.api.routes import Routes, refusals
+from headrace.dev.api.status import StatusError
 from headrace.dev.api.store import Store
 from headrace.dev.api.written import WriteOptions
 
+_log = logging.getLogger(__name__)
 _STORE_FILE = "kubernetes.sqlite3"
 _SWEEP_INTERVAL_S = 60
 """Events grow old without any change that would wake the collector."""
@@ -44,7 +47,9 @@ async def serving(data: Path, host: str, port: int, definitions: Sequence[Object
     try:
         operations = Operations(store)
         bootstrap(operations, definitions)
-        runner = web.AppRunner(_application(operations), handler_cancellation=True, access_log=None)
+        runner = web.AppRunner(
+            _application(operations), handler_cancellation=True, access_log=None, shutdown_timeout=_SHUTDOWN_S
+        )
         await runner.setup()
         collecting = asyncio.create_task(_collect(operations))
         try:
@@ -122,7 +127,11 @@ async def _collect(operations: Operations) -> None:
     with operations.store.history.watching(None) as wake:
         while True:
             wake.clear()
-            collector.sweep()
+            try:
+                collector.sweep()
+            except (StatusError, sqlite3.Error):
+                # The state decides what is to be done, so the next sweep does what this one could not.
+                _log.exception("the collector could not finish a sweep")
             await asyncio.sleep(_SWEEP_PAUSE_S)
             with suppress(TimeoutError):
                 async with asyncio.timeout(_SWEEP_INTERVAL_S):

@@ -6,7 +6,8 @@ other after a kill -9. `synchronous=NORMAL`: a power failure may take the last m
 `docs/adr/0006` says why that is enough here.
 
 Invariants: `revision` never goes back and no two changes share one; an object's `resourceVersion` is the revision of
-its last change; the mirror equals the file. Called by `operations` and `collector`, on the event loop.
+its last change; the mirror equals the file, but for defaults that a newer schema adds. Called by `operations` and
+`collector`, on the event loop.
 """
 
 import json
@@ -65,12 +66,17 @@ class Store:
         previous = self.get(key)
         revision = self.revision + 1
         obj["metadata"]["resourceVersion"] = str(revision)
-        row = (key.resource.group, key.resource.plural, key.namespace, key.name, to_json(obj))
+        body = to_json(obj)
+        row = (key.resource.group, key.resource.plural, key.namespace, key.name, body)
         self._commit("INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?, ?)", row, revision)
         self._mirror(key, obj)
         change_type = ChangeType.ADDED if previous is None else ChangeType.MODIFIED
-        self.history.record(key.resource, Change(revision, change_type, obj, previous))
+        self.history.record(key.resource, Change(revision, change_type, obj, previous, len(body)))
         return obj
+
+    def complete(self, key: Key, obj: Object) -> None:
+        """Show `obj` for what is stored at `key`: the same version, with what readers are to see besides."""
+        self._mirror(key, obj)
 
     def remove(self, key: Key) -> None:
         """Remove the object at `key`, which must be there; watchers see its last state with a revision of its own."""

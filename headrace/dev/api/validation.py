@@ -7,10 +7,10 @@ unless an error here makes their types unsure. Pure.
 
 import re
 from collections.abc import Iterator
-from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
+from headrace.dev.api.moments import is_date_time
 from headrace.dev.api.objects import Object, to_json
 from headrace.dev.api.rules import check_object
 from headrace.dev.api.status import Cause, invalid_value, required, unsupported_value
@@ -150,7 +150,7 @@ def _string_errors(value: str, schema: Schema, path: str) -> Iterator[Cause]:
         yield invalid_value(path, value, f"{path} in body should be at least {raw['minLength']} chars long")
     if "pattern" in raw and not _pattern(raw["pattern"]).search(value):
         yield invalid_value(path, value, f"{path} in body should match '{raw['pattern']}'")
-    if raw.get("format") == "date-time" and not _is_date_time(value):
+    if raw.get("format") == "date-time" and not is_date_time(value):
         message = f"Invalid value: {to_json(value)}: {path} in body must be of type date-time: {to_json(value)}"
         yield Cause("FieldValueTypeInvalid", message, path)
 
@@ -216,13 +216,6 @@ def _map_errors(value: Object, schema: Schema, path: str, old: Any) -> Iterator[
 
 def _join(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
-
-
-def _is_date_time(value: str) -> bool:
-    try:
-        return datetime.fromisoformat(value).tzinfo is not None
-    except ValueError:
-        return False
 
 
 @lru_cache(maxsize=256)

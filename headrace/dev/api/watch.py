@@ -7,12 +7,14 @@ watch, one that begins to match is ADDED. Invariant: `revision` never goes back,
 sent. Called by `streaming`, once for each watch.
 """
 
+import asyncio
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from headrace.dev.api.history import Change, ChangeType
 from headrace.dev.api.kinds import Kind
-from headrace.dev.api.objects import GroupResource, Object
+from headrace.dev.api.objects import Object
 from headrace.dev.api.selectors import Selection
 from headrace.dev.api.store import Store
 
@@ -43,11 +45,18 @@ class Watch:
         self._kind = kind
         self._namespace = namespace
         self._options = options
+        self.timeout_s = options.timeout_s
+        self.bookmarks = options.bookmarks
         self.revision = store.revision if options.starts_with_state else options.after
 
+    def waking(self) -> AbstractContextManager[asyncio.Event]:
+        """An event that is set when something may be pending, or the watch has to end."""
+        return self._store.history.watching(self._kind.storage)
+
     @property
-    def resource(self) -> GroupResource:
-        return self._kind.storage
+    def closed(self) -> bool:
+        """The server stops."""
+        return self._store.history.closed
 
     def state(self) -> Iterator[WatchEvent]:
         """What comes first: the state of now, where it is asked for. Call once, before `pending`."""
