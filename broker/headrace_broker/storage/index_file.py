@@ -20,7 +20,7 @@ from headrace.core.log.sparse_index import (
     entries_while,
 )
 from headrace.core.types import Offset
-from headrace_broker.storage.disk import FileHandle, ReadAt
+from headrace_broker.storage.disk import Buffer, FileHandle, ReadAt
 
 Entry = TypeVar("Entry", OffsetEntry, TimeEntry)
 
@@ -29,7 +29,7 @@ Entry = TypeVar("Entry", OffsetEntry, TimeEntry)
 class IndexKind(Generic[Entry]):
     suffix: str
     entry_bytes: int
-    unpack: Callable[[bytes | memoryview, Offset], Entry]
+    unpack: Callable[[Buffer, Offset], Entry]
 
 
 OFFSET_INDEX: Final = IndexKind(INDEX_SUFFIX, OFFSET_ENTRY_BYTES, OffsetEntry.unpack)
@@ -75,17 +75,17 @@ class IndexFile(Generic[Entry]):
             self.handle.cut(end)
         self.count = count
 
-    def count_while(self, read: ReadAt, holds: Callable[[Entry], bool]) -> int:
-        """How many entries `holds` is true for: up to some entry, and for none after. Raises as `entry`."""
-        return entries_while(self.count, lambda i: self.entry(read, i), holds)
+    def count_while(self, read: ReadAt, holds: Callable[[Entry], bool], guess: float = 0.5) -> int:
+        """How many entries `holds` is true for; see `entries_while`. Raises as `entry`."""
+        return entries_while(self.count, lambda i: self.entry(read, i), holds, guess)
 
-    def last_while(self, read: ReadAt, holds: Callable[[Entry], bool]) -> Entry | None:
+    def last_while(self, read: ReadAt, holds: Callable[[Entry], bool], guess: float = 0.5) -> Entry | None:
         """The last entry that `count_while` counts; None where it counts none. Raises as `entry`."""
-        count = self.count_while(read, holds)
+        count = self.count_while(read, holds, guess)
         return self.entry(read, count - 1) if count else None
 
     def entry(self, read: ReadAt, i: int) -> Entry:
         """Raises DamagedIndexError, and what `read` raises."""
         size = self._kind.entry_bytes
-        entry: Entry = self._kind.unpack(bytes(read(self.handle, i * size, size)), self._base_offset)
+        entry: Entry = self._kind.unpack(read(self.handle, i * size, size), self._base_offset)
         return entry

@@ -11,9 +11,8 @@ Called by the broker's partition task, which asks `headrace.core.log.group_commi
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 from headrace.core.errors import FencedEpochError, OffsetOutOfRangeError, StorageFailedError
 from headrace.core.log.checkpoints import LogPoint
@@ -30,8 +29,7 @@ from headrace_broker.storage.segment_set import SegmentSet
 from headrace_broker.storage.threads import StorageThreads
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
+class Appended(NamedTuple):
     """Where an append has gone."""
 
     first_offset: Offset

@@ -8,7 +8,6 @@ never reported to anybody. Called by `partition_log` and `recovery`. Raises OSEr
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from headrace.core.errors import CorruptLogError, StorageFailedError
@@ -80,7 +79,7 @@ class Segment:
 
     def append(self, batches: Sequence[RawBatch]) -> None:
         """All of it, in the page cache; or nothing, and OSError. Raises StorageFailedError where neither can be had."""
-        size, count, cursor = self.size, self.indexes.count, replace(self.indexes.cursor)
+        size, count, cursor = self.size, self.indexes.count, self.indexes.cursor.copy()
         try:
             self.log.append([buffer for batch in batches for buffer in batch.buffers])
             self.passed([batch.header for batch in batches])

@@ -9,12 +9,16 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from headrace.core.errors import CorruptLogError
+from headrace.core.limits import INDEX_INTERVAL_BYTES
 from headrace.core.log.sparse_index import DamagedIndexError, IndexCursor, OffsetEntry
 from headrace.core.records.header import BatchHeader
 from headrace.core.types import Offset
 from headrace_broker.storage.disk import ReadAt
 from headrace_broker.storage.segment import Segment
 from headrace_broker.storage.walk import walk
+
+_WALKED_BYTES = 4 * INDEX_INTERVAL_BYTES
+"""A shorter run is walked from its start: that is faster than a search in the index."""
 
 
 class SegmentView(NamedTuple):
@@ -36,7 +40,8 @@ class Extent(NamedTuple):
 def locate(view: SegmentView, read: ReadAt, offset: Offset) -> int:
     """Position of the batch that holds `offset`, which lies in [base, end) of the segment."""
     segment = view.segment
-    entry = segment.indexes.by_offset.last_while(read, lambda entry: entry.offset <= offset)
+    guess = (offset - segment.base_offset) / (view.end_offset - segment.base_offset)
+    entry = segment.indexes.by_offset.last_while(read, lambda entry: entry.offset <= offset, guess)
     entry = entry or OffsetEntry(segment.base_offset, 0)
     cursor = IndexCursor(entry.position)
     for position, header in _walk_from(view, read, entry):
@@ -56,8 +61,7 @@ def extent(view: SegmentView, read: ReadAt, start: int, max_bytes: int, up_to: O
     limit = Extent(min(start + max_bytes, view.size), min(up_to, view.end_offset))
     if limit == whole:
         return whole
-    index = view.segment.indexes.by_offset
-    entry = index.last_while(read, lambda entry: entry.position <= limit.position and entry.offset <= limit.offset)
+    entry = None if limit.position - start < _WALKED_BYTES else _last_entry(view, read, limit)
     if entry is None or entry.position <= start:
         return _grow(walk(view.segment.log, read, start, view.size), None, limit)
     return _grow(_walk_from(view, read, entry), Extent(entry.position, entry.offset), limit)
@@ -70,6 +74,14 @@ def batches_since(view: SegmentView, read: ReadAt, timestamp_ms: int) -> Iterato
     for position, header in walk(view.segment.log, read, start, view.size):
         if header.max_timestamp_ms >= timestamp_ms:
             yield position, header
+
+
+def _last_entry(view: SegmentView, read: ReadAt, limit: Extent) -> OffsetEntry | None:
+    return view.segment.indexes.by_offset.last_while(
+        read,
+        lambda entry: entry.position <= limit.position and entry.offset <= limit.offset,
+        guess=limit.position / view.size,
+    )
 
 
 def _grow(headers: Iterator[tuple[int, BatchHeader]], end: Extent | None, limit: Extent) -> Extent | None:

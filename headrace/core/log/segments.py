@@ -6,7 +6,7 @@ beside it. Only the last segment is written to; the others are closed and never 
 """
 
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 from headrace.core.limits import SEGMENT_BYTES_MAX, SEGMENT_OFFSETS_MAX, UNSYNCED_SEGMENTS_MAX
 from headrace.core.resources.topic import Durability, TopicSpec
@@ -45,9 +45,8 @@ class LogConfig:
         return cls(spec.segment_bytes, spec.segment_ms, spec.durability)
 
 
-@dataclass(frozen=True, slots=True)
-class Growth:
-    """What the active segment holds, and what is about to be appended to it."""
+class Growth(NamedTuple):
+    """What the active segment holds, and what is about to be appended to it. Made for each append, so a tuple."""
 
     segment_bytes: int
     segment_offsets: int

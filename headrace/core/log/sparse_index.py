@@ -23,10 +23,10 @@ from headrace.core.limits import INDEX_INTERVAL_BYTES
 from headrace.core.records.header import BatchHeader
 from headrace.core.types import Offset
 
-_OFFSET_BODY, _TIME_BODY = struct.Struct("<II"), struct.Struct("<qI")
+_OFFSET_ENTRY, _TIME_ENTRY = struct.Struct("<III"), struct.Struct("<qII")
 _CHECKSUM = struct.Struct("<I")
-OFFSET_ENTRY_BYTES: Final = _OFFSET_BODY.size + _CHECKSUM.size
-TIME_ENTRY_BYTES: Final = _TIME_BODY.size + _CHECKSUM.size
+OFFSET_ENTRY_BYTES: Final = _OFFSET_ENTRY.size
+TIME_ENTRY_BYTES: Final = _TIME_ENTRY.size
 
 BEFORE_ALL_TIMES_MS: Final = -(1 << 63)
 """Greatest time of no record at all."""
@@ -44,12 +44,13 @@ class OffsetEntry(NamedTuple):
     position: int
 
     def pack(self, base_offset: Offset) -> bytes:
-        return _sealed(_OFFSET_BODY.pack(self.offset - base_offset, self.position))
+        return _sealed(_OFFSET_ENTRY.pack(self.offset - base_offset, self.position, 0))
 
     @classmethod
-    def unpack(cls, content: bytes | memoryview, base_offset: Offset) -> "OffsetEntry":
+    def unpack(cls, content: bytes | bytearray | memoryview, base_offset: Offset) -> "OffsetEntry":
         """Raises DamagedIndexError."""
-        delta, position = _OFFSET_BODY.unpack(_unsealed(content, OFFSET_ENTRY_BYTES))
+        _check_seal(content, OFFSET_ENTRY_BYTES)
+        delta, position, _ = _OFFSET_ENTRY.unpack(content)
         return cls(Offset(base_offset + delta), position)
 
 
@@ -59,12 +60,13 @@ class TimeEntry(NamedTuple):
     offset: Offset
 
     def pack(self, base_offset: Offset) -> bytes:
-        return _sealed(_TIME_BODY.pack(self.max_timestamp_ms, self.offset - base_offset))
+        return _sealed(_TIME_ENTRY.pack(self.max_timestamp_ms, self.offset - base_offset, 0))
 
     @classmethod
-    def unpack(cls, content: bytes | memoryview, base_offset: Offset) -> "TimeEntry":
+    def unpack(cls, content: bytes | bytearray | memoryview, base_offset: Offset) -> "TimeEntry":
         """Raises DamagedIndexError."""
-        max_timestamp_ms, delta = _TIME_BODY.unpack(_unsealed(content, TIME_ENTRY_BYTES))
+        _check_seal(content, TIME_ENTRY_BYTES)
+        max_timestamp_ms, delta, _ = _TIME_ENTRY.unpack(content)
         return cls(max_timestamp_ms, Offset(base_offset + delta))
 
 
@@ -76,6 +78,9 @@ class IndexCursor:
     """Position of the last entry's batch."""
     max_timestamp_ms: int = BEFORE_ALL_TIMES_MS
     """Of all batches so far."""
+
+    def copy(self) -> "IndexCursor":
+        return IndexCursor(self.indexed_position, self.max_timestamp_ms)
 
     def is_due(self, position: int) -> bool:
         """Whether the batch at `position` has an entry."""
@@ -92,29 +97,39 @@ class IndexCursor:
         return entries
 
 
-def entries_while(count: int, read: Callable[[int], Entry], holds: Callable[[Entry], bool]) -> int:
+def entries_while(count: int, read: Callable[[int], Entry], holds: Callable[[Entry], bool], guess: float) -> int:
     """How many of `count` entries `holds` is true for; it is true up to some entry, and for none after.
 
-    Reads the last entry first (readers are mostly near the end), then O(log count).
+    `guess` is about which part of them, 0 to 1: entries lie so evenly that a good guess saves most reads. The last
+    entry is read first, because most readers are near the end; then O(log) of how far off the guess is.
     """
     if count == 0 or holds(read(count - 1)):
         return count
-    low, high = 0, count - 1
+    low, high, top = 0, count - 1, count - 1
+    probe, step = int(guess * top), 1
     while low < high:
-        middle = (low + high) // 2
-        if holds(read(middle)):
-            low = middle + 1
+        probe = min(max(probe, low), high - 1)
+        if holds(read(probe)):
+            low = probe + 1
         else:
-            high = middle
+            high = probe
+        if high == top:
+            probe = low + step
+        elif low == 0:
+            probe = high - 1 - step
+        else:
+            probe = (low + high) // 2
+        step *= 2
     return low
 
 
-def _sealed(body: bytes) -> bytes:
+def _sealed(entry: bytes) -> bytes:
+    """`entry` with its last field, which is 0, replaced by the checksum of the others."""
+    body = entry[: -_CHECKSUM.size]
     return body + _CHECKSUM.pack(crc32c(body))
 
 
-def _unsealed(content: bytes | memoryview, entry_bytes: int) -> bytes | memoryview:
+def _check_seal(content: bytes | bytearray | memoryview, entry_bytes: int) -> None:
     body, checksum = content[: -_CHECKSUM.size], content[-_CHECKSUM.size :]
     if len(content) != entry_bytes or _CHECKSUM.unpack(checksum)[0] != crc32c(body):
         raise DamagedIndexError(f"entry {bytes(content).hex()} does not have the checksum that its content asks for")
-    return body

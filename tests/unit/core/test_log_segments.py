@@ -47,9 +47,9 @@ def test_should_stay_in_the_segment_when_the_append_just_fits() -> None:
 @pytest.mark.parametrize(
     ("growth", "reason"),
     [
-        (replace(GROWTH, append_bytes=101), "1001 bytes would pass segment.bytes 1000"),
-        (replace(GROWTH, now_ms=600), "it is 500 ms old, segment.time is 500 ms"),
-        (replace(GROWTH, segment_offsets=SEGMENT_OFFSETS_MAX), f"cannot name more than {SEGMENT_OFFSETS_MAX} offsets"),
+        (GROWTH._replace(append_bytes=101), "1001 bytes would pass segment.bytes 1000"),
+        (GROWTH._replace(now_ms=600), "it is 500 ms old, segment.time is 500 ms"),
+        (GROWTH._replace(segment_offsets=SEGMENT_OFFSETS_MAX), f"cannot name more than {SEGMENT_OFFSETS_MAX} offsets"),
     ],
 )
 def test_should_roll_when_a_limit_is_passed(growth: Growth, reason: str) -> None:
@@ -58,15 +58,15 @@ def test_should_roll_when_a_limit_is_passed(growth: Growth, reason: str) -> None
 
 def test_should_roll_at_the_index_s_own_limit_when_the_topic_allows_more() -> None:
     config = replace(CONFIG, segment_bytes=SEGMENT_BYTES_MAX * 2)
-    assert "positions beyond" in roll_reason(replace(GROWTH, segment_bytes=SEGMENT_BYTES_MAX), config)
+    assert "positions beyond" in roll_reason(GROWTH._replace(segment_bytes=SEGMENT_BYTES_MAX), config)
 
 
 def test_should_roll_only_where_it_must_when_many_closed_segments_wait_for_their_sync() -> None:
-    behind = replace(GROWTH, append_bytes=101, now_ms=600, unsynced_segments=UNSYNCED_SEGMENTS_MAX)
+    behind = GROWTH._replace(append_bytes=101, now_ms=600, unsynced_segments=UNSYNCED_SEGMENTS_MAX)
     assert roll_reason(behind, CONFIG) == ""
-    assert roll_reason(replace(behind, segment_bytes=SEGMENT_BYTES_MAX), CONFIG) != ""
-    assert roll_reason(replace(behind, segment_offsets=SEGMENT_OFFSETS_MAX), CONFIG) != ""
+    assert roll_reason(behind._replace(segment_bytes=SEGMENT_BYTES_MAX), CONFIG) != ""
+    assert roll_reason(behind._replace(segment_offsets=SEGMENT_OFFSETS_MAX), CONFIG) != ""
 
 
 def test_should_never_roll_an_empty_segment() -> None:
-    assert roll_reason(replace(GROWTH, segment_bytes=0, append_bytes=5000, now_ms=10**9), CONFIG) == ""
+    assert roll_reason(GROWTH._replace(segment_bytes=0, append_bytes=5000, now_ms=10**9), CONFIG) == ""

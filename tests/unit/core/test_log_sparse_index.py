@@ -68,20 +68,28 @@ def test_should_not_believe_zeros_or_half_an_entry(content: bytes) -> None:
         OffsetEntry.unpack(content, BASE)
 
 
-@given(st.lists(st.integers(0, 50), max_size=40).map(sorted), st.integers(-1, 51))
-def test_should_count_the_entries_for_which_it_holds(entries: list[int], bound: int) -> None:
+@given(st.lists(st.integers(0, 50), max_size=70).map(sorted), st.integers(-1, 51), st.floats(0, 1))
+def test_should_count_the_entries_for_which_it_holds(entries: list[int], bound: int, guess: float) -> None:
     looked_at: list[int] = []
 
     def read(i: int) -> int:
         looked_at.append(i)
         return entries[i]
 
-    assert entries_while(len(entries), read, lambda entry: entry <= bound) == sum(e <= bound for e in entries)
-    assert len(looked_at) <= 1 + len(entries).bit_length()
+    assert entries_while(len(entries), read, lambda entry: entry <= bound, guess) == sum(e <= bound for e in entries)
+    assert len(looked_at) <= 2 + 2 * len(entries).bit_length()
 
 
-def test_should_read_one_entry_only_when_the_last_is_asked_for() -> None:
-    assert entries_while(1000, lambda i: [i][i - 999], lambda entry: entry <= 5000) == 1000
+@pytest.mark.parametrize(("bound", "reads"), [(5_000, 1), (499, 4), (510, 10)])
+def test_should_read_few_entries_when_the_guess_is_good(bound: int, reads: int) -> None:
+    looked_at: list[int] = []
+
+    def read(i: int) -> int:
+        looked_at.append(i)
+        return i
+
+    entries_while(1_000, read, lambda entry: entry <= bound, 0.5)
+    assert len(looked_at) <= reads
 
 
 def test_should_index_a_batch_when_it_starts_an_interval_after_the_last_entry() -> None:
