@@ -37,7 +37,8 @@ demo: $(VENV)/.demo  ## real flights through three brokers: produced, consumed, 
 	@export HEADRACE_HOME=$(abspath build/demo) PATH=$(abspath $(BIN)):$$PATH; \
 	headrace dev stop >/dev/null; rm -rf "$$HEADRACE_HOME"; \
 	trap 'headrace dev stop' EXIT; trap 'exit 130' INT; trap 'exit 143' TERM; \
-	headrace dev --detach --brokers 3 --port 0 && python examples/flights/demo.py
+	echo "starting headrace dev with three brokers"; \
+	headrace dev --detach --brokers 3 --port 0 >/dev/null && python examples/flights/demo.py
 
 bench: setup  ## produce, fetch and latency beside what the machine can do (BENCH=--short for a quick look)
 	$(BIN)/python -m bench $(BENCH)
