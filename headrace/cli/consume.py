@@ -34,26 +34,20 @@ class Options:
     server: str | None
 
 
-class StartType(click.ParamType[Any]):
+def _parse_start(_context: click.Context, _option: click.Parameter, text: str) -> str | int | datetime:
     """`earliest`, `latest`, an offset, or a time: what a whole number means must not depend on its size."""
-
-    name = "start"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str | int | datetime:
-        if value in ("earliest", "latest"):
-            return str(value)
-        if value.isascii() and value.isdecimal():
-            return int(value)
-        try:
-            time = datetime.fromisoformat(value)
-        except ValueError:
-            self.fail(
-                f"{value!r} is neither earliest, latest, an offset such as 1200, nor a time such as"
-                " 2026-11-20T12:00:00Z (without a zone: UTC)",
-                param,
-                ctx,
-            )
-        return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+    if text in ("earliest", "latest"):
+        return text
+    if text.isascii() and text.isdecimal():
+        return int(text)
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise click.BadParameter(
+            f"{text!r} is neither earliest, latest, an offset such as 1200, nor a time such as"
+            " 2026-11-20T12:00:00Z (without a zone: UTC)"
+        ) from None
+    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
 
 
 @click.command()
@@ -61,7 +55,7 @@ class StartType(click.ParamType[Any]):
 @click.option(
     "--from",
     "start",
-    type=StartType(),
+    callback=_parse_start,
     default="earliest",
     show_default=True,
     metavar="earliest|latest|OFFSET|TIMESTAMP",
