@@ -125,6 +125,14 @@ class Cluster:
         url: str = lease["metadata"]["annotations"]["headrace.io/url"]
         return url
 
+    def wait_lease(self, broker: int = 0) -> None:
+        """Until the broker has shown itself in the API."""
+        name = f"headrace-broker-{broker}"
+        wait_for(
+            lambda: any(lease["metadata"]["name"] == name for lease in self.kube("GET", _LEASES)["items"]),
+            f"{name} is there",
+        )
+
     def create_topic(self, name: str = "flights", *, partitions: int = 1, wait: bool = True, **spec: Any) -> str:
         """A Topic of one replica; its uid. Waits until every partition is led by a broker that knows it."""
         manifest = {

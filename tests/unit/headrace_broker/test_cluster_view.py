@@ -1,0 +1,117 @@
+"""What a broker knows of its cluster: never older than what it knew, and whole after each list."""
+
+import pytest
+from headrace_broker.coordination.cluster_view import ClusterView
+
+from headrace.core.errors import UnknownPartitionError, UnknownTopicError
+from headrace.core.limits import LEASE_DURATION_MS
+from headrace.core.resources.lease import BrokerLease
+from headrace.core.resources.metadata import Metadata
+from headrace.core.resources.topic import Topic, TopicSpec
+from headrace.core.types import (
+    BrokerId,
+    Incarnation,
+    PartitionEpoch,
+    PartitionId,
+    PartitionKey,
+    TopicName,
+    TopicUid,
+)
+from tests.support.partition_sets import partition_set, partition_state, seat
+
+FLIGHTS = TopicName("default", "flights")
+KEY = PartitionKey(TopicUid("uid-1"), PartitionId(0))
+
+
+def topic(name: str = "flights", uid: str = "uid-1", cluster: str = "headrace") -> Topic:
+    spec = TopicSpec.parse({"partitions": 2, "replicas": 1, "cluster": cluster})
+    return Topic(Metadata(name=name, namespace="default", uid=uid), spec)
+
+
+def lease(broker: int, version: str = "1", *, draining: bool = False) -> BrokerLease:
+    metadata = Metadata(name=f"headrace-broker-{broker}", resource_version=version)
+    return BrokerLease(metadata, BrokerId(broker), Incarnation(1), f"http://{broker}", draining=draining)
+
+
+def test_should_be_complete_only_when_everything_was_listed() -> None:
+    view = ClusterView("headrace")
+    assert not view.is_complete
+    view.list_topics([])
+    view.list_sets([])
+    assert not view.is_complete
+    view.list_leases([], 0)
+    assert view.is_complete
+
+
+def test_should_name_what_is_unknown() -> None:
+    view = ClusterView("headrace")
+    view.list_topics([topic(), topic("foreign", "uid-2", cluster="other")])
+    with pytest.raises(UnknownTopicError, match="topic 'nope' does not exist in namespace 'default'"):
+        view.topic(TopicName("default", "nope"))
+    with pytest.raises(UnknownTopicError):
+        view.topic(TopicName("default", "foreign"))
+    with pytest.raises(UnknownPartitionError, match="it has 2, from 0 to 1"):
+        view.state(view.topic(FLIGHTS), PartitionId(2))
+    assert view.state(view.topic(FLIGHTS), PartitionId(1)) is None
+
+
+def test_should_not_go_back_when_an_older_version_arrives_late() -> None:
+    view = ClusterView("headrace")
+    older = partition_set(partition_state(leader=seat(0, 1)))
+    newer = partition_set(partition_state(leader=seat(0, 2), partition_epoch=PartitionEpoch(2)))
+    view.put_set(newer)
+    view.put_set(older)
+    assert view.states[KEY].leader == seat(0, 2)
+    view.list_sets([older])
+    assert view.states[KEY].leader == seat(0, 2)
+
+
+def test_should_forget_what_is_gone() -> None:
+    view = ClusterView("headrace")
+    view.list_topics([topic()])
+    view.put_set(partition_set(partition_state(), partition_state(1)))
+    assert set(view.states) == {KEY, PartitionKey(KEY.uid, PartitionId(1))}
+    view.put_set(partition_set(partition_state()))
+    assert set(view.states) == {KEY}
+    view.list_sets([])
+    assert view.states == {}
+    view.put_set(partition_set(partition_state()))
+    view.remove_set(partition_set(partition_state()))
+    assert view.states == {}
+    view.remove_topic(topic())
+    assert view.topics() == []
+
+
+def test_should_show_the_sets_of_its_topics_and_of_what_it_holds() -> None:
+    view = ClusterView("headrace")
+    mine, foreign = partition_set(partition_state()), partition_set(partition_state(), topic="x", uid="uid-2")
+    view.put_set(mine)
+    view.put_set(foreign)
+    assert view.sets() == []
+    view.put_topic(topic())
+    assert view.sets() == [mine]
+    assert view.sets([TopicUid("uid-2")]) == [mine, foreign]
+    assert set(view.specs()) == {KEY.uid}
+
+
+def test_should_call_a_broker_lost_when_its_lease_stands_still_while_others_change() -> None:
+    view = ClusterView("headrace")
+    view.list_leases([lease(0), lease(1), lease(2, draining=True)], 0)
+    later = LEASE_DURATION_MS + 1
+    assert [state for _, state in view.brokers()] == ["Ready", "Ready", "Draining"]
+    view.put_lease(lease(0, "2"), later)
+    view.put_lease(lease(2, "2", draining=True), later)
+    view.put_lease(lease(1, "1"), later)  # seen again, unchanged
+    assert [state for _, state in view.brokers()] == ["Ready", "Lost", "Draining"]
+    view.remove_lease(lease(1))
+    assert [broker.broker for broker, _ in view.brokers()] == [0, 2]
+    assert view.lease(BrokerId(1)) is None
+
+
+def test_should_say_that_something_changed_when_topics_or_states_did() -> None:
+    view = ClusterView("headrace")
+    view.put_topic(topic())
+    assert view.changed.is_set()
+    view.changed.clear()
+    view.put_lease(lease(0), 0)
+    assert not view.changed.is_set()

@@ -1,0 +1,178 @@
+"""A partition on a real log: what is acknowledged is there, what is waited for comes, nothing waits for ever."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from headrace_broker.fetch import fetch, find_offset
+from headrace_broker.metrics import Metrics
+from headrace_broker.partition import Partition
+from headrace_broker.requests import Edge, FetchQuery, OffsetsQuery, Place, ProduceQuery, ValueFormat
+from headrace_broker.storage.data_directory import DataDirectory
+from headrace_broker.storage.partition_description import PartitionDescription
+
+from headrace.core.errors import (
+    NotLeaderError,
+    OffsetOutOfRangeError,
+    PartitionOfflineError,
+    StorageFailedError,
+)
+from headrace.core.log.segments import LogConfig
+from headrace.core.records.raw import split_batches
+from headrace.core.replication.events import Acks
+from headrace.core.replication.fence import Fence
+from headrace.core.replication.leadership import Leadership
+from headrace.core.resources.topic import TopicSpec
+from headrace.core.types import LeaderEpoch, Offset, PartitionEpoch, PartitionId, PartitionKey, TopicName, TopicUid
+from tests.support.batches import batch_of
+from tests.support.failing_disk import failing_sync
+from tests.support.partition_sets import partition_state, seat
+
+ME = seat(0)
+SPEC = TopicSpec.parse({"partitions": 1, "replicas": 1})
+KEY = PartitionKey(TopicUid("uid-1"), PartitionId(0))
+PLACE = Place(TopicName("default", "flights"), PartitionId(0))
+ALL = ProduceQuery(Acks.ALL, 30_000, Fence())
+
+
+def fetch_query(
+    offset: Offset | Edge = Edge.EARLIEST, *, min_bytes: int = 1, max_wait_ms: int = 0, max_records: int = 1 << 20
+) -> FetchQuery:
+    return FetchQuery(offset, 1 << 20, max_records, min_bytes, max_wait_ms, Fence(), ValueFormat.TEXT)
+
+
+@pytest.fixture
+def failures() -> list[str]:
+    return []
+
+
+@pytest.fixture
+async def partition(tmp_path: Path, failures: list[str]) -> AsyncIterator[Partition]:
+    """Led by this broker."""
+    data = DataDirectory.open(tmp_path / "data")
+    description = PartitionDescription(PLACE.topic, KEY, SPEC.to_object())
+    log = data.open_log(description, LogConfig.of_topic(SPEC), now_ms=0)
+    leadership = Leadership(ME, SPEC.durability, log_end=log.log_end_offset, durable_end=log.durable_end)
+    partition = Partition(KEY, PLACE, log, leadership, Metrics(), failures.append)
+    partition.apply(partition_state(leader=ME))
+    yield partition
+    await partition.close("the test is over")
+    data.close(clean=True)
+
+
+async def produce(partition: Partition, *values: bytes, query: ProduceQuery = ALL) -> Offset:
+    written, _ = await partition.produce(split_batches([batch_of(*values)], batch_bytes_max=1 << 20), query)
+    return written.first_offset
+
+
+async def test_should_show_what_is_acknowledged(partition: Partition) -> None:
+    assert await produce(partition, b"a", b"b") == 0
+    assert await produce(partition, b"c") == 2
+    fetched = await fetch(partition, fetch_query())
+    assert (fetched.next_offset, fetched.high_watermark, fetched.leader_epoch) == (3, 3, 1)
+    assert sum(map(len, fetched.buffers)) == len(batch_of(b"a", b"b")) + len(batch_of(b"c"))
+
+
+async def test_should_serve_concurrent_appends_with_few_syncs(partition: Partition) -> None:
+    offsets = await asyncio.gather(*(produce(partition, b"x") for _ in range(50)))
+    assert sorted(offsets) == list(range(50))
+    assert partition.high_watermark == 50
+
+
+async def test_should_not_wait_for_the_disk_when_the_leader_is_enough(partition: Partition) -> None:
+    await produce(partition, b"a", query=ProduceQuery(Acks.LEADER, 1000, Fence()))
+    assert partition.log.log_end_offset == 1
+    assert partition.high_watermark == 0
+    fetched = await fetch(partition, fetch_query(max_wait_ms=10_000))
+    assert fetched.high_watermark == 1
+
+
+async def test_should_wake_a_long_poll_when_there_is_enough(partition: Partition) -> None:
+    size = len(batch_of(b"a"))
+    waiting = asyncio.create_task(fetch(partition, fetch_query(min_bytes=2 * size, max_wait_ms=30_000)))
+    await produce(partition, b"a")
+    assert not waiting.done()
+    await produce(partition, b"b")
+    assert (await waiting).next_offset == 2
+
+
+async def test_should_answer_long_polls_with_what_there_is_when_it_drains(partition: Partition) -> None:
+    waiting = asyncio.create_task(fetch(partition, fetch_query(max_wait_ms=30_000)))
+    await asyncio.sleep(0)
+    partition.drain()
+    assert (await waiting).buffers == []
+
+
+async def test_should_send_long_polls_away_when_another_leads(partition: Partition) -> None:
+    waiting = asyncio.create_task(fetch(partition, fetch_query(max_wait_ms=30_000)))
+    await asyncio.sleep(0)
+    partition.apply(partition_state(leader=seat(1), partition_epoch=PartitionEpoch(2)))
+    with pytest.raises(NotLeaderError, match="1@1 does"):
+        await waiting
+
+
+async def test_should_abandon_appends_when_it_leads_no_more(partition: Partition) -> None:
+    waiting = asyncio.create_task(produce(partition, b"a"))
+    await asyncio.sleep(0)
+    partition.apply(partition_state(leader=None, partition_epoch=PartitionEpoch(2)))
+    with pytest.raises(NotLeaderError, match="whether the records are written is not known"):
+        await waiting
+    with pytest.raises(PartitionOfflineError):
+        await produce(partition, b"b")
+
+
+async def test_should_survive_whoever_stops_waiting(partition: Partition) -> None:
+    waiting = asyncio.create_task(produce(partition, b"a"))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    assert await produce(partition, b"b") == 1
+    assert partition.high_watermark == 2
+
+
+async def test_should_say_the_range_when_an_offset_is_out_of_it(partition: Partition) -> None:
+    await produce(partition, b"a")
+    with pytest.raises(OffsetOutOfRangeError, match="offset 2 of default/flights/0 is not there yet") as refused:
+        await fetch(partition, fetch_query(Offset(2)))
+    assert refused.value.details == {"logStartOffset": 0, "highWatermark": 1}
+    assert (await fetch(partition, fetch_query(Offset(1)))).buffers == []
+    assert (await fetch(partition, fetch_query(Edge.LATEST))).next_offset == 1
+
+
+async def test_should_cut_after_the_batch_that_has_enough_records(partition: Partition) -> None:
+    for value in (b"a", b"b", b"c"):
+        await produce(partition, value, value)
+    fetched = await fetch(partition, fetch_query(max_records=3))
+    assert fetched.next_offset == 4
+
+
+async def test_should_find_the_ends_and_times(partition: Partition) -> None:
+    await produce(partition, b"a")
+    found = await find_offset(partition, OffsetsQuery(Edge.LATEST, Fence()))
+    assert (found.offset, found.timestamp_ms, found.leader_epoch) == (1, None, 1)
+    assert (await find_offset(partition, OffsetsQuery(Edge.EARLIEST, Fence()))).offset == 0
+    assert (await find_offset(partition, OffsetsQuery(1, Fence()))).offset == 0
+    assert (await find_offset(partition, OffsetsQuery(1 << 60, Fence()))).offset is None
+
+
+async def test_should_give_up_loudly_when_the_disk_fails(partition: Partition, failures: list[str]) -> None:
+    await produce(partition, b"a")
+    (segment,) = partition.log.directory.glob("*.log")
+    with failing_sync(segment), pytest.raises(StorageFailedError, match="not known"):
+        await produce(partition, b"b")
+    assert len(failures) == 1
+    assert "fdatasync" in failures[0]
+    assert not partition.leads
+
+
+async def test_should_follow_its_topic_when_the_spec_changes(partition: Partition) -> None:
+    partition.configure(TopicSpec.parse({"partitions": 1, "replicas": 1, "durability": "Replicated"}))
+    await produce(partition, b"a", query=ProduceQuery(Acks.LEADER, 1000, Fence()))
+    assert partition.high_watermark == 1
+
+
+async def test_should_stamp_the_epoch_that_it_leads_in(partition: Partition) -> None:
+    partition.apply(partition_state(leader=ME, leader_epoch=LeaderEpoch(7), partition_epoch=PartitionEpoch(9)))
+    await produce(partition, b"a")
+    assert partition.log.last_epoch == 7
+    assert partition.gauges().leads

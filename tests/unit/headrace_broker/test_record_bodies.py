@@ -1,0 +1,75 @@
+"""Bodies in three formats, and the same records in each."""
+
+import json
+
+import pytest
+from headrace_broker.fetch import Fetched
+from headrace_broker.requests import ValueFormat
+from headrace_broker.routes.record_bodies import (
+    BodyFormat,
+    accepted_format,
+    content_format,
+    encode_records,
+    json_of,
+    ndjson_of,
+    parse_batches,
+)
+
+from headrace.core.errors import BatchTooLargeError, InvalidRequestError
+from headrace.core.records.record import Record
+from headrace.core.types import LeaderEpoch, Offset, TopicUid
+from tests.support.batches import batch_of
+
+
+def fetched(offset: int = 0) -> Fetched:
+    buffers = [batch_of(b"a", b"b"), batch_of(b"c")]
+    return Fetched(buffers, Offset(offset), Offset(3), Offset(3), Offset(0), LeaderEpoch(1), TopicUid("u"))
+
+
+@pytest.mark.parametrize(
+    ("accept", "body_format"),
+    [
+        ("", BodyFormat.JSON),
+        ("*/*", BodyFormat.JSON),
+        ("text/html, application/x-ndjson;q=0.9", BodyFormat.NDJSON),
+        ("application/vnd.headrace.batch", BodyFormat.BATCHES),
+    ],
+)
+def test_should_answer_in_the_first_format_that_is_accepted(accept: str, body_format: BodyFormat) -> None:
+    assert accepted_format(accept) is body_format
+
+
+def test_should_refuse_formats_that_it_does_not_know() -> None:
+    assert content_format("Application/JSON; charset=utf-8") is BodyFormat.JSON
+    with pytest.raises(InvalidRequestError, match="Content-Type '': must be one of"):
+        content_format("")
+    with pytest.raises(InvalidRequestError, match="Accept 'text/html': must have one of"):
+        accepted_format("text/html")
+
+
+def test_should_make_as_many_batches_as_the_limit_asks_for() -> None:
+    lines = b"".join(b'{"value": "%s"}\n' % (b"x" * 300) for _ in range(9))
+    batches = parse_batches([lines], BodyFormat.NDJSON, batch_bytes_max=2048, now_ms=5)
+    assert len(batches) > 1
+    assert sum(batch.header.record_count for batch in batches) == 9
+    assert max(batch.nbytes for batch in batches) <= 2048
+    with pytest.raises(BatchTooLargeError, match="the topic's maxMessageBytes is 256"):
+        parse_batches([lines], BodyFormat.NDJSON, batch_bytes_max=256, now_ms=5)
+
+
+def test_should_take_one_batch_where_that_is_enough() -> None:
+    records = [Record(b"k", b"v", 1), Record(None, None, 2)]
+    (batch,) = parse_batches(encode_records(records, 4096), BodyFormat.BATCHES, batch_bytes_max=4096, now_ms=0)
+    assert batch.header.record_count == 2
+
+
+def test_should_show_records_from_the_offset_on_and_no_more_than_asked_for() -> None:
+    body, next_offset = json_of(fetched(offset=1), 10, ValueFormat.TEXT)
+    document = json.loads(body)
+    # The batches are as producers send them, so both begin at offset 0: the second one's record lies below the offset.
+    assert [(record["offset"], record["value"]) for record in document["records"]] == [(1, "b")]
+    assert (next_offset, document["nextOffset"], document["highWatermark"], document["logStartOffset"]) == (3, 3, 3, 0)
+
+    lines, next_offset = ndjson_of(fetched(), 1, ValueFormat.TEXT)
+    assert [json.loads(line)["value"] for line in lines.splitlines()] == ["a"]
+    assert next_offset == 1
