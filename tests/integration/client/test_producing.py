@@ -1,0 +1,230 @@
+"""What is sent is written: every field, every partitioner, every kind of column, whatever the size."""
+
+from collections.abc import Sequence
+from concurrent.futures import wait
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from headrace.core.errors import (
+    BatchTooLargeError,
+    LocalError,
+    UnknownPartitionError,
+    UnknownTopicError,
+)
+from headrace.core.partitioner import partition_for_key
+from tests.support.client_bench import Bench
+
+KEYS = [f"N{number:05}" for number in range(40)]
+
+
+def test_should_keep_every_field_of_a_record(bench: Bench) -> None:
+    bench.create()
+    with bench.producer() as producer:
+        sent = [
+            producer.send(bench.topic, "ü", "key", headers=[("a", "1"), ("a", None)], timestamp_ms=1_700_000_000_000),
+            producer.send(bench.topic, None, b"\xff"),
+            producer.send(bench.topic, b"", b""),
+        ]
+        assert [future.result(30) for future in sent] == [(bench.topic, 0, offset) for offset in range(3)]
+    first, tombstone, empty = bench.read_all()
+    assert first == (bench.topic, 0, 0, 1_700_000_000_000, b"key", "ü".encode(), (("a", b"1"), ("a", None)))
+    assert (tombstone.key, tombstone.value, tombstone.headers) == (b"\xff", None, ())
+    assert (empty.key, empty.value) == (b"", b"")
+    assert tombstone.timestamp_ms > 1_700_000_000_000
+
+
+def test_should_put_keys_where_kafka_does_and_keep_their_order(bench: Bench) -> None:
+    bench.create(partitions=3)
+    with bench.producer(linger_ms=1) as producer:
+        for number in range(2_000):
+            producer.send(bench.topic, str(number), KEYS[number % len(KEYS)])
+    records = bench.read_all()
+    assert len(records) == 2_000
+    seen: dict[bytes, list[int]] = {}
+    for record in records:
+        assert record.key is not None
+        assert record.value is not None
+        assert record.partition == partition_for_key(record.key, 3)
+        seen.setdefault(record.key, []).append(int(record.value))
+    assert all(numbers == sorted(numbers) for numbers in seen.values())
+
+
+def test_should_spread_records_without_keys(bench: Bench) -> None:
+    bench.create(partitions=3)
+    with bench.producer() as producer:
+        for _ in range(500):
+            producer.send(bench.topic, b"x" * 1_000)
+    assert {record.partition for record in bench.read_all()} == {0, 1, 2}
+
+
+def test_should_write_to_the_partition_that_is_given_or_chosen_by_the_user(bench: Bench) -> None:
+    bench.create(partitions=3)
+    with bench.producer(partitioner=lambda topic, key, value, partitions: len(value) % partitions) as producer:
+        assert producer.send(bench.topic, "four", "key").result(30).partition == 1
+        assert producer.send(bench.topic, "four", "key", partition=2).result(30).partition == 2
+        (written,) = producer.send_batch(bench.topic, values=["1", "4444"]).result(30)
+        assert (written.partition, written.record_count) == (1, 2)
+
+
+@pytest.mark.parametrize("compression", ["none", "lz4", "zstd"])
+def test_should_write_columns_by_key(bench: Bench, compression: Any) -> None:
+    bench.create(partitions=3)
+    keys = [None if number % 7 == 0 else KEYS[number % len(KEYS)] for number in range(5_000)]
+    values = pa.array([f"value {number}" for number in range(5_000)])
+    with bench.producer(compression=compression) as producer:
+        written = producer.send_batch(bench.topic, values=values, keys=keys, timestamps_ms=pa.array(range(5_000)))
+        assert sum(batch.record_count for batch in written.result(30)) == 5_000
+    records = bench.read_all()
+    assert sorted((r.value, r.key, r.timestamp_ms) for r in records if r.value is not None and r.key is not None) == (
+        sorted((f"value {n}".encode(), key.encode(), n) for n, key in enumerate(keys) if key is not None)
+    )
+    assert sum(record.key is None for record in records) == keys.count(None)
+    assert all(r.partition == partition_for_key(r.key, 3) for r in records if r.key is not None)
+
+
+@pytest.mark.parametrize("kind", ["list", "table", "series", "category"])
+def test_should_write_whatever_columns_users_hold(bench: Bench, kind: str) -> None:
+    pandas = pytest.importorskip("pandas")
+    columns: dict[str, Any] = {
+        "list": [b"a", None, "c"],
+        "table": pa.table({"v": pa.chunked_array([["a", None], ["c"]])})["v"],
+        "series": pandas.Series(["a", None, "c"]),
+        "category": pandas.Series(["a", None, "c"], dtype="category"),
+    }
+    bench.create()
+    with bench.producer() as producer:
+        producer.send_batch(bench.topic, values=columns[kind]).result(30)
+    assert [record.value for record in bench.read_all()] == [b"a", None, b"c"]
+
+
+def test_should_write_nothing_when_columns_are_empty(bench: Bench) -> None:
+    bench.create()
+    with bench.producer() as producer:
+        assert producer.send_batch(bench.topic, values=[]).result(30) == ()
+
+
+def test_should_split_what_is_larger_than_a_message_may_be(bench: Bench) -> None:
+    bench.create(maxMessageBytes="64Ki")
+    values = [bytes([65 + number % 26]) * 1_000 for number in range(1_000)]
+    with bench.producer() as producer:
+        written = producer.send_batch(bench.topic, values=values).result(60)
+        assert len(written) > 15
+        futures = [producer.send(bench.topic, value) for value in values]
+        producer.flush()
+        assert wait(futures, timeout=0).not_done == set()
+    assert [record.value for record in bench.read_all()] == values * 2
+
+
+def test_should_refuse_a_record_that_no_batch_can_hold(bench: Bench) -> None:
+    bench.create(maxMessageBytes="64Ki")
+    zeros = bytes(100_000)
+    with bench.producer() as producer:
+        with pytest.raises(
+            BatchTooLargeError, match=rf"10\d{{4}} bytes .*{bench.topic} takes 65536: split it, or raise"
+        ):
+            producer.send(bench.topic, zeros)
+        with pytest.raises(BatchTooLargeError, match="the record in row 1 takes"):
+            producer.send_batch(bench.topic, values=["small", zeros, "small"])
+    with bench.producer(compression="zstd") as producer:
+        assert producer.send(bench.topic, zeros).result(30).offset == 0
+    assert [record.value for record in bench.read_all()] == [zeros]
+
+
+@pytest.mark.parametrize(("acks", "offset"), [("all", 0), ("1", 0), (1, 0), ("0", -1), (0, -1)])
+def test_should_wait_for_as_much_as_acks_says(bench: Bench, acks: Any, offset: int) -> None:
+    bench.create()
+    with bench.producer(acks=acks) as producer:
+        assert producer.send(bench.topic, "a").result(30).offset == offset
+    with bench.consumer() as consumer:
+        assert next(iter(consumer)).value == b"a"
+
+
+def test_should_keep_sending_when_the_buffer_is_small(bench: Bench) -> None:
+    bench.create(partitions=2)
+    with bench.producer(batch_bytes=20_000, buffer_bytes=20_000, linger_ms=60_000) as producer:
+        futures = [producer.send(bench.topic, b"x" * 1_000) for _ in range(300)]
+        producer.send(bench.topic, b"x" * 100_000)
+        producer.send_batch(bench.topic, values=[b"y" * 1_000] * 300)
+    assert all(future.done() for future in futures)
+    assert len(bench.read_all()) == 601
+
+
+@pytest.mark.parametrize("value", [1, {"a": 1}, ["a"]])
+def test_should_name_the_remedy_when_a_value_has_the_wrong_type(bench: Bench, value: Any) -> None:
+    with bench.producer() as producer, pytest.raises(TypeError, match=r"value is .* json\.dumps\(value\)"):
+        producer.send("any", value)
+
+
+def test_should_name_the_topic_when_it_does_not_exist(bench: Bench) -> None:
+    with bench.producer() as producer, pytest.raises(UnknownTopicError, match="no-such-topic"):
+        producer.send("no-such-topic", "a")
+    with pytest.raises(UnknownTopicError, match="no-such-topic"):
+        bench.consumer("no-such-topic")
+
+
+def test_should_name_the_range_when_a_partition_does_not_exist(bench: Bench) -> None:
+    bench.create(partitions=2)
+    with bench.producer() as producer, pytest.raises(UnknownPartitionError, match="it has 2, numbered from 0"):
+        producer.send(bench.topic, "a", partition=2)
+    with pytest.raises(UnknownPartitionError, match="it has 2, numbered from 0"):
+        bench.consumer(partitions=[0, 2])
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"acks": "2"}, "acks is '2': it must be one of all, 1, 0"),
+        ({"compression": "gzip"}, "compression is 'gzip': it must be one of none, lz4, zstd"),
+        ({"linger_ms": -1}, "linger_ms is -1: it must be at least 0"),
+        ({"batch_bytes": 10}, "batch_bytes is 10"),
+        ({"buffer_bytes": 10}, "buffer_bytes is 10"),
+    ],
+)
+def test_should_name_the_rule_when_an_option_breaks_it(options: dict[str, Any], says: str) -> None:
+    from headrace import Producer
+
+    with pytest.raises(LocalError, match=says):
+        Producer("http://127.0.0.1:1", **options)
+
+
+def test_should_say_so_when_a_producer_is_used_after_its_end(bench: Bench) -> None:
+    bench.create()
+    producer = bench.producer()
+    producer.send(bench.topic, "a")
+    producer.close()
+    producer.close()
+    with pytest.raises(LocalError, match="this producer is closed"):
+        producer.send(bench.topic, "b")
+    assert len(bench.read_all()) == 1
+
+
+def test_should_use_partitions_that_are_added_while_it_runs(bench: Bench) -> None:
+    bench.create(partitions=1)
+    with bench.producer() as producer:
+        producer.send(bench.topic, "a").result(30)
+        topics = "/apis/headrace.io/v1alpha1/namespaces/default/topics"
+        manifest = bench.cluster.kube("GET", f"{topics}/{bench.topic}")
+        manifest["spec"]["partitions"] = 2
+        bench.cluster.kube("PUT", f"{topics}/{bench.topic}", manifest)
+        bench.cluster.wait_led(bench.topic, 2)
+        with bench.producer() as later:
+            assert later.send(bench.topic, "b", partition=1).result(30).partition == 1
+
+
+def in_order(values: Sequence[bytes | None]) -> bool:
+    numbers = [int(value) for value in values if value is not None]
+    return numbers == sorted(numbers)
+
+
+def test_should_keep_the_order_of_one_thread_between_send_and_send_batch(bench: Bench) -> None:
+    bench.create()
+    with bench.producer(linger_ms=2) as producer:
+        for start in range(0, 3_000, 300):
+            for number in range(start, start + 100):
+                producer.send(bench.topic, f"{number}")
+            producer.send_batch(bench.topic, values=[f"{n}" for n in range(start + 100, start + 300)])
+    values = [record.value for record in bench.read_all()]
+    assert len(values) == 3_000
+    assert in_order(values)
