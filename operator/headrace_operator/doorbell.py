@@ -82,7 +82,7 @@ class Doorbell:
             return
         await kopf.operator(
             registry=self._registry(loop),
-            settings=_settings(self._scope, self._rng),
+            settings=kopf_settings(self._scope, self._rng),
             clusterwide=True,
             standalone=True,
             stop_flag=stop_flag,
@@ -144,7 +144,8 @@ async def _connection(credentials: Credentials) -> kopf.ConnectionInfo:
     )
 
 
-def _settings(scope: Scope, rng: Random) -> kopf.OperatorSettings:
+def kopf_settings(scope: Scope, rng: Random) -> kopf.OperatorSettings:
+    """Watches that never freeze and never give up, only our own Leases, and not a single write."""
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
     settings.process.ultimate_exiting_timeout = None

@@ -15,7 +15,7 @@ class BrokerState(StrEnum):
     READY = "Ready"
     UNPROVEN = "Unproven"
     """Its Lease has not run out, but has not changed either since this operator looks: alive or dead, nobody knows yet.
-    It is given nothing new, and nothing new is said about what it holds."""
+    Nothing new is placed meanwhile, and nothing new is said about what it holds."""
     DRAINING = "Draining"
     LOST = "Lost"
 

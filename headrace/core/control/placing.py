@@ -25,8 +25,6 @@ class TooFewBrokers:
     needed: int
     ready: int
     """Brokers that could be given partitions."""
-    expected: int
-    """Brokers that could be given partitions as soon as they have renewed their Leases."""
     known: int
 
 
@@ -43,8 +41,7 @@ def place(
     ready = observed.in_state(BrokerState.READY)
     needed = topic.spec.replicas
     if len(ready) < needed:
-        unproven = observed.in_state(BrokerState.UNPROVEN)
-        return TooFewBrokers(needed, len(ready), len(ready) + len(unproven), len(observed.brokers))
+        return TooFewBrokers(needed, len(ready), len(observed.brokers))
     candidates = [Candidate(broker.id, broker.zone) for broker in ready]
     own = [state.replicas for partition_set in sets for state in partition_set.partitions]
     placed = spread(len(missing), needed, candidates, own=own, others=others)

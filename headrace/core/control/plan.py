@@ -15,14 +15,14 @@ from collections.abc import Sequence
 
 from headrace.core.control.actions import Action, CreateSet, DeleteOrphanSet, ReplaceSet, TopicPlan
 from headrace.core.control.deletion import delete_topic, keep_finalizer
-from headrace.core.control.observed import Observed
+from headrace.core.control.observed import BrokerState, Observed
 from headrace.core.control.placing import TooFewBrokers, missing_partitions, place
 from headrace.core.control.status import pause, summarize
 from headrace.core.placement.spread import Load, Replicas
 from headrace.core.resources.lease import CLUSTER_LABEL
 from headrace.core.resources.partition_set import PartitionSet
 from headrace.core.resources.topic import Topic
-from headrace.core.types import TopicName, TopicUid
+from headrace.core.types import PartitionId, TopicName, TopicUid
 
 
 def plan(desired: Sequence[Topic], observed: Observed, now_ms: int) -> tuple[TopicPlan, ...]:
@@ -67,26 +67,22 @@ class _Planner:
         return self._maintain(topic, sets)
 
     def _maintain(self, topic: Topic, sets: Sequence[PartitionSet]) -> list[Action]:
-        writes = self._place(topic, sets)
+        missing = missing_partitions(topic, sets)
+        writes: Sequence[CreateSet | ReplaceSet] | TooFewBrokers = ()
+        if missing and topic.spec.replicas == 1:  # followers come with replication; what is placed stays as it is
+            if self._observed.in_state(BrokerState.UNPROVEN):
+                return []  # the first that has proved itself must not get everything: the others follow in a moment
+            writes = self._place(topic, sets, missing)
         too_few = writes if isinstance(writes, TooFewBrokers) else None
-        if too_few and too_few.expected >= too_few.needed:
-            return []  # their Leases are renewed in a moment, or run out: then there is more to say
         actions: list[Action] = list(writes) if not isinstance(writes, TooFewBrokers) else []
         finalizer = keep_finalizer(topic) if sets or actions else None
         if finalizer:
             actions.insert(0, finalizer)
-        if actions:
-            return actions
-        states = [state for partition_set in sets for state in partition_set.partitions]
-        if not all(self._observed.knows_holders_of(state) for state in states):
-            return []  # an operator that has just started must not call partitions online, or offline, on hearsay
-        patch = summarize(topic, states, self._observed, too_few, self._now_ms)
-        return [patch] if patch else []
+        return actions or self._describe(topic, sets, too_few)
 
-    def _place(self, topic: Topic, sets: Sequence[PartitionSet]) -> Sequence[CreateSet | ReplaceSet] | TooFewBrokers:
-        missing = missing_partitions(topic, sets)
-        if not missing or topic.spec.replicas > 1:  # followers come with replication; what is placed stays as it is
-            return ()
+    def _place(
+        self, topic: Topic, sets: Sequence[PartitionSet], missing: Sequence[PartitionId]
+    ) -> Sequence[CreateSet | ReplaceSet] | TooFewBrokers:
         own = Load.of(_placed(sets))
         writes = place(topic, sets, missing, self._observed, self._load.without(own))
         if not isinstance(writes, TooFewBrokers):
@@ -94,6 +90,13 @@ class _Planner:
             states = (state for write in writes for state in write.set.partitions)
             self._load.add_all(state.replicas for state in states if state.id in new)
         return writes
+
+    def _describe(self, topic: Topic, sets: Sequence[PartitionSet], too_few: TooFewBrokers | None) -> list[Action]:
+        states = [state for partition_set in sets for state in partition_set.partitions]
+        if not all(self._observed.knows_holders_of(state) for state in states):
+            return []  # an operator that has just started must not call partitions online, or offline, on hearsay
+        patch = summarize(topic, states, self._observed, too_few, self._now_ms)
+        return [patch] if patch else []
 
 
 def _placed(sets: Sequence[PartitionSet]) -> list[Replicas]:

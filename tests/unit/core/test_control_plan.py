@@ -110,9 +110,12 @@ def test_should_not_count_another_cluster_as_load() -> None:
     assert api.sets["flights-0"].partitions[0].leader == seat(0)
 
 
-def test_should_wait_when_brokers_have_yet_to_prove_themselves() -> None:
-    api = ModelApi.of([topic()], [broker(0, state=BrokerState.UNPROVEN)])
-    assert api.plan() == []
+def test_should_wait_until_every_broker_has_proved_itself_or_is_lost() -> None:
+    api = ModelApi.of([topic()], [broker(0), broker(1, state=BrokerState.UNPROVEN)])
+    assert api.plan() == [], "broker 0 must not get everything because it was the first to be heard"
+    api.brokers[broker(1).id] = broker(1, state=BrokerState.LOST)
+    api.settle()
+    assert len(partitions(api)) == 6
 
 
 def test_should_say_nothing_new_while_it_is_not_known_who_lives() -> None:

@@ -1,0 +1,227 @@
+"""The real operator process beside some API server, and brokers that are nothing but Leases."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from headrace.core.resources.lease import CLUSTER_LABEL, BrokerLease, lease_name
+from headrace.core.resources.metadata import Metadata, Object
+from headrace.core.resources.partition_set import PartitionSet
+from headrace.core.resources.topic import Topic, topic_manifest
+from headrace.core.types import BrokerId, Incarnation, LeaderEpoch, PartitionEpoch, Seat
+from headrace.kube.client import KubeClient
+from headrace.kube.errors import ApiError, ConflictError, NotFoundError
+from headrace.kube.resource import EVENTS, LEASES, PARTITION_SETS, TOPICS
+from tests.support.kube_api import namespace
+
+_RENEW_S = 0.5
+_POLL_S = 0.05
+_DEADLINE_S = 30
+_STOP_S = 10
+
+
+@dataclass(slots=True)
+class FakeBroker:
+    """A Lease that is renewed until `stop`: to the operator, a live broker."""
+
+    client: KubeClient
+    lease: BrokerLease
+    task: "asyncio.Task[None] | None" = None
+
+    async def start(self) -> None:
+        with suppress(NotFoundError):
+            present = await self.client.get(LEASES, self.lease.metadata.name, self.lease.metadata.namespace)
+            self.lease = replace(present, incarnation=Incarnation(present.incarnation + 1))
+        self.task = asyncio.create_task(self._renew())
+
+    async def _renew(self) -> None:
+        while True:
+            renewed = self.lease.renewed(datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"))
+            write = self.client.replace if renewed.metadata.resource_version else self.client.create
+            with suppress(ApiError):
+                self.lease = await write(LEASES, renewed.to_object())
+            await asyncio.sleep(_RENEW_S)
+
+    @property
+    def seat(self) -> Seat:
+        return Seat(self.lease.broker, self.lease.incarnation)
+
+    async def stop(self) -> None:
+        """As kill -9 does: the Lease is simply not renewed any more."""
+        if self.task is not None:
+            self.task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self.task
+
+
+@dataclass(slots=True)
+class Operator:
+    """The process; `start` it, `kill` it, `stop` it."""
+
+    arguments: tuple[str, ...]
+    log: Path
+    process: "asyncio.subprocess.Process | None" = None
+
+    async def start(self, *more: str) -> None:
+        with self.log.open("ab") as log:
+            self.process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "headrace_operator.main", *self.arguments, *more), stdout=log, stderr=log
+            )
+
+    async def end(self, number: signal.Signals) -> int:
+        """Send the signal, wait for the end -> exit code."""
+        assert self.process is not None
+        if self.process.returncode is None:
+            self.process.send_signal(number)
+        async with asyncio.timeout(_STOP_S):
+            return await self.process.wait()
+
+    async def kill(self) -> None:
+        await self.end(signal.SIGKILL)
+
+
+@dataclass(slots=True)
+class Cluster:
+    """What a test sees: an API, a namespace, brokers, an operator."""
+
+    client: KubeClient
+    name: str
+    operator: Operator
+    brokers: dict[int, FakeBroker] = field(default_factory=dict)
+
+    async def start_brokers(self, *numbers: int) -> None:
+        for number in numbers:
+            labels = {CLUSTER_LABEL: self.name}
+            lease = BrokerLease(
+                Metadata(lease_name(BrokerId(number)), self.name, labels=labels),
+                BrokerId(number),
+                Incarnation(1),
+                f"http://broker-{number}",
+            )
+            self.brokers[number] = FakeBroker(self.client, lease)
+            await self.brokers[number].start()
+
+    async def create_topic(self, name: str = "flights", **spec: Any) -> Topic:
+        manifest = topic_manifest(name, self.name, {"cluster": self.name, "partitions": 6, "replicas": 1, **spec})
+        return await self.client.create(TOPICS, manifest)
+
+    async def patch_topic(self, patch: Object, name: str = "flights") -> Topic:
+        return await self.client.patch(TOPICS, name, self.name, patch)
+
+    async def delete_topic(self, name: str = "flights") -> None:
+        await self.client.delete(TOPICS, name, self.name)
+
+    async def topic(self, name: str = "flights") -> Topic | None:
+        try:
+            return await self.client.get(TOPICS, name, self.name)
+        except NotFoundError:
+            return None
+
+    async def sets(self) -> list[PartitionSet]:
+        return list((await self.client.list(PARTITION_SETS, namespace=self.name)).items)
+
+    async def wait_event(self, reason: str) -> Object:
+        """The one Event with this reason, once it is there: it follows the write that it tells of."""
+        deadline = asyncio.get_running_loop().time() + _DEADLINE_S
+        while True:
+            events: tuple[Object, ...] = (await self.client.list(EVENTS, namespace=self.name)).items
+            found = [event for event in events if event["reason"] == reason]
+            if found:
+                assert len(found) == 1, found
+                return found[0]
+            assert asyncio.get_running_loop().time() < deadline, f"no event {reason}: {events}"
+            await asyncio.sleep(_POLL_S)
+
+    async def wait_condition(self, kind: str, status: str, reason: str, name: str = "flights") -> Topic:
+        """The topic, once the condition of its present generation is so."""
+
+        def holds(topic: Topic | None) -> bool:
+            return topic is not None and any(
+                (c["type"], c["status"], c["reason"], c.get("observedGeneration"))
+                == (kind, status, reason, topic.metadata.generation)
+                for c in topic.status.get("conditions", ())
+            )
+
+        deadline = asyncio.get_running_loop().time() + _DEADLINE_S
+        while not holds(topic := await self.topic(name)):
+            seen = topic.status if topic else "gone"
+            assert asyncio.get_running_loop().time() < deadline, f"{kind} is not {status}/{reason}: {seen}"
+            await asyncio.sleep(_POLL_S)
+        assert topic is not None
+        return topic
+
+    async def wait_ready(self, name: str = "flights") -> Topic:
+        return await self.wait_condition("Ready", "True", "AllPartitionsOnline", name)
+
+    async def wait_sets(self, holds: Callable[[list[PartitionSet]], bool], what: str) -> list[PartitionSet]:
+        deadline = asyncio.get_running_loop().time() + _DEADLINE_S
+        while not holds(sets := await self.sets()):
+            assert asyncio.get_running_loop().time() < deadline, f"{what}: {sets}"
+            await asyncio.sleep(_POLL_S)
+        return sets
+
+    async def wait_gone(self, name: str = "flights") -> None:
+        deadline = asyncio.get_running_loop().time() + _DEADLINE_S
+        while (topic := await self.topic(name)) is not None:
+            assert asyncio.get_running_loop().time() < deadline, f"still there: {topic.metadata}"
+            await asyncio.sleep(_POLL_S)
+
+    async def delete_data(self) -> None:
+        """What brokers do with sets that are marked: delete the data, then take themselves out, by compare-and-set."""
+        for found in await self.wait_sets(lambda sets: all(s.deleting for s in sets), "sets are marked"):
+            emptied = tuple(replace(p, leader=None, isr=(), replicas=()) for p in found.partitions)
+            with suppress(ConflictError):
+                await self.client.replace(PARTITION_SETS, replace(found, partitions=emptied).to_object())
+
+    async def take_seats(self, number: int) -> None:
+        """What a broker does that has come back: elect itself where it is the only replica."""
+        seat = self.brokers[number].seat
+        for found in await self.sets():
+            won = tuple(
+                replace(
+                    p,
+                    leader=seat,
+                    isr=(seat,),
+                    leader_epoch=LeaderEpoch(p.leader_epoch + 1),
+                    partition_epoch=PartitionEpoch(p.partition_epoch + 1),
+                )
+                for p in found.partitions
+                if p.replicas == (seat.broker,)
+            )
+            await self.client.replace(PARTITION_SETS, found.with_partitions(*won).to_object())
+
+    async def release(self) -> None:
+        """No operator is left to drop finalizers; a namespace would hang on them."""
+        for topic in (await self.client.list(TOPICS, namespace=self.name)).items:
+            with suppress(ApiError):
+                await self.patch_topic({"metadata": {"finalizers": None}}, topic.metadata.name)
+                await self.delete_topic(topic.metadata.name)
+
+
+@asynccontextmanager
+async def some_cluster(kubeconfig: Path, log: Path) -> AsyncIterator[Cluster]:
+    """Nothing runs yet; at the end nothing does. The operator's log goes to stderr, for tests that fail."""
+    async with await KubeClient.connect(kubeconfig=str(kubeconfig)) as client, namespace(client, "op") as name:
+        options = ("--cluster", name, "--namespace", name, "--kubeconfig", str(kubeconfig))
+        cluster = Cluster(client, name, Operator(options, log))
+        try:
+            yield cluster
+        finally:
+            if cluster.operator.process is not None:
+                await cluster.operator.kill()
+            for broker in cluster.brokers.values():
+                await broker.stop()
+            await cluster.release()
+            _show(log)
+
+
+def _show(log: Path) -> None:
+    if log.exists():
+        os.write(sys.stderr.fileno(), log.read_bytes())

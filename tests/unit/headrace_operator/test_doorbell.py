@@ -1,0 +1,37 @@
+from itertools import islice
+from random import Random
+
+from headrace_operator.doorbell import kopf_settings
+from headrace_operator.observer import Scope
+
+from headrace.core.limits import API_BACKOFF_MAX_MS, FINALIZER_WAIT_MS
+
+SETTINGS = kopf_settings(Scope("blue", "data", FINALIZER_WAIT_MS), Random(1))
+
+
+def test_should_never_write() -> None:
+    assert not SETTINGS.posting.enabled
+
+
+def test_should_let_no_watch_freeze() -> None:
+    watching = SETTINGS.watching
+    assert watching.server_timeout is not None
+    assert watching.client_timeout is not None
+    assert str(watching.server_timeout).isdecimal(), "an API server refuses fractions of a second"
+    assert watching.server_timeout < watching.client_timeout <= 60
+    assert watching.inactivity_timeout <= 60
+    assert watching.connect_timeout is not None
+
+
+def test_should_watch_the_leases_of_its_own_cluster_only() -> None:
+    selector = SETTINGS.watching.label_selectors["coordination.k8s.io", "v1", "leases"]
+    assert selector == "headrace.io/cluster=blue"
+
+
+def test_should_never_give_a_watch_up() -> None:
+    backoffs = SETTINGS.networking.error_backoffs
+    assert not isinstance(backoffs, float)
+    waits = list(islice(backoffs, 100))
+    assert len(waits) == 100
+    assert max(waits) <= API_BACKOFF_MAX_MS / 1000
+    assert max(islice(backoffs, 1)) < 0.5, "each request begins with short waits"

@@ -1,0 +1,53 @@
+from headrace_operator.metrics import Metrics
+from headrace_operator.observer import Picture
+from prometheus_client.parser import text_string_to_metric_families
+
+from headrace.core.control.observed import BrokerState
+from tests.support.control import ModelApi, broker, topic
+
+
+def values(metrics: Metrics) -> dict[str, float]:
+    families = text_string_to_metric_families(metrics.exposition().decode())
+    return {
+        sample.name + "".join(f"/{value}" for value in sample.labels.values()): sample.value
+        for family in families
+        for sample in family.samples
+    }
+
+
+def picture(api: ModelApi) -> Picture:
+    return Picture(tuple(api.topics.values()), api.observed)
+
+
+def test_should_count_topics_partitions_and_brokers_of_its_own_cluster() -> None:
+    api = ModelApi.of([topic("a"), topic("b", partitions=3)], [broker(0), broker(1)])
+    api.settle()
+    other = topic("c", cluster="other")
+    api.topics[other.uid] = other
+    api.brokers[broker(1).id] = broker(1, state=BrokerState.LOST)
+    metrics = Metrics()
+    metrics.seen(picture(api))
+    found = values(metrics)
+    assert found["headrace_operator_topics"] == 2
+    assert found["headrace_operator_partitions"] == 9
+    assert found["headrace_operator_offline_partitions"] == 4
+    assert found["headrace_operator_brokers/Ready"] == 1
+    assert found["headrace_operator_brokers/Lost"] == 1
+    assert found["headrace_operator_brokers/Draining"] == 0
+
+
+def test_should_forget_what_is_gone() -> None:
+    api = ModelApi.of([topic()], [broker(0)])
+    api.settle()
+    metrics = Metrics()
+    metrics.seen(picture(api))
+    metrics.seen(picture(ModelApi.of([], [])))
+    found = values(metrics)
+    assert found["headrace_operator_topics"] == found["headrace_operator_partitions"] == 0
+    assert found["headrace_operator_brokers/Ready"] == 0
+
+
+def test_should_name_the_work_of_the_loop_from_the_start() -> None:
+    found = values(Metrics())
+    for name in ("reconciles_total", "reconcile_errors_total", "actions_total", "reconcile_seconds_count"):
+        assert found[f"headrace_operator_{name}"] == 0
