@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 SHELL := /bin/bash
 PYTEST := $(BIN)/python -m pytest
 CONTRACT_TESTS := tests/contract
-REAL_API_TESTS := $(CONTRACT_TESTS) tests/integration/operator
+REAL_API_TESTS := $(CONTRACT_TESTS) tests/integration/kube tests/integration/operator
 
 .DEFAULT_GOAL := help
 .PHONY: help setup fmt lint types test demo bench ci lab-build contract clean
