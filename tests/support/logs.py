@@ -1,5 +1,6 @@
 """Logs for tests: made in a temporary directory, filled with small batches, damaged byte by byte."""
 
+import resource
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -69,3 +70,14 @@ def flip_bit(path: Path, bit: int) -> None:
     content = bytearray(path.read_bytes())
     content[bit // 8] ^= 1 << bit % 8
     path.write_bytes(content)
+
+
+@contextmanager
+def file_size_limit(size: int) -> Iterator[None]:
+    """A disk that is full as soon as a file would grow beyond `size`."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)

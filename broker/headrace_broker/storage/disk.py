@@ -133,7 +133,7 @@ def storage_error(error: OSError, doing: str) -> HeadraceError:
         return DiskFullError(f"{why}; free some space, shorten the retention or grow the volume")
     if error.errno in _OUT_OF_FILES:
         return ThrottledError(f"{why}; let this process open more files (ulimit -n)")
-    return StorageFailedError(f"{why}; the broker gives up its partitions, check the disk")
+    return StorageFailedError(f"{why}; check the disk and its permissions")
 
 
 @contextmanager

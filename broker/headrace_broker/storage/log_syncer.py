@@ -14,6 +14,7 @@ from pathlib import Path
 
 from headrace.core.errors import StorageFailedError
 from headrace.core.limits import RECOVERY_SCAN_BYTES
+from headrace.core.log.checkpoints import LogPoint
 from headrace.core.log.epochs import LeaderEpochs
 from headrace.core.types import Offset
 from headrace_broker.storage.disk import is_passing, open_directory, storage_error
@@ -23,6 +24,9 @@ from headrace_broker.storage.segment import Segment
 from headrace_broker.storage.segment_set import SegmentSet
 
 logger = logging.getLogger(__name__)
+
+_UNWRITTEN = LogPoint(Offset(-1), Offset(-1), 0, 0)
+"""Far below everything, so that the next sync writes the recovery point."""
 
 
 class LogSyncer:
@@ -37,8 +41,8 @@ class LogSyncer:
         """Segments that were active since the last sync, in order."""
         self._named = recovered.active.base_offset
         """The last segment whose names are on disk."""
-        self._recovery_point = recovered.end
-        self._written_starts = epochs.starts
+        self._recovery_point = recovered.end if recovered.checkpointed else _UNWRITTEN
+        self._written_starts = epochs.starts if recovered.checkpointed else None
         self.durable = recovered.end
         """Everything below is on disk."""
         self.high_watermark = recovered.high_watermark

@@ -16,7 +16,7 @@ from headrace.core.log.epochs import LeaderEpochs
 from headrace.core.log.recovery import Cut, Kept, RecoveryReport, ScanStart, SegmentFacts, TailScan, Wanted, scan_start
 from headrace.core.log.segments import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, parse_log_name, segment_name
 from headrace.core.types import Offset
-from headrace_broker.storage.disk import TEMPORARY_SUFFIX, fsync_directory, read_blocking
+from headrace_broker.storage.disk import TEMPORARY_SUFFIX, fsync_directory, is_passing, read_blocking
 from headrace_broker.storage.partition_files import PartitionFiles
 from headrace_broker.storage.segment import Segment
 
@@ -32,6 +32,8 @@ class RecoveredLog:
     high_watermark: Offset
     """What the checkpoint says, `end` at most; the log's start where it cannot be read."""
     report: RecoveryReport
+    checkpointed: bool
+    """Whether the files say the same as `end` and `epochs`; not where the disk was too full to write them."""
 
 
 def recover(directory: Path, now_ms: int) -> RecoveredLog:
@@ -57,6 +59,7 @@ class _Recovery:
         self._point = self._files.recovery_point()
         self._high_watermark = self._files.high_watermark()
         self._checkpoints_whole = not self._files.damaged
+        self._checkpointed = True
         self._cut_bytes = 0
         self._cut_reason = ""
         self._scanned_bytes = 0
@@ -169,8 +172,14 @@ class _Recovery:
             segment.sync_log()
             segment.indexes.sync()
         fsync_directory(self._directory)
-        self._files.write_epochs(scan.epochs)
-        self._files.write_recovery_point(self._end(scan, now_ms))
+        try:
+            self._files.write_epochs(scan.epochs)
+            self._files.write_recovery_point(self._end(scan, now_ms))
+        except OSError as error:
+            if not is_passing(error):
+                raise
+            # A full disk can be read from, and room made on it: the checkpoints follow with the next sync.
+            self._checkpointed = False
         if was_cut_at:
             self._files.remove_cut_at()
 
@@ -193,5 +202,11 @@ class _Recovery:
             checkpoints_whole=self._checkpoints_whole,
         )
         return RecoveredLog(
-            tuple(segments[:-1]), self._touched[-1], end, scan.epochs, min(high_watermark, end.offset), report
+            closed=tuple(segments[:-1]),
+            active=self._touched[-1],
+            end=end,
+            epochs=scan.epochs,
+            high_watermark=min(high_watermark, end.offset),
+            report=report,
+            checkpointed=self._checkpointed,
         )

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import resource
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -32,6 +31,7 @@ from tests.support.logs import (
     EPOCH,
     NOW_MS,
     content_of,
+    file_size_limit,
     fill,
     flip_bit,
     log_bytes,
@@ -59,17 +59,6 @@ def directory(tmp_path: Path) -> Path:
 @pytest.fixture
 def log(directory: Path, threads: StorageThreads) -> PartitionLog:
     return open_log(directory, threads, SMALL)
-
-
-@contextmanager
-def file_size_limit(size: int) -> Iterator[None]:
-    """A disk that is full as soon as a file would grow beyond `size`."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @contextmanager

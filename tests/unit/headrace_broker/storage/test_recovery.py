@@ -15,6 +15,7 @@ from tests.support.logs import (
     CONFIG,
     END,
     NOW_MS,
+    file_size_limit,
     fill,
     flip_bit,
     log_bytes,
@@ -276,6 +277,17 @@ def test_should_cut_at_the_recovery_point_when_the_place_to_cut_is_damaged(
     assert log.log_end_offset == BATCHES
     assert "fdatasync had failed" in log.recovery.cut_reason
     assert not (stopped / "cut-at").exists()
+
+
+def test_should_open_on_a_full_disk_and_write_its_checkpoints_later(stopped: Path, threads: StorageThreads) -> None:
+    log = open_log(stopped, threads, CONFIG)
+    log.append([raw_batch()], LeaderEpoch(9), NOW_MS)
+    with file_size_limit(0):
+        log = open_log(stopped, threads, CONFIG)
+    assert log.log_end_offset == log.durable_end == BATCHES + 1
+    log.close()
+    log = open_log(stopped, threads, CONFIG)
+    assert (log.recovery.scanned_bytes, log.last_epoch) == (0, 9)
 
 
 def test_should_remove_what_was_left_half_written(stopped: Path, threads: StorageThreads) -> None:
