@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable
 
 from headrace.core.errors import HeadraceError
+from headrace.core.limits import DEV_BROKERS_MAX
 from headrace.dev.supervisor.child import Child
 from headrace.dev.supervisor.controller import STATEFUL_SETS, Controller
 from headrace.dev.supervisor.errors import PortInUseError, StartFailedError
@@ -76,7 +77,7 @@ class _Supervisor:
         await _ready(self._api)
         client = await self._resources.enter_async_context(await KubeClient.connect(kubeconfig=str(layout.kubeconfig)))
         brokers = await _wanted_brokers(client, self._options.brokers)
-        for broker in range(brokers):
+        for broker in range(min(brokers, DEV_BROKERS_MAX)):
             _require_free(layout.broker_port(broker), f"broker {broker}")
             self._fleet.add(broker)
         self._tasks.create_task(self._operator.run())
@@ -100,9 +101,13 @@ class _Supervisor:
 
     def _changed(self) -> None:
         """A process came or went. Before all of them are there, nobody is told."""
-        if self._controller is not None:
+        if self._controller is None:
+            return
+        try:
             write_state(self._options.home, self._state())
-            self._controller.wake()
+        except OSError as error:  # a full disk, say: no reason to take everything down
+            _log.warning("cannot write what runs to %s: %s", self._options.home, error)
+        self._controller.wake()
 
     def _state(self) -> DevState:
         layout = self._layout
