@@ -1,6 +1,7 @@
 """Kubeconfigs in tests: write one for a plain HTTP server, read any one, talk to the API server that it names."""
 
 import base64
+import io
 import json
 import ssl
 from collections.abc import AsyncIterator, Mapping
@@ -114,7 +115,8 @@ class ApiClient:
         accept: str = "application/json",
         query: Mapping[str, str] | None = None,
     ) -> Answer:
-        data = body if isinstance(body, bytes) else (None if body is None else json.dumps(body).encode())
+        text_body = body if isinstance(body, bytes) else json.dumps(body).encode()
+        data = None if body is None else io.BytesIO(text_body)
         headers = {"Accept": accept, "Content-Type": content_type}
         async with self.session.request(
             method, self.access.url + path, data=data, headers=headers, params=query
