@@ -105,7 +105,9 @@ def test_should_keep_topics_and_records_over_a_stop_and_over_a_kill_of_the_super
         dev.stop()
         assert dev.headrace("dev", "status").exit_code == 1
 
-        dev.start()
+        dev.start_with_topic(TOPIC)
+        assert f"topic/{TOPIC} created" in dev.log()
+        assert f"topic/{TOPIC} configured" in dev.log()
         wait_for(lambda: produce(dev, transport, "second") == 1, "the second record")
         pids = dev.all_pids()
         kill(dev.supervisor)
