@@ -51,7 +51,9 @@ class Opener:
         place = Place(description.topic, description.key.partition)
         _log.info("%s: opened, offsets %d to %d%s", place, log.log_start_offset, log.log_end_offset, _about(log))
         leadership = Leadership(self._me, spec.durability, log_end=log.log_end_offset, durable_end=log.durable_end)
-        return Opened(Partition(description.key, place, log, leadership, self._metrics, self._on_failure), damage)
+        partition = Partition(description.key, place, log, leadership, self._metrics, self._on_failure)
+        partition.configure(spec)
+        return Opened(partition, damage)
 
     def _recover(
         self, description: PartitionDescription, spec: TopicSpec, seat: Incarnation

@@ -45,7 +45,7 @@ from headrace.core.replication.events import (
 )
 from headrace.core.replication.leadership import Leadership
 from headrace.core.resources.partition_set import PartitionState
-from headrace.core.resources.topic import TopicSpec
+from headrace.core.resources.topic import TimestampType, TopicSpec
 from headrace.core.types import LeaderEpoch, Offset, PartitionKey
 from headrace_broker.clock import monotonic_ms, wall_ms
 from headrace_broker.metrics import Metrics, PartitionGauges
@@ -74,6 +74,7 @@ class Partition:
         self.counters = metrics.counters(place.topic, place.partition)
         self._fsync_seconds = metrics.fsync_seconds
         self._on_failure = on_failure
+        self._takes_append_time = False
         self.is_draining = False
         """Long polls end with what there is."""
         self._answers: dict[int, asyncio.Future[None]] = {}
@@ -98,6 +99,7 @@ class Partition:
 
     def configure(self, spec: TopicSpec) -> None:
         """The Topic says so."""
+        self._takes_append_time = spec.timestamp_type is TimestampType.LOG_APPEND_TIME
         config = LogConfig.of_topic(spec)
         if config != self.log.config:
             self.log.config = config
@@ -162,9 +164,12 @@ class Partition:
     def _append(
         self, batches: list[RawBatch], epoch: LeaderEpoch, query: ProduceQuery
     ) -> tuple[Written, asyncio.Future[None] | None]:
-        size = sum(batch.nbytes for batch in batches)
+        size, now_ms = sum(batch.nbytes for batch in batches), wall_ms()
+        if self._takes_append_time:
+            for batch in batches:
+                batch.take_append_time(now_ms)
         try:
-            written = self.log.append(batches, epoch, wall_ms())
+            written = self.log.append(batches, epoch, now_ms)
         except StorageFailedError as error:
             self._fail(str(error))
             raise

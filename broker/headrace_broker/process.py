@@ -140,18 +140,21 @@ class _Broker:
         opener = Opener(self._data, disk, me, self._metrics, self._disk_failed)
         reconciler = Reconciler(me, self._client, self._view, self._holdings, opener)
         namespace = self._settings.namespace or self._client.namespace
-        work = [*watches(self._client, self._view, namespace), reconciler.run(), lease.keep(), self._housekeep()]
+        reconciling = asyncio.create_task(reconciler.run(), name="reconcile")
+        work = [*watches(self._client, self._view, namespace), lease.keep(), self._housekeep()]
         tasks = [asyncio.create_task(each) for each in (*work, self._become_ready(reconciler))]
         try:
-            await self._until_end(tasks)
+            await self._until_end([reconciling, *tasks])
+            # From here on whatever is taken from this broker is not claimed back.
+            reconciling.cancel()
             await self._drain(server, lease)
         except DiskFailedError:
             await resign_all(self._client, self._view, me)
             raise
         finally:
-            for task in tasks:
+            for task in (reconciling, *tasks):
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.gather(reconciling, *tasks, return_exceptions=True)
 
     async def _until_end(self, tasks: Sequence[asyncio.Task[None]]) -> None:
         waiting: set[asyncio.Future[None]] = {self._end, *tasks}

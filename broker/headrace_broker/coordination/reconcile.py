@@ -76,7 +76,7 @@ class Reconciler:
         actions = plan_residency(Observed(self._me, sets, held, logs, specs.keys()))
         for action in actions:
             await self._carry_out(action, specs)
-        if not actions and not self._holdings.is_busy:
+        if all(isinstance(action, Report) for action in actions) and not self._holdings.is_busy:
             self.settled.set()
 
     def _apply(self, specs: Mapping[TopicUid, TopicSpec]) -> None:

@@ -41,6 +41,15 @@ class RawBatch:
         self.header = self.header._replace(base_offset=base_offset, leader_epoch=leader_epoch)
         return self
 
+    def take_append_time(self, now_ms: int) -> Self:
+        """The leader's time for every record (`timestampType: LogAppendTime`), in place; the CRC is made right again."""
+        header = self.header._replace(
+            attributes=self.header.attributes | APPEND_TIME_BIT, base_timestamp_ms=now_ms, max_timestamp_ms=now_ms
+        )
+        self.header = header._replace(crc32c=batch_crc(header.pack(), self.buffers[1:]))
+        self.buffers[0][:] = self.header.pack()
+        return self
+
 
 def batch_crc(header: bytes | bytearray | memoryview, body: Iterable[bytes | memoryview]) -> int:
     """CRC-32C of a batch from its attributes to its end, chained over the body's chunks."""

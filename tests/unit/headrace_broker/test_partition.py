@@ -25,7 +25,7 @@ from headrace.core.replication.fence import Fence
 from headrace.core.replication.leadership import Leadership
 from headrace.core.resources.topic import TopicSpec
 from headrace.core.types import LeaderEpoch, Offset, PartitionEpoch, PartitionId, PartitionKey, TopicName, TopicUid
-from tests.support.batches import batch_of
+from tests.support.batches import TIMESTAMP_MS, batch_of
 from tests.support.failing_disk import failing_sync
 from tests.support.partition_sets import partition_state, seat
 
@@ -169,6 +169,15 @@ async def test_should_follow_its_topic_when_the_spec_changes(partition: Partitio
     partition.configure(TopicSpec.parse({"partitions": 1, "replicas": 1, "durability": "Replicated"}))
     await produce(partition, b"a", query=ProduceQuery(Acks.LEADER, 1000, Fence()))
     assert partition.high_watermark == 1
+
+
+async def test_should_keep_the_leaders_time_when_the_topic_asks_for_it(partition: Partition) -> None:
+    partition.configure(TopicSpec.parse({"partitions": 1, "replicas": 1, "timestampType": "LogAppendTime"}))
+    await produce(partition, b"a")
+    found = await find_offset(partition, OffsetsQuery(TIMESTAMP_MS + 1, Fence()))
+    assert found.offset == 0
+    assert found.timestamp_ms is not None
+    assert found.timestamp_ms > TIMESTAMP_MS
 
 
 async def test_should_stamp_the_epoch_that_it_leads_in(partition: Partition) -> None:
