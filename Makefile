@@ -30,7 +30,8 @@ types: setup  ## mypy --strict, tests included
 
 test: setup  ## everything that must be green: unit, core coverage, integration, contract on the embedded API
 	$(PYTEST) tests/unit/core --cov=headrace.core --cov-branch --cov-fail-under=100
-	$(PYTEST) --ignore=tests/unit/core
+	PYTHONASYNCIODEBUG=1 $(PYTEST) tests/unit --ignore=tests/unit/core
+	$(PYTEST) --ignore=tests/unit
 
 demo: $(VENV)/.demo  ## real flights through three brokers: produced, consumed, checked
 	@# A home and ports of its own: it meets no other headrace dev, and a second run starts afresh.
