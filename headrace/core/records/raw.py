@@ -42,7 +42,7 @@ class RawBatch:
         return self
 
     def take_append_time(self, now_ms: int) -> Self:
-        """The leader's time for every record (`timestampType: LogAppendTime`), in place; the CRC is made right again."""
+        """The leader's time for every record (`timestampType: LogAppendTime`), in place; the CRC is made right."""
         header = self.header._replace(
             attributes=self.header.attributes | APPEND_TIME_BIT, base_timestamp_ms=now_ms, max_timestamp_ms=now_ms
         )
