@@ -100,6 +100,8 @@ LEASE_RENEW_INTERVAL_MS = 3_000
 RECONCILE_RESYNC_MS = 15_000
 RECONCILE_INTERVAL_MS_MIN = 100
 """Between two passes of the operator at least, however much is going on."""
+OPERATOR_PULSE_MS = 500
+"""How often the operator looks whether its process has been running all the time."""
 OPERATOR_STALL_MS_MAX = 60_000
 """An operator whose loop has not come round for this long reports itself unhealthy."""
 FINALIZER_WAIT_MS = 30_000

@@ -1,21 +1,26 @@
 """Reads the whole state for one pass: three linearizable lists, and what this process knows about time.
 
 Owns the monotonic clocks of the operator: `Liveness` of the brokers' Leases and the `DeletionTimers`. Lives as long as
-the process; used by the reconcile loop alone, in its event loop. A list that fails is a gap in our contact with the API
-server: the first picture after it restarts the Leases' timers before it believes them.
+the process; used in the event loop of the reconcile loop alone. A list that fails, and a process that stood still, are
+gaps in our contact with the API server: the first picture after one restarts the Leases' timers before it believes
+them.
 """
 
 import asyncio
+import logging
 import time
 from dataclasses import dataclass
 
 from headrace.core.control.liveness import Liveness
 from headrace.core.control.observed import Broker, DeletionTimers, Observed
+from headrace.core.limits import LEASE_RENEW_INTERVAL_MS, OPERATOR_PULSE_MS
 from headrace.core.resources.lease import CLUSTER_LABEL, BrokerLease
 from headrace.core.resources.topic import Topic
 from headrace.core.types import BrokerId
 from headrace.kube.client import KubeClient
 from headrace.kube.resource import LEASES, PARTITION_SETS, TOPICS
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +52,7 @@ class Observer:
         self._contact_ms = monotonic_ms()
         self._gap = False
         self._brokers: dict[BrokerId, Broker] = {}
+        self._pulse_ms: int | None = None
 
     async def observe(self) -> Picture:
         """Raises ApiError; the picture after that starts the timers anew."""
@@ -79,16 +85,27 @@ class Observer:
         self._liveness.observe(lease, now_ms)
         return self._brokers.get(lease.broker) != Broker.of(lease, self._liveness, now_ms)
 
-    def stalled(self) -> None:
-        """This process did not run for a while: what it did not hear proves nothing."""
-        self._gap = True
-
     def next_change_ms(self) -> int | None:
         """When time alone changes the last picture, on `monotonic_ms`; it may be past already."""
         ends = (self._liveness.next_expiry_ms(self._contact_ms), self._deletions.next_due_ms(self._contact_ms))
         return min((end for end in ends if end is not None), default=None)
 
+    async def keep_pulse(self) -> None:
+        """Notice, for as long as this task runs, that the process stood still: a debugger, a frozen machine."""
+        while True:
+            self._feel_pulse()
+            await asyncio.sleep(OPERATOR_PULSE_MS / 1000)
+
+    def _feel_pulse(self) -> None:
+        now_ms = monotonic_ms()
+        if self._pulse_ms is not None and now_ms - self._pulse_ms > LEASE_RENEW_INTERVAL_MS:
+            _log.warning("stood still for %d ms: what was not heard meanwhile proves nothing", now_ms - self._pulse_ms)
+            self._gap = True
+        self._pulse_ms = now_ms
+
     def _look(self, leases: tuple[BrokerLease, ...], now_ms: int) -> None:
+        if self._pulse_ms is not None:
+            self._feel_pulse()  # the lists may have been answered before the process was stopped
         if self._gap:
             self._liveness.restart(self._contact_ms, now_ms)
             self._gap = False

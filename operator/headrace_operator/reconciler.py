@@ -3,22 +3,24 @@
 A pass begins when someone rings (a watch, or the pass before that wrote something), when time alone changes the picture
 (a Lease runs out, a deletion has waited long enough), and every RECONCILE_RESYNC_MS in any case: a watch that is lost
 costs time, never correctness. Passes keep RECONCILE_INTERVAL_MS_MIN between them, and back off with jitter while the
-API server is away or writes meet conflicts. One task runs the loop; the other methods are called in its event loop.
+API server is away or writes meet conflicts. A topic that the API server refuses is left until the next resync. One task
+runs the loop; the other methods are called in its event loop.
 """
 
 import asyncio
 import logging
 import time
+from contextlib import suppress
 from random import Random
 
 from headrace.core.control.plan import plan
 from headrace.core.limits import (
-    LEASE_RENEW_INTERVAL_MS,
     OPERATOR_STALL_MS_MAX,
     RECONCILE_INTERVAL_MS_MIN,
     RECONCILE_RESYNC_MS,
 )
 from headrace.core.resources.lease import BrokerLease
+from headrace.core.types import TopicName
 from headrace.kube.backoff import Backoff
 from headrace.kube.errors import ApiError
 from headrace_operator.applier import Applier, Outcome
@@ -37,6 +39,7 @@ class Reconciler:
         self._rung = asyncio.Event()
         self._rung.set()
         self._last_pass_ms = monotonic_ms()
+        self._refused_until_ms: dict[TopicName, int] = {}
 
     @property
     def healthy(self) -> bool:
@@ -54,6 +57,11 @@ class Reconciler:
 
     async def run(self) -> None:
         """Until it is cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._observer.keep_pulse(), name="pulse")
+            tasks.create_task(self._loop(), name="loop")
+
+    async def _loop(self) -> None:
         while True:
             await self._wait_for_work()
             self._rung.clear()
@@ -68,17 +76,28 @@ class Reconciler:
             await self._pause(clean)
 
     async def _one_pass(self) -> bool:
-        """Whether everything that was planned has landed. Raises ApiError while the API server is away."""
+        """False where someone else was faster. Raises ApiError while the API server is away."""
         picture = await self._observer.observe()
         self._metrics.seen(picture)
-        plans = plan(picture.topics, picture.observed, time.time_ns() // 1_000_000)
-        outcomes = []
-        for topic_plan in plans:
+        outcomes = set()
+        for topic_plan in plan(picture.topics, picture.observed, time.time_ns() // 1_000_000):
+            if self._refused_until_ms.get(topic_plan.topic, 0) > monotonic_ms():
+                continue
             self._metrics.actions.inc(len(topic_plan.actions))
-            outcomes.append(await self._applier.apply(topic_plan))
-        if plans:
+            outcome = await self._applier.apply(topic_plan)
+            outcomes.add(outcome)
+            self._note(topic_plan.topic, outcome)
+        if Outcome.DONE in outcomes:
             self.ring()  # look at what was written: the status follows what has landed
-        return all(outcome is Outcome.DONE for outcome in outcomes)
+        return Outcome.OVERTAKEN not in outcomes
+
+    def _note(self, topic: TopicName, outcome: Outcome) -> None:
+        """One topic that the API server refuses must neither hold up the others nor be asked for without end."""
+        if outcome is Outcome.REFUSED:
+            self._metrics.errors.inc()
+            self._refused_until_ms[topic] = monotonic_ms() + RECONCILE_RESYNC_MS
+        else:
+            self._refused_until_ms.pop(topic, None)
 
     async def _pause(self, clean: bool) -> None:
         if clean:
@@ -94,18 +113,9 @@ class Reconciler:
         until_ms = monotonic_ms() + RECONCILE_RESYNC_MS
         while not self._rung.is_set():
             # Renewals move the next expiry while we wait, so it is looked up again.
-            next_ms = min(until_ms, self._observer.next_change_ms() or until_ms)
-            wait_ms = next_ms - monotonic_ms()
+            wait_ms = min(until_ms, self._observer.next_change_ms() or until_ms) - monotonic_ms()
             if wait_ms <= 0:
                 break
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(wait_ms / 1000):
                     await self._rung.wait()
-            except TimeoutError:
-                self._note_stall(next_ms)
-
-    def _note_stall(self, planned_ms: int) -> None:
-        late_ms = monotonic_ms() - planned_ms
-        if late_ms > LEASE_RENEW_INTERVAL_MS:
-            _log.warning("this process stood still for %d ms: Leases get their whole time again", late_ms)
-            self._observer.stalled()

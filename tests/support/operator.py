@@ -83,6 +83,14 @@ class Operator:
         async with asyncio.timeout(_STOP_S):
             return await self.process.wait()
 
+    async def freeze(self) -> None:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+
+    async def thaw(self) -> None:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGCONT)
+
     async def kill(self) -> None:
         await self.end(signal.SIGKILL)
 
