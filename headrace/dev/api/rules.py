@@ -15,6 +15,8 @@ from headrace.dev.api.objects import to_json
 from headrace.dev.api.status import Cause
 from headrace.dev.api.structural import Rule, Schema
 
+_EVALUATION_ERRORS = (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError)
+"""What the library raises for a rule that meets a value it was not written for."""
 _ABSENT = object()
 """There is no old value, or none that corresponds."""
 
@@ -51,7 +53,7 @@ def _check(rule: Rule, value: Any, old: Any, path: str) -> Iterator[Cause]:
     variables = {"self": value, "oldSelf": old} if is_transition else {"self": value}
     try:
         holds = program.execute(variables)
-    except (RuntimeError, TypeError, ValueError) as error:
+    except _EVALUATION_ERRORS as error:
         yield Cause("FieldValueInvalid", f"Invalid value: rule evaluation error: {error}", path)
         return
     if holds is not True:

@@ -1,9 +1,9 @@
 """State on disk: every object, and the one counter that numbers all changes.
 
-Owns a SQLite file in WAL mode and a mirror of it in memory, from which all reads are served. A write is one
-transaction of the object and the counter, committed before anybody can see it, so that neither is ever behind the
-other after a kill -9. `synchronous=NORMAL`: a power failure may take the last moments, never the consistency;
-`docs/adr/0006` says why that is enough here.
+Owns a SQLite file in WAL mode and a mirror of it in memory, from which all reads are served. A write is one transaction
+of the object and the counter, committed before anybody can see it, so that neither is ever behind the other after a
+kill -9. It is also synced to the disk, unless it is a sign of life or a record of the moment (Lease, Event): these are
+most of the writes, and a power failure that takes the last of them takes nothing that anybody relies on.
 
 Invariants: `revision` never goes back and no two changes share one; an object's `resourceVersion` is the revision of
 its last change; the mirror equals the file, but for defaults that a newer schema adds. Called by `operations` and
@@ -18,6 +18,7 @@ from pathlib import Path
 from headrace.dev.api.history import Change, ChangeType, History
 from headrace.dev.api.objects import GroupResource, Key, Object, to_json
 
+_UNSYNCED = frozenset({GroupResource("coordination.k8s.io", "leases"), GroupResource("", "events")})
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS objects (
   api_group TEXT NOT NULL, plural TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL, body TEXT NOT NULL,
@@ -35,7 +36,7 @@ class Store:
         file, the surer they are told that they are too late, rather than wait for numbers that are long to come.
         """
         self._database = sqlite3.connect(path, isolation_level=None, timeout=1)
-        for pragma in ("locking_mode=EXCLUSIVE", "journal_mode=WAL", "synchronous=NORMAL"):
+        for pragma in ("locking_mode=EXCLUSIVE", "journal_mode=WAL"):
             self._database.execute(f"PRAGMA {pragma}")
         self._database.executescript(_SCHEMA)
         self._database.execute("INSERT OR IGNORE INTO counter VALUES (0, ?)", (first_revision,))
@@ -68,7 +69,7 @@ class Store:
         obj["metadata"]["resourceVersion"] = str(revision)
         body = to_json(obj)
         row = (key.resource.group, key.resource.plural, key.namespace, key.name, body)
-        self._commit("INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?, ?)", row, revision)
+        self._commit("INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?, ?)", row, key)
         self._mirror(key, obj)
         change_type = ChangeType.ADDED if previous is None else ChangeType.MODIFIED
         self.history.record(key.resource, Change(revision, change_type, obj, previous, len(body)))
@@ -84,7 +85,7 @@ class Store:
         revision = self.revision + 1
         row = (key.resource.group, key.resource.plural, key.namespace, key.name)
         where = "api_group = ? AND plural = ? AND namespace = ? AND name = ?"
-        self._commit(f"DELETE FROM objects WHERE {where}", row, revision)
+        self._commit(f"DELETE FROM objects WHERE {where}", row, key)
         del self._objects[key.resource][key]
         self._keys_by_uid.pop(previous["metadata"]["uid"], None)
         last = previous | {"metadata": previous["metadata"] | {"resourceVersion": str(revision)}}
@@ -94,12 +95,14 @@ class Store:
         self.history.close()
         self._database.close()
 
-    def _commit(self, statement: str, row: tuple[str, ...], revision: int) -> None:
+    def _commit(self, statement: str, row: tuple[str, ...], key: Key) -> None:
+        """Run `statement` as the next revision. In WAL mode NORMAL commits without a sync; FULL syncs what came before, too."""
+        self._database.execute(f"PRAGMA synchronous={'NORMAL' if key.resource in _UNSYNCED else 'FULL'}")
         with self._database:
             self._database.execute("BEGIN IMMEDIATE")
             self._database.execute(statement, row)
-            self._database.execute("UPDATE counter SET revision = ?", (revision,))
-        self.revision = revision
+            self._database.execute("UPDATE counter SET revision = ?", (self.revision + 1,))
+        self.revision += 1
 
     def _mirror(self, key: Key, obj: Object) -> None:
         self._objects.setdefault(key.resource, {})[key] = obj

@@ -1,0 +1,82 @@
+"""The three patches, by the examples of their specifications and by what kubectl sends."""
+
+from typing import Any
+
+import pytest
+
+from headrace.dev.api.patches import JSON_PATCH, MERGE, STRATEGIC, apply_patch
+from headrace.dev.api.status import StatusError
+
+
+@pytest.mark.parametrize(
+    ("target", "patch", "merged"),
+    [  # RFC 7396, appendix A, where both are objects
+        ({"a": "b"}, {"a": "c"}, {"a": "c"}),
+        ({"a": "b"}, {"b": "c"}, {"a": "b", "b": "c"}),
+        ({"a": "b"}, {"a": None}, {}),
+        ({"a": "b", "b": "c"}, {"a": None}, {"b": "c"}),
+        ({"a": ["b"]}, {"a": "c"}, {"a": "c"}),
+        ({"a": "c"}, {"a": ["b"]}, {"a": ["b"]}),
+        ({"a": {"b": "c"}}, {"a": {"b": "d", "c": None}}, {"a": {"b": "d"}}),
+        ({"a": [{"b": "c"}]}, {"a": [1]}, {"a": [1]}),
+        ({"e": None}, {"a": 1}, {"e": None, "a": 1}),
+        ({}, {"a": {"bb": {"ccc": None}}}, {"a": {"bb": {}}}),
+    ],
+)
+def test_should_merge_as_rfc_7396_says(target: dict[str, Any], patch: dict[str, Any], merged: dict[str, Any]) -> None:
+    before = repr(target)
+    assert apply_patch(MERGE, target, patch) == merged
+    assert repr(target) == before, "the stored object is not touched"
+
+
+@pytest.mark.parametrize("patch", [[1], "x", 5, None, True])
+def test_should_refuse_a_merge_patch_that_is_no_object(patch: Any) -> None:
+    with pytest.raises(StatusError) as refused:
+        apply_patch(MERGE, {}, patch)
+    assert refused.value.code == 400
+
+
+def test_should_apply_json_patches_and_refuse_others() -> None:
+    assert apply_patch(JSON_PATCH, {"a": 1}, [{"op": "add", "path": "/b", "value": 2}]) == {"a": 1, "b": 2}
+    for patch, code in (
+        ({"op": "add"}, 400),
+        ([{"op": "nonsense", "path": "/a"}], 400),
+        ([{"op": "remove", "path": "/b"}], 422),
+        ([{"op": "test", "path": "/a", "value": 2}], 422),
+        ([{"op": "replace", "path": "", "value": []}], 422),
+    ):
+        with pytest.raises(StatusError) as refused:
+            apply_patch(JSON_PATCH, {"a": 1}, patch)
+        assert refused.value.code == code, patch
+
+
+@pytest.mark.parametrize(
+    ("target", "patch", "merged"),
+    [
+        (
+            {"containers": [{"name": "a", "image": "1"}, {"name": "b", "image": "1"}]},
+            {"containers": [{"name": "b", "image": "2"}, {"name": "c"}], "$setElementOrder/containers": []},
+            {"containers": [{"name": "a", "image": "1"}, {"name": "b", "image": "2"}, {"name": "c"}]},
+        ),
+        (
+            {"containers": [{"name": "a"}, {"name": "b"}]},
+            {"containers": [{"name": "a", "$patch": "delete"}]},
+            {"containers": [{"name": "b"}]},
+        ),
+        (
+            {"containers": [{"name": "a"}]},
+            {"containers": [{"$patch": "replace"}, {"name": "z"}]},
+            {"containers": [{"name": "z"}]},
+        ),
+        ({"a": {"b": 1, "c": 2}}, {"a": {"$patch": "replace", "d": 3}}, {"a": {"d": 3}}),
+        ({"a": {"b": 1, "c": 2}}, {"a": {"$retainKeys": ["c"], "c": 3}}, {"a": {"c": 3}}),
+        ({"finalizers": ["x"]}, {"finalizers": ["y", "x"]}, {"finalizers": ["x", "y"]}),
+        ({"finalizers": ["x", "y"]}, {"$deleteFromPrimitiveList/finalizers": ["x"]}, {"finalizers": ["y"]}),
+        ({"args": ["a", "b"]}, {"args": ["c"]}, {"args": ["c"]}),
+        ({"a": 1}, {"a": None, "b": {"c": 1}}, {"b": {"c": 1}}),
+    ],
+)
+def test_should_merge_lists_by_their_keys(
+    target: dict[str, Any], patch: dict[str, Any], merged: dict[str, Any]
+) -> None:
+    assert apply_patch(STRATEGIC, target, patch) == merged

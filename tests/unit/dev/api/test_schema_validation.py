@@ -1,0 +1,102 @@
+"""Validation beyond what our own CRDs use; what they do use is in the contract tests."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.dev.api.structural import Schema
+from headrace.dev.api.validation import validate, validate_object
+
+
+def _messages(value: Any, raw: dict[str, Any]) -> list[str]:
+    return [str(cause) for cause in validate(value, Schema.parse(raw), "spec.x")]
+
+
+@pytest.mark.parametrize(
+    ("value", "raw", "messages"),
+    [
+        (5, {"type": "integer", "maximum": 5, "exclusiveMaximum": True}, ["be less than 5"]),
+        (5, {"type": "integer", "minimum": 5, "exclusiveMinimum": True}, ["be greater than 5"]),
+        (2.5, {"type": "number", "minimum": 3}, ["be greater than or equal to 3"]),
+        ([1], {"type": "array", "minItems": 2, "items": {"type": "integer"}}, ["have at least 2 items"]),
+        ("a\n", {"type": "string", "pattern": "^a$"}, ["match '^a$'"]),
+    ],
+)
+def test_should_name_the_bound(value: Any, raw: dict[str, Any], messages: list[str]) -> None:
+    found = _messages(value, raw)
+    assert len(found) == len(messages)
+    assert all(f"spec.x in body should {rule}" in said for said, rule in zip(found, messages, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("value", "raw"),
+    [
+        ("5", {"x-kubernetes-int-or-string": True}),
+        (5, {"x-kubernetes-int-or-string": True}),
+        (None, {"type": "string", "nullable": True}),
+        (5, {"type": "number"}),
+        ({"any": 1}, {}),
+        ("2026-11-21T09:00:00+01:00", {"type": "string", "format": "date-time"}),
+        ({"a": "b"}, {"type": "object", "additionalProperties": {"type": "string"}}),
+        ([{"k": 1}, {"k": 2}], {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"]}),
+    ],
+)
+def test_should_accept_what_fits(value: Any, raw: dict[str, Any]) -> None:
+    assert _messages(value, raw) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "raw"),
+    [
+        (True, {"x-kubernetes-int-or-string": True}),
+        (True, {"type": "number"}),
+        (None, {"type": "string"}),
+        (1 << 63, {"type": "integer"}),
+        ({"a": 1}, {"type": "object", "additionalProperties": {"type": "string"}}),
+        ("2026-11-21", {"type": "string", "format": "date-time"}),
+    ],
+)
+def test_should_refuse_what_does_not(value: Any, raw: dict[str, Any]) -> None:
+    assert len(_messages(value, raw)) == 1
+
+
+def test_should_refuse_the_same_value_twice_in_a_set() -> None:
+    assert _messages(["a", "b", "a"], {"type": "array", "x-kubernetes-list-type": "set"}) == [
+        'spec.x[2]: Duplicate value: "a"'
+    ]
+
+
+_STRICT = {"type": "object", "properties": {"a": {"type": "integer", "maximum": 5}, "b": {"type": "integer"}}}
+
+
+def test_should_not_judge_again_what_has_not_changed() -> None:
+    schema = Schema.parse(_STRICT)
+    old = {"a": 9, "b": 1}
+    assert validate_object({"a": 9, "b": 2}, schema, old, []) == []
+    assert len(validate_object({"a": 8, "b": 1}, schema, old, [])) == 1
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+        lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(["a", "b", "x"]), inner),
+    )
+)
+def test_should_answer_any_value_without_failing(value: Any) -> None:
+    raw = {
+        "type": "object",
+        "required": ["a"],
+        "properties": {
+            "a": {"type": "integer", "format": "int32"},
+            "b": {
+                "type": "array",
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["a"],
+                "items": {"type": "object", "properties": {"a": {"type": "string"}}},
+            },
+        },
+    }
+    schema = Schema.parse(raw)
+    assert list(validate(value, schema, "")) == list(validate(value, schema, ""))
