@@ -1,4 +1,4 @@
-"""The Kubernetes API for commands: which one, and the sentence for those who have no client for it."""
+"""The Kubernetes API for commands: which one, and a connection to it for as long as the command runs."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from headrace.client.discovery import running_dev
-from headrace.core.errors import LocalError
 
 if TYPE_CHECKING:
     from headrace.kube.client import KubeClient
@@ -24,13 +23,8 @@ class KubeOptions:
 
 
 def with_kube(options: KubeOptions, work: "Callable[[KubeClient, str], Awaitable[T]]") -> T:
-    """Run `work(client, namespace)` to its end. Raises LocalError with the pip command where the client is missing."""
-    try:
-        from headrace.kube.client import KubeClient
-    except ImportError as error:
-        raise LocalError(
-            f"this command talks to Kubernetes, and {error.name} is not installed: pip install 'headrace[local]'"
-        ) from error
+    """Run `work(client, namespace)` to its end."""
+    from headrace.kube.client import KubeClient
 
     async def run() -> T:
         client = await KubeClient.connect(kubeconfig=_kubeconfig(options), context=options.context)

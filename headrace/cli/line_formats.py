@@ -65,7 +65,8 @@ def csv_rows(lines: Iterable[bytes], key_field: str | None) -> Iterator[InputRec
         for row in reader:
             yield _csv_record(reader.line_num, row, fields, key_field)
     except csv.Error as error:
-        raise _line_error(reader.line_num, f"not CSV: {error}") from error
+        # The inner reader's count has the line that failed, the outer one's only those that were rows.
+        raise _line_error(reader.reader.line_num, f"not CSV: {error}") from error
 
 
 def _csv_record(line: int, row: dict[str, Any], fields: Sequence[str], key_field: str | None) -> InputRecord:

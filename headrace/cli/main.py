@@ -14,6 +14,8 @@ import click
 from headrace.core.errors import HeadraceError
 
 EXIT_FAILED, EXIT_INTERRUPTED = 1, 130
+_KUBERNETES_EXTRA = frozenset({"kubernetes", "aiohttp"})
+"""Packages that the SDK and most commands do without."""
 _COMMANDS = {
     "dev": ("headrace.cli.dev:dev", "Run a whole Headrace on this machine."),
     "topic": ("headrace.cli.topic:topic", "Create, list, describe and delete topics."),
@@ -82,6 +84,17 @@ def run(arguments: Sequence[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         return EXIT_INTERRUPTED
     except HeadraceError as error:
-        click.secho(f"headrace: {error.message}", fg="red", err=True)
-        return EXIT_FAILED
+        return _failed(error.message)
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in _KUBERNETES_EXTRA:
+            raise
+        return _failed(
+            f"this command talks to Kubernetes, and {package} is not installed: pip install 'headrace[local]'"
+        )
     return code if isinstance(code, int) else 0
+
+
+def _failed(message: str) -> int:
+    click.secho(f"headrace: {message}", fg="red", err=True)
+    return EXIT_FAILED

@@ -26,6 +26,7 @@ from headrace.core.errors import (
     HeadraceError,
     LocalError,
     RemoteError,
+    StaleTopicError,
     UnknownPartitionError,
     UnknownTopicError,
 )
@@ -66,6 +67,8 @@ class Brokers:
         self._random = Random()
         self._transport = BlockingTransport()
         self._layouts: dict[str, TopicLayout] = {}
+        self._pinned: dict[str, str] = {}
+        """Uids of topics in which somebody has positions."""
         self._reading_metadata = threading.Lock()
 
     def close(self) -> None:
@@ -102,6 +105,12 @@ class Brokers:
             return known
         return self.retrying(f"the metadata of {topic}", lambda: self.layout_once(topic))
 
+    def pin(self, topic: str) -> TopicLayout:
+        """As `layout`; from now on a topic of this name that was created again is a StaleTopicError."""
+        layout = self.layout(topic)
+        self._pinned.setdefault(topic, layout.uid)
+        return layout
+
     def known_layout(self, topic: str) -> TopicLayout | None:
         """The newest metadata of `topic`, however old; asks nobody."""
         return self._layouts.get(topic)
@@ -116,7 +125,13 @@ class Brokers:
             if known is not None:
                 return known
             answer = self._ask_anyone(self._topic_path(topic))
-            layout = self._layouts[topic] = TopicLayout.parse(parse_json(answer.body), now_ms())
+            layout = TopicLayout.parse(parse_json(answer.body), now_ms())
+            if layout.uid != self._pinned.get(topic, layout.uid):
+                raise StaleTopicError(
+                    f"{topic} was deleted and created again: positions in the old one mean nothing in the new one;"
+                    " make a new Consumer"
+                )
+            self._layouts[topic] = layout
             self._routes.learn(layout)
             return layout
 

@@ -199,7 +199,7 @@ class Consumer:
         return [place for topic, numbers in wanted.items() for place in self._existing(topic, numbers)]
 
     def _existing(self, topic: str, numbers: Iterable[int] | None) -> Sequence[TopicPartition]:
-        count = len(self._brokers.layout(topic).partitions)
+        count = len(self._brokers.pin(topic).partitions)
         chosen = range(count) if numbers is None else sorted(set(numbers))
         for number in chosen:
             if not 0 <= number < count:

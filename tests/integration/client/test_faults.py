@@ -1,0 +1,153 @@
+"""Brokers die, move and cannot be reached; clients go on, or say in one sentence why they cannot."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from concurrent.futures import Future
+from itertools import islice
+from pathlib import Path
+from threading import Event, Thread
+
+import pytest
+
+from headrace import Consumer, Producer, RecordMetadata
+from headrace.core.errors import BrokerUnreachableError, HeadraceError, StaleTopicError
+from tests.support.cluster import Cluster, running_cluster
+from tests.support.waiting import wait_for
+
+
+def unused_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def test_should_lose_nothing_when_a_broker_is_killed_and_started_again(tmp_path: Path) -> None:
+    with running_cluster(tmp_path, brokers=2) as cluster:
+        cluster.create_topic(partitions=4)
+        servers = f"{cluster.url(0)},{cluster.url(1)}"
+        stop = Event()
+        sent: list[Future[RecordMetadata]] = []
+
+        def send() -> None:
+            with Producer(servers, linger_ms=1) as producer:
+                while not stop.is_set():
+                    sent.append(producer.send("flights", str(len(sent)), f"key {len(sent) % 50}"))
+                    if len(sent) % 100 == 0:
+                        sent[-1].result(60)
+
+        sender = Thread(target=send)
+        with Consumer("flights", server=servers) as consumer:
+            sender.start()
+            seen = [int(record.value or b"") for record in islice(consumer, 500)]
+            cluster.broker(1).kill()
+            before = len(sent)
+            cluster.start_broker(1)
+            wait_for(lambda: len(sent) > before + 500, "the producer goes on")
+            stop.set()
+            sender.join(60)
+            assert not sender.is_alive()
+            assert all(future.exception(0) is None for future in sent)
+            seen += [int(record.value or b"") for record in consumer.records(follow=False)]
+        # Batches whose answer was lost may be there twice; nothing may be missing.
+        assert set(seen) == set(range(len(sent)))
+        assert len(seen) <= len(sent) + 4_000
+
+
+def test_should_use_another_broker_when_the_leaders_url_leads_nowhere(tmp_path: Path) -> None:
+    real, advertised = unused_port(), unused_port()
+    with running_cluster(tmp_path, brokers=0) as cluster:
+        cluster.start_broker(0, "--port", str(real), "--advertised-url", f"http://127.0.0.1:{advertised}")
+        server = f"http://127.0.0.1:{real}"
+        cluster.create_topic(partitions=2, wait=False)
+        with Producer(server) as producer, Consumer("flights", server=server) as consumer:
+            assert producer.send("flights", "a", partition=1).result(30).partition == 1
+            assert [record.value for record in consumer.records(follow=False)] == [b"a"]
+
+
+def test_should_let_another_broker_pass_it_on_when_only_that_one_can_be_reached(tmp_path: Path) -> None:
+    """As from a laptop through a port-forward: the leader's URL works for brokers and not for the client."""
+    with running_cluster(tmp_path, brokers=2) as cluster:
+        cluster.create_topic(partitions=2)
+        bootstrap = cluster.url(0)
+        with Producer(bootstrap) as producer:
+            for partition in range(2):
+                url = cluster.leader_url("flights", partition)
+                if url != bootstrap:
+                    # What a connection that cannot be made leaves behind.
+                    producer._brokers._routes.failed(url, time.monotonic_ns() // 1_000_000)
+                assert producer.send("flights", "a", partition=partition).result(30).offset == 0
+
+
+def test_should_find_the_other_servers_when_the_first_is_gone(tmp_path: Path) -> None:
+    with running_cluster(tmp_path) as cluster:
+        cluster.create_topic()
+        servers = f"http://127.0.0.1:{unused_port()},{cluster.url()}"
+        with Producer(servers) as producer:
+            assert producer.send("flights", "a").result(30).offset == 0
+
+
+def test_should_say_who_cannot_be_reached_when_nobody_answers() -> None:
+    server = f"http://127.0.0.1:{unused_port()}"
+    said = r"gave up on the metadata of flights after .* refused"
+    with Producer(server, delivery_timeout_ms=300) as producer, pytest.raises(BrokerUnreachableError, match=said):
+        producer.send("flights", "a")
+    with pytest.raises(BrokerUnreachableError, match=said):
+        Consumer("flights", server=server, timeout_ms=300)
+
+
+def test_should_fail_within_the_time_limit_when_the_only_broker_has_died(tmp_path: Path) -> None:
+    with running_cluster(tmp_path) as cluster:
+        cluster.create_topic()
+        producer = Producer(cluster.url(), delivery_timeout_ms=1_500)
+        consumer = Consumer("flights", server=cluster.url(), timeout_ms=1_500)
+        producer.send("flights", "a").result(30)
+        assert next(iter(consumer)).value == b"a"
+        cluster.broker().kill()
+        lost = producer.send("flights", "b")
+        with pytest.raises(BrokerUnreachableError, match=r"gave up on reading flights/0 after \d+ tr"):
+            next(iter(consumer))
+        assert isinstance(lost.exception(30), BrokerUnreachableError)
+        producer.send("flights", "c")
+        producer.send("flights", "d")
+        with pytest.raises(HeadraceError, match="2 records were not written: gave up on records for flights/0"):
+            producer.close()
+        cluster.start_broker()
+        cluster.wait_led()
+        consumer.close()
+        with Consumer("flights", server=cluster.url()) as later:
+            assert [record.value for record in later.records(follow=False)] == [b"a"]
+
+
+def test_should_tell_readers_when_a_topic_was_created_again_and_let_writers_go_on(tmp_path: Path) -> None:
+    with running_cluster(tmp_path) as cluster:
+        cluster.create_topic()
+        with Producer(cluster.url()) as producer, Consumer("flights", server=cluster.url()) as consumer:
+            producer.send("flights", "old").result(30)
+            assert next(iter(consumer)).value == b"old"
+            recreate(cluster)
+            with pytest.raises(StaleTopicError, match="flights"):
+                next(iter(consumer))
+            assert producer.send("flights", "new").result(30).offset == 0
+        with Consumer("flights", server=cluster.url()) as consumer:
+            assert [record.value for record in consumer.records(follow=False)] == [b"new"]
+
+
+def recreate(cluster: Cluster) -> None:
+    topics = "/apis/headrace.io/v1alpha1/namespaces/default/topics"
+    cluster.delete_topic()
+    wait_for(lambda: not cluster.kube("GET", topics)["items"], "the topic is gone")
+    cluster.create_topic()
+
+
+def test_should_send_what_is_left_when_a_program_forgets_to_close(tmp_path: Path) -> None:
+    with running_cluster(tmp_path) as cluster:
+        cluster.create_topic()
+        program = "import headrace; p = headrace.Producer(linger_ms=60_000); p.send('flights', 'late')"
+        environment = {**os.environ, "HEADRACE_SERVER": cluster.url()}
+        subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=60)
+        with Consumer("flights", server=cluster.url()) as consumer:
+            assert [record.value for record in consumer.records(follow=False)] == [b"late"]

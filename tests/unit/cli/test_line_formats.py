@@ -1,0 +1,79 @@
+"""Every line becomes a record or a sentence with its number."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.cli.line_formats import LineError, csv_rows, json_lines, plain_lines
+from headrace.core.limits import JSON_LINE_BYTES_MAX
+
+
+def test_should_take_lines_as_they_are() -> None:
+    assert list(plain_lines([b"tea\n", b"\n", b"with\r\n", b"\xff"])) == [
+        (1, None, b"tea"),
+        (2, None, b""),
+        (3, None, b"with"),
+        (4, None, b"\xff"),
+    ]
+
+
+@given(st.lists(st.binary(max_size=20).filter(lambda line: not set(line) & set(b"\r\n"))))
+def test_should_keep_the_bytes_of_any_line(values: list[bytes]) -> None:
+    assert [record.value for record in plain_lines(value + b"\n" for value in values)] == values
+
+
+def test_should_take_the_key_from_a_field() -> None:
+    lines = [b'{"id": "a", "n": 1}\n', b"\n", b'{"id": 7}', b'{"id": null}', b'{"n": 2}', b'{"id": {"x": "\xc3\xbc"}}']
+    assert list(json_lines(lines, "id")) == [
+        (1, b"a", b'{"id": "a", "n": 1}'),
+        (3, b"7", b'{"id": 7}'),
+        (4, None, b'{"id": null}'),
+        (5, None, b'{"n": 2}'),
+        (6, '{"x":"ü"}'.encode(), b'{"id": {"x": "\xc3\xbc"}}'),
+    ]
+
+
+def test_should_keep_any_json_value_when_no_key_is_asked_for() -> None:
+    assert [record.value for record in json_lines([b"1", b'"a"', b"[]"], None)] == [b"1", b'"a"', b"[]"]
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (b'{"a":', r"line 2: '\{\"a\":' is not JSON: Expecting value"),
+        (b"[1]", "line 2: it is no object, so it has no field 'id'"),
+        (b"x" * 100, "line 2: 'x{60}…' is not JSON"),
+        (b"[" * 100_000, "line 2: .* is not JSON"),
+        (b'"' + b"x" * JSON_LINE_BYTES_MAX + b'"', f"line 2: {JSON_LINE_BYTES_MAX + 2} bytes; a line has at most"),
+    ],
+)
+def test_should_name_the_line_when_json_is_malformed(line: bytes, says: str) -> None:
+    records = json_lines([b"{}\n", line], "id")
+    assert next(records).line == 1
+    with pytest.raises(LineError, match=says):
+        next(records)
+
+
+def test_should_turn_rows_into_objects() -> None:
+    lines = [b"\xef\xbb\xbfid,name\r\n", b"1,\xc3\xbc\r\n", b'2,"a\n', b'b"\n', b",x\n"]
+    assert list(csv_rows(lines, "id")) == [
+        (2, b"1", '{"id":"1","name":"ü"}'.encode()),
+        (4, b"2", b'{"id":"2","name":"a\\nb"}'),
+        (5, None, b'{"id":"","name":"x"}'),
+    ]
+    assert list(csv_rows([], None)) == []
+
+
+@pytest.mark.parametrize(
+    ("lines", "says"),
+    [
+        ([b"id,name\n", b"1,a\n", b"1\n"], "line 3: fewer cells than the header has, which are 2"),
+        ([b"id,name\n", b"1,a\n", b"1,2,3\n"], "line 3: more cells than the header has, which are 2"),
+        ([b"name\n", b"a\n"], "line 1: there is no column 'id'; there are name"),
+        ([b"id,name\n", b"1,\xff\n"], "line 2: not UTF-8: invalid start byte at byte 2"),
+        ([b"id,name\n", b'1,"a"b\n'], "line 2: not CSV"),
+    ],
+)
+def test_should_name_the_line_when_csv_is_malformed(lines: list[bytes], says: str) -> None:
+    with pytest.raises(LineError, match=says):
+        list(csv_rows(lines, "id"))
