@@ -50,8 +50,8 @@ class DataDirectory:
         boot_id = KERNEL_BOOT_ID.read_bytes().decode().strip()
         self.same_boot = _read_boot_id(path) == boot_id
         """Whether the kernel is the one of the last life, page cache and all."""
-        self._begin_life(boot_id)
         self.store = PartitionStore(path)
+        self._begin_life(boot_id)
         self.threads = StorageThreads()
 
     @classmethod
@@ -78,7 +78,12 @@ class DataDirectory:
                 ) from error
 
     def write_incarnation(self, incarnation: Incarnation) -> None:
-        """On disk when this returns, so that no later life can take the same."""
+        """On disk when this returns, so that no later life can take the same.
+
+        Where it is more than the next one, the broker had lives without this disk: all older seats are void here.
+        """
+        if incarnation > self.read_incarnation() + 1:
+            self.store.void_all(incarnation, in_memory_only=False)
         with storage_errors(f"writing {self.path / _INCARNATION}"):
             write_atomically(self.path / _INCARNATION, seal(_INCARNATION, [str(incarnation)]))
 
@@ -96,7 +101,13 @@ class DataDirectory:
         self._lock.release()
 
     def _begin_life(self, boot_id: str) -> None:
-        """From here on, until `close`, the stop was not clean."""
+        """From here on, until `close`, the stop was not clean.
+
+        What this start has learned of the last life is lost with the old boot id and the mark of the clean stop, so it
+        goes to the partitions first: this start may die before it opens them.
+        """
+        if not self.stopped_cleanly and not self.same_boot:
+            self.store.void_all(Incarnation(self.read_incarnation() + 1), in_memory_only=True)
         write_atomically(self.path / _BOOT_ID, seal(_BOOT_ID, [boot_id]))
         (self.path / _CLEAN_STOP).unlink(missing_ok=True)
         fsync_directory(self.path)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from headrace.core.log.sealed import DamagedFileError
-from headrace.core.resources.topic import DeletionPolicy
+from headrace.core.resources.topic import DeletionPolicy, Durability
 from headrace.core.types import PartitionId, PartitionKey, TopicName, TopicUid
 
 DESCRIPTION_FILE: Final = "partition.json"
@@ -44,6 +44,11 @@ class PartitionDescription:
             return DeletionPolicy(self.spec.get("deletionPolicy", DeletionPolicy.DELETE))
         except ValueError:
             return DeletionPolicy.RETAIN
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether what is acknowledged is on disk (durability Fsync, which is the default too)."""
+        return str(self.spec.get("durability", Durability.FSYNC)) == Durability.FSYNC
 
     def format(self) -> bytes:
         document = {

@@ -119,7 +119,19 @@ class PartitionStore:
     def write_void_before(self, key: PartitionKey, incarnation: Incarnation) -> None:
         """This start found the log not intact: whatever later starts find, no seat before `incarnation` is renewed."""
         with storage_errors(f"writing void-before of {key}"):
-            PartitionFiles(self._path(key)).write_void_before(incarnation)
+            _raise_void_before(PartitionFiles(self._path(key)), incarnation)
+
+    def void_all(self, incarnation: Incarnation, *, in_memory_only: bool) -> None:
+        """As `write_void_before`, for every partition that may have lost something, orphaned ones too.
+
+        `in_memory_only`: what was in the page cache is gone; that of topics with durability Fsync was on disk as well.
+        """
+        for place in (self._held, self._orphaned):
+            for stored in _stored_in(place):
+                if in_memory_only and stored.description is not None and stored.description.is_synced:
+                    continue
+                with storage_errors(f"writing void-before of {stored.key}"):
+                    _raise_void_before(PartitionFiles(place / directory_name(stored.key)), incarnation)
 
     def _path(self, key: PartitionKey) -> Path:
         return self._held / directory_name(key)
@@ -140,6 +152,15 @@ class PartitionStore:
         os.rename(old, new)
         fsync_directory(new.parent)
         fsync_directory(old.parent)
+
+
+def _raise_void_before(files: PartitionFiles, incarnation: Incarnation) -> None:
+    try:
+        if files.void_before() >= incarnation:
+            return
+    except DamagedFileError:
+        pass
+    files.write_void_before(incarnation)
 
 
 def _stored_in(place: Path) -> list[StoredPartition]:

@@ -33,7 +33,7 @@ class RecoveredLog:
     """What the checkpoint says, `end` at most; the log's start where it cannot be read."""
     report: RecoveryReport
     checkpointed: bool
-    """Whether the files say the same as `end` and `epochs`; not where the disk was too full to write them."""
+    """Whether the files say the same as `end` and `epochs`; not where they must not yet, or the disk was too full."""
 
 
 def recover(directory: Path, now_ms: int) -> RecoveredLog:
@@ -165,23 +165,33 @@ class _Recovery:
             path.unlink(missing_ok=True)
 
     def _settle(self, scan: TailScan, was_cut_at: bool, now_ms: int) -> None:
-        """A page-cache tail after kill -9 is not durable: what is kept becomes so before anything is reported."""
+        """A page-cache tail after kill -9 is not durable: what is kept becomes so before anything is reported.
+
+        Where something is missing, the old recovery point stays until the next sync: this start may die before anybody
+        has acted on its report, and then the next one has to find the same.
+        """
+        end = self._end(scan, now_ms)
+        self._checkpointed = self._point is not None and self._point.offset <= end.offset
         if not (self._scanned_bytes or self._cut_bytes or self._files.damaged or was_cut_at):
             return
         for segment in self._touched:
             segment.sync_log()
             segment.indexes.sync()
         fsync_directory(self._directory)
-        try:
-            self._files.write_epochs(scan.epochs)
-            self._files.write_recovery_point(self._end(scan, now_ms))
-        except OSError as error:
-            if not is_passing(error):
-                raise
-            # A full disk can be read from, and room made on it: the checkpoints follow with the next sync.
-            self._checkpointed = False
+        if self._checkpointed:
+            self._checkpoint(scan, end)
         if was_cut_at:
             self._files.remove_cut_at()
+
+    def _checkpoint(self, scan: TailScan, end: LogPoint) -> None:
+        try:
+            self._files.write_epochs(scan.epochs)
+            self._files.write_recovery_point(end)
+        except OSError as error:
+            # A full disk can be read from, and room made on it: the checkpoints follow with the next sync.
+            if not is_passing(error):
+                raise
+            self._checkpointed = False
 
     def _end(self, scan: TailScan, now_ms: int) -> LogPoint:
         active = self._touched[-1]

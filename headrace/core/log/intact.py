@@ -45,9 +45,10 @@ def why_not_intact(disk: DiskFacts, replica: ReplicaFacts) -> str:
         return "its directory is not on this disk"
     if disk.known_incarnation > disk.incarnation:
         return f"this disk missed a life of the broker: it knows {disk.incarnation}, there was {disk.known_incarnation}"
-    if replica.seat < replica.void_before:
+    lost = _what_recovery_lost(recovery) or _what_a_crash_may_lose(disk, replica.durability)
+    if not lost and replica.seat < replica.void_before:
         return f"an earlier start found it not intact: seats before incarnation {replica.void_before} are void"
-    return _what_recovery_lost(recovery) or _what_a_crash_may_lose(disk, replica.durability)
+    return lost
 
 
 def _what_recovery_lost(recovery: RecoveryReport) -> str:

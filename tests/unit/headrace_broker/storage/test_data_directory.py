@@ -70,6 +70,46 @@ def test_should_not_take_another_or_an_unknown_boot_for_the_same(
     assert not reopened(path, data, clean=True).same_boot
 
 
+def prepared(data: DataDirectory, partition: int, durability: str) -> PartitionKey:
+    key = PartitionKey(KEY.uid, PartitionId(partition))
+    data.store.prepare(PartitionDescription(DESCRIPTION.topic, key, {"durability": durability}), NOW_MS)
+    return key
+
+
+def test_should_remember_that_memory_was_lost_when_the_first_start_after_it_dies_at_once(
+    path: Path, data: DataDirectory
+) -> None:
+    data.write_incarnation(Incarnation(1))
+    fsync, replicated = prepared(data, 0, "Fsync"), prepared(data, 1, "Replicated")
+    (path / "boot-id").unlink()
+    reopened(path, data, clean=False)
+
+    again = reopened(path, data, clean=False)
+
+    assert again.same_boot
+    assert (again.store.void_before(fsync), again.store.void_before(replicated)) == (0, 2)
+
+
+@pytest.mark.parametrize(("clean", "other_boot"), [(True, True), (False, False)])
+def test_should_void_nothing_when_memory_was_not_needed(
+    path: Path, data: DataDirectory, clean: bool, other_boot: bool
+) -> None:
+    data.write_incarnation(Incarnation(1))
+    replicated = prepared(data, 1, "Replicated")
+    if other_boot:
+        (path / "boot-id").unlink()
+    assert reopened(path, data, clean=clean).store.void_before(replicated) == 0
+
+
+def test_should_void_all_older_seats_when_this_disk_missed_a_life(data: DataDirectory) -> None:
+    key = prepared(data, 0, "Fsync")
+    data.write_incarnation(Incarnation(1))
+    data.write_incarnation(Incarnation(2))
+    assert data.store.void_before(key) == 0
+    data.write_incarnation(Incarnation(4))
+    assert data.store.void_before(key) == 4
+
+
 def test_should_name_directory_and_process_when_it_is_in_use(path: Path, data: DataDirectory) -> None:
     with pytest.raises(DataDirectoryInUseError, match=rf"{path} is in use by process {os.getpid()};") as caught:
         DataDirectory.open(path)

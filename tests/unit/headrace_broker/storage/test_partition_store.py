@@ -141,6 +141,23 @@ def test_should_keep_seats_void_for_all_later_starts(store: PartitionStore) -> N
     assert store.void_before(KEY) is None
 
 
+def test_should_void_the_seats_of_all_partitions_that_may_have_lost_something(store: PartitionStore) -> None:
+    fsync, replicated, orphaned, unknown = (PartitionKey(TopicUid("6f0c-11"), PartitionId(i)) for i in range(4))
+    for key in (fsync, replicated, orphaned, unknown):
+        spec = {} if key == fsync else {"durability": "Replicated"}
+        path = store.prepare(replace(DESCRIPTION, key=key, spec=spec), NOW_MS)
+    (path / "partition.json").write_bytes(b"")
+    (path / "void-before").write_bytes(b"damaged")
+    store.orphan(orphaned, NOW_MS)
+
+    store.void_all(Incarnation(5), in_memory_only=True)
+    store.restore(orphaned)
+    assert [store.void_before(key) for key in (fsync, replicated, orphaned, unknown)] == [0, 5, 5, 5]
+
+    store.void_all(Incarnation(4), in_memory_only=False)
+    assert [store.void_before(key) for key in (fsync, replicated, orphaned, unknown)] == [4, 5, 5, 5]
+
+
 def test_should_say_what_the_disk_refused(store: PartitionStore) -> None:
     with pytest.raises(StorageFailedError, match=r"orphaning .* failed"):
         store.orphan(KEY, NOW_MS)
