@@ -65,7 +65,8 @@ class LogSyncer:
 
     def rolls(self, segment: Segment) -> None:
         """The log is about to go on in another segment than this one; say so before it does."""
-        self._rolled.append(segment)
+        if segment not in self._rolled:
+            self._rolled.append(segment)
 
     def sync(self, *, final: bool = False) -> Offset:
         """Everything that was appended before is on disk then; returns the durable end. Raises StorageFailedError.

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import resource
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,6 +19,7 @@ from headrace.core.errors import (
     FencedEpochError,
     OffsetOutOfRangeError,
     StorageFailedError,
+    ThrottledError,
 )
 from headrace.core.limits import CLOSED_SEGMENTS_OPEN_MAX, READ_POSITIONS_MAX
 from headrace.core.records.columns import decode_batches
@@ -72,6 +74,22 @@ def replaced_by(fd: int, path: str) -> Iterator[None]:
         os.dup2(saved, fd, inheritable=False)
         os.close(saved)
         os.close(other)
+
+
+@contextmanager
+def files_left(count: int) -> Iterator[None]:
+    """This process can open so many more files."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    held = [os.open("/dev/null", os.O_RDONLY)]
+    while held[-1] < 200:
+        held.append(os.open("/dev/null", os.O_RDONLY))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (held[-1] + 1 + count, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        for fd in held:
+            os.close(fd)
 
 
 async def values_from(log: PartitionLog, offset: int) -> list[int]:
@@ -193,6 +211,21 @@ async def test_should_go_on_in_the_old_segment_when_the_disk_is_full_at_a_roll(l
     log.append([raw_batch(1, 9_000)], EPOCH, NOW_MS)
     await log.sync()
     assert await values_from(log, 0) == list(range(17))
+
+
+@pytest.mark.parametrize("left", [0, 1, 2])
+async def test_should_go_on_in_the_old_segment_when_no_more_files_can_be_opened(log: PartitionLog, left: int) -> None:
+    fill(log, 12)
+    with files_left(left):
+        for _ in range(3):
+            with pytest.raises(ThrottledError, match="ulimit -n"):
+                log.append([raw_batch(1, 9_000)], EPOCH, NOW_MS)
+        assert log._syncer.unsynced_segments == 1
+        assert await log.sync() == 12
+    log.append([raw_batch(1, 9_000)], EPOCH, NOW_MS)
+    await log.sync()
+    assert len(log_files(log.directory)) == 2
+    assert await values_from(log, 0) == list(range(13))
 
 
 async def test_should_be_over_when_an_append_cannot_be_cut_back(log: PartitionLog) -> None:

@@ -14,6 +14,7 @@ from headrace.core.types import LeaderEpoch, Offset
 from tests.support.logs import (
     CONFIG,
     END,
+    EPOCH,
     NOW_MS,
     file_size_limit,
     fill,
@@ -284,6 +285,45 @@ def test_should_cut_at_the_recovery_point_when_the_place_to_cut_is_damaged(
     assert log.log_end_offset == BATCHES
     assert "fdatasync had failed" in log.recovery.cut_reason
     assert not (stopped / "cut-at").exists()
+
+
+def test_should_scan_batches_that_lie_across_what_is_read_at_once(tmp_path: Path, threads: StorageThreads) -> None:
+    directory = new_log_directory(tmp_path)
+    log = open_log(directory, threads, replace(CONFIG, segment_bytes=1 << 30))
+    sizes = (3_000_000, 900, 2_000_000, 5_000_000, 10)
+    batches = [raw_batch(1, size) for size in sizes]
+    log.append(batches, EPOCH, NOW_MS)
+
+    report = open_log(directory, threads).recovery
+
+    assert report.scanned_bytes == sum(batch.nbytes for batch in batches) == len(log_bytes(directory))
+    assert report.cut_bytes == 0
+
+
+def test_should_scan_the_segment_when_the_recovery_point_is_not_where_it_says(
+    stopped: Path, threads: StorageThreads
+) -> None:
+    files = PartitionFiles(stopped)
+    point = files.recovery_point()
+    assert point is not None
+    files.write_recovery_point(point._replace(offset=Offset(point.offset - 1)))
+    log = open_log(stopped, threads, SMALL)
+    assert log.log_end_offset == BATCHES
+    assert log.recovery.scanned_bytes == log_files(stopped)[-1].stat().st_size
+    assert f"belongs to {BATCHES}, not to offset {BATCHES - 1}" in log.recovery.damaged_files[0]
+
+
+async def test_should_notice_missing_entries_when_both_indexes_are_short(
+    stopped: Path, threads: StorageThreads
+) -> None:
+    for path in log_files(stopped):
+        path.with_suffix(".index").write_bytes(path.with_suffix(".index").read_bytes()[:12])
+        path.with_suffix(".timeindex").write_bytes(path.with_suffix(".timeindex").read_bytes()[:16])
+    log = open_log(stopped, threads, SMALL)
+    for offset in range(BATCHES - 1, -1, -1):
+        (buffer,) = await log.read(Offset(offset), max_bytes=1, up_to=END)
+        assert BatchHeader.unpack(buffer).base_offset == offset
+    assert log_files(stopped)[0].with_suffix(".index").stat().st_size > 12
 
 
 def test_should_open_on_a_full_disk_and_write_its_checkpoints_later(stopped: Path, threads: StorageThreads) -> None:
