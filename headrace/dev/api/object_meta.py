@@ -35,6 +35,9 @@ _SERVER_OWNED = (
     "resourceVersion",
 )
 
+_PART_BYTES_MAX = 63
+_ANNOTATIONS_BYTES_MAX = 256 << 10
+
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _NAME_PART = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
@@ -96,14 +99,12 @@ def validate_meta(meta: Object, *, name_is_label: bool = False) -> Iterator[Caus
         yield from _qualified_name_errors("metadata.labels", name)
         if not _LABEL_VALUE.fullmatch(value):
             yield invalid_value("metadata.labels", value, _LABEL_VALUE_RULE)
-        elif len(value) > 63:
-            yield Cause("FieldValueInvalid", _length_rule(value, 63), "metadata.labels")
-    for name in meta.get("annotations", {}):
-        yield from _qualified_name_errors("metadata.annotations", name.lower())
-    for owner in meta.get("ownerReferences", []):
-        for member in ("apiVersion", "kind", "name", "uid"):
-            if not owner.get(member):
-                yield invalid_value(f"metadata.ownerReferences.{member}", "", "must not be empty")
+        elif len(value) > _PART_BYTES_MAX:
+            yield invalid_value("metadata.labels", value, f"must be no more than {_PART_BYTES_MAX} bytes")
+    for finalizer in meta.get("finalizers", []):
+        yield from _qualified_name_errors("metadata.finalizers", finalizer)
+    yield from _annotation_errors(meta.get("annotations", {}))
+    yield from _owner_errors(meta.get("ownerReferences", []))
 
 
 def validate_meta_update(meta: Object, old: Object) -> Iterator[Cause]:
@@ -136,14 +137,34 @@ def _qualified_name_errors(field: str, name: str) -> Iterator[Cause]:
         yield invalid_value(field, name, "prefix part must be non-empty")
     elif slash and not _SUBDOMAIN.fullmatch(prefix):
         yield invalid_value(field, name, f"prefix part {_SUBDOMAIN_RULE}")
+    if not part:
+        yield invalid_value(field, name, "name part must be non-empty")
     if not _NAME_PART.fullmatch(part):
         yield invalid_value(field, name, _NAME_PART_RULE)
-    elif len(part) > 63:
-        yield invalid_value(field, name, "name part must be no more than 63 characters")
+    elif len(part) > _PART_BYTES_MAX:
+        yield invalid_value(field, name, f"name part must be no more than {_PART_BYTES_MAX} bytes")
 
 
-def _length_rule(value: str, longest: int) -> str:
-    return f'Invalid value: "{value}": must be no more than {longest} characters'
+def _annotation_errors(annotations: Object) -> Iterator[Cause]:
+    for name in annotations:
+        yield from _qualified_name_errors("metadata.annotations", name.lower())
+    if sum(len(text.encode()) for pair in annotations.items() for text in pair) > _ANNOTATIONS_BYTES_MAX:
+        rule = f"Too long: may not be more than {_ANNOTATIONS_BYTES_MAX} bytes"
+        yield Cause("FieldValueTooLong", rule, "metadata.annotations")
+
+
+def _owner_errors(owners: list[Object]) -> Iterator[Cause]:
+    for owner in owners:
+        for member in ("apiVersion", "kind", "name", "uid"):
+            if not owner.get(member):
+                yield invalid_value(f"metadata.ownerReferences.{member}", "", "must not be empty")
+    controllers = [f"{owner.get('kind')}/{owner.get('name')}" for owner in owners if owner.get("controller")]
+    if len(controllers) > 1:
+        rule = (
+            'Only one reference can have Controller set to true. Found "true" in references for '
+            f"{controllers[0]} and {controllers[1]}"
+        )
+        yield invalid_value("metadata.ownerReferences", owners, rule)
 
 
 def _check_type(name: str, value: Any) -> None:
@@ -156,6 +177,11 @@ def _check_type(name: str, value: Any) -> None:
         for child in value.values():
             if not isinstance(child, str):
                 raise _wrong_type(name, child, "string")
+    elif isinstance(value, list):
+        element, element_spelled = (str, "string") if name == "finalizers" else (dict, spelled.removeprefix("[]"))
+        for child in value:
+            if not isinstance(child, element):
+                raise _wrong_type(name, child, element_spelled)
 
 
 def _wrong_type(name: str, value: Any, wanted: str) -> UndecodableError:

@@ -96,7 +96,7 @@ class Store:
         self._database.close()
 
     def _commit(self, statement: str, row: tuple[str, ...], key: Key) -> None:
-        """Run `statement` as the next revision. In WAL mode NORMAL commits without a sync; FULL syncs what came before, too."""
+        """Run `statement` as the next revision. In WAL mode NORMAL commits without a sync; FULL syncs all until now."""
         self._database.execute(f"PRAGMA synchronous={'NORMAL' if key.resource in _UNSYNCED else 'FULL'}")
         with self._database:
             self._database.execute("BEGIN IMMEDIATE")
