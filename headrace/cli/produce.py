@@ -78,7 +78,7 @@ def _produce(options: Options) -> None:
 
 
 def _records(lines: Iterable[bytes], options: Options) -> Iterator[InputRecord]:
-    format_ = options.format_ or _FORMATS_BY_SUFFIX.get(Path(options.file.name).suffix, "lines")
+    format_ = options.format_ or _FORMATS_BY_SUFFIX.get(Path(str(options.file.name)).suffix, "lines")
     match format_:
         case "jsonl":
             return json_lines(lines, options.key_field)

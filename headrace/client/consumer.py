@@ -14,7 +14,7 @@ from headrace.client.brokers import Brokers
 from headrace.client.cursor import Cursor
 from headrace.client.fetcher import Fetcher
 from headrace.client.record import Record, TopicPartition
-from headrace.core.errors import LocalError, UnknownPartitionError
+from headrace.core.errors import LocalError, OffsetOutOfRangeError, UnknownPartitionError
 from headrace.core.limits import (
     CONSUMER_PREFETCH_BYTES_DEFAULT,
     DELIVERY_TIMEOUT_MS_DEFAULT,
@@ -105,8 +105,20 @@ class Consumer:
             raise LocalError("this consumer is closed: make a new one")
         self._reading = None
         self._settle()
-        self._fetcher.plan.end_at(None if follow else self._brokers.offsets(list(self._cursors), "latest"))
+        self._fetcher.plan.end_at(None if follow else self._ends())
         return self._fetcher.batches()
+
+    def _ends(self) -> dict[TopicPartition, int]:
+        """The ends as they are now. Raises OffsetOutOfRangeError where the reader stands beyond one."""
+        ends = self.end_offsets()
+        for place, end in ends.items():
+            position = self._cursors[place].position
+            if position > end:
+                raise OffsetOutOfRangeError(
+                    f"offset {position} of {place} is not there yet: its next record will have {end}; read from there,"
+                    " or from 'earliest' or 'latest'"
+                )
+        return ends
 
     def _settle(self) -> None:
         """What was read ahead of the record handed out last must be read again."""

@@ -156,6 +156,8 @@ def test_should_name_the_valid_range_and_go_on_when_an_offset_is_not_there(bench
     with bench.consumer(start=1_000) as consumer:
         with pytest.raises(OffsetOutOfRangeError, match="1000"):
             next(iter(consumer))
+        with pytest.raises(OffsetOutOfRangeError, match=r"offset 1000 .* its next record will have 10"):
+            consumer.records(follow=False)
         consumer.seek(0, 8)
         assert numbers(list(consumer.records(follow=False))) == [8, 9]
 

@@ -1,0 +1,188 @@
+"""The commands as a user types them, against real processes."""
+
+import json
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.command import Headrace
+
+HEADRACE = shlex.quote(str(Path(sys.executable).with_name("headrace")))
+
+
+def test_should_create_list_describe_and_delete_a_topic(headrace: Headrace, topic: str) -> None:
+    created = headrace("topic", "create", topic, "--partitions", "3", "--set", "retention.time=2h")
+    assert (created.returncode, created.stdout) == (0, f"topic default/{topic} is ready\n")
+
+    listed = headrace("topic", "list")
+    columns, *rows = (line.split() for line in listed.stdout.splitlines())
+    assert columns == ["NAME", "PARTITIONS", "REPLICAS", "LEADERS", "IN-SYNC", "READY", "AGE"]
+    assert [topic, "3", "1", "3/3", "3/3", "True"] in [row[:6] for row in rows]
+    assert headrace("topic", "list", "-A").stdout.startswith("NAMESPACE")
+    assert topic in [one["name"] for one in json.loads(headrace("topic", "list", "-o", "json").stdout)]
+
+    described = headrace("topic", "describe", topic).stdout
+    assert "retention: time 7200000ms, bytes unlimited" in described
+    assert "Ready=True AllPartitionsOnline" in described
+    assert described.rstrip().splitlines()[-1].split()[0] == "2"
+
+    deleted = headrace("topic", "delete", topic)
+    assert (deleted.returncode, deleted.stdout) == (0, f"topic default/{topic} is deleted\n")
+    assert topic not in headrace("topic", "list").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["create", "big", "--partitions", "5000"], 1, "should be less than or equal to 1024"),
+        (["create", "bad", "--partitions", "1", "--set", "retention.time=7x"], 1, "spec.retention.time"),
+        (["create", "three", "--partitions", "1", "--replicas", "3"], 1, "set spec.replicas to 1"),
+        (["create", "my_topic", "--partitions", "1"], 2, "try my-topic"),
+        (["describe", "nothing"], 1, "there is no topic nothing in namespace default"),
+        (["delete", "nothing"], 1, "there is no topic nothing in namespace default"),
+        (["list", "--context", "nowhere"], 1, "nowhere"),
+    ],
+)
+def test_should_say_in_a_sentence_what_is_wrong(headrace: Headrace, arguments: list[str], code: int, says: str) -> None:
+    done = headrace("topic", *arguments)
+    assert done.returncode == code
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_should_point_to_describe_when_a_topic_exists_already(headrace: Headrace, topic: str) -> None:
+    assert headrace("topic", "create", topic, "--partitions", "1").returncode == 0
+    again = headrace("topic", "create", topic, "--partitions", "1")
+    assert again.returncode == 1
+    assert f"exists already: `headrace topic describe {topic} -n default` shows it" in again.stderr
+
+
+def test_should_write_lines_and_read_them_in_every_form(headrace: Headrace, topic: str) -> None:
+    headrace("topic", "create", topic, "--partitions", "1")
+    produced = headrace("produce", topic, stdin="tea\ncoffee\n")
+    assert produced.returncode == 0
+    assert produced.stdout == ""
+    assert f"produced 2 records to {topic}" in produced.stderr
+
+    assert headrace("consume", topic, "-o", "value").stdout == "tea\ncoffee\n"
+    first, second = (json.loads(line) for line in headrace("consume", topic).stdout.splitlines())
+    assert (first["partition"], first["offset"], first["key"], first["value"]) == (0, 0, None, "tea")
+    assert second["offset"] == 1
+    title, *rows = headrace("consume", topic, "-o", "table").stdout.splitlines()
+    assert title.split() == ["PARTITION", "OFFSET", "TIMESTAMP", "KEY", "VALUE"]
+    assert [row.split()[0:2] + row.split()[3:] for row in rows] == [["0", "0", "-", "tea"], ["0", "1", "-", "coffee"]]
+
+
+def test_should_take_keys_from_json_and_csv_files(headrace: Headrace, topic: str, tmp_path: Path) -> None:
+    headrace("topic", "create", topic, "--partitions", "2")
+    (tmp_path / "a.jsonl").write_text('{"id": "a", "n": 1}\n{"id": "b", "n": 2}\n')
+    (tmp_path / "b.csv").write_text("id,n\nc,3\n")
+    for file in ("a.jsonl", "b.csv"):
+        assert headrace("produce", topic, str(tmp_path / file), "--key-field", "id").returncode == 0
+    records = [json.loads(line) for line in headrace("consume", topic).stdout.splitlines()]
+    assert sorted((record["key"], record["value"]) for record in records) == [
+        ("a", '{"id": "a", "n": 1}'),
+        ("b", '{"id": "b", "n": 2}'),
+        ("c", '{"id":"c","n":"3"}'),
+    ]
+
+
+def test_should_name_the_line_and_keep_what_came_before_it(headrace: Headrace, topic: str) -> None:
+    headrace("topic", "create", topic, "--partitions", "1", "--set", "maxMessageBytes=64Ki")
+    done = headrace("produce", topic, "--format", "jsonl", stdin='{"n": 1}\n{"n": 2}\n{"n":\n{"n": 4}\n')
+    assert done.returncode == 1
+    assert "line 3: '{\"n\":' is not JSON" in done.stderr
+    assert "(records before it that are written: 2)" in done.stderr
+    large = headrace("produce", topic, stdin=f"small\n{'x' * 100_000}\n")
+    assert large.returncode == 1
+    assert "line 2: the record takes 1" in large.stderr
+    assert headrace("consume", topic, "-o", "value").stdout == '{"n": 1}\n{"n": 2}\nsmall\n'
+
+
+def test_should_warn_when_no_record_has_the_key_field(headrace: Headrace, topic: str) -> None:
+    headrace("topic", "create", topic, "--partitions", "1")
+    done = headrace("produce", topic, "--format", "jsonl", "--key-field", "idd", stdin='{"id": 1}\n')
+    assert done.returncode == 0
+    assert "no record has a field 'idd': all keys are null" in done.stderr
+
+
+def test_should_begin_and_end_where_it_is_told(headrace: Headrace, topic: str) -> None:
+    headrace("topic", "create", topic, "--partitions", "1")
+    headrace("produce", topic, stdin="".join(f"{number}\n" for number in range(5)))
+    for arguments, expected in {
+        ("--from", "3"): ["3", "4"],
+        ("-m", "2"): ["0", "1"],
+        ("--from", "latest"): [],
+        ("--from", "2000-01-01"): ["0", "1", "2", "3", "4"],
+        ("--from", "2100-01-01T00:00:00Z"): [],
+        ("--partition", "0", "--from", "1", "-m", "1"): ["1"],
+    }.items():
+        assert headrace("consume", topic, "-o", "value", *arguments).stdout.split() == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["no-such-topic"], "no-such-topic"),
+        (["{topic}", "--partition", "7"], "partition 7 of {topic} does not exist: it has 1, numbered from 0"),
+        (["{topic}", "--group", "billing"], "consumer groups are not available yet"),
+        (["{topic}", "--from", "99"], "offset 99"),
+    ],
+)
+def test_should_exit_with_1_when_nothing_can_be_read(
+    headrace: Headrace, topic: str, arguments: list[str], says: str
+) -> None:
+    headrace("topic", "create", topic, "--partitions", "1")
+    done = headrace("consume", *(argument.format(topic=topic) for argument in arguments))
+    assert done.returncode == 1
+    assert says.format(topic=topic) in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_should_be_quiet_when_its_reader_has_enough(
+    headrace: Headrace, topic: str, environment: dict[str, str]
+) -> None:
+    headrace("topic", "create", topic, "--partitions", "1")
+    headrace("produce", topic, stdin="".join(f"{number:0100}\n" for number in range(20_000)))
+    pipeline = f"set -o pipefail; {HEADRACE} consume {topic} -o value | head -1"
+    done = subprocess.run(
+        ["bash", "-c", pipeline], env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"{0:0100}\n"
+
+
+def test_should_follow_until_it_is_interrupted(headrace: Headrace, topic: str, environment: dict[str, str]) -> None:
+    headrace("topic", "create", topic, "--partitions", "1")
+    headrace("produce", topic, stdin="first\n")
+    command = [str(Path(sys.executable).with_name("headrace")), "consume", topic, "--follow", "-o", "value"]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as follower:
+        assert follower.stdout is not None
+        assert follower.stdout.readline() == b"first\n"
+        headrace("produce", topic, stdin="second\n")
+        assert follower.stdout.readline() == b"second\n"
+        follower.send_signal(signal.SIGINT)
+        _, errors = follower.communicate(timeout=30)
+    assert follower.returncode == 130
+    assert b"Traceback" not in errors
+
+
+def test_should_show_the_brokers(headrace: Headrace) -> None:
+    done = headrace("cluster", "status")
+    name, title, *rows = done.stdout.splitlines()
+    assert name == "cluster headrace"
+    assert title.split() == ["ID", "URL", "ZONE", "STATE", "INCARNATION"]
+    assert [row.split()[0] for row in rows] == ["0", "1"]
+    assert all("Ready" in row for row in rows)
+    brokers = json.loads(headrace("cluster", "status", "-o", "json").stdout)["brokers"]
+    assert [broker["id"] for broker in brokers] == [0, 1]
+
+
+def test_should_prefer_the_server_that_is_given(headrace: Headrace) -> None:
+    done = headrace("cluster", "status", "--server", "localhost:9701")
+    assert done.returncode == 1
+    assert "write it as http://host:9701" in done.stderr
