@@ -51,7 +51,7 @@ def brokers(count: int) -> list[Broker]:
     return [broker(number) for number in range(count)]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class ModelApi:
     """Carries actions out as an API server would, one writer, no conflicts. Fails where an action makes no sense."""
 
@@ -60,6 +60,14 @@ class ModelApi:
     sets: dict[str, PartitionSet] = field(default_factory=dict)
     overdue: frozenset[TopicUid] = frozenset()
     writes: int = 0
+
+    def __repr__(self) -> str:
+        """Short: a thousand partitions are of no help to whoever reads a counter-example."""
+        topics = [
+            (t.uid, t.spec.partitions, t.spec.replicas, t.metadata.deletion_timestamp) for t in self.topics.values()
+        ]
+        sets = {name: (s.topic_uid, len(s.partitions), s.deleting) for name, s in self.sets.items()}
+        return f"ModelApi({topics=}, brokers={list(self.brokers.values())}, {sets=}, overdue={set(self.overdue)})"
 
     @classmethod
     def of(cls, topics: list[Topic], brokers: list[Broker]) -> "ModelApi":

@@ -26,7 +26,7 @@ from headrace.core.types import PartitionId, TopicName, TopicUid
 
 
 def plan(desired: Sequence[Topic], observed: Observed, now_ms: int) -> tuple[TopicPlan, ...]:
-    """Actions by topic, orphans first. `desired` are all Topics there are; `now_ms` is wall time, for conditions."""
+    """Actions by topic, in the order of names. `desired` are all Topics there are; `now_ms` is wall time, for conditions."""
     planned: dict[TopicName, list[Action]] = defaultdict(list)
     uids = {topic.uid for topic in desired}
     for orphan in _orphans(uids, observed):
@@ -35,7 +35,7 @@ def plan(desired: Sequence[Topic], observed: Observed, now_ms: int) -> tuple[Top
     planner = _Planner(ours, observed, now_ms)
     for topic in ours:
         planned[topic.full_name] += planner.plan_topic(topic)
-    return tuple(TopicPlan(name, tuple(actions)) for name, actions in planned.items() if actions)
+    return tuple(TopicPlan(name, tuple(actions)) for name, actions in sorted(planned.items()) if actions)
 
 
 def _orphans(uids: set[TopicUid], observed: Observed) -> list[PartitionSet]:
@@ -51,11 +51,12 @@ class _Planner:
         self._observed = observed
         self._now_ms = now_ms
         self._sets: dict[TopicUid, list[PartitionSet]] = {topic.uid: [] for topic in topics}
-        self._load = Load()
         for partition_set in sorted(observed.sets, key=lambda s: s.metadata.name):
             if partition_set.topic_uid in self._sets:
                 self._sets[partition_set.topic_uid].append(partition_set)
-                self._load.add_all(_placed([partition_set]))
+        # What is going is no load: else it would matter whether it has gone before the rest is placed, or after.
+        staying = (topic for topic in topics if topic.metadata.deletion_timestamp is None)
+        self._load = Load.of(replicas for topic in staying for replicas in _placed(self._sets[topic.uid]))
 
     def plan_topic(self, topic: Topic) -> list[Action]:
         sets = self._sets[topic.uid]
