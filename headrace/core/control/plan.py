@@ -26,7 +26,7 @@ from headrace.core.types import PartitionId, TopicName, TopicUid
 
 
 def plan(desired: Sequence[Topic], observed: Observed, now_ms: int) -> tuple[TopicPlan, ...]:
-    """Actions by topic, in the order of names. `desired` are all Topics there are; `now_ms` is wall time (conditions)."""
+    """Actions by topic, in the order of names. `desired` are all Topics; `now_ms` is wall time, for conditions."""
     planned: dict[TopicName, list[Action]] = defaultdict(list)
     uids = {topic.uid for topic in desired}
     for orphan in _orphans(uids, observed):
