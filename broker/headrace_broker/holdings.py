@@ -8,7 +8,7 @@ reconcile loop looks again. A log that cannot be opened stays BROKEN until the n
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace.core.errors import HeadraceError
@@ -96,6 +96,12 @@ class Holdings:
     def open(self, description: PartitionDescription, spec: TopicSpec, state: PartitionState, opener: Opener) -> None:
         self._start(description.key, self._open(description, spec, state, opener))
 
+    def configure(self, key: PartitionKey, spec: TopicSpec) -> None:
+        """The Topic says so; nothing happens where it said so before, or while something else happens."""
+        held = self._held[key]
+        if held.holding is Holding.OPEN and held.spec != spec:
+            self._start(key, self._configure(held, spec))
+
     def delete(self, key: PartitionKey) -> None:
         self._start(key, self._delete(key))
 
@@ -171,6 +177,18 @@ class Holdings:
             opened = await opener.open(description, spec, state)
         held.partition, held.damage, held.holding = opened.partition, opened.damage, Holding.OPEN
         opened.partition.apply(state)
+
+    async def _configure(self, held: _Held, spec: TopicSpec) -> None:
+        """Beside the data first: whoever finds the data alone must know what it was promised."""
+        assert held.partition is not None, "only an open partition is configured"
+        assert held.description is not None, "an open partition is described"
+        held.description, held.spec = replace(held.description, spec=spec.to_object()), spec
+        try:
+            await asyncio.to_thread(self._data.store.prepare, held.description, wall_ms())
+        except HeadraceError as error:
+            _log.error("%s: its new spec is not written beside the data: %s", held.partition.place, error)
+        held.partition.configure(spec)
+        held.holding = Holding.OPEN
 
     async def _delete(self, key: PartitionKey) -> None:
         await self._close(key, "its topic is deleted")

@@ -21,7 +21,7 @@ from headrace.core.errors import (
     ThrottledError,
 )
 from headrace.core.limits import APPENDS_WAITING_MAX, PARTITION_TICK_MS
-from headrace.core.log.group_commit import GiveUp, Sync
+from headrace.core.log.group_commit import Sync
 from headrace.core.log.segments import LogConfig
 from headrace.core.records.raw import RawBatch
 from headrace.core.replication.events import (
@@ -34,6 +34,7 @@ from headrace.core.replication.events import (
     Effect,
     Event,
     Expire,
+    GiveUp,
     Lead,
     RaiseHighWatermark,
     Resign,

@@ -10,6 +10,7 @@ it is in the Lease.
 
 import asyncio
 import logging
+import resource
 import signal
 from collections.abc import Sequence
 
@@ -61,6 +62,7 @@ class DiskFailedError(HeadraceError):
 async def run(settings: Settings) -> None:
     """Until it is asked to stop. Raises HeadraceError where it cannot start or must not go on."""
     keep_large_buffers()
+    _allow_open_files()
     data = await asyncio.to_thread(DataDirectory.open, settings.data)
     clean = False
     try:
@@ -68,6 +70,12 @@ async def run(settings: Settings) -> None:
             clean = await _Broker(settings, data, client, transport).live()
     finally:
         await asyncio.to_thread(data.close, clean=clean)
+
+
+def _allow_open_files() -> None:
+    """As many as the system lets us have: a partition keeps up to 16 open, and the usual soft limit is 1024."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 class _Broker:

@@ -30,7 +30,7 @@ SEGMENT_BYTES_MAX = (1 << 32) - 1
 """Positions in an index have 32 bits; a larger `segment.bytes` rolls here."""
 SEGMENT_OFFSETS_MAX = (1 << 32) - 1
 RECOVERY_SCAN_BYTES = 64 << 20
-"""The recovery point follows the durable end this closely, so that a start after a crash scans no more per partition."""
+"""The recovery point follows the durable end this closely: a start after a crash scans no more per partition."""
 REPLICATED_SYNC_BYTES = 64 << 20
 """Durability Replicated: synced in the background each time this much was appended."""
 RECOVERY_CHUNK_BYTES = 4 << 20

@@ -10,16 +10,15 @@ import os
 import sys
 from pathlib import Path
 
-from headrace_broker.storage.data_directory import DataDirectory
-from headrace_broker.storage.partition_description import PartitionDescription
-from headrace_broker.storage.partition_log import PartitionLog
-
-from headrace.core.log.group_commit import Effect, GroupCommit, Release, Sync
+from headrace.core.log.group_commit import Effect, GroupCommit, Sync
 from headrace.core.log.segments import LogConfig
 from headrace.core.records.header import BatchHeader
 from headrace.core.records.raw import RawBatch, split_batches
 from headrace.core.resources.topic import Durability
 from headrace.core.types import Incarnation, LeaderEpoch, PartitionId, PartitionKey, TopicName, TopicUid
+from headrace_broker.storage.data_directory import DataDirectory
+from headrace_broker.storage.partition_description import PartitionDescription
+from headrace_broker.storage.partition_log import PartitionLog
 
 CONFIG = LogConfig(segment_bytes=1_000_000, segment_ms=1 << 40, durability=Durability.FSYNC)
 IN_FLIGHT_MAX = 50
@@ -53,10 +52,9 @@ class Writer:
         while True:
             end = self._log.log_end_offset
             some = [self._batch(end + i) for i in range(1 + end % 3)]
-            appended = self._log.append(some, epoch, now_ms=0)
+            self._log.append(some, epoch, now_ms=0)
             size = sum(batch.nbytes for batch in some)
-            waiter = appended.last_offset + 1
-            self._carry_out(self._commit.appended(self._log.log_end_offset, size, waiter))
+            self._carry_out(self._commit.appended(self._log.log_end_offset, size))
             await self._bound()
 
     async def _bound(self) -> None:
@@ -70,15 +68,15 @@ class Writer:
 
     def _carry_out(self, effects: list[Effect]) -> None:
         for effect in effects:
-            if isinstance(effect, Release):
-                say(effect.waiters[-1])
             if isinstance(effect, Sync):
                 task = asyncio.create_task(self._sync())
                 self._syncs.add(task)
                 task.add_done_callback(self._syncs.discard)
 
     async def _sync(self) -> None:
-        self._carry_out(self._commit.synced(await self._log.sync()))
+        effects = self._commit.synced(await self._log.sync())
+        say(self._commit.vouched_end)
+        self._carry_out(effects)
 
 
 def main() -> None:

@@ -5,15 +5,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from headrace_broker.storage.partition_log import PartitionLog
-from headrace_broker.storage.recovery import begin_log
-from headrace_broker.storage.threads import StorageThreads
-
 from headrace.core.log.segments import LogConfig
 from headrace.core.records.columns import encode_batch, record_columns
 from headrace.core.records.raw import RawBatch, split_batches
 from headrace.core.resources.topic import Durability
 from headrace.core.types import LeaderEpoch, Offset
+from headrace_broker.storage.partition_log import PartitionLog
+from headrace_broker.storage.recovery import begin_log
+from headrace_broker.storage.threads import StorageThreads
 
 CONFIG = LogConfig(segment_bytes=1 << 20, segment_ms=1 << 40, durability=Durability.FSYNC)
 EPOCH = LeaderEpoch(1)

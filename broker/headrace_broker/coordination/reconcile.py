@@ -85,7 +85,7 @@ class Reconciler:
             if state is not None:
                 partition.apply(state)
             if spec is not None:
-                partition.configure(spec)
+                self._holdings.configure(partition.key, spec)
 
     async def _carry_out(self, action: Action, specs: Mapping[TopicUid, TopicSpec]) -> None:
         match action:

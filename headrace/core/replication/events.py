@@ -7,7 +7,7 @@ then wake. Each effect says why, for the log.
 from dataclasses import dataclass
 from enum import StrEnum
 
-from headrace.core.log.group_commit import GiveUp, Sync
+from headrace.core.log.group_commit import Sync
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.resources.topic import Durability
 from headrace.core.types import LeaderEpoch, Offset
@@ -119,6 +119,14 @@ class Expire:
 @dataclass(frozen=True, slots=True)
 class Abandon:
     """These appends will not be acknowledged here: whether they commit is not known."""
+
+    waiters: tuple[int, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """The disk failed: refuse these appends, surrender every seat of the broker, stop."""
 
     waiters: tuple[int, ...]
     reason: str

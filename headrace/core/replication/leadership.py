@@ -17,7 +17,7 @@ from typing import assert_never
 
 from headrace.core.errors import NotLeaderError, PartitionOfflineError
 from headrace.core.log import group_commit
-from headrace.core.log.group_commit import GiveUp, GroupCommit, Release
+from headrace.core.log.group_commit import GroupCommit
 from headrace.core.replication.events import (
     Abandon,
     Acknowledge,
@@ -28,6 +28,7 @@ from headrace.core.replication.events import (
     Effect,
     Event,
     Expire,
+    GiveUp,
     Lead,
     RaiseHighWatermark,
     Resign,
@@ -96,8 +97,8 @@ class Leadership:
             case SyncFailed(error):
                 return self._carry(self._commit.failed(error))
             case Configured(durability):
-                self._commit.durability = durability
-                return self._maybe_commit(f"durability is {durability}")
+                syncs = self._carry(self._commit.configured(durability))
+                return [*syncs, *self._maybe_commit(f"durability is {durability}")]
             case Ticked():
                 return self._expired(now_ms)
             case Closed(reason):
@@ -134,15 +135,17 @@ class Leadership:
         return [*effects, *self._maybe_commit("append")]
 
     def _carry(self, effects: list[group_commit.Effect]) -> list[Effect]:
-        """Group commit's effects. It releases nobody here: waiters wait for the ISR, of which it is one vote."""
+        """Group commit's effects, with everybody who waits refused where it gives up."""
         carried: list[Effect] = []
         for effect in effects:
-            assert not isinstance(effect, Release), "nobody waits for group commit itself"
-            if isinstance(effect, GiveUp):
-                self._closed = True
-                carried.append(GiveUp(self._take_waiting(), effect.reason))
-            else:
-                carried.append(effect)
+            match effect:
+                case group_commit.Sync():
+                    carried.append(effect)
+                case group_commit.GiveUp(reason):
+                    self._closed = True
+                    carried.append(GiveUp(self._take_waiting(), reason))
+                case _:
+                    assert_never(effect)
         return carried
 
     def _take_waiting(self) -> tuple[int, ...]:

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from headrace_broker.process import DiskFailedError, run
-from headrace_broker.settings import Settings
 
 from headrace.core.types import BrokerId
 from headrace.http2.client import AsyncTransport
+from headrace_broker.process import DiskFailedError, run
+from headrace_broker.settings import Settings
 from tests.support.cluster import Cluster, running_cluster
 from tests.support.failing_disk import failing_sync
 

@@ -1,5 +1,7 @@
 """Data is deleted when its Topic is, and only then; what no API object names any more is kept aside."""
 
+import json
+
 from tests.support.cluster import Cluster, http
 from tests.support.waiting import wait_for
 
@@ -71,3 +73,21 @@ def test_should_set_data_aside_when_its_topic_is_not_in_the_api_and_take_it_back
     cluster.wait_led(topic)
     assert [record["value"] for record in http("GET", cluster.records_url(topic)).json["records"]] == ["kept"]
     assert directories(cluster, "orphaned", uid) == []
+
+
+def test_should_keep_the_present_spec_beside_the_data_when_the_topic_changes(cluster: Cluster, topic: str) -> None:
+    uid = cluster.create_topic(topic)
+    path = "/apis/headrace.io/v1alpha1/namespaces/default/topics/" + topic
+    changed = cluster.kube("GET", path)
+    changed["spec"] |= {"deletionPolicy": "Retain", "durability": "Replicated"}
+
+    cluster.kube("PUT", path, changed)
+
+    def described() -> dict[str, str]:
+        description = cluster.home / "broker-0" / "partitions" / f"{uid}-0" / "partition.json"
+        spec: dict[str, str] = json.loads(description.read_text())["spec"]
+        return spec
+
+    wait_for(lambda: described()["deletionPolicy"] == "Retain", "the description follows the topic")
+    assert described()["durability"] == "Replicated"
+    assert http("POST", cluster.records_url(topic), b'{"records": [{"value": "on"}]}', JSON).status == 200

@@ -6,11 +6,6 @@ from random import Random
 
 import aiohttp
 import pytest
-from headrace_operator.applier import Applier, Outcome
-from headrace_operator.http import serving
-from headrace_operator.metrics import Metrics
-from headrace_operator.observer import Observer, Scope
-from headrace_operator.reconciler import Reconciler
 
 from headrace.core.control.actions import CreateSet, DeleteOrphanSet, PatchStatus, ReplaceSet, TopicPlan
 from headrace.core.control.observed import BrokerState
@@ -21,6 +16,11 @@ from headrace.core.types import BrokerId, Incarnation, TopicName, TopicUid
 from headrace.kube.errors import NotFoundError
 from headrace.kube.events import EventRecorder
 from headrace.kube.resource import LEASES, PARTITION_SETS, TOPICS
+from headrace_operator.applier import Applier, Outcome
+from headrace_operator.http import serving
+from headrace_operator.metrics import Metrics
+from headrace_operator.observer import Observer, Scope
+from headrace_operator.reconciler import Reconciler
 from tests.support.operator import Cluster
 from tests.support.partition_sets import partition_set
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from headrace.core.errors import FencedEpochError, NotLeaderError, PartitionOfflineError, StaleTopicError
 from headrace.core.limits import REPLICATED_SYNC_BYTES
-from headrace.core.log.group_commit import GiveUp, Sync
+from headrace.core.log.group_commit import Sync
 from headrace.core.replication.events import (
     Abandon,
     Acknowledge,
@@ -18,6 +18,7 @@ from headrace.core.replication.events import (
     Configured,
     Effect,
     Expire,
+    GiveUp,
     Lead,
     RaiseHighWatermark,
     Resign,
@@ -103,7 +104,7 @@ def test_should_commit_at_the_log_end_when_durability_is_replicated() -> None:
         RaiseHighWatermark(Offset(3), "append"),
     ]
     (sync, *_) = append(leadership, 4, nbytes=REPLICATED_SYNC_BYTES)
-    assert sync == Sync(Offset(4), "enough is unsynced")
+    assert sync == Sync(Offset(4), "append")
     assert leadership.step(Synced(Offset(4)), 0) == []
 
 
@@ -112,6 +113,13 @@ def test_should_commit_what_is_written_when_durability_becomes_replicated() -> N
     append(leadership, 3, Acks.ALL, 7)
     effects = leadership.step(Configured(Durability.REPLICATED), 0)
     assert effects[0] == Acknowledge((7,), "durability is Replicated")
+
+
+def test_should_sync_what_was_acknowledged_from_memory_when_durability_becomes_fsync() -> None:
+    leadership = leader(Durability.REPLICATED)
+    append(leadership, 3, Acks.ALL, 7)
+    assert leadership.step(Configured(Durability.FSYNC), 0) == [Sync(Offset(3), "durability is Fsync now")]
+    assert leadership.high_watermark == 3
 
 
 def test_should_hold_the_high_watermark_when_a_member_of_the_isr_has_not_voted() -> None:

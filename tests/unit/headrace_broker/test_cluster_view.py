@@ -1,7 +1,6 @@
 """What a broker knows of its cluster: never older than what it knew, and whole after each list."""
 
 import pytest
-from headrace_broker.coordination.cluster_view import ClusterView
 
 from headrace.core.errors import UnknownPartitionError, UnknownTopicError
 from headrace.core.limits import LEASE_DURATION_MS
@@ -17,6 +16,7 @@ from headrace.core.types import (
     TopicName,
     TopicUid,
 )
+from headrace_broker.coordination.cluster_view import ClusterView
 from tests.support.partition_sets import partition_set, partition_state, seat
 
 FLIGHTS = TopicName("default", "flights")

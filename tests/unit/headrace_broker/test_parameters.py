@@ -3,6 +3,13 @@
 from collections.abc import Callable
 
 import pytest
+from multidict import MultiDict
+
+from headrace.core.errors import InvalidRequestError
+from headrace.core.limits import FETCH_BYTES_DEFAULT, FETCH_BYTES_MAX, FETCH_RECORDS_MAX
+from headrace.core.replication.events import Acks
+from headrace.core.replication.fence import Fence
+from headrace.core.types import LeaderEpoch, Offset, PartitionId, TopicName, TopicUid
 from headrace_broker.requests import Edge, FetchQuery, OffsetsQuery, Place, ProduceQuery, ValueFormat
 from headrace_broker.routes.parameters import (
     parse_fetch,
@@ -12,13 +19,6 @@ from headrace_broker.routes.parameters import (
     parse_produce,
     parse_spread,
 )
-from multidict import MultiDict
-
-from headrace.core.errors import InvalidRequestError
-from headrace.core.limits import FETCH_BYTES_DEFAULT, FETCH_BYTES_MAX, FETCH_RECORDS_MAX
-from headrace.core.replication.events import Acks
-from headrace.core.replication.fence import Fence
-from headrace.core.types import LeaderEpoch, Offset, PartitionId, TopicName, TopicUid
 
 PATH = {"namespace": "default", "topic": "flights", "partition": "3"}
 

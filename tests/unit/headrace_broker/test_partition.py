@@ -5,12 +5,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from headrace_broker.fetch import fetch, find_offset
-from headrace_broker.metrics import Metrics
-from headrace_broker.partition import Partition
-from headrace_broker.requests import Edge, FetchQuery, OffsetsQuery, Place, ProduceQuery, ValueFormat
-from headrace_broker.storage.data_directory import DataDirectory
-from headrace_broker.storage.partition_description import PartitionDescription
 
 from headrace.core.errors import (
     NotLeaderError,
@@ -25,6 +19,12 @@ from headrace.core.replication.fence import Fence
 from headrace.core.replication.leadership import Leadership
 from headrace.core.resources.topic import TopicSpec
 from headrace.core.types import LeaderEpoch, Offset, PartitionEpoch, PartitionId, PartitionKey, TopicName, TopicUid
+from headrace_broker.fetch import fetch, find_offset
+from headrace_broker.metrics import Metrics
+from headrace_broker.partition import Partition
+from headrace_broker.requests import Edge, FetchQuery, OffsetsQuery, Place, ProduceQuery, ValueFormat
+from headrace_broker.storage.data_directory import DataDirectory
+from headrace_broker.storage.partition_description import PartitionDescription
 from tests.support.batches import TIMESTAMP_MS, batch_of
 from tests.support.failing_disk import failing_sync
 from tests.support.partition_sets import partition_state, seat

@@ -3,6 +3,10 @@
 import json
 
 import pytest
+
+from headrace.core.errors import BatchTooLargeError, InvalidRequestError
+from headrace.core.records.record import Record
+from headrace.core.types import LeaderEpoch, Offset, TopicUid
 from headrace_broker.fetch import Fetched
 from headrace_broker.requests import ValueFormat
 from headrace_broker.routes.record_bodies import (
@@ -14,10 +18,6 @@ from headrace_broker.routes.record_bodies import (
     ndjson_of,
     parse_batches,
 )
-
-from headrace.core.errors import BatchTooLargeError, InvalidRequestError
-from headrace.core.records.record import Record
-from headrace.core.types import LeaderEpoch, Offset, TopicUid
 from tests.support.batches import batch_of
 
 

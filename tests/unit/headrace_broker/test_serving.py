@@ -3,12 +3,6 @@
 from collections.abc import AsyncIterator
 
 import pytest
-from headrace_broker.coordination.cluster_view import ClusterView
-from headrace_broker.metrics import Metrics
-from headrace_broker.partition import Partition
-from headrace_broker.proxy import Elsewhere, Proxy
-from headrace_broker.requests import Place
-from headrace_broker.serving import BodyBudget, Readiness, Serving
 
 from headrace.core.errors import (
     NotLeaderError,
@@ -26,6 +20,12 @@ from headrace.core.resources.metadata import Metadata
 from headrace.core.resources.topic import Topic, TopicSpec
 from headrace.core.types import BrokerId, Incarnation, PartitionId, PartitionKey, TopicName, TopicUid
 from headrace.http2.client import AsyncTransport
+from headrace_broker.coordination.cluster_view import ClusterView
+from headrace_broker.metrics import Metrics
+from headrace_broker.partition import Partition
+from headrace_broker.proxy import Elsewhere, Proxy
+from headrace_broker.requests import Place
+from headrace_broker.serving import BodyBudget, Readiness, Serving
 from tests.support.partition_sets import partition_set, partition_state, seat
 
 PLACE = Place(TopicName("default", "flights"), PartitionId(0))

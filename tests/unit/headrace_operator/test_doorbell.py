@@ -1,10 +1,9 @@
 from itertools import islice
 from random import Random
 
+from headrace.core.limits import API_BACKOFF_MAX_MS, FINALIZER_WAIT_MS
 from headrace_operator.doorbell import kopf_settings
 from headrace_operator.observer import Scope
-
-from headrace.core.limits import API_BACKOFF_MAX_MS, FINALIZER_WAIT_MS
 
 SETTINGS = kopf_settings(Scope("blue", "data", FINALIZER_WAIT_MS), Random(1))
 

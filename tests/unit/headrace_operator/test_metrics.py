@@ -1,8 +1,8 @@
-from headrace_operator.metrics import Metrics
-from headrace_operator.observer import Picture
 from prometheus_client.parser import text_string_to_metric_families
 
 from headrace.core.control.observed import BrokerState
+from headrace_operator.metrics import Metrics
+from headrace_operator.observer import Picture
 from tests.support.control import ModelApi, broker, topic
 
 

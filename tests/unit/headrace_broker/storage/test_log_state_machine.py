@@ -5,8 +5,6 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from headrace_broker.storage.partition_log import PartitionLog
-from headrace_broker.storage.threads import StorageThreads
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -15,6 +13,8 @@ from headrace.core.log.segments import LogConfig
 from headrace.core.records.header import BatchHeader
 from headrace.core.resources.topic import Durability
 from headrace.core.types import LeaderEpoch, Offset
+from headrace_broker.storage.partition_log import PartitionLog
+from headrace_broker.storage.threads import StorageThreads
 from tests.support.logs import NOW_MS, content_of, log_bytes, log_files, new_log_directory, open_log, raw_batch
 
 CONFIG = LogConfig(segment_bytes=16_000, segment_ms=1 << 40, durability=Durability.FSYNC)

@@ -9,9 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from headrace_broker.storage.disk import FileHandle
-from headrace_broker.storage.partition_log import PartitionLog
-from headrace_broker.storage.threads import StorageThreads
 
 from headrace.core.errors import (
     CorruptLogError,
@@ -26,6 +23,9 @@ from headrace.core.records.columns import decode_batches
 from headrace.core.records.header import BatchHeader
 from headrace.core.records.raw import split_batches
 from headrace.core.types import LeaderEpoch, Offset
+from headrace_broker.storage.disk import FileHandle
+from headrace_broker.storage.partition_log import PartitionLog
+from headrace_broker.storage.threads import StorageThreads
 from tests.support.batches import packed
 from tests.support.logs import (
     CONFIG,

@@ -4,18 +4,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from headrace_broker.storage.partition_description import (
-    PartitionDescription,
-    directory_name,
-    parse_directory_name,
-)
-from headrace_broker.storage.partition_store import PartitionStore, StoredPartition
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.errors import StorageFailedError
 from headrace.core.log.sealed import DamagedFileError
 from headrace.core.types import Incarnation, PartitionId, PartitionKey, TopicName, TopicUid
+from headrace_broker.storage.partition_description import (
+    PartitionDescription,
+    directory_name,
+    parse_directory_name,
+)
+from headrace_broker.storage.partition_store import PartitionStore, StoredPartition
 
 KEY = PartitionKey(TopicUid("6f0c-11"), PartitionId(3))
 DESCRIPTION = PartitionDescription(TopicName("default", "flights"), KEY, {"partitions": 6})

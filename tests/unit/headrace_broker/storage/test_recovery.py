@@ -5,12 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from headrace_broker.storage.partition_files import PartitionFiles
-from headrace_broker.storage.threads import StorageThreads
 
 from headrace.core.log.recovery import RecoveryReport
 from headrace.core.records.header import BatchHeader
 from headrace.core.types import LeaderEpoch, Offset
+from headrace_broker.storage.partition_files import PartitionFiles
+from headrace_broker.storage.threads import StorageThreads
 from tests.support.logs import (
     CONFIG,
     END,
