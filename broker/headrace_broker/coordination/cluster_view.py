@@ -7,21 +7,13 @@ version: of two versions of a PartitionSet the one that is nowhere older by part
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from headrace.core.control.liveness import Liveness
 from headrace.core.errors import UnknownPartitionError, UnknownTopicError
-from headrace.core.limits import LEASE_DURATION_MS
 from headrace.core.resources.lease import BrokerLease
 from headrace.core.resources.partition_set import PartitionSet, PartitionState
 from headrace.core.resources.topic import Topic, TopicSpec
 from headrace.core.types import BrokerId, PartitionId, PartitionKey, TopicName, TopicUid
-
-
-@dataclass(slots=True)
-class _Sighting:
-    lease: BrokerLease
-    changed_ms: int
-    """By this process's own monotonic clock."""
 
 
 class ClusterView:
@@ -33,7 +25,8 @@ class ClusterView:
         self._sets: dict[tuple[str, str], PartitionSet] = {}
         self.states: dict[PartitionKey, PartitionState] = {}
         """Of every partition of every set, for reading."""
-        self._brokers: dict[BrokerId, _Sighting] = {}
+        self._leases: dict[BrokerId, BrokerLease] = {}
+        self._liveness = Liveness()
         self._listed: set[str] = set()
 
     @property
@@ -74,8 +67,7 @@ class ClusterView:
         return {topic.uid: topic.spec for topic in self.topics()}
 
     def lease(self, broker: BrokerId) -> BrokerLease | None:
-        sighting = self._brokers.get(broker)
-        return sighting.lease if sighting is not None else None
+        return self._leases.get(broker)
 
     def brokers(self) -> list[tuple[BrokerLease, str]]:
         """Each broker with its state: Ready, Draining or Lost.
@@ -83,8 +75,13 @@ class ClusterView:
         A broker is lost when its Lease stands still while others change: when all stand still, this broker itself is
         out of touch with the API server and knows nothing new.
         """
-        newest_ms = max((found.changed_ms for found in self._brokers.values()), default=0)
-        return [(found.lease, _liveness(found, newest_ms)) for _, found in sorted(self._brokers.items())]
+        as_of_ms = self._liveness.last_change_ms()
+        return [(lease, self._state_of(lease, as_of_ms)) for _, lease in sorted(self._leases.items())]
+
+    def _state_of(self, lease: BrokerLease, as_of_ms: int) -> str:
+        if not self._liveness.is_live(lease.broker, as_of_ms):
+            return "Lost"
+        return "Draining" if lease.draining else "Ready"
 
     def list_topics(self, topics: Iterable[Topic]) -> None:
         self._topics = {topic.full_name: topic for topic in topics}
@@ -124,19 +121,16 @@ class ClusterView:
             self.changed.set()
 
     def list_leases(self, leases: Iterable[BrokerLease], now_ms: int) -> None:
-        self._brokers = {lease.broker: self._sighting(lease, now_ms) for lease in leases}
+        self._leases = {lease.broker: lease for lease in leases}
+        self._liveness.observe_all(self._leases.values(), now_ms)
         self._note_listed("leases")
 
     def put_lease(self, lease: BrokerLease, now_ms: int) -> None:
-        self._brokers[lease.broker] = self._sighting(lease, now_ms)
+        self._leases[lease.broker] = lease
+        self._liveness.observe(lease, now_ms)
 
     def remove_lease(self, lease: BrokerLease) -> None:
-        self._brokers.pop(lease.broker, None)
-
-    def _sighting(self, lease: BrokerLease, now_ms: int) -> _Sighting:
-        known = self._brokers.get(lease.broker)
-        unchanged = known is not None and known.lease.metadata.resource_version == lease.metadata.resource_version
-        return known if known is not None and unchanged else _Sighting(lease, now_ms)
+        self._leases.pop(lease.broker, None)
 
     def _forget(self, known: PartitionSet) -> None:
         for state in known.partitions:
@@ -157,9 +151,3 @@ def _is_newer(known: PartitionSet, other: PartitionSet) -> bool:
         return False
     epochs = {state.id: state.partition_epoch for state in other.partitions}
     return any(state.partition_epoch > epochs.get(state.id, state.partition_epoch) for state in known.partitions)
-
-
-def _liveness(found: _Sighting, newest_ms: int) -> str:
-    if newest_ms - found.changed_ms > LEASE_DURATION_MS:
-        return "Lost"
-    return "Draining" if found.lease.draining else "Ready"

@@ -67,6 +67,10 @@ class Liveness:
         sign = self._signs.get(broker)
         return sign is not None and sign.proven
 
+    def last_change_ms(self) -> int:
+        """When any Lease was seen to change: whoever judges as of then calls nobody lost because of its own outage."""
+        return max((sign.seen_ms for sign in self._signs.values()), default=0)
+
     def next_expiry_ms(self, now_ms: int) -> int | None:
         """When the next live broker is lost unless its Lease changes; None when no broker is live."""
         ends = (sign.seen_ms + self._duration_ms for sign in self._signs.values())

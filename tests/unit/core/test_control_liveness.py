@@ -80,3 +80,11 @@ def test_should_name_the_next_expiry_of_those_that_live() -> None:
     assert liveness.next_expiry_ms(0) == 10
     assert liveness.next_expiry_ms(10) == 14
     assert liveness.next_expiry_ms(14) is None
+
+
+def test_should_know_when_any_lease_changed_last() -> None:
+    assert Liveness().last_change_ms() == 0
+    liveness = watching(lease(1), lease(1, broker=BrokerId(1)), at_ms=100)
+    liveness.observe(lease(2), 200)
+    liveness.observe(lease(1, broker=BrokerId(1)), 300)
+    assert liveness.last_change_ms() == 200

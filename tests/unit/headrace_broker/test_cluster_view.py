@@ -28,9 +28,10 @@ def topic(name: str = "flights", uid: str = "uid-1", cluster: str = "headrace") 
     return Topic(Metadata(name=name, namespace="default", uid=uid), spec)
 
 
-def lease(broker: int, version: str = "1", *, draining: bool = False) -> BrokerLease:
-    metadata = Metadata(name=f"headrace-broker-{broker}", resource_version=version)
-    return BrokerLease(metadata, BrokerId(broker), Incarnation(1), f"http://{broker}", draining=draining)
+def lease(broker: int, renewal: str = "1", *, draining: bool = False) -> BrokerLease:
+    metadata = Metadata(name=f"headrace-broker-{broker}")
+    url = f"http://{broker}"
+    return BrokerLease(metadata, BrokerId(broker), Incarnation(1), url, draining=draining, renew_time=renewal)
 
 
 def test_should_be_complete_only_when_everything_was_listed() -> None:
