@@ -8,7 +8,17 @@ from typing import BinaryIO
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TransferSpeedColumn,
+)
+
+from headrace.core.units import BYTES, MILLISECONDS
 
 stderr = Console(stderr=True)
 _AGE_UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
@@ -34,6 +44,19 @@ def age(created: str | None, now: datetime) -> str:
     return "0s"
 
 
+def readable(value: object) -> str:
+    """A field of a spec as a person would have written it: `604800000ms` is `7d`, the text `268435456` is `256Mi`."""
+    text = str(value)
+    units = MILLISECONDS if text.endswith("ms") else {unit: size for unit, size in BYTES.items() if unit.endswith("i")}
+    digits = text.removesuffix("ms")
+    if not isinstance(value, str) or not digits.isdecimal() or int(digits) == 0:
+        return text
+    number = int(digits)
+    fitting = [(size, unit) for unit, size in units.items() if number % size == 0]
+    size, unit = max(fitting, default=(1, ""))
+    return f"{number // size}{unit}"
+
+
 @contextmanager
 def reading(file: BinaryIO) -> Iterator[tuple[Iterable[bytes], Callable[[int], None]]]:
     """The lines of `file`, and a function that shows how many records they made; a progress bar on a terminal."""
@@ -45,6 +68,7 @@ def reading(file: BinaryIO) -> Iterator[tuple[Iterable[bytes], Callable[[int], N
         TextColumn("{task.fields[records]:,} records"),
         BarColumn(),
         DownloadColumn(binary_units=True),
+        TransferSpeedColumn(),
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=stderr, transient=True) as bar:

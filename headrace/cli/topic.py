@@ -8,7 +8,7 @@ import click
 
 from headrace.cli.kube import KubeOptions, with_kube
 from headrace.cli.options import kube_options, output_option
-from headrace.cli.output import age, print_table, stderr
+from headrace.cli.output import age, print_table, readable, stderr
 from headrace.cli.topic_spec import check_name, topic_spec
 from headrace.core.limits import FINALIZER_WAIT_MS
 
@@ -150,7 +150,8 @@ def _print_description(one: "Topic", sets: "list[PartitionSet]") -> None:
     click.echo(f"{one.full_name}   uid {one.uid}   created {one.metadata.creation_timestamp}")
     click.echo("\nSpec")
     for field, value in one.spec.to_object().items():
-        shown = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else value
+        parts = [f"{name} {readable(part)}" for name, part in value.items()] if isinstance(value, dict) else []
+        shown = ", ".join(parts) or readable(value)
         click.echo(f"  {field}: {shown}")
     click.echo("\nConditions")
     for condition in one.status.get("conditions") or ():

@@ -2,7 +2,8 @@
 
 The hash is Kafka's murmur2, so keys land where a Kafka user expects them. Records without a key stay with one partition
 for `STICKY_BYTES`, then go to the next. A `partition=` that the caller gives comes before all of this; it is checked
-here too. Pure; one `Partitioning` per topic, owned by the producer and used under its lock.
+here too. Pure; one `Partitioning` per layout of a topic, owned by the producer and used by its callers' threads: what
+they share is only which partition is the sticky one, where any answer will do.
 """
 
 from collections.abc import Callable, Iterator
@@ -30,14 +31,6 @@ class Partitioning:
         self.topic, self.partition_count = topic, partition_count
         self._partitioner = partitioner
         self._sticky = StickyRoundRobin(partition_count, sticky_bytes=STICKY_BYTES, start=start)
-
-    def resize(self, partition_count: int) -> None:
-        """The topic has another number of partitions now: it grew, or it was created again."""
-        if partition_count < self.partition_count:
-            self._sticky = StickyRoundRobin(partition_count, sticky_bytes=STICKY_BYTES)
-        else:
-            self._sticky.grow(partition_count)
-        self.partition_count = partition_count
 
     def choose(self, key: bytes | None, value: bytes | None, record_bytes: int) -> int:
         if self._partitioner is not None:

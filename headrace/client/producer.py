@@ -44,7 +44,7 @@ _ACKS: Final = ("all", "1", "0")
 
 @dataclass(frozen=True, slots=True)
 class _Route:
-    """All that `send` needs to know of a topic."""
+    """All that `send` needs to know of a topic; replaced whole when its metadata changes."""
 
     layout: TopicLayout
     partitioning: Partitioning
@@ -164,9 +164,7 @@ class Producer:
         check_rows(records, route.layout, self._compression)
         delivery = ColumnsDelivery()
         for piece in pieces(records, max(route.batch_bytes, self._buffer_bytes // 4)):
-            with self._sender.lock:
-                divided = list(route.partitioning.divide(piece, partition, route.batch_bytes))
-            for number, columns, size in divided:
+            for number, columns, size in route.partitioning.divide(piece, partition, route.batch_bytes):
                 with self._sender.lock:
                     self._wait_for_room(size)
                     delivery.expect()
@@ -215,19 +213,13 @@ class Producer:
         if route is not None and (newest is route.layout or newest is None):
             return route
         layout = newest or self._brokers.layout(topic)
-        with self._sender.lock:
-            return self._new_route(topic, layout)
-
-    def _new_route(self, topic: str, layout: TopicLayout) -> "_Route":
-        old, count = self._routes.get(topic), len(layout.partitions)
-        if old is None:
-            partitioning = Partitioning(topic, count, self._partitioner, start=random.randrange(count))
-        else:
-            partitioning = old.partitioning
-            partitioning.resize(count)
-        places = [TopicPartition(topic, number) for number in range(count)]
-        route = _Route(layout, partitioning, places, min(self._batch_bytes, layout.max_message_bytes))
-        self._routes[topic] = route
+        count = len(layout.partitions)
+        route = self._routes[topic] = _Route(
+            layout,
+            Partitioning(topic, count, self._partitioner, start=random.randrange(count)),
+            [TopicPartition(topic, number) for number in range(count)],
+            min(self._batch_bytes, layout.max_message_bytes),
+        )
         return route
 
     def _wait_for_room(self, size_bytes: int) -> None:

@@ -26,7 +26,7 @@ def test_should_create_list_describe_and_delete_a_topic(headrace: Headrace, topi
     assert topic in [one["name"] for one in json.loads(headrace("topic", "list", "-o", "json").stdout)]
 
     described = headrace("topic", "describe", topic).stdout
-    assert "retention: time 7200000ms, bytes unlimited" in described
+    assert "retention: time 2h, bytes unlimited" in described
     assert "Ready=True AllPartitionsOnline" in described
     assert described.rstrip().splitlines()[-1].split()[0] == "2"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from headrace.cli.main import run
-from headrace.cli.output import age, print_table
+from headrace.cli.output import age, print_table, readable
 
 
 def test_should_print_the_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -106,3 +106,21 @@ def test_should_align_columns(capsys: pytest.CaptureFixture[str]) -> None:
 )
 def test_should_show_ages_in_their_largest_unit(created: str | None, shown: str) -> None:
     assert age(created, datetime(2026, 11, 21, 12, tzinfo=UTC)) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("604800000ms", "7d"),
+        ("90000ms", "90s"),
+        ("1ms", "1ms"),
+        ("0ms", "0ms"),
+        ("268435456", "256Mi"),
+        ("1000", "1000"),
+        ("unlimited", "unlimited"),
+        (6, "6"),
+        (False, "False"),
+    ],
+)
+def test_should_show_fields_as_people_write_them(value: object, shown: str) -> None:
+    assert readable(value) == shown

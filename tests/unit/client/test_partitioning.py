@@ -77,16 +77,3 @@ def test_should_spread_batches_without_keys_over_all_partitions() -> None:
     used = [p for p, _, _ in partitioning().divide(records, None, 100_000)]
     assert used == [0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4][: len(used)]
     assert len(used) >= 10
-
-
-def test_should_use_partitions_that_were_added() -> None:
-    choose = partitioning(1)
-    choose.resize(2)
-    assert {choose.choose(None, b"v", STICKY_BYTES) for _ in range(4)} == {0, 1}
-    assert choose.check(1) == 1
-
-
-def test_should_forget_partitions_that_are_gone_when_the_topic_was_created_again() -> None:
-    choose = partitioning(6)
-    choose.resize(2)
-    assert {choose.choose(None, b"v", STICKY_BYTES) for _ in range(12)} == {0, 1}
