@@ -3,7 +3,9 @@
 VENV ?= .venv
 BIN := $(VENV)/bin
 SHELL := /bin/bash
-PYTEST := $(BIN)/python -m pytest
+# Whole files to each of JOBS processes, in the order of collection: slow ones first, unit tests fill what is left.
+JOBS ?= 2
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 CONTRACT_TESTS := tests/contract
 REAL_API_TESTS := $(CONTRACT_TESTS) tests/integration/kube tests/integration/operator
 

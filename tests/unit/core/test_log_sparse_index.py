@@ -101,3 +101,11 @@ def test_should_index_a_batch_when_it_starts_an_interval_after_the_last_entry() 
     assert cursor.passed(header(3, 64, 0), INDEX_INTERVAL_BYTES + 128) is None
     assert cursor.max_timestamp_ms == 90
     assert cursor.is_due(2 * INDEX_INTERVAL_BYTES + 64)
+
+
+def test_should_go_its_own_way_when_a_cursor_is_copied() -> None:
+    cursor = IndexCursor()
+    copied = cursor.copy()
+    cursor.passed(header(7, 64, 5), INDEX_INTERVAL_BYTES)
+    assert copied == IndexCursor()
+    assert cursor == IndexCursor(INDEX_INTERVAL_BYTES, 5)
