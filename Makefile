@@ -5,7 +5,8 @@ BIN := $(VENV)/bin
 SHELL := /bin/bash
 # Whole files to each of JOBS processes, in the order of collection: slow ones first, unit tests fill what is left.
 JOBS ?= 2
-PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest
+IN_PARALLEL := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 CONTRACT_TESTS := tests/contract
 REAL_API_TESTS := $(CONTRACT_TESTS) tests/integration/kube tests/integration/operator
 
@@ -31,7 +32,7 @@ types: setup  ## mypy --strict, tests included
 	$(BIN)/mypy
 
 test: setup  ## everything that must be green: unit, core coverage, integration, contract on the embedded API
-	$(PYTEST) tests/unit/core --cov=headrace.core --cov-branch --cov-fail-under=100
+	$(PYTEST) $(IN_PARALLEL) tests/unit/core --cov=headrace.core --cov-branch --cov-fail-under=100
 	PYTHONASYNCIODEBUG=1 $(PYTEST) tests/unit --ignore=tests/unit/core
 	$(PYTEST) --ignore=tests/unit
 
