@@ -33,8 +33,8 @@ types: setup  ## mypy --strict, tests included
 
 test: setup  ## everything that must be green: unit, core coverage, integration, contract on the embedded API
 	$(PYTEST) $(IN_PARALLEL) tests/unit/core --cov=headrace.core --cov-branch --cov-fail-under=100
-	PYTHONASYNCIODEBUG=1 $(PYTEST) tests/unit --ignore=tests/unit/core
-	$(PYTEST) --ignore=tests/unit
+	PYTHONASYNCIODEBUG=1 $(PYTEST) $(IN_PARALLEL) tests/unit --ignore=tests/unit/core
+	$(PYTEST) $(IN_PARALLEL) --ignore=tests/unit
 
 demo: $(VENV)/.demo  ## real flights through three brokers: produced, consumed, checked
 	@# A home and ports of its own: it meets no other headrace dev, and a second run starts afresh.
