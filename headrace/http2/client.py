@@ -41,9 +41,12 @@ class Response:
     async def chunks(self) -> AsyncIterator[bytes]:
         """The body as it arrives. Raises `BrokerUnreachableError` when it breaks off or nothing comes in time."""
         while True:
-            for chunk in self._connection.take(self._exchange):
+            arrived = self._connection.take(self._exchange)
+            for chunk in arrived:
                 yield chunk
-            if self._exchange.is_over and not self._exchange.chunks:
+            if arrived:  # More may have come while the reader was busy with these: nobody was woken by it.
+                continue
+            if self._exchange.is_over:
                 break
             await self._connection.wait(self._exchange, self._timeout_s)
         if self._exchange.error is not None:

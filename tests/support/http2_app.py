@@ -112,6 +112,7 @@ class Application:
             await response.write(b"%d\n" % number)
             await asyncio.sleep(0)
         await response.write_eof()
+        await self.count("streamed")
         return response
 
     async def large(self, request: web.Request) -> BuffersResponse:

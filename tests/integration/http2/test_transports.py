@@ -194,6 +194,19 @@ async def test_should_reset_only_its_stream_when_an_async_request_times_out(tran
         assert await (await other).read() == b"released"
 
 
+async def test_should_hand_out_what_arrives_while_the_reader_is_busy(transport: AsyncTransport) -> None:
+    application = Application()
+    async with serving(application) as server:
+        url = f"http://127.0.0.1:{server.port}"
+        response = await transport.request("GET", f"{url}/stream", timeout_s=5)
+        body = b""
+        async for chunk in response.chunks():
+            body += chunk
+            await application.reached("streamed")
+            await transport.request("GET", f"{url}/hello/x")  # Its answer comes behind the stream's last frame.
+        assert body == b"0\n1\n2\n"
+
+
 async def test_should_connect_once_when_many_ask_at_the_same_time(transport: AsyncTransport) -> None:
     async with serving(Application()) as server:
         url = f"http://127.0.0.1:{server.port}/hello/x"
