@@ -30,20 +30,26 @@ _REMEDY = "give bytes, str (becomes UTF-8) or None; turn other values into one o
 
 
 def binary_array(column: Any, name: str) -> pa.Array:
-    """`column` (a sequence of bytes, str and None, or an Arrow or pandas column of them) as a `binary` array."""
+    """`column` (a sequence of bytes, str and None, or an Arrow, NumPy or pandas column of them) as a `binary` array."""
     if not isinstance(column, pa.Array | pa.ChunkedArray):
         try:
-            column = pa.array(column, pa.binary())
-        except (pa.ArrowTypeError, pa.ArrowInvalid) as error:
+            column = pa.array(column) if _is_typed(column) else pa.array(column, pa.binary())
+        except pa.ArrowException as error:
             raise TypeError(f"{name}: {error}: {_REMEDY}") from error
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if not any(is_taken(kind) for is_taken in _TAKEN_TYPES):
-        raise TypeError(f"{name} is an Arrow column of {column.type}: {_REMEDY}")
+        raise TypeError(f"{name} is a column of {column.type}: {_REMEDY}")
     try:
         whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
         return whole if whole.type == pa.binary() else whole.cast(kind).cast(pa.binary())
     except pa.ArrowInvalid as error:
         raise _too_large(name) from error
+
+
+def _is_typed(column: Any) -> bool:
+    """A NumPy or pandas column of one type: asked for `binary`, Arrow would take the raw memory of its entries."""
+    dtype = getattr(column, "dtype", None)
+    return dtype is not None and str(dtype) != "object"
 
 
 def _too_large(name: str) -> BatchTooLargeError:

@@ -110,6 +110,12 @@ def test_should_take_columns_of_text_and_bytes(column: Any) -> None:
     assert records.column(2).to_pylist() == [5, 6]
 
 
+def test_should_take_every_letter_of_a_numpy_column() -> None:
+    records = record_columns(np.array(["é", "bcd"]), np.array([b"k1", b"k"]), timestamps_ms=5)
+    assert records.column(1).to_pylist() == ["é".encode(), b"bcd"]
+    assert records.column(0).to_pylist() == [b"k1", b"k"]
+
+
 def test_should_take_a_column_of_nulls_as_tombstones() -> None:
     assert record_columns(pa.nulls(2), timestamps_ms=5).column(1).to_pylist() == [None, None]
 
@@ -124,7 +130,11 @@ def test_should_take_headers_as_an_arrow_column() -> None:
     [
         ({"values": [1]}, "values: .*give bytes, str"),
         ({"values": [b"a"], "keys": [1.5]}, "keys: .*json.dumps"),
-        ({"values": pa.array([1])}, "values is an Arrow column of int64: give bytes"),
+        ({"values": pa.array([1])}, "values is a column of int64: give bytes"),
+        ({"values": np.array([1, 2])}, "values is a column of int64: give bytes"),
+        ({"values": np.array([b"a"]), "keys": np.array([1.5])}, "keys is a column of double: .*json.dumps"),
+        ({"values": np.array(["2026-01-01"], "datetime64[ms]")}, "values is a column of timestamp"),
+        ({"values": np.zeros(2, "V8")}, "values: .*give bytes"),
         ({"values": [b"a"], "timestamps_ms": ["x"]}, "timestamps_ms: .*whole milliseconds"),
         ({"values": [b"a"], "timestamps_ms": [1 << 63]}, "timestamps_ms: .*whole milliseconds"),
         ({"values": [b"a"], "timestamps_ms": [None]}, "timestamps_ms has nulls"),
