@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace.core.errors import HeadraceError
-from headrace.core.limits import LOGS_OPENING_MAX
+from headrace.core.limits import HOLDING_RETRY_MS, LOGS_OPENING_MAX, ORPHAN_RETENTION_MS
 from headrace.core.replication.residency import Holding
 from headrace.core.replication.seats import LogFacts
 from headrace.core.resources.metadata import InvalidResourceError
@@ -48,8 +48,10 @@ class Holdings:
         self._metrics = metrics
         self._on_change = on_change
         self._held: dict[PartitionKey, _Held] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[bool]] = set()
         self._opening = asyncio.Semaphore(LOGS_OPENING_MAX)
+        self.overdue: frozenset[PartitionKey] = frozenset()
+        """Orphans whose retention was over when the disk was last looked at (`find_overdue`)."""
 
     async def load(self) -> None:
         """See what the disk holds, before anything else. Raises StorageFailedError."""
@@ -108,6 +110,9 @@ class Holdings:
     def orphan(self, key: PartitionKey) -> None:
         self._start(key, self._orphan(key))
 
+    def purge(self, key: PartitionKey) -> None:
+        self._start(key, self._purge(key))
+
     def restore(self, key: PartitionKey) -> None:
         self._start(key, self._restore(key))
 
@@ -122,13 +127,16 @@ class Holdings:
             except HeadraceError as error:
                 _log.warning("%s: high watermark not checkpointed: %s", partition.place, error)
 
-    async def purge(self, retention_ms: int) -> None:
-        """Delete what has been orphaned for so long, where its topic's policy allows it."""
-        purged: list[StoredPartition] = await asyncio.to_thread(self._data.store.purge_orphans, wall_ms(), retention_ms)
-        for stored in purged:
-            _log.warning("%s: orphaned data deleted after the orphan retention", stored.key)
-            self._held.pop(stored.key, None)
-        self._count_orphans()
+    async def find_overdue(self) -> None:
+        """Look for orphans whose retention is over; whether they go is for the reconcile loop to say."""
+        try:
+            found = await asyncio.to_thread(self._data.store.overdue, wall_ms(), ORPHAN_RETENTION_MS)
+        except HeadraceError as error:
+            _log.warning("the orphaned data cannot be looked at: %s", error)
+            return
+        self.overdue = frozenset(found)
+        if found:
+            self._on_change()
 
     def drain(self) -> None:
         """Long polls end now, with what there is."""
@@ -154,19 +162,27 @@ class Holdings:
         self._tasks.add(task)
         task.add_done_callback(self._ended)
 
-    async def _run(self, key: PartitionKey, action: Coroutine[Any, Any, None]) -> None:
+    async def _run(self, key: PartitionKey, action: Coroutine[Any, Any, None]) -> bool:
+        """Whether it went well."""
         try:
             await action
         except HeadraceError as error:
             _log.error("%s (%s): %s", key, self.topic_of(key), error)
-            self._held[key].holding = Holding.BROKEN
+        except Exception:  # a mistake of our own must not leave the partition BUSY for good
+            _log.exception("%s (%s)", key, self.topic_of(key))
+        else:
+            return True
+        self._held[key].holding = Holding.BROKEN
+        return False
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _ended(self, task: asyncio.Task[bool]) -> None:
         self._tasks.discard(task)
         self._count_orphans()
-        self._on_change()
-        if not task.cancelled():
-            task.result()
+        if task.cancelled():
+            return
+        # What has failed, as on a disk that cannot be written to, must not be tried again in a tight loop.
+        wait_ms = 0 if task.result() else HOLDING_RETRY_MS
+        task.get_loop().call_later(wait_ms / 1000, self._on_change)
 
     async def _open(
         self, description: PartitionDescription, spec: TopicSpec, state: PartitionState, opener: Opener
@@ -199,6 +215,14 @@ class Holdings:
         await self._close(key, "its topic is gone")
         await asyncio.to_thread(self._data.store.orphan, key, wall_ms())
         self._held[key].holding = Holding.ORPHANED
+
+    async def _purge(self, key: PartitionKey) -> None:
+        purged = await asyncio.to_thread(self._data.store.purge, key, wall_ms(), ORPHAN_RETENTION_MS)
+        self.overdue -= {key}
+        if purged:
+            del self._held[key]
+        else:
+            self._held[key].holding = Holding.ORPHANED
 
     async def _restore(self, key: PartitionKey) -> None:
         await asyncio.to_thread(self._data.store.restore, key)

@@ -19,7 +19,6 @@ from headrace.core.limits import (
     DRAIN_TIMEOUT_MS,
     HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS,
     ORPHAN_PURGE_INTERVAL_MS,
-    ORPHAN_RETENTION_MS,
 )
 from headrace.core.log.intact import DiskFacts
 from headrace.core.types import Seat
@@ -190,13 +189,13 @@ class _Broker:
         _log.info("broker %d is ready", self._settings.broker)
 
     async def _housekeep(self) -> None:
-        since_purge_ms = ORPHAN_PURGE_INTERVAL_MS
+        since_look_ms = ORPHAN_PURGE_INTERVAL_MS
         while True:
-            if since_purge_ms >= ORPHAN_PURGE_INTERVAL_MS:
-                await self._holdings.purge(ORPHAN_RETENTION_MS)
-                since_purge_ms = 0
+            if since_look_ms >= ORPHAN_PURGE_INTERVAL_MS:
+                await self._holdings.find_overdue()
+                since_look_ms = 0
             await asyncio.sleep(HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS / 1000)
-            since_purge_ms += HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS
+            since_look_ms += HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS
             await self._holdings.checkpoint()
 
     def _asked_to_stop(self, number: signal.Signals) -> None:

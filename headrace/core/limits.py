@@ -67,6 +67,8 @@ PARTITION_TICK_MS = 100
 """How often a partition with waiters looks at the time: expiry is this exact."""
 LOGS_OPENING_MAX = 8
 """Logs that a starting broker recovers at the same time."""
+HOLDING_RETRY_MS = 2_000
+"""After an action on a partition's data has failed, it is looked at again no sooner than this for that reason."""
 HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS = 5_000
 """How far the checkpoint on disk may be behind: recovery tells with it whether committed records are missing."""
 ORPHAN_PURGE_INTERVAL_MS = 3_600_000

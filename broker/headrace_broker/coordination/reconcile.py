@@ -18,6 +18,7 @@ from headrace.core.replication.residency import (
     Observed,
     Open,
     Orphan,
+    Purge,
     Report,
     Restore,
     Write,
@@ -66,14 +67,14 @@ class Reconciler:
                 await self._reconcile()
 
     async def _reconcile(self) -> None:
-        held = self._holdings.held()
-        sets = self._view.sets(key.uid for key in held)
+        sets = self._view.sets(key.uid for key in self._holdings.held())
         if is_superseded(self._me, sets):
             raise SupersededError(f"a seat is of a later life than {self._me}: this process must not go on")
         specs = {**self._holdings.specs(), **self._view.specs()}
         self._apply(specs)
-        logs = self._holdings.logs(self._view.states)
-        actions = plan_residency(Observed(self._me, sets, held, logs, specs.keys()))
+        # Only now: a partition that is being configured is busy, and nothing else may happen to it.
+        held, logs = self._holdings.held(), self._holdings.logs(self._view.states)
+        actions = plan_residency(Observed(self._me, sets, held, logs, specs.keys(), self._holdings.overdue))
         for action in actions:
             await self._carry_out(action, specs)
         if all(isinstance(action, Report) for action in actions) and not self._holdings.is_busy:
@@ -89,16 +90,19 @@ class Reconciler:
 
     async def _carry_out(self, action: Action, specs: Mapping[TopicUid, TopicSpec]) -> None:
         match action:
-            case Open(key, topic, reason):
+            case Open(key, topic, state, reason):
                 _log.info("%s/%d: opening: %s", topic, key.partition, reason)
                 description = PartitionDescription(topic, key, specs[key.uid].to_object())
-                self._holdings.open(description, specs[key.uid], self._view.states[key], self._opener)
+                self._holdings.open(description, specs[key.uid], state, self._opener)
             case Delete(key, reason):
                 _log.info("%s: deleting the data: %s", key, reason)
                 self._holdings.delete(key)
             case Orphan(key, reason):
                 self._holdings.orphan(key)
                 await self._tell(self._holdings.topic_of(key), key.uid, "DataOrphaned", f"{key}: {reason}")
+            case Purge(key, reason):
+                _log.warning("%s (%s): deleting the orphaned data: %s", key, self._holdings.topic_of(key), reason)
+                self._holdings.purge(key)
             case Restore(key, reason):
                 _log.info("%s: taking the data back: %s", key, reason)
                 self._holdings.restore(key)

@@ -5,7 +5,7 @@
     .trash/                           being created or deleted; emptied on open
 
 Owned by a `DataDirectory`, which has locked the disk. Everything blocks. Invariants: a directory in `partitions/` is
-complete, because it is built in `.trash/` and renamed; data leaves the disk only by `delete` and `purge_orphans`; a
+complete, because it is built in `.trash/` and renamed; data leaves the disk only by `delete` and `purge`; a
 partition is in one of the two places at most. Raises StorageFailedError and DiskFullError for what the disk refuses.
 """
 
@@ -98,16 +98,20 @@ class PartitionStore:
                 with storage_errors(f"deleting {path}"):
                     self._discard(path)
 
-    def purge_orphans(self, now_ms: int, retention_ms: int) -> list[StoredPartition]:
-        """Delete what has been orphaned for `retention_ms`; never under `Retain`, nor where the policy is not known."""
-        purged = []
-        for stored in self.orphans():
-            path = self._orphaned / directory_name(stored.key)
-            if _may_purge(stored) and now_ms - _orphaned_since(path, now_ms) >= retention_ms:
-                with storage_errors(f"deleting {path}"):
-                    self._discard(path)
-                purged.append(stored)
-        return purged
+    def overdue(self, now_ms: int, retention_ms: int) -> list[PartitionKey]:
+        """What has been orphaned for `retention_ms`; never under `Retain`, nor where the policy is not known."""
+        return [stored.key for stored in self.orphans() if self._is_overdue(stored, now_ms, retention_ms)]
+
+    def purge(self, key: PartitionKey, now_ms: int, retention_ms: int) -> bool:
+        """Delete an orphan that is overdue, for good; False, and nothing happens, where it is not."""
+        path = self._orphaned / directory_name(key)
+        if not path.is_dir() or not self._is_overdue(
+            StoredPartition(key, _read_description(path)), now_ms, retention_ms
+        ):
+            return False
+        with storage_errors(f"deleting {path}"):
+            self._discard(path)
+        return True
 
     def void_before(self, key: PartitionKey) -> Incarnation | None:
         """Seats of older incarnations are void; None where that file is damaged: then all are."""
@@ -132,6 +136,13 @@ class PartitionStore:
                     continue
                 with storage_errors(f"writing void-before of {stored.key}"):
                     _raise_void_before(PartitionFiles(place / directory_name(stored.key)), incarnation)
+
+    def _is_overdue(self, orphan: StoredPartition, now_ms: int, retention_ms: int) -> bool:
+        if not _may_purge(orphan):
+            return False
+        path = self._orphaned / directory_name(orphan.key)
+        with storage_errors(f"reading since when {path} is orphaned"):
+            return now_ms - _orphaned_since(path, now_ms) >= retention_ms
 
     def _path(self, key: PartitionKey) -> Path:
         return self._held / directory_name(key)

@@ -4,6 +4,7 @@
     on disk, set is deleting ──> delete ──> surrender the seats, so that the operator's finalizer can go
     on disk, uid in no set   ──> orphan                  (never deleted: the API's data may have gone back)
     orphaned, uid is back    ──> restore ──> open
+    orphaned for too long    ──> purge                   (only while no set names the uid)
 
 Called by `headrace_broker.coordination` with everything that is known whenever anything changes, only once the lists
 are complete; correct after any prefix of its own actions, since each of them changes what is observed.
@@ -41,12 +42,16 @@ class Observed:
     """Of every open partition."""
     described: Collection[TopicUid]
     """Topics whose spec is known; a log is not opened without its settings."""
+    overdue: Collection[PartitionKey] = ()
+    """Orphans that were kept for as long as they are promised, and that may be deleted then."""
 
 
 @dataclass(frozen=True, slots=True)
 class Open:
     key: PartitionKey
     topic: TopicName
+    state: PartitionState
+    """As it was observed: the set may be gone from the view when the log is opened."""
     reason: str
 
 
@@ -58,6 +63,14 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
+    key: PartitionKey
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Purge:
+    """Delete what is orphaned, if its retention is still over when that begins."""
+
     key: PartitionKey
     reason: str
 
@@ -87,7 +100,7 @@ class Report:
     reason: str
 
 
-Action = Open | Delete | Orphan | Restore | Write | Report
+Action = Open | Delete | Orphan | Purge | Restore | Write | Report
 
 
 def plan_residency(observed: Observed) -> list[Action]:
@@ -95,7 +108,7 @@ def plan_residency(observed: Observed) -> list[Action]:
     actions: list[Action] = []
     for partition_set in observed.sets:
         actions += _plan_deletion(partition_set, observed) if partition_set.deleting else _plan(partition_set, observed)
-    return actions + _orphans(observed)
+    return [*actions, *_unknown_to_the_api(observed)]
 
 
 def _plan(partition_set: PartitionSet, observed: Observed) -> list[Action]:
@@ -119,7 +132,7 @@ def _opened(partition_set: PartitionSet, observed: Observed) -> Iterator[Open]:
     for state in partition_set.partitions:
         key = partition_set.key(state.id)
         if observed.me.broker in state.replicas and observed.held.get(key) in (None, Holding.RESTING):
-            yield Open(key, partition_set.topic_name, f"{partition_set.metadata.name} places it here")
+            yield Open(key, partition_set.topic_name, state, f"{partition_set.metadata.name} places it here")
 
 
 def _claimed(partition_set: PartitionSet, observed: Observed) -> Iterator[Write | Report]:
@@ -160,10 +173,14 @@ def _plan_deletion(partition_set: PartitionSet, observed: Observed) -> list[Acti
     return actions
 
 
-def _orphans(observed: Observed) -> list[Action]:
+def _unknown_to_the_api(observed: Observed) -> Iterator[Orphan | Purge]:
     known = {partition_set.topic_uid for partition_set in observed.sets}
-    return [
-        Orphan(key, "its topic is not in the API: kept aside until it returns or the orphan retention is over")
-        for key, holding in observed.held.items()
-        if key.uid not in known and holding in _SETTLED
-    ]
+    for key, holding in observed.held.items():
+        if key.uid in known:
+            continue
+        if holding in _SETTLED:
+            yield Orphan(
+                key, "its topic is not in the API: kept aside until it returns or the orphan retention is over"
+            )
+        elif holding is Holding.ORPHANED and key in observed.overdue:
+            yield Purge(key, "its topic has not returned within the orphan retention")

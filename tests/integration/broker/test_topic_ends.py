@@ -2,6 +2,7 @@
 
 import json
 
+from headrace.core.log.sealed import seal
 from tests.support.cluster import Cluster, http
 from tests.support.waiting import wait_for
 
@@ -63,6 +64,9 @@ def test_should_set_data_aside_when_its_topic_is_not_in_the_api_and_take_it_back
     assert "headrace_broker_orphaned_partitions 0.0" not in metrics
 
     cluster.broker().stop()
+    # However long ago that was: what has returned while the broker was away is not deleted at its start.
+    since = cluster.home / "broker-0" / "orphaned" / f"{uid}-0" / "orphaned-since"
+    since.write_bytes(seal("orphaned-since", ["0"]))
     cluster.programs["api"].stop()
     (cluster.home / "api").rename(cluster.home / "api-without-topic")
     (cluster.home / "api-with-topic").rename(cluster.home / "api")

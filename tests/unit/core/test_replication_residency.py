@@ -12,6 +12,7 @@ from headrace.core.replication.residency import (
     Observed,
     Open,
     Orphan,
+    Purge,
     Report,
     Restore,
     Write,
@@ -33,13 +34,15 @@ def plan(
     held: Mapping[PartitionKey, Holding] | None = None,
     logs: Mapping[PartitionKey, LogFacts] | None = None,
     described: bool = True,
+    overdue: bool = False,
 ) -> list[Action]:
-    return plan_residency(Observed(ME, sets, held or {}, logs or {}, {UID} if described else set()))
+    described_uids, overdue_keys = {UID} if described else set(), {KEY} if overdue else set()
+    return plan_residency(Observed(ME, sets, held or {}, logs or {}, described_uids, overdue_keys))
 
 
 def test_should_open_what_is_placed_here_when_it_is_not_open() -> None:
     here = partition_set(partition_state(leader=ME))
-    opened = Open(KEY, here.topic_name, "flights-0 places it here")
+    opened = Open(KEY, here.topic_name, here.partitions[0], "flights-0 places it here")
     assert plan(here) == [opened]
     assert plan(here, held={KEY: Holding.RESTING}) == [opened]
     assert plan(here, held={KEY: Holding.BUSY}) == []
@@ -103,6 +106,14 @@ def test_should_set_aside_and_never_delete_when_the_topic_is_in_no_set() -> None
     assert plan(held={KEY: Holding.BUSY}) == []
 
 
+def test_should_purge_what_is_overdue_only_while_no_set_names_it() -> None:
+    reason = "its topic has not returned within the orphan retention"
+    assert plan(held={KEY: Holding.ORPHANED}, overdue=True) == [Purge(KEY, reason)]
+    assert plan(held={KEY: Holding.BUSY}, overdue=True) == []
+    back = plan(partition_set(partition_state(leader=ME)), held={KEY: Holding.ORPHANED}, overdue=True)
+    assert [type(action) for action in back] == [Restore]
+
+
 def test_should_take_it_back_when_the_topic_returns() -> None:
     here = partition_set(partition_state(leader=ME))
     assert plan(here, held={KEY: Holding.ORPHANED}) == [Restore(KEY, "topic default/flights is back")]
@@ -112,18 +123,19 @@ def test_should_take_it_back_when_the_topic_returns() -> None:
     st.lists(st.sampled_from([None, seat(0, 1), ME, seat(1)]), min_size=1, max_size=4),
     st.lists(st.sampled_from([None, *Holding]), min_size=5, max_size=5),
     st.booleans(),
+    st.booleans(),
 )
 def test_should_never_act_twice_on_a_partition_nor_delete_unasked(
-    leaders: list[None], holdings: list[Holding | None], deleting: bool
+    leaders: list[None], holdings: list[Holding | None], deleting: bool, overdue: bool
 ) -> None:
     placed = partition_set(*(partition_state(p, leader=one) for p, one in enumerate(leaders)), deleting=deleting)
     held = {placed.key(PartitionId(p)): holding for p, holding in enumerate(holdings) if holding is not None}
     logs = {key: LOG for key, holding in held.items() if holding is Holding.OPEN}
 
-    actions = plan(placed, held=held, logs=logs)
+    actions = plan(placed, held=held, logs=logs, overdue=overdue)
 
     touched = [action.key for action in actions if not isinstance(action, Write)]
     assert len(touched) == len(set(touched))
     assert all(held.get(key) is not Holding.BUSY for key in touched)
     assert deleting or not any(isinstance(action, Delete) for action in actions)
-    assert not any(isinstance(action, Orphan) for action in actions)
+    assert not any(isinstance(action, Orphan | Purge) for action in actions)

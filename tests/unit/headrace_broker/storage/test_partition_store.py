@@ -57,7 +57,7 @@ def test_should_keep_the_data_when_its_description_is_damaged(store: PartitionSt
     (path / "partition.json").write_bytes(content)
     assert store.partitions() == [StoredPartition(KEY, None)]
     store.orphan(KEY, NOW_MS)
-    assert store.purge_orphans(NOW_MS + 10**12, 1) == []
+    assert store.overdue(NOW_MS + 10**12, 1) == []
     assert store.prepare(DESCRIPTION, NOW_MS) == path
     assert store.partitions() == [StoredPartition(KEY, DESCRIPTION)]
 
@@ -80,16 +80,33 @@ def test_should_take_orphaned_data_back_when_the_uid_returns(store: PartitionSto
 def test_should_purge_orphans_only_after_their_retention(store: PartitionStore) -> None:
     store.prepare(DESCRIPTION, NOW_MS)
     store.orphan(KEY, NOW_MS)
-    assert store.purge_orphans(NOW_MS + 99, 100) == []
-    assert store.purge_orphans(NOW_MS + 100, 100) == [StoredPartition(KEY, DESCRIPTION)]
+    assert store.overdue(NOW_MS + 99, 100) == []
+    assert not store.purge(KEY, NOW_MS + 99, 100)
+    assert store.overdue(NOW_MS + 100, 100) == [KEY]
+    assert store.purge(KEY, NOW_MS + 100, 100)
     assert store.orphans() == []
+    assert not store.purge(KEY, NOW_MS + 100, 100)
+
+
+def test_should_not_purge_what_was_orphaned_anew_since_it_was_found_overdue(store: PartitionStore) -> None:
+    store.prepare(DESCRIPTION, NOW_MS)
+    store.orphan(KEY, NOW_MS)
+    assert store.overdue(NOW_MS + 100, 100) == [KEY]
+    store.restore(KEY)
+    assert not store.purge(KEY, NOW_MS + 100, 100)
+    store.orphan(KEY, NOW_MS + 100)
+
+    assert not store.purge(KEY, NOW_MS + 100, 100)
+
+    assert store.orphans() == [StoredPartition(KEY, DESCRIPTION)]
 
 
 @pytest.mark.parametrize("policy", ["Retain", "SomethingNewer"])
 def test_should_never_purge_what_is_to_be_retained(store: PartitionStore, policy: str) -> None:
     store.prepare(replace(DESCRIPTION, spec={"deletionPolicy": policy}), NOW_MS)
     store.orphan(KEY, NOW_MS)
-    assert store.purge_orphans(NOW_MS + 10**12, 100) == []
+    assert store.overdue(NOW_MS + 10**12, 100) == []
+    assert not store.purge(KEY, NOW_MS + 10**12, 100)
     assert len(store.orphans()) == 1
 
 
@@ -103,9 +120,9 @@ def test_should_wait_anew_when_nobody_knows_since_when_data_is_orphaned(
     since.unlink()
     if content is not None:
         since.write_bytes(content)
-    assert store.purge_orphans(NOW_MS + 500, 100) == []
-    assert store.purge_orphans(NOW_MS + 599, 100) == []
-    assert len(store.purge_orphans(NOW_MS + 600, 100)) == 1
+    assert store.overdue(NOW_MS + 500, 100) == []
+    assert store.overdue(NOW_MS + 599, 100) == []
+    assert store.overdue(NOW_MS + 600, 100) == [KEY]
 
 
 def test_should_delete_for_good_wherever_the_data_is(store: PartitionStore, tmp_path: Path) -> None:
