@@ -197,7 +197,7 @@ def progress(verb: str) -> Progress:
 
 
 def print_table(carriers: dict[str, Carrier]) -> None:
-    table = Table("carrier", title="New York City, 2013: computed from what was consumed")
+    table = Table("carrier", title="New York City 2013, from what was consumed")
     table.add_column("flights", justify="right")
     table.add_column("mean arrival delay, min", justify="right")
     for name, carrier in sorted(carriers.items(), key=lambda item: -item[1].flights):

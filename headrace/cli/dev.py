@@ -97,10 +97,11 @@ def kubeconfig() -> None:
 def banner(state: DevState, *, detached: bool) -> str:
     """What a person needs to go on."""
     brokers = "  ".join(broker.url for broker in state.brokers)
+    count = "1 broker" if len(state.brokers) == 1 else f"{len(state.brokers)} brokers"
     ending = "stop it with: headrace dev stop" if detached else "Ctrl-C stops it; the data stays"
     return "\n".join(
         [
-            f"Headrace is ready ({len(state.brokers)} brokers); {ending}",
+            f"Headrace is ready ({count}); {ending}",
             "",
             f"  kubernetes api  {state.api_url}",
             f"  brokers         {brokers}",

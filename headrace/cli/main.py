@@ -43,10 +43,14 @@ class LazyGroup(click.Group):
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()
-        except BrokenPipeError:
-            # What is still buffered must go nowhere, or the interpreter complains about it at its end.
+        except OSError as error:
+            if error.filename is not None:
+                raise
+            # stdout failed. What is still buffered must go nowhere, or the interpreter complains about it at its end.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise click.exceptions.Exit(0) from None
+            if isinstance(error, BrokenPipeError):
+                raise click.exceptions.Exit(0) from None
+            raise
         return result
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -69,6 +73,8 @@ def headrace() -> None:
 
 def main() -> None:
     """What the `headrace` script calls."""
+    if sys.stdout is None:  # closed by the shell (`>&-`): nobody wants the answer
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - until the process ends
     sys.exit(run(sys.argv[1:]))
 
 
@@ -85,6 +91,8 @@ def run(arguments: Sequence[str]) -> int:
         return EXIT_INTERRUPTED
     except HeadraceError as error:
         return _failed(error.message)
+    except OSError as error:
+        return _failed(f"{error.filename or 'output'}: {error.strerror or error}")
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in _KUBERNETES_EXTRA:

@@ -46,11 +46,15 @@ def age(created: str | None, now: datetime) -> str:
 
 def readable(value: object) -> str:
     """A field of a spec as a person would have written it: `604800000ms` is `7d`, the text `268435456` is `256Mi`."""
+    if isinstance(value, bool):
+        return str(value).lower()
     text = str(value)
     units = MILLISECONDS if text.endswith("ms") else {unit: size for unit, size in BYTES.items() if unit.endswith("i")}
     digits = text.removesuffix("ms")
-    if not isinstance(value, str) or not digits.isdecimal() or int(digits) == 0:
+    if not isinstance(value, str) or not digits.isdecimal():
         return text
+    if int(digits) == 0:
+        return "0s" if text.endswith("ms") else text
     number = int(digits)
     fitting = [(size, unit) for unit, size in units.items() if number % size == 0]
     size, unit = max(fitting, default=(1, ""))

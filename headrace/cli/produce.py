@@ -72,7 +72,8 @@ def _produce(options: Options) -> None:
         sent, keyed = _send_all(producer, options, _records(lines, options), show)
     seconds = time.monotonic() - started
     rate = f", {sent / seconds:,.0f} records/s" if seconds > 1 else ""
-    click.echo(f"produced {sent:,} records to {options.topic} in {seconds:.1f} s{rate}", err=True)
+    records = "1 record" if sent == 1 else f"{sent:,} records"
+    click.echo(f"produced {records} to {options.topic} in {seconds:.1f} s{rate}", err=True)
     if options.key_field is not None and sent and not keyed:
         click.secho(f"headrace: no record has a field {options.key_field!r}: all keys are null", fg="yellow", err=True)
 

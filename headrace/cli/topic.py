@@ -102,7 +102,7 @@ def describe(name: str, **kube: str | None) -> None:
     _print_description(*with_kube(KubeOptions(**kube), work))
 
 
-@topic.command()
+@topic.command(short_help="Delete a topic and its records.")
 @click.argument("name")
 @kube_options
 def delete(name: str, **kube: str | None) -> None:

@@ -64,7 +64,9 @@ async def load_credentials(kubeconfig: str | None = None, context: str | None = 
         elif kubeconfig is None and "KUBERNETES_SERVICE_HOST" in os.environ:
             namespace = _from_pod(configuration)
         else:
-            raise KubeConfigError(f"kubeconfig {path}: no such file; give --kubeconfig PATH or set KUBECONFIG")
+            raise KubeConfigError(
+                f"kubeconfig {path}: no such file; give --kubeconfig PATH or set KUBECONFIG, or start `headrace dev`"
+            )
     except (kube_config.ConfigException, yaml.YAMLError, OSError, TypeError) as error:
         raise KubeConfigError(f"kubeconfig {path} cannot be used: {error}") from error
     # A write must reach the server once: the library's own retries stay off, callers decide.

@@ -67,6 +67,16 @@ def test_should_name_the_pip_command_when_the_kubernetes_client_is_missing() -> 
     assert "pip install 'headrace[local]'" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("stdout", "code", "says"),
+    [(">/dev/full", 1, "headrace: output: No space left on device\n"), (">&-", 0, "")],
+)
+def test_should_say_in_a_line_that_its_output_cannot_be_written(stdout: str, code: int, says: str) -> None:
+    command = f"'{sys.executable}' -c 'from headrace.cli.main import main; main()' topic --help {stdout}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (code, says)
+
+
 def test_should_load_neither_arrow_nor_kubernetes_for_help_and_version() -> None:
     program = (
         "import sys; from headrace.cli.main import run; run(['--help']); run(['topic', 'create', '--help']);"
@@ -114,12 +124,12 @@ def test_should_show_ages_in_their_largest_unit(created: str | None, shown: str)
         ("604800000ms", "7d"),
         ("90000ms", "90s"),
         ("1ms", "1ms"),
-        ("0ms", "0ms"),
+        ("0ms", "0s"),
         ("268435456", "256Mi"),
         ("1000", "1000"),
         ("unlimited", "unlimited"),
         (6, "6"),
-        (False, "False"),
+        (False, "false"),
     ],
 )
 def test_should_show_fields_as_people_write_them(value: object, shown: str) -> None:
