@@ -3,6 +3,7 @@
 Owns its connections and what was read ahead, from construction to `close`. Used by one thread at a time, as a file is.
 """
 
+import os
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -66,6 +67,7 @@ class Consumer:
         """The record handed out last, while its batch is not done: positions lie right behind it."""
         finalizer.detach()
         self._finalizer = weakref.finalize(self, Fetcher.close, self._fetcher)
+        self._pid = os.getpid()
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -101,10 +103,11 @@ class Consumer:
         return (frames.columns(cursor.partition, batch) for cursor, batch in self._begin(follow))
 
     def _begin(self, follow: bool) -> Iterator[tuple[Cursor, DecodedBatch]]:
-        if not self._finalizer.alive:
-            raise LocalError("this consumer is closed: make a new one")
+        if not self._finalizer.alive or self._pid != os.getpid():
+            raise LocalError("this consumer is closed (or was made before a fork): make a new one")
         self._reading = None
         self._settle()
+        self._fetcher.settle()
         self._fetcher.plan.end_at(None if follow else self._ends())
         return self._fetcher.batches()
 
@@ -208,7 +211,10 @@ class Consumer:
             raise LocalError("partitions of several topics are given as a mapping: {'flights': [0, 1], ...}")
         else:
             wanted = {self._topics[0]: partitions}
-        return [place for topic, numbers in wanted.items() for place in self._existing(topic, numbers)]
+        chosen = [place for topic, numbers in wanted.items() for place in self._existing(topic, numbers)]
+        if not chosen:
+            raise LocalError("partitions is empty: name at least one, or leave it out to read all")
+        return chosen
 
     def _existing(self, topic: str, numbers: Iterable[int] | None) -> Sequence[TopicPartition]:
         count = len(self._brokers.pin(topic).partitions)

@@ -45,6 +45,8 @@ class Fetcher:
         self._workers = Workers("headrace-fetch", CONSUMER_REQUESTS_MAX)
         self._arrived: SimpleQueue[tuple[Ask, Fetched | HeadraceError]] = SimpleQueue()
         self._unread: deque[_Answer] = deque()
+        self._reading: Ask | None = None
+        """Whose answer is being handed out."""
 
     def close(self) -> None:
         self._workers.stop()
@@ -66,11 +68,18 @@ class Fetcher:
             else:
                 self._take_arrived(wait=True)
 
+    def settle(self) -> None:
+        """What somebody has left half-read must be fetched again, even where he still holds his iterator."""
+        ask, self._reading = self._reading, None
+        if ask is not None and ask.is_current():
+            ask.cursor.move(ask.cursor.position)
+
     def _read(self, answer: _Answer) -> Iterator[tuple[Cursor, DecodedBatch]]:
         ask, cursor = answer.ask, answer.ask.cursor
         if not ask.is_current():
             return
         cursor.unread = False
+        self._reading = ask
         self._start_due()
         try:
             for batch in decode_batches(answer.fetched.body):
@@ -86,6 +95,7 @@ class Fetcher:
             if ask.is_current():
                 cursor.move(cursor.position)
             raise
+        self._reading = None
         cursor.read_to(answer.fetched.next_offset)
 
     def _start_due(self) -> None:

@@ -66,6 +66,18 @@ def test_should_wait_for_new_records_when_it_follows(bench: Bench) -> None:
         sender.join()
 
 
+def test_should_read_again_what_an_iterator_that_is_still_held_has_left(bench: Bench) -> None:
+    bench.create()
+    with bench.producer() as producer:
+        for number in range(3):  # A batch each, and one answer holds them all.
+            producer.send(bench.topic, str(number)).result(30)
+    with bench.consumer() as consumer:
+        held = consumer.batches()
+        assert next(held).column("offset").to_pylist() == [0]
+        rest = [offset for batch in consumer.batches(follow=False) for offset in batch.column("offset").to_pylist()]
+        assert rest == [1, 2]
+
+
 def test_should_go_on_where_a_loop_was_left(bench: Bench) -> None:
     fill(bench, 100)
     with bench.consumer() as consumer:
@@ -181,6 +193,8 @@ def test_should_read_several_topics(bench: Bench) -> None:
             consumer.seek(0, 0, topic=bench.topic)
     with pytest.raises(LocalError, match="as a mapping"):
         bench.consumer(bench.topic, other, partitions=[0])
+    with pytest.raises(LocalError, match="partitions is empty"):
+        bench.consumer(partitions=[])
 
 
 def test_should_read_small_pieces_when_prefetch_is_small(bench: Bench) -> None:
