@@ -10,9 +10,9 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from queue import SimpleQueue
 from random import Random
 from typing import Any, TypeVar, assert_never
 from urllib.parse import quote, urlencode
@@ -21,6 +21,7 @@ from headrace.client.discovery import find_servers
 from headrace.client.layout import PartitionLayout, Routes, TopicLayout
 from headrace.client.record import TopicPartition
 from headrace.client.retry import Failure, GiveUp, RetryPolicy, TryAgain
+from headrace.client.workers import Workers
 from headrace.core.errors import (
     BrokerUnreachableError,
     HeadraceError,
@@ -164,8 +165,30 @@ class Brokers:
 
     def offsets(self, partitions: Sequence[TopicPartition], timestamp: str | int) -> dict[TopicPartition, int]:
         """Of the first record at or after `timestamp` (`earliest`, `latest`, or ms) in each; the end where none is."""
-        with ThreadPoolExecutor(min(OFFSET_REQUESTS_MAX, len(partitions)), "headrace-offsets") as threads:
-            return dict(zip(partitions, threads.map(partial(self._offset, timestamp), partitions), strict=True))
+        answers: SimpleQueue[tuple[TopicPartition, int | Exception]] = SimpleQueue()
+        # Not an executor: that would make Ctrl-C wait until every look-up has given up.
+        workers = Workers("headrace-offsets", OFFSET_REQUESTS_MAX)
+        for partition in partitions:
+            workers.submit(partial(self._look_up, timestamp, partition, answers.put))
+        workers.stop()
+        found: dict[TopicPartition, int] = {}
+        for _ in partitions:
+            partition, offset = answers.get()
+            if isinstance(offset, Exception):
+                raise offset
+            found[partition] = offset
+        return {partition: found[partition] for partition in partitions}
+
+    def _look_up(
+        self,
+        timestamp: str | int,
+        partition: TopicPartition,
+        tell: Callable[[tuple[TopicPartition, int | Exception]], None],
+    ) -> None:
+        try:
+            tell((partition, self._offset(timestamp, partition)))
+        except Exception as error:
+            tell((partition, error))
 
     def _offset(self, timestamp: str | int, partition: TopicPartition) -> int:
         def once() -> int:

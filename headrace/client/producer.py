@@ -224,13 +224,14 @@ class Producer:
 
     def _wait_for_room(self, size_bytes: int) -> None:
         """Under the lock: until `size_bytes` fit; a record larger than the buffer waits for all others."""
-        if not self._finalizer.alive:
-            raise LocalError("this producer is closed: make a new one")
         accumulator = self._accumulator
-        while accumulator.buffered_bytes and accumulator.buffered_bytes + size_bytes > self._buffer_bytes:
+        while not self._sender.closed:
+            if not accumulator.buffered_bytes or accumulator.buffered_bytes + size_bytes <= self._buffer_bytes:
+                return
             accumulator.close_batches()
             self._sender.work.notify()
             self._sender.progress.wait()
+        raise LocalError("this producer is closed (or was made before a fork): make a new one")
 
 
 def _choice(name: str, value: str, choices: Iterable[str]) -> None:

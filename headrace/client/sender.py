@@ -2,14 +2,17 @@
 
 One `Sender` per `Producer`, for its lifetime. All of the accumulator is touched under `lock`; futures are resolved
 outside of it, before their batch leaves the accumulator, so that `flush` returns only after every future is done.
-A producer that is forgotten, or still open when the interpreter ends, is flushed and closed by its finalizer.
+A producer that is forgotten, or still open when the interpreter ends, is flushed and closed by its finalizer. The child
+of a fork has no such threads: there every producer of the parent is closed, and what it holds is the parent's to send.
 """
 
 import logging
+import os
 import threading
 from collections import deque
 from functools import partial
 from random import Random
+from weakref import WeakSet
 
 from headrace.client.accumulator import Accumulator
 from headrace.client.batches import Batch
@@ -28,11 +31,9 @@ class Sender:
     def __init__(
         self, brokers: Brokers, accumulator: Accumulator, *, acks: str, compression: Compression, timeout_ms: int
     ) -> None:
-        self.lock = threading.Lock()
-        self.work = threading.Condition(self.lock)
-        """Something new to plan: the thread waits here."""
-        self.progress = threading.Condition(self.lock)
-        """A batch arrived or was given up: `send` waits here for room, and `flush` for the end."""
+        self._make_lock()
+        self.closed = False
+        """Nothing more is taken."""
         self.failed: deque[tuple[Batch, HeadraceError]] = deque(maxlen=FAILED_BATCHES_KEPT_MAX)
         """For `flush`, which raises what nobody else has looked at."""
         self._brokers, self._accumulator = brokers, accumulator
@@ -41,9 +42,16 @@ class Sender:
         self._policy = RetryPolicy(timeout_ms, also_retriable=(StaleTopicError,))
         self._random = Random()
         self._workers = Workers("headrace-produce", PRODUCER_REQUESTS_MAX)
-        self._closing = False
+        _senders.add(self)
         self._thread = threading.Thread(target=self._run, name="headrace-sender", daemon=True)
         self._thread.start()
+
+    def _make_lock(self) -> None:
+        self.lock = threading.Lock()
+        self.work = threading.Condition(self.lock)
+        """Something new to plan: the thread waits here."""
+        self.progress = threading.Condition(self.lock)
+        """A batch arrived or was given up: `send` waits here for room, and `flush` for the end."""
 
     def flush(self) -> None:
         """Wait until everything that is queued now has arrived or failed."""
@@ -54,20 +62,27 @@ class Sender:
             self.progress.wait_for(lambda: waiting.isdisjoint(map(id, self._accumulator.waiting_batches())))
 
     def close(self) -> None:
-        """Flush and end. Safe to call again."""
+        """Take nothing more, flush and end. Safe to call again."""
+        with self.lock:
+            self.closed = True
         self.flush()
         with self.lock:
-            self._closing = True
             self.work.notify()
         self._workers.stop()
         self._brokers.close()
+
+    def leave_to_parent(self) -> None:
+        """In the child of a fork: closed, with nothing to send. The old lock may be held by a thread that is gone."""
+        self._make_lock()
+        self.closed = True
+        self._accumulator = Accumulator(linger_ms=0, timeout_ms=0)
 
     def _run(self) -> None:
         while True:
             with self.lock:
                 due = self._accumulator.due(now_ms())
                 if not due.send and not due.expired:
-                    if self._closing:
+                    if self.closed and not self._accumulator.buffered_bytes:
                         return
                     next_due_ms = self._accumulator.next_due_ms()
                     self.work.wait(None if next_due_ms is None else max(0, next_due_ms - now_ms()) / 1000)
@@ -112,3 +127,14 @@ class Sender:
             self.failed.append((batch, error))
             self.progress.notify_all()
             self.work.notify()
+
+
+_senders: WeakSet[Sender] = WeakSet()
+
+
+def _leave_to_parent() -> None:
+    for sender in list(_senders):
+        sender.leave_to_parent()
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)

@@ -6,7 +6,8 @@ one that forgets to close its producer can still send what it has at its exit. O
 
 import threading
 from collections.abc import Callable
-from queue import SimpleQueue
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 
 
 class Workers:
@@ -19,14 +20,24 @@ class Workers:
         """Tasks that run or wait to be run."""
 
     def submit(self, task: Callable[[], None]) -> None:
-        """Run `task`, which never raises, on some thread; it waits while `limit` others run."""
+        """Run `task`, which never raises, on some thread; it waits while `limit` others run.
+
+        Where no thread is to be had (from Python 3.12 on, an interpreter that ends starts none), the caller works.
+        """
         with self._lock:
             self._busy += 1
             start = self._busy > self._threads and self._threads < self._limit
             self._threads += start
         self._tasks.put(task)
-        if start:
+        if not start:
+            return
+        try:
             threading.Thread(target=self._work, name=self._name, daemon=True).start()
+        except RuntimeError:
+            with self._lock:
+                self._threads -= 1
+            with suppress(Empty):  # Another thread may have taken it.
+                self._run(self._tasks.get_nowait())
 
     def stop(self) -> None:
         """Let every thread end after the task that it runs."""
@@ -35,7 +46,11 @@ class Workers:
 
     def _work(self) -> None:
         while (task := self._tasks.get()) is not None:
-            task()
-            with self._lock:
-                self._busy -= 1
+            self._run(task)
             del task  # An idle thread keeps no batch alive.
+
+    def _run(self, task: Callable[[], None] | None) -> None:
+        assert task is not None, "nothing is submitted after stop"
+        task()
+        with self._lock:
+            self._busy -= 1

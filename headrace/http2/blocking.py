@@ -7,9 +7,10 @@ server said GOAWAY, is replaced by the next request.
 
 Invariants: socket and protocol state are touched only under the connection's lock, and nobody waits for the network
 while holding it; a time-out or an interrupt resets that one stream. Threads do not survive a fork: a child process
-makes a transport of its own.
+makes a transport of its own, and closing the one that it inherited says nothing to the parent's servers.
 """
 
+import os
 import select
 import socket
 import ssl
@@ -198,8 +199,13 @@ class _Connection:
         self.is_lost = False
         self._wake_receiver, self._wake_sender = socket.socketpair()
         self._wake_receiver.settimeout(0.0)
+        self._pid = os.getpid()
         self._thread = threading.Thread(target=self._run, name=f"headrace-{origin.authority}", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:  # None is to be had, as at the end of an interpreter from Python 3.12 on.
+            self._drop()
+            raise _unreachable(origin, f"cannot be reached: {error}") from error
 
     # -- what callers ask ------------------------------------------------------------------------------------------
 
@@ -256,6 +262,9 @@ class _Connection:
         self._wake()
 
     def close(self) -> None:
+        if self._pid != os.getpid():
+            self._drop()
+            return
         with self._lock:
             if not self.is_lost:
                 self._exchanges.close()
@@ -269,6 +278,11 @@ class _Connection:
                 self.is_lost = True
             self._wake()
             self._thread.join()
+
+    def _drop(self) -> None:
+        """Give the descriptors back, without a word to anybody."""
+        for each in (self._sock, self._wake_receiver, self._wake_sender):
+            each.close()
 
     # -- the network, under the lock -------------------------------------------------------------------------------
 

@@ -1,9 +1,6 @@
 """Brokers die, move and cannot be reached; clients go on, or say in one sentence why they cannot."""
 
-import os
 import socket
-import subprocess
-import sys
 import time
 from concurrent.futures import Future
 from itertools import islice
@@ -141,13 +138,3 @@ def recreate(cluster: Cluster) -> None:
     cluster.delete_topic()
     wait_for(lambda: not cluster.kube("GET", topics)["items"], "the topic is gone")
     cluster.create_topic()
-
-
-def test_should_send_what_is_left_when_a_program_forgets_to_close(tmp_path: Path) -> None:
-    with running_cluster(tmp_path) as cluster:
-        cluster.create_topic()
-        program = "import headrace; p = headrace.Producer(linger_ms=60_000); p.send('flights', 'late')"
-        environment = {**os.environ, "HEADRACE_SERVER": cluster.url()}
-        subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=60)
-        with Consumer("flights", server=cluster.url()) as consumer:
-            assert [record.value for record in consumer.records(follow=False)] == [b"late"]

@@ -1,0 +1,127 @@
+"""Programs end, are interrupted and fork, with clients still open: nothing hangs, and nothing that was sent is lost."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from headrace.client.brokers import Brokers
+from headrace.client.record import TopicPartition
+from headrace.core.errors import LocalError
+from tests.support.client_bench import Bench
+from tests.support.waiting import wait_for
+
+FORGETS_TO_CLOSE = """
+import sys
+from headrace import Producer
+producer = Producer(linger_ms=60_000)
+for partition in range(2):
+    producer.send(sys.argv[1], "late", partition=partition)
+"""
+STARTS_NO_THREADS_AT_ITS_END = """
+import atexit, threading
+def refuse(thread):
+    raise RuntimeError("can't create new thread at interpreter shutdown")  # as Python does from 3.12 on
+atexit.register(setattr, threading.Thread, "start", refuse)
+"""
+FORKS = """
+import os, sys
+from headrace import Consumer, Producer
+from headrace.core.errors import LocalError
+topic = sys.argv[1]
+producer, consumer = Producer(linger_ms=60_000), Consumer(topic)
+producer.send(topic, "before")
+child = os.fork()
+if child == 0:
+    for use in (lambda: producer.send(topic, "child's"), lambda: next(iter(consumer))):
+        try:
+            use()
+        except LocalError as error:
+            assert "before a fork" in error.message, error
+        else:
+            sys.exit(9)
+    consumer.close()
+    sys.exit(0)
+assert os.waitpid(child, 0)[1] == 0
+producer.send(topic, "after")
+producer.close()
+print([record.value.decode() for record in consumer.records(follow=False)])
+"""
+
+
+def run(bench: Bench, program: str) -> str:
+    environment = {**os.environ, "HEADRACE_SERVER": bench.server}
+    command = [sys.executable, "-c", program, bench.topic]
+    return subprocess.run(command, env=environment, check=True, timeout=60, stdout=subprocess.PIPE, text=True).stdout
+
+
+@pytest.mark.parametrize("ending", ["", STARTS_NO_THREADS_AT_ITS_END])
+def test_should_send_what_is_left_when_a_program_forgets_to_close(bench: Bench, ending: str) -> None:
+    bench.create(partitions=2)
+    run(bench, FORGETS_TO_CLOSE + ending)
+    assert [(record.partition, record.value) for record in bench.read_all(partitions=[0])] == [(0, b"late")]
+    assert [(record.partition, record.value) for record in bench.read_all(partitions=[1])] == [(1, b"late")]
+
+
+def test_should_leave_everything_to_the_parent_when_a_program_forks(bench: Bench) -> None:
+    bench.create()
+    assert run(bench, FORKS) == "['before', 'after']\n"
+
+
+def test_should_refuse_whoever_still_waits_for_room_when_the_producer_is_closed(bench: Bench) -> None:
+    bench.create()
+    outcome: list[Exception] = []
+    producer = bench.producer(linger_ms=0, batch_bytes=8_192, buffer_bytes=8_192)
+    producer.send(bench.topic, b"first").result(30)
+
+    def send() -> None:
+        try:
+            producer.send(bench.topic, bytes(5_000))
+        except LocalError as error:
+            outcome.append(error)
+
+    waiting = threading.Thread(target=send)
+    closing = threading.Thread(target=producer.__exit__, args=(ValueError, ValueError(), None))
+    with frozen(bench):
+        last = producer.send(bench.topic, bytes(5_000))
+        for thread in (waiting, closing):
+            thread.start()
+            wait_for(lambda ident=thread.ident: is_waiting(ident), "the thread waits")  # type: ignore[misc]
+    closing.join(30)
+    waiting.join(30)
+    assert last.result(0).offset == 1
+    assert "this producer is closed" in str(outcome[0])
+
+
+@contextmanager
+def frozen(bench: Bench) -> Iterator[None]:
+    processes = [program.process for name, program in bench.cluster.programs.items() if name.startswith("broker-")]
+    for process in processes:
+        process.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.send_signal(signal.SIGCONT)
+
+
+def is_waiting(ident: int) -> bool:
+    """Whether the thread is in a condition's `wait`."""
+    return sys._current_frames()[ident].f_code is threading.Condition.wait.__code__
+
+
+def test_should_stop_at_once_when_a_look_up_of_offsets_is_interrupted() -> None:
+    brokers = Brokers("http://127.0.0.1:1", None, timeout_ms=60_000, request_timeout_ms=1_000)
+    interrupt = threading.Timer(0.2, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
+    interrupt.start()
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        brokers.offsets([TopicPartition("flights", number) for number in range(2)], "latest")
+    assert time.monotonic() - started < 30
+    brokers.close()
