@@ -85,7 +85,7 @@ def list_(all_namespaces: bool, output: str, **kube: str | None) -> None:
         click.echo("no topics; create one with: headrace topic create NAME --partitions N", err=True)
 
 
-@topic.command()
+@topic.command(short_help="Show a topic's settings, state and partitions.")
 @click.argument("name")
 @kube_options
 def describe(name: str, **kube: str | None) -> None:

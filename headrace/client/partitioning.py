@@ -40,7 +40,9 @@ class Partitioning:
         return self._sticky.partition_for(record_bytes)
 
     def check(self, partition: int) -> int:
-        """Raises UnknownPartitionError for a number that the topic does not have."""
+        """Raises UnknownPartitionError for a number that the topic does not have, TypeError for what is no number."""
+        if not hasattr(partition, "__index__"):
+            raise TypeError(f"partition is {type(partition).__name__}, not int: give its number, or leave it out")
         if not 0 <= partition < self.partition_count:
             raise UnknownPartitionError(
                 f"partition {partition} of {self.topic} does not exist: it has {self.partition_count}, numbered from 0",

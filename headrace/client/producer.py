@@ -27,7 +27,7 @@ from headrace.client.layout import TopicLayout
 from headrace.client.partitioning import Partitioner, Partitioning
 from headrace.client.record import BatchMetadata, RecordMetadata, TopicPartition
 from headrace.client.sender import Sender
-from headrace.client.values import Bytes, HeadersInput, as_bytes, as_headers
+from headrace.client.values import Bytes, HeadersInput, as_bytes, as_headers, as_timestamp_ms
 from headrace.core.errors import LocalError
 from headrace.core.limits import (
     DELIVERY_TIMEOUT_MS_DEFAULT,
@@ -122,7 +122,7 @@ class Producer:
         row = (
             as_bytes("key", key),
             as_bytes("value", value),
-            time.time_ns() // 1_000_000 if timestamp_ms is None else timestamp_ms,
+            time.time_ns() // 1_000_000 if timestamp_ms is None else as_timestamp_ms(timestamp_ms),
             as_headers(headers) if headers else (),
         )
         route = self._route(topic)

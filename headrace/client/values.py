@@ -1,13 +1,18 @@
-"""What users may hand in as key, value or header: bytes, text, or nothing. One place says so, in one sentence."""
+"""What users may hand in as key, value, header and time of a record. One place says so, in one sentence each.
+
+All of it is checked before a record joins a batch: one that cannot be encoded would take the others down with it.
+"""
 
 from collections.abc import Iterable, Mapping
-from typing import TypeAlias
+from operator import index
+from typing import Any, TypeAlias
 
 from headrace.client.record import Headers
 from headrace.core.errors import LocalError
 from headrace.core.limits import RECORD_HEADERS_MAX
 
 Bytes: TypeAlias = bytes | bytearray | memoryview | str | None
+_TIMESTAMP_MS_MAX = 2**63 - 1
 HeadersInput: TypeAlias = Iterable[tuple[str, Bytes]] | Mapping[str, Bytes]
 
 
@@ -33,13 +38,30 @@ def wrong_type(name: str, value: object) -> str:
 def as_headers(headers: HeadersInput) -> Headers:
     """Headers as they are stored: pairs in the order given, duplicates kept. Raises TypeError or LocalError."""
     pairs = headers.items() if isinstance(headers, Mapping) else headers
-    checked = tuple((_header_name(name), as_bytes(f"header {name!r}", value)) for name, value in pairs)
+    checked = tuple(_header(pair) for pair in pairs)
     if len(checked) > RECORD_HEADERS_MAX:
         raise LocalError(f"a record has {len(checked)} headers; the limit is {RECORD_HEADERS_MAX}")
     return checked
 
 
-def _header_name(name: object) -> str:
+def as_timestamp_ms(timestamp_ms: int) -> int:
+    """The time as it is stored. Raises TypeError, and LocalError where 64 bits cannot hold it."""
+    try:
+        number = index(timestamp_ms)
+    except TypeError:
+        raise TypeError(
+            f"timestamp_ms is {type(timestamp_ms).__name__}: give whole milliseconds since 1970-01-01 UTC,"
+            " for example int(moment.timestamp() * 1000)"
+        ) from None
+    if not -_TIMESTAMP_MS_MAX <= number <= _TIMESTAMP_MS_MAX:
+        raise LocalError(f"timestamp_ms is {number}: it must be milliseconds since 1970-01-01 UTC, below 2^63")
+    return number
+
+
+def _header(pair: Any) -> tuple[str, bytes | None]:
+    if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+        raise TypeError(f"a header is {pair!r}: headers are (name, value) pairs, or a mapping")
+    name, value = pair
     if not isinstance(name, str):
         raise TypeError(f"a header's name is {type(name).__name__}, not str: headers are (name, value) pairs")
-    return name
+    return name, as_bytes(f"header {name!r}", value)

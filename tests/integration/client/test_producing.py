@@ -157,6 +157,17 @@ def test_should_name_the_remedy_when_a_value_has_the_wrong_type(bench: Bench, va
         producer.send("any", value)
 
 
+@pytest.mark.parametrize("wrong", [{"timestamp_ms": "now"}, {"timestamp_ms": 2**70}, {"headers": ["trace"]}])
+def test_should_keep_a_record_that_cannot_be_encoded_from_its_neighbours(bench: Bench, wrong: dict[str, Any]) -> None:
+    bench.create(partitions=1)
+    with bench.producer(linger_ms=10_000) as producer:
+        producer.send(bench.topic, "before")
+        with pytest.raises((TypeError, LocalError)):
+            producer.send(bench.topic, "wrong", **wrong)
+        producer.send(bench.topic, "after")
+    assert [record.value for record in bench.read_all()] == [b"before", b"after"]
+
+
 def test_should_name_the_topic_when_it_does_not_exist(bench: Bench) -> None:
     with bench.producer() as producer, pytest.raises(UnknownTopicError, match="no-such-topic"):
         producer.send("no-such-topic", "a")

@@ -50,6 +50,12 @@ def test_should_name_the_range_when_a_partition_is_not_there() -> None:
     assert partitioning().check(5) == 5
 
 
+@pytest.mark.parametrize("given", ["1", 1.0, None])
+def test_should_say_so_when_a_partition_is_no_number(given: Any) -> None:
+    with pytest.raises(TypeError, match=r"partition is \w+, not int: give its number, or leave it out"):
+        partitioning().check(given)
+
+
 @given(st.lists(st.one_of(st.none(), st.binary(max_size=8)), min_size=1, max_size=60), st.integers(1, 7))
 def test_should_divide_columns_as_it_chooses_for_rows(keys: list[bytes | None], partitions: int) -> None:
     choose = partitioning(partitions)

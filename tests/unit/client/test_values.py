@@ -1,10 +1,11 @@
 """Bytes, text or nothing; anything else is refused with the remedy."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from headrace.client.values import as_bytes, as_headers
+from headrace.client.values import as_bytes, as_headers, as_timestamp_ms
 from headrace.core.errors import LocalError
 from headrace.core.limits import RECORD_HEADERS_MAX
 
@@ -35,6 +36,24 @@ def test_should_refuse_headers_when_a_name_or_value_has_the_wrong_type() -> None
     wrong = [("a", 1)]
     with pytest.raises(TypeError, match="header 'a' is int"):
         as_headers(wrong)
+
+
+@pytest.mark.parametrize("given", ["abc", ["trace"], [("trace", "1", "2")], [5]])
+def test_should_say_what_headers_are_when_they_are_no_pairs(given: Any) -> None:
+    with pytest.raises(TypeError, match=r"a header is .*: headers are \(name, value\) pairs, or a mapping"):
+        as_headers(given)
+
+
+@pytest.mark.parametrize("given", ["1763715600000", 1.5, datetime.now(UTC)])
+def test_should_name_the_remedy_when_a_time_is_no_whole_number(given: Any) -> None:
+    with pytest.raises(TypeError, match=r"timestamp_ms is \w+: give whole milliseconds since 1970-01-01 UTC"):
+        as_timestamp_ms(given)
+
+
+def test_should_refuse_a_time_that_a_record_cannot_hold() -> None:
+    assert as_timestamp_ms(2**63 - 1) == 2**63 - 1
+    with pytest.raises(LocalError, match="below 2\\^63"):
+        as_timestamp_ms(2**63)
 
 
 def test_should_refuse_more_headers_than_a_record_may_have() -> None:
