@@ -26,7 +26,7 @@ from headrace.core import limits
 from headrace.core.errors import BrokerUnreachableError, HeadraceError
 from headrace.http2.events import LocalProtocolError, RemoteProtocolError
 from headrace.http2.exchange import Exchange, Exchanges
-from headrace.http2.origin import Origin, Request, client_tls, parse_request
+from headrace.http2.origin import Attempts, Origin, Request, client_tls, parse_request
 from headrace.http2.outbox import Buffer
 
 _CLOSE_TIMEOUT_S = 1.0
@@ -67,7 +67,7 @@ class BlockingTransport:
         self._closed = False
         self._connections: dict[Origin, _Connection] = {}
         self._retired: list[_Connection] = []
-        self._connecting: dict[Origin, threading.Lock] = {}
+        self._connecting: dict[Origin, tuple[threading.Lock, Attempts]] = {}
 
     def request(
         self,
@@ -123,23 +123,32 @@ class BlockingTransport:
             connection = self._connections.get(origin)
             if connection is not None and connection.is_usable:
                 return connection
-            connecting = self._connecting.setdefault(origin, threading.Lock())
+            connecting, attempts = self._connecting.setdefault(origin, (threading.Lock(), Attempts()))
+            failures = attempts.failures
         with connecting:
             with self._lock:
                 connection = self._connections.get(origin)
             if connection is not None and connection.is_usable:
                 return connection
-            fresh = _Connection(origin, self._connect(origin))
-            with self._lock:
-                if self._closed:
-                    fresh.close()
-                    raise LocalProtocolError("the transport is closed: make a new one")
-                self._retired = [retired for retired in self._retired if not retired.is_lost]
-                if connection is not None:
-                    connection.close_when_idle()
-                    self._retired.append(connection)
-                self._connections[origin] = fresh
+            attempts.check_since(failures)
+            try:
+                fresh = _Connection(origin, self._connect(origin))
+            except BrokerUnreachableError as error:
+                attempts.failed(error)
+                raise
+            self._replace(origin, connection, fresh)
             return fresh
+
+    def _replace(self, origin: Origin, old: "_Connection | None", fresh: "_Connection") -> None:
+        with self._lock:
+            if self._closed:
+                fresh.close()
+                raise LocalProtocolError("the transport is closed: make a new one")
+            self._retired = [retired for retired in self._retired if not retired.is_lost]
+            if old is not None:
+                old.close_when_idle()
+                self._retired.append(old)
+            self._connections[origin] = fresh
 
     def _connect(self, origin: Origin) -> socket.socket:
         try:

@@ -16,7 +16,7 @@ from headrace.core import limits
 from headrace.core.errors import BrokerUnreachableError, HeadraceError
 from headrace.http2.events import LocalProtocolError, RemoteProtocolError
 from headrace.http2.exchange import Exchange, Exchanges
-from headrace.http2.origin import Origin, Request, client_tls, parse_request
+from headrace.http2.origin import Attempts, Origin, Request, client_tls, parse_request
 from headrace.http2.outbox import Buffer
 
 _CLOSE_TIMEOUT_S = 1.0
@@ -64,7 +64,7 @@ class AsyncTransport:
         self._connect_timeout_s = connect_timeout_s
         self._closed = False
         self._connections: dict[Origin, _Connection] = {}
-        self._connecting: dict[Origin, asyncio.Lock] = {}
+        self._connecting: dict[Origin, tuple[asyncio.Lock, Attempts]] = {}
         self._retired: set[_Connection] = set()
         """No longer for new requests, but not lost yet."""
 
@@ -112,13 +112,20 @@ class AsyncTransport:
         connection = self._connections.get(origin)
         if connection is not None and connection.is_usable:
             return connection
-        async with self._connecting.setdefault(origin, asyncio.Lock()):
+        connecting, attempts = self._connecting.setdefault(origin, (asyncio.Lock(), Attempts()))
+        failures = attempts.failures
+        async with connecting:
             connection = self._connections.get(origin)
             if connection is not None and connection.is_usable:
                 return connection
+            attempts.check_since(failures)
             if connection is not None:
                 self._retire(connection)
-            connection = await self._connect(origin)
+            try:
+                connection = await self._connect(origin)
+            except BrokerUnreachableError as error:
+                attempts.failed(error)
+                raise
             if self._closed:
                 await connection.close()
                 raise LocalProtocolError("the transport is closed: make a new one")

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import quote, urlsplit
 
-from headrace.core.errors import InvalidRequestError
+from headrace.core.errors import BrokerUnreachableError, InvalidRequestError
 from headrace.http2.events import Fields
 from headrace.http2.fields import request_fields
 
@@ -50,6 +50,27 @@ def parse_url(url: str) -> tuple[Origin, str]:
     if parts.query:
         target += "?" + quote(parts.query, safe=_SAFE_IN_TARGET)
     return Origin(parts.scheme, parts.hostname, port or _DEFAULT_PORTS[parts.scheme]), target
+
+
+@dataclass(slots=True)
+class Attempts:
+    """How connecting to one server has failed.
+
+    Whoever waited for somebody else's attempt shares its failure: tried one after the other, a server that does not
+    answer would cost the last of them everybody's time-outs.
+    """
+
+    failures: int = 0
+    _message: str = ""
+
+    def failed(self, error: BrokerUnreachableError) -> None:
+        self.failures += 1
+        self._message = error.message
+
+    def check_since(self, failures: int) -> None:
+        """Raises BrokerUnreachableError where an attempt has failed since `failures` was read."""
+        if self.failures != failures:
+            raise BrokerUnreachableError(self._message, unprocessed=True)
 
 
 @dataclass(frozen=True, slots=True)

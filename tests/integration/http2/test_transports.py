@@ -4,8 +4,10 @@ import asyncio
 import json
 import socket
 import threading
+import time
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 
 import pytest
 
@@ -69,6 +71,20 @@ async def transport() -> AsyncIterator[AsyncTransport]:
 def closed_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return int(listener.getsockname()[1])
+
+
+@contextmanager
+def silent_port() -> Iterator[int]:
+    """A port whose queue of connections is full: the kernel drops what else wants to connect."""
+    with ExitStack() as stack:
+        listener = stack.enter_context(socket.socket())
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        for _ in range(4):
+            queued = stack.enter_context(socket.socket())
+            queued.settimeout(0.0)
+            queued.connect_ex(listener.getsockname())
+        yield listener.getsockname()[1]
 
 
 def test_should_answer_a_blocking_request(served: ServedElsewhere, blocking: BlockingTransport) -> None:
@@ -150,6 +166,29 @@ def test_should_name_host_and_port_when_nobody_listens(blocking: BlockingTranspo
         blocking.request("GET", f"http://127.0.0.1:{port}/")
     assert error.value.details["unprocessed"] is True
     assert error.value.retriable
+
+
+def test_should_share_the_failure_when_many_wait_for_a_server_that_does_not_answer() -> None:
+    def ask(transport: BlockingTransport, url: str) -> None:
+        with pytest.raises(BrokerUnreachableError, match="did not answer within 1 s"):
+            transport.request("GET", url)
+
+    with silent_port() as port, BlockingTransport(connect_timeout_s=1) as transport:
+        started = time.monotonic()
+        with ThreadPoolExecutor(5) as threads:
+            asked = [threads.submit(ask, transport, f"http://127.0.0.1:{port}/") for _ in range(5)]
+        assert [future.exception() for future in asked] == [None] * 5
+        assert time.monotonic() - started < 3
+
+
+async def test_should_share_the_failure_when_many_tasks_wait_for_a_server_that_does_not_answer() -> None:
+    with silent_port() as port:
+        started = time.monotonic()
+        async with AsyncTransport(connect_timeout_s=1) as transport:
+            asked = [transport.request("GET", f"http://127.0.0.1:{port}/") for _ in range(5)]
+            failures = await asyncio.gather(*asked, return_exceptions=True)
+        assert all(isinstance(failure, BrokerUnreachableError) for failure in failures)
+        assert time.monotonic() - started < 3
 
 
 def test_should_refuse_before_sending_when_the_request_is_invalid(blocking: BlockingTransport) -> None:
