@@ -2,7 +2,8 @@
 
 Changed by `watches` and by the answers to this broker's own writes, on the event loop; read by routes and by the
 reconcile loop. It survives an outage of the API server as it was last seen. An object never goes back to an older
-version: of two versions of a PartitionSet the one that is nowhere older by partition epoch stays.
+version: of two versions of a PartitionSet the one that is nowhere older stays, by partition epoch and by what never
+goes back either: which partitions there are, and that the data is to be deleted.
 """
 
 import asyncio
@@ -10,6 +11,7 @@ from collections.abc import Iterable
 
 from headrace.core.control.liveness import Liveness
 from headrace.core.errors import UnknownPartitionError, UnknownTopicError
+from headrace.core.replication.seats import supersedes
 from headrace.core.resources.lease import BrokerLease
 from headrace.core.resources.partition_set import PartitionSet, PartitionState
 from headrace.core.resources.topic import Topic, TopicSpec
@@ -146,8 +148,10 @@ def _name(partition_set: PartitionSet) -> tuple[str, str]:
 
 
 def _is_newer(known: PartitionSet, other: PartitionSet) -> bool:
-    """Does `known` hold a later state of any partition than `other`, an older version of the same object?"""
+    """Is `other` an older version of the same object than `known`?"""
     if known.metadata.uid != other.metadata.uid:
         return False
-    epochs = {state.id: state.partition_epoch for state in other.partitions}
-    return any(state.partition_epoch > epochs.get(state.id, state.partition_epoch) for state in known.partitions)
+    if known.deleting and not other.deleting:
+        return True
+    states = {state.id: state for state in other.partitions}
+    return any(supersedes(state, states.get(state.id)) for state in known.partitions)

@@ -6,6 +6,7 @@ from headrace.core.errors import UnknownPartitionError, UnknownTopicError
 from headrace.core.limits import LEASE_DURATION_MS
 from headrace.core.resources.lease import BrokerLease
 from headrace.core.resources.metadata import Metadata
+from headrace.core.resources.partition_set import PartitionSet
 from headrace.core.resources.topic import Topic, TopicSpec
 from headrace.core.types import (
     BrokerId,
@@ -67,13 +68,28 @@ def test_should_not_go_back_when_an_older_version_arrives_late() -> None:
     assert view.states[KEY].leader == seat(0, 2)
 
 
+@pytest.mark.parametrize(
+    "newer",
+    [
+        partition_set(partition_state(), deleting=True),
+        partition_set(partition_state(), partition_state(1)),
+    ],
+    ids=["deleting", "grown"],
+)
+def test_should_not_go_back_when_its_own_write_is_answered_after_a_later_one_was_seen(newer: PartitionSet) -> None:
+    view = ClusterView("headrace")
+    view.list_topics([topic()])
+    view.put_set(newer)
+    view.put_set(partition_set(partition_state()))
+    assert view.sets() == [newer]
+    assert set(view.states) == {newer.key(state.id) for state in newer.partitions}
+
+
 def test_should_forget_what_is_gone() -> None:
     view = ClusterView("headrace")
     view.list_topics([topic()])
     view.put_set(partition_set(partition_state(), partition_state(1)))
     assert set(view.states) == {KEY, PartitionKey(KEY.uid, PartitionId(1))}
-    view.put_set(partition_set(partition_state()))
-    assert set(view.states) == {KEY}
     view.list_sets([])
     assert view.states == {}
     view.put_set(partition_set(partition_state()))
