@@ -106,8 +106,7 @@ class PartitionLog:
         for batch in batches:
             base_offsets.append(end)
             end = batch.stamp(end, leader_epoch).header.next_offset
-        self._write(batches, end, now_ms)
-        self._epochs.assign(leader_epoch, first)
+        self._write(batches, leader_epoch, end, now_ms)
         return Appended(first, Offset(end - 1), tuple(base_offsets))
 
     async def sync(self) -> Offset:
@@ -144,12 +143,12 @@ class PartitionLog:
     def close(self) -> None:
         """Sync, and move the recovery point to the end, so that the next start scans nothing. Blocks.
 
-        Raises StorageFailedError. A log whose disk has failed is closed as it is. Readers that are under way finish.
+        Raises StorageFailedError, also where the disk had failed before: such a log is closed as it is, and its stop
+        was not clean. Readers that are under way finish.
         """
-        if not self._syncer.failure:
-            self._syncer.sync(final=True)
+        self._syncer.sync(final=True)
 
-    def _write(self, batches: Sequence[RawBatch], end: Offset, now_ms: int) -> None:
+    def _write(self, batches: Sequence[RawBatch], leader_epoch: LeaderEpoch, end: Offset, now_ms: int) -> None:
         try:
             self._maybe_roll(batches, end, now_ms)
             segment = self._segments.active
@@ -160,6 +159,9 @@ class PartitionLog:
             self._syncer.fail(error.message)
             raise
         tip = self._segments.tip
+        # Before the new end is published: a sync in its thread may write the recovery point there, and the epochs with
+        # it, which must hold every epoch below.
+        self._epochs.assign(leader_epoch, tip.offset)
         created_ms = tip.segment_created_ms if tip.position else now_ms
         self._segments.tip = LogPoint(end, segment.base_offset, segment.size, created_ms)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -57,8 +58,9 @@ async def partition(tmp_path: Path, failures: list[str]) -> AsyncIterator[Partit
     partition = Partition(KEY, PLACE, log, leadership, Metrics(), failures.append)
     partition.apply(partition_state(leader=ME))
     yield partition
-    await partition.close("the test is over")
-    data.close(clean=True)
+    with suppress(StorageFailedError):  # a test may have broken the disk
+        await partition.close("the test is over")
+    data.close(clean=False)
 
 
 async def produce(partition: Partition, *values: bytes, query: ProduceQuery = ALL) -> Offset:
@@ -163,6 +165,8 @@ async def test_should_give_up_loudly_when_the_disk_fails(partition: Partition, f
     assert len(failures) == 1
     assert "fdatasync" in failures[0]
     assert not partition.leads
+    with pytest.raises(StorageFailedError, match="fdatasync"):
+        await partition.close("it was no clean stop")
 
 
 async def test_should_follow_its_topic_when_the_spec_changes(partition: Partition) -> None:

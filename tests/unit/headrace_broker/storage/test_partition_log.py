@@ -253,7 +253,8 @@ async def test_should_cut_to_what_was_durable_when_a_sync_has_failed(
         await log.sync()
     with pytest.raises(StorageFailedError):
         await log.sync()
-    log.close()
+    with pytest.raises(StorageFailedError, match="fdatasync"):
+        log.close()
 
     for _ in range(2):
         log = open_log(directory, threads, SMALL)
