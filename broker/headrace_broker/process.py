@@ -131,16 +131,17 @@ class _Broker:
 
     async def _begin_life(self, lease: LeaseHolder) -> tuple[Seat, DiskFacts]:
         data = self._data
+        on_disk = await asyncio.to_thread(data.read_incarnation)
+        taken = await lease.acquire(on_disk, data.write_incarnation)
         disk = DiskFacts(
-            incarnation=await asyncio.to_thread(data.read_incarnation),
-            known_incarnation=await lease.known_incarnation(),
+            incarnation=on_disk,
+            known_incarnation=taken.known,
             stopped_cleanly=data.stopped_cleanly,
             same_boot=data.same_boot,
         )
-        incarnation = await lease.acquire(disk.incarnation, data.write_incarnation)
-        _log.info("broker %d begins incarnation %d", self._settings.broker, incarnation)
+        _log.info("broker %d begins incarnation %d", self._settings.broker, taken.incarnation)
         await self._holdings.load()
-        return Seat(self._settings.broker, incarnation), disk
+        return Seat(self._settings.broker, taken.incarnation), disk
 
     async def _serve(self, server: Server, lease: LeaseHolder, me: Seat, disk: DiskFacts) -> None:
         """Until it is asked to stop and every request is answered. Raises SupersededError, DiskFailedError."""
@@ -151,9 +152,11 @@ class _Broker:
         work = [*watches(self._client, self._view, namespace), lease.keep(), self._housekeep()]
         tasks = [asyncio.create_task(each) for each in (*work, self._become_ready(reconciler))]
         try:
-            await self._until_end([reconciling, *tasks])
-            # From here on whatever is taken from this broker is not claimed back.
-            reconciling.cancel()
+            try:
+                await self._until_end([reconciling, *tasks])
+            finally:
+                # From here on whatever is taken from this broker, or given up, is not claimed back.
+                reconciling.cancel()
             await self._drain(server, lease)
         except DiskFailedError:
             await resign_all(self._client, self._view, me)

@@ -82,7 +82,7 @@ class Writer:
 def main() -> None:
     data = DataDirectory.open(Path(sys.argv[1]))
     incarnation = Incarnation(data.read_incarnation() + 1)
-    data.write_incarnation(incarnation)
+    data.write_incarnation(incarnation, Incarnation(incarnation - 1))
     log = data.open_log(DESCRIPTION, CONFIG, now_ms=0)
     say(incarnation)
     asyncio.run(Writer(log, split_file(Path(sys.argv[2]))).write(LeaderEpoch(incarnation)))

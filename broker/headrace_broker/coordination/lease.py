@@ -10,10 +10,11 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from headrace.core.errors import HeadraceError
 from headrace.core.limits import CAS_RETRIES_MAX, LEASE_RENEW_INTERVAL_MS
-from headrace.core.replication.seats import next_incarnation
+from headrace.core.replication.seats import greatest_incarnation
 from headrace.core.resources.lease import CLUSTER_LABEL, BrokerLease, lease_name
 from headrace.core.resources.metadata import Metadata
 from headrace.core.types import BrokerId, Incarnation
@@ -31,8 +32,16 @@ class SupersededError(HeadraceError):
     code = "Superseded"
 
 
+class Taken(NamedTuple):
+    """A life of this broker, and what there was before it."""
+
+    incarnation: Incarnation
+    known: Incarnation
+    """The greatest that the Lease and any seat knew of just before: a disk that knows less missed a life."""
+
+
 class LeaseHolder:
-    """One per process. `write_incarnation` puts a number on disk, fsynced, before it returns."""
+    """One per process."""
 
     def __init__(self, client: KubeClient, metrics: Metrics, vacant: BrokerLease) -> None:
         self._client = client
@@ -41,29 +50,34 @@ class LeaseHolder:
         """What this broker says of itself; its metadata and incarnation are those that were last read or written."""
         self._writing = asyncio.Lock()
 
-    @property
-    def incarnation(self) -> Incarnation:
-        return self._wanted.incarnation
-
-    async def known_incarnation(self) -> Incarnation:
+    async def _known_incarnation(self) -> Incarnation:
         """The greatest that the Lease and any seat of this broker know; 0 where it never lived."""
         lease = await self._read()
-        sets = (await self._client.list(PARTITION_SETS)).items
-        following = next_incarnation(self._wanted.broker, Incarnation(0), lease.incarnation, sets)
-        return Incarnation(following - 1)
+        cluster = self._wanted.cluster
+        listed = (await self._client.list(PARTITION_SETS)).items
+        # Another cluster on this API server has a broker of this number too; its lives are not ours.
+        sets = [a_set for a_set in listed if a_set.metadata.labels.get(CLUSTER_LABEL, cluster) == cluster]
+        return greatest_incarnation(self._wanted.broker, lease.incarnation, sets)
 
-    async def acquire(self, on_disk: Incarnation, write_incarnation: Callable[[Incarnation], None]) -> Incarnation:
-        """Take the next incarnation. Raises ApiError where the API server does not answer."""
+    async def acquire(
+        self, on_disk: Incarnation, write_incarnation: Callable[[Incarnation, Incarnation], None]
+    ) -> Taken:
+        """Take the next incarnation. Raises ApiError where the API server does not answer.
+
+        `write_incarnation(incarnation, known)` has put both on disk, fsynced, when it returns.
+        """
         for _ in range(CAS_RETRIES_MAX):
-            incarnation = Incarnation(1 + max(on_disk, await self.known_incarnation()))
-            await asyncio.to_thread(write_incarnation, incarnation)
+            known = await self._known_incarnation()
+            incarnation = Incarnation(1 + max(on_disk, known))
+            await asyncio.to_thread(write_incarnation, incarnation, known)
             on_disk = incarnation
             try:
                 await self._write(replace(self._wanted, incarnation=incarnation))
             except (ConflictError, AlreadyExistsError) as error:
+                # Whoever was faster may have lived under the very number that our disk holds now: `known` tells.
                 _log.info("lease changed while it was taken, trying again: %s", error)
             else:
-                return incarnation
+                return Taken(incarnation, known)
         raise SupersededError(
             f"the lease changed {CAS_RETRIES_MAX} times while it was taken: is another process broker"
             f" {self._wanted.broker} too?"
@@ -95,7 +109,7 @@ class LeaseHolder:
         mine = self._wanted
         try:
             await self._write(mine)
-        except (ConflictError, NotFoundError):
+        except (ConflictError, AlreadyExistsError, NotFoundError):
             lease = await self._read()
             if lease.incarnation > mine.incarnation:
                 raise SupersededError(

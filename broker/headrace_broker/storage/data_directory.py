@@ -50,6 +50,8 @@ class DataDirectory:
         boot_id = KERNEL_BOOT_ID.read_bytes().decode().strip()
         self.same_boot = _read_boot_id(path) == boot_id
         """Whether the kernel is the one of the last life, page cache and all."""
+        self._last_life: Incarnation | None = None
+        """The incarnation that was on this disk before this life wrote its own."""
         self.store = PartitionStore(path)
         self._begin_life(boot_id)
         self.threads = StorageThreads()
@@ -77,12 +79,15 @@ class DataDirectory:
                     f"{path} is damaged: {error}; restore it, or start this broker on an empty disk"
                 ) from error
 
-    def write_incarnation(self, incarnation: Incarnation) -> None:
+    def write_incarnation(self, incarnation: Incarnation, known: Incarnation) -> None:
         """On disk when this returns, so that no later life can take the same.
 
-        Where it is more than the next one, the broker had lives without this disk: all older seats are void here.
+        `known` is the greatest that others know of. Where that is more than what the last life left here, the broker
+        had lives without this disk: all older seats are void here. What this life has written itself proves nothing.
         """
-        if incarnation > self.read_incarnation() + 1:
+        if self._last_life is None:
+            self._last_life = self.read_incarnation()
+        if known > self._last_life:
             self.store.void_all(incarnation, in_memory_only=False)
         with storage_errors(f"writing {self.path / _INCARNATION}"):
             write_atomically(self.path / _INCARNATION, seal(_INCARNATION, [str(incarnation)]))

@@ -43,12 +43,10 @@ class Regressed:
     reason: str
 
 
-def next_incarnation(
-    me: BrokerId, on_disk: Incarnation, on_lease: Incarnation, sets: Iterable[PartitionSet]
-) -> Incarnation:
-    """One more than the greatest that the disk, the Lease and every seat of this broker know."""
+def greatest_incarnation(me: BrokerId, on_lease: Incarnation, sets: Iterable[PartitionSet]) -> Incarnation:
+    """The greatest that the Lease and every seat of this broker know; a new life takes a greater one."""
     in_sets = (seat.incarnation for partition_set in sets for seat in seats_of(me, partition_set))
-    return Incarnation(1 + max(on_disk, on_lease, *in_sets))
+    return max((on_lease, *in_sets))
 
 
 def seats_of(me: BrokerId, partition_set: PartitionSet) -> Iterable[Seat]:

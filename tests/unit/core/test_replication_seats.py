@@ -10,8 +10,8 @@ from headrace.core.replication.seats import (
     LogFacts,
     Regressed,
     claim,
+    greatest_incarnation,
     is_superseded,
-    next_incarnation,
     resign,
     supersedes,
     surrender,
@@ -28,11 +28,11 @@ def test_should_take_an_incarnation_above_all_that_is_known_when_any_source_is_a
     leading = partition_set(partition_state(leader=seat(0, 9)))
     in_sync = partition_set(partition_state(leader=seat(1, 20), isr=(seat(1, 20), seat(0, 11))))
 
-    assert next_incarnation(me, Incarnation(0), Incarnation(0), []) == 1
-    assert next_incarnation(me, Incarnation(5), Incarnation(3), []) == 6
-    assert next_incarnation(me, Incarnation(3), Incarnation(5), []) == 6
-    assert next_incarnation(me, Incarnation(3), Incarnation(5), [leading]) == 10
-    assert next_incarnation(me, Incarnation(3), Incarnation(5), [leading, in_sync]) == 12
+    assert greatest_incarnation(me, Incarnation(0), []) == 0
+    assert greatest_incarnation(me, Incarnation(5), []) == 5
+    assert greatest_incarnation(me, Incarnation(5), [leading]) == 9
+    assert greatest_incarnation(me, Incarnation(5), [leading, in_sync]) == 11
+    assert greatest_incarnation(me, Incarnation(12), [leading, in_sync]) == 12
 
 
 def test_should_elect_itself_under_higher_epochs_when_it_returns_as_the_only_replica() -> None:

@@ -43,7 +43,7 @@ def test_should_know_nothing_of_a_last_life_when_the_disk_is_new(data: DataDirec
 
 
 def test_should_be_the_same_disk_with_the_same_incarnation_when_opened_again(path: Path, data: DataDirectory) -> None:
-    data.write_incarnation(Incarnation(7))
+    data.write_incarnation(Incarnation(7), Incarnation(0))
     again = reopened(path, data, clean=True)
     assert again.disk_id == data.disk_id
     assert again.read_incarnation() == 7
@@ -79,7 +79,7 @@ def prepared(data: DataDirectory, partition: int, durability: str) -> PartitionK
 def test_should_remember_that_memory_was_lost_when_the_first_start_after_it_dies_at_once(
     path: Path, data: DataDirectory
 ) -> None:
-    data.write_incarnation(Incarnation(1))
+    data.write_incarnation(Incarnation(1), Incarnation(0))
     fsync, replicated = prepared(data, 0, "Fsync"), prepared(data, 1, "Replicated")
     (path / "boot-id").unlink()
     reopened(path, data, clean=False)
@@ -94,20 +94,24 @@ def test_should_remember_that_memory_was_lost_when_the_first_start_after_it_dies
 def test_should_void_nothing_when_memory_was_not_needed(
     path: Path, data: DataDirectory, clean: bool, other_boot: bool
 ) -> None:
-    data.write_incarnation(Incarnation(1))
+    data.write_incarnation(Incarnation(1), Incarnation(0))
     replicated = prepared(data, 1, "Replicated")
     if other_boot:
         (path / "boot-id").unlink()
     assert reopened(path, data, clean=clean).store.void_before(replicated) == 0
 
 
-def test_should_void_all_older_seats_when_this_disk_missed_a_life(data: DataDirectory) -> None:
+def test_should_void_all_older_seats_when_this_disk_missed_a_life(path: Path, data: DataDirectory) -> None:
     key = prepared(data, 0, "Fsync")
-    data.write_incarnation(Incarnation(1))
-    data.write_incarnation(Incarnation(2))
-    assert data.store.void_before(key) == 0
-    data.write_incarnation(Incarnation(4))
-    assert data.store.void_before(key) == 4
+    data.write_incarnation(Incarnation(1), Incarnation(0))
+    again = reopened(path, data, clean=False)
+    again.write_incarnation(Incarnation(2), Incarnation(1))
+    assert again.store.void_before(key) == 0
+
+    # Another process was faster and lived as 2; this one has only written that number down.
+    again.write_incarnation(Incarnation(3), Incarnation(2))
+
+    assert again.store.void_before(key) == 3
 
 
 def test_should_name_directory_and_process_when_it_is_in_use(path: Path, data: DataDirectory) -> None:
@@ -151,7 +155,7 @@ def test_should_refuse_a_format_of_the_future(path: Path, data: DataDirectory) -
 
 
 def test_should_not_guess_when_the_incarnation_is_damaged(path: Path, data: DataDirectory) -> None:
-    data.write_incarnation(Incarnation(12))
+    data.write_incarnation(Incarnation(12), Incarnation(0))
     flip_bit(path / "incarnation", 8 * 34)
     with pytest.raises(StorageFailedError, match="incarnation is damaged"):
         data.read_incarnation()
