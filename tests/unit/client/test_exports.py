@@ -22,3 +22,8 @@ def test_should_say_so_when_a_name_is_not_there() -> None:
 def test_should_load_no_client_for_those_who_only_need_the_core() -> None:
     program = "import headrace.core.types, sys; sys.exit('headrace.client' in sys.modules or 'pyarrow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_should_load_no_pandas_where_nobody_hands_over_any() -> None:
+    program = "import headrace, sys; headrace.Producer, headrace.Consumer; sys.exit('pandas' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
