@@ -47,7 +47,7 @@ class Watch:
         self._options = options
         self.timeout_s = options.timeout_s
         self.bookmarks = options.bookmarks
-        self.revision = store.revision if options.starts_with_state else options.after
+        self.revision = options.after
 
     def waking(self) -> AbstractContextManager[asyncio.Event]:
         """An event that is set when something may be pending, or the watch has to end."""
@@ -62,6 +62,7 @@ class Watch:
         """What comes first: the state of now, where it is asked for. Call once, before `pending`."""
         if not self._options.starts_with_state:
             return
+        self.revision = self._store.revision  # Not an earlier one: changes in between are part of this state.
         for obj in self._store.list(self._kind.storage, self._namespace):
             if self._options.selection.matches(obj):
                 yield WatchEvent(ChangeType.ADDED, self._kind.from_stored(obj))
