@@ -22,7 +22,7 @@ class Workers:
     def submit(self, task: Callable[[], None]) -> None:
         """Run `task`, which never raises, on some thread; it waits while `limit` others run.
 
-        Where no thread is to be had (from Python 3.12 on, an interpreter that ends starts none), the caller works.
+        Where no thread is to be had (Python 3.12 starts none while it ends), the caller works.
         """
         with self._lock:
             self._busy += 1

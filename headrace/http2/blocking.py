@@ -212,7 +212,7 @@ class _Connection:
         self._thread = threading.Thread(target=self._run, name=f"headrace-{origin.authority}", daemon=True)
         try:
             self._thread.start()
-        except RuntimeError as error:  # None is to be had, as at the end of an interpreter from Python 3.12 on.
+        except RuntimeError as error:  # None is to be had; Python 3.12 starts none while it ends.
             self._drop()
             raise _unreachable(origin, f"cannot be reached: {error}") from error
 

@@ -27,7 +27,7 @@ for partition in range(2):
 STARTS_NO_THREADS_AT_ITS_END = """
 import atexit, threading
 def refuse(thread):
-    raise RuntimeError("can't create new thread at interpreter shutdown")  # as Python does from 3.12 on
+    raise RuntimeError("can't create new thread at interpreter shutdown")  # as Python 3.12 does
 atexit.register(setattr, threading.Thread, "start", refuse)
 """
 FORKS = """
