@@ -137,7 +137,7 @@ def test_should_stop_everything_and_exit_130_on_ctrl_c(tmp_path: Path) -> None:
         )
         assert process.stdout is not None
         with process.stdout:
-            assert process.stdout.readline().startswith("Headrace is ready (1 brokers); Ctrl-C stops it")
+            assert process.stdout.readline().startswith("Headrace is ready (1 broker); Ctrl-C stops it")
             pids = dev.all_pids()
             process.send_signal(signal.SIGINT)
             assert process.wait(60) == 130

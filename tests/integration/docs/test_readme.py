@@ -3,8 +3,8 @@
 import os
 import random
 import re
-import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,11 +18,12 @@ BROKERS = 3
 
 
 def tour(base_port: int) -> str:
-    """The blocks as one shell script; only the fixed ports are moved, to leave a running `headrace dev` alone."""
+    """The blocks as one shell script, in the environment of this test and on other ports than the fixed ones."""
     parts = []
     for language, text in BLOCK.findall((ROOT / "README.md").read_text()):
         moved = re.sub(r"\b970([0-3])\b", lambda port: str(base_port + int(port[1])), text)
         moved = moved.replace("headrace dev --detach", f"headrace dev --detach --port {base_port}")
+        moved = moved.replace(". .venv/bin/activate", f". {sys.prefix}/bin/activate")
         parts.append(moved if language == "sh" else f"python - <<'PYTHON'\n{moved}PYTHON\n")
     return "\n".join(parts)
 
@@ -31,7 +32,7 @@ def tour(base_port: int) -> str:
 def test_should_work_when_the_readme_is_followed(tmp_path: Path) -> None:
     home = tmp_path / "home"
     tools = os.pathsep.join([str(Path(kubectl_path()).parent), os.environ["PATH"]])
-    environment = {**os.environ, "HEADRACE_HOME": str(home), "PATH": tools}
+    environment = {**os.environ, "HEADRACE_HOME": str(home), "PATH": tools, "VENV": sys.prefix}
     script = tour(free_run(BROKERS + 1, random.Random()))
     try:
         run = subprocess.run(
@@ -44,9 +45,8 @@ def test_should_work_when_the_readme_is_followed(tmp_path: Path) -> None:
             check=False,
         )
     finally:
-        stop = shutil.which("headrace", path=f"{ROOT}/.venv/bin{os.pathsep}{tools}")
-        assert stop is not None
-        subprocess.run([stop, "dev", "stop"], env=environment, capture_output=True, timeout=60, check=False)
+        stop = [f"{sys.prefix}/bin/headrace", "dev", "stop"]
+        subprocess.run(stop, env=environment, capture_output=True, timeout=60, check=False)
     assert run.returncode == 0, f"{run.stdout}\n{run.stderr}"
     for expected in ("orders created", "condition met", "scones", "third", "written at", "100008 records"):
         assert expected in run.stdout, f"{expected!r} is not in:\n{run.stdout}\n{run.stderr}"
