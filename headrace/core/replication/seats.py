@@ -73,13 +73,15 @@ def claim(state: PartitionState, me: Seat, log: LogFacts) -> Claim | Regressed |
     Only the sole replica elects itself. It does so even when its log is not intact, since there is no better copy to
     wait for, and says what may be lost.
     """
-    if state.leader == me or state.replicas != (me.broker,):
+    if state.replicas != (me.broker,):
         return None
     if state.leader_epoch < log.last_epoch:
         return Regressed(
             f"the API says leader epoch {state.leader_epoch}, but the log has records of epoch {log.last_epoch}: the"
             " API server's data went back, as after a restore"
         )
+    if state.leader == me:
+        return None
     elected = replace(
         state,
         leader=me,

@@ -86,6 +86,11 @@ def test_should_refuse_an_election_when_the_epochs_of_the_api_went_back() -> Non
     assert "epoch 5" in refused.reason
 
 
+def test_should_say_so_too_when_it_was_named_leader_in_an_epoch_that_is_over() -> None:
+    # As when the sets were lost and the topic was placed anew: its log takes no append in that epoch.
+    assert isinstance(claim(partition_state(leader=seat(0, 2)), seat(0, 2), LogFacts(LeaderEpoch(5))), Regressed)
+
+
 def test_should_leave_no_trace_when_it_surrenders() -> None:
     surrendered = surrender(partition_state(leader=seat(0, 4)), BrokerId(0))
     assert surrendered == partition_state(leader=None, replicas=(), isr=(), partition_epoch=PartitionEpoch(2))
