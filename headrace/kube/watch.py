@@ -18,6 +18,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 import aiohttp
 
 from headrace.core.limits import API_BACKOFF_MIN_MS, API_CONNECT_TIMEOUT_MS, WATCH_SILENCE_MS_MAX
+from headrace.core.resources.metadata import Object
 from headrace.kube.backoff import Backoff
 from headrace.kube.client import KubeClient, parse_or_log
 from headrace.kube.errors import ApiError, ApiUnavailableError, error_of
@@ -85,17 +86,14 @@ class _Follower(Generic[T]):
         while True:
             async with aclosing(self._lines(version)) as lines:
                 async for line in lines:
-                    kind, obj = line["type"], line["object"]
-                    if kind == "ERROR":
-                        raise error_of(int(obj.get("code", 500)), json.dumps(obj).encode(), f"watch {self.path}")
-                    version = str(obj["metadata"]["resourceVersion"])
+                    kind, obj, version = _parse_event(line, self.path)
                     item = parse_or_log(self.resource, obj) if kind != "BOOKMARK" else None
                     if item is not None:
                         yield Removed(item) if kind == "DELETED" else Changed(item)
             # A server that ends every watch at once must not be asked in a tight loop.
             await asyncio.sleep(API_BACKOFF_MIN_MS / 1000)
 
-    async def _lines(self, version: str) -> AsyncGenerator[dict[str, Any], None]:
+    async def _lines(self, version: str) -> AsyncGenerator[Any, None]:
         timeout = aiohttp.ClientTimeout(
             total=None, connect=API_CONNECT_TIMEOUT_MS / 1000, sock_read=self.silence_ms_max / 1000
         )
@@ -117,3 +115,15 @@ class _Follower(Generic[T]):
             ("timeoutSeconds", str(max(1, self.silence_ms_max * 3 // 4000))),
         ]
         return [*query, ("labelSelector", self.label_selector)] if self.label_selector else query
+
+
+def _parse_event(line: Any, path: str) -> tuple[str, Object, str]:
+    """Type, object and resourceVersion. Raises the error that an ERROR says, ApiUnavailableError for what is none."""
+    try:
+        kind, obj = str(line["type"]), line["object"]
+        if kind == "ERROR":
+            raise error_of(int(obj.get("code", 500)), json.dumps(obj).encode(), f"watch {path}")
+        return kind, obj, str(obj["metadata"]["resourceVersion"])
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        # Whatever stands between us and the API server may answer in its stead.
+        raise ApiUnavailableError(f"watch {path}: a line is no watch event: {error!r}") from error

@@ -117,6 +117,9 @@ async def test_should_list_again_when_a_list_was_refused(tmp_path: Path, status:
         stream({"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason": "Expired"}}),
         stream({"type": "ERROR", "object": {"kind": "Status", "message": "no code"}}),
         stream(then="break"),
+        stream({"message": "upstream connect error"}),
+        stream({"type": "MODIFIED", "object": {"metadata": {"name": "a"}}}),
+        stream({"type": "ERROR", "object": {"kind": "Status", "code": "none"}}),
     ],
 )
 async def test_should_list_again_when_the_watch_is_lost(tmp_path: Path, loss: Step) -> None:
