@@ -51,6 +51,8 @@ REQUEST_BODY_BYTES_MAX = 64 << 20
 JSON_LINE_BYTES_MAX = 8 << 20
 FETCH_BYTES_DEFAULT = 8 << 20
 FETCH_BYTES_MAX = 64 << 20
+JSON_FETCH_BYTES_MAX = 64 << 20
+"""Records of one JSON or NDJSON answer: compressed batches may be many times as large as the bytes that were read."""
 FETCH_RECORDS_MAX = 1 << 24
 FETCH_WAIT_MS_MAX = 60_000
 PRODUCE_TIMEOUT_MS_DEFAULT = 30_000

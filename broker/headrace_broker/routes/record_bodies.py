@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from enum import StrEnum
 
 from headrace.core.errors import InvalidRequestError
+from headrace.core.limits import JSON_FETCH_BYTES_MAX
 from headrace.core.records.raw import RawBatch, split_batches
 from headrace.core.records.record import Record
 from headrace.core.types import Offset
@@ -104,10 +105,12 @@ def _lines(fetched: Fetched, max_records: int, value_format: ValueFormat) -> tup
     from headrace.core.records.json_form import to_json
 
     lines: list[bytes] = []
+    left_bytes = JSON_FETCH_BYTES_MAX
     for offset, record in _rows(fetched):
-        if len(lines) == max_records:
+        if len(lines) == max_records or left_bytes <= 0:
             return lines, offset
         lines.append(json.dumps(to_json(record, offset, value_format=value_format.value), ensure_ascii=False).encode())
+        left_bytes -= len(lines[-1])
     return lines, fetched.next_offset
 
 

@@ -14,7 +14,7 @@ from headrace.core.limits import READ_POSITIONS_MAX
 from headrace.core.log.sparse_index import DamagedIndexError
 from headrace.core.records.header import BatchHeader
 from headrace.core.types import Offset
-from headrace_broker.storage.disk import NotCachedError, ReadAt, read_blocking, read_cached
+from headrace_broker.storage.disk import NotCachedError, ReadAt, read_blocking, read_cached, storage_errors
 from headrace_broker.storage.segment_reader import Extent, SegmentView, batches_since, extent, locate
 from headrace_broker.storage.segment_set import SegmentSet
 from headrace_broker.storage.threads import StorageThreads
@@ -71,17 +71,20 @@ class LogReader:
                 await self._repair(damage)
 
     async def _cached_or_blocking(self, attempt: _Attempt[T]) -> T:
-        try:
-            return attempt(read_cached)
-        except NotCachedError:
-            return await self._threads.read(attempt, read_blocking)
+        # Opening a closed segment takes descriptors, and there may be none left.
+        with storage_errors("reading the log"):
+            try:
+                return attempt(read_cached)
+            except NotCachedError:
+                return await self._threads.read(attempt, read_blocking)
 
     async def _repair(self, damage: _DamagedSegmentError) -> None:
         """Build the indexes anew. An active segment is closed first: nothing may be added to them meanwhile."""
         logger.warning("Segment %d: building its indexes again: %s", damage.base_offset, damage)
         if damage.base_offset == self._segments.active.base_offset:
             self._close_active()
-        await self._threads.read(self._segments.rebuild_indexes, damage.base_offset)
+        with storage_errors(f"building the indexes of segment {damage.base_offset}"):
+            await self._threads.read(self._segments.rebuild_indexes, damage.base_offset)
 
     def _read(
         self, read: ReadAt, offset: Offset, max_bytes: int, up_to: Offset

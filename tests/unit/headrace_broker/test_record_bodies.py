@@ -5,6 +5,8 @@ import json
 import pytest
 
 from headrace.core.errors import BatchTooLargeError, InvalidRequestError
+from headrace.core.limits import JSON_FETCH_BYTES_MAX
+from headrace.core.records.header import Compression
 from headrace.core.records.record import Record
 from headrace.core.types import LeaderEpoch, Offset, TopicUid
 from headrace_broker.fetch import Fetched
@@ -73,3 +75,14 @@ def test_should_show_records_from_the_offset_on_and_no_more_than_asked_for() -> 
     lines, next_offset = ndjson_of(fetched(), 1, ValueFormat.TEXT)
     assert [json.loads(line)["value"] for line in lines.splitlines()] == ["a"]
     assert next_offset == 1
+
+
+def test_should_bound_an_answer_when_compressed_batches_are_many_times_as_large() -> None:
+    count, value = 5, b"a" * (JSON_FETCH_BYTES_MAX // 4)
+    buffers = [batch_of(value, compression=Compression.ZSTD)] * count
+    small = Fetched(buffers, Offset(0), Offset(count), Offset(count), Offset(0), LeaderEpoch(1), TopicUid("u"))
+    assert sum(map(len, buffers)) < 1 << 20
+
+    body, _ = ndjson_of(small, 1000, ValueFormat.TEXT)
+
+    assert len(body.splitlines()) == 4

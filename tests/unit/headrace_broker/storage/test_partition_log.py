@@ -1,6 +1,7 @@
 """Appending to a log and reading it, also while the disk is slow, full or failing."""
 
 import asyncio
+import gc
 import os
 import resource
 from collections.abc import Callable, Iterator
@@ -79,6 +80,7 @@ def replaced_by(fd: int, path: str) -> Iterator[None]:
 @contextmanager
 def files_left(count: int) -> Iterator[None]:
     """This process can open so many more files."""
+    gc.collect()  # handles of other tests, let go of meanwhile, would leave more
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     held = [os.open("/dev/null", os.O_RDONLY)]
     while held[-1] < 200:
@@ -226,6 +228,18 @@ async def test_should_go_on_in_the_old_segment_when_no_more_files_can_be_opened(
     await log.sync()
     assert len(log_files(log.directory)) == 2
     assert await values_from(log, 0) == list(range(13))
+
+
+async def test_should_tell_readers_to_wait_when_no_more_files_can_be_opened(
+    log: PartitionLog, directory: Path, threads: StorageThreads
+) -> None:
+    for _ in range(3):
+        log.append([raw_batch(1, 9_000)], EPOCH, NOW_MS)
+    log.close()
+    again = open_log(directory, threads)
+    with files_left(0), pytest.raises(ThrottledError, match="ulimit -n"):
+        await again.read(Offset(0), max_bytes=1, up_to=Offset(3))
+    assert await values_from(again, 0) == [0, 1, 2]
 
 
 async def test_should_be_over_when_an_append_cannot_be_cut_back(log: PartitionLog) -> None:
