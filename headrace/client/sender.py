@@ -21,7 +21,7 @@ from headrace.client.retry import Failure, GiveUp, RetryPolicy, TryAgain
 from headrace.client.workers import Workers
 from headrace.core.errors import HeadraceError, StaleTopicError
 from headrace.core.limits import FAILED_BATCHES_KEPT_MAX, PRODUCER_REQUESTS_MAX
-from headrace.core.records.columns import encode_batch
+from headrace.core.records.columns import encode_batch, record_columns
 from headrace.core.records.header import Compression
 
 _log = logging.getLogger(__name__)
@@ -42,6 +42,8 @@ class Sender:
         self._policy = RetryPolicy(timeout_ms, also_retriable=(StaleTopicError,))
         self._random = Random()
         self._workers = Workers("headrace-produce", PRODUCER_REQUESTS_MAX)
+        # Loads what pyarrow leaves for later (pandas, where it is installed): an interpreter that ends cannot any more.
+        record_columns([b""], timestamps_ms=0)
         _senders.add(self)
         self._thread = threading.Thread(target=self._run, name="headrace-sender", daemon=True)
         self._thread.start()
