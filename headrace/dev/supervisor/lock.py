@@ -32,7 +32,10 @@ def held(path: Path, what: str) -> Iterator[None]:
             )
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, str(os.getpid()).encode(), 0)
-        yield
+        try:
+            yield
+        finally:
+            os.ftruncate(descriptor, 0)  # The next holder must not be taken for us before it has written its pid.
     finally:
         os.close(descriptor)
 

@@ -14,6 +14,7 @@ def test_should_name_the_holder_while_the_lock_is_held(tmp_path: Path) -> None:
     with held(path, "home"):
         assert holder(path) == os.getpid()
     assert holder(path) is None
+    assert path.read_text() == "", "a pid that is nobody's any more must not be signalled"
 
 
 def test_should_refuse_a_second_supervisor_and_say_how_to_stop_the_first(tmp_path: Path) -> None:
