@@ -31,7 +31,7 @@ def refuse(thread):
 atexit.register(setattr, threading.Thread, "start", refuse)
 """
 FORKS = """
-import os, sys
+import os, signal, sys
 from headrace import Consumer, Producer
 from headrace.core.errors import LocalError
 topic = sys.argv[1]
@@ -39,6 +39,7 @@ producer, consumer = Producer(linger_ms=60_000), Consumer(topic)
 producer.send(topic, "before")
 child = os.fork()
 if child == 0:
+    signal.alarm(30)  # A child that hangs must not outlive the test.
     for use in (lambda: producer.send(topic, "child's"), lambda: next(iter(consumer))):
         try:
             use()

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from headrace.dev.supervisor.layout import PORTS_TAKEN
 from headrace.dev.supervisor.ports import free_run
 from tests.support.tools import kubectl_path
 
 ROOT = Path(__file__).parents[3]
 BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-BROKERS = 3
 
 
 def tour(base_port: int) -> str:
@@ -33,7 +33,7 @@ def test_should_work_when_the_readme_is_followed(tmp_path: Path) -> None:
     home = tmp_path / "home"
     tools = os.pathsep.join([str(Path(kubectl_path()).parent), os.environ["PATH"]])
     environment = {**os.environ, "HEADRACE_HOME": str(home), "PATH": tools, "VENV": sys.prefix}
-    script = tour(free_run(BROKERS + 1, random.Random()))
+    script = tour(free_run(PORTS_TAKEN, random.Random()))
     try:
         run = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", script],
