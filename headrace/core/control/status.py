@@ -29,10 +29,11 @@ def summarize(
     """The patch that makes the status true, or None where it is; `now_ms` is wall time, for `lastTransitionTime`."""
     offline = [state for state in states if not observed.holds(state.leader)]
     lagging = [state for state in states if _in_sync(state, observed) < len(state.replicas)]
+    unplaced = _unplaced_message(topic, states)
     conditions = (
         _ready(topic, offline, too_few),
-        _under_replicated(lagging),
-        _offline(offline),
+        _under_replicated(lagging, unplaced),
+        _offline(offline, unplaced),
         _reassigning(states),
         Condition.off(ConditionType.PAUSED, "NotPaused"),
     )
@@ -85,16 +86,29 @@ def _ready(topic: Topic, offline: Sequence[PartitionState], too_few: TooFewBroke
     return Condition.on(ConditionType.READY, "AllPartitionsOnline")
 
 
-def _under_replicated(lagging: Sequence[PartitionState]) -> Condition:
+def _unplaced_message(topic: Topic, states: Sequence[PartitionState]) -> str:
+    """Empty where every partition has its place."""
+    wanted = topic.spec.partitions
+    missing = wanted - len(states)
+    return (
+        f"{missing} of {wanted} partitions stand on no broker yet: the condition Ready says why" if missing > 0 else ""
+    )
+
+
+def _under_replicated(lagging: Sequence[PartitionState], unplaced: str) -> Condition:
     if lagging:
         message = f"{_named(lagging)}: a replica is not in sync"
         return Condition.on(ConditionType.UNDER_REPLICATED, "ReplicasNotInSync", message)
+    if unplaced:
+        return Condition.on(ConditionType.UNDER_REPLICATED, "NotPlaced", unplaced)
     return Condition.off(ConditionType.UNDER_REPLICATED, "AllReplicasInSync")
 
 
-def _offline(offline: Sequence[PartitionState]) -> Condition:
+def _offline(offline: Sequence[PartitionState], unplaced: str) -> Condition:
     if offline:
         return Condition.on(ConditionType.OFFLINE, "NoLiveLeader", _offline_message(offline))
+    if unplaced:
+        return Condition.on(ConditionType.OFFLINE, "NotPlaced", unplaced)
     return Condition.off(ConditionType.OFFLINE, "AllPartitionsOnline")
 
 

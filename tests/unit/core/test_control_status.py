@@ -81,6 +81,10 @@ def test_should_say_how_many_brokers_are_missing_when_none_is_live() -> None:
     ready = api.condition(UID, "Ready")
     assert (ready["status"], ready["reason"]) == ("False", "InsufficientBrokers")
     assert "there are 0 of 1: start more brokers" in ready["message"]
+    for kind in ("Offline", "UnderReplicated"):
+        unplaced = api.condition(UID, kind)
+        assert (unplaced["status"], unplaced["reason"]) == ("True", "NotPlaced")
+        assert unplaced["message"].startswith("6 of 6 partitions stand on no broker yet")
     assert status(api)["leaders"] == "0/6"
     assert not api.sets
 
