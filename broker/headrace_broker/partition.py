@@ -218,8 +218,10 @@ class Partition:
         try:
             with self._fsync_seconds.time():
                 durable_end = await self.log.sync()
-        except HeadraceError as error:
-            self._step(SyncFailed(error.message))
+        except Exception as error:
+            # Whatever it was: a sync that did not come back is a failed one, and nobody may wait for it for ever.
+            _log.exception("%s: the sync failed", self.place)
+            self._step(SyncFailed(str(error) or repr(error)))
         else:
             self._step(Synced(durable_end))
 

@@ -26,18 +26,12 @@ def batch_columns(values: Any, keys: Any, timestamps_ms: Any, now_ms: int) -> An
     _refuse_single("values", values)
     _refuse_single("keys", keys)
     times = now_ms if timestamps_ms is None else _milliseconds(timestamps_ms)
-    return record_columns(_inferred(values), _inferred(keys), timestamps_ms=times)
+    return record_columns(values, keys, timestamps_ms=times)
 
 
 def _refuse_single(name: str, column: Any) -> None:
     if isinstance(column, (str, bytes, bytearray, memoryview)):
         raise TypeError(f"{name} is one {type(column).__name__}, not a column of them: use send() for a single record")
-
-
-def _inferred(column: Any) -> Any:
-    """NumPy and pandas columns as the Arrow type that they are: asked for binary, Arrow takes numbers' raw bytes."""
-    dtype = getattr(column, "dtype", None)
-    return column if dtype is None or str(dtype) == "object" else pa.array(column, from_pandas=True)
 
 
 def _milliseconds(timestamps_ms: Any) -> Any:
