@@ -30,6 +30,8 @@ def batch_columns(values: Any, keys: Any, timestamps_ms: Any, now_ms: int) -> An
 
 
 def _refuse_single(name: str, column: Any) -> None:
+    if column is None and name == "values":
+        raise TypeError("values is None: give a column of them, for example [b'a', None] (a None in it is a tombstone)")
     if isinstance(column, (str, bytes, bytearray, memoryview)):
         raise TypeError(f"{name} is one {type(column).__name__}, not a column of them: use send() for a single record")
 

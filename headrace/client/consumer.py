@@ -15,6 +15,7 @@ from headrace.client.brokers import Brokers
 from headrace.client.cursor import Cursor
 from headrace.client.fetcher import Fetcher
 from headrace.client.record import Record, TopicPartition
+from headrace.client.values import as_topic
 from headrace.core.errors import LocalError, OffsetOutOfRangeError, UnknownPartitionError
 from headrace.core.limits import (
     CONSUMER_PREFETCH_BYTES_DEFAULT,
@@ -203,6 +204,8 @@ class Consumer:
         self.close()
 
     def _assign(self, partitions: Iterable[int] | Mapping[str, Iterable[int]] | None) -> list[TopicPartition]:
+        if isinstance(partitions, int):
+            raise TypeError(f"partitions is one number: give a list of them, for example [{partitions}]")
         if partitions is None:
             wanted: Mapping[str, Iterable[int] | None] = dict.fromkeys(self._topics)
         elif isinstance(partitions, Mapping):
@@ -249,5 +252,4 @@ def _check_topics(topics: Sequence[str], group: str | None) -> None:
     if not topics:
         raise LocalError("no topic is given: Consumer('flights')")
     for topic in topics:
-        if not isinstance(topic, str):
-            raise TypeError(f"a topic is {type(topic).__name__}, not str: Consumer('flights', 'weather')")
+        as_topic(topic)

@@ -56,7 +56,9 @@ def headrace_home(environ: Mapping[str, str] = os.environ) -> Path:
     return Path(environ.get(HOME_VARIABLE) or Path.home() / ".headrace")
 
 
-def _parse(text: str, source: str) -> tuple[str, ...]:
+def _parse(text: object, source: str) -> tuple[str, ...]:
+    if not isinstance(text, str):
+        raise TypeError(f"{source} is {type(text).__name__}, not str: write a broker's URL as http://host:9701")
     urls = tuple(url.strip().rstrip("/") for url in text.split(",") if url.strip())
     for url in urls:
         parts = urlsplit(url)

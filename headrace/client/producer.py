@@ -27,7 +27,7 @@ from headrace.client.layout import TopicLayout
 from headrace.client.partitioning import Partitioner, Partitioning
 from headrace.client.record import BatchMetadata, RecordMetadata, TopicPartition
 from headrace.client.sender import Sender
-from headrace.client.values import Bytes, HeadersInput, as_bytes, as_headers, as_timestamp_ms
+from headrace.client.values import Bytes, HeadersInput, as_bytes, as_headers, as_timestamp_ms, as_topic
 from headrace.core.errors import LocalError
 from headrace.core.limits import (
     DELIVERY_TIMEOUT_MS_DEFAULT,
@@ -209,7 +209,7 @@ class Producer:
     def _route(self, topic: str) -> "_Route":
         route = self._routes.get(topic)
         # The workers keep metadata fresh; what they learnt is taken over, but never waited for.
-        newest = self._brokers.known_layout(topic)
+        newest = self._brokers.known_layout(topic if route is not None else as_topic(topic))
         if route is not None and (newest is route.layout or newest is None):
             return route
         layout = newest or self._brokers.layout(topic)
@@ -239,6 +239,8 @@ def _choice(name: str, value: str, choices: Iterable[str]) -> None:
         raise LocalError(f"{name} is {value!r}: it must be one of {', '.join(choices)}")
 
 
-def _at_least(name: str, value: int, least: int) -> None:
+def _at_least(name: str, value: object, least: int) -> None:
+    if not isinstance(value, int):
+        raise TypeError(f"{name} is {type(value).__name__}, not int: it must be at least {least}")
     if value < least:
         raise LocalError(f"{name} is {value}: it must be at least {least}")

@@ -27,6 +27,15 @@ def as_bytes(name: str, value: Bytes) -> bytes | None:
     raise TypeError(wrong_type(name, value))
 
 
+def as_topic(topic: object) -> str:
+    """A topic's name as text. Raises TypeError, and LocalError where it is empty."""
+    if not isinstance(topic, str):
+        raise TypeError(f"a topic is {type(topic).__name__}, not str: give its name, for example 'flights'")
+    if not topic:
+        raise LocalError("the topic's name is empty: give one, for example 'flights'")
+    return topic
+
+
 def wrong_type(name: str, value: object) -> str:
     """The sentence for a `value` that is neither bytes nor text."""
     return (

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.kubeconfig_kubectl import Kubectl, find_kubectl
+from tests.support.kubeconfig_kubectl import Kubectl
 from tests.support.kubeconfig_objects import event, pod, stateful_set, topic
 from tests.support.kubeconfig_space import ApiServer, Space
+from tests.support.tools import kubectl_path
 
 pytestmark = pytest.mark.contract
 
@@ -34,7 +35,7 @@ _READY = {
 
 @pytest.fixture
 def kubectl(api_server: ApiServer, space: Space, tmp_path: Path) -> Kubectl:
-    return Kubectl(find_kubectl(), api_server.kubeconfig, space.name, tmp_path / "cache")
+    return Kubectl(kubectl_path(), api_server.kubeconfig, space.name, tmp_path / "cache")
 
 
 @pytest.fixture

@@ -1,16 +1,9 @@
-"""An unmodified kubectl: found, and run as a user runs it.
-
-HEADRACE_KUBECTL names it; else the lab's own build, else the one in PATH. Where there is none, tests skip and say so,
-unless HEADRACE_REQUIRE_TOOLS=1.
-"""
+"""An unmodified kubectl, run as a user runs it."""
 
 import os
-import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
-
-import pytest
 
 _TIMEOUT_S = 60
 
@@ -50,16 +43,3 @@ class Kubectl:
         done = self.run(*arguments, stdin=stdin)
         assert done.returncode != 0, f"kubectl {' '.join(arguments)} succeeded: {done.stdout}"
         return done.stderr
-
-
-def find_kubectl() -> str:
-    """Its path. Skips the test where there is none."""
-    lab = Path(os.environ.get("LAB_HOME", Path.home() / ".cache" / "headrace-lab"))
-    places = [os.environ.get("HEADRACE_KUBECTL"), str(lab / "bin" / "kubectl"), shutil.which("kubectl")]
-    for place in places:
-        if place and os.access(place, os.X_OK):
-            return place
-    reason = "no kubectl: set HEADRACE_KUBECTL, or build the lab's with `make lab-build`, or put one into PATH"
-    if os.environ.get("HEADRACE_REQUIRE_TOOLS") == "1":
-        pytest.fail(reason)
-    pytest.skip(reason)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from concurrent.futures import wait
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -86,12 +87,11 @@ def test_should_write_columns_by_key(bench: Bench, compression: Any) -> None:
 
 @pytest.mark.parametrize("kind", ["list", "table", "series", "category"])
 def test_should_write_whatever_columns_users_hold(bench: Bench, kind: str) -> None:
-    pandas = pytest.importorskip("pandas")
     columns: dict[str, Any] = {
         "list": [b"a", None, "c"],
         "table": pa.table({"v": pa.chunked_array([["a", None], ["c"]])})["v"],
-        "series": pandas.Series(["a", None, "c"]),
-        "category": pandas.Series(["a", None, "c"], dtype="category"),
+        "series": pd.Series(["a", None, "c"]),
+        "category": pd.Series(["a", None, "c"], dtype="category"),
     }
     bench.create()
     with bench.producer() as producer:

@@ -2,23 +2,15 @@
 
 import asyncio
 import json
-import os
-import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.http2_app import Application, serving
+from tests.support.tools import require_tool
 
 PROTOCOLS = {"--http2-prior-knowledge": [2, 0], "--http1.1": [1, 1]}
-
-
-def needs(tool: str) -> None:
-    if shutil.which(tool) is None:
-        reason = f"{tool} is not installed"
-        assert os.environ.get("HEADRACE_REQUIRE_TOOLS") != "1", reason
-        pytest.skip(reason)
 
 
 async def run(*command: str) -> bytes:
@@ -39,7 +31,7 @@ async def url() -> AsyncIterator[str]:
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 async def test_should_serve_curl_over_both_protocols(url: str, protocol: str, tmp_path: Path) -> None:
-    needs("curl")
+    require_tool("curl")
     upload = tmp_path / "upload"
     upload.write_bytes(bytes(30 << 20))
     curl = ("curl", "-sS", protocol)
@@ -57,21 +49,21 @@ async def test_should_serve_curl_over_both_protocols(url: str, protocol: str, tm
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 async def test_should_take_an_upload_of_unknown_length(url: str, protocol: str) -> None:
-    needs("curl")
+    require_tool("curl")
     command = f"printf '%s' one two | curl -sS {protocol} -X POST -T - {url}/read"
     assert await run("sh", "-c", command) == b"onetwo"
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 async def test_should_continue_when_a_client_expects_it(url: str, protocol: str) -> None:
-    needs("curl")
+    require_tool("curl")
     command = ("curl", "-sS", "-v", protocol, "-H", "Expect: 100-continue", "--data-binary", "x", f"{url}/read")
     assert await run(*command) == b"x"
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 async def test_should_answer_413_when_the_body_is_over_the_limit(url: str, protocol: str, tmp_path: Path) -> None:
-    needs("curl")
+    require_tool("curl")
     upload = tmp_path / "upload"
     upload.write_bytes(bytes(65 << 20))
     command = ("curl", "-sS", protocol, "-o", "/dev/null", "-w", "%{http_code}", "--data-binary", f"@{upload}")
@@ -79,7 +71,7 @@ async def test_should_answer_413_when_the_body_is_over_the_limit(url: str, proto
 
 
 async def test_should_serve_nghttp(url: str, tmp_path: Path) -> None:
-    needs("nghttp")
+    require_tool("nghttp")
     upload = tmp_path / "upload"
     upload.write_bytes(bytes(30 << 20))
 

@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -15,7 +16,6 @@ from headrace.client.record import TopicPartition
 from headrace.core.records.columns import encode_batch
 from headrace.core.records.header import Compression
 
-pd = pytest.importorskip("pandas")
 keys_or_values = st.one_of(st.none(), st.binary(max_size=300))
 texts = st.text(max_size=20)
 
@@ -129,3 +129,8 @@ def test_should_slice_long_columns_into_pieces() -> None:
     assert 5 <= len(parts) <= 8
     assert sum(part.num_rows for part in parts) == 1_000
     assert list(pieces(batch_columns([], None, None, now_ms=0), 100)) == []
+
+
+def test_should_say_that_values_are_missing() -> None:
+    with pytest.raises(TypeError, match="values is None: give a column of them"):
+        batch_columns(None, None, None, 0)

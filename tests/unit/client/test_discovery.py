@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -70,3 +71,8 @@ def test_should_count_a_dev_whose_brokers_are_just_restarting(tmp_path: Path) ->
 def test_should_take_a_damaged_state_for_none(tmp_path: Path, text: str) -> None:
     (tmp_path / "dev.json").write_text(text)
     assert running_dev({"HEADRACE_HOME": str(tmp_path)}) is None
+
+
+def test_should_say_what_a_server_is_when_it_is_no_text() -> None:
+    with pytest.raises(TypeError, match="server is int, not str"):
+        find_servers(cast("str", 5), {})

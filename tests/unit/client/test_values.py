@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from headrace.client.values import as_bytes, as_headers, as_timestamp_ms
+from headrace.client.values import as_bytes, as_headers, as_timestamp_ms, as_topic
 from headrace.core.errors import LocalError
 from headrace.core.limits import RECORD_HEADERS_MAX
 
@@ -59,3 +59,11 @@ def test_should_refuse_a_time_that_a_record_cannot_hold() -> None:
 def test_should_refuse_more_headers_than_a_record_may_have() -> None:
     with pytest.raises(LocalError, match=f"limit is {RECORD_HEADERS_MAX}"):
         as_headers([("a", "b")] * (RECORD_HEADERS_MAX + 1))
+
+
+def test_should_say_what_a_topic_is_when_it_is_no_name() -> None:
+    assert as_topic("flights") == "flights"
+    with pytest.raises(TypeError, match="a topic is NoneType, not str"):
+        as_topic(None)
+    with pytest.raises(LocalError, match="the topic's name is empty"):
+        as_topic("")
