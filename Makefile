@@ -3,8 +3,8 @@
 VENV ?= .venv
 BIN := $(VENV)/bin
 SHELL := /bin/bash
-# Whole files to each of JOBS processes, in the order of collection: slow ones first, unit tests fill what is left.
-JOBS ?= 2
+# Whole files to each of JOBS processes, in the order of collection. Three, because process tests mostly wait.
+JOBS ?= 3
 PYTEST := $(BIN)/python -m pytest
 IN_PARALLEL := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 CONTRACT_TESTS := tests/contract
