@@ -20,10 +20,9 @@ from headrace.kube.client import KubeClient
 from headrace.kube.errors import ApiError, ConflictError, NotFoundError
 from headrace.kube.resource import EVENTS, LEASES, PARTITION_SETS, TOPICS
 from tests.support.kube_api import namespace
+from tests.support.waiting import observed
 
 _RENEW_S = 0.5
-_POLL_S = 0.05
-_DEADLINE_S = 30
 _STOP_S = 10
 
 
@@ -137,15 +136,13 @@ class Cluster:
 
     async def wait_event(self, reason: str) -> Object:
         """The one Event with this reason, once it is there: it follows the write that it tells of."""
-        deadline = asyncio.get_running_loop().time() + _DEADLINE_S
-        while True:
+
+        async def found() -> list[Object]:
             events: tuple[Object, ...] = (await self.client.list(EVENTS, namespace=self.name)).items
-            found = [event for event in events if event["reason"] == reason]
-            if found:
-                assert len(found) == 1, found
-                return found[0]
-            assert asyncio.get_running_loop().time() < deadline, f"no event {reason}: {events}"
-            await asyncio.sleep(_POLL_S)
+            return [event for event in events if event["reason"] == reason]
+
+        (event,) = await observed(found, bool, f"there is an event {reason}")
+        return event
 
     async def wait_condition(self, kind: str, status: str, reason: str, name: str = "flights") -> Topic:
         """The topic, once the condition of its present generation is so."""
@@ -157,11 +154,7 @@ class Cluster:
                 for c in topic.status.get("conditions", ())
             )
 
-        deadline = asyncio.get_running_loop().time() + _DEADLINE_S
-        while not holds(topic := await self.topic(name)):
-            seen = topic.status if topic else "gone"
-            assert asyncio.get_running_loop().time() < deadline, f"{kind} is not {status}/{reason}: {seen}"
-            await asyncio.sleep(_POLL_S)
+        topic = await observed(lambda: self.topic(name), holds, f"{kind} is {status}/{reason}")
         assert topic is not None
         return topic
 
@@ -169,17 +162,10 @@ class Cluster:
         return await self.wait_condition("Ready", "True", "AllPartitionsOnline", name)
 
     async def wait_sets(self, holds: Callable[[list[PartitionSet]], bool], what: str) -> list[PartitionSet]:
-        deadline = asyncio.get_running_loop().time() + _DEADLINE_S
-        while not holds(sets := await self.sets()):
-            assert asyncio.get_running_loop().time() < deadline, f"{what}: {sets}"
-            await asyncio.sleep(_POLL_S)
-        return sets
+        return await observed(self.sets, holds, what)
 
     async def wait_gone(self, name: str = "flights") -> None:
-        deadline = asyncio.get_running_loop().time() + _DEADLINE_S
-        while (topic := await self.topic(name)) is not None:
-            assert asyncio.get_running_loop().time() < deadline, f"still there: {topic.metadata}"
-            await asyncio.sleep(_POLL_S)
+        await observed(lambda: self.topic(name), lambda topic: topic is None, f"{name} is gone")
 
     async def delete_data(self) -> None:
         """What brokers do with sets that are marked: delete the data, then take themselves out, by compare-and-set."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 _INTERVAL_S = 0.02
@@ -26,3 +26,14 @@ async def eventually(condition: Callable[[], bool], what: str, timeout_s: float 
     while not condition():
         assert time.monotonic() < deadline, f"{what}: not within {timeout_s:g} s"
         await asyncio.sleep(_INTERVAL_S)
+
+
+async def observed(
+    look: Callable[[], Awaitable[T]], holds: Callable[[T], bool], what: str, timeout_s: float = 30.0
+) -> T:
+    """What `look` sees once that `holds`, for conditions that must be asked for. A failure shows what was seen last."""
+    deadline = time.monotonic() + timeout_s
+    while not holds(seen := await look()):
+        assert time.monotonic() < deadline, f"{what}: not within {timeout_s:g} s, but {seen}"
+        await asyncio.sleep(_INTERVAL_S)
+    return seen
