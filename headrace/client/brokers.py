@@ -17,7 +17,7 @@ from random import Random
 from typing import Any, TypeVar, assert_never
 from urllib.parse import quote, urlencode
 
-from headrace.client.discovery import find_servers
+from headrace.client.discovery import Servers, find_servers
 from headrace.client.layout import PartitionLayout, Routes, TopicLayout
 from headrace.client.record import TopicPartition
 from headrace.client.retry import Failure, GiveUp, RetryPolicy, TryAgain
@@ -57,16 +57,26 @@ class Fetched:
 
 
 class Brokers:
-    def __init__(self, server: str | None, namespace: str | None, *, timeout_ms: int, request_timeout_ms: int) -> None:
+    def __init__(
+        self,
+        server: str | Servers | None,
+        namespace: str | None,
+        *,
+        ca_file: str | None = None,
+        timeout_ms: int,
+        request_timeout_ms: int,
+    ) -> None:
         """Raises NoServerError with the remedy; connects to nobody yet."""
+        servers = find_servers(server, ca_file)
         self.namespace = namespace or DEFAULT_NAMESPACE
         self.closed = threading.Event()
-        self._routes = Routes(find_servers(server))
+        self._headers = servers.headers
+        self._routes = Routes(servers.urls, servers.reaches_leaders)
         self._request_timeout_ms = request_timeout_ms
         self._policy = RetryPolicy(timeout_ms)
         self._new_topic_policy = RetryPolicy(min(timeout_ms, UNKNOWN_TOPIC_GRACE_MS), (UnknownTopicError,))
         self._random = Random()
-        self._transport = BlockingTransport()
+        self._transport = BlockingTransport(servers.ssl_context)
         self._layouts: dict[str, TopicLayout] = {}
         self._pinned: dict[str, str] = {}
         """Uids of topics in which somebody has positions."""
@@ -241,7 +251,8 @@ class Brokers:
         self, method: str, leader_url: str | None, path: str, batch: Buffers = (), *, timeout_ms: int
     ) -> Response:
         url = self._routes.choose(leader_url, now_ms())
-        headers = {"content-type": BATCH_TYPE} if batch else {"accept": f"{BATCH_TYPE}, application/json"}
+        form = {"content-type": BATCH_TYPE} if batch else {"accept": f"{BATCH_TYPE}, application/json"}
+        headers = {**self._headers, **form}
         timeout_s = timeout_ms / 1000 + _ANSWER_SLACK_S
         try:
             answer = self._transport.request(method, url + path, headers=headers, body=batch, timeout_s=timeout_s)

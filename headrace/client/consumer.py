@@ -13,6 +13,7 @@ from typing import Any, Self, TypeAlias
 from headrace.client import frames
 from headrace.client.brokers import Brokers
 from headrace.client.cursor import Cursor
+from headrace.client.discovery import Servers
 from headrace.client.fetcher import Fetcher
 from headrace.client.record import Record, TopicPartition
 from headrace.client.values import as_topic
@@ -34,7 +35,7 @@ class Consumer:
     `start` is where reading begins in every partition: `earliest`, `latest`, an offset, or a datetime (the first record
     at or after it); `latest` means the end as it is now, when the consumer is made. `partitions` restricts it to some
     partitions of its topic (a mapping by topic where there are several); partitions that are added to a topic later are
-    not read. `server` as for `Producer`. What cannot be read for `timeout_ms` raises the last error; iterating again
+    not read. `server` and `ca_file` as for `Producer`. What cannot be read for `timeout_ms` raises the last error; iterating again
     goes on where it stopped.
 
     Raises UnknownTopicError, UnknownPartitionError, and LocalError with the remedy for anything else that is wrong.
@@ -46,14 +47,17 @@ class Consumer:
         group: str | None = None,
         start: Start = "earliest",
         partitions: Iterable[int] | Mapping[str, Iterable[int]] | None = None,
-        server: str | None = None,
+        server: str | Servers | None = None,
         namespace: str | None = None,
         timeout_ms: int = DELIVERY_TIMEOUT_MS_DEFAULT,
         prefetch_bytes: int = CONSUMER_PREFETCH_BYTES_DEFAULT,
+        ca_file: str | None = None,
     ) -> None:
         _check_topics(topics, group)
         self._topics = topics
-        self._brokers = Brokers(server, namespace, timeout_ms=timeout_ms, request_timeout_ms=PRODUCE_TIMEOUT_MS_DEFAULT)
+        self._brokers = Brokers(
+            server, namespace, ca_file=ca_file, timeout_ms=timeout_ms, request_timeout_ms=PRODUCE_TIMEOUT_MS_DEFAULT
+        )
         finalizer = weakref.finalize(self, Brokers.close, self._brokers)
         try:
             chosen = self._assign(partitions)

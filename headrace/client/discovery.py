@@ -1,12 +1,15 @@
 """Where are the brokers? The argument, `HEADRACE_SERVER`, the running `headrace dev`, else a sentence with the remedy.
 
 A server is the URL of any broker; several, separated by commas, are tried in order. `headrace dev` describes itself in
-`$HEADRACE_HOME/dev.json` (default `~/.headrace`), in the form that `headrace dev status -o json` prints.
+`$HEADRACE_HOME/dev.json` (default `~/.headrace`), in the form that `headrace dev status -o json` prints. `https` brokers
+are verified against the CA bundle that the argument names, else `HEADRACE_CA_FILE`, else the system's roots.
 """
 
 import json
 import os
+import ssl
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,6 +17,7 @@ from urllib.parse import urlsplit
 from headrace.core.errors import LocalError
 
 SERVER_VARIABLE = "HEADRACE_SERVER"
+CA_FILE_VARIABLE = "HEADRACE_CA_FILE"
 HOME_VARIABLE = "HEADRACE_HOME"
 DEV_STATE_NAME = "dev.json"
 
@@ -24,8 +28,30 @@ class NoServerError(LocalError):
     code = "NoServer"
 
 
-def find_servers(server: str | None, environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-    """URLs of brokers, best first. Raises NoServerError, or LocalError for what is no URL."""
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """How to reach the brokers, for callers who know more than a URL."""
+
+    urls: tuple[str, ...]
+    """Of brokers, or of a proxy that leads to them, best first."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Sent with every request; looked up for each, so that a token may change."""
+    ssl_context: ssl.SSLContext | None = None
+    """None: the system's roots."""
+    reaches_leaders: bool = True
+    """False: every request goes to `urls`, and leaders' own URLs are never tried (a proxy, for example)."""
+
+
+def find_servers(
+    server: str | Servers | None, ca_file: str | None = None, environ: Mapping[str, str] = os.environ
+) -> Servers:
+    """Raises NoServerError, or LocalError for what is no URL and for a bundle that cannot be read."""
+    if isinstance(server, Servers):
+        return server
+    return Servers(_urls(server, environ), ssl_context=_trust(ca_file or environ.get(CA_FILE_VARIABLE)))
+
+
+def _urls(server: str | None, environ: Mapping[str, str]) -> tuple[str, ...]:
     if server:
         return _parse(server, "server")
     if environ.get(SERVER_VARIABLE):
@@ -37,6 +63,14 @@ def find_servers(server: str | None, environ: Mapping[str, str] = os.environ) ->
         f"no server is given and no `headrace dev` is running: start `headrace dev`, or name a broker with --server,"
         f" Producer(server=...) or {SERVER_VARIABLE}, for example http://127.0.0.1:9701"
     )
+
+
+def _trust(ca_file: str | None) -> ssl.SSLContext | None:
+    if not ca_file:
+        return None
+    from headrace.http2.trust import trusting  # Most clients have no use for it.
+
+    return trusting(ca_file)
 
 
 def running_dev(environ: Mapping[str, str] = os.environ) -> dict[str, Any] | None:

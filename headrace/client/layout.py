@@ -58,11 +58,15 @@ def _parse_partition(raw: Mapping[str, Any]) -> PartitionLayout:
 class Routes:
     bootstrap: Sequence[str]
     """The URLs that the user gave, best first."""
+    reaches_leaders: bool = True
+    """False: leaders' own URLs are never used."""
     _learned: dict[str, None] = field(default_factory=dict)
     """Leaders' URLs seen in metadata, in that order: they answer when every bootstrap server is gone."""
     _failed_at_ms: dict[str, int] = field(default_factory=dict)
 
     def learn(self, layout: TopicLayout) -> None:
+        if not self.reaches_leaders:
+            return
         self._learned.update((p.leader_url, None) for p in layout.partitions if p.leader_url is not None)
 
     def choose(self, leader_url: str | None, now_ms: int) -> str:
@@ -75,7 +79,7 @@ class Routes:
         return min(candidates, key=lambda url: self._failed_at_ms[url])
 
     def _candidates(self, leader_url: str | None) -> Iterable[str]:
-        if leader_url is not None:
+        if leader_url is not None and self.reaches_leaders:
             yield leader_url
         yield from self.bootstrap
         yield from self._learned

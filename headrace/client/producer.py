@@ -22,6 +22,7 @@ from headrace.client.batches import (
 )
 from headrace.client.brokers import Brokers, now_ms
 from headrace.client.columns import batch_columns, pieces
+from headrace.client.discovery import Servers
 from headrace.client.fitting import check_row, check_rows
 from headrace.client.layout import TopicLayout
 from headrace.client.partitioning import Partitioner, Partitioning
@@ -56,7 +57,8 @@ class Producer:
     """Writes records to topics.
 
     `server` is any broker's URL (several, separated by commas, are tried in order); without it `HEADRACE_SERVER`, then
-    the running `headrace dev`. `acks`: `all` waits until the record is as safe as the topic promises, `1` until the
+    the running `headrace dev`; `ca_file` is the bundle that `https` brokers are verified against, else
+    `HEADRACE_CA_FILE`, else the system's roots. `acks`: `all` waits until the record is as safe as the topic promises, `1` until the
     leader has it, `0` for nothing. Records wait `linger_ms` for company; `send` waits once `buffer_bytes` are on their
     way. What cannot be written within `delivery_timeout_ms` fails with the last error.
 
@@ -66,7 +68,7 @@ class Producer:
 
     def __init__(  # noqa: PLR0913 - the SDK's own signature: named options, each with its default
         self,
-        server: str | None = None,
+        server: str | Servers | None = None,
         namespace: str | None = None,
         acks: Acks = "all",
         linger_ms: int = 5,
@@ -77,6 +79,7 @@ class Producer:
         partitioner: Partitioner | None = None,
         delivery_timeout_ms: int = DELIVERY_TIMEOUT_MS_DEFAULT,
         request_timeout_ms: int = PRODUCE_TIMEOUT_MS_DEFAULT,
+        ca_file: str | None = None,
     ) -> None:
         _choice("compression", compression, _COMPRESSIONS)
         _choice("acks", str(acks), _ACKS)
@@ -90,7 +93,11 @@ class Producer:
         self._partitioner = partitioner
         self._routes: dict[str, _Route] = {}
         self._brokers = Brokers(
-            server, namespace, timeout_ms=delivery_timeout_ms, request_timeout_ms=request_timeout_ms
+            server,
+            namespace,
+            ca_file=ca_file,
+            timeout_ms=delivery_timeout_ms,
+            request_timeout_ms=request_timeout_ms,
         )
         self._accumulator = Accumulator(linger_ms=linger_ms, timeout_ms=delivery_timeout_ms)
         self._sender = Sender(

@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from headrace.client.discovery import NoServerError, find_servers, running_dev
+from headrace.client.discovery import NoServerError, Servers, find_servers, running_dev
 from headrace.core.errors import LocalError
 
 
@@ -28,30 +28,30 @@ def dead_pid() -> int:
 
 def test_should_prefer_the_argument_when_all_are_there(tmp_path: Path) -> None:
     environ = {**write_state(tmp_path, os.getpid()), "HEADRACE_SERVER": "http://b:1"}
-    assert find_servers("http://a:1/", environ) == ("http://a:1",)
-    assert find_servers(None, environ) == ("http://b:1",)
+    assert find_servers("http://a:1/", environ=environ).urls == ("http://a:1",)
+    assert find_servers(None, environ=environ).urls == ("http://b:1",)
     del environ["HEADRACE_SERVER"]
-    assert find_servers(None, environ) == ("http://127.0.0.1:9701", "http://127.0.0.1:9702")
+    assert find_servers(None, environ=environ).urls == ("http://127.0.0.1:9701", "http://127.0.0.1:9702")
 
 
 def test_should_take_several_servers_when_commas_separate_them() -> None:
-    assert find_servers("http://a:1, https://b:2,", {}) == ("http://a:1", "https://b:2")
+    assert find_servers("http://a:1, https://b:2,", environ={}).urls == ("http://a:1", "https://b:2")
 
 
 @pytest.mark.parametrize("server", ["localhost:9701", "kafka://a", "http://", "9701"])
 def test_should_show_the_form_when_a_server_is_no_url(server: str) -> None:
     with pytest.raises(LocalError, match="http://host:9701"):
-        find_servers(server, {})
+        find_servers(server, environ={})
 
 
 def test_should_say_so_when_only_commas_are_given() -> None:
     with pytest.raises(LocalError, match="server is empty"):
-        find_servers(",", {})
+        find_servers(",", environ={})
 
 
 def test_should_name_the_remedy_when_no_dev_was_ever_started(tmp_path: Path) -> None:
     with pytest.raises(NoServerError, match="start `headrace dev`, or name a broker with --server"):
-        find_servers(None, {"HEADRACE_HOME": str(tmp_path)})
+        find_servers(None, environ={"HEADRACE_HOME": str(tmp_path)})
 
 
 def test_should_not_believe_the_state_of_a_dev_that_has_died(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_should_count_a_dev_whose_brokers_are_just_restarting(tmp_path: Path) ->
     for broker in state["brokers"]:
         broker["pid"] = None
     (tmp_path / "dev.json").write_text(json.dumps(state))
-    assert len(find_servers(None, environ)) == 2
+    assert len(find_servers(None, environ=environ).urls) == 2
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"brokers": [{}]}', '{"brokers": 1}'])
@@ -75,4 +75,15 @@ def test_should_take_a_damaged_state_for_none(tmp_path: Path, text: str) -> None
 
 def test_should_say_what_a_server_is_when_it_is_no_text() -> None:
     with pytest.raises(TypeError, match="server is int, not str"):
-        find_servers(cast("str", 5), {})
+        find_servers(cast("str", 5), environ={})
+
+
+def test_should_take_servers_as_they_are_when_the_caller_knows_more_than_a_url() -> None:
+    servers = Servers(("https://api/proxy",), {"authorization": "Bearer t"}, reaches_leaders=False)
+    assert find_servers(servers, environ={"HEADRACE_SERVER": "http://b:1"}) is servers
+
+
+@pytest.mark.parametrize("argument", [None, "missing.pem"])
+def test_should_say_so_when_the_bundle_is_not_there(argument: str | None) -> None:
+    with pytest.raises(LocalError, match=r"missing\.pem"):
+        find_servers("https://a:1", argument, {"HEADRACE_CA_FILE": "missing.pem"})

@@ -63,6 +63,13 @@ def test_should_ask_a_known_leader_when_every_bootstrap_server_is_gone() -> None
     assert routes.choose(None, 30) == LEADER
 
 
+def test_should_never_try_leaders_when_a_proxy_leads_to_them() -> None:
+    routes = Routes([BOOTSTRAP], reaches_leaders=False)
+    routes.learn(TopicLayout.parse(document(), 0))
+    routes.failed(BOOTSTRAP, 10)
+    assert routes.choose(LEADER, 20) == BOOTSTRAP
+
+
 @given(st.lists(st.tuples(st.sampled_from([BOOTSTRAP, LEADER, OTHER]), st.integers(0, 9)), max_size=20))
 def test_should_always_choose_some_url_whatever_failed(failures: list[tuple[str, int]]) -> None:
     routes = Routes([BOOTSTRAP, OTHER])
