@@ -33,6 +33,10 @@ def stateful_set(name: str = "headrace", **spec: Any) -> dict[str, Any]:
     return {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": name}, "spec": full}
 
 
+def secret(name: str = "tls", **members: Any) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, **members}
+
+
 def event(namespace: str, name: str = "", **members: Any) -> dict[str, Any]:
     about = {"kind": "Topic", "name": "flights", "namespace": namespace, "uid": "u"}
     meta = {"name": name} if name else {"generateName": "flights-"}

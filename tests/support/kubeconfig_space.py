@@ -24,6 +24,8 @@ class Space:
         group = {
             "pods": "/api/v1",
             "events": "/api/v1",
+            "secrets": "/api/v1",
+            "services": "/api/v1",
             "statefulsets": "/apis/apps/v1",
             "leases": "/apis/coordination.k8s.io/v1",
         }.get(plural, "/apis/headrace.io/v1alpha1")

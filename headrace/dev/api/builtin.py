@@ -19,6 +19,7 @@ from headrace.dev.api.kinds import Kind
 from headrace.dev.api.moments import check_micro_times
 from headrace.dev.api.objects import GroupResource, Object
 from headrace.dev.api.pods import POD_COLUMNS, STATEFUL_SET_COLUMNS, complete_pod, complete_stateful_set
+from headrace.dev.api.secrets import SECRET
 from headrace.dev.api.status import invalid, invalid_value
 from headrace.dev.api.tables import age_column, name_column, path_column
 
@@ -152,4 +153,4 @@ _EVENT_VIEW = Kind(
     from_stored=from_core_event,
 )
 
-BUILTIN_KINDS = (_EVENT, _NAMESPACE, _POD, _DEFINITION, _STATEFUL_SET, _LEASE, _EVENT_VIEW)
+BUILTIN_KINDS = (_EVENT, _NAMESPACE, _POD, SECRET, _DEFINITION, _STATEFUL_SET, _LEASE, _EVENT_VIEW)

@@ -1,4 +1,4 @@
-"""Request bodies: JSON or YAML (of one kind protobuf, too) in, plain values out. Pure.
+"""Request bodies: JSON or YAML (of two kinds protobuf, too) in, plain values out. Pure.
 
 Of a JSON body the fields that it names twice are told as well.
 """
@@ -109,12 +109,12 @@ def _decode_yaml(body: bytes) -> Document:
 
 def _decode_protobuf(body: bytes) -> Document:
     try:
-        namespace = protobuf.read_namespace(body)
+        obj = protobuf.read_object(body)
     except ValueError as error:
         raise bad_request(f"the object provided is unrecognized: {error}") from error
-    if namespace is None:
+    if obj is None:
         raise unsupported_media_type([JSON, YAML])
-    return Document(namespace)
+    return Document(obj)
 
 
 def _unreadable(body: bytes, why: str) -> StatusError:

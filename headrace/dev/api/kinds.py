@@ -34,6 +34,11 @@ def _same(obj: Object) -> Object:
     return obj
 
 
+def _as_written(obj: Object) -> list[str]:
+    """A kind whose own members are stored unread."""
+    return []
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
     group: str
@@ -58,6 +63,9 @@ class Kind:
     """Names are DNS labels, not subdomains."""
     fields: frozenset[str] = frozenset()
     """What field selectors may ask for besides name and namespace."""
+    read: Callable[[Object], list[str]] = _as_written
+    """Bring the members of a written object into the form that is stored; returns the paths of unknown ones, removed.
+    Only for kinds without a schema. Raises UndecodableError."""
     complete: Callable[[Object, Object | None, datetime], None] = _keep
     """Add what the server adds to a written object; the second argument is the old one, None on create.
     Raises StatusError."""

@@ -1,32 +1,60 @@
-"""Kubernetes' protobuf envelope, read for the one kind that kubectl sends in it: Namespace (`create namespace`).
+"""Kubernetes' protobuf envelope, read for the kinds that kubectl sends in it: `create namespace`, `create secret`.
 
 The envelope is four magic bytes and a `runtime.Unknown` (type, then the object's own bytes). Of a Namespace all that
 can matter is its `metadata`. Every other kind is answered with 415, and its clients send JSON. Pure; wire format as
-in the Protocol Buffers encoding guide, field numbers as in apimachinery's `generated.proto` files.
+in the Protocol Buffers encoding guide, field numbers as in the `generated.proto` files of apimachinery and of the API.
 """
 
+import base64
 from collections.abc import Iterator
 
 from headrace.dev.api.objects import Object
 
 MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
 _MAGIC = b"k8s\x00"
+_TRUE = b"\x01"
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _STRINGS = {1: "name", 2: "generateName", 3: "namespace"}
 _MAPS = {11: "labels", 12: "annotations"}
 
 
-def read_namespace(body: bytes) -> Object | None:
-    """The Namespace in `body`; None for another kind, or what is no envelope. Raises ValueError where it breaks off."""
+def read_object(body: bytes) -> Object | None:
+    """The object in `body`; None for another kind, or what is no envelope. Raises ValueError where it breaks off."""
     if not body.startswith(_MAGIC):
         return None
     envelope = dict(_fields(body[len(_MAGIC) :]))
     type_meta = dict(_fields(envelope.get(1, b"")))
     api_version, kind = (type_meta.get(number, b"").decode() for number in (1, 2))
-    if (api_version, kind) != ("v1", "Namespace"):
-        return None
-    namespace = dict(_fields(envelope.get(2, b"")))
-    return {"apiVersion": api_version, "kind": kind, "metadata": _metadata(namespace.get(1, b""))}
+    head = {"apiVersion": api_version, "kind": kind}
+    message = envelope.get(2, b"")
+    match api_version, kind:
+        case "v1", "Namespace":
+            return head | {"metadata": _metadata(dict(_fields(message)).get(1, b""))}
+        case "v1", "Secret":
+            return head | _secret(message)
+        case _:
+            return None
+
+
+def _secret(message: bytes) -> Object:
+    secret: Object = {"metadata": {}, "data": {}, "stringData": {}}
+    for number, value in _fields(message):
+        match number:
+            case 1:
+                secret["metadata"] = _metadata(value)
+            case 2:
+                key, content = _entry(value)
+                secret["data"][key] = base64.b64encode(content).decode()
+            case 3:
+                secret["type"] = value.decode()
+            case 4:
+                key, content = _entry(value)
+                secret["stringData"][key] = content.decode()
+            case 5:
+                secret["immutable"] = value == _TRUE
+            case _:
+                pass
+    return secret
 
 
 def _metadata(message: bytes) -> Object:
@@ -35,13 +63,19 @@ def _metadata(message: bytes) -> Object:
         if number in _STRINGS and value:
             meta[_STRINGS[number]] = value.decode()
         elif number in _MAPS:
-            entry = dict(_fields(value))
-            meta.setdefault(_MAPS[number], {})[entry.get(1, b"").decode()] = entry.get(2, b"").decode()
+            key, content = _entry(value)
+            meta.setdefault(_MAPS[number], {})[key] = content.decode()
     return meta
 
 
+def _entry(message: bytes) -> tuple[str, bytes]:
+    """Of a map: key and value."""
+    entry = dict(_fields(message))
+    return entry.get(1, b"").decode(), entry.get(2, b"")
+
+
 def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
-    """The length-delimited fields of a message; numbers are skipped."""
+    """The length-delimited fields of a message, and its varints as they are encoded; other numbers are skipped."""
     at = 0
     while at < len(message):
         tag, at = _varint(message, at)
@@ -53,7 +87,9 @@ def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
                 yield tag >> 3, message[at : at + length]
                 at += length
             case wire if wire == _VARINT:
+                start = at
                 _, at = _varint(message, at)
+                yield tag >> 3, message[start:at]
             case wire if wire in (_FIXED64, _FIXED32):
                 at += 8 if wire == _FIXED64 else 4
             case wire:

@@ -56,8 +56,7 @@ def read_object(kind: Kind, document: Document, validation: FieldValidation) -> 
     if not isinstance(meta, dict):
         raise UndecodableError("json: cannot unmarshal metadata into Go value of type v1.ObjectMeta")
     unknown = normalize(meta)
-    if kind.schema is not None:
-        unknown += prune_root(obj, kind.schema)
+    unknown += kind.read(obj) if kind.schema is None else prune_root(obj, kind.schema)
     said = [f'duplicate field "{path}"' for path in document.duplicates]
     said += [f'unknown field "{path}"' for path in unknown]
     if said and validation is FieldValidation.STRICT:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from headrace.dev.api.addresses import Address, parse_address
 from headrace.dev.api.documents import decode, load_yaml
 from headrace.dev.api.negotiation import Form, negotiate
-from headrace.dev.api.protobuf import read_namespace
+from headrace.dev.api.protobuf import read_object
 from headrace.dev.api.status import StatusError
 
 _GROUP = ("headrace.io", "v1alpha1")
@@ -68,10 +68,10 @@ def test_should_refuse_a_body_that_it_cannot_read(body: bytes, media_type: str, 
 @given(st.binary(max_size=60))
 def test_should_read_any_envelope_or_say_why_not(body: bytes) -> None:
     try:
-        found = read_namespace(b"k8s\x00" + body)
+        found = read_object(b"k8s\x00" + body)
     except ValueError:
         return
-    assert found is None or found["kind"] == "Namespace"
+    assert found is None or found["kind"] in ("Namespace", "Secret")
 
 
 def _message(number: int, content: bytes) -> bytes:
@@ -83,13 +83,29 @@ def test_should_read_a_namespace_from_its_envelope() -> None:
     meta = _message(1, b"flights") + b"\x38\x05" + label
     type_meta = _message(1, b"v1") + _message(2, b"Namespace")
     envelope = b"k8s\x00" + _message(1, type_meta) + _message(2, _message(1, meta))
-    assert read_namespace(envelope) == {
+    assert read_object(envelope) == {
         "apiVersion": "v1",
         "kind": "Namespace",
         "metadata": {"name": "flights", "labels": {"team": "data"}},
     }
     pod = b"k8s\x00" + _message(1, _message(1, b"v1") + _message(2, b"Pod"))
-    assert read_namespace(pod) is None
+    assert read_object(pod) is None
+
+
+def test_should_read_a_secret_from_its_envelope() -> None:
+    data = _message(2, _message(1, b"key") + _message(2, b"\x00\xff"))
+    written = _message(4, _message(1, b"plain") + _message(2, b"text"))
+    secret = _message(1, _message(1, b"tls")) + data + _message(3, b"Opaque") + written + b"\x28\x01"
+    type_meta = _message(1, b"v1") + _message(2, b"Secret")
+    assert read_object(b"k8s\x00" + _message(1, type_meta) + _message(2, secret)) == {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "tls"},
+        "data": {"key": "AP8="},
+        "stringData": {"plain": "text"},
+        "type": "Opaque",
+        "immutable": True,
+    }
 
 
 @pytest.mark.parametrize(
