@@ -161,3 +161,10 @@ class BrokerUnreachableError(HeadraceError):
     code = "BrokerUnreachable"
     status = 503
     retriable = True
+
+
+class UntrustedBrokerError(BrokerUnreachableError):
+    """The broker's certificate is none that this client may trust. Trying again does not help; a remedy is named."""
+
+    code = "UntrustedBroker"
+    retriable = False

@@ -28,6 +28,7 @@ from headrace.http2.events import LocalProtocolError, RemoteProtocolError
 from headrace.http2.exchange import Exchange, Exchanges
 from headrace.http2.origin import Attempts, Origin, Request, client_tls, parse_request
 from headrace.http2.outbox import Buffer
+from headrace.http2.trust import lost_reason, tls_error
 
 _CLOSE_TIMEOUT_S = 1.0
 """What a server gets to take our last bytes."""
@@ -166,7 +167,7 @@ class BlockingTransport:
             secure = client_tls(self._ssl_context).wrap_socket(plain, server_hostname=origin.host)
         except OSError as error:
             plain.close()
-            raise _unreachable(origin, f"cannot be reached over TLS: {error.strerror or error}") from error
+            raise tls_error(origin, error) from error
         if secure.selected_alpn_protocol() != "h2":
             secure.close()
             raise _unreachable(origin, "does not offer HTTP/2 by TLS ALPN")
@@ -205,6 +206,7 @@ class _Connection:
         self._unsent = memoryview(b"")
         self._closing = False
         self._closing_when_idle = False
+        self._heard = False
         self.is_lost = False
         self._wake_receiver, self._wake_sender = socket.socketpair()
         self._wake_receiver.settimeout(0.0)
@@ -306,7 +308,7 @@ class _Connection:
         except _WOULD_BLOCK:
             pass
         except OSError as error:
-            self._lose(f"closed the connection: {error.strerror or error}")
+            self._lose(f"{lost_reason(self._origin, heard=self._heard)}: {error.strerror or error}")
         if self._has_unsent() and not had_backlog:
             self._wake()
 
@@ -318,17 +320,18 @@ class _Connection:
     def _read(self, buffer: memoryview) -> None:
         try:
             while count := self._sock.recv_into(buffer):
+                self._heard = True
                 self._exchanges.receive_data(buffer[:count])
                 if not isinstance(self._sock, ssl.SSLSocket):
                     return  # TLS may hold decrypted bytes that poll cannot see; a plain socket cannot.
-            self._lose("closed the connection")
+            self._lose(lost_reason(self._origin, heard=self._heard))
         except _WOULD_BLOCK:
             return
         except RemoteProtocolError as error:
             self._write()
             self._lose(error.message)
         except OSError as error:
-            self._lose(f"closed the connection: {error.strerror or error}")
+            self._lose(f"{lost_reason(self._origin, heard=self._heard)}: {error.strerror or error}")
 
     def _lose(self, reason: str) -> None:
         self.is_lost = True

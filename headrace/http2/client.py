@@ -18,6 +18,7 @@ from headrace.http2.events import LocalProtocolError, RemoteProtocolError
 from headrace.http2.exchange import Exchange, Exchanges
 from headrace.http2.origin import Attempts, Origin, Request, client_tls, parse_request
 from headrace.http2.outbox import Buffer
+from headrace.http2.trust import lost_reason, tls_error
 
 _CLOSE_TIMEOUT_S = 1.0
 """What a server gets to take our last bytes."""
@@ -93,6 +94,10 @@ class AsyncTransport:
             raise exchange.error
         return Response(connection, exchange, timeout_s)
 
+    def trust(self, ssl_context: ssl.SSLContext) -> None:
+        """Verify new connections against this one; those that are open stay."""
+        self._ssl_context = ssl_context
+
     async def close(self) -> None:
         """Close every connection; requests in flight fail."""
         self._closed = True
@@ -148,6 +153,8 @@ class AsyncTransport:
                 )
         except TimeoutError:
             raise _unreachable(origin, f"did not answer within {self._connect_timeout_s:g} s") from None
+        except ssl.SSLError as error:
+            raise tls_error(origin, error) from error
         except OSError as error:
             raise _unreachable(origin, f"cannot be reached: {error.strerror or error}") from error
         tls = transport.get_extra_info("ssl_object")
@@ -185,6 +192,7 @@ class _Connection(asyncio.BufferedProtocol):
         self._paused = False
         self._flush_scheduled = False
         self._closing_when_idle = False
+        self._heard = False
         self._lost = asyncio.Event()
         self.on_lost: Callable[[_Connection], None] = lambda connection: None
 
@@ -257,6 +265,7 @@ class _Connection(asyncio.BufferedProtocol):
         return self._read_buffer
 
     def buffer_updated(self, nbytes: int) -> None:
+        self._heard = True
         try:
             self._exchanges.receive_data(self._read_buffer[:nbytes])
         except RemoteProtocolError:
@@ -278,7 +287,7 @@ class _Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost.set()
-        self._exchanges.fail(f"closed the connection{f': {exc}' if exc else ''}")
+        self._exchanges.fail(f"{lost_reason(self._origin, heard=self._heard)}{f': {exc}' if exc else ''}")
         self.on_lost(self)
 
     def _maybe_close(self) -> None:

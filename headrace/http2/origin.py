@@ -61,16 +61,17 @@ class Attempts:
     """
 
     failures: int = 0
+    _kind: type[BrokerUnreachableError] = BrokerUnreachableError
     _message: str = ""
 
     def failed(self, error: BrokerUnreachableError) -> None:
         self.failures += 1
-        self._message = error.message
+        self._kind, self._message = type(error), error.message
 
     def check_since(self, failures: int) -> None:
         """Raises BrokerUnreachableError where an attempt has failed since `failures` was read."""
         if self.failures != failures:
-            raise BrokerUnreachableError(self._message, unprocessed=True)
+            raise self._kind(self._message, unprocessed=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,12 @@
 import asyncio
 import ssl
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 
 import pytest
 import trustme
 
-from headrace.core.errors import BrokerUnreachableError
+from headrace.core.errors import BrokerUnreachableError, UntrustedBrokerError
 from headrace.http2.blocking import BlockingTransport
 from headrace.http2.client import AsyncTransport
 from tests.support.http2_app import Application, serving
@@ -66,15 +67,51 @@ async def test_should_speak_http1_when_the_client_offers_nothing_else(url: str, 
     await writer.wait_closed()
 
 
+OTHER_AUTHORITY = "has a certificate of an authority that is not trusted here: name its PEM file with --ca-file"
+OTHER_NAME = "has a certificate that does not cover '127.0.0.1': connect to a name that it covers, or add this one"
+
+
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-async def test_should_say_so_when_the_certificate_is_not_trusted(url: str) -> None:
-    async with AsyncTransport() as transport:
-        with pytest.raises(BrokerUnreachableError, match=r"localhost:\d+ cannot be reached.*[Cc][Ee][Rr][Tt]"):
-            await transport.request("GET", f"{url}/hello/x")
+async def test_should_say_why_and_not_try_again_when_the_certificate_is_not_trusted(
+    url: str, trusting: ssl.SSLContext
+) -> None:
+    elsewhere = ssl.create_default_context()
+    trustme.CA().configure_trust(elsewhere)
+    errors = await both_fail(url, elsewhere)
+    assert all(f"{OTHER_AUTHORITY} or HEADRACE_CA_FILE" in error.message for error in errors)
+    errors += await both_fail(url.replace("localhost", "127.0.0.1"), trusting)
+    assert all(f"{OTHER_NAME} to its subjectAltName" in error.message for error in errors[2:])
+    assert all(isinstance(error, UntrustedBrokerError) and not error.retriable for error in errors)
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+async def test_should_say_so_when_the_certificate_has_expired(authority: trustme.CA, trusting: ssl.SSLContext) -> None:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("localhost", not_after=datetime(2020, 1, 1, tzinfo=UTC)).configure_cert(context)
+    async with serving(Application(), ssl_context=context) as server:
+        for error in await both_fail(f"https://localhost:{server.port}", trusting):
+            assert "has a certificate that has expired: renew it, brokers take the new one" in error.message
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+async def test_should_name_the_scheme_when_only_one_side_speaks_tls(url: str, trusting: ssl.SSLContext) -> None:
+    for error in await both_fail(url.replace("https", "http"), trusting):
+        assert "closed the connection without a word: if it speaks TLS, write its URL with https://" in error.message
+    async with serving(Application()) as server:
+        for error in await both_fail(f"https://localhost:{server.port}", trusting):
+            assert "does not speak TLS: write its URL with http://, or give the broker a certificate" in error.message
+
+
+async def both_fail(url: str, context: ssl.SSLContext) -> list[BrokerUnreachableError]:
+    """Both transports fail; their errors."""
 
     def ask() -> None:
-        with BlockingTransport() as transport:
+        with BlockingTransport(context) as transport:
             transport.request("GET", f"{url}/hello/x")
 
-    with pytest.raises(BrokerUnreachableError, match="over TLS"):
+    with pytest.raises(BrokerUnreachableError) as blocking:
         await asyncio.to_thread(ask)
+    async with AsyncTransport(context) as transport:
+        with pytest.raises(BrokerUnreachableError) as awaited:
+            await transport.request("GET", f"{url}/hello/x")
+    return [blocking.value, awaited.value]
