@@ -98,6 +98,12 @@ HTTP_LINGER_MS = 1_000
 HTTP_FIRST_BYTES_TIMEOUT_MS = 30_000
 """A new connection must show within this time which protocol it speaks."""
 
+# TLS
+TLS_HANDSHAKE_TIMEOUT_MS = 10_000
+"""A client gets this long to finish its handshake: until then a connection costs memory and can do nothing."""
+TLS_FILES_INTERVAL_MS = 1_000
+"""How often a broker reads its certificate files again; what differs is taken when two readings agree."""
+
 # Coordination
 LEASE_DURATION_MS = 10_000
 LEASE_RENEW_INTERVAL_MS = 3_000
@@ -113,6 +119,8 @@ FINALIZER_WAIT_MS = 30_000
 API_REQUEST_TIMEOUT_MS = 5_000
 """A request to the API server that takes longer is given up; whether it landed is then unknown."""
 API_CONNECT_TIMEOUT_MS = 3_000
+KUBE_AUTHORIZATION_AGE_MS_MAX = 60_000
+"""Whoever logs in to the API server by a header reads it anew after this time: tokens are short-lived."""
 RECORDED_EVENTS_MAX = 512
 """Kubernetes Events that a process remembers, so that a repeat raises a count instead of adding one more."""
 API_BACKOFF_MIN_MS = 100
@@ -129,6 +137,8 @@ PRODUCER_BUFFER_BYTES_DEFAULT = 64 << 20
 """Records that wait to be acknowledged, per producer; `send` waits above it."""
 CONSUMER_PREFETCH_BYTES_DEFAULT = 64 << 20
 """What a consumer asks for ahead of its reader, over all its partitions together."""
+ITERATOR_ROWS_MAX = 1 << 16
+"""Rows that `send_batch` takes from an iterator at a time, or fewer where they reach its bytes first."""
 PRODUCER_REQUESTS_MAX = 64
 """Batches that one producer has on their way at once, over all partitions."""
 FAILED_BATCHES_KEPT_MAX = 100
@@ -155,6 +165,14 @@ METADATA_AGE_MS_MAX = 60_000
 """Clients read a topic's metadata again after this long, so that they notice partitions that were added."""
 UNREACHABLE_URL_MS = 20_000
 """A broker's URL that could not be reached is left alone for this long while other brokers can answer for it."""
+TROUBLE_SILENT_MS = 1_000
+"""What fails for longer than this is told, while it is tried again."""
+TROUBLE_INTERVAL_MS = 5_000
+"""The same trouble is told this often."""
+CLIENT_STALL_SLACK_MS = 30_000
+"""Beyond all time limits (connecting, metadata, the request): a client in which nothing moves for longer is broken."""
+CLIENT_STALL_CHECK_MS = 1_000
+"""How often those who wait look whether anything still moves."""
 FETCH_LONG_POLL_MS = 2_000
 """A consumer's fetch waits this long at the broker for new records, and a paused or moved partition at most so long."""
 

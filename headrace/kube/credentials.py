@@ -5,6 +5,7 @@ embedded API) are fine and need no user. A service account's token is read again
 """
 
 import os
+import ssl
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from kubernetes.aio import config as kube_config
 from kubernetes.aio.client import Configuration
 from kubernetes.aio.config.kube_config import ENV_KUBECONFIG_PATH_SEPARATOR
 
-from headrace.kube.errors import KubeConfigError
+from headrace.kube.errors import KubeConfigError, NoKubeConfigError
 
 _POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -48,6 +49,30 @@ class Credentials:
     def insecure(self) -> bool:
         return not self.configuration.verify_ssl
 
+    @property
+    def detour(self) -> str | None:
+        """What only the Kubernetes client itself can do on the way to this server; None: anybody can reach it."""
+        if self.configuration.proxy:
+            return f"proxy-url {self.configuration.proxy}"
+        if self.configuration.tls_server_name:
+            return f"tls-server-name {self.configuration.tls_server_name}"
+        return None
+
+    def ssl_context(self) -> ssl.SSLContext | None:
+        """For other transports to the same server; None for plain HTTP. Raises KubeConfigError."""
+        if not self.server.startswith("https:"):
+            return None
+        try:
+            context = ssl.create_default_context(cafile=self.ca_file)
+            if self.client_certificate is not None:
+                context.load_cert_chain(*self.client_certificate)
+        except OSError as error:
+            raise KubeConfigError(f"the certificates of the kubeconfig cannot be used: {error}") from error
+        if self.insecure:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        return context
+
     async def authorization(self) -> str | None:
         """The value of the Authorization header, fresh."""
         key: str | None = await self.configuration.get_api_key_with_prefix("BearerToken")
@@ -64,7 +89,7 @@ async def load_credentials(kubeconfig: str | None = None, context: str | None = 
         elif kubeconfig is None and "KUBERNETES_SERVICE_HOST" in os.environ:
             namespace = _from_pod(configuration)
         else:
-            raise KubeConfigError(
+            raise NoKubeConfigError(
                 f"kubeconfig {path}: no such file; give --kubeconfig PATH or set KUBECONFIG, or start `headrace dev`"
             )
     except (kube_config.ConfigException, yaml.YAMLError, OSError, TypeError) as error:

@@ -17,6 +17,12 @@ class KubeConfigError(LocalError):
     code = "KubeConfig"
 
 
+class NoKubeConfigError(KubeConfigError):
+    """There is no kubeconfig at all, nor is this a pod."""
+
+    code = "NoKubeConfig"
+
+
 class ApiError(HeadraceError):
     """Any other answer of the API server. `reason` is the CamelCase word of its Status, as `Forbidden`."""
 

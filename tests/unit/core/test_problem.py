@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core import errors
-from headrace.core.errors import HeadraceError, NotLeaderError, RemoteError
+from headrace.core.errors import BrokerUnreachableError, HeadraceError, NotLeaderError, RemoteError
 from headrace.core.problem import from_problem, to_problem
 from headrace.core.types import BrokerId, Incarnation, PartitionId, PartitionKey, Seat, TopicName, TopicUid
 
@@ -63,6 +63,19 @@ def test_should_keep_the_status_in_words_when_the_code_is_not_known(document: di
     assert type(error) is RemoteError
     assert error.message == message
     assert error.details == {"leader": 2}
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"), [(503, BrokerUnreachableError), (429, BrokerUnreachableError), (403, RemoteError)]
+)
+def test_should_take_the_answer_of_a_proxy_between_for_a_broker_that_is_away(
+    status: int, expected: type[HeadraceError]
+) -> None:
+    error = from_problem({"kind": "Status", "message": "no endpoints available", "code": status}, status)
+    assert type(error) is expected
+    assert error.message == (
+        f"the Kubernetes API server, which stands between, says HTTP {status}: no endpoints available"
+    )
 
 
 @given(

@@ -1,0 +1,184 @@
+"""Where a command's records go: which brokers, how to log in there, and in which namespace the topic is.
+
+In this order: --server or HEADRACE_SERVER, --kubeconfig or --context, the running `headrace dev`, the current
+kubeconfig. With a kubeconfig the brokers are found by their Leases, and reached by the API server's proxy to their
+bootstrap Service, with the kubeconfig's credentials: nothing but the API server itself needs to be reachable. Every dead
+end is one sentence with the remedy. Called by every command that reads or writes records.
+"""
+
+import asyncio
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from headrace.client.discovery import SERVER_VARIABLE, NoServerError, Servers, find_servers, running_dev
+from headrace.core.errors import LocalError
+from headrace.core.resources.lease import CLUSTER_LABEL, LEASE_PREFIX, BrokerLease
+from headrace.core.resources.service import BOOTSTRAP_PORT, BOOTSTRAP_PORT_NAME, bootstrap_service
+
+if TYPE_CHECKING:
+    from headrace.kube.client import KubeClient
+    from headrace.kube.credentials import Credentials
+
+_DEFAULT_NAMESPACE = "default"
+_NOTHING_SAID = "no server is given and no `headrace dev` is running"
+_NAME_A_BROKER = f"name a broker with --server or {SERVER_VARIABLE}, for example http://127.0.0.1:{BOOTSTRAP_PORT}"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    server: Servers
+    namespace: str
+    """Of the topic: the one that was asked for, else the kubeconfig context's where that decides, else `default`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Brokers:
+    """One cluster's, by their Leases."""
+
+    namespace: str
+    cluster: str
+    scheme: str
+
+    @property
+    def service(self) -> str:
+        return bootstrap_service(self.cluster)
+
+    def proxy_url(self, api_server: str) -> str:
+        """Of any ready broker, by the API server."""
+        scheme = "https:" if self.scheme == "https" else ""
+        target = quote(f"{scheme}{self.service}:{BOOTSTRAP_PORT_NAME}", safe=":")
+        return f"{api_server.rstrip('/')}/api/v1/namespaces/{quote(self.namespace, safe='')}/services/{target}/proxy"
+
+
+def find(
+    server: str | None, ca_file: str | None, kubeconfig: str | None, context: str | None, namespace: str | None
+) -> Found:
+    """Raises LocalError with the remedy, and ApiError where the API server is asked and refuses."""
+    if server or os.environ.get(SERVER_VARIABLE):
+        return Found(find_servers(server, ca_file), namespace or _context_namespace(kubeconfig, context))
+    if kubeconfig or context:
+        return asyncio.run(_find_by_leases(kubeconfig, context, namespace))
+    if running_dev() is not None:
+        return Found(find_servers(None, ca_file), namespace or _DEFAULT_NAMESPACE)
+    return _find_by_default(namespace)
+
+
+def _find_by_default(namespace: str | None) -> Found:
+    """By the current kubeconfig, which nobody named: if there is none, it is a server that is missing."""
+    try:
+        from headrace.kube.errors import ApiUnavailableError, NoKubeConfigError
+    except ModuleNotFoundError:
+        raise NoServerError(f"{_NOTHING_SAID}: start `headrace dev`, or {_NAME_A_BROKER}") from None
+    try:
+        return asyncio.run(_find_by_leases(None, None, namespace))
+    except (NoKubeConfigError, ModuleNotFoundError):
+        raise NoServerError(
+            f"{_NOTHING_SAID}: start `headrace dev`, or {_NAME_A_BROKER}, or a cluster with --kubeconfig"
+        ) from None
+    except ApiUnavailableError as error:
+        raise NoServerError(
+            f"{_NOTHING_SAID}, and the current kubeconfig's API server cannot be asked for brokers ({error.message}):"
+            f" start `headrace dev`, or {_NAME_A_BROKER}"
+        ) from error
+
+
+def _context_namespace(kubeconfig: str | None, context: str | None) -> str:
+    """With an explicit server: of the context that was named as well, if one was."""
+    if not (kubeconfig or context):
+        return _DEFAULT_NAMESPACE
+    from headrace.kube.credentials import load_credentials
+
+    return asyncio.run(load_credentials(kubeconfig, context)).namespace
+
+
+async def _find_by_leases(kubeconfig: str | None, context: str | None, namespace: str | None) -> Found:
+    from headrace.kube.authorization import Authorization
+    from headrace.kube.client import KubeClient
+
+    async with await KubeClient.connect(kubeconfig=kubeconfig, context=context) as client:
+        credentials = client.credentials
+        _check_reachable(credentials)
+        brokers = await _brokers_of(client)
+        await _check_service(client, brokers)
+        servers = Servers(
+            urls=(brokers.proxy_url(credentials.server),),
+            headers=Authorization(kubeconfig, context, await credentials.authorization()),
+            ssl_context=credentials.ssl_context(),
+            reaches_leaders=False,
+        )
+        return Found(servers, namespace or client.namespace)
+
+
+def _check_reachable(credentials: "Credentials") -> None:
+    if credentials.detour is not None:
+        raise LocalError(
+            f"the kubeconfig reaches {credentials.server} by {credentials.detour}, which records cannot take:"
+            f" run `kubectl port-forward` to a broker and {_NAME_A_BROKER}"
+        )
+
+
+async def _brokers_of(client: "KubeClient") -> Brokers:
+    """Those in the context's namespace, else those in any."""
+    from headrace.kube.errors import ForbiddenError
+
+    try:
+        leases = await _leases(client, client.namespace) or await _leases(client, None)
+    except ForbiddenError as error:
+        raise LocalError(
+            f"no brokers of {client.credentials.server} are to be seen ({error.message}): choose a context whose"
+            f" namespace is theirs with --context, or {_NAME_A_BROKER}"
+        ) from error
+    return only_cluster(leases, client.credentials.server)
+
+
+async def _leases(client: "KubeClient", namespace: str | None) -> tuple[BrokerLease, ...]:
+    """Raises ForbiddenError for all namespaces only: that of the context is worth no more than a look."""
+    from headrace.kube.errors import ForbiddenError
+    from headrace.kube.resource import LEASES
+
+    try:
+        # Every node of a cluster has a Lease, too.
+        return (await client.list(LEASES, namespace=namespace, label_selector=CLUSTER_LABEL)).items
+    except ForbiddenError:
+        if namespace is None:
+            raise
+        return ()
+
+
+def only_cluster(leases: Iterable[BrokerLease], api_server: str) -> Brokers:
+    """The one cluster whose Leases these are. Raises LocalError where there is none, or more than one."""
+    schemes = {(lease.metadata.namespace, lease.cluster): lease.url.partition(":")[0] for lease in leases}
+    if not schemes:
+        raise LocalError(
+            f"no Headrace runs in the cluster of {api_server}: no namespace has a Lease {LEASE_PREFIX}0;"
+            f" install it there, choose another cluster with --context, or {_NAME_A_BROKER}"
+        )
+    if len(schemes) > 1:
+        listed = ", ".join(f"{cluster} in namespace {namespace}" for namespace, cluster in sorted(schemes))
+        raise LocalError(
+            f"more than one Headrace runs in the cluster of {api_server} ({listed}): choose a context whose namespace"
+            f" is that of one alone with --context, or {_NAME_A_BROKER}"
+        )
+    ((namespace, cluster), scheme) = next(iter(schemes.items()))
+    return Brokers(namespace, cluster, scheme)
+
+
+async def _check_service(client: "KubeClient", brokers: Brokers) -> None:
+    """Its absence is told here, in a sentence; whoever may not look at Services may still use them."""
+    from headrace.kube.errors import ForbiddenError, NotFoundError
+    from headrace.kube.resource import raw_resource
+
+    services = raw_resource("", "v1", "services", "Service")
+    try:
+        await client.get(services, brokers.service, brokers.namespace)
+    except ForbiddenError:
+        return
+    except NotFoundError as error:
+        raise LocalError(
+            f"brokers are in namespace {brokers.namespace} of {client.credentials.server}, but no Service"
+            f" {brokers.service} leads to them: create it, or run `kubectl port-forward -n {brokers.namespace}`"
+            f" to a broker and {_NAME_A_BROKER}"
+        ) from error

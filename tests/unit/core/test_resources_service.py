@@ -1,0 +1,6 @@
+from headrace.core.resources.metadata import DEFAULT_CLUSTER
+from headrace.core.resources.service import bootstrap_service
+
+
+def test_should_name_the_bootstrap_service_after_the_cluster() -> None:
+    assert bootstrap_service(DEFAULT_CLUSTER) == "headrace-bootstrap"
