@@ -139,8 +139,10 @@ def _base64_in(name: str, value: object) -> bytes:
 
 
 def _timestamp(value: object) -> int:
-    if type(value) is int and 0 <= value <= _TIMESTAMP_MAX:
-        return value
+    # As in JSON Schema, 1.0 is a whole number: languages whose numbers are doubles may write it so.
+    whole = int(value) if isinstance(value, float) and value.is_integer() else value
+    if type(whole) is int and 0 <= whole <= _TIMESTAMP_MAX:
+        return whole
     raise _refused("timestamp", f"timestamp is {_shown(value)}, must be whole milliseconds since 1970 from 0 to 2^63-1")
 
 
