@@ -140,7 +140,7 @@ def refusal(body: bytes) -> HeadraceError:
         (b'{"value": 1, "timestamp": true}', "timestamp", "timestamp is true"),
         (b'{"value": 1, "timestamp": -1}', "timestamp", "timestamp is -1"),
         (b'{"value": 1, "timestamp": 1.5}', "timestamp", "timestamp is 1.5"),
-        (b'{"value": 1, "timestamp": 1e19}', "timestamp", "timestamp is 1e+19"),
+        (b'{"value": 1, "timestamp": 1e19}', "timestamp", r"timestamp is 1e\+19"),
         (b'{"value": 1, "timestamp": 9223372036854775808}', "timestamp", "timestamp is 9223372036854775808"),
         (b'{"value": 1, "headers": 5}', "headers", "headers is 5, must be a map"),
         (b'{"value": 1, "headers": [5]}', "headers", "headers has 5, must be"),
