@@ -12,8 +12,9 @@ from headrace.core.errors import HeadraceError
 from headrace.core.resources.metadata import DEFAULT_CLUSTER
 from headrace.core.types import BrokerId
 from headrace_broker.process import run
-from headrace_broker.settings import Settings
+from headrace_broker.settings import Settings, TlsFiles, TlsSecret
 
+_FILE = click.Path(path_type=Path, dir_okay=False)
 _LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -25,20 +26,49 @@ _LEVELS = ("debug", "info", "warning", "error")
 @click.option("--kubeconfig", default=None, help="Where the Kubernetes API is.", show_default="as kubectl finds it")
 @click.option("--host", default="127.0.0.1", help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=9701, help="Port to listen on; 0 picks a free one.")
-@click.option("--advertised-url", default="", help="Where others reach this broker.", show_default="http://HOST:PORT")
+@click.option(
+    "--advertised-url", default="", help="Where others reach this broker.", show_default="http(s)://HOST:PORT"
+)
 @click.option("--zone", default="", help="Failure zone of this broker.")
+@click.option(
+    "--tls-cert-file", type=_FILE, help="Speak TLS with this PEM certificate; a new one is taken as it comes."
+)
+@click.option("--tls-key-file", type=_FILE, help="Its PEM key, without a passphrase.")
+@click.option(
+    "--tls-ca-file", type=_FILE, help="Whom to trust as other brokers, PEM.", show_default="the system's roots"
+)
+@click.option("--tls-secret", metavar="NAME", help="Take all three from this Secret: tls.crt, tls.key, ca.crt.")
 @click.option("--log-level", type=click.Choice(_LEVELS), default="info", help="Least severe events to log.")
 def main(log_level: str, broker: int, **options: Any) -> None:
     """Run one Headrace broker until SIGTERM or Ctrl-C."""
+    tls = _tls(*(options.pop(name) for name in ("tls_cert_file", "tls_key_file", "tls_ca_file", "tls_secret")))
+    if tls is not None and options["advertised_url"].startswith("http:"):
+        raise click.UsageError("--advertised-url must begin with https:// where the broker speaks TLS")
     logging.basicConfig(
         stream=sys.stderr, level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
-    settings = Settings(broker=BrokerId(broker), **options)
+    settings = Settings(broker=BrokerId(broker), tls=tls, **options)
     try:
         asyncio.run(run(settings))
     except HeadraceError as error:
         click.echo(f"headrace-broker: {error.message}", err=True)
         sys.exit(1)
+
+
+def _tls(
+    certificate: Path | None, key: Path | None, authority: Path | None, secret: str | None
+) -> TlsFiles | TlsSecret | None:
+    """Raises UsageError for options that do not go together."""
+    if secret is not None:
+        if certificate or key or authority:
+            raise click.UsageError("--tls-secret stands for all of --tls-cert-file, --tls-key-file and --tls-ca-file")
+        return TlsSecret(secret)
+    if certificate is not None and key is not None:
+        return TlsFiles(certificate, key, authority)
+    if certificate or key or authority:
+        given = "--tls-cert-file" if certificate else "--tls-key-file" if key else "--tls-ca-file"
+        raise click.UsageError(f"{given} alone is not enough for TLS: give both --tls-cert-file and --tls-key-file")
+    return None
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import logging
 import resource
 import signal
 from collections.abc import Sequence
+from urllib.parse import urlsplit
 
 from headrace.core.errors import HeadraceError
 from headrace.core.limits import (
@@ -38,8 +39,11 @@ from headrace_broker.opening import Opener
 from headrace_broker.proxy import Proxy
 from headrace_broker.routes.app import broker_app
 from headrace_broker.serving import Readiness, Serving
-from headrace_broker.settings import Settings
+from headrace_broker.settings import Settings, TlsFiles
 from headrace_broker.storage.data_directory import DataDirectory
+from headrace_broker.tls.identity import Identity
+from headrace_broker.tls.material import Source
+from headrace_broker.tls.sources import Files, WatchedSecret
 
 _log = logging.getLogger(__name__)
 _HURRY_S = 1.0
@@ -83,6 +87,7 @@ class _Broker:
         self._data = data
         self._client = client
         self._metrics = Metrics()
+        self._identity = self._identity_for(transport)
         self._view = ClusterView(settings.cluster)
         self._holdings = Holdings(data, self._metrics, self._view.changed.set)
         self._metrics.watch_partitions(self._holdings.gauges)
@@ -97,6 +102,8 @@ class _Broker:
         """Whether the stop was clean: every log closed, all of it on disk."""
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._asked_to_stop, number)
+        if self._identity is not None:
+            await self._identity.take_on()
         server = await self._listen()
         try:
             lease = self._lease(server.port)
@@ -110,10 +117,26 @@ class _Broker:
         await self._announce(lease, clean=clean)
         return clean
 
+    @property
+    def _namespace(self) -> str:
+        return self._settings.namespace or self._client.namespace
+
+    def _identity_for(self, transport: AsyncTransport) -> Identity | None:
+        settings = self._settings
+        if settings.tls is None:
+            return None
+        if isinstance(settings.tls, TlsFiles):
+            source: Source = Files(settings.tls.certificate, settings.tls.key, settings.tls.authority)
+        else:
+            source = WatchedSecret(self._client, self._namespace, settings.tls.name)
+        host = urlsplit(settings.advertised_url).hostname or settings.host
+        return Identity(source, host, transport, self._metrics.registry)
+
     async def _listen(self) -> Server:
         settings = self._settings
         try:
-            server = await serve(broker_app(self._serving), host=settings.host, port=settings.port)
+            tls = self._identity.server_context if self._identity is not None else None
+            server = await serve(broker_app(self._serving), host=settings.host, port=settings.port, ssl_context=tls)
         except OSError as error:
             raise CannotListenError(
                 f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}; give another --port"
@@ -123,9 +146,9 @@ class _Broker:
 
     def _lease(self, port: int) -> LeaseHolder:
         settings = self._settings
-        url = settings.advertised_url or f"http://{settings.host}:{port}"
-        namespace = settings.namespace or self._client.namespace
-        vacant = vacant_lease(settings.broker, namespace, settings.cluster, url, settings.zone)
+        scheme = "http" if self._identity is None else "https"
+        url = settings.advertised_url or f"{scheme}://{settings.host}:{port}"
+        vacant = vacant_lease(settings.broker, self._namespace, settings.cluster, url, settings.zone)
         _log.info("broker %d listens on port %d, advertised as %s", settings.broker, port, url)
         return LeaseHolder(self._client, self._metrics, vacant)
 
@@ -147,9 +170,10 @@ class _Broker:
         """Until it is asked to stop and every request is answered. Raises SupersededError, DiskFailedError."""
         opener = Opener(self._data, disk, me, self._metrics, self._disk_failed)
         reconciler = Reconciler(me, self._client, self._view, self._holdings, opener)
-        namespace = self._settings.namespace or self._client.namespace
         reconciling = asyncio.create_task(reconciler.run(), name="reconcile")
-        work = [*watches(self._client, self._view, namespace), lease.keep(), self._housekeep()]
+        work = [*watches(self._client, self._view, self._namespace), lease.keep(), self._housekeep()]
+        if self._identity is not None:
+            work.append(self._identity.keep_fresh())
         tasks = [asyncio.create_task(each) for each in (*work, self._become_ready(reconciler))]
         try:
             try:

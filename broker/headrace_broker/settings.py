@@ -7,6 +7,20 @@ from headrace.core.types import BrokerId
 
 
 @dataclass(frozen=True, slots=True)
+class TlsFiles:
+    certificate: Path
+    key: Path
+    authority: Path | None
+
+
+@dataclass(frozen=True, slots=True)
+class TlsSecret:
+    """Of type kubernetes.io/tls, in the namespace of the brokers' Leases."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     broker: BrokerId
     data: Path
@@ -18,5 +32,6 @@ class Settings:
     port: int
     """0 picks a free one."""
     advertised_url: str
-    """Where other brokers and clients reach this one; empty for `http://host:port`."""
+    """Where other brokers and clients reach this one; empty for `host:port` of the listener."""
     zone: str
+    tls: TlsFiles | TlsSecret | None = None

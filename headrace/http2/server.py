@@ -38,7 +38,13 @@ class Server:
 
     async def listen(self, host: str, port: int, ssl_context: ssl.SSLContext | None) -> None:
         loop = asyncio.get_running_loop()
-        self._listener = await loop.create_server(lambda: _FirstBytes(self), host, port, ssl=ssl_context, backlog=1024)
+        handshake_timeout_s = limits.TLS_HANDSHAKE_TIMEOUT_MS / 1000 if ssl_context is not None else None
+        self._listener = await loop.create_server(
+            *(lambda: _FirstBytes(self), host, port),
+            ssl=ssl_context,
+            backlog=1024,
+            ssl_handshake_timeout=handshake_timeout_s,
+        )
         self.port = self._listener.sockets[0].getsockname()[1]
 
     async def close(self, grace_s: float) -> None:

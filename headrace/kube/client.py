@@ -59,10 +59,13 @@ class KubeClient:
         await self.close()
 
     async def list(
-        self, resource: Resource[T], *, namespace: str | None = None, label_selector: str = ""
+        self, resource: Resource[T], *, namespace: str | None = None, label_selector: str = "", name: str = ""
     ) -> Listing[T]:
-        """All objects, as they are now (a list without resourceVersion is linearizable); `namespace` None is all."""
-        query = [("labelSelector", label_selector)] if label_selector else []
+        """All objects, as they are now (a list without resourceVersion is linearizable); `namespace` None is all.
+
+        With a `name` that one alone, where it is there: then rights on that one object are enough.
+        """
+        query = selection(label_selector, name)
         answer = await self._request("GET", resource.path(namespace), query=query)
         items = (parse_or_log(resource, item) for item in answer.get("items") or ())
         version = str((answer.get("metadata") or {}).get("resourceVersion", ""))
@@ -171,6 +174,12 @@ class KubeClient:
             return await self._api.call_api(*request, _request_timeout=timeout)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise _unavailable(method, path, error) from error
+
+
+def selection(label_selector: str, name: str) -> list[tuple[str, str]]:
+    """The part of a query that chooses among the objects of a collection."""
+    query = [("labelSelector", label_selector)] if label_selector else []
+    return [*query, ("fieldSelector", f"metadata.name={name}")] if name else query
 
 
 def parse_or_log(resource: Resource[T], obj: Object) -> T | None:

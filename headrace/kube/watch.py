@@ -20,7 +20,7 @@ import aiohttp
 from headrace.core.limits import API_BACKOFF_MIN_MS, API_CONNECT_TIMEOUT_MS, WATCH_SILENCE_MS_MAX
 from headrace.core.resources.metadata import Object
 from headrace.kube.backoff import Backoff
-from headrace.kube.client import KubeClient, parse_or_log
+from headrace.kube.client import KubeClient, parse_or_log, selection
 from headrace.kube.errors import ApiError, ApiUnavailableError, error_of
 from headrace.kube.resource import Resource
 
@@ -47,7 +47,7 @@ class Removed(Generic[T]):
 WatchEvent: TypeAlias = Listed[T] | Changed[T] | Removed[T]
 
 
-async def watch(
+def watch(
     client: KubeClient,
     resource: Resource[T],
     *,
@@ -57,29 +57,45 @@ async def watch(
     silence_ms_max: int = WATCH_SILENCE_MS_MAX,
 ) -> AsyncGenerator[WatchEvent[T], None]:
     """Follow `resource` for ever; never raises but when it is cancelled. Objects that do not parse are left out."""
-    backoff = Backoff(rng or Random())
-    follower = _Follower(client, resource, resource.path(namespace), label_selector, silence_ms_max, backoff)
-    while True:
-        try:
-            listing = await client.list(resource, namespace=namespace, label_selector=label_selector)
-            yield Listed(listing.items)
-            async with aclosing(follower.follow(listing.resource_version)) as changes:
-                async for change in changes:
-                    yield change
-        except ApiError as error:
-            wait_ms = backoff.next_ms()
-            _log.warning("watch of %s lost, listing again in %.0f ms: %s", resource.plural, wait_ms, error)
-            await asyncio.sleep(wait_ms / 1000)
+    return _Follower(client, resource, namespace, label_selector, "", silence_ms_max, Backoff(rng or Random())).events()
+
+
+def watch_one(
+    client: KubeClient, resource: Resource[T], name: str, namespace: str
+) -> AsyncGenerator[WatchEvent[T], None]:
+    """Follow the object of this name alone: `Listed` holds it or nothing."""
+    return _Follower(client, resource, namespace, "", name, WATCH_SILENCE_MS_MAX, Backoff(Random())).events()
 
 
 @dataclass(frozen=True, slots=True)
 class _Follower(Generic[T]):
     client: KubeClient
     resource: Resource[T]
-    path: str
+    namespace: str | None
     label_selector: str
+    name: str
+    """Of the one object to follow; empty for all."""
     silence_ms_max: int
     backoff: Backoff
+
+    @property
+    def path(self) -> str:
+        return self.resource.path(self.namespace)
+
+    async def events(self) -> AsyncGenerator[WatchEvent[T], None]:
+        while True:
+            try:
+                listing = await self.client.list(
+                    self.resource, namespace=self.namespace, label_selector=self.label_selector, name=self.name
+                )
+                yield Listed(listing.items)
+                async with aclosing(self.follow(listing.resource_version)) as changes:
+                    async for change in changes:
+                        yield change
+            except ApiError as error:
+                wait_ms = self.backoff.next_ms()
+                _log.warning("watch of %s lost, listing again in %.0f ms: %s", self.resource.plural, wait_ms, error)
+                await asyncio.sleep(wait_ms / 1000)
 
     async def follow(self, version: str) -> AsyncGenerator[Changed[T] | Removed[T], None]:
         """Changes after `version`, over as many requests as it takes, until one of them fails. Raises ApiError."""
@@ -107,14 +123,14 @@ class _Follower(Generic[T]):
             raise ApiUnavailableError(message) from error
 
     def _query(self, version: str) -> list[tuple[str, str]]:
-        query = [
+        return [
+            *selection(self.label_selector, self.name),
             ("watch", "true"),
             ("allowWatchBookmarks", "true"),
             ("resourceVersion", version),
             # The server ends an idle watch before we would take it for dead. It takes whole seconds only.
             ("timeoutSeconds", str(max(1, self.silence_ms_max * 3 // 4000))),
         ]
-        return [*query, ("labelSelector", self.label_selector)] if self.label_selector else query
 
 
 def _parse_event(line: Any, path: str) -> tuple[str, Object, str]:

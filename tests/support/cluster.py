@@ -7,11 +7,12 @@ writes its log to `<home>/<name>.log`, which a failed wait shows the end of.
 import json
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -84,6 +85,8 @@ class Cluster:
     home: Path
     programs: dict[str, Program] = field(default_factory=dict)
     api_url: str = ""
+    tls: ssl.SSLContext | None = None
+    """Trusts the brokers that speak TLS."""
 
     @property
     def kubeconfig(self) -> Path:
@@ -150,7 +153,7 @@ class Cluster:
         """Until each partition's leader serves it."""
 
         def is_led() -> bool:
-            answer = http("GET", f"{self.url()}/v1/namespaces/default/topics/{name}")
+            answer = http("GET", f"{self.url()}/v1/namespaces/default/topics/{name}", tls=self.tls)
             if answer.status != 200 or len(answer.json["partitions"]) != partitions:
                 return False
             return all(
@@ -162,7 +165,7 @@ class Cluster:
 
     def leader_url(self, topic: str = "flights", partition: int = 0) -> str:
         """Of the broker that leads the partition."""
-        answer = http("GET", f"{self.url()}/v1/namespaces/default/topics/{topic}")
+        answer = http("GET", f"{self.url()}/v1/namespaces/default/topics/{topic}", tls=self.tls)
         url: str = answer.json["partitions"][partition]["leader"]["url"]
         return url
 
@@ -173,7 +176,8 @@ class Cluster:
         )
 
     def serves(self, url: str, topic: str, partition: int) -> bool:
-        answer = http("GET", f"{url}/v1/namespaces/default/topics/{topic}/partitions/{partition}/offsets")
+        path = f"/v1/namespaces/default/topics/{topic}/partitions/{partition}/offsets"
+        answer = http("GET", url + path, tls=self.tls)
         return answer.status == 200
 
     def delete_topic(self, name: str = "flights") -> None:
@@ -236,26 +240,35 @@ class Cluster:
 
 
 @contextmanager
-def running_cluster(home: Path, *, brokers: int = 1) -> Iterator[Cluster]:
-    """The API, the operator and so many brokers, ready."""
+def running_cluster(
+    home: Path, *, brokers: int = 1, options: Sequence[str] = (), tls: ssl.SSLContext | None = None
+) -> Iterator[Cluster]:
+    """The API, the operator and so many brokers with these options, ready."""
     home.mkdir(parents=True, exist_ok=True)
-    cluster = Cluster(home)
+    cluster = Cluster(home, tls=tls)
     try:
         cluster.start_api()
         cluster.start_operator()
         # All at once: what takes time is the loading of their modules.
-        for program in [cluster.start_broker(broker, ready=False) for broker in range(brokers)]:
+        for program in [cluster.start_broker(broker, *options, ready=False) for broker in range(brokers)]:
             cluster.wait_ready(program)
         yield cluster
     finally:
         cluster.close()
 
 
-def http(method: str, url: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> Answer:
+def http(
+    method: str,
+    url: str,
+    body: bytes = b"",
+    headers: Mapping[str, str] | None = None,
+    *,
+    tls: ssl.SSLContext | None = None,
+) -> Answer:
     """One HTTP/1.1 request. Raises OSError where nobody answers; any status is an answer."""
     request = urllib.request.Request(url, data=body or None, headers=dict(headers or {}), method=method)
     try:
-        with urllib.request.urlopen(request, timeout=60) as response:
+        with urllib.request.urlopen(request, timeout=60, context=tls) as response:
             return Answer(response.status, _lower(response.headers), response.read())
     except urllib.error.HTTPError as error:
         with error:
