@@ -52,7 +52,7 @@ async def fetch(partition: Partition, query: FetchQuery) -> Fetched:
         epoch = partition.leadership.check_leader(str(partition.place), query.fence)
         _check_range(partition, offset)
         up_to = partition.high_watermark
-        buffers = await partition.log.read(offset, max_bytes=query.max_bytes, up_to=up_to) if offset < up_to else []
+        buffers = await _read(partition, offset, query.max_bytes, up_to)
         left_ms = deadline_ms - monotonic_ms()
         if sum(map(len, buffers)) >= query.min_bytes or left_ms <= 0 or partition.is_draining:
             return _fetched(partition, query, offset, buffers, epoch)
@@ -83,6 +83,16 @@ def _start(partition: Partition, query: FetchQuery) -> Offset:
             return partition.high_watermark
         case offset:
             return Offset(int(offset))
+
+
+async def _read(partition: Partition, offset: Offset, max_bytes: int, up_to: Offset) -> Sequence[Buffer]:
+    if offset >= up_to:
+        return []
+    try:
+        return await partition.log.read(offset, max_bytes=max_bytes, up_to=up_to)
+    except OffsetOutOfRangeError:
+        _check_range(partition, offset)  # records were deleted meanwhile: it says the range as clients know it
+        raise
 
 
 def _check_range(partition: Partition, offset: Offset) -> None:

@@ -23,6 +23,7 @@ from headrace.core.errors import (
 from headrace.core.limits import APPENDS_WAITING_MAX, PARTITION_TICK_MS
 from headrace.core.log.group_commit import Sync
 from headrace.core.log.segments import LogConfig
+from headrace.core.log.trimming import start_after
 from headrace.core.records.raw import RawBatch
 from headrace.core.replication.events import (
     Abandon,
@@ -50,7 +51,7 @@ from headrace.core.resources.topic import TimestampType, TopicSpec
 from headrace.core.types import LeaderEpoch, Offset, PartitionKey
 from headrace_broker.clock import monotonic_ms, wall_ms
 from headrace_broker.metrics import Metrics, PartitionGauges
-from headrace_broker.requests import Place, ProduceQuery
+from headrace_broker.requests import DeleteQuery, Edge, Place, ProduceQuery
 from headrace_broker.storage.partition_log import Appended as Written
 from headrace_broker.storage.partition_log import PartitionLog
 
@@ -119,6 +120,26 @@ class Partition:
         if answer is not None:
             await answer
         return written, epoch
+
+    async def delete_records(self, query: DeleteQuery) -> Offset:
+        """Delete what lies below an offset, for good; returns where the log starts then, on disk.
+
+        Raises what `Leadership.check_leader` raises, OffsetOutOfRangeError, DiskFullError, StorageFailedError.
+        """
+        label = str(self.place)
+        self.leadership.check_leader(label, query.fence)
+        end = self.high_watermark
+        before = end if query.before is Edge.LATEST else Offset(int(query.before))
+        start = start_after(before, log_start=self.log.log_start_offset, high_watermark=end, label=label)
+        if start > self.log.log_start_offset:
+            try:
+                await self.log.delete_before(start)
+            except StorageFailedError as error:
+                if self.leads:  # else the log was closed meanwhile, its directory may be gone
+                    self._fail(str(error))
+                raise
+        self.leadership.check_leader(label, query.fence)
+        return self.log.log_start_offset
 
     async def moved(self, timeout_s: float) -> None:
         """Wait until there may be something new to read, or this broker stops leading; at most so long."""

@@ -52,6 +52,13 @@ class FetchQuery:
 
 
 @dataclass(frozen=True, slots=True)
+class DeleteQuery:
+    before: Offset | Edge
+    """First offset that stays; `LATEST` for the high watermark, never `EARLIEST`."""
+    fence: Fence
+
+
+@dataclass(frozen=True, slots=True)
 class OffsetsQuery:
     timestamp: int | Edge
     """Milliseconds since 1970, or an end."""

@@ -8,9 +8,12 @@ from aiohttp.typedefs import Handler, Middleware
 from headrace_broker.metrics import Metrics
 from headrace_broker.routes.fetch import FetchRoute, OffsetsRoute
 from headrace_broker.routes.health import HealthRoutes
+from headrace_broker.routes.held import HeldRoute
 from headrace_broker.routes.metadata import MetadataRoutes
+from headrace_broker.routes.openapi import openapi
 from headrace_broker.routes.problems import problems_middleware
 from headrace_broker.routes.produce import ProduceRoute
+from headrace_broker.routes.records import DeleteRoute
 from headrace_broker.routes.spread import SpreadRoute
 from headrace_broker.serving import Serving
 
@@ -28,12 +31,15 @@ def broker_app(serving: Serving) -> web.Application:
             web.get("/healthz", health.healthz),
             web.get("/readyz", health.readyz),
             web.get("/metrics", health.metrics),
+            web.get("/openapi.json", openapi),
             web.get("/v1/cluster", metadata.cluster),
+            web.get("/v1/brokers/{broker}/held", HeldRoute(serving).__call__),
             web.get(_TOPICS, metadata.topics),
             web.get(_TOPIC, metadata.topic),
             web.post(_TOPIC + "/records", SpreadRoute(serving).__call__),
             web.post(_PARTITION + "/records", ProduceRoute(serving).__call__),
             web.get(_PARTITION + "/records", FetchRoute(serving).__call__),
+            web.delete(_PARTITION + "/records", DeleteRoute(serving).__call__),
             web.get(_PARTITION + "/offsets", OffsetsRoute(serving).__call__),
         ]
     )

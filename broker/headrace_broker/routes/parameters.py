@@ -22,8 +22,8 @@ from headrace.core.limits import (
 )
 from headrace.core.replication.events import Acks
 from headrace.core.replication.fence import Fence
-from headrace.core.types import LeaderEpoch, Offset, PartitionId, TopicName, TopicUid
-from headrace_broker.requests import Edge, FetchQuery, OffsetsQuery, Place, ProduceQuery, ValueFormat
+from headrace.core.types import BrokerId, LeaderEpoch, Offset, PartitionId, TopicName, TopicUid
+from headrace_broker.requests import DeleteQuery, Edge, FetchQuery, OffsetsQuery, Place, ProduceQuery, ValueFormat
 
 _T = TypeVar("_T")
 _E = TypeVar("_E", bound=StrEnum)
@@ -40,6 +40,10 @@ def parse_place(path: Mapping[str, str]) -> Place:
         parse_topic(path),
         PartitionId(_whole_number("partition", path["partition"], least=0, most=TOPIC_PARTITIONS_MAX - 1)),
     )
+
+
+def parse_broker(path: Mapping[str, str]) -> BrokerId:
+    return BrokerId(_whole_number("broker", path["broker"], least=0, most=_INT32_MAX))
 
 
 def parse_no_query(query: MultiMapping[str]) -> None:
@@ -91,6 +95,13 @@ def parse_fetch(query: MultiMapping[str]) -> FetchQuery:
     return parsed
 
 
+def parse_delete(query: MultiMapping[str]) -> DeleteQuery:
+    read = _Query(query)
+    parsed = DeleteQuery(read.required("beforeOffset", _before), read.fence())
+    read.finish()
+    return parsed
+
+
 def parse_offsets(query: MultiMapping[str]) -> OffsetsQuery:
     read = _Query(query)
     parsed = OffsetsQuery(read.position("timestamp"), read.fence())
@@ -115,6 +126,12 @@ class _Query:
         """A number from 0, or one of the ends; `earliest` where nothing is said."""
         default: int | Edge = Edge.EARLIEST
         return self._parsed(name, default, lambda text: _position(name, text))
+
+    def required(self, name: str, parse: Callable[[str], _T]) -> _T:
+        found = self._parsed(name, None, parse)
+        if found is None:
+            raise InvalidRequestError(f"{name}: must be given", field=name)
+        return found
 
     def fence(self) -> Fence:
         return Fence(
@@ -163,6 +180,16 @@ def _position(name: str, text: str) -> int | Edge:
             f"{name} {text!r}: must be a whole number from 0 to {_INT64_MAX}, earliest or latest", field=name
         )
     return int(text)
+
+
+def _before(text: str) -> Offset | Edge:
+    if text == Edge.LATEST:
+        return Edge.LATEST
+    if not _is_number(text) or int(text) > _INT64_MAX:
+        raise InvalidRequestError(
+            f"beforeOffset {text!r}: must be a whole number from 0 to {_INT64_MAX}, or latest", field="beforeOffset"
+        )
+    return Offset(int(text))
 
 
 def _whole_number(name: str, text: str, *, least: int, most: int) -> int:

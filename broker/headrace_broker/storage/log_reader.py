@@ -6,17 +6,17 @@ never holds up producers. A damaged index is built again and the read repeated. 
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Protocol, TypeVar
 
-from headrace.core.errors import CorruptBatchError, CorruptLogError
+from headrace.core.errors import CorruptBatchError, CorruptLogError, OffsetOutOfRangeError
 from headrace.core.limits import READ_POSITIONS_MAX
 from headrace.core.log.sparse_index import DamagedIndexError
 from headrace.core.records.header import BatchHeader
 from headrace.core.types import Offset
 from headrace_broker.storage.disk import NotCachedError, ReadAt, read_blocking, read_cached, storage_errors
 from headrace_broker.storage.segment_reader import Extent, SegmentView, batches_since, extent, locate
-from headrace_broker.storage.segment_set import SegmentSet
+from headrace_broker.storage.segment_set import SegmentGoneError, SegmentSet
 from headrace_broker.storage.threads import StorageThreads
 
 logger = logging.getLogger(__name__)
@@ -62,13 +62,16 @@ class LogReader:
         while True:
             try:
                 return await self._cached_or_blocking(attempt)
+            except SegmentGoneError:
+                continue  # Records were deleted meanwhile: the next attempt begins at the new start.
             except _DamagedSegmentError as damage:
                 if damage.base_offset in repaired:
                     raise CorruptLogError(
                         f"segment {damage.base_offset} has new indexes and still: {damage}"
                     ) from damage
                 repaired.add(damage.base_offset)
-                await self._repair(damage)
+                with suppress(SegmentGoneError):
+                    await self._repair(damage)
 
     async def _cached_or_blocking(self, attempt: _Attempt[T]) -> T:
         # Opening a closed segment takes descriptors, and there may be none left.
@@ -89,6 +92,9 @@ class LogReader:
     def _read(
         self, read: ReadAt, offset: Offset, max_bytes: int, up_to: Offset
     ) -> tuple[list[memoryview], Extent | None]:
+        start_offset = self._segments.start_offset
+        if offset < start_offset:
+            raise OffsetOutOfRangeError(f"offset {offset} was deleted just now", logStartOffset=start_offset)
         buffers: list[memoryview] = []
         end = None
         while offset < up_to and (max_bytes > 0 or not buffers):
@@ -111,30 +117,35 @@ class LogReader:
         return locate(view, read, offset) if known is None else known
 
     def _find(self, read: ReadAt, timestamp_ms: int, up_to: Offset) -> tuple[Offset, int] | None:
+        start = self._segments.start_offset
         for view in self._segments.views(up_to, read):
             with _damage_of(view):
                 for position, header in batches_since(view, read, timestamp_ms):
                     if header.next_offset > up_to:
                         return None
+                    if header.next_offset <= start:
+                        continue
                     batch = read(view.segment.log, position, header.batch_bytes)
-                    found = _first_record_since(header, memoryview(batch), timestamp_ms)
+                    found = _first_record_since(header, memoryview(batch), timestamp_ms, start)
                     if found:
                         return found
         return None
 
 
-def _first_record_since(header: BatchHeader, batch: memoryview, timestamp_ms: int) -> tuple[Offset, int] | None:
-    """None where the header promised more than the records keep."""
+def _first_record_since(
+    header: BatchHeader, batch: memoryview, timestamp_ms: int, start: Offset
+) -> tuple[Offset, int] | None:
+    """From `start` on. None where the header promised more than the records keep."""
     from headrace.core.records.columns import decode_batch  # pyarrow: only where records are looked at
 
     try:
         decoded = decode_batch(batch)
     except CorruptBatchError:
         # No more is known of a body that nobody can decode than what its header says.
-        return header.base_offset, header.base_timestamp_ms
+        return max(header.base_offset, start), header.base_timestamp_ms
     times: list[int] = decoded.records.column("timestamp_ms").to_pylist()
     rows = zip(decoded.offsets.tolist(), times, strict=True)
-    return next(((Offset(offset), time) for offset, time in rows if time >= timestamp_ms), None)
+    return next(((Offset(offset), time) for offset, time in rows if offset >= start and time >= timestamp_ms), None)
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """Putting one log on disk: `fdatasync` of what was appended, and the checkpoints that follow it.
 
-Owned by a `PartitionLog`; `sync` and `write_high_watermark` run in threads, one at a time, while the log is appended
+Owned by a `PartitionLog`; `sync` and the writes of checkpoints run in threads, one at a time, while the log is appended
 to. What a sync covers is what was there when it began.
 
 Invariants: `durable` never falls; the recovery point is never above it; a checkpoint is written only after all that it
@@ -46,6 +46,8 @@ class LogSyncer:
         self.durable = recovered.end
         """Everything below is on disk."""
         self.high_watermark = recovered.high_watermark
+        self._log_start = recovered.log_start
+        """On disk, or where nothing was ever deleted."""
         self.failure = ""
         """Why the log is over; empty while it is not."""
 
@@ -97,6 +99,20 @@ class LogSyncer:
                     error, f"writing the high-watermark checkpoint in {self._files.directory}"
                 ) from error
             self.high_watermark = offset
+
+    def write_log_start(self, offset: Offset) -> None:
+        """Everything below is deleted, also after a crash. Raises DiskFullError, StorageFailedError."""
+        if self.durable.offset < offset:
+            # A log that loses its tail in a crash must not end below its start.
+            self.sync()
+        with self._turn:
+            if offset <= self._log_start:
+                return
+            try:
+                self._files.write_log_start(offset)
+            except OSError as error:
+                raise storage_error(error, f"writing the log-start checkpoint in {self._files.directory}") from error
+            self._log_start = offset
 
     def _sync_segments(self, active: Segment, rolled: tuple[Segment, ...]) -> None:
         for segment in (*rolled, active):

@@ -11,14 +11,17 @@ from typing import TypeVar
 from headrace.core.log.checkpoints import (
     CUT_AT_FILE,
     HIGH_WATERMARK_FILE,
+    LOG_START_FILE,
     RECOVERY_POINT_FILE,
     VOID_BEFORE_FILE,
     LogPoint,
     format_high_watermark,
     format_log_point,
+    format_log_start,
     format_void_before,
     parse_high_watermark,
     parse_log_point,
+    parse_log_start,
     parse_void_before,
 )
 from headrace.core.log.epochs import EPOCHS_FILE, LeaderEpochs
@@ -48,6 +51,15 @@ class PartitionFiles:
 
     def write_high_watermark(self, offset: Offset) -> None:
         write_atomically(self.directory / HIGH_WATERMARK_FILE, format_high_watermark(offset))
+
+    def log_start(self) -> Offset | None:
+        """None where nothing was ever deleted, or the file is damaged."""
+        if not (self.directory / LOG_START_FILE).exists():
+            return None
+        return self._read(LOG_START_FILE, parse_log_start)
+
+    def write_log_start(self, offset: Offset) -> None:
+        write_atomically(self.directory / LOG_START_FILE, format_log_start(offset))
 
     def epochs(self) -> LeaderEpochs | None:
         """None where they are missing or damaged."""

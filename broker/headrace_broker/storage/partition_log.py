@@ -1,15 +1,16 @@
-"""The log of one partition: append, sync, read, find by time.
+"""The log of one partition: append, sync, read, find by time, delete from the front.
 
 Lives from `open` to `close`. One asyncio task owns it: `append`, and everything that is async, belongs to that task's
 event loop; nothing else may write to the directory meanwhile. Reads and syncs go on in threads while the task appends.
 
-Invariants: [log_start_offset, log_end_offset) has no gap; `durable_end` <= `log_end_offset`, and neither ever falls;
-a read never returns a part of a batch or anything at or after `log_end_offset`. After a sync has failed nothing more is
-appended or synced, ever, and the next start cuts the log to what was durable.
+Invariants: [log_start_offset, log_end_offset) has no gap; `durable_end` <= `log_end_offset`, and none of the three ever
+falls; a read never returns a part of a batch or anything at or after `log_end_offset`. After a sync has failed nothing
+more is appended or synced, ever, and the next start cuts the log to what was durable.
 
 Called by the broker's partition task, which asks `headrace.core.log.group_commit` when to sync.
 """
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -27,6 +28,8 @@ from headrace_broker.storage.log_syncer import LogSyncer
 from headrace_broker.storage.recovery import RecoveredLog, recover
 from headrace_broker.storage.segment_set import SegmentSet
 from headrace_broker.storage.threads import StorageThreads
+
+logger = logging.getLogger(__name__)
 
 
 class Appended(NamedTuple):
@@ -140,6 +143,22 @@ class PartitionLog:
     async def checkpoint_high_watermark(self, offset: Offset) -> None:
         """Remember on disk that everything below `offset` is committed. Raises DiskFullError, StorageFailedError."""
         await self._threads.sync(self._syncer.write_high_watermark, offset)
+
+    async def delete_before(self, offset: Offset) -> None:
+        """The log starts at `offset` now, on disk too; closed segments that lie below it as a whole are removed.
+
+        `offset` is not beyond the end. Readers that are under way finish. Raises DiskFullError, StorageFailedError:
+        then nothing is deleted, as far as this process can tell.
+        """
+        await self._threads.sync(self._syncer.write_log_start, offset)
+        dropped = self._segments.drop_below(offset)
+        if not dropped:
+            return
+        try:
+            await self._threads.sync(self._segments.delete, dropped)
+        except OSError as error:
+            # The records are deleted for everybody who reads; the next start removes what is left of the files.
+            logger.warning("%s: segments below offset %d are not removed: %s", self.directory, offset, error)
 
     def close(self) -> None:
         """Sync, and move the recovery point to the end, so that the next start scans nothing. Blocks.

@@ -16,9 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from headrace.core.control.held import HeldLog
+from headrace.core.log.epochs import NO_EPOCH
 from headrace.core.log.sealed import DamagedFileError, seal, unseal_integers
 from headrace.core.resources.topic import DeletionPolicy
-from headrace.core.types import Incarnation, PartitionKey
+from headrace.core.types import Incarnation, Offset, PartitionKey
 from headrace_broker.storage.disk import fsync_directory, storage_errors, write_atomically
 from headrace_broker.storage.partition_description import (
     DESCRIPTION_FILE,
@@ -112,6 +114,13 @@ class PartitionStore:
         with storage_errors(f"deleting {path}"):
             self._discard(path)
         return True
+
+    def last_known(self, key: PartitionKey) -> HeldLog:
+        """What the checkpoints of a log say that is not open, held or orphaned; empty where nothing can be read."""
+        path = self._path(key)
+        files = PartitionFiles(path if path.is_dir() else self._orphaned / path.name)
+        epochs, point = files.epochs(), files.recovery_point()
+        return HeldLog(epochs.latest if epochs else NO_EPOCH, point.offset if point else Offset(0))
 
     def void_before(self, key: PartitionKey) -> Incarnation | None:
         """Seats of older incarnations are void; None where that file is damaged: then all are."""

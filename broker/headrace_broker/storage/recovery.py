@@ -14,11 +14,12 @@ from headrace.core.limits import RECOVERY_CHUNK_BYTES
 from headrace.core.log.checkpoints import LogPoint
 from headrace.core.log.epochs import LeaderEpochs
 from headrace.core.log.recovery import Cut, Kept, RecoveryReport, ScanStart, SegmentFacts, TailScan, Wanted, scan_start
-from headrace.core.log.segments import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, parse_log_name, segment_name
+from headrace.core.log.segments import parse_log_name
+from headrace.core.log.trimming import segments_below, start_of
 from headrace.core.types import Offset
 from headrace_broker.storage.disk import TEMPORARY_SUFFIX, fsync_directory, is_passing, read_blocking
 from headrace_broker.storage.partition_files import PartitionFiles
-from headrace_broker.storage.segment import Segment
+from headrace_broker.storage.segment import Segment, delete_segment
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,8 @@ class RecoveredLog:
     active: Segment
     end: LogPoint
     epochs: LeaderEpochs
+    log_start: Offset
+    """First offset that is kept."""
     high_watermark: Offset
     """What the checkpoint says, `end` at most; the log's start where it cannot be read."""
     report: RecoveryReport
@@ -59,6 +62,8 @@ class _Recovery:
         self._point = self._files.recovery_point()
         self._high_watermark = self._files.high_watermark()
         self._checkpoints_whole = not self._files.damaged
+        # Read after that: where it is lost, too much is shown, but nothing that this replica held is missing.
+        self._log_start = self._files.log_start()
         self._checkpointed = True
         self._cut_bytes = 0
         self._cut_reason = ""
@@ -70,7 +75,7 @@ class _Recovery:
         cut_at = self._files.cut_at()
         if cut_at:
             self._cut_at(cut_at)
-        segments = self._segments() or [self._begin()]
+        segments = self._without_deleted(self._segments()) or [self._begin()]
         scan, start = self._start(segments)
         self._scan(scan, segments[start.segment :], start)
         self._settle(scan, cut_at is not None, now_ms)
@@ -83,6 +88,13 @@ class _Recovery:
             (SegmentFacts(base, path.stat().st_size) for base, path in names if base is not None),
             key=lambda segment: segment.base_offset,
         )
+
+    def _without_deleted(self, segments: list[SegmentFacts]) -> list[SegmentFacts]:
+        """A deletion of records that was interrupted is finished."""
+        count = segments_below(self._log_start or Offset(0), [facts.base_offset for facts in segments])
+        for facts in segments[:count]:
+            delete_segment(self._directory, facts.base_offset)
+        return segments[count:]
 
     def _begin(self) -> SegmentFacts:
         segment = Segment.create(self._directory, Offset(0))
@@ -160,9 +172,7 @@ class _Recovery:
     def _remove(self, facts: SegmentFacts, reason: str) -> None:
         self._cut_bytes += facts.size_bytes
         self._cut_reason = self._cut_reason or reason
-        for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
-            path = self._directory / (segment_name(facts.base_offset) + suffix)
-            path.unlink(missing_ok=True)
+        delete_segment(self._directory, facts.base_offset)
 
     def _settle(self, scan: TailScan, was_cut_at: bool, now_ms: int) -> None:
         """A page-cache tail after kill -9 is not durable: what is kept becomes so before anything is reported.
@@ -172,6 +182,8 @@ class _Recovery:
         """
         end = self._end(scan, now_ms)
         self._checkpointed = self._point is not None and self._point.offset <= end.offset
+        if self._log_start is not None and self._log_start > end.offset:
+            self._files.write_log_start(end.offset)
         if not (self._scanned_bytes or self._cut_bytes or self._files.damaged or was_cut_at):
             return
         for segment in self._touched:
@@ -216,6 +228,7 @@ class _Recovery:
             active=self._touched[-1],
             end=end,
             epochs=scan.epochs,
+            log_start=start_of(self._log_start, first_segment=segments[0].base_offset, log_end=end.offset),
             high_watermark=min(high_watermark, end.offset),
             report=report,
             checkpointed=self._checkpointed,

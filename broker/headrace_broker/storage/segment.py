@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from headrace.core.errors import CorruptLogError, StorageFailedError
-from headrace.core.log.segments import LOG_SUFFIX, segment_name
+from headrace.core.log.segments import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, segment_name
 from headrace.core.log.sparse_index import DamagedIndexError
 from headrace.core.records.header import BatchHeader
 from headrace.core.records.raw import RawBatch
@@ -108,3 +108,9 @@ class Segment:
     def rebuild_indexes(self) -> None:
         """Of a closed segment, up to the first damage in it."""
         self.indexes, _, _ = rebuild_indexes(self._name, self.log, self.base_offset, self.size)
+
+
+def delete_segment(directory: Path, base_offset: Offset) -> None:
+    """Its files, as far as they are there. The log goes last: by its name an interrupted deletion is found again."""
+    for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX):
+        (directory / (segment_name(base_offset) + suffix)).unlink(missing_ok=True)

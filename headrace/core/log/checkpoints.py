@@ -2,6 +2,7 @@
 
 - `recovery-point`: everything below was verified and is on disk, indexes included; recovery scans from here.
 - `high-watermark-checkpoint`: a lower bound of the high watermark; written now and then.
+- `log-start-checkpoint`: there once records were deleted from the front; what lies below is shown to nobody.
 - `cut-at`: there only after a failed `fdatasync`. What lies above was in the page cache when the disk failed, so what
   reads fine now may not be on disk: the next start cuts there.
 - `void-before`: a seat of this replica in an older incarnation than this is never renewed (design section 6).
@@ -16,6 +17,7 @@ from headrace.core.types import Incarnation, Offset
 
 RECOVERY_POINT_FILE: Final = "recovery-point"
 HIGH_WATERMARK_FILE: Final = "high-watermark-checkpoint"
+LOG_START_FILE: Final = "log-start-checkpoint"
 CUT_AT_FILE: Final = "cut-at"
 VOID_BEFORE_FILE: Final = "void-before"
 
@@ -51,6 +53,15 @@ def format_high_watermark(offset: Offset) -> bytes:
 def parse_high_watermark(content: bytes) -> Offset:
     """Raises DamagedFileError."""
     return Offset(unseal_integers(HIGH_WATERMARK_FILE, content, 1)[0])
+
+
+def format_log_start(offset: Offset) -> bytes:
+    return seal(LOG_START_FILE, [str(offset)])
+
+
+def parse_log_start(content: bytes) -> Offset:
+    """Raises DamagedFileError."""
+    return Offset(unseal_integers(LOG_START_FILE, content, 1)[0])
 
 
 def format_void_before(incarnation: Incarnation) -> bytes:

@@ -11,9 +11,11 @@ from headrace.core.log.checkpoints import (
     LogPoint,
     format_high_watermark,
     format_log_point,
+    format_log_start,
     format_void_before,
     parse_high_watermark,
     parse_log_point,
+    parse_log_start,
     parse_void_before,
 )
 from headrace.core.log.epochs import NO_EPOCH, EpochStart, LeaderEpochs
@@ -30,6 +32,7 @@ def epochs_of(*starts: tuple[int, int]) -> LeaderEpochs:
 def test_should_read_what_was_written() -> None:
     assert parse_log_point(RECOVERY_POINT_FILE, format_log_point(RECOVERY_POINT_FILE, POINT)) == POINT
     assert parse_high_watermark(format_high_watermark(Offset(7))) == 7
+    assert parse_log_start(format_log_start(Offset(7))) == 7
     assert parse_void_before(format_void_before(Incarnation(3))) == 3
     epochs = epochs_of((1, 0), (4, 100))
     assert LeaderEpochs.parse(epochs.format()).starts == epochs.starts

@@ -10,8 +10,9 @@ from headrace.core.limits import FETCH_BYTES_DEFAULT, FETCH_BYTES_MAX, FETCH_REC
 from headrace.core.replication.events import Acks
 from headrace.core.replication.fence import Fence
 from headrace.core.types import LeaderEpoch, Offset, PartitionId, TopicName, TopicUid
-from headrace_broker.requests import Edge, FetchQuery, OffsetsQuery, Place, ProduceQuery, ValueFormat
+from headrace_broker.requests import DeleteQuery, Edge, FetchQuery, OffsetsQuery, Place, ProduceQuery, ValueFormat
 from headrace_broker.routes.parameters import (
+    parse_delete,
     parse_fetch,
     parse_no_query,
     parse_offsets,
@@ -44,6 +45,8 @@ def test_should_read_what_is_said() -> None:
     ) == FetchQuery(Offset(7), 10, 2, 10, 3, Fence(), ValueFormat.JSON)
     assert parse_offsets(MultiDict(timestamp="1700000000000")).timestamp == 1_700_000_000_000
     assert parse_offsets(MultiDict(timestamp="latest")).timestamp is Edge.LATEST
+    assert parse_delete(MultiDict(beforeOffset="12", topicUid="u1", leaderEpoch="4")) == DeleteQuery(Offset(12), fence)
+    assert parse_delete(MultiDict(beforeOffset="latest")).before is Edge.LATEST
     assert parse_place(PATH) == Place(TopicName("default", "flights"), PartitionId(3))
     assert str(parse_place(PATH)) == "default/flights/3"
 
@@ -64,6 +67,10 @@ def test_should_read_what_is_said() -> None:
         (parse_fetch, {"valueFormat": "xml"}, "valueFormat", "must be one of text, json"),
         (parse_fetch, {"watch": "true"}, "watch", "watch 'true'"),
         (parse_offsets, {"timestamp": "yesterday"}, "timestamp", "timestamp 'yesterday'"),
+        (parse_delete, {}, "beforeOffset", "beforeOffset: must be given"),
+        (parse_delete, {"beforeOffset": "earliest"}, "beforeOffset", "beforeOffset 'earliest': must be a whole number"),
+        (parse_delete, {"beforeOffset": "-1"}, "beforeOffset", "from 0 to 9223372036854775807, or latest"),
+        (parse_delete, {"beforeOffset": "1", "offset": "1"}, "offset", "it takes beforeOffset, topicUid, leaderEpoch"),
         (parse_no_query, {"pretty": "1"}, "pretty", "it takes none"),
     ],
 )

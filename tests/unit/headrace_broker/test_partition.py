@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from headrace.core.errors import (
+    FencedEpochError,
     NotLeaderError,
     OffsetOutOfRangeError,
     PartitionOfflineError,
@@ -23,7 +24,7 @@ from headrace.core.types import LeaderEpoch, Offset, PartitionEpoch, PartitionId
 from headrace_broker.fetch import fetch, find_offset
 from headrace_broker.metrics import Metrics
 from headrace_broker.partition import Partition
-from headrace_broker.requests import Edge, FetchQuery, OffsetsQuery, Place, ProduceQuery, ValueFormat
+from headrace_broker.requests import DeleteQuery, Edge, FetchQuery, OffsetsQuery, Place, ProduceQuery, ValueFormat
 from headrace_broker.storage.data_directory import DataDirectory
 from headrace_broker.storage.partition_description import PartitionDescription
 from tests.support.batches import TIMESTAMP_MS, batch_of
@@ -155,6 +156,44 @@ async def test_should_find_the_ends_and_times(partition: Partition) -> None:
     assert (await find_offset(partition, OffsetsQuery(Edge.EARLIEST, Fence()))).offset == 0
     assert (await find_offset(partition, OffsetsQuery(1, Fence()))).offset == 0
     assert (await find_offset(partition, OffsetsQuery(1 << 60, Fence()))).offset is None
+
+
+async def test_should_delete_what_is_committed_and_no_more(partition: Partition) -> None:
+    await produce(partition, b"a", b"b", b"c")
+    await produce(partition, b"d", query=ProduceQuery(Acks.LEADER, 1000, Fence()))
+    with pytest.raises(OffsetOutOfRangeError, match="beforeOffset 4 is above the high watermark") as refused:
+        await partition.delete_records(DeleteQuery(Offset(4), Fence()))
+    assert refused.value.details == {"logStartOffset": 0, "highWatermark": 3}
+    assert await partition.delete_records(DeleteQuery(Offset(2), Fence())) == 2
+    assert await partition.delete_records(DeleteQuery(Offset(1), Fence())) == 2
+    with pytest.raises(OffsetOutOfRangeError, match="offset 1 of default/flights/0 is gone"):
+        await fetch(partition, fetch_query(Offset(1)))
+    assert (await find_offset(partition, OffsetsQuery(Edge.EARLIEST, Fence()))).offset == 2
+    assert (await find_offset(partition, OffsetsQuery(0, Fence()))).offset == 2
+    await fetch(partition, fetch_query(Offset(3), max_wait_ms=10_000))
+    assert await partition.delete_records(DeleteQuery(Edge.LATEST, Fence())) == 4
+    with pytest.raises(FencedEpochError):
+        await partition.delete_records(DeleteQuery(Offset(2), Fence(leader_epoch=LeaderEpoch(9))))
+
+
+async def test_should_not_say_that_it_deleted_when_another_leads_meanwhile(partition: Partition) -> None:
+    await produce(partition, b"a")
+    deleting = asyncio.create_task(partition.delete_records(DeleteQuery(Edge.LATEST, Fence())))
+    await asyncio.sleep(0)
+    partition.apply(partition_state(leader=seat(1), partition_epoch=PartitionEpoch(2)))
+    with pytest.raises(NotLeaderError):
+        await deleting
+
+
+async def test_should_give_up_when_what_is_to_be_deleted_cannot_be_synced(
+    partition: Partition, failures: list[str]
+) -> None:
+    partition.configure(TopicSpec.parse({"partitions": 1, "replicas": 1, "durability": "Replicated"}))
+    await produce(partition, b"a")
+    (segment,) = partition.log.directory.glob("*.log")
+    with failing_sync(segment), pytest.raises(StorageFailedError):
+        await partition.delete_records(DeleteQuery(Edge.LATEST, Fence()))
+    assert len(failures) == 1
 
 
 async def test_should_give_up_loudly_when_the_disk_fails(partition: Partition, failures: list[str]) -> None:

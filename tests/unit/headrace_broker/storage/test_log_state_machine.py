@@ -1,4 +1,4 @@
-"""A log against a list of batches: appends, rolls, reads, clean stops, crashes and damage in any order."""
+"""A log against a list of batches: appends, rolls, deletions, reads, clean stops, crashes and damage in any order."""
 
 import asyncio
 import shutil
@@ -22,7 +22,10 @@ SIZES = st.sampled_from([1, 300, 2_000, 9_000])
 
 
 class LogMachine(RuleBasedStateMachine):
-    """`batches` is what the log must hold, byte for byte; the first `durable` of them survive whatever happens."""
+    """`batches` is what the disk must hold, byte for byte; the first `durable` of them survive whatever happens.
+
+    What lies below `start` is deleted, though it may be on the disk still; `base` is where the first segment begins.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,9 +38,10 @@ class LogMachine(RuleBasedStateMachine):
         self.durable = 0
         self.epoch = LeaderEpoch(1)
         self.high_watermark = Offset(0)
+        self.start = self.base = Offset(0)
 
     @initialize()
-    def start(self) -> None:
+    def begin(self) -> None:
         self.log = open_log(self.directory, self.threads, CONFIG)
 
     def teardown(self) -> None:
@@ -47,7 +51,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @property
     def end(self) -> Offset:
-        return BatchHeader.unpack(self.batches[-1]).next_offset if self.batches else Offset(0)
+        return BatchHeader.unpack(self.batches[-1]).next_offset if self.batches else self.base
 
     @rule(sizes=st.lists(st.tuples(st.integers(1, 3), SIZES), min_size=1, max_size=4), new_epoch=st.booleans())
     def append(self, sizes: list[tuple[int, int]], new_epoch: bool) -> None:
@@ -71,9 +75,22 @@ class LogMachine(RuleBasedStateMachine):
         self.high_watermark = self.log.durable_end
         self.runner.run(self.log.checkpoint_high_watermark(self.high_watermark))
 
+    @rule(data=st.data())
+    def delete_records(self, data: st.DataObject) -> None:
+        before = Offset(data.draw(st.integers(self.start, self.end), label="before"))
+
+        bases = self._bases()
+
+        self.runner.run(self.log.delete_before(before))
+
+        self.start = before
+        if before > self._offset_of(self.durable):
+            self.durable = len(self.batches)
+        self._drop(bases)
+
     @rule(data=st.data(), max_bytes=st.sampled_from([0, 700, 5_000, 40_000]))
     def read(self, data: st.DataObject, max_bytes: int) -> None:
-        offset = data.draw(st.integers(0, self.end), label="offset")
+        offset = data.draw(st.integers(self.start, self.end), label="offset")
         up_to = Offset(data.draw(st.integers(offset, self.end + 2), label="up to"))
 
         found = b"".join(self.runner.run(self.log.read(Offset(offset), max_bytes=max_bytes, up_to=up_to)))
@@ -83,13 +100,15 @@ class LogMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def find_timestamp(self, data: st.DataObject) -> None:
         wanted = data.draw(st.integers(NOW_MS - 1, NOW_MS + len(self.batches) + 1), label="time")
-        up_to = Offset(data.draw(st.integers(0, self.end), label="up to"))
+        up_to = Offset(data.draw(st.integers(self.start, self.end), label="up to"))
 
         found = self.runner.run(self.log.find_timestamp(wanted, up_to))
 
         headers = [BatchHeader.unpack(batch) for batch in self.batches]
         seen = [header for header in headers if header.next_offset <= up_to and header.max_timestamp_ms >= wanted]
-        assert found == ((seen[0].base_offset, seen[0].max_timestamp_ms) if seen else None)
+        seen = [header for header in seen if header.next_offset > self.start]
+        first = max(seen[0].base_offset, self.start) if seen else None
+        assert found == ((first, seen[0].max_timestamp_ms) if seen else None)
 
     @rule()
     def stop_cleanly_and_open(self) -> None:
@@ -129,7 +148,11 @@ class LogMachine(RuleBasedStateMachine):
         if hasattr(self, "log"):
             assert log_bytes(self.directory) == b"".join(self.batches)
             assert self.log.size_bytes == sum(map(len, self.batches))
-            assert self.log.log_end_offset == self.end
+            assert (self.log.log_start_offset, self.log.log_end_offset) == (self.start, self.end)
+
+    def _offset_of(self, index: int) -> Offset:
+        """Where the batch with this index begins, or would."""
+        return BatchHeader.unpack(self.batches[index]).base_offset if index < len(self.batches) else self.end
 
     def _expected(self, offset: int, max_bytes: int, up_to: Offset) -> bytes:
         found = b""
@@ -142,8 +165,24 @@ class LogMachine(RuleBasedStateMachine):
             found += batch
         return found
 
+    def _bases(self) -> list[Offset]:
+        return [Offset(int(path.stem)) for path in log_files(self.directory)]
+
+    def _drop(self, bases: list[Offset]) -> int:
+        """Of the segments at `bases`, all are gone that hold nothing from the start on, but never the last one.
+
+        Returns how many bytes that are.
+        """
+        self.base = bases[sum(following <= self.start for following in bases[1:])]
+        dropped = [batch for batch in self.batches if BatchHeader.unpack(batch).base_offset < self.base]
+        self.batches = self.batches[len(dropped) :]
+        self.durable = max(0, self.durable - len(dropped))
+        return sum(map(len, dropped))
+
     def _open(self) -> None:
+        bases = self._bases()
         self.log = open_log(self.directory, self.threads, CONFIG)
+        self._drop(bases)
         self.durable = len(self.batches)
         assert self.log.durable_end == self.log.log_end_offset
         assert self.log.high_watermark_checkpoint == min(self.high_watermark, self.end)
@@ -168,13 +207,15 @@ class LogMachine(RuleBasedStateMachine):
                 later.unlink()
 
     def _open_damaged(self) -> None:
-        left = log_bytes(self.directory)
+        bases, left = self._bases(), log_bytes(self.directory)
+        left = left[self._drop(bases) :]
         kept = b""
         while self.batches and left[len(kept) : len(kept) + len(self.batches[0])] == self.batches[0]:
             kept += self.batches.pop(0)
         lost = bool(self.batches)
         self.batches = _split(kept)
         self.high_watermark, before = min(self.high_watermark, self.end), self.high_watermark
+        self.start = min(self.start, self.end)
         self.log = open_log(self.directory, self.threads, CONFIG)
         report = self.log.recovery
         self.durable = len(self.batches)
