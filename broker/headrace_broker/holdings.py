@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from headrace.core.control.held import HeldLog
 from headrace.core.errors import HeadraceError
 from headrace.core.limits import HOLDING_RETRY_MS, LOGS_OPENING_MAX, ORPHAN_RETENTION_MS
 from headrace.core.replication.residency import Holding
@@ -85,6 +86,19 @@ class Holdings:
                 proven = state is not None and held.partition.leadership.me in state.isr
                 facts[key] = LogFacts(held.partition.log.last_epoch, "" if proven else held.damage)
         return facts
+
+    async def survey(self) -> dict[PartitionKey, HeldLog]:
+        """Every log on this disk; of those that are not open, what their checkpoints say."""
+        held = list(self._held.items())
+        closed = [key for key, one in held if one.partition is None]
+        logs = await asyncio.to_thread(lambda: {key: self._data.store.last_known(key) for key in closed})
+        for key, one in held:
+            if one.partition is not None:
+                log, leads = one.partition.log, one.partition.leads
+                logs[key] = HeldLog(log.last_epoch, log.log_end_offset, leads=leads, damage=one.damage)
+            elif one.holding is Holding.BROKEN:
+                logs[key] = replace(logs[key], trouble="its last action on it failed")
+        return logs
 
     def topic_of(self, key: PartitionKey) -> TopicName:
         """As its description says; named by its uid where that is lost."""

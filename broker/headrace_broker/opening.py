@@ -50,7 +50,13 @@ class Opener:
         log, damage = await asyncio.to_thread(self._recover, description, spec, self._seat_in(state))
         place = Place(description.topic, description.key.partition)
         _log.info("%s: opened, offsets %d to %d%s", place, log.log_start_offset, log.log_end_offset, _about(log))
-        leadership = Leadership(self._me, spec.durability, log_end=log.log_end_offset, durable_end=log.durable_end)
+        leadership = Leadership(
+            self._me,
+            spec.durability,
+            log_end=log.log_end_offset,
+            durable_end=log.durable_end,
+            last_epoch=log.last_epoch,
+        )
         partition = Partition(description.key, place, log, leadership, self._metrics, self._on_failure)
         partition.configure(spec)
         return Opened(partition, damage)

@@ -6,10 +6,11 @@ brokers with different views never bounce it. One pooled HTTP/2 connection per l
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from aiohttp import web
 
-from headrace.core.errors import BrokerUnreachableError, NotLeaderError
+from headrace.core.errors import BrokerUnreachableError, HeadraceError, NotLeaderError
 from headrace.core.types import BrokerId
 from headrace.http2.client import AsyncTransport
 from headrace_broker.requests import Place
@@ -19,6 +20,17 @@ _FORWARDED = ("content-type", "accept")
 _RETURNED = ("content-type", "retry-after", "allow")
 _MARGIN_S = 5.0
 """What a leader gets beyond the time that the request itself may take."""
+
+
+class Target(Protocol):
+    """Another broker that a request is for."""
+
+    @property
+    def url(self) -> str:
+        """Empty where it is not known."""
+
+    def error(self, why: str) -> HeadraceError:
+        """What the client is told where the broker's answer cannot be had; `why` goes on from a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +53,9 @@ class Proxy:
         self._transport = transport
 
     async def forward(
-        self, request: web.Request, elsewhere: Elsewhere, body: Sequence[bytes | memoryview], timeout_ms: int
+        self, request: web.Request, elsewhere: Target, body: Sequence[bytes | memoryview], timeout_ms: int
     ) -> web.Response:
-        """The leader's answer. Raises NotLeaderError where it cannot be had."""
+        """The other broker's answer. Raises the target's error where it cannot be had."""
         if PROXIED_HEADER in request.headers:
             raise elsewhere.error("; the request was passed on once already")
         headers = {name: request.headers[name] for name in _FORWARDED if name in request.headers}
@@ -53,7 +65,7 @@ class Proxy:
 
     async def send(
         self,
-        elsewhere: Elsewhere,
+        elsewhere: Target,
         method: str,
         path: str,
         *,
@@ -61,7 +73,7 @@ class Proxy:
         body: Sequence[bytes | memoryview],
         timeout_ms: int,
     ) -> web.Response:
-        """Ask the leader. Raises NotLeaderError where it cannot be reached."""
+        """Ask the other broker. Raises the target's error where it cannot be reached."""
         if not elsewhere.url:
             raise elsewhere.error(", but its URL is not known")
         try:

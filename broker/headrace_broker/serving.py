@@ -7,6 +7,7 @@ made before a body is read.
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from headrace.core.control.held import HeldLog
 from headrace.core.errors import NotReadyError, PartitionOfflineError, ThrottledError
 from headrace.core.limits import REQUEST_BYTES_IN_FLIGHT_MAX
 from headrace.core.replication.fence import Fence
@@ -20,9 +21,13 @@ from headrace_broker.requests import Place
 
 
 class Partitions(Protocol):
-    """The partitions that are open on this broker."""
+    """The partitions that this broker holds."""
 
-    def find(self, key: PartitionKey) -> Partition | None: ...
+    def find(self, key: PartitionKey) -> Partition | None:
+        """None where it is not open."""
+
+    async def survey(self) -> dict[PartitionKey, HeldLog]:
+        """Every log on this broker's disk, open or not."""
 
 
 @dataclass(slots=True)
@@ -77,6 +82,8 @@ class Serving:
         if state.leader is None:
             raise PartitionOfflineError(f"{place} has no leader just now; try again")
         if state.leader.broker == self.me:
+            if partition is not None and partition.leadership.regressed:
+                raise PartitionOfflineError(f"{place} is offline: {partition.leadership.regressed}")
             raise NotReadyError(f"broker {self.me} is about to lead {place}; try again")
         return Elsewhere(place, state.leader.broker, self.url_of(state.leader.broker))
 

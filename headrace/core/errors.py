@@ -63,6 +63,13 @@ class UnknownPartitionError(RemoteError):
     status = 404
 
 
+class UnknownBrokerError(RemoteError):
+    """No broker of this number has ever shown itself (HTTP 404)."""
+
+    code = "UnknownBroker"
+    status = 404
+
+
 class StaleTopicError(RemoteError):
     """The topic was deleted and created again: the uid that the client knows is gone (HTTP 412)."""
 
@@ -168,3 +175,10 @@ class UntrustedBrokerError(BrokerUnreachableError):
 
     code = "UntrustedBroker"
     retriable = False
+
+
+class StalledError(HeadraceError):
+    """A client has stopped working: what sends or reads for it has died, or nothing moved for longer than time limits
+    allow. Raised by clients, instead of waiting for ever; make a new one."""
+
+    code = "Stalled"

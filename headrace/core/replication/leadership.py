@@ -1,14 +1,15 @@
 """One partition on one broker: does it lead, what is committed, who may be answered. No I/O.
 
-    resting ── state names this seat ──> leading ── any other leader, none, or closed ──> resting
+    resting ── state names this seat, in no epoch below the log's ──> leading ── any other state, or closed ──> resting
     leading: appended ──> Sync ──> synced ──> Acknowledge, RaiseHighWatermark
                            └── failed ──> GiveUp                     (the broker surrenders every seat and stops)
 
 The high watermark (exclusive) is the smallest vote of the ISR. A vote is the durable end under `Fsync` and the log end
 under `Replicated`; a member whose vote is not known holds the high watermark where it is.
 
-Invariants: the applied partition epoch and leader epoch never go back; the high watermark never goes back and never
-passes the log end; a waiter is answered exactly once; acks=all only below the high watermark. Owned by
+Invariants: the applied partition epoch never goes back; nobody leads in an epoch below one that the log has seen (the
+API server's data went back: `headrace cluster recover` raises it); the high watermark never goes back and never passes
+the log end; a waiter is answered exactly once; acks=all only below the high watermark. Owned by
 `headrace_broker.partition`, which feeds events and carries out effects; the simulator runs the same code.
 """
 
@@ -17,6 +18,7 @@ from typing import assert_never
 
 from headrace.core.errors import NotLeaderError, PartitionOfflineError
 from headrace.core.log import group_commit
+from headrace.core.log.epochs import NO_EPOCH
 from headrace.core.log.group_commit import GroupCommit
 from headrace.core.replication.events import (
     Abandon,
@@ -46,9 +48,17 @@ from headrace.core.types import LeaderEpoch, Offset, Seat
 
 
 class Leadership:
-    """`log_end` and `durable_end` are those of the log as it was recovered."""
+    """`log_end`, `durable_end` and `last_epoch` are those of the log as it was recovered."""
 
-    def __init__(self, me: Seat, durability: Durability, *, log_end: Offset, durable_end: Offset) -> None:
+    def __init__(
+        self,
+        me: Seat,
+        durability: Durability,
+        *,
+        log_end: Offset,
+        durable_end: Offset,
+        last_epoch: LeaderEpoch = NO_EPOCH,
+    ) -> None:
         self.me = me
         self.high_watermark = Offset(0)
         """First offset that is not committed, as far as this broker knows; 0 until it leads."""
@@ -59,10 +69,26 @@ class Leadership:
         self._waiting: deque[tuple[Offset, Waiter]] = deque()
         """(end offset, waiter) of acks=all, in the order of append, none committed."""
         self._closed = False
+        self._least_epoch = last_epoch
+        """To lead in: whatever was led in before is over in all epochs below."""
 
     @property
     def leads(self) -> bool:
-        return not self._closed and self.state is not None and self.state.leader == self.me
+        return not self._closed and self._is_named and not self.regressed
+
+    @property
+    def _is_named(self) -> bool:
+        return self.state is not None and self.state.leader == self.me
+
+    @property
+    def regressed(self) -> str:
+        """Why this seat does not lead although it is named, as a sentence with the remedy; else empty."""
+        if not self._is_named or self.leader_epoch >= self._least_epoch:
+            return ""
+        return (
+            f"the API server's leader epoch is {self.leader_epoch}, below {self._least_epoch} that the log has seen:"
+            " its data went back; run `headrace cluster recover`"
+        )
 
     @property
     def leader_epoch(self) -> LeaderEpoch:
@@ -79,6 +105,8 @@ class Leadership:
         leader = self.state.leader if self.state is not None else None
         if leader is None:
             raise PartitionOfflineError(f"{label} has no leader just now; try again")
+        if self.regressed:
+            raise PartitionOfflineError(f"{label} is offline: {self.regressed}")
         if not self.leads:
             raise NotLeaderError(f"{self.me.broker} does not lead {label}; {leader} does", leader=leader.broker)
         fence.check_epoch(label, self.leader_epoch)
@@ -113,7 +141,8 @@ class Leadership:
         led, epoch_before = self.leads, self.leader_epoch
         self.state = state
         if not self.leads:
-            return self._resigned(f"the leader is {state.leader or 'nobody'}") if led else []
+            return self._resigned(self.regressed or f"the leader is {state.leader or 'nobody'}") if led else []
+        self._least_epoch = state.leader_epoch
         effects: list[Effect] = []
         if not led or state.leader_epoch != epoch_before:
             effects.append(Lead(state.leader_epoch, f"partition epoch {state.partition_epoch} names {self.me}"))

@@ -261,3 +261,25 @@ def test_should_answer_every_waiter_exactly_once_in_any_interleaving(
         high_watermark = leadership.high_watermark
     disk.step(disk.leadership.step(Closed("the end"), 99))
     assert sorted(disk.answered) == list(range(waiters))
+
+
+def test_should_not_lead_in_an_epoch_below_its_log_until_the_api_says_a_later_one() -> None:
+    leadership = Leadership(ME, Durability.FSYNC, log_end=Offset(9), durable_end=Offset(9), last_epoch=LeaderEpoch(5))
+    assert leadership.step(StateApplied(LED), 0) == []
+    assert not leadership.leads
+    with pytest.raises(PartitionOfflineError, match="below 5 that the log has seen.*headrace cluster recover"):
+        leadership.check_leader("flights/0", Fence())
+
+    recovered = partition_state(leader=ME, leader_epoch=LeaderEpoch(6), partition_epoch=PartitionEpoch(2))
+    assert isinstance(leadership.step(StateApplied(recovered), 0)[0], Lead)
+
+
+def test_should_resign_when_the_epoch_that_it_led_in_is_taken_back() -> None:
+    leadership = Leadership(ME, Durability.FSYNC, log_end=Offset(0), durable_end=Offset(0))
+    leadership.step(StateApplied(partition_state(leader=ME, leader_epoch=LeaderEpoch(5))), 0)
+
+    placed_anew = partition_state(leader=ME, partition_epoch=PartitionEpoch(2))
+    (effect,) = leadership.step(StateApplied(placed_anew), 0)
+
+    assert isinstance(effect, Resign)
+    assert "below 5" in effect.reason

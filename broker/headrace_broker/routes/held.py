@@ -1,0 +1,50 @@
+"""GET of what a broker holds and which epochs it knows: what `headrace cluster recover` decides with.
+
+Any broker answers for any other, as with records, so that whoever reaches one of them reaches all.
+"""
+
+import json
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from headrace.core.control.held import BrokerReport, Epochs
+from headrace.core.errors import HeadraceError, NotReadyError, UnknownBrokerError
+from headrace.core.types import BrokerId, Seat
+from headrace_broker.routes.parameters import parse_broker, parse_no_query
+from headrace_broker.serving import Serving
+
+_TIMEOUT_MS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Peer:
+    broker: BrokerId
+    url: str
+
+    def error(self, why: str) -> HeadraceError:
+        return NotReadyError(f"only broker {self.broker} can tell what it holds{why}; look whether it is running")
+
+
+class HeldRoute:
+    """GET /v1/brokers/{broker}/held"""
+
+    def __init__(self, serving: Serving) -> None:
+        self._serving = serving
+
+    async def __call__(self, request: web.Request) -> web.StreamResponse:
+        broker = parse_broker(request.match_info)
+        parse_no_query(request.query)
+        self._serving.check_view()
+        lease = self._serving.view.lease(broker)
+        if lease is None:
+            raise UnknownBrokerError(f"there is no broker {broker}; GET /v1/cluster names those that there are")
+        if broker != self._serving.me:
+            return await self._serving.proxy.forward(request, _Peer(broker, lease.url), (), _TIMEOUT_MS)
+        report = await self._report(Seat(broker, lease.incarnation))
+        return web.Response(body=json.dumps(report.to_object()).encode() + b"\n", content_type="application/json")
+
+    async def _report(self, me: Seat) -> BrokerReport:
+        states = self._serving.view.states
+        known = {key: Epochs(state.leader_epoch, state.partition_epoch) for key, state in states.items()}
+        return BrokerReport(me, known, await self._serving.partitions.survey())

@@ -1,0 +1,110 @@
+"""What a broker tells of the partitions that it holds and of the epochs that it knows: for `headrace cluster recover`.
+
+`GET /v1/brokers/{id}/held` answers a `BrokerReport` in this form; the planner in `recovery` works on the parsed ones.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from headrace.core.errors import RemoteError
+from headrace.core.types import (
+    BrokerId,
+    Incarnation,
+    LeaderEpoch,
+    Offset,
+    PartitionEpoch,
+    PartitionId,
+    PartitionKey,
+    Seat,
+    TopicUid,
+)
+
+
+class Epochs(NamedTuple):
+    leader_epoch: LeaderEpoch
+    partition_epoch: PartitionEpoch
+
+
+@dataclass(frozen=True, slots=True)
+class HeldLog:
+    last_epoch: LeaderEpoch
+    """Of its last batch, -1 where it is empty."""
+    log_end: Offset
+    """Where it is not open: at least this, as its checkpoints say."""
+    leads: bool = False
+    damage: str = ""
+    """Why the log is not intact, as a clause; empty where it is, or where that is not known."""
+    trouble: str = ""
+    """Why it cannot be opened, as a clause; then the numbers mean nothing."""
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """The greatest of all replicas' holds every committed record (Raft's and Kafka's rule)."""
+        return self.last_epoch, self.log_end
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerReport:
+    seat: Seat
+    known: Mapping[PartitionKey, Epochs]
+    """The latest that this broker has heard of each partition, of those it does not hold as well."""
+    logs: Mapping[PartitionKey, HeldLog]
+
+    def to_object(self) -> dict[str, Any]:
+        keys = sorted({*self.known, *self.logs})
+        return {
+            "broker": self.seat.broker,
+            "incarnation": self.seat.incarnation,
+            "partitions": [self._partition(key) for key in keys],
+        }
+
+    def _partition(self, key: PartitionKey) -> dict[str, Any]:
+        known, log = self.known.get(key), self.logs.get(key)
+        return {
+            "topicUid": key.uid,
+            "partition": key.partition,
+            "leaderEpoch": known.leader_epoch if known else 0,
+            "partitionEpoch": known.partition_epoch if known else 0,
+            "log": None if log is None else _log_object(log),
+        }
+
+    @classmethod
+    def parse(cls, document: Mapping[str, Any]) -> "BrokerReport":
+        """Raises RemoteError for what is no such report."""
+        try:
+            seat = Seat(BrokerId(document["broker"]), Incarnation(document["incarnation"]))
+            partitions = [(_key(entry), entry) for entry in document["partitions"]]
+            known = {key: _epochs(entry) for key, entry in partitions}
+            logs = {key: _log(entry["log"]) for key, entry in partitions if entry["log"] is not None}
+        except (KeyError, TypeError, ValueError) as error:
+            raise RemoteError(f"the answer is no report of what a broker holds: {error!r}") from error
+        return cls(seat, known, logs)
+
+
+def _log_object(log: HeldLog) -> dict[str, Any]:
+    return {
+        "lastEpoch": log.last_epoch,
+        "logEndOffset": log.log_end,
+        "leads": log.leads,
+        "damage": log.damage,
+        "trouble": log.trouble,
+    }
+
+
+def _key(entry: Mapping[str, Any]) -> PartitionKey:
+    return PartitionKey(TopicUid(entry["topicUid"]), PartitionId(entry["partition"]))
+
+
+def _epochs(entry: Mapping[str, Any]) -> Epochs:
+    return Epochs(LeaderEpoch(entry["leaderEpoch"]), PartitionEpoch(entry["partitionEpoch"]))
+
+
+def _log(entry: Mapping[str, Any]) -> HeldLog:
+    return HeldLog(
+        last_epoch=LeaderEpoch(entry["lastEpoch"]),
+        log_end=Offset(entry["logEndOffset"]),
+        leads=bool(entry["leads"]),
+        damage=str(entry["damage"]),
+        trouble=str(entry["trouble"]),
+    )

@@ -1,0 +1,198 @@
+"""`headrace cluster recover`: which partitions stay offline by themselves, and what to write so that they come back.
+
+    online ── the API's epochs are not below what brokers know, and its leader leads ──> left alone
+    the API went back (restored etcd), or placed the partition anew on another broker (its set was deleted)
+        ── every replica has reported ──> the greatest (epoch, end) leads, alone, in epochs above all that is known
+        ── one has not ──────────────────> stuck: it may hold more
+    anything else that is offline ──> stuck, with the reason
+
+Pure: the command gathers reports first and lists the API after that, so that what the API says is never the older of
+the two by chance. Invariants: epochs only rise; a partition that is well is not touched.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from headrace.core.control.held import BrokerReport, Epochs, HeldLog
+from headrace.core.resources.partition_set import PartitionSet, PartitionState
+from headrace.core.resources.topic import Topic
+from headrace.core.types import BrokerId, LeaderEpoch, Offset, PartitionEpoch, PartitionId, PartitionKey, TopicName
+
+_NOTHING = HeldLog(LeaderEpoch(-1), Offset(0))
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Everything that is known."""
+
+    topics: Sequence[Topic]
+    """Those to look at."""
+    sets: Sequence[PartitionSet]
+    reports: Mapping[BrokerId, BrokerReport]
+    silent: Mapping[BrokerId, str]
+    """Brokers that have not reported, and why, as a clause."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """`state` is what its set says of it afterwards."""
+
+    topic: TopicName
+    state: PartitionState
+    reason: str
+    losses: tuple[str, ...]
+    """What people must be told: records may be missing."""
+
+    @property
+    def place(self) -> str:
+        return f"{self.topic}/{self.state.id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    topic: TopicName
+    partition: PartitionId
+    reason: str
+
+    @property
+    def place(self) -> str:
+        return f"{self.topic}/{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryPlan:
+    writes: tuple[PartitionSet, ...]
+    """By compare-and-set on the versions that were observed."""
+    recovered: tuple[Recovered, ...]
+    stuck: tuple[Stuck, ...]
+    online: int
+    """Partitions that are well."""
+
+
+def plan_recovery(cluster: Cluster) -> RecoveryPlan:
+    """Idempotent: once its writes have landed and the brokers have followed, nothing is left to do."""
+    writes: list[PartitionSet] = []
+    findings: list[Recovered | Stuck | None] = []
+    for topic in sorted(cluster.topics, key=lambda topic: topic.full_name):
+        if topic.metadata.deletion_timestamp is not None:
+            continue
+        for partition_set in sorted((s for s in cluster.sets if s.topic_uid == topic.uid), key=_name):
+            found = [_look_at(partition_set, state, cluster) for state in partition_set.partitions]
+            changed = [finding.state for finding in found if isinstance(finding, Recovered)]
+            if changed:
+                writes.append(partition_set.with_partitions(*changed))
+            findings += found
+        findings += _unplaced(topic, cluster.sets)
+    return RecoveryPlan(
+        tuple(writes),
+        tuple(finding for finding in findings if isinstance(finding, Recovered)),
+        tuple(finding for finding in findings if isinstance(finding, Stuck)),
+        findings.count(None),
+    )
+
+
+def _name(partition_set: PartitionSet) -> str:
+    return partition_set.metadata.name
+
+
+def _unplaced(topic: Topic, sets: Iterable[PartitionSet]) -> list[Recovered | Stuck | None]:
+    placed = {state.id for s in sets if s.topic_uid == topic.uid for state in s.partitions}
+    missing = [PartitionId(number) for number in range(topic.spec.partitions) if number not in placed]
+    reason = "no PartitionSet places it on a broker yet: that is the operator's to do; the topic's conditions say why"
+    return [Stuck(topic.full_name, number, reason) for number in missing]
+
+
+def _look_at(partition_set: PartitionSet, state: PartitionState, cluster: Cluster) -> Recovered | Stuck | None:
+    """None where the partition is online."""
+    key, topic = partition_set.key(state.id), partition_set.topic_name
+    logs = {broker: report.logs[key] for broker, report in cluster.reports.items() if key in report.logs}
+    known = _highest(state, key, logs.values(), cluster.reports.values())
+    why = _why_recover(state, known, logs)
+    if not why and state.leader is not None and logs.get(state.leader.broker, _NOTHING).leads:
+        return None
+    blocked = _why_blocked(state, logs, cluster)
+    if blocked or not why:
+        return Stuck(topic, state.id, blocked or "a broker is about to lead it: look again in a moment")
+    return Recovered(topic, _elected(state, known, logs, cluster.reports), why, _losses(state, logs))
+
+
+def _highest(
+    state: PartitionState, key: PartitionKey, logs: Iterable[HeldLog], reports: Iterable[BrokerReport]
+) -> Epochs:
+    """Above these the new epochs must be."""
+    known = [report.known[key] for report in reports if key in report.known]
+    leader_epochs = [state.leader_epoch, *(each.leader_epoch for each in known), *(log.last_epoch for log in logs)]
+    partition_epochs = [state.partition_epoch, *(each.partition_epoch for each in known)]
+    return Epochs(max(leader_epochs), max(partition_epochs))
+
+
+def _why_recover(state: PartitionState, known: Epochs, logs: Mapping[BrokerId, HeldLog]) -> str:
+    """As a clause; empty where the API is not behind."""
+    if state.leader_epoch < known.leader_epoch:
+        return f"the API says leader epoch {state.leader_epoch}, but brokers have seen {known.leader_epoch}"
+    if state.partition_epoch < known.partition_epoch:
+        return f"the API says partition epoch {state.partition_epoch}, but brokers have seen {known.partition_epoch}"
+    best = _best(state, logs)
+    if best is not None and best not in state.replicas:
+        return f"its records are on broker {best}, and the API places it on {_brokers(state.replicas)}"
+    return ""
+
+
+def _best(state: PartitionState, logs: Mapping[BrokerId, HeldLog]) -> BrokerId | None:
+    """Who holds the greatest (epoch, end); of equals, one who is a replica already. None where nobody holds records."""
+    holding = [broker for broker, log in logs.items() if not log.trouble and log.log_end > 0]
+    return max(holding, key=lambda broker: (logs[broker].rank, broker in state.replicas, -broker), default=None)
+
+
+def _why_blocked(state: PartitionState, logs: Mapping[BrokerId, HeldLog], cluster: Cluster) -> str:
+    """Why nothing may be decided now, as a clause."""
+    for broker in state.replicas:
+        if broker not in cluster.reports:
+            why = cluster.silent.get(broker, "it has no Lease")
+            return f"broker {broker}, which is to hold it, has not reported ({why}): start that broker first"
+    for broker, log in sorted(logs.items()):
+        if log.trouble:
+            return f"broker {broker} holds it and cannot open it ({log.trouble}): its log file says why"
+    return ""
+
+
+def _elected(
+    state: PartitionState,
+    known: Epochs,
+    logs: Mapping[BrokerId, HeldLog],
+    reports: Mapping[BrokerId, BrokerReport],
+) -> PartitionState:
+    """The state under which the best log leads; where nobody holds records, whoever is a replica may."""
+    best = _best(state, logs)
+    leader = reports[best].seat if best is not None else None
+    replicas = state.replicas
+    if best is not None and best not in replicas:
+        replicas = (best, *replicas[: len(replicas) - 1])
+    return replace(
+        state,
+        leader=leader,
+        leader_epoch=LeaderEpoch(known.leader_epoch + 1),
+        partition_epoch=PartitionEpoch(known.partition_epoch + 1),
+        replicas=replicas,
+        isr=(leader,) if leader is not None else state.isr,
+        adding=(),
+        removing=(),
+    )
+
+
+def _losses(state: PartitionState, logs: Mapping[BrokerId, HeldLog]) -> tuple[str, ...]:
+    best = _best(state, logs)
+    if best is None:
+        return ("no broker that has reported holds a record of it: it begins empty",)
+    losses = [f"the log of broker {best} is not intact: {logs[best].damage}"] if logs[best].damage else []
+    if best not in state.replicas:
+        losses += [
+            f"what broker {broker} has taken since, offsets 0 to {log.log_end} (exclusive), is left behind on its disk"
+            for broker, log in sorted(logs.items())
+            if broker in state.replicas and log.log_end > 0
+        ]
+    return tuple(losses)
+
+
+def _brokers(brokers: Sequence[BrokerId]) -> str:
+    return f"broker{'s' if len(brokers) > 1 else ''} {', '.join(map(str, brokers))}"

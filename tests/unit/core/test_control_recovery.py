@@ -1,0 +1,142 @@
+"""What `headrace cluster recover` decides: nothing for what is well, the greatest log where the API went back."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from headrace.core.control.held import BrokerReport, Epochs, HeldLog
+from headrace.core.control.recovery import Cluster, RecoveryPlan, plan_recovery
+from headrace.core.resources.partition_set import PartitionSet
+from headrace.core.resources.topic import Topic
+from headrace.core.types import BrokerId, LeaderEpoch, Offset, PartitionEpoch, PartitionId, PartitionKey, TopicUid
+from tests.support.partition_sets import partition_set, partition_state, seat
+
+KEY = PartitionKey(TopicUid("uid-1"), PartitionId(0))
+LED_BY_0 = partition_set(partition_state(leader=seat(0)))
+
+
+def topic(partitions: int = 1, **metadata: Any) -> Topic:
+    return Topic.parse(
+        {
+            "metadata": {"name": "flights", "namespace": "default", "uid": "uid-1", **metadata},
+            "spec": {"partitions": partitions, "replicas": 1},
+        }
+    )
+
+
+def log(epoch: int, end: int, **more: Any) -> HeldLog:
+    return HeldLog(LeaderEpoch(epoch), Offset(end), **more)
+
+
+def report(broker: int, held: HeldLog | None = None, known: tuple[int, int] = (1, 1)) -> BrokerReport:
+    epochs = Epochs(LeaderEpoch(known[0]), PartitionEpoch(known[1]))
+    return BrokerReport(seat(broker, 3), {KEY: epochs}, {KEY: held} if held else {})
+
+
+def recover(
+    *reports: BrokerReport,
+    sets: tuple[PartitionSet, ...] = (LED_BY_0,),
+    topics: tuple[Topic, ...] = (topic(),),
+    silent: Mapping[BrokerId, str] | None = None,
+) -> RecoveryPlan:
+    return plan_recovery(Cluster(topics, sets, {each.seat.broker: each for each in reports}, silent or {}))
+
+
+def test_should_leave_alone_what_is_well() -> None:
+    plan = recover(report(0, log(1, 100, leads=True)), report(1))
+    assert (plan.writes, plan.recovered, plan.stuck, plan.online) == ((), (), (), 1)
+
+
+def test_should_elect_the_only_replica_above_all_epochs_when_the_api_went_back() -> None:
+    plan = recover(report(0, log(5, 100), known=(5, 9)), report(1, known=(6, 7)))
+    (recovered,) = plan.recovered
+    state = recovered.state
+    assert (state.leader, state.isr, state.replicas) == (seat(0, 3), (seat(0, 3),), (0,))
+    assert (state.leader_epoch, state.partition_epoch) == (7, 10)
+    assert recovered.place == "default/flights/0"
+    assert recovered.reason == "the API says leader epoch 1, but brokers have seen 6"
+    assert recovered.losses == ()
+    assert plan.writes == (replace(LED_BY_0, partitions=(state,)),)
+    assert plan.online == 0
+
+
+def test_should_raise_the_partition_epoch_alone_when_only_that_went_back() -> None:
+    (recovered,) = recover(report(0, log(1, 100, leads=True), known=(1, 4))).recovered
+    assert recovered.reason == "the API says partition epoch 1, but brokers have seen 4"
+    assert (recovered.state.leader_epoch, recovered.state.partition_epoch) == (2, 5)
+
+
+def test_should_go_back_to_the_broker_that_has_the_records_when_another_was_given_the_partition() -> None:
+    placed_anew = partition_set(partition_state(leader=seat(1)))
+    plan = recover(report(0, log(1, 100)), report(1, log(1, 5, leads=True)), sets=(placed_anew,))
+    (recovered,) = plan.recovered
+    assert (recovered.state.leader, recovered.state.replicas) == (seat(0, 3), (0,))
+    assert recovered.state.leader_epoch == 2
+    assert recovered.reason == "its records are on broker 0, and the API places it on broker 1"
+    (loss,) = recovered.losses
+    assert loss == "what broker 1 has taken since, offsets 0 to 5 (exclusive), is left behind on its disk"
+
+
+def test_should_keep_the_number_of_replicas_when_it_adds_the_one_that_has_the_records() -> None:
+    placed_anew = partition_set(partition_state(leader=seat(1), replicas=(BrokerId(1), BrokerId(2))))
+    reports = (report(0, log(1, 100)), report(1, log(-1, 0, leads=True)), report(2, log(-1, 0)))
+    (recovered,) = recover(*reports, sets=(placed_anew,)).recovered
+    assert recovered.state.replicas == (0, 1)
+    assert recovered.reason.endswith("the API places it on brokers 1, 2")
+    assert recovered.losses == ()
+
+
+def test_should_say_when_the_best_log_is_not_intact() -> None:
+    (recovered,) = recover(report(0, log(5, 100, damage="committed records are damaged"))).recovered
+    assert recovered.losses == ("the log of broker 0 is not intact: committed records are damaged",)
+
+
+def test_should_let_it_begin_empty_when_nobody_holds_a_record() -> None:
+    (recovered,) = recover(report(0, known=(5, 9))).recovered
+    assert (recovered.state.leader, recovered.state.isr) == (None, (seat(0),))
+    assert (recovered.state.leader_epoch, recovered.state.partition_epoch) == (6, 10)
+    assert recovered.losses == ("no broker that has reported holds a record of it: it begins empty",)
+
+
+def test_should_wait_for_a_replica_that_has_not_reported() -> None:
+    plan = recover(report(1, log(5, 100)), silent={BrokerId(0): "its Lease has run out"})
+    (stuck,) = plan.stuck
+    assert plan.writes == ()
+    assert stuck.place == "default/flights/0"
+    assert stuck.reason == (
+        "broker 0, which is to hold it, has not reported (its Lease has run out): start that broker first"
+    )
+    (unknown,) = recover(report(1)).stuck
+    assert "(it has no Lease)" in unknown.reason
+
+
+def test_should_not_decide_while_a_log_cannot_be_opened() -> None:
+    (stuck,) = recover(report(0, log(5, 100, trouble="its disk failed")), report(1, log(5, 90))).stuck
+    assert stuck.reason == "broker 0 holds it and cannot open it (its disk failed): its log file says why"
+
+
+def test_should_say_to_look_again_when_a_broker_is_about_to_lead() -> None:
+    for state in (partition_state(leader=seat(0)), partition_state(leader=None)):
+        (stuck,) = recover(report(0, log(1, 100)), sets=(partition_set(state),)).stuck
+        assert "look again" in stuck.reason
+
+
+def test_should_name_partitions_that_nothing_places() -> None:
+    plan = recover(report(0, log(1, 1, leads=True)), topics=(topic(partitions=3),))
+    assert [stuck.partition for stuck in plan.stuck] == [1, 2]
+    assert plan.online == 1
+
+
+def test_should_not_look_at_topics_that_are_going_or_not_asked_for() -> None:
+    going = topic(deletionTimestamp="2026-11-21T09:00:00Z")
+    for topics in ((), (going,)):
+        plan = recover(report(0, log(5, 100)), topics=topics)
+        assert (plan.recovered, plan.stuck, plan.online) == ((), (), 0)
+
+
+def test_should_have_nothing_left_to_do_once_the_brokers_have_followed() -> None:
+    before = recover(report(0, log(5, 100), known=(5, 9)))
+    (state,) = (recovered.state for recovered in before.recovered)
+    after = recover(report(0, log(5, 100, leads=True), known=(state.leader_epoch, state.partition_epoch)),
+                    sets=before.writes)  # fmt: skip
+    assert (after.recovered, after.stuck, after.online) == ((), (), 1)
