@@ -5,30 +5,38 @@ from contextlib import closing
 
 import click
 
-from headrace.cli.options import output_option, server_option
+from headrace.cli.examples import Command, examples
+from headrace.cli.lazy import Lazy, LazyGroup
+from headrace.cli.options import Where, broker_options, output_option
 from headrace.cli.output import print_table
 
 _TIMEOUT_MS = 10_000
+_COMMANDS = {
+    "status": Lazy("headrace.cli.cluster:status", "Show every broker: where it is and whether it is well."),
+}
 
 
-@click.group()
+@examples(("Is everything well?", "headrace cluster status"))
+@click.group(cls=LazyGroup, lazy=_COMMANDS)
 def cluster() -> None:
     """Look at the brokers."""
 
 
-@cluster.command()
+@examples(
+    ("A line for each broker.", "headrace cluster status"),
+    ("The URLs of all brokers, for scripts.", "headrace cluster status -o json | grep url"),
+)
+@click.command(cls=Command)
 @output_option("table", "json")
-@server_option
-def status(output: str, server: str | None) -> None:
-    """Show every broker: where it is and whether it is well.
-
-    \b
-    headrace cluster status
-    headrace cluster status -o json --server http://127.0.0.1:9701
-    """
+@broker_options
+def status(where: Where, output: str) -> None:
+    """Show every broker: where it is and whether it is well."""
     from headrace.client.brokers import Brokers
 
-    with closing(Brokers(server, None, timeout_ms=_TIMEOUT_MS, request_timeout_ms=_TIMEOUT_MS)) as brokers:
+    found = where.find()
+    with closing(
+        Brokers(found.server, found.namespace, timeout_ms=_TIMEOUT_MS, request_timeout_ms=_TIMEOUT_MS)
+    ) as brokers:
         state = brokers.cluster()
     if output == "json":
         click.echo(json.dumps(state, indent=2))

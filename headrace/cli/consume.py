@@ -1,24 +1,28 @@
 """`headrace consume`: a topic's records as JSON lines, bare values or a table."""
 
-import json
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from headrace.cli.options import namespace_option, output_option, server_option
+from headrace.cli.examples import Command, examples
+from headrace.cli.options import TOPIC, Where, broker_options, output_option
+from headrace.cli.output import tell
+from headrace.cli.progress import Tally, progress, summary
+from headrace.cli.starts import parse_start
 
 if TYPE_CHECKING:
-    from headrace.client.record import Record
+    from headrace.cli.forms import Form
+    from headrace.client.consumer import Consumer
 
 _TIMEOUT_MS = 30_000
 """A person's patience: long enough for a broker's restart."""
-_TABLE_COLUMNS: Final = (("PARTITION", 9), ("OFFSET", 12), ("TIMESTAMP", 24), ("KEY", 20))
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,117 +34,107 @@ class Options:
     follow: bool
     group: str | None
     output: str
-    namespace: str
-    server: str | None
+    quiet: bool
 
 
-def _parse_start(_context: click.Context, _option: click.Parameter, text: str) -> str | int | datetime:
-    """`earliest`, `latest`, an offset, or a time: what a whole number means must not depend on its size."""
-    if text in ("earliest", "latest"):
-        return text
-    if text.isascii() and text.isdecimal():
-        return int(text)
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        raise click.BadParameter(
-            f"{text!r} is neither earliest, latest, an offset such as 1200, nor a time such as"
-            " 2026-11-20T12:00:00Z (without a zone: UTC)"
-        ) from None
-    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
-
-
-@click.command()
-@click.argument("topic")
+@examples(
+    ("The values of all records there are.", "headrace consume orders -o value"),
+    (
+        "The last hour, and then everything that comes, until Ctrl-C.",
+        "headrace consume orders --from '1h ago' --follow",
+    ),
+    ("Ten records of one partition, as a table.", "headrace consume orders --partition 3 -m 10 -o table"),
+    ("Since a time, into a file.", "headrace consume orders --from 2026-11-20T12:00:00Z > orders.jsonl"),
+    ("What comes next.", "headrace consume orders --from latest --follow -o value"),
+)
+@click.command(cls=Command)
+@click.argument("topic", type=TOPIC)
 @click.option(
     "--from",
     "start",
-    callback=_parse_start,
+    callback=lambda _context, _option, text: parse_start(text, datetime.now(UTC)),
     default="earliest",
     show_default=True,
-    metavar="earliest|latest|OFFSET|TIMESTAMP",
-    help="Where to begin, in every partition.",
+    metavar="earliest|latest|OFFSET|TIME",
+    help="Where to begin, in every partition. A TIME is '30m ago' (ms, s, m, h, d) or 2026-11-20T12:00:00Z.",
 )
 @click.option("--partition", type=click.IntRange(min=0), metavar="P", help="Only this partition.")
 @click.option("-m", "--max-records", type=click.IntRange(min=1), metavar="N", help="Stop after so many records.")
-@click.option("--follow", is_flag=True, help="Wait for new records; without it, stop at the end as it is now.")
+@click.option("-f", "--follow", is_flag=True, help="Wait for new records; without it, stop at the end as it is now.")
 @click.option("--group", metavar="G", help="Consumer groups are not available yet.")
 @output_option("json", "value", "table")
-@namespace_option
-@server_option
-def consume(**options: Any) -> None:
+@click.option("-q", "--quiet", is_flag=True, help="No progress on the terminal while records go elsewhere.")
+@broker_options
+def consume(where: Where, **options: Any) -> None:
     """Print the records of TOPIC, by offset within each partition.
 
-    \b
-    headrace consume orders -o value
-    headrace consume orders --from latest --follow
-    headrace consume orders --from 2026-11-20T12:00:00Z --partition 3 -m 10 -o table
+    Partitions take turns. What cannot be read for 30 s ends the command with 1, Ctrl-C with 130.
     """
-    _consume(Options(**options))
+    _consume(where, Options(**options))
 
 
-def _consume(options: Options) -> None:
+def _consume(where: Where, options: Options) -> None:
     from headrace.client.consumer import Consumer
 
+    found = where.find()
     consumer = Consumer(
         options.topic,
         group=options.group,
         start=options.start,
         partitions=None if options.partition is None else [options.partition],
-        server=options.server,
-        namespace=options.namespace,
+        server=found.server,
+        namespace=found.namespace,
         timeout_ms=_TIMEOUT_MS,
     )
+    watched = not options.quiet and sys.stderr.isatty() and not sys.stdout.isatty()
+    started, tally = time.monotonic(), Tally()
     with consumer:
-        records = consumer.records(follow=options.follow)
-        _print(islice(records, options.max_records), _FORMATS[options.output](), flush=options.follow)
+        share = _share(consumer, options, tally) if watched else lambda: None
+        with progress(tally, share, shown=watched):
+            _print(consumer.batches(follow=options.follow), options, tally)
+    if watched:
+        tell(summary("consumed", tally.records, f"from {options.topic}", time.monotonic() - started))
 
 
-def _print(records: "Iterator[Record]", form: "Callable[[Record], bytes]", *, flush: bool) -> None:
-    out = sys.stdout.buffer
-    for record in records:
-        out.write(form(record))
-        if flush:
+def _print(batches: Iterator[Any], options: Options, tally: Tally) -> None:
+    from headrace.cli.forms import Rows
+
+    out, form = sys.stdout.buffer, _form(options.output)
+    for batch in _limited(batches, options.max_records):
+        content = b"".join(line + b"\n" for line in form(Rows.of(batch)))
+        out.write(content)
+        tally.records += batch.num_rows
+        tally.bytes += len(content)
+        if options.follow:
             out.flush()
     out.flush()
 
 
-def _value_form() -> "Callable[[Record], bytes]":
-    return lambda record: (record.value or b"") + b"\n"
+def _limited(batches: Iterator[Any], max_records: int | None) -> Iterator[Any]:
+    """Batches of so many records in all; the one that would be too much is cut, and no other is waited for."""
+    left = max_records
+    for batch in batches:
+        yield batch if left is None else batch.slice(0, left)
+        if left is not None:
+            left -= batch.num_rows
+            if left <= 0:
+                return
 
 
-def _json_form() -> "Callable[[Record], bytes]":
-    from headrace.core.records.json_form import to_json
-    from headrace.core.records.record import Record as Content
-    from headrace.core.types import Offset
+def _form(output: str) -> "Form":
+    from headrace.cli import forms
 
-    def form(record: "Record") -> bytes:
-        content = Content(record.key, record.value, record.timestamp_ms, record.headers)
-        document = {"partition": record.partition, **to_json(content, Offset(record.offset))}
-        return json.dumps(document, ensure_ascii=False).encode() + b"\n"
-
-    return form
-
-
-def _table_form() -> "Callable[[Record], bytes]":
-    """A line a record, cut at the terminal's width; a pipe gets values whole."""
+    if output != "table":
+        return forms.values if output == "value" else forms.json_lines
+    sys.stdout.buffer.write(forms.table_title() + b"\n")
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    titles = " ".join(title.ljust(size) for title, size in _TABLE_COLUMNS)
-    sys.stdout.buffer.write(f"{titles} VALUE\n".encode())
-
-    def form(record: "Record") -> bytes:
-        time = datetime.fromtimestamp(record.timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
-        cells = (str(record.partition), str(record.offset), time.replace("+00:00", "Z"), _text(record.key))
-        place = " ".join(cell.ljust(size) for cell, (_, size) in zip(cells, _TABLE_COLUMNS, strict=True))
-        return f"{place} {_text(record.value)}"[:width].encode() + b"\n"
-
-    return form
+    return partial(forms.table, width=width)
 
 
-def _text(content: bytes | None) -> str:
-    if content is None:
-        return "-"
-    return content.decode(errors="backslashreplace").replace("\n", "\\n")
-
-
-_FORMATS: Final = {"json": _json_form, "value": _value_form, "table": _table_form}
+def _share(consumer: "Consumer", options: Options, tally: Tally) -> Callable[[], float | None]:
+    """What part of all that will come has come; None where it never ends."""
+    total = options.max_records
+    if not options.follow:
+        there = sum(max(0, end - consumer.position(place.partition)) for place, end in consumer.end_offsets().items())
+        total = there if total is None else min(total, there)
+    return lambda: tally.records / total if total else None

@@ -6,6 +6,9 @@ from pathlib import Path
 
 import click
 
+from headrace.cli.examples import Group, examples
+from headrace.cli.options import output_option
+from headrace.cli.output import print_table
 from headrace.client.discovery import headrace_home
 from headrace.core.limits import DEV_BROKERS_MAX
 from headrace.dev.supervisor.detached import start_detached
@@ -19,7 +22,13 @@ from headrace.dev.supervisor.stop import stop_supervisor
 _EXIT_INTERRUPTED = 130
 
 
-@click.group(invoke_without_command=True)
+@examples(
+    ("Three brokers in the background.", "headrace dev --detach"),
+    ("One broker, with the topics of a file, until Ctrl-C.", "headrace dev --brokers 1 -f topics.yaml"),
+    ("Which processes run?", "headrace dev status"),
+    ("Stop them; the data stays.", "headrace dev stop"),
+)
+@click.group(cls=Group, invoke_without_command=True)
 @click.option(
     "--brokers",
     type=click.IntRange(1, DEV_BROKERS_MAX),
@@ -64,8 +73,12 @@ def dev(
         _run_in_foreground(options)
 
 
+@examples(
+    ("A line for each process.", "headrace dev status"),
+    ("For scripts: URLs, pids, the kubeconfig, where data is.", "headrace dev status -o json"),
+)
 @dev.command()
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Form of the answer.")
+@output_option("table", "json")
 def status(output: str) -> None:
     """Show the processes that run."""
     state = running(_home())
@@ -74,11 +87,10 @@ def status(output: str) -> None:
         return
     rows = [("kubernetes api", state.api_pid, state.api_url), ("operator", state.operator_pid, "")]
     rows += [(f"broker {broker.id}", broker.pid, broker.url) for broker in state.brokers]
-    click.echo(f"{'PROCESS':<15} {'PID':>10}  URL")
-    for name, pid, url in rows:
-        click.echo(f"{name:<15} {pid or 'restarting':>10}  {url}".rstrip())
+    print_table(["PROCESS", "PID", "URL"], [(name, pid or "restarting", url) for name, pid, url in rows])
 
 
+@examples(("Stop everything that `headrace dev` started.", "headrace dev stop"))
 @dev.command()
 def stop() -> None:
     """Stop the running `headrace dev`; its data stays."""
@@ -88,6 +100,9 @@ def stop() -> None:
         click.echo("headrace dev is not running")
 
 
+@examples(
+    ("Let kubectl talk to it.", "export KUBECONFIG=$(headrace dev kubeconfig) && headrace topic list"),
+)
 @dev.command()
 def kubeconfig() -> None:
     """Print the path of the kubeconfig, for kubectl."""

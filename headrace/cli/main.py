@@ -4,40 +4,33 @@ Exit codes: 0 done, 1 failed (one red line on stderr says why and what to do), 2
 went away (`| head`) is no failure.
 """
 
-import importlib
 import os
 import sys
 from collections.abc import Sequence
 
 import click
 
+from headrace.cli.examples import examples
+from headrace.cli.lazy import Lazy, LazyGroup
+from headrace.cli.notices import notices
+from headrace.cli.output import tell
 from headrace.core.errors import HeadraceError
 
 EXIT_FAILED, EXIT_INTERRUPTED = 1, 130
 _KUBERNETES_EXTRA = frozenset({"kubernetes", "aiohttp"})
 """Packages that the SDK and most commands do without."""
 _COMMANDS = {
-    "dev": ("headrace.cli.dev:dev", "Run a whole Headrace on this machine."),
-    "topic": ("headrace.cli.topic:topic", "Create, list, describe and delete topics."),
-    "produce": ("headrace.cli.produce:produce", "Write lines, JSON lines or CSV to a topic."),
-    "consume": ("headrace.cli.consume:consume", "Read a topic's records."),
-    "cluster": ("headrace.cli.cluster:cluster", "Look at the brokers."),
+    "dev": Lazy("headrace.cli.dev:dev", "Run a whole Headrace on this machine."),
+    "topic": Lazy("headrace.cli.topic:topic", "Create, list, describe and delete topics."),
+    "produce": Lazy("headrace.cli.produce:produce", "Write lines, JSON lines or CSV to a topic."),
+    "consume": Lazy("headrace.cli.consume:consume", "Read a topic's records."),
+    "bench": Lazy("headrace.cli.bench:bench", "Measure produce, consume and latency."),
+    "cluster": Lazy("headrace.cli.cluster:cluster", "Look at the brokers."),
+    "completion": Lazy("headrace.cli.completion:completion", "Print the script that completes command lines."),
 }
 
 
-class LazyGroup(click.Group):
-    """Commands by module path: imported when they are called, not when help lists them."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _COMMANDS:
-            return None
-        module, _, attribute = _COMMANDS[cmd_name][0].partition(":")
-        command: click.Command = getattr(importlib.import_module(module), attribute)
-        return command
-
+class Root(LazyGroup):
     def invoke(self, ctx: click.Context) -> object:
         """As click does, but a reader of our output that went away (`| head`) is no failure."""
         try:
@@ -53,22 +46,17 @@ class LazyGroup(click.Group):
             raise
         return result
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
 
-
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@examples(
+    ("Start an API, an operator and three brokers on this machine.", "headrace dev --detach"),
+    ("Create a topic.", "headrace topic create orders --partitions 6"),
+    ("Write a record for each line.", "printf 'tea\\ncoffee\\n' | headrace produce orders"),
+    ("Read them.", "headrace consume orders -o value"),
+)
+@click.group(cls=Root, lazy=_COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="headrace", prog_name="headrace", message="%(prog)s %(version)s")
 def headrace() -> None:
-    """A distributed commit log for Kubernetes.
-
-    \b
-    headrace dev --detach
-    headrace topic create orders --partitions 6
-    printf 'tea\\ncoffee\\n' | headrace produce orders
-    headrace consume orders -o value
-    """
+    """A distributed commit log for Kubernetes."""
 
 
 def main() -> None:
@@ -81,7 +69,8 @@ def main() -> None:
 def run(arguments: Sequence[str]) -> int:
     """Run one command line; the exit code."""
     try:
-        code = headrace.main(list(arguments), prog_name="headrace", standalone_mode=False)
+        with notices():
+            code = headrace.main(list(arguments), prog_name="headrace", standalone_mode=False)
     except click.exceptions.Exit as exit_:
         return exit_.exit_code
     except click.ClickException as error:
@@ -104,5 +93,5 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _failed(message: str) -> int:
-    click.secho(f"headrace: {message}", fg="red", err=True)
+    tell(f"headrace: {message}", fg="red")
     return EXIT_FAILED

@@ -1,41 +1,98 @@
-"""Options that several commands share, spelled and explained once."""
+"""Options and arguments that several commands share, spelled and explained once."""
 
+import functools
 from collections.abc import Callable
-from typing import Any, TypeVar
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
-from headrace.client.discovery import SERVER_VARIABLE
+from headrace.cli.topic_spec import check_name
+
+if TYPE_CHECKING:
+    from headrace.cli.servers import Found
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def server_option(command: F) -> F:
-    return click.option(
-        "--server",
-        metavar="URL",
-        envvar=SERVER_VARIABLE,
-        help="Any broker; several, separated by commas. Default: the running `headrace dev`.  [env: HEADRACE_SERVER]",
-    )(command)
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Where the brokers are, as the user said it; None where he did not."""
+
+    server: str | None
+    ca_file: str | None
+    kubeconfig: str | None
+    context: str | None
+    namespace: str | None
+
+    def find(self) -> "Found":
+        """Raises a sentence with the remedy where nothing leads to brokers."""
+        from headrace.cli.servers import find
+
+        return find(self.server, self.ca_file, self.kubeconfig, self.context, self.namespace)
 
 
-def namespace_option(command: F) -> F:
-    """For commands that talk to brokers."""
-    return click.option(
-        "-n", "--namespace", metavar="NAME", default="default", show_default=True, help="Namespace of the topic."
-    )(command)
+class TopicName(click.ParamType):  # type: ignore[type-arg]  # generic in new clicks only
+    """The name of a topic: checked before anybody is asked, completed from the topics that there are (unless `new`)."""
+
+    name = "topic"
+
+    def __init__(self, *, new: bool = False) -> None:
+        self._new = new
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        check_name(value)
+        return str(value)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from headrace.cli.completion import topic_names
+
+        if self._new:
+            return []
+        return [CompletionItem(name) for name in topic_names(ctx.params) if name.startswith(incomplete)]
+
+
+TOPIC, NEW_TOPIC = TopicName(), TopicName(new=True)
+
+
+def broker_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """`--server`, `--ca-file`, `--kubeconfig`, `--context` and `-n`, for commands that talk to brokers.
+
+    The command gets them as `where`, a `Where`.
+    """
+
+    @functools.wraps(command)
+    def with_where(**options: Any) -> Any:
+        return command(where=Where(**{field.name: options.pop(field.name) for field in fields(Where)}), **options)
+
+    for option in reversed(
+        [
+            click.option(
+                "--server",
+                metavar="URL",
+                help="Any broker; several, separated by commas.  [default: HEADRACE_SERVER, else the running `headrace"
+                " dev`, else through the Kubernetes API of the kubeconfig]",
+            ),
+            click.option(
+                "--ca-file",
+                metavar="FILE",
+                type=click.Path(dir_okay=False),
+                help="PEM bundle that https brokers are verified against.  [default: HEADRACE_CA_FILE, else the"
+                " system's roots]",
+            ),
+            _KUBECONFIG,
+            _CONTEXT,
+            _NAMESPACE,
+        ]
+    ):
+        with_where = option(with_where)
+    return with_where
 
 
 def kube_options(command: F) -> F:
-    """`-n`, `--kubeconfig` and `--context`: which Kubernetes API, and which namespace in it."""
-    command = click.option("--context", metavar="NAME", help="Context of the kubeconfig.")(command)
-    command = click.option(
-        "--kubeconfig",
-        metavar="FILE",
-        type=click.Path(dir_okay=False),
-        help="Default: that of the running `headrace dev`, else KUBECONFIG, else ~/.kube/config.",
-    )(command)
-    return click.option("-n", "--namespace", metavar="NAME", help="Default: the namespace of the context.")(command)
+    """`--kubeconfig`, `--context` and `-n`, for commands that talk to the Kubernetes API."""
+    return _KUBECONFIG(_CONTEXT(_NAMESPACE(command)))
 
 
 def output_option(*choices: str) -> Callable[[F], F]:
@@ -43,3 +100,17 @@ def output_option(*choices: str) -> Callable[[F], F]:
     return click.option(
         "-o", "--output", type=click.Choice(choices), default=choices[0], show_default=True, help="Form of the output."
     )
+
+
+_KUBECONFIG: Callable[[F], F] = click.option(
+    "--kubeconfig",
+    metavar="FILE",
+    type=click.Path(dir_okay=False),
+    help="[default: that of the running `headrace dev`, else KUBECONFIG, else ~/.kube/config]",
+)
+_CONTEXT: Callable[[F], F] = click.option(
+    "--context", metavar="NAME", help="Context of the kubeconfig.  [default: its current one]"
+)
+_NAMESPACE: Callable[[F], F] = click.option(
+    "-n", "--namespace", metavar="NAME", help="Namespace of the topic.  [default: that of the context, else default]"
+)

@@ -1,27 +1,44 @@
-"""Output for people: tables, ages, a spinner. stdout carries answers, stderr everything else."""
+"""Output for people: sentences, tables, ages, a spinner. stdout carries answers, stderr everything else.
+
+Colour is for terminals only, and not where NO_COLOR is set (https://no-color.org).
+"""
 
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import BinaryIO
+from typing import Final
 
 import click
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TransferSpeedColumn,
-)
 
 from headrace.core.units import BYTES, MILLISECONDS
 
-stderr = Console(stderr=True)
+_COLORS: Final = {"True": "green", "Ready": "green", "False": "red", "offline": "red", "Unknown": "yellow"}
+"""Of words that say how something is, wherever they stand alone in a table."""
 _AGE_UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
+
+
+def paint(text: str, **style: str | bool) -> str:
+    """With click's styles; click leaves them out again where the output is no terminal."""
+    return text if os.environ.get("NO_COLOR") else click.style(text, **style)  # type: ignore[arg-type]
+
+
+def tell(text: str, **style: str | bool) -> None:
+    """A line on stderr."""
+    click.echo(paint(text, **style), err=True)
+
+
+@contextmanager
+def waiting(what: str) -> Iterator[Callable[[str], None]]:
+    """A spinner on a terminal while one waits; the function replaces what it says."""
+    if not sys.stderr.isatty():
+        yield lambda text: None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(what) as status:
+        yield status.update
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -29,8 +46,12 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
     cells = [list(columns), *([str(cell) for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     for row in cells:
-        line = "   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        click.echo(line.rstrip())
+        padded = [(cell, " " * (width - len(cell))) for cell, width in zip(row, widths, strict=True)]
+        click.echo("   ".join(_colored(cell) + space for cell, space in padded).rstrip())
+
+
+def _colored(cell: str) -> str:
+    return paint(cell, fg=_COLORS[cell]) if cell in _COLORS else cell
 
 
 def age(created: str | None, now: datetime) -> str:
@@ -59,42 +80,3 @@ def readable(value: object) -> str:
     fitting = [(size, unit) for unit, size in units.items() if number % size == 0]
     size, unit = max(fitting, default=(1, ""))
     return f"{number // size}{unit}"
-
-
-@contextmanager
-def reading(file: BinaryIO) -> Iterator[tuple[Iterable[bytes], Callable[[int], None]]]:
-    """The lines of `file`, and a function that shows how many records they made; a progress bar on a terminal."""
-    if not stderr.is_terminal:
-        yield file, lambda records: None
-        return
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.fields[records]:,} records"),
-        BarColumn(),
-        DownloadColumn(binary_units=True),
-        TransferSpeedColumn(),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=stderr, transient=True) as bar:
-        task = bar.add_task("", total=_size_bytes(file), records=0)
-
-        def lines() -> Iterator[bytes]:
-            done = 0
-            for line in file:
-                done += len(line)
-                yield line
-            bar.update(task, completed=done)
-
-        def show(records: int) -> None:
-            bar.update(task, records=records, completed=_place(file))
-
-        yield lines(), show
-
-
-def _size_bytes(file: BinaryIO) -> int | None:
-    """None for a pipe."""
-    return os.fstat(file.fileno()).st_size or None
-
-
-def _place(file: BinaryIO) -> int | None:
-    return file.tell() if file.seekable() else None

@@ -1,26 +1,32 @@
 """`headrace produce`: lines, JSON lines or CSV from a file or a pipe, with progress for those who watch."""
 
+import os
+import sys
 import time
-from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO, NoReturn, TypeAlias
 
 import click
 
-from headrace.cli.line_formats import InputRecord, csv_rows, json_lines, plain_lines
-from headrace.cli.options import namespace_option, server_option
-from headrace.cli.output import reading
+from headrace.cli.deliveries import Deliveries
+from headrace.cli.examples import Command, examples
+from headrace.cli.input_lines import lines_of
+from headrace.cli.line_formats import InputRecord, LineError, csv_rows, json_lines, plain_lines
+from headrace.cli.options import TOPIC, Where, broker_options
+from headrace.cli.output import tell
+from headrace.cli.progress import Tally, progress, summary
+from headrace.cli.sending import Sending
 from headrace.core.errors import HeadraceError
-
-if TYPE_CHECKING:
-    from headrace.client.producer import Producer
 
 _DELIVERY_TIMEOUT_MS = 30_000
 """A person's patience: long enough for a broker's restart."""
-_CHECK_EVERY = 1_000
-"""Records between two looks at whether the brokers still take them."""
+_INTERRUPTED_PATIENCE_S = 5.0
+"""What Ctrl-C leaves the brokers for what was sent already."""
+_EXIT_INTERRUPTED = 130
+_Reader: TypeAlias = Callable[[Iterable[bytes]], Iterator[InputRecord]]
 _FORMATS_BY_SUFFIX = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv"}
 
 
@@ -32,12 +38,20 @@ class Options:
     format_: str | None
     partition: int | None
     acks: Any
-    namespace: str
-    server: str | None
+    quiet: bool
 
 
-@click.command()
-@click.argument("topic")
+@examples(
+    ("A record for each line of a pipe.", "printf 'tea\\ncoffee\\n' | headrace produce orders"),
+    (
+        "JSON objects, one a line, each keyed by one of its fields.",
+        "headrace produce orders orders.jsonl --key-field id",
+    ),
+    ("Rows of a CSV file, as JSON objects.", "headrace produce flights flights.csv --key-field tailnum"),
+    ("Faster, and less safe: only the partition's leader is asked.", "headrace produce orders orders.jsonl --acks 1"),
+)
+@click.command(cls=Command)
+@click.argument("topic", type=TOPIC)
 @click.argument("file", type=click.File("rb"), default="-")
 @click.option("--key-field", metavar="F", help="The field of each JSON object, or the CSV column, that is the key.")
 @click.option(
@@ -48,84 +62,100 @@ class Options:
 )
 @click.option("--partition", type=click.IntRange(min=0), metavar="P", help="Write to this partition only.")
 @click.option(
-    "--acks", type=click.Choice(["all", "1", "0"]), default="all", show_default=True, help="Whom to wait for."
+    "--acks",
+    type=click.Choice(["all", "1", "0"]),
+    default="all",
+    show_default=True,
+    help="Wait until records are as safe as the topic promises (all), the leader has them (1), or not at all (0).",
 )
-@namespace_option
-@server_option
-def produce(**options: Any) -> None:
+@click.option("-q", "--quiet", is_flag=True, help="Neither progress nor the line at the end.")
+@broker_options
+def produce(where: Where, **options: Any) -> None:
     """Write the lines of FILE, or of stdin, to TOPIC: one record each.
 
-    \b
-    printf 'tea\\ncoffee\\n' | headrace produce orders
-    headrace produce orders orders.jsonl --key-field customer
-    headrace produce flights flights.csv --key-field tailnum
+    Records without a key take turns among the partitions. What cannot be written within 30 s ends the command with 1.
+    Ctrl-C waits 5 s for what was sent; a second one does not wait.
     """
-    _produce(Options(**options))
+    _produce(where, Options(**options))
 
 
-def _produce(options: Options) -> None:
+def _produce(where: Where, options: Options) -> None:
     from headrace.client.producer import Producer
 
-    started = time.monotonic()
-    producer = Producer(options.server, options.namespace, acks=options.acks, delivery_timeout_ms=_DELIVERY_TIMEOUT_MS)
-    with producer, reading(options.file) as (lines, show):
-        sent, keyed = _send_all(producer, options, _records(lines, options), show)
-    seconds = time.monotonic() - started
-    rate = f", {sent / seconds:,.0f} records/s" if seconds > 1 else ""
-    records = "1 record" if sent == 1 else f"{sent:,} records"
-    click.echo(f"produced {records} to {options.topic} in {seconds:.1f} s{rate}", err=True)
-    if options.key_field is not None and sent and not keyed:
-        click.secho(f"headrace: no record has a field {options.key_field!r}: all keys are null", fg="yellow", err=True)
+    read, found = _reader(options), where.find()
+    started, deliveries = time.monotonic(), Deliveries()
+    with Producer(
+        found.server, found.namespace, acks=options.acks, delivery_timeout_ms=_DELIVERY_TIMEOUT_MS
+    ) as producer:
+        try:
+            # Whatever the input is, and even where it is empty: a topic that is not there is said at once.
+            producer.send_batch(options.topic, values=[]).result()
+            sending = Sending(producer, options.topic, options.partition, deliveries, Tally())
+            _send_all(sending, options, read)
+        except KeyboardInterrupt:
+            _leave(deliveries, options.topic)
+    if not options.quiet:
+        tell(summary("produced", deliveries.written, f"to {options.topic}", time.monotonic() - started))
+    if options.key_field is not None and deliveries.sent and not sending.keyed:
+        tell(f"headrace: no record has a field {options.key_field!r}: all keys are null", fg="yellow")
 
 
-def _records(lines: Iterable[bytes], options: Options) -> Iterator[InputRecord]:
+def _reader(options: Options) -> _Reader:
+    """What makes records of lines."""
     format_ = options.format_ or _FORMATS_BY_SUFFIX.get(Path(str(options.file.name)).suffix, "lines")
-    match format_:
-        case "jsonl":
-            return json_lines(lines, options.key_field)
-        case "csv":
-            return csv_rows(lines, options.key_field)
-        case _:
-            if options.key_field is not None:
-                raise click.UsageError("--key-field needs --format jsonl or csv: plain lines have no fields")
-            return plain_lines(lines)
+    if format_ == "lines":
+        if options.key_field is not None:
+            raise click.UsageError("--key-field needs --format jsonl or csv: plain lines have no fields.")
+        return plain_lines
+    return partial(csv_rows if format_ == "csv" else json_lines, key_field=options.key_field)
 
 
-def _send_all(producer: "Producer", options: Options, records: Iterator[InputRecord], show: Any) -> tuple[int, int]:
-    """How many records were written, and how many of them with a key."""
-    sent = keyed = 0
-    samples: deque[Any] = deque()
+def _send_all(sending: Sending, options: Options, read: _Reader) -> None:
+    """Raises the first failure, with what came of the others."""
+    interactive = options.file.isatty()
+    if interactive:
+        tell("one record a line; Ctrl-D ends", dim=True)
     try:
-        for record in records:
-            future = _send(producer, options, record)
-            sent += 1
-            keyed += record.key is not None
-            if sent % _CHECK_EVERY == 0:
-                samples.append(future)
-                _raise_if_failed(samples)
-                show(sent)
-        producer.flush()
+        with progress(sending.tally, lambda: _share(options.file), shown=not (interactive or options.quiet)):
+            for record in read(lines_of(options.file, before_reading=sending.send_all)):
+                sending.add(record)
+            sending.send_all()
+            sending.producer.flush()
+            sending.deliveries.look()
+    except LineError as error:
+        sending.send_all()
+        raise _with_count(error, sending.deliveries) from error
     except HeadraceError as error:
-        if sent and error.details.get("line"):
-            producer.flush()
-            raise type(error)(f"{error.message} (records before it that are written: {sent:,})") from error
-        raise
-    show(sent)
-    return sent, keyed
+        raise _with_count(error, sending.deliveries) from error
+    if sending.deliveries.first_error is not None:
+        raise _with_count(sending.deliveries.first_error, sending.deliveries)
 
 
-def _send(producer: "Producer", options: Options, record: InputRecord) -> Any:
+def _with_count(error: HeadraceError, deliveries: Deliveries) -> HeadraceError:
+    """`error`, and how many records are written: those who repeat the command need to know."""
+    deliveries.wait(_DELIVERY_TIMEOUT_MS / 1000)
+    if not deliveries.sent:
+        return error
+    return type(error)(f"{error.message} (records written: {deliveries.written:,} of {deliveries.sent:,} sent)")
+
+
+def _share(file: BinaryIO) -> float | None:
+    """What part of the input is read; None for a pipe."""
+    size = os.fstat(file.fileno()).st_size
+    return os.lseek(file.fileno(), 0, os.SEEK_CUR) / size if size and file.seekable() else None
+
+
+def _leave(deliveries: Deliveries, topic: str) -> NoReturn:
+    """End here and now: a producer that is let go would wait for its brokers, however long they take."""
     try:
-        return producer.send(options.topic, record.value, record.key, partition=options.partition)
-    except HeadraceError as error:
-        if error.status == 413:
-            raise type(error)(
-                f"line {record.line}: {error.message}", **{**error.details, "line": record.line}
-            ) from error
-        raise
-
-
-def _raise_if_failed(samples: deque[Any]) -> None:
-    """So that a long input ends at the first failure, and not at its end."""
-    while samples and samples[0].done():
-        samples.popleft().result()
+        deliveries.look()
+        if deliveries.waiting:
+            tell(f"headrace: interrupted: waiting for {deliveries.waiting:,} records; Ctrl-C again ends it", dim=True)
+            deliveries.wait(_INTERRUPTED_PATIENCE_S)
+    except KeyboardInterrupt:
+        deliveries.look()
+    unknown = deliveries.waiting + deliveries.failed
+    rest = f"; {unknown:,} more were sent and not acknowledged: they may be written or not" if unknown else ""
+    tell(f"headrace: interrupted: {deliveries.written:,} records are written to {topic}{rest}", fg="yellow")
+    sys.stderr.flush()
+    os._exit(_EXIT_INTERRUPTED)

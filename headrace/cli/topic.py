@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from headrace.cli.examples import Group, examples
 from headrace.cli.kube import KubeOptions, with_kube
-from headrace.cli.options import kube_options, output_option
-from headrace.cli.output import age, print_table, readable, stderr
-from headrace.cli.topic_spec import check_name, topic_spec
+from headrace.cli.options import NEW_TOPIC, TOPIC, kube_options, output_option
+from headrace.cli.output import age, print_table, readable, waiting
+from headrace.cli.topic_spec import topic_spec
 from headrace.core.limits import FINALIZER_WAIT_MS
 
 if TYPE_CHECKING:
-    from headrace.core.resources.partition_set import PartitionSet
+    from headrace.core.resources.partition_set import PartitionSet, PartitionState
     from headrace.core.resources.topic import Topic
     from headrace.kube.client import KubeClient
 
@@ -22,13 +23,25 @@ _READY_TIMEOUT_S = 30.0
 _DELETE_TIMEOUT_S = FINALIZER_WAIT_MS / 1000 + 10
 
 
-@click.group()
+@examples(
+    ("A topic of six partitions.", "headrace topic create orders --partitions 6"),
+    ("Which topics are there?", "headrace topic list"),
+)
+@click.group(cls=Group)
 def topic() -> None:
     """Create, list, describe and delete topics."""
 
 
+@examples(
+    ("Six partitions, everything else by default.", "headrace topic create orders --partitions 6"),
+    (
+        "Keep records for ever, in small batches.",
+        "headrace topic create audit --partitions 1 --set retention.time=unlimited --set maxMessageBytes=1Mi",
+    ),
+    ("In a script that may run twice.", "headrace topic create orders --partitions 6 --if-not-exists"),
+)
 @topic.command()
-@click.argument("name")
+@click.argument("name", type=NEW_TOPIC)
 @click.option("--partitions", type=int, required=True, metavar="N", help="How many; may grow later, never shrink.")
 @click.option(
     "--replicas",
@@ -38,87 +51,114 @@ def topic() -> None:
     metavar="N",
     help="Copies of each partition. Only 1 works until replication is there.",
 )
-@click.option("--set", "settings", multiple=True, metavar="PATH=VALUE", help="Any other field of the spec.")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="PATH=VALUE",
+    help="Any other field of the spec, for example retention.time=7d; may be given several times.",
+)
+@click.option("--if-not-exists", is_flag=True, help="A topic of this name, whatever its settings, is as good.")
 @kube_options
-def create(name: str, partitions: int, replicas: int, settings: tuple[str, ...], **kube: str | None) -> None:
-    """Create a topic and wait until it is ready.
-
-    \b
-    headrace topic create orders --partitions 6
-    headrace topic create audit --partitions 1 --set retention.time=unlimited --set maxMessageBytes=1Mi
-    """
+def create(
+    name: str, partitions: int, replicas: int, settings: tuple[str, ...], if_not_exists: bool, **kube: str | None
+) -> None:
+    """Create a topic and wait until it is ready."""
     from headrace.cli.topics_api import create_topic, wait_until_ready
 
-    check_name(name)
     spec = topic_spec(partitions, replicas, settings)
 
     async def work(client: "KubeClient", namespace: str) -> None:
-        await create_topic(client, name, namespace, spec)
-        with stderr.status(f"waiting for topic {name}") as status:
-            await wait_until_ready(client, name, namespace, timeout_s=_READY_TIMEOUT_S, heard=status.update)
+        await create_topic(client, name, namespace, spec, or_take=if_not_exists)
+        with waiting(f"waiting for topic {name}") as say:
+            await wait_until_ready(client, name, namespace, timeout_s=_READY_TIMEOUT_S, heard=say)
         click.echo(f"topic {namespace}/{name} is ready")
 
     with_kube(KubeOptions(**kube), work)
 
 
+@examples(
+    ("Of the context's namespace.", "headrace topic list"),
+    ("Of all namespaces.", "headrace topic list -A"),
+    ("Names alone, for scripts.", "for name in $(headrace topic list -o name); do echo $name; done"),
+)
 @topic.command("list")
 @click.option("-A", "--all-namespaces", is_flag=True, help="Of every namespace.")
-@output_option("table", "json")
+@output_option("table", "json", "yaml", "name")
 @kube_options
 def list_(all_namespaces: bool, output: str, **kube: str | None) -> None:
-    """List topics.
-
-    \b
-    headrace topic list -A
-    """
+    """List topics."""
     from headrace.cli.topics_api import list_topics
 
     async def work(client: "KubeClient", namespace: str) -> "list[Topic]":
         return await list_topics(client, None if all_namespaces else namespace)
 
     found = with_kube(KubeOptions(**kube), work)
-    if output == "json":
-        click.echo(json.dumps([_summary(one) for one in found], indent=2))
+    if output == "name":
+        for one in found:
+            click.echo(str(one.full_name) if all_namespaces else one.metadata.name)
+    elif output != "table":
+        _print_document([_summary(one) for one in found], output)
     elif found:
         print_table(*_table(found, all_namespaces))
     else:
         click.echo("no topics; create one with: headrace topic create NAME --partitions N", err=True)
 
 
+@examples(
+    ("For people.", "headrace topic describe orders"),
+    ("For programs: spec, status, and each partition's leader and replicas.", "headrace topic describe orders -o json"),
+)
 @topic.command(short_help="Show a topic's settings, state and partitions.")
-@click.argument("name")
+@click.argument("name", type=TOPIC)
+@output_option("text", "json", "yaml")
 @kube_options
-def describe(name: str, **kube: str | None) -> None:
-    """Show a topic's settings, its state, and where its partitions are.
-
-    \b
-    headrace topic describe orders
-    """
+def describe(name: str, output: str, **kube: str | None) -> None:
+    """Show a topic's settings, its state, and where its partitions are."""
     from headrace.cli.topics_api import describe_topic
 
     async def work(client: "KubeClient", namespace: str) -> "tuple[Topic, list[PartitionSet]]":
         return await describe_topic(client, name, namespace)
 
-    _print_description(*with_kube(KubeOptions(**kube), work))
+    one, sets = with_kube(KubeOptions(**kube), work)
+    if output == "text":
+        _print_description(one, sets)
+    else:
+        _print_document(_description(one, sets), output)
 
 
-@topic.command(short_help="Delete a topic and its records.")
-@click.argument("name")
+@examples(
+    ("One topic.", "headrace topic delete orders"),
+    ("Several, whether they are there or not.", "headrace topic delete audit orders --if-exists"),
+)
+@topic.command(short_help="Delete topics and their records.")
+@click.argument("names", type=TOPIC, nargs=-1, required=True, metavar="NAME...")
+@click.option("--if-exists", is_flag=True, help="A topic that is not there is as good as deleted.")
 @kube_options
-def delete(name: str, **kube: str | None) -> None:
-    """Delete a topic and, unless its deletionPolicy is Retain, its records.
-
-    \b
-    headrace topic delete orders
-    """
+def delete(names: tuple[str, ...], if_exists: bool, **kube: str | None) -> None:
+    """Delete topics and, unless their deletionPolicy is Retain, their records. Asks nothing."""
     from headrace.cli.topics_api import delete_topic
 
     async def work(client: "KubeClient", namespace: str) -> None:
-        with stderr.status(f"deleting topic {name}"):
-            await delete_topic(client, name, namespace, timeout_s=_DELETE_TIMEOUT_S)
-        click.echo(f"topic {namespace}/{name} is deleted")
+        for name in names:
+            with waiting(f"deleting topic {name}"):
+                was_there = await delete_topic(
+                    client, name, namespace, timeout_s=_DELETE_TIMEOUT_S, must_exist=not if_exists
+                )
+            click.echo(
+                f"topic {namespace}/{name} is deleted" if was_there else f"topic {namespace}/{name} is not there"
+            )
 
     with_kube(KubeOptions(**kube), work)
+
+
+def _print_document(document: object, output: str) -> None:
+    if output == "json":
+        click.echo(json.dumps(document, indent=2))
+        return
+    import yaml
+
+    click.echo(yaml.safe_dump(document, sort_keys=False), nl=False)
 
 
 def _summary(one: "Topic") -> dict[str, Any]:
@@ -146,6 +186,34 @@ def _table(found: "list[Topic]", all_namespaces: bool) -> tuple[list[str], list[
     return [*(f.upper() if f != "inSync" else "IN-SYNC" for f in fields), "AGE"], rows
 
 
+def _description(one: "Topic", sets: "list[PartitionSet]") -> dict[str, Any]:
+    return {
+        "namespace": one.metadata.namespace,
+        "name": one.metadata.name,
+        "uid": one.uid,
+        "created": one.metadata.creation_timestamp,
+        "spec": _readable(one.spec.to_object()),
+        "status": one.status,
+        "partitions": [
+            {
+                "partition": p.id,
+                "leader": None if p.leader is None else p.leader.broker,
+                "leaderEpoch": p.leader_epoch,
+                "replicas": list(p.replicas),
+                "isr": [seat.broker for seat in p.isr],
+            }
+            for p in _partitions(sets)
+        ],
+    }
+
+
+def _readable(value: Any) -> Any:
+    """A spec with durations and sizes as people write them, numbers and truths as they are."""
+    if isinstance(value, dict):
+        return {name: _readable(part) for name, part in value.items()}
+    return readable(value) if isinstance(value, str) else value
+
+
 def _print_description(one: "Topic", sets: "list[PartitionSet]") -> None:
     click.echo(f"{one.full_name}   uid {one.uid}   created {one.metadata.creation_timestamp}")
     click.echo("\nSpec")
@@ -158,7 +226,6 @@ def _print_description(one: "Topic", sets: "list[PartitionSet]") -> None:
         said = f": {condition['message']}" if condition.get("message") else ""
         click.echo(f"  {condition['type']}={condition['status']} {condition['reason']}{said}")
     click.echo()
-    partitions = [partition for each in sets for partition in each.partitions]
     print_table(
         ["PARTITION", "LEADER", "EPOCH", "REPLICAS", "IN-SYNC"],
         [
@@ -169,6 +236,10 @@ def _print_description(one: "Topic", sets: "list[PartitionSet]") -> None:
                 ",".join(map(str, p.replicas)),
                 ",".join(str(seat.broker) for seat in p.isr),
             ]
-            for p in sorted(partitions, key=lambda p: p.id)
+            for p in _partitions(sets)
         ],
     )
+
+
+def _partitions(sets: "list[PartitionSet]") -> "list[PartitionState]":
+    return sorted((partition for each in sets for partition in each.partitions), key=lambda p: p.id)

@@ -20,8 +20,7 @@ def check_name(name: str) -> None:
     remedy = f"; try {suggestion}" if suggestion else ""
     raise click.BadParameter(
         f"{name!r} cannot name a topic. A topic is a Kubernetes resource, so its name is a DNS label: lower-case"
-        f" letters, digits and '-' in between, at most {NAME_LENGTH_MAX} characters{remedy}.",
-        param_hint="NAME",
+        f" letters, digits and '-' in between, at most {NAME_LENGTH_MAX} characters{remedy}."
     )
 
 

@@ -31,11 +31,18 @@ def ready_condition(topic: Topic) -> Mapping[str, Any]:
     return {"status": "Unknown", "reason": "Pending", "message": "the operator has not looked at it yet: does it run?"}
 
 
-async def create_topic(client: KubeClient, name: str, namespace: str, spec: Mapping[str, Any]) -> None:
-    """Raises LocalError where it exists, and the API server's own sentence where the spec breaks a rule."""
+async def create_topic(
+    client: KubeClient, name: str, namespace: str, spec: Mapping[str, Any], *, or_take: bool = False
+) -> None:
+    """Raises the API server's own sentence where the spec breaks a rule, and LocalError where the topic exists.
+
+    With `or_take` one that exists does as well.
+    """
     try:
         await client.create(TOPICS, topic_manifest(name, namespace, spec))
     except AlreadyExistsError as error:
+        if or_take:
+            return
         raise LocalError(
             f"topic {namespace}/{name} exists already: `headrace topic describe {name} -n {namespace}` shows it"
         ) from error
@@ -66,20 +73,24 @@ async def wait_until_ready(
     )
 
 
-async def delete_topic(client: KubeClient, name: str, namespace: str, *, timeout_s: float) -> None:
-    """Delete, and wait until the topic is really gone. Raises LocalError where there is none."""
+async def delete_topic(
+    client: KubeClient, name: str, namespace: str, *, timeout_s: float, must_exist: bool = True
+) -> bool:
+    """Delete, and wait until the topic is really gone; whether there was one. Raises LocalError where it must exist."""
     try:
         uid = (await client.get(TOPICS, name, namespace)).uid
         await client.delete(TOPICS, name, namespace, uid=uid)
     except NotFoundError as error:
+        if not must_exist:
+            return False
         raise no_topic(name, namespace) from error
     try:
         async with asyncio.timeout(timeout_s), aclosing(watch(client, TOPICS, namespace=namespace)) as events:
             async for event in events:
                 if isinstance(event, Removed) and event.item.uid == uid:
-                    return
+                    return True
                 if isinstance(event, Listed) and uid not in {topic.uid for topic in event.items}:
-                    return
+                    return True
     except TimeoutError:
         pass
     raise HeadraceError(f"topic {namespace}/{name} is being deleted, and is still there after {timeout_s:g} s")

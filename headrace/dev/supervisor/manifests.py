@@ -53,12 +53,25 @@ def load_manifest(path: Path) -> list[Manifest]:
     try:
         documents = list(yaml.safe_load_all(path.read_text()))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise InvalidManifestError(f"cannot read the manifest {path}: {error}") from error
+        raise InvalidManifestError(f"cannot read the manifest {path}: {_reason(error)}") from error
     return [
         manifest
         for number, document in enumerate(documents, 1)
         for manifest in _manifests(document, f"{path}, document {number}")
     ]
+
+
+def _reason(error: OSError | UnicodeDecodeError | yaml.YAMLError) -> str:
+    """In one line: YAML's own messages are several, with a drawing of the place."""
+    match error:
+        case yaml.MarkedYAMLError(problem_mark=yaml.Mark() as mark):
+            return f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}"
+        case yaml.reader.ReaderError():
+            return f"{error.reason} at character {error.position + 1}"
+        case OSError():
+            return error.strerror or str(error)
+        case _:
+            return " ".join(str(error).split())
 
 
 def _manifests(document: Any, where: str) -> Iterator[Manifest]:
@@ -67,14 +80,18 @@ def _manifests(document: Any, where: str) -> Iterator[Manifest]:
     if not isinstance(document, dict):
         raise InvalidManifestError(f"{where} is not a Kubernetes object but a {type(document).__name__}")
     if document.get("kind") == "List":
-        for number, item in enumerate(document.get("items") or (), 1):
+        items = document.get("items") or []
+        if not isinstance(items, list):
+            raise InvalidManifestError(f"{where}: items is {type(items).__name__}, must be a list of objects")
+        for number, item in enumerate(items, 1):
             yield from _manifests(item, f"{where}, item {number}")
         return
     kind = (str(document.get("apiVersion")), str(document.get("kind")))
     if kind not in _KINDS:
         known = ", ".join(sorted(f"{name} ({version})" for version, name in _KINDS))
         raise InvalidManifestError(f"{where}: kind {kind[1]} of apiVersion {kind[0]} is none that -f applies: {known}")
-    if not (document.get("metadata") or {}).get("name"):
+    metadata = document.get("metadata")
+    if not isinstance(metadata, dict) or not metadata.get("name"):
         raise InvalidManifestError(f"{where}: metadata.name is missing")
     yield Manifest(_KINDS[kind], document, where)
 

@@ -1,0 +1,118 @@
+"""What `headrace consume -o` makes of records: JSON lines, bare values or rows of a table. Pure.
+
+A form takes a batch's columns and gives its lines, one for each record, without the ends: a hundred bytes of output
+are worth no object of their own.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import repeat
+from typing import Any, Final, TypeAlias
+
+from headrace.core.records.arrays import header_rows
+from headrace.core.records.json_form import to_json
+from headrace.core.records.record import Record, RecordHeaders
+from headrace.core.types import Offset
+
+_TABLE_COLUMNS: Final = (("PARTITION", 9), ("OFFSET", 12), ("TIMESTAMP", 24), ("KEY", 20))
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+"""Characters that would break the row, or tell the terminal what to do."""
+_quoted: Callable[[str], str] = json.JSONEncoder(ensure_ascii=False).encode
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Records of one partition, column by column."""
+
+    partition: int
+    offsets: list[int]
+    timestamps_ms: list[int]
+    keys: list[bytes | None]
+    values: list[bytes | None]
+    headers: list[RecordHeaders]
+
+    @classmethod
+    def of(cls, batch: Any) -> "Rows":
+        """From a pyarrow.RecordBatch as `Consumer.batches()` gives it."""
+        column = batch.column
+        return cls(
+            column("partition")[0].as_py(),
+            column("offset").to_pylist(),
+            column("timestamp_ms").to_pylist(),
+            column("key").to_pylist(),
+            column("value").to_pylist(),
+            header_rows(column("headers")),
+        )
+
+
+Form: TypeAlias = Callable[[Rows], Iterator[bytes]]
+
+
+def values(rows: Rows) -> Iterator[bytes]:
+    """What a record without a value leaves is an empty line."""
+    return (value or b"" for value in rows.values)
+
+
+def json_lines(rows: Rows) -> Iterator[bytes]:
+    """The broker's JSON form of a record, with its partition."""
+    return map(
+        _json_line,
+        repeat(rows.partition),
+        rows.offsets,
+        rows.timestamps_ms,
+        rows.keys,
+        rows.values,
+        rows.headers,
+    )
+
+
+def table(rows: Rows, width: int | None) -> Iterator[bytes]:
+    """Rows under `table_title`, cut at `width` characters; None leaves values whole."""
+    for offset, time, key, value in zip(rows.offsets, rows.timestamps_ms, rows.keys, rows.values, strict=True):
+        cells = (str(rows.partition), str(offset), _time(time), _text(key))
+        place = " ".join(cell.ljust(size) for cell, (_, size) in zip(cells, _TABLE_COLUMNS, strict=True))
+        yield f"{place} {_text(value)}"[:width].encode()
+
+
+def table_title() -> bytes:
+    return (" ".join(title.ljust(size) for title, size in _TABLE_COLUMNS) + " VALUE").encode()
+
+
+def _json_line(
+    partition: int, offset: int, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: RecordHeaders
+) -> bytes:
+    try:
+        if not headers:  # Text without headers, the usual record, at a tenth of the price of the general case.
+            shown = (
+                "null" if key is None else _quoted(key.decode()),
+                "null" if value is None else _quoted(value.decode()),
+            )
+            return (
+                f'{{"partition": {partition}, "offset": {offset}, "timestamp": {timestamp_ms}, "key": {shown[0]},'
+                f' "value": {shown[1]}, "headers": []}}'
+            ).encode()
+    except UnicodeDecodeError:
+        pass
+    document = {"partition": partition, **to_json(Record(key, value, timestamp_ms, headers), Offset(offset))}
+    return json.dumps(document, ensure_ascii=False).encode()
+
+
+def _time(timestamp_ms: int) -> str:
+    try:
+        time = datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    except (OverflowError, ValueError, OSError):  # Past the year 9999.
+        return f"{timestamp_ms} ms"
+    return time.replace("+00:00", "Z")
+
+
+def _text(content: bytes | None) -> str:
+    if content is None:
+        return "-"
+    return _CONTROL.sub(_escaped, content.decode(errors="backslashreplace"))
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return match[0].encode("unicode_escape").decode()

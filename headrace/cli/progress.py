@@ -1,0 +1,101 @@
+"""How far a long command is, as one line on a terminal: records, rates, and how much is left where that is known.
+
+The command counts in a `Tally`; the line reads it several times a second from a thread of its own, so that counting
+costs next to nothing and the line moves (and the rate falls) while the command waits. Nothing is shown in pipes.
+"""
+
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from headrace.core.units import format_bytes
+
+_REFRESH_PER_S = 8
+_WINDOW_S = 3.0
+"""Rates are those of the last seconds: what happens now, not what happened on average."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """What is done; one thread writes, another reads."""
+
+    records: int = 0
+    bytes: int = 0
+
+
+class _Sample(NamedTuple):
+    at_s: float
+    records: int
+    bytes: int
+
+
+@dataclass(slots=True)
+class Rate:
+    """Records and bytes per second over the last `window_s`."""
+
+    window_s: float = _WINDOW_S
+    _samples: deque[_Sample] = field(default_factory=deque)
+
+    def of(self, tally: Tally, now_s: float) -> tuple[float, float]:
+        self._samples.append(_Sample(now_s, tally.records, tally.bytes))
+        while len(self._samples) > 2 and self._samples[1].at_s <= now_s - self.window_s:
+            self._samples.popleft()
+        first, last = self._samples[0], self._samples[-1]
+        seconds = last.at_s - first.at_s
+        if not seconds:
+            return 0.0, 0.0
+        return (last.records - first.records) / seconds, (last.bytes - first.bytes) / seconds
+
+
+def line(tally: Tally, rate: tuple[float, float], elapsed_s: float, share: float | None) -> str:
+    """`12,345 records  45 %  1,234 records/s  1.2 MiB/s  0:12`; `share` is what part of all is done, if known."""
+    part = "" if share is None else f"  {min(1.0, share):.0%}".replace("%", " %")
+    minutes, seconds = divmod(int(elapsed_s), 60)
+    return (
+        f"{tally.records:,} records{part}  {rate[0]:,.0f} records/s  {format_bytes(rate[1])}/s  {minutes}:{seconds:02}"
+    )
+
+
+def summary(verb: str, records: int, topic: str, seconds: float) -> str:
+    """`produced 2,000,000 records to orders in 3.1 s, 645,161 records/s`"""
+    rate = f", {records / seconds:,.0f} records/s" if seconds > 1 else ""
+    return f"{verb} {'1 record' if records == 1 else f'{records:,} records'} {topic} in {seconds:.1f} s{rate}"
+
+
+@contextmanager
+def progress(tally: Tally, share: Callable[[], float | None], *, shown: bool) -> Iterator[None]:
+    """The line on stderr until the block ends, then it is gone; nothing unless it is `shown` and a terminal."""
+    if not shown or not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+    from rich.live import Live
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+    from rich.text import Text
+
+    rate, started = Rate(), time.monotonic()
+
+    def render() -> Any:
+        now, part = time.monotonic(), share()
+        text = line(tally, rate.of(tally, now), now - started, part)
+        if part is None:
+            return Text(text)
+        grid = Table.grid(padding=(0, 2))
+        grid.add_row(ProgressBar(total=1.0, completed=part, width=30), Text(text))
+        return grid
+
+    # stdout is left alone: it may be the very terminal, or the file, that records go to.
+    live = Live(
+        get_renderable=render,
+        console=Console(stderr=True),
+        refresh_per_second=_REFRESH_PER_S,
+        transient=True,
+        redirect_stdout=False,
+    )
+    with live:
+        yield

@@ -1,0 +1,99 @@
+"""`docs/cli.md`, made of the commands themselves: `python -m headrace.cli.reference > docs/cli.md`.
+
+What is said here in words is what no single command can say; everything else comes from the commands' own help. A test
+compares the page with what this makes, and another runs every example in it.
+"""
+
+import inspect
+from collections.abc import Iterator
+
+import click
+
+from headrace.cli.examples import examples_of
+from headrace.cli.main import headrace
+
+_INTRODUCTION = """\
+# The command line
+
+This page is made from the commands: `python -m headrace.cli.reference > docs/cli.md`. `headrace COMMAND --help` shows
+the same, and every example here is run by a test.
+
+## Where a command goes
+
+Topics are Kubernetes resources, so `headrace topic` talks to a Kubernetes API: that of `--kubeconfig` and `--context`,
+else that of the `headrace dev` that runs on this machine, else the current kubeconfig's. Records go to brokers
+(`produce`, `consume`, `bench`, `cluster`), which are found in this order:
+
+1. `--server URL`, else `HEADRACE_SERVER`: any broker, or several, separated by commas;
+2. the Kubernetes API of `--kubeconfig` or `--context`, by its service proxy: nothing but the API server must be
+   reachable, and the kubeconfig's credentials are all that is needed;
+3. the `headrace dev` that runs on this machine;
+4. the Kubernetes API of the current kubeconfig, by its service proxy.
+
+The namespace is `-n`, else the context's where a kubeconfig decides, else `default`.
+
+| variable | |
+|---|---|
+| `HEADRACE_SERVER` | URLs of brokers, as `--server` |
+| `HEADRACE_CA_FILE` | PEM bundle that `https` brokers are verified against, as `--ca-file` |
+| `HEADRACE_HOME` | where `headrace dev` keeps its things; default `~/.headrace` |
+| `KUBECONFIG` | as kubectl reads it |
+| `NO_COLOR` | no colour on terminals either |
+
+## Output
+
+Answers go to stdout, all else to stderr: progress, what keeps failing and is tried again, one sentence for an error. On
+a terminal there is colour, and long work shows records, rate and how much is left; in pipes and files there is neither.
+A reader that has enough (`| head`) is no error.
+
+| exit code | |
+|---|---|
+| 0 | done |
+| 1 | failed: a sentence on stderr says why, and what to do |
+| 2 | wrong usage |
+| 130 | Ctrl-C |
+"""
+
+
+def reference() -> str:
+    """The whole page."""
+    context = click.Context(headrace, info_name="headrace")
+    return _INTRODUCTION + "".join(_section(command, of) for command, of in commands(headrace, context))
+
+
+def commands(command: click.Command, context: click.Context) -> Iterator[tuple[click.Command, click.Context]]:
+    """`command` and all below it, each with its context; groups before their commands."""
+    yield command, context
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            found = command.get_command(context, name)
+            assert found is not None, f"{name} is listed and is not there"
+            yield from commands(found, click.Context(found, parent=context, info_name=name))
+
+
+def _section(command: click.Command, context: click.Context) -> str:
+    parts = [f"\n## {context.command_path}\n", inspect.cleandoc(command.help or "")]
+    if not isinstance(command, click.Group) or command.invoke_without_command:
+        parts.append(f"```text\n{' '.join([context.command_path, *command.collect_usage_pieces(context)])}\n```")
+    parts += ["\n".join(_options(command, context))]
+    shown = "\n".join(f"# {about}\n{line}" for about, line in examples_of(command))
+    parts.append(f"```sh\n{shown}\n```")
+    return "\n".join(part.rstrip() + "\n" for part in parts if part)
+
+
+def _options(command: click.Command, context: click.Context) -> Iterator[str]:
+    help_option = command.get_help_option(context)
+    options = (option for option in command.get_params(context) if option is not help_option)
+    records = [record for option in options if (record := option.get_help_record(context))]
+    if records:
+        yield "| option | |\n|---|---|"
+    for names, text in records:
+        yield f"| `{_cell(names)}` | {_cell(text)} |"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.replace("|", "\\|").split())
+
+
+if __name__ == "__main__":
+    click.echo(reference(), nl=False)

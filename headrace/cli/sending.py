@@ -1,0 +1,71 @@
+"""Records of `headrace produce` on their way: in columns where many are at hand, one by one where they trickle.
+
+Columns cost a tenth of what records cost, and a record that somebody types must not wait for a second one: so whoever
+reads the input says when he is about to wait for more (`send_all`), and what was read by then goes. Used by one thread.
+"""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from headrace.cli.deliveries import Deliveries
+from headrace.cli.line_formats import InputRecord
+from headrace.cli.progress import Tally
+from headrace.core.errors import HeadraceError
+
+if TYPE_CHECKING:
+    from headrace.client.producer import Producer
+
+_RECORDS_AT_ONCE_MAX = 10_000
+_COLUMNS_FROM = 50
+"""Fewer records are sent one by one: the producer's linger makes batches of them, columns would be a batch each."""
+
+
+@dataclass(slots=True)
+class Sending:
+    producer: "Producer"
+    topic: str
+    partition: int | None
+    deliveries: Deliveries
+    tally: Tally
+    keyed: int = 0
+    """Records with a key."""
+    _read: list[InputRecord] = field(default_factory=list)
+
+    def add(self, record: InputRecord) -> None:
+        """Raises the first failure of what was sent before."""
+        self._read.append(record)
+        if len(self._read) >= _RECORDS_AT_ONCE_MAX:
+            self.send_all()
+
+    def send_all(self) -> None:
+        """All that was added, and not sent yet. Raises as `add` does."""
+        read, self._read = self._read, []
+        keys = [record.key for record in read]
+        keyed = len(keys) - keys.count(None)
+        if len(read) < _COLUMNS_FROM or not self._send_columns(read, keys if keyed else None):
+            for record in read:
+                self._send(record)
+        self.keyed += keyed
+        self.tally.records += len(read)
+        self.tally.bytes += sum(len(record.value) for record in read)
+
+    def _send_columns(self, records: list[InputRecord], keys: list[bytes | None] | None) -> bool:
+        """False where one of them is too large: nothing is sent then."""
+        values = [record.value for record in records]
+        try:
+            future = self.producer.send_batch(self.topic, values=values, keys=keys, partition=self.partition)
+        except HeadraceError as error:
+            if error.status != 413:
+                raise
+            return False
+        self.deliveries.add(future, len(records))
+        return True
+
+    def _send(self, record: InputRecord) -> None:
+        try:
+            future = self.producer.send(self.topic, record.value, record.key, partition=self.partition)
+        except HeadraceError as error:
+            if error.status != 413:
+                raise
+            raise type(error)(f"line {record.line}: {error.message}", **error.details) from error
+        self.deliveries.add(future, 1)
