@@ -11,10 +11,10 @@ CONTRACT_TESTS := tests/contract
 REAL_API_TESTS := $(CONTRACT_TESTS) tests/integration/kube tests/integration/operator
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fmt lint types test demo bench ci lab-build contract clean
+.PHONY: help setup fmt lint types test openapi-check foreign demo bench ci lab-build contract clean
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 setup: $(VENV)/.dev  ## make .venv with everything a contributor needs
 	@echo "ready: . $(BIN)/activate"
@@ -34,7 +34,13 @@ types: setup  ## mypy --strict, tests included
 test: setup  ## everything that must be green: unit, core coverage, integration, contract on the embedded API
 	$(PYTEST) $(IN_PARALLEL) tests/unit/core --cov=headrace.core --cov-branch --cov-fail-under=100
 	PYTHONASYNCIODEBUG=1 $(PYTEST) $(IN_PARALLEL) tests/unit --ignore=tests/unit/core
-	$(PYTEST) $(IN_PARALLEL) --ignore=tests/unit
+	$(PYTEST) $(IN_PARALLEL) tests/integration tests/contract
+
+openapi-check: setup  ## schemathesis: do brokers what /openapi.json says? (HTTP/1.1 and HTTP/2)
+	$(PYTEST) $(IN_PARALLEL) tests/openapi
+
+foreign: setup  ## the example clients in curl, Node, Go and Java against real brokers
+	$(PYTEST) tests/foreign
 
 demo: $(VENV)/.demo  ## real flights through three brokers: produced, consumed, checked
 	@# A home and ports of its own: it meets no other headrace dev, and a second run starts afresh.
