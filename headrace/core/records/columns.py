@@ -173,15 +173,6 @@ def _bounded(size_bytes: int, limit: int) -> int:
     return size_bytes
 
 
-def _heartbeat() -> bytes:
-    header = BatchHeader(*_UNSTAMPED, BATCH_HEADER_BYTES, MAGIC, 0, 0, -1, -1, 0, -1, -1, -1, -1)
-    return header._replace(crc32c=batch_crc(header.pack(), ())).pack()
-
-
-HEARTBEAT: Final = _heartbeat()
-"""A header without records: says in an endless stream of batches that the stream is alive."""
-
-
 def decode_batch(buffer: bytes | bytearray | memoryview | pa.Buffer, at: int = 0) -> DecodedBatch:
     """The batch that starts at byte `at`, without a copy (one where its body is not aligned to 8 bytes in memory).
 

@@ -10,14 +10,22 @@ writes into it; the others are views of the request's chunks and keep those aliv
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Final, Self
 
 from crc32c import crc32c
 
 from headrace.core.errors import BatchTooLargeError, CorruptBatchError
 from headrace.core.limits import BATCH_HEADER_BYTES
 from headrace.core.records.arrow_message import METADATA_END_MAX, read_message
-from headrace.core.records.header import APPEND_TIME_BIT, CONTROL_BIT, CRC_FROM, NO_PRODUCER, SPARSE_BIT, BatchHeader
+from headrace.core.records.header import (
+    APPEND_TIME_BIT,
+    CONTROL_BIT,
+    CRC_FROM,
+    MAGIC,
+    NO_PRODUCER,
+    SPARSE_BIT,
+    BatchHeader,
+)
 from headrace.core.records.header import stamp as stamp_head
 from headrace.core.types import LeaderEpoch, Offset
 
@@ -151,3 +159,12 @@ def _check_produced(header: BatchHeader) -> None:
         raise CorruptBatchError(
             f"producer_id, producer_epoch and base_sequence are {producer}: must all be 0 or above, or all -1"
         )
+
+
+def _heartbeat() -> bytes:
+    header = BatchHeader(Offset(0), LeaderEpoch(0), BATCH_HEADER_BYTES, MAGIC, 0, 0, -1, -1, 0, -1, -1, -1, NO_PRODUCER)
+    return header._replace(crc32c=batch_crc(header.pack(), ())).pack()
+
+
+HEARTBEAT: Final = _heartbeat()
+"""A header without records: says in an endless stream of batches that the stream is alive."""

@@ -83,7 +83,7 @@ def test_should_cut_before_a_batch_that_does_not_follow(content: bytes, reason: 
 
 
 def test_should_cut_before_a_heartbeat_that_somehow_is_in_the_log() -> None:
-    from headrace.core.records.columns import HEARTBEAT
+    from headrace.core.records.raw import HEARTBEAT
 
     verdict = scan_of(0).judge(memoryview(HEARTBEAT), len(HEARTBEAT))
     assert verdict == Cut("a batch without records")

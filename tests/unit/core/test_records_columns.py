@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from headrace.core.errors import BatchTooLargeError, CorruptBatchError
 from headrace.core.limits import BATCH_DECOMPRESSED_BYTES_MAX, RECORD_HEADERS_MAX
 from headrace.core.records.columns import (
-    HEARTBEAT,
     RECORD_SCHEMA,
     SPARSE_RECORD_SCHEMA,
     columns_of,
@@ -22,6 +21,7 @@ from headrace.core.records.columns import (
     record_columns,
 )
 from headrace.core.records.header import APPEND_TIME_BIT, SPARSE_BIT, BatchHeader, Compression
+from headrace.core.records.raw import HEARTBEAT
 from headrace.core.records.record import Record
 from headrace.core.types import LeaderEpoch, Offset
 from tests.support.batches import RECORDS, TIMESTAMP_MS, batch_of, encoded, message_of, packed, sealed

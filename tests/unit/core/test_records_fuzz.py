@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.core.errors import BatchTooLargeError, CorruptBatchError
-from headrace.core.records.columns import HEARTBEAT, columns_of, decode_batch, decode_batches
+from headrace.core.records.columns import columns_of, decode_batch, decode_batches
 from headrace.core.records.header import Compression
 from headrace.core.records.raw import split_batches
 from headrace.core.records.record import Record
@@ -26,7 +26,6 @@ VALID = [
     encoded(columns_of(RECORDS)),
     batch_of(b"a"),
     batch_of(None),
-    HEARTBEAT,
 ]
 EDGES = [
     0,

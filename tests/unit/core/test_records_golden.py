@@ -18,7 +18,6 @@ import pytest
 
 from headrace.core.errors import CorruptBatchError
 from headrace.core.records.columns import (
-    HEARTBEAT,
     SPARSE_RECORD_SCHEMA,
     columns_of,
     decode_batch,
@@ -26,7 +25,7 @@ from headrace.core.records.columns import (
 )
 from headrace.core.records.header import APPEND_TIME_BIT, SPARSE_BIT, BatchHeader, Compression
 from headrace.core.records.json_form import to_json
-from headrace.core.records.raw import split_batches
+from headrace.core.records.raw import HEARTBEAT, split_batches
 from headrace.core.records.record import Record
 from headrace.core.types import LeaderEpoch, Offset
 from tests.support.batches import TIMESTAMP_MS, encoded, message_of, packed
