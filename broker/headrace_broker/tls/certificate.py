@@ -84,7 +84,7 @@ def _why_not_loaded(material: Material, error: ssl.SSLError) -> str:
     certificate, key = material.certificate.name, material.key.name
     if error.reason in _MISMATCHES:
         return f"{key} does not belong to {certificate}: give the key that the certificate was made for"
-    if error.library == "SSL":
+    if error.reason:
         return f"{certificate} cannot be used: {error.reason}"
     return f"{key} holds no private key that can be read: it must be PEM without a passphrase"
 

@@ -1,26 +1,20 @@
 """Two brokers that speak TLS: what clients negotiate with them, and what they ask of each other."""
 
-import socket
 import ssl
-from urllib.parse import urlsplit
 
 import pytest
 
 from tests.support.batches import batch_of
 from tests.support.certificates import Authority
 from tests.support.cluster import Cluster, http
+from tests.support.tls import handshake
 
 BATCH = "application/vnd.headrace.batch"
 
 
 def negotiated(url: str, trust: ssl.SSLContext, *offers: str) -> tuple[str | None, str | None]:
     """Protocol by ALPN, version of TLS."""
-    parts = urlsplit(url)
-    trust.set_alpn_protocols(list(offers))
-    with (
-        socket.create_connection((parts.hostname, parts.port), timeout=30) as plain,
-        trust.wrap_socket(plain, server_hostname=parts.hostname) as secure,
-    ):
+    with handshake(url, trust, *offers) as secure:
         return secure.selected_alpn_protocol(), secure.version()
 
 
