@@ -11,17 +11,21 @@ nor been given up. Called by `headrace.client.producer` and `headrace.client.sen
 """
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 from headrace.client.batches import Batch, ColumnBatch, RowBatch
 from headrace.client.record import TopicPartition
 from headrace.core.errors import HeadraceError
 
+Rows = TypeVar("Rows", bound=RowBatch)
+
 
 @dataclass(slots=True)
-class _Lane:
+class _Lane(Generic[Rows]):
     queue: deque[Batch] = field(default_factory=deque)
-    open: RowBatch | None = None
+    open: Rows | None = None
     """The last of `queue` while it still takes rows."""
     in_flight: Batch | None = None
     not_before_ms: int = 0
@@ -45,15 +49,17 @@ class Due:
     """To be given up: they waited behind failing batches for the whole delivery timeout; with the failure."""
 
 
-class Accumulator:
-    def __init__(self, *, linger_ms: int, timeout_ms: int) -> None:
+class Accumulator(Generic[Rows]):
+    def __init__(self, make_rows: Callable[[TopicPartition, int], Rows], *, linger_ms: int, timeout_ms: int) -> None:
+        """`make_rows(partition, now_ms)` gives an empty batch."""
         self.buffered_bytes = 0
+        self._make_rows = make_rows
         self._linger_ms, self._timeout_ms = linger_ms, timeout_ms
-        self._lanes: dict[TopicPartition, _Lane] = {}
+        self._lanes: dict[TopicPartition, _Lane[Rows]] = {}
 
     def open_batch(
         self, partition: TopicPartition, size_bytes: int, *, batch_bytes: int, now_ms: int
-    ) -> tuple[RowBatch, bool]:
+    ) -> tuple[Rows, bool]:
         """The batch that a row of this size joins, and whether it is a new one: then the sender has something to plan.
 
         The caller adds the row before it lets go of the lock.
@@ -62,7 +68,7 @@ class Accumulator:
         batch = lane.open
         opened = batch is None or batch.size_bytes + size_bytes > batch_bytes
         if batch is None or opened:
-            batch = lane.open = RowBatch(partition, now_ms)
+            batch = lane.open = self._make_rows(partition, now_ms)
             lane.queue.append(batch)
             self.buffered_bytes += batch.size_bytes
         self.buffered_bytes += size_bytes
@@ -82,6 +88,7 @@ class Accumulator:
             if ready_at_ms is None or ready_at_ms > now_ms:
                 continue
             batch = lane.in_flight = lane.queue.popleft()
+            batch.sent_ms = batch.sent_ms or now_ms
             if batch is lane.open:
                 lane.open = None
             if lane.error is None or now_ms - batch.opened_ms <= self._timeout_ms:
@@ -94,6 +101,14 @@ class Accumulator:
         """When `due` has something next, as far as is known now."""
         times = (lane.ready_at_ms(self._linger_ms) for lane in self._lanes.values())
         return min((at_ms for at_ms in times if at_ms is not None), default=None)
+
+    def overdue_since_ms(self, now_ms: int) -> int | None:
+        """Since when something should be on its way, or is; None where nothing has to move."""
+        times = (
+            lane.ready_at_ms(self._linger_ms) if lane.in_flight is None else lane.in_flight.sent_ms
+            for lane in self._lanes.values()
+        )
+        return min((at_ms for at_ms in times if at_ms is not None and at_ms <= now_ms), default=None)
 
     def arrived(self, batch: Batch) -> None:
         self._finish(batch).error = None
@@ -122,13 +137,13 @@ class Accumulator:
             waiting.extend(lane.queue)
         return waiting
 
-    def _lane(self, partition: TopicPartition) -> _Lane:
+    def _lane(self, partition: TopicPartition) -> _Lane[Rows]:
         lane = self._lanes.get(partition)
         if lane is None:
             lane = self._lanes[partition] = _Lane()
         return lane
 
-    def _finish(self, batch: Batch) -> _Lane:
+    def _finish(self, batch: Batch) -> _Lane[Rows]:
         lane = self._lanes[batch.partition]
         assert lane.in_flight is batch, "only the batch in flight can end"
         lane.in_flight, lane.not_before_ms = None, 0

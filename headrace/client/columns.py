@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.client.batches import BATCH_OVERHEAD_BYTES, ROW_OVERHEAD_BYTES
+from headrace.core.errors import LocalError
 from headrace.core.records.columns import record_columns
 
 
@@ -21,15 +22,26 @@ def batch_columns(values: Any, keys: Any, timestamps_ms: Any, now_ms: int) -> An
 
     Values and keys are lists, Arrow arrays or table columns, pandas Series or NumPy arrays of text or bytes;
     `timestamps_ms` is None (now), a number, or a column of numbers or of times. Raises TypeError for other types,
-    ValueError for columns of different lengths.
+    ValueError for columns of different lengths, LocalError for times before 1970.
     """
-    _refuse_single("values", values)
-    _refuse_single("keys", keys)
+    refuse_single("values", values)
+    refuse_single("keys", keys)
     times = now_ms if timestamps_ms is None else _milliseconds(timestamps_ms)
-    return record_columns(values, keys, timestamps_ms=times)
+    records = record_columns(values, keys, timestamps_ms=times)
+    _check_times(records.column("timestamp_ms").to_numpy())
+    return records
 
 
-def _refuse_single(name: str, column: Any) -> None:
+def _check_times(times: npt.NDArray[np.int64]) -> None:
+    if len(times) and times.min() < 0:
+        row = int((times < 0).argmax())
+        raise LocalError(
+            f"timestamps_ms in row {row} is {times[row]}: it must be milliseconds since 1970-01-01 UTC, from 0"
+        )
+
+
+def refuse_single(name: str, column: Any) -> None:
+    """Raises TypeError for a record where a column of them is needed."""
     if column is None and name == "values":
         raise TypeError("values is None: give a column of them, for example [b'a', None] (a None in it is a tombstone)")
     if isinstance(column, (str, bytes, bytearray, memoryview)):

@@ -15,6 +15,7 @@ from random import Random
 from headrace.client.record import TopicPartition
 from headrace.client.retry import Failure, GiveUp, RetryPolicy, TryAgain
 from headrace.core.errors import HeadraceError
+from headrace.core.limits import FETCH_LONG_POLL_MS
 
 
 @dataclass(slots=True, eq=False)
@@ -31,6 +32,8 @@ class Cursor:
     unread: bool = False
     not_before_ms: int = 0
     attempts: int = 0
+    asked_ms: int = 0
+    """When the first of the attempts began."""
     failing_since_ms: int = 0
 
     @property
@@ -74,6 +77,12 @@ class FetchPlan:
     def __init__(self, policy: RetryPolicy, positions: Mapping[TopicPartition, int]) -> None:
         self.cursors = {partition: Cursor(partition, offset, offset) for partition, offset in positions.items()}
         self._policy = policy
+        self._has_ends = False
+
+    def add(self, partition: TopicPartition, offset: int) -> None:
+        """One more to read, from `offset` on. A reading that has ends does not wait for what came after them."""
+        if partition not in self.cursors:
+            self.cursors[partition] = Cursor(partition, offset, offset, end=offset if self._has_ends else None)
 
     def due(self, now_ms: int) -> list[Ask]:
         """Every fetch that may start now."""
@@ -81,6 +90,8 @@ class FetchPlan:
         for cursor in self.cursors.values():
             if cursor.is_due(now_ms):
                 cursor.asking = True
+                if not cursor.attempts:
+                    cursor.asked_ms = now_ms
                 asks.append(Ask(cursor, cursor.turn, cursor.ask_at))
         return asks
 
@@ -88,6 +99,10 @@ class FetchPlan:
         """When a fetch that waits after a failure is due; None where none waits."""
         waiting = (c.not_before_ms for c in self.cursors.values() if c.is_due(c.not_before_ms))
         return min(waiting, default=None)
+
+    def asking_since_ms(self) -> int | None:
+        """When the oldest fetch on its way began; None where none is."""
+        return min((c.asked_ms for c in self.cursors.values() if c.asking), default=None)
 
     def answered(self, ask: Ask, next_offset: int) -> bool:
         """The broker answered up to `next_offset`, perhaps with nothing. False: nobody wants the answer any more."""
@@ -107,7 +122,10 @@ class FetchPlan:
         cursor.attempts += 1
         if cursor.attempts == 1:
             cursor.failing_since_ms = now_ms
-        failure = Failure(f"reading {cursor.partition}", error, cursor.attempts, cursor.failing_since_ms)
+        # A fetch may wait at the broker for new records: that is no trouble.
+        trouble_since_ms = min(cursor.failing_since_ms, cursor.asked_ms + FETCH_LONG_POLL_MS)
+        what = f"reading {cursor.partition}"
+        failure = Failure(what, error, cursor.attempts, cursor.failing_since_ms, trouble_since_ms)
         decision = self._policy.decide(failure, now_ms, random)
         match decision:
             case TryAgain(at_ms):
@@ -118,6 +136,7 @@ class FetchPlan:
 
     def end_at(self, ends: Mapping[TopicPartition, int] | None) -> None:
         """Reading ends at these offsets; None: never."""
+        self._has_ends = ends is not None
         for partition, cursor in self.cursors.items():
             cursor.end = None if ends is None else ends[partition]
 

@@ -1,8 +1,8 @@
 """Where are the brokers? The argument, `HEADRACE_SERVER`, the running `headrace dev`, else a sentence with the remedy.
 
 A server is the URL of any broker; several, separated by commas, are tried in order. `headrace dev` describes itself in
-`$HEADRACE_HOME/dev.json` (default `~/.headrace`), in the form that `headrace dev status -o json` prints. `https` brokers
-are verified against the CA bundle that the argument names, else `HEADRACE_CA_FILE`, else the system's roots.
+`$HEADRACE_HOME/dev.json` (default `~/.headrace`), in the form that `headrace dev status -o json` prints. Brokers with
+`https` are verified against the CA bundle that the argument names, else `HEADRACE_CA_FILE`, else the system's roots.
 """
 
 import json

@@ -9,6 +9,7 @@ Waits grow by a factor of two and are drawn between half of that and all of it (
 from dataclasses import dataclass
 from random import Random
 
+from headrace.client.trouble import Trouble
 from headrace.core.errors import (
     BrokerUnreachableError,
     FencedEpochError,
@@ -18,8 +19,9 @@ from headrace.core.errors import (
     PartitionOfflineError,
     StaleTopicError,
     StorageFailedError,
+    UnknownTopicError,
 )
-from headrace.core.limits import CLIENT_BACKOFF_MAX_MS, CLIENT_BACKOFF_MIN_MS
+from headrace.core.limits import CLIENT_BACKOFF_MAX_MS, CLIENT_BACKOFF_MIN_MS, UNKNOWN_TOPIC_GRACE_MS
 
 _LAYOUT_CHANGED = (
     NotLeaderError,
@@ -43,6 +45,9 @@ class Failure:
     attempts: int
     """1 for the first failure."""
     since_ms: int
+    """The time limit counts from here."""
+    failing_since_ms: int
+    """When the first of these attempts began: what only waited for its turn is not in trouble."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +66,8 @@ class GiveUp:
 class RetryPolicy:
     timeout_ms: int
     also_retriable: tuple[type[HeadraceError], ...] = ()
+    trouble: Trouble | None = None
+    """Is told what is tried again."""
 
     def decide(self, failure: Failure, now_ms: int, random: Random) -> TryAgain | GiveUp:
         error = failure.error
@@ -69,7 +76,32 @@ class RetryPolicy:
         at_ms = now_ms + max(backoff_ms(failure.attempts, random), _retry_after_ms(error))
         if at_ms - failure.since_ms > self.timeout_ms:
             return GiveUp(_given_up(failure, now_ms))
+        if self.trouble is not None:
+            self.trouble.tell(failure.what, error, failure.failing_since_ms, now_ms)
         return TryAgain(at_ms, isinstance(error, _LAYOUT_CHANGED))
+
+
+@dataclass(slots=True)
+class Retries:
+    """One question that is asked until it is answered or given up."""
+
+    what: str
+    timeout_ms: int
+    since_ms: int
+    trouble: Trouble
+    attempts: int = 0
+
+    def failed(self, error: HeadraceError, now_ms: int, random: Random) -> TryAgain:
+        """Raises the last error when it is time to give up. A topic may be a moment old: it is looked up again."""
+        self.attempts += 1
+        if isinstance(error, UnknownTopicError):
+            policy = RetryPolicy(min(self.timeout_ms, UNKNOWN_TOPIC_GRACE_MS), (UnknownTopicError,))
+        else:
+            policy = RetryPolicy(self.timeout_ms, trouble=self.trouble)
+        decision = policy.decide(Failure(self.what, error, self.attempts, self.since_ms, self.since_ms), now_ms, random)
+        if isinstance(decision, GiveUp):
+            raise decision.error
+        return decision
 
 
 def backoff_ms(attempts: int, random: Random) -> int:

@@ -54,7 +54,7 @@ def as_headers(headers: HeadersInput) -> Headers:
 
 
 def as_timestamp_ms(timestamp_ms: int) -> int:
-    """The time as it is stored. Raises TypeError, and LocalError where 64 bits cannot hold it."""
+    """The time as it is stored. Raises TypeError, and LocalError where it is before 1970, or too large for 64 bits."""
     try:
         number = index(timestamp_ms)
     except TypeError:
@@ -62,8 +62,8 @@ def as_timestamp_ms(timestamp_ms: int) -> int:
             f"timestamp_ms is {type(timestamp_ms).__name__}: give whole milliseconds since 1970-01-01 UTC,"
             " for example int(moment.timestamp() * 1000)"
         ) from None
-    if not -_TIMESTAMP_MS_MAX <= number <= _TIMESTAMP_MS_MAX:
-        raise LocalError(f"timestamp_ms is {number}: it must be milliseconds since 1970-01-01 UTC, below 2^63")
+    if not 0 <= number <= _TIMESTAMP_MS_MAX:
+        raise LocalError(f"timestamp_ms is {number}: it must be milliseconds since 1970-01-01 UTC, from 0 to 2^63-1")
     return number
 
 

@@ -75,7 +75,7 @@ def test_should_let_another_broker_pass_it_on_when_only_that_one_can_be_reached(
                 url = cluster.leader_url("flights", partition)
                 if url != bootstrap:
                     # What a connection that cannot be made leaves behind.
-                    producer._brokers._routes.failed(url, time.monotonic_ns() // 1_000_000)
+                    producer._brokers.directory.routes.failed(url, time.monotonic_ns() // 1_000_000)
                 assert producer.send("flights", "a", partition=partition).result(30).offset == 0
 
 

@@ -2,6 +2,8 @@
 
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor, wait
+from threading import Condition
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,12 +15,11 @@ from headrace.client.batches import (
     Batch,
     ColumnBatch,
     ColumnsDelivery,
-    Delivery,
     Row,
-    RowBatch,
     row_bytes,
 )
 from headrace.client.columns import batch_columns
+from headrace.client.deliveries import Delivery, ThreadRows
 from headrace.client.record import RecordMetadata, TopicPartition
 from headrace.core.errors import BatchTooLargeError, NotLeaderError
 
@@ -27,7 +28,9 @@ LINGER_MS, TIMEOUT_MS = 5, 1_000
 MIB = 1 << 20
 
 
-def add(queue: Accumulator, partition: TopicPartition, value: bytes, *, now_ms: int, batch_bytes: int = MIB) -> bool:
+def add(
+    queue: Accumulator[ThreadRows], partition: TopicPartition, value: bytes, *, now_ms: int, batch_bytes: int = MIB
+) -> bool:
     row: Row = (None, value, 0, ())
     size = row_bytes(*row)
     batch, opened = queue.open_batch(partition, size, batch_bytes=batch_bytes, now_ms=now_ms)
@@ -40,8 +43,8 @@ def values_of(batch: Batch) -> list[bytes]:
     return values
 
 
-def accumulator() -> Accumulator:
-    return Accumulator(linger_ms=LINGER_MS, timeout_ms=TIMEOUT_MS)
+def accumulator() -> Accumulator[ThreadRows]:
+    return Accumulator(ThreadRows, linger_ms=LINGER_MS, timeout_ms=TIMEOUT_MS)
 
 
 def test_should_hold_a_batch_back_until_its_linger_is_over() -> None:
@@ -131,7 +134,9 @@ def test_should_send_at_once_when_batches_are_closed() -> None:
 def test_should_keep_the_order_when_columns_follow_rows() -> None:
     queue = accumulator()
     add(queue, P0, b"a", now_ms=0)
-    queue.add_columns(ColumnBatch(P0, 0, 500, batch_columns(["b"], None, None, 0), ColumnsDelivery()))
+    queue.add_columns(
+        ColumnBatch(P0, 0, 500, batch_columns(["b"], None, None, 0), ColumnsDelivery(Delivery(Condition())))
+    )
     add(queue, P0, b"c", now_ms=0)
     queue.close_batches()
     sent = []
@@ -174,8 +179,8 @@ def test_should_write_every_record_once_and_in_order_whatever_fails(sent_to: lis
     assert queue.buffered_bytes == 0
 
 
-def row_batch(rows: int) -> tuple[RowBatch, list[Delivery[RecordMetadata]]]:
-    batch = RowBatch(P1, 0)
+def row_batch(rows: int) -> tuple[ThreadRows, list[Delivery[RecordMetadata]]]:
+    batch = ThreadRows(P1, 0)
     return batch, [batch.add((None, b"v", 0, ()), 30) for _ in range(rows)]
 
 
@@ -233,23 +238,25 @@ def test_should_not_be_called_back_once_it_is_sent() -> None:
 
 
 def test_should_give_one_answer_when_all_parts_of_send_batch_are_settled() -> None:
-    delivery = ColumnsDelivery()
+    future: Delivery[Any] = Delivery(Condition())
+    delivery = ColumnsDelivery(future)
     parts = [ColumnBatch(p, 0, 500, batch_columns(["x", "y"], None, None, 0), delivery) for p in (P1, P0)]
     for _ in parts:
         delivery.expect()
     delivery.settle()
     parts[0].delivered(10)
-    assert not delivery.future.done()
+    assert not future.done()
     parts[1].delivered(-1)
-    assert delivery.future.result() == (("flights", 0, -1, 2), ("flights", 1, 10, 2))
+    assert future.result() == (("flights", 0, -1, 2), ("flights", 1, 10, 2))
 
 
 def test_should_fail_send_batch_when_one_part_fails() -> None:
-    delivery, error = ColumnsDelivery(), NotLeaderError("no")
+    future: Delivery[Any] = Delivery(Condition())
+    delivery, error = ColumnsDelivery(future), NotLeaderError("no")
     part = ColumnBatch(P0, 0, 500, batch_columns(["x"], None, None, 0), delivery)
     delivery.expect()
     part.failed(error)
     delivery.settle()
     assert part.overlooked() == 1
-    assert delivery.future.exception() is error
+    assert future.exception() is error
     assert part.overlooked() == 0

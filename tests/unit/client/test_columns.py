@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.client.batches import BATCH_OVERHEAD_BYTES, Row, RowBatch, row_bytes
+from headrace.client.batches import BATCH_OVERHEAD_BYTES, Row, row_bytes
 from headrace.client.columns import batch_columns, by_partition, cut, pieces
+from headrace.client.deliveries import ThreadRows
 from headrace.client.record import TopicPartition
 from headrace.core.records.columns import encode_batch
 from headrace.core.records.header import Compression
@@ -115,7 +116,7 @@ def test_should_leave_an_oversized_row_alone_in_its_slice() -> None:
     st.sampled_from(Compression),
 )
 def test_should_bound_the_encoded_size_of_rows(rows: list[tuple[Any, Any, Any]], compression: Compression) -> None:
-    batch = RowBatch(TopicPartition("t", 0), 0)
+    batch = ThreadRows(TopicPartition("t", 0), 0)
     for key, value, headers in rows:
         row: Row = (key, value, 0, tuple(headers))
         batch.add(row, row_bytes(*row))

@@ -22,7 +22,7 @@ POLICY = RetryPolicy(timeout_ms=10_000)
 
 
 def failure(error: HeadraceError, attempts: int = 1, since_ms: int = 0) -> Failure:
-    return Failure("records for flights/3", error, attempts, since_ms)
+    return Failure("records for flights/3", error, attempts, since_ms, since_ms)
 
 
 def test_should_give_up_at_once_when_the_error_will_not_pass() -> None:

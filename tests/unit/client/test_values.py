@@ -52,7 +52,7 @@ def test_should_name_the_remedy_when_a_time_is_no_whole_number(given: Any) -> No
 
 def test_should_refuse_a_time_that_a_record_cannot_hold() -> None:
     assert as_timestamp_ms(2**63 - 1) == 2**63 - 1
-    with pytest.raises(LocalError, match="below 2\\^63"):
+    with pytest.raises(LocalError, match="from 0 to 2\\^63-1"):
         as_timestamp_ms(2**63)
 
 

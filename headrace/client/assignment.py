@@ -1,0 +1,94 @@
+"""What a consumer is asked to read, and from where: the arguments of its constructor and of its seeks. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import TypeAlias
+
+from headrace.client.layout import TopicLayout
+from headrace.client.record import TopicPartition
+from headrace.client.values import as_topic
+from headrace.core.errors import LocalError, OffsetOutOfRangeError, UnknownPartitionError
+
+Start: TypeAlias = str | int | datetime
+"""`earliest`, `latest`, an offset, or a time."""
+Partitions: TypeAlias = Iterable[int] | Mapping[str, Iterable[int]] | None
+
+
+def check_topics(topics: Sequence[str], group: str | None) -> None:
+    if group is not None:
+        raise LocalError(
+            f"group {group!r}: consumer groups are not available yet; leave it out, and keep positions yourself with"
+            " position() and seek()"
+        )
+    if not topics:
+        raise LocalError("no topic is given: Consumer('flights')")
+    for topic in topics:
+        as_topic(topic)
+
+
+def wanted_partitions(topics: Sequence[str], partitions: Partitions) -> Mapping[str, list[int] | None]:
+    """Of each topic; None: all of them, and those that it is given later. Raises TypeError or LocalError."""
+    if isinstance(partitions, int):
+        raise TypeError(f"partitions is one number: give a list of them, for example [{partitions}]")
+    if partitions is None:
+        return dict.fromkeys(topics)
+    if isinstance(partitions, Mapping):
+        return {topic: _listed(partitions.get(topic)) for topic in topics}
+    if len(topics) > 1:
+        raise LocalError("partitions of several topics are given as a mapping: {'flights': [0, 1], ...}")
+    numbers = _listed(partitions)
+    if not numbers:
+        raise LocalError("partitions is empty: name at least one, or leave it out to read all")
+    return {topics[0]: numbers}
+
+
+def _listed(numbers: Iterable[int] | None) -> list[int] | None:
+    return None if numbers is None else sorted(set(numbers))
+
+
+def places(layout: TopicLayout, numbers: Sequence[int] | None) -> list[TopicPartition]:
+    """The partitions with these numbers (None: all). Raises UnknownPartitionError."""
+    count = len(layout.partitions)
+    chosen = range(count) if numbers is None else numbers
+    for number in chosen:
+        if not 0 <= number < count:
+            raise UnknownPartitionError(
+                f"partition {number} of {layout.topic} does not exist: it has {count}, numbered from 0",
+                partitions=count,
+            )
+    return [TopicPartition(layout.topic, number) for number in chosen]
+
+
+def fixed_offset(start: Start) -> int | None:
+    """None: brokers must be asked for `timestamp_of(start)`. Raises LocalError."""
+    if isinstance(start, datetime) or start in ("earliest", "latest"):
+        return None
+    if isinstance(start, int) and start >= 0:
+        return start
+    raise LocalError(f"start is {start!r}: it must be earliest, latest, an offset from 0, or a datetime")
+
+
+def timestamp_of(start: Start) -> str | int:
+    """As brokers look it up: `earliest`, `latest` or milliseconds since 1970; before that is the beginning."""
+    if isinstance(start, datetime):
+        return max(0, int(start.timestamp() * 1000))
+    return start
+
+
+def as_ms(time: int | datetime) -> int:
+    """Milliseconds since 1970. Raises LocalError for a number below 0."""
+    if isinstance(time, datetime):
+        return max(0, int(time.timestamp() * 1000))
+    if time < 0:
+        raise LocalError(f"time is {time}: it must be a datetime, or milliseconds since 1970-01-01 UTC from 0")
+    return time
+
+
+def check_within(positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> None:
+    """Raises OffsetOutOfRangeError where a reader stands beyond an end."""
+    for place, end in ends.items():
+        if positions[place] > end:
+            raise OffsetOutOfRangeError(
+                f"offset {positions[place]} of {place} is not there yet: its next record will have {end}; read from"
+                " there, or from 'earliest' or 'latest'"
+            )

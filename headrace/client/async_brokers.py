@@ -1,0 +1,158 @@
+"""The brokers as an asyncio client sees them: what `brokers` is for threads, for the tasks of one event loop.
+
+Owns the transport and what is known of topics and URLs, for the lifetime of one producer or consumer. Every await may
+be cancelled: the request is reset, and nothing is known that was not known before.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from random import Random
+from typing import TypeVar
+
+from headrace.client import calls
+from headrace.client.calls import DEFAULT_NAMESPACE, Buffers, Call, Calls, Fetched
+from headrace.client.clock import now_ms
+from headrace.client.directory import Directory
+from headrace.client.discovery import Servers, find_servers
+from headrace.client.layout import TopicLayout
+from headrace.client.record import TopicPartition
+from headrace.client.retry import Retries
+from headrace.client.trouble import Trouble
+from headrace.core.errors import BrokerUnreachableError, HeadraceError
+from headrace.core.limits import OFFSET_REQUESTS_MAX
+from headrace.http2.blocking import Response
+from headrace.http2.client import AsyncTransport
+from headrace.http2.origin import Attempts
+
+T = TypeVar("T")
+
+
+class AsyncBrokers:
+    def __init__(
+        self,
+        server: str | Servers | None,
+        namespace: str | None,
+        *,
+        ca_file: str | None = None,
+        timeout_ms: int,
+        request_timeout_ms: int,
+    ) -> None:
+        """Raises NoServerError with the remedy; connects to nobody yet, and needs no running loop."""
+        self.directory = Directory(find_servers(server, ca_file))
+        self.trouble = Trouble()
+        self._calls = Calls(namespace or DEFAULT_NAMESPACE, request_timeout_ms)
+        self._timeout_ms = timeout_ms
+        self._random = Random()
+        self._transport = AsyncTransport(self.directory.servers.ssl_context)
+        self._reading_metadata = asyncio.Lock()
+        self._metadata_attempts = Attempts()
+
+    async def close(self) -> None:
+        await self._transport.close()
+
+    async def retrying(self, what: str, once: Callable[[], Awaitable[T]], topic: str | None = None) -> T:
+        """`once()` until it succeeds or the retry policy gives up; between attempts `topic`'s metadata is dropped."""
+        retries = Retries(what, self._timeout_ms, now_ms(), self.trouble)
+        while True:
+            try:
+                return await once()
+            except HeadraceError as error:
+                again = retries.failed(error, now_ms(), self._random)
+            if again.refresh and topic is not None:
+                self.directory.forget(topic)
+            await asyncio.sleep(max(0, again.at_ms - now_ms()) / 1000)
+
+    # -- metadata ----------------------------------------------------------------------------------------------------
+
+    async def layout(self, topic: str) -> TopicLayout:
+        """What is known of `topic`; asks a broker, for as long as the time limit allows, when nothing is."""
+        known = self.directory.fresh(topic, now_ms())
+        if known is not None:
+            return known
+        return await self.retrying(f"the metadata of {topic}", lambda: self.layout_once(topic))
+
+    async def layout_once(self, topic: str) -> TopicLayout:
+        """As `layout`, with one attempt. Raises UnknownTopicError, BrokerUnreachableError."""
+        known = self.directory.fresh(topic, now_ms())
+        if known is not None:
+            return known
+        failures = self._metadata_attempts.failures
+        async with self._reading_metadata:
+            known = self.directory.fresh(topic, now_ms())  # Another task may have asked meanwhile.
+            if known is not None:
+                return known
+            self._metadata_attempts.check_since(failures)
+            try:
+                answer = await self._request(self._calls.topic(topic))
+            except BrokerUnreachableError as error:
+                self._metadata_attempts.failed(error)
+                raise
+            return self.directory.learn(topic, answer, now_ms())
+
+    # -- partitions --------------------------------------------------------------------------------------------------
+
+    async def produce_once(self, partition: TopicPartition, batch: Buffers, acks: str) -> int:
+        """Write one encoded batch; its base offset, -1 with acks=0."""
+        layout = await self._layout_with(partition)
+        return calls.base_offset(await self._request(self._calls.produce(layout, partition.partition, batch, acks)))
+
+    async def fetch_once(self, partition: TopicPartition, offset: int, *, max_bytes: int, wait_ms: int) -> Fetched:
+        """Whole batches from `offset` on; empty when nothing new came within `wait_ms`."""
+        layout = await self._layout_with(partition)
+        call = self._calls.fetch(layout, partition.partition, offset, max_bytes=max_bytes, wait_ms=wait_ms)
+        return calls.fetched(await self._request(call), partition)
+
+    async def offsets(self, partitions: Sequence[TopicPartition], timestamp: str | int) -> dict[TopicPartition, int]:
+        """Of the first record at or after `timestamp` (`earliest`, `latest`, or ms) in each; the end where none is."""
+        turn = asyncio.Semaphore(OFFSET_REQUESTS_MAX)
+
+        async def look_up(partition: TopicPartition) -> int:
+            async with turn:
+                return await self.offset(partition, timestamp)
+
+        tasks = [asyncio.create_task(look_up(partition)) for partition in partitions]
+        try:
+            return dict(zip(partitions, await asyncio.gather(*tasks), strict=True))
+        finally:  # The first failure ends the others, as a cancellation does.
+            for task in tasks:
+                task.cancel()
+
+    async def offset(self, partition: TopicPartition, timestamp: str | int) -> int:
+        """As `offsets`, of one partition."""
+
+        async def once() -> int:
+            found = await self._offset_once(partition, timestamp)
+            return await self._offset_once(partition, "latest") or 0 if found is None else found
+
+        return await self.retrying(f"the offsets of {partition}", once, partition.topic)
+
+    async def _offset_once(self, partition: TopicPartition, timestamp: str | int) -> int | None:
+        layout = await self._layout_with(partition)
+        return calls.offset(await self._request(self._calls.offset(layout, partition.partition, timestamp)))
+
+    async def _layout_with(self, partition: TopicPartition) -> TopicLayout:
+        layout = await self.layout_once(partition.topic)
+        self.directory.check_partition(layout, partition)
+        return layout
+
+    async def _request(self, call: Call) -> Response:
+        url = self.directory.url_for(call, now_ms())
+        try:
+            answer = await self._exchange(url, call)
+        except BrokerUnreachableError:
+            self.directory.unreachable(url, now_ms())
+            raise
+        self.directory.answered(url, answer)
+        return answer
+
+    async def _exchange(self, url: str, call: Call) -> Response:
+        """The whole response within the call's time limit."""
+        headers = self.directory.headers_of(call)
+        try:
+            async with asyncio.timeout(call.timeout_s):
+                head = await self._transport.request(
+                    call.method, url + call.path, headers=headers, body=call.batch, timeout_s=call.timeout_s
+                )
+                return Response(head.status, head.headers, await head.read())
+        except TimeoutError:
+            raise BrokerUnreachableError(f"{url} did not answer within {call.timeout_s:g} s") from None

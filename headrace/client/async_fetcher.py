@@ -1,0 +1,119 @@
+"""Reads ahead for an asyncio consumer: what `fetcher` is for threads, with a task for each request on its way.
+
+Owned by one `AsyncConsumer`, from its start to its end. `next_batch` may be cancelled at any time: what has arrived,
+and what is on its way, is there for the next call.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Iterator
+
+from headrace.client.async_brokers import AsyncBrokers
+from headrace.client.clock import now_ms
+from headrace.client.cursor import Ask, Cursor
+from headrace.client.fetcher import as_reading_error
+from headrace.client.reading import Added, Answered, Arrival, Reading
+from headrace.client.record import TopicPartition
+from headrace.core.errors import StalledError
+from headrace.core.limits import CONSUMER_REQUESTS_MAX
+from headrace.core.records.columns import DecodedBatch
+
+
+class AsyncFetcher:
+    def __init__(self, brokers: AsyncBrokers, reading: Reading) -> None:
+        self._brokers, self._reading = brokers, reading
+        self._turns = asyncio.Semaphore(CONSUMER_REQUESTS_MAX)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._arrived: deque[Arrival] = deque()
+        self._news = asyncio.Event()
+        self._batches: Iterator[tuple[Cursor, DecodedBatch]] = iter(())
+        """The rest of the answer that is being handed out."""
+        self._closed = False
+
+    async def close(self) -> None:
+        self._closed = True
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def settle(self) -> None:
+        """Another reading begins: what was left half-read is fetched again."""
+        self._reading.settle()
+        self._batches = iter(())
+
+    async def next_batch(self) -> tuple[Cursor, DecodedBatch] | None:
+        """Of any partition, cut to what is wanted; None when the plan is done.
+
+        Raises the error of a partition that cannot be read, and StalledError; the next call goes on where this one
+        stopped.
+        """
+        while True:
+            found = next(self._batches, None)
+            if found is not None:
+                return found
+            self._start_due()
+            self._take_arrived()
+            if self._reading.open():
+                self._start_due()
+                self._batches = self._reading.read()
+                await asyncio.sleep(0)  # Others get the loop, however much is there to be read.
+            elif self._reading.plan.done:
+                return None
+            else:
+                await self._wait()
+
+    def _start_due(self) -> None:
+        for ask in self._reading.plan.due(now_ms()):
+            self._start(self._fetch(ask))
+        for partition in self._reading.added():
+            self._start(self._find_beginning(partition))
+
+    def _start(self, work: "asyncio._CoroutineLike[None]") -> None:
+        task = asyncio.get_running_loop().create_task(work, name="headrace-fetch")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _fetch(self, ask: Ask) -> None:
+        partition, reading = ask.cursor.partition, self._reading
+        try:
+            async with self._turns:
+                fetched = await self._brokers.fetch_once(
+                    partition, ask.offset, max_bytes=reading.fetch_bytes, wait_ms=reading.wait_ms
+                )
+            self._arrive(Answered(ask, fetched))
+        except asyncio.CancelledError:
+            self._arrive(Answered(ask, self._cancelled(partition)))
+            raise
+        except Exception as error:
+            self._arrive(Answered(ask, as_reading_error(partition, error)))
+
+    async def _find_beginning(self, partition: TopicPartition) -> None:
+        try:
+            self._arrive(Added(partition, await self._brokers.offset(partition, "earliest")))
+        except asyncio.CancelledError:
+            self._arrive(Added(partition, self._cancelled(partition)))
+            raise
+        except Exception as error:
+            self._arrive(Added(partition, as_reading_error(partition, error)))
+
+    def _cancelled(self, partition: TopicPartition) -> StalledError:
+        why = "the consumer was closed" if self._closed else "somebody cancelled its task"
+        return StalledError(f"reading {partition} has ended: {why}")
+
+    def _arrive(self, arrival: Arrival) -> None:
+        self._arrived.append(arrival)
+        self._news.set()
+
+    def _take_arrived(self) -> None:
+        self._news.clear()
+        while self._arrived:
+            self._reading.take(self._arrived.popleft(), now_ms())
+
+    async def _wait(self) -> None:
+        """For an arrival, or the time to look at the plan again."""
+        try:
+            async with asyncio.timeout(self._reading.patience_s(now_ms())):
+                await self._news.wait()
+        except TimeoutError:
+            self._reading.check(now_ms())

@@ -1,0 +1,192 @@
+"""What a consumer has read ahead, and hands out: answers of brokers as decoded batches, each cut to what is wanted.
+
+Pure: `fetcher` and `async_fetcher` carry the fetches, tell of what came with `take`, and wait. All state belongs to the
+one thread or task that uses the consumer. Partitions that a topic is given later are read from their beginning.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import assert_never
+
+from headrace.client.calls import Fetched
+from headrace.client.cursor import Ask, Cursor, FetchPlan
+from headrace.client.directory import Directory
+from headrace.client.frames import between
+from headrace.client.layout import TopicLayout
+from headrace.client.record import TopicPartition
+from headrace.client.retry import GiveUp, RetryPolicy, TryAgain
+from headrace.client.trouble import Trouble
+from headrace.core.errors import HeadraceError, StalledError
+from headrace.core.limits import (
+    CLIENT_STALL_CHECK_MS,
+    CLIENT_STALL_SLACK_MS,
+    CONSUMER_REQUESTS_MAX,
+    FETCH_BYTES_DEFAULT,
+    FETCH_BYTES_MIN,
+    FETCH_LONG_POLL_MS,
+    PRODUCE_TIMEOUT_MS_DEFAULT,
+)
+from headrace.core.records.columns import DecodedBatch, decode_batches
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """The beginning of a partition that is new; where it was not found, why."""
+
+    partition: TopicPartition
+    offset: int | HeadraceError
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What a fetch came to."""
+
+    ask: Ask
+    outcome: Fetched | HeadraceError
+
+
+Arrival = Added | Answered
+
+
+class Reading:
+    def __init__(
+        self,
+        directory: Directory,
+        positions: Mapping[TopicPartition, int],
+        trouble: Trouble,
+        *,
+        growing: Iterable[str],
+        timeout_ms: int,
+        prefetch_bytes: int,
+    ) -> None:
+        """`growing`: topics whose new partitions are read too."""
+        self.plan = FetchPlan(RetryPolicy(timeout_ms, trouble=trouble), positions)
+        self.patience_ms = timeout_ms + PRODUCE_TIMEOUT_MS_DEFAULT + CLIENT_STALL_SLACK_MS
+        self._directory = directory
+        self._growing: dict[str, TopicLayout | None] = dict.fromkeys(growing)
+        """With the metadata that was looked at last."""
+        self._adding: set[TopicPartition] = set()
+        self._prefetch_bytes = prefetch_bytes
+        self._random = Random()
+        self._moved_ms = 0
+        self._unread: deque[tuple[Ask, Fetched]] = deque()
+        self._open: tuple[Ask, Fetched] | None = None
+        """Whose batches are being handed out."""
+
+    @property
+    def fetch_bytes(self) -> int:
+        """Half of the memory is for the answers that wait, half for those on their way."""
+        share = self._prefetch_bytes // (2 * len(self.plan.cursors))
+        return max(FETCH_BYTES_MIN, min(FETCH_BYTES_DEFAULT, share))
+
+    @property
+    def wait_ms(self) -> int:
+        """With more partitions than requests the polls take turns, so none may hold its turn for long."""
+        return min(FETCH_LONG_POLL_MS, FETCH_LONG_POLL_MS * CONSUMER_REQUESTS_MAX // len(self.plan.cursors))
+
+    # -- what arrives ------------------------------------------------------------------------------------------------
+
+    def take(self, arrival: Arrival, now_ms: int) -> None:
+        """Raises the error of a partition that cannot be read; its next fetch goes on where this one stopped."""
+        self._moved_ms = now_ms
+        if isinstance(arrival, Added):
+            self._add(arrival.partition, arrival.offset)
+        elif isinstance(arrival.outcome, HeadraceError):
+            self._failed(arrival.ask, arrival.outcome, now_ms)
+        elif self.plan.answered(arrival.ask, arrival.outcome.next_offset):
+            self._unread.append((arrival.ask, arrival.outcome))
+
+    def _add(self, partition: TopicPartition, offset: int | HeadraceError) -> None:
+        self._adding.discard(partition)
+        if isinstance(offset, HeadraceError):
+            self._growing[partition.topic] = None  # Look again.
+            raise offset
+        self.plan.add(partition, offset)
+
+    def _failed(self, ask: Ask, error: HeadraceError, now_ms: int) -> None:
+        decision = self.plan.failed(ask, error, now_ms, self._random)
+        match decision:
+            case GiveUp(last):
+                raise last
+            case TryAgain(_, refresh):
+                if refresh:
+                    self._directory.forget(ask.cursor.partition.topic)
+            case None:
+                pass
+            case _:
+                assert_never(decision)
+
+    def added(self) -> list[TopicPartition]:
+        """Partitions that are new: look up their beginnings, and `take` them as Added. Each is told once."""
+        new: list[TopicPartition] = []
+        for topic, seen in self._growing.items():
+            newest = self._directory.newest(topic)
+            if newest is None or newest is seen:
+                continue
+            self._growing[topic] = newest
+            places = (TopicPartition(topic, number) for number in range(len(newest.partitions)))
+            new += (place for place in places if place not in self.plan.cursors and place not in self._adding)
+        self._adding.update(new)
+        return new
+
+    # -- what is handed out ------------------------------------------------------------------------------------------
+
+    def open(self) -> bool:
+        """Begin with the next answer that somebody still wants. False: nothing is there."""
+        while self._unread:
+            ask, fetched = self._unread.popleft()
+            if ask.is_current():
+                ask.cursor.unread = False
+                self._open = (ask, fetched)
+                return True
+        return False
+
+    def read(self) -> Iterator[tuple[Cursor, DecodedBatch]]:
+        """The batches of the answer that was opened; `position` has passed a batch when it is given out."""
+        assert self._open is not None, "only what was opened is read"
+        ask, fetched = self._open
+        cursor = ask.cursor
+        try:
+            for batch in decode_batches(fetched.body):
+                wanted = between(batch, cursor.position, cursor.end)
+                if len(wanted.offsets):
+                    cursor.position = int(wanted.offsets[-1]) + 1
+                    yield cursor, wanted
+                    if not ask.is_current():
+                        return
+                if cursor.done:
+                    break
+        except BaseException:  # The reader went away, or a batch is damaged: the rest must be fetched again.
+            if ask.is_current():
+                cursor.move(cursor.position)
+            raise
+        self._open = None
+        cursor.read_to(fetched.next_offset)
+
+    def settle(self) -> None:
+        """What somebody has left half-read must be fetched again, even where he still holds his iterator."""
+        opened, self._open = self._open, None
+        if opened is not None and opened[0].is_current():
+            opened[0].cursor.move(opened[0].cursor.position)
+
+    # -- waiting -----------------------------------------------------------------------------------------------------
+
+    def patience_s(self, now_ms: int) -> float:
+        """How long to wait for an arrival before the plan, and `stalled`, are looked at again."""
+        next_due_ms = self.plan.next_due_ms()
+        wait_ms = CLIENT_STALL_CHECK_MS if next_due_ms is None else next_due_ms - now_ms
+        return min(CLIENT_STALL_CHECK_MS, max(0, wait_ms)) / 1000
+
+    def check(self, now_ms: int) -> None:
+        """Raises StalledError where fetches are on their way and nothing has come for longer than time limits allow."""
+        since_ms = self.plan.asking_since_ms()
+        if since_ms is None:
+            return
+        still_ms = now_ms - max(since_ms, self._moved_ms)
+        if still_ms > self.patience_ms:
+            raise StalledError(
+                f"this consumer has stalled: for {still_ms / 1000:.0f} s none of its requests has ended; make a new"
+                " Consumer"
+            )

@@ -1,0 +1,89 @@
+"""What becomes of batches on their way: sent, tried again, given up; and what is left to be said of it. Pure.
+
+    due ──> in flight ──> arrived
+                ├──> failed ──> waits, goes again
+                └──> given up ──> remembered until `overlooked` tells of it
+
+Invariant: where `stalled` gives an error, nothing has moved for longer than all time limits together, and whoever waits
+must be told. Owned by one sender, called under its producer's lock (or on its loop).
+"""
+
+from collections import deque
+from collections.abc import Callable
+from random import Random
+from typing import Generic
+
+from headrace.client.accumulator import Accumulator, Due, Rows
+from headrace.client.batches import Batch
+from headrace.client.record import TopicPartition
+from headrace.client.retry import Failure, GiveUp, RetryPolicy, TryAgain
+from headrace.client.trouble import Trouble
+from headrace.client.write_options import WriteOptions
+from headrace.core.errors import HeadraceError, StaleTopicError, StalledError
+from headrace.core.limits import CLIENT_STALL_SLACK_MS, FAILED_BATCHES_KEPT_MAX
+
+
+class Sending(Generic[Rows]):
+    def __init__(
+        self, options: WriteOptions, make_rows: Callable[[TopicPartition, int], Rows], trouble: Trouble
+    ) -> None:
+        timeout_ms = options.delivery_timeout_ms
+        self.accumulator = Accumulator(make_rows, linger_ms=options.linger_ms, timeout_ms=timeout_ms)
+        self.patience_ms = timeout_ms + options.request_timeout_ms + CLIENT_STALL_SLACK_MS
+        self._buffer_bytes = options.buffer_bytes
+        self._failed: deque[tuple[Batch, HeadraceError]] = deque(maxlen=FAILED_BATCHES_KEPT_MAX)
+        # A topic that was created again is another place for the same records: producers go on.
+        self._policy = RetryPolicy(timeout_ms, (StaleTopicError,), trouble)
+        self._random = Random()
+        self._moved_ms = 0
+
+    def has_room(self, size_bytes: int) -> bool:
+        """A record larger than the buffer waits for all others."""
+        buffered = self.accumulator.buffered_bytes
+        return not buffered or buffered + size_bytes <= self._buffer_bytes
+
+    def due(self, now_ms: int) -> Due:
+        return self.accumulator.due(now_ms)
+
+    def arrived(self, batch: Batch, now_ms: int) -> None:
+        self._moved_ms = now_ms
+        self.accumulator.arrived(batch)
+
+    def decide(self, batch: Batch, error: HeadraceError, now_ms: int) -> TryAgain | GiveUp:
+        """Then `put_back` or `given_up`."""
+        batch.attempts += 1
+        what = f"records for {batch.partition}"
+        failure = Failure(what, error, batch.attempts, batch.opened_ms, batch.sent_ms)
+        return self._policy.decide(failure, now_ms, self._random)
+
+    def put_back(self, batch: Batch, error: HeadraceError, at_ms: int, now_ms: int) -> None:
+        self._moved_ms = now_ms
+        self.accumulator.put_back(batch, error, at_ms)
+
+    def given_up(self, batch: Batch, error: HeadraceError, now_ms: int) -> None:
+        """Its deliveries have been told."""
+        self._moved_ms = now_ms
+        self.accumulator.given_up(batch, error)
+        self._failed.append((batch, error))
+
+    def overlooked(self) -> HeadraceError | None:
+        """The first failure that nobody has looked at, told once."""
+        counted = [(batch.overlooked(), error) for batch, error in self._failed]
+        self._failed.clear()
+        overlooked = [(count, error) for count, error in counted if count]
+        if not overlooked:
+            return None
+        total, first = sum(count for count, _ in overlooked), overlooked[0][1]
+        return type(first)(f"{total} records were not written: {first.message}", **first.details)
+
+    def stalled(self, now_ms: int) -> StalledError | None:
+        since_ms = self.accumulator.overdue_since_ms(now_ms)
+        if since_ms is None:
+            return None
+        still_ms = now_ms - max(since_ms, self._moved_ms)
+        if still_ms <= self.patience_ms:
+            return None
+        return StalledError(
+            f"this producer has stalled: {self.accumulator.buffered_bytes} bytes wait, and for {still_ms / 1000:.0f} s"
+            " no request has ended; make a new Producer"
+        )
