@@ -13,13 +13,14 @@ from headrace.cli.output import print_table
 _TIMEOUT_MS = 10_000
 _COMMANDS = {
     "status": Lazy("headrace.cli.cluster:status", "Show every broker: where it is and whether it is well."),
+    "recover": Lazy("headrace.cli.recover:recover", "Bring back partitions after the Kubernetes API's data went back."),
 }
 
 
 @examples(("Is everything well?", "headrace cluster status"))
 @click.group(cls=LazyGroup, lazy=_COMMANDS)
 def cluster() -> None:
-    """Look at the brokers."""
+    """Look at the brokers, and bring partitions back."""
 
 
 @examples(

@@ -16,7 +16,16 @@ from dataclasses import dataclass, replace
 from headrace.core.control.held import BrokerReport, Epochs, HeldLog
 from headrace.core.resources.partition_set import PartitionSet, PartitionState
 from headrace.core.resources.topic import Topic
-from headrace.core.types import BrokerId, LeaderEpoch, Offset, PartitionEpoch, PartitionId, PartitionKey, TopicName
+from headrace.core.types import (
+    BrokerId,
+    LeaderEpoch,
+    Offset,
+    PartitionEpoch,
+    PartitionId,
+    PartitionKey,
+    TopicName,
+    TopicUid,
+)
 
 _NOTHING = HeldLog(LeaderEpoch(-1), Offset(0))
 
@@ -38,6 +47,7 @@ class Recovered:
     """`state` is what its set says of it afterwards."""
 
     topic: TopicName
+    uid: TopicUid
     state: PartitionState
     reason: str
     losses: tuple[str, ...]
@@ -67,6 +77,11 @@ class RecoveryPlan:
     stuck: tuple[Stuck, ...]
     online: int
     """Partitions that are well."""
+
+    @property
+    def offline(self) -> tuple[Recovered | Stuck, ...]:
+        """As things are, before the writes."""
+        return (*self.recovered, *self.stuck)
 
 
 def plan_recovery(cluster: Cluster) -> RecoveryPlan:
@@ -113,7 +128,7 @@ def _look_at(partition_set: PartitionSet, state: PartitionState, cluster: Cluste
     blocked = _why_blocked(state, logs, cluster)
     if blocked or not why:
         return Stuck(topic, state.id, blocked or "a broker is about to lead it: look again in a moment")
-    return Recovered(topic, _elected(state, known, logs, cluster.reports), why, _losses(state, logs))
+    return Recovered(topic, key.uid, _elected(state, known, logs, cluster.reports), why, _losses(state, logs))
 
 
 def _highest(

@@ -57,7 +57,7 @@ def test_should_elect_the_only_replica_above_all_epochs_when_the_api_went_back()
     assert recovered.reason == "the API says leader epoch 1, but brokers have seen 6"
     assert recovered.losses == ()
     assert plan.writes == (replace(LED_BY_0, partitions=(state,)),)
-    assert plan.online == 0
+    assert (plan.online, plan.offline) == (0, (recovered,))
 
 
 def test_should_raise_the_partition_epoch_alone_when_only_that_went_back() -> None:

@@ -1,0 +1,114 @@
+"""`headrace cluster recover` on real processes: PartitionSets that are deleted, placed anew, and put back in time."""
+
+from typing import Any
+
+from tests.support.cluster import Cluster, http
+from tests.support.command import Headrace
+from tests.support.waiting import wait_for
+
+_SETS = "/apis/headrace.io/v1alpha1/namespaces/default/partitionsets"
+
+
+def put(cluster: Cluster, topic: str, **changes: dict[str, Any]) -> None:
+    """Change fields of partitions, by number (`p0={...}`), upon the newest version of their set."""
+    current = cluster.partition_set(f"{topic}-0")
+    for partition in current["spec"]["partitions"]:
+        partition.update(changes[f"p{partition['id']}"])
+    cluster.kube("PUT", f"{_SETS}/{topic}-0", current)
+
+
+def leaders(cluster: Cluster, topic: str) -> list[dict[str, Any]]:
+    return [partition["leader"] for partition in cluster.partition_set(f"{topic}-0")["spec"]["partitions"]]
+
+
+def led_by(seat: dict[str, Any], leader_epoch: int, partition_epoch: int) -> dict[str, Any]:
+    return {
+        "leader": seat,
+        "isr": [seat],
+        "replicas": [seat["broker"]],
+        "leaderEpoch": leader_epoch,
+        "partitionEpoch": partition_epoch,
+    }
+
+
+def knows_epoch(cluster: Cluster, topic: str, epoch: int) -> bool:
+    """Do both brokers know that every partition is led in this epoch?"""
+    answers = [http("GET", f"{cluster.url(broker)}/v1/namespaces/default/topics/{topic}").json for broker in (0, 1)]
+    return all(each["leaderEpoch"] == epoch for answer in answers for each in answer["partitions"])
+
+
+def offsets(cluster: Cluster, topic: str, partition: int) -> Any:
+    url = f"{cluster.url()}/v1/namespaces/default/topics/{topic}/partitions/{partition}/offsets?timestamp=latest"
+    return http("GET", url).json
+
+
+def placed_anew(cluster: Cluster, topic: str, uid: str) -> bool:
+    sets = cluster.kube("GET", _SETS)["items"]
+    return any(one["metadata"]["name"] == f"{topic}-0" and one["metadata"]["uid"] != uid for one in sets)
+
+
+def test_should_bring_back_what_was_placed_anew_and_read_all_of_it(
+    headrace: Headrace, topic: str, cluster: Cluster
+) -> None:
+    headrace("topic", "create", topic, "--partitions", "2")
+    first, second = leaders(cluster, topic)
+    assert first["broker"] != second["broker"]
+    put(cluster, topic, p0=led_by(first, 5, 5), p1=led_by(second, 5, 5))
+    wait_for(lambda: knows_epoch(cluster, topic, 5), "brokers follow to epoch 5")
+    for partition in (0, 1):
+        done = headrace("produce", topic, "--partition", str(partition), stdin=f"of {partition}\n" * 50)
+        assert done.returncode == 0, done.stderr
+
+    uid = cluster.partition_set(f"{topic}-0")["metadata"]["uid"]
+    cluster.kube("DELETE", f"{_SETS}/{topic}-0")
+    wait_for(lambda: placed_anew(cluster, topic, uid), "the operator places the topic anew")
+    # One where it was, in an epoch that its log left behind; the other on a broker that has none of its records.
+    put(cluster, topic, p0=led_by(first, 1, 2), p1=led_by(first, 1, 2))
+    wait_for(lambda: "cluster recover" in offsets(cluster, topic, 0).get("detail", ""), "partition 0 is refused")
+    wait_for(lambda: offsets(cluster, topic, 1).get("offset") == 0, "partition 1 is empty on its new broker")
+
+    looked = headrace("cluster", "recover", topic)
+    assert looked.returncode == 1
+    assert (
+        f"default/{topic}/0 can be recovered\n    the API says leader epoch 1, but brokers have seen 5" in looked.stdout
+    )
+    assert f"default/{topic}/1 can be recovered" in looked.stdout
+    assert "nothing was changed" in looked.stderr
+
+    recovered = headrace("cluster", "recover", topic, "--yes")
+    assert recovered.returncode == 0, recovered.stderr
+    assert recovered.stdout.endswith("2 partitions are online, 0 offline\n")
+    read = headrace("consume", topic, "-o", "value").stdout.splitlines()
+    assert sorted(read) == ["of 0"] * 50 + ["of 1"] * 50
+    assert headrace("produce", topic, stdin="more\n").returncode == 0
+    assert headrace("cluster", "recover", topic).stdout == "2 partitions are online, 0 offline\n"
+
+
+def test_should_follow_an_api_that_was_put_back_in_time_under_live_brokers(
+    headrace: Headrace, topic: str, cluster: Cluster
+) -> None:
+    headrace("topic", "create", topic, "--partitions", "1")
+    (seat,) = leaders(cluster, topic)
+    put(cluster, topic, p0=led_by(seat, 7, 7))
+    wait_for(lambda: knows_epoch(cluster, topic, 7), "brokers follow to epoch 7")
+    headrace("produce", topic, stdin="kept\n")
+    put(cluster, topic, p0=led_by(seat, 2, 2))
+
+    assert headrace("cluster", "recover", topic, "-y").returncode == 0
+    (state,) = cluster.partition_set(f"{topic}-0")["spec"]["partitions"]
+    assert (state["leaderEpoch"], state["partitionEpoch"]) == (8, 8)
+    assert headrace("consume", topic, "-o", "value").stdout == "kept\n"
+
+
+def test_should_say_what_is_no_topic(headrace: Headrace) -> None:
+    done = headrace("cluster", "recover", "no-such-topic", "--yes")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "there is no topic no-such-topic in namespace default" in done.stderr
+
+
+def test_should_tell_of_any_broker_what_it_holds_and_of_none_that_there_is_not(cluster: Cluster) -> None:
+    for asked in (0, 1):
+        told = http("GET", f"{cluster.url(0)}/v1/brokers/{asked}/held")
+        assert (told.status, told.json["broker"]) == (200, asked)
+    assert http("GET", f"{cluster.url()}/v1/brokers/9/held").json["code"] == "UnknownBroker"
+    assert http("GET", f"{cluster.url()}/v1/brokers/x/held").status == 400
