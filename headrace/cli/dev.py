@@ -3,17 +3,19 @@
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 import click
 
 from headrace.cli.examples import Group, examples
 from headrace.cli.options import output_option
 from headrace.cli.output import print_table
-from headrace.client.discovery import headrace_home
+from headrace.cli.tls_options import tls_options
+from headrace.client.discovery import CA_FILE_VARIABLE, headrace_home
 from headrace.core.limits import DEV_BROKERS_MAX
 from headrace.dev.supervisor.detached import start_detached
 from headrace.dev.supervisor.extras import require_local_extra
-from headrace.dev.supervisor.layout import DEFAULT_PORT, PORTS_TAKEN, Layout
+from headrace.dev.supervisor.layout import DEFAULT_PORT, PORTS_TAKEN, BrokerTls, Layout
 from headrace.dev.supervisor.options import Options
 from headrace.dev.supervisor.ports import free_run
 from headrace.dev.supervisor.state import DevState, running
@@ -54,11 +56,10 @@ _EXIT_INTERRUPTED = 130
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="A YAML file with topics to apply; may be given several times.",
 )
+@tls_options
 @click.option("--detach", is_flag=True, help="Return when everything is ready, and leave it running.")
 @click.pass_context
-def dev(
-    context: click.Context, brokers: int | None, data: Path | None, port: int, manifests: tuple[Path, ...], detach: bool
-) -> None:
+def dev(context: click.Context, /, detach: bool, **options: Any) -> None:
     """Run a Kubernetes API, the operator and brokers on this machine.
 
     Topics and records survive a restart. Ctrl-C, or `headrace dev stop`, stops it.
@@ -66,11 +67,11 @@ def dev(
     if context.invoked_subcommand is not None:
         return
     require_local_extra()
-    options = _options(brokers, data, port, manifests)
+    chosen = _options(**options)
     if detach:
-        click.echo(banner(start_detached(options), detached=True))
+        click.echo(banner(start_detached(chosen), chosen.layout, detached=True))
     else:
-        _run_in_foreground(options)
+        _run_in_foreground(chosen)
 
 
 @examples(
@@ -109,11 +110,12 @@ def kubeconfig() -> None:
     click.echo(running(_home()).kubeconfig)
 
 
-def banner(state: DevState, *, detached: bool) -> str:
+def banner(state: DevState, layout: Layout, *, detached: bool) -> str:
     """What a person needs to go on."""
     brokers = "  ".join(broker.url for broker in state.brokers)
     count = "1 broker" if len(state.brokers) == 1 else f"{len(state.brokers)} brokers"
     ending = "stop it with: headrace dev stop" if detached else "Ctrl-C stops it; the data stays"
+    trust = [f"  export {CA_FILE_VARIABLE}={layout.tls.authority}"] if layout.tls and layout.tls.authority else []
     return "\n".join(
         [
             f"Headrace is ready ({count}); {ending}",
@@ -123,6 +125,7 @@ def banner(state: DevState, *, detached: bool) -> str:
             "",
             "Next:",
             "",
+            *trust,
             "  headrace topic create orders --partitions 6 --replicas 1",
             "  echo hello | headrace produce orders && headrace consume orders",
             f"  export KUBECONFIG={state.kubeconfig}   # then: kubectl get topics,pods",
@@ -140,15 +143,17 @@ def _run_in_foreground(options: Options) -> None:
     log = options.layout.log("dev")
     log.parent.mkdir(parents=True, exist_ok=True)
     logs = (logging.StreamHandler(), logging.FileHandler(log))
-    received = run(options, lambda state: click.echo(banner(state, detached=False)), *logs)
+    received = run(options, lambda state: click.echo(banner(state, options.layout, detached=False)), *logs)
     if received is signal.SIGINT:
         raise click.exceptions.Exit(_EXIT_INTERRUPTED)
 
 
-def _options(brokers: int | None, data: Path | None, port: int, manifests: tuple[Path, ...]) -> Options:
+def _options(
+    brokers: int | None, data: Path | None, port: int, manifests: tuple[Path, ...], tls: BrokerTls | None
+) -> Options:
     first = port or free_run(PORTS_TAKEN, random.Random())
     home = _home()
-    layout = Layout((data or home / "dev").absolute(), first)
+    layout = Layout((data or home / "dev").absolute(), first, tls)
     return Options(home, layout, brokers, tuple(path.absolute() for path in manifests))
 
 

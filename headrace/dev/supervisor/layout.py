@@ -28,12 +28,23 @@ def lock_file(directory: Path) -> Path:
 
 
 @dataclass(frozen=True, slots=True)
+class BrokerTls:
+    """PEM files, the same for all brokers."""
+
+    certificate: Path
+    key: Path
+    authority: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Layout:
     """Paths and addresses of one instance."""
 
     data: Path
     port: int
     """The embedded API's; broker N listens on `port + 1 + N`."""
+    tls: BrokerTls | None = None
+    """Of the brokers; the API and the operator are for this machine alone."""
 
     @property
     def api_url(self) -> str:
@@ -51,7 +62,7 @@ class Layout:
         return self.port + 1 + broker
 
     def broker_url(self, broker: int) -> str:
-        return f"http://{LOOPBACK}:{self.broker_port(broker)}"
+        return f"{'http' if self.tls is None else 'https'}://{LOOPBACK}:{self.broker_port(broker)}"
 
     def broker_data(self, broker: int) -> Path:
         return self.data / f"broker-{broker}"

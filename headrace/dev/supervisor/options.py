@@ -1,10 +1,10 @@
 """What a supervisor is told at its start, and how that crosses to a process of its own."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
-from headrace.dev.supervisor.layout import Layout
+from headrace.dev.supervisor.layout import BrokerTls, Layout
 
 DEFAULT_BROKERS = 3
 
@@ -23,6 +23,7 @@ class Options:
                 "home": str(self.home),
                 "data": str(self.layout.data),
                 "port": self.layout.port,
+                "tls": [str(path) for path in astuple(self.layout.tls) if path] if self.layout.tls else None,
                 "brokers": self.brokers,
                 "manifests": [str(path) for path in self.manifests],
             }
@@ -31,9 +32,10 @@ class Options:
     @classmethod
     def from_json(cls, text: str) -> "Options":
         raw = json.loads(text)
+        tls = BrokerTls(*map(Path, raw["tls"])) if raw["tls"] else None
         return cls(
             home=Path(raw["home"]),
-            layout=Layout(Path(raw["data"]), raw["port"]),
+            layout=Layout(Path(raw["data"]), raw["port"], tls),
             brokers=raw["brokers"],
             manifests=tuple(Path(path) for path in raw["manifests"]),
         )

@@ -4,7 +4,7 @@ import sys
 
 from headrace.core.resources.metadata import DEFAULT_CLUSTER
 from headrace.dev.supervisor.child import Program
-from headrace.dev.supervisor.layout import Layout
+from headrace.dev.supervisor.layout import BrokerTls, Layout
 from headrace.dev.supervisor.ports import LOOPBACK
 from headrace.dev.supervisor.workload import NAMESPACE
 
@@ -43,10 +43,18 @@ def broker_program(layout: Layout, broker: int) -> Program:
             *("--namespace", NAMESPACE, "--kubeconfig", str(layout.kubeconfig)),
             *("--host", LOOPBACK, "--port", str(layout.broker_port(broker))),
             *("--advertised-url", layout.broker_url(broker)),
+            *_tls_arguments(layout.tls),
         ),
         log=layout.log(f"broker-{broker}"),
         ready_url=f"{layout.broker_url(broker)}/readyz",
     )
+
+
+def _tls_arguments(tls: BrokerTls | None) -> list[str]:
+    if tls is None:
+        return []
+    arguments = ["--tls-cert-file", str(tls.certificate), "--tls-key-file", str(tls.key)]
+    return [*arguments, "--tls-ca-file", str(tls.authority)] if tls.authority else arguments
 
 
 def _module(name: str, *arguments: str) -> tuple[str, ...]:

@@ -2,12 +2,17 @@
 
 from pathlib import Path
 
-from headrace.dev.supervisor.layout import PORTS_TAKEN, Layout
+import pytest
+
+from headrace.dev.supervisor.layout import PORTS_TAKEN, BrokerTls, Layout
 from headrace.dev.supervisor.options import Options
 
 
-def test_should_come_back_from_json_as_they_were() -> None:
-    options = Options(Path("/home"), Layout(Path("/data"), 9700), None, (Path("/a.yaml"), Path("/b.yaml")))
+@pytest.mark.parametrize(
+    "tls", [None, BrokerTls(Path("/crt"), Path("/key")), BrokerTls(Path("/crt"), Path("/key"), Path("/ca"))]
+)
+def test_should_come_back_from_json_as_they_were(tls: BrokerTls | None) -> None:
+    options = Options(Path("/home"), Layout(Path("/data"), 9700, tls), None, (Path("/a.yaml"), Path("/b.yaml")))
     assert Options.from_json(options.to_json()) == options
 
 
