@@ -67,8 +67,12 @@ def bench() -> None:
 )
 @click.option("--warmup-records", type=_SIZE, default=0, metavar="N", help="Leave the first N out of a second summary.")
 @click.option("--print-metrics", is_flag=True, help="Print what the client counted.")
-@click.option("--acks", type=click.Choice(["all", "1", "0"]), default="all", show_default=True)
-@click.option("--compression", type=click.Choice(["none", "lz4", "zstd"]), default="none", show_default=True)
+@click.option(
+    "--acks", type=click.Choice(["all", "1", "0"]), default="all", show_default=True, help="What the brokers vouch for."
+)
+@click.option(
+    "--compression", type=click.Choice(["none", "lz4", "zstd"]), default="none", show_default=True, help="Of batches."
+)
 @click.option(
     "--batch-size",
     type=click.IntRange(_BATCH_BYTES_MIN, PRODUCER_BUFFER_BYTES_DEFAULT),
@@ -119,7 +123,15 @@ def produce(**given: Any) -> None:
     help="Stop when nothing came for so long.",
 )
 @click.option("--show-detailed-stats", "detailed", is_flag=True, help="A line per interval instead of a summary.")
-@click.option("--reporting-interval", "interval_ms", type=_COUNT, default=5_000, show_default=True, metavar="MS")
+@click.option(
+    "--reporting-interval",
+    "interval_ms",
+    type=_COUNT,
+    default=5_000,
+    show_default=True,
+    metavar="MS",
+    help="Of --show-detailed-stats.",
+)
 @click.option("--hide-header", is_flag=True, help="Do not name the columns.")
 @click.option("--from-latest", is_flag=True, help="Begin at the end as it is now, not at the first record.")
 @click.option("--print-metrics", is_flag=True, help="Print what the client counted.")
@@ -142,11 +154,23 @@ def consume(**given: Any) -> None:
 @click.argument("topic", type=TOPIC)
 @click.option("--num-records", type=_COUNT, required=True, metavar="N", help="Records to send, one at a time.")
 @click.option("--record-size", type=_SIZE, required=True, metavar="BYTES", help="Size of each value.")
-@click.option("--producer-acks", "--acks", "acks", type=click.Choice(["all", "1"]), default="all", show_default=True)
+@click.option(
+    "--producer-acks",
+    "--acks",
+    "acks",
+    type=click.Choice(["all", "1"]),
+    default="all",
+    show_default=True,
+    help="What the brokers vouch for.",
+)
 @click.option("--record-key-size", "key_size", type=_SIZE, default=0, metavar="BYTES", help="0 for no key.")
 @click.option("--num-headers", type=_SIZE, default=0, metavar="N", help="Headers of each record.")
-@click.option("--record-header-key-size", "header_name_size", type=_COUNT, default=1, metavar="BYTES")
-@click.option("--record-header-size", "header_size", type=click.IntRange(min=-1), default=0, metavar="BYTES")
+@click.option(
+    "--record-header-key-size", "header_name_size", type=_COUNT, default=1, metavar="BYTES", help="Of a name."
+)
+@click.option(
+    "--record-header-size", "header_size", type=click.IntRange(min=-1), default=0, metavar="BYTES", help="-1: no value."
+)
 @broker_options
 def latency(**given: Any) -> None:
     """Send records to TOPIC one at a time, read each back, and print the times, as kafka-e2e-latency does.
