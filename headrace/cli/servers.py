@@ -2,7 +2,7 @@
 
 In this order: --server or HEADRACE_SERVER, --kubeconfig or --context, the running `headrace dev`, the current
 kubeconfig. With a kubeconfig the brokers are found by their Leases, and reached by the API server's proxy to their
-bootstrap Service, with the kubeconfig's credentials: nothing but the API server itself needs to be reachable. Every dead
+bootstrap Service, with the kubeconfig's credentials: nothing but the API server needs to be reachable. Every dead
 end is one sentence with the remedy. Called by every command that reads or writes records.
 """
 

@@ -55,6 +55,14 @@ JSON_FETCH_BYTES_MAX = 64 << 20
 """Records of one JSON or NDJSON answer: compressed batches may be many times as large as the bytes that were read."""
 FETCH_RECORDS_MAX = 1 << 24
 FETCH_WAIT_MS_MAX = 60_000
+WATCHES_MAX = 1024
+"""Endless streams of records that one broker serves or passes on; above it clients are told to wait (429)."""
+WATCH_HEARTBEAT_MS = 10_000
+"""After so long without records a stream says that it is alive."""
+WATCH_READ_BYTES = 1 << 20
+"""Batches that a stream reads at a time, one at least: what it holds while its client is slow."""
+WATCH_LINES_BYTES = 256 << 10
+"""NDJSON that a stream makes at a time."""
 PRODUCE_TIMEOUT_MS_DEFAULT = 30_000
 PRODUCE_TIMEOUT_MS_MAX = 300_000
 PROXY_HOPS_MAX = 1
@@ -188,6 +196,8 @@ DEV_WATCH_HISTORY_BYTES_MAX = 8 << 20
 """Changes of one resource that watchers may still ask for, by number and by size; older ones are answered with 410."""
 DEV_REQUEST_BODY_BYTES_MAX = 3 << 20
 """As a kube-apiserver's own limit."""
+DEV_PROXY_CONNECTIONS_MAX = 512
+"""Requests that pass through the embedded API's proxy at once; others wait for one of them to end."""
 DEV_WATCH_TIMEOUT_S = 1_800
 """A watch that does not say `timeoutSeconds` ends after this, so that clients re-list now and then."""
 DEV_BOOKMARK_INTERVAL_S = 30

@@ -20,11 +20,13 @@ from headrace.dev.api.moments import check_micro_times
 from headrace.dev.api.objects import GroupResource, Object
 from headrace.dev.api.pods import POD_COLUMNS, STATEFUL_SET_COLUMNS, complete_pod, complete_stateful_set
 from headrace.dev.api.secrets import SECRET
+from headrace.dev.api.services import SERVICE
 from headrace.dev.api.status import invalid, invalid_value
 from headrace.dev.api.tables import age_column, name_column, path_column
 
 NAMESPACES = GroupResource("", "namespaces")
 PODS = GroupResource("", "pods")
+SERVICES = GroupResource("", "services")
 EVENTS = GroupResource("", "events")
 DEFINITIONS = GroupResource("apiextensions.k8s.io", "customresourcedefinitions")
 SYSTEM_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
@@ -153,4 +155,4 @@ _EVENT_VIEW = Kind(
     from_stored=from_core_event,
 )
 
-BUILTIN_KINDS = (_EVENT, _NAMESPACE, _POD, SECRET, _DEFINITION, _STATEFUL_SET, _LEASE, _EVENT_VIEW)
+BUILTIN_KINDS = (_EVENT, _NAMESPACE, _POD, SECRET, SERVICE, _DEFINITION, _STATEFUL_SET, _LEASE, _EVENT_VIEW)

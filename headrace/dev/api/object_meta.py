@@ -95,16 +95,21 @@ def validate_meta(meta: Object, *, name_is_label: bool = False) -> Iterator[Caus
         yield required("metadata.name", "name or generateName is required")
     else:
         yield from _name_errors(meta["name"], name_is_label=name_is_label)
-    for name, value in meta.get("labels", {}).items():
-        yield from _qualified_name_errors("metadata.labels", name)
-        if not _LABEL_VALUE.fullmatch(value):
-            yield invalid_value("metadata.labels", value, _LABEL_VALUE_RULE)
-        elif len(value) > _PART_BYTES_MAX:
-            yield invalid_value("metadata.labels", value, f"must be no more than {_PART_BYTES_MAX} bytes")
+    yield from label_errors("metadata.labels", meta.get("labels", {}))
     for finalizer in meta.get("finalizers", []):
         yield from _qualified_name_errors("metadata.finalizers", finalizer)
     yield from _annotation_errors(meta.get("annotations", {}))
     yield from _owner_errors(meta.get("ownerReferences", []))
+
+
+def label_errors(field: str, labels: Object) -> Iterator[Cause]:
+    """What is wrong with names and values of labels, wherever they stand."""
+    for name, value in labels.items():
+        yield from _qualified_name_errors(field, name)
+        if not _LABEL_VALUE.fullmatch(value):
+            yield invalid_value(field, value, _LABEL_VALUE_RULE)
+        elif len(value) > _PART_BYTES_MAX:
+            yield invalid_value(field, value, f"must be no more than {_PART_BYTES_MAX} bytes")
 
 
 def validate_meta_update(meta: Object, old: Object) -> Iterator[Cause]:

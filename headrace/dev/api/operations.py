@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from random import Random
 
-from headrace.dev.api.builtin import BUILTIN_KINDS, DEFINITIONS, NAMESPACES, PODS
+from headrace.dev.api.builtin import BUILTIN_KINDS, DEFINITIONS, NAMESPACES, PODS, SERVICES
 from headrace.dev.api.definitions import kinds_of, resource_of
 from headrace.dev.api.deletion import DeleteOptions, check_deletable, doomed, may_go
 from headrace.dev.api.documents import Document
@@ -144,6 +144,8 @@ class Operations:
                 self._remove(target.key)
             if target.kind.resource == PODS:
                 return marked
+            if target.kind.resource == SERVICES:
+                return current
             return success(target.kind.resource, target.name, current["metadata"]["uid"])
         if marked != current and not options.dry_run:
             marked = self._put(target.key, marked)

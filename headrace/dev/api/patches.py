@@ -123,6 +123,8 @@ def _merge_list(target: list[Any], changes: list[Object], key: str) -> list[Any]
     if any(change.get(_DIRECTIVE) == "replace" for change in changes):
         return [change for change in changes if _DIRECTIVE not in change]
     merged = list(target)
+    if key == "containerPort" and not any(key in change for change in changes):
+        key = "port"  # of a Service
     for change in changes:
         at = next((i for i, element in enumerate(merged) if element.get(key) == change.get(key)), None)
         if change.get(_DIRECTIVE) == "delete":

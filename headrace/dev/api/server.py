@@ -22,10 +22,12 @@ from headrace.dev.api.kinds import Kind
 from headrace.dev.api.objects import Key, Object, copy_of
 from headrace.dev.api.operations import Operations, Target
 from headrace.dev.api.probes import add_probes
+from headrace.dev.api.proxy import Proxy
 from headrace.dev.api.routes import Routes, refusals
 from headrace.dev.api.status import StatusError
 from headrace.dev.api.store import Store
 from headrace.dev.api.written import WriteOptions
+from headrace.http2.server import Server, serve
 
 _log = logging.getLogger(__name__)
 _STORE_FILE = "kubernetes.sqlite3"
@@ -47,20 +49,16 @@ async def serving(data: Path, host: str, port: int, definitions: Sequence[Object
     try:
         operations = Operations(store)
         bootstrap(operations, definitions)
-        runner = web.AppRunner(
-            _application(operations), handler_cancellation=True, access_log=None, shutdown_timeout=_SHUTDOWN_S
-        )
-        await runner.setup()
+        server = await _listen(_application(operations), host, port)
         collecting = asyncio.create_task(_collect(operations))
         try:
-            bound = await _listen(runner, host, port)
-            yield f"http://{host}:{bound}"
+            yield f"http://{host}:{server.port}"
         finally:
             store.history.close()
             collecting.cancel()
             with suppress(asyncio.CancelledError):
                 await collecting
-            await runner.cleanup()
+            await server.close(_SHUTDOWN_S)
     finally:
         store.close()
 
@@ -106,20 +104,19 @@ def _open_store(data: Path) -> Store:
 def _application(operations: Operations) -> web.Application:
     app = web.Application(client_max_size=DEV_REQUEST_BODY_BYTES_MAX, middlewares=[refusals])
     add_probes(app)
+    Proxy(operations).add_to(app)
     Routes(operations).add_to(app)
     return app
 
 
-async def _listen(runner: web.AppRunner, host: str, port: int) -> int:
-    site = web.TCPSite(runner, host, port, reuse_address=True)
+async def _listen(app: web.Application, host: str, port: int) -> Server:
+    """HTTP/1.1 for kubectl and all else, HTTP/2 for our own clients, who come by the proxy."""
     try:
-        await site.start()
+        return await serve(app, host=host, port=port)
     except OSError as error:
         raise CannotServeError(
             f"cannot listen on {host}:{port}: {error.strerror or error}; is the port in use? Choose another with --port"
         ) from error
-    bound: int = runner.addresses[0][1]
-    return bound
 
 
 async def _collect(operations: Operations) -> None:

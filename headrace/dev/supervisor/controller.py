@@ -11,13 +11,15 @@ import random
 import socket
 from typing import Protocol, assert_never
 
-from headrace.core.resources.metadata import Object
+from headrace.core.resources.metadata import DEFAULT_CLUSTER, Object
+from headrace.core.resources.service import bootstrap_service
 from headrace.dev.supervisor import workload
 from headrace.dev.supervisor.workload import NAME, NAMESPACE, BrokerView, Step
 from headrace.dev.supervisor.workload_objects import (
     SELECTOR,
     pod_object,
     pod_status,
+    service_object,
     stateful_set_object,
     stateful_set_status,
 )
@@ -28,6 +30,7 @@ from headrace.kube.resource import Resource, raw_resource
 from headrace.kube.watch import watch
 
 PODS = raw_resource("", "v1", "pods", "Pod")
+SERVICES = raw_resource("", "v1", "services", "Service")
 STATEFUL_SETS = raw_resource("apps", "v1", "statefulsets", "StatefulSet")
 _log = logging.getLogger("headrace.dev")
 
@@ -63,8 +66,8 @@ class Controller:
         """Until it is cancelled."""
         backoff = Backoff(random.Random())
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._wake_on_changes(PODS))
-            tasks.create_task(self._wake_on_changes(STATEFUL_SETS))
+            for resource in (PODS, SERVICES, STATEFUL_SETS):
+                tasks.create_task(self._wake_on_changes(resource))
             self.wake()
             while True:
                 await self._dirty.wait()
@@ -90,13 +93,18 @@ class Controller:
     async def _plan(self) -> list[Step]:
         sets = await self._client.list(STATEFUL_SETS, namespace=NAMESPACE)
         pods = await self._client.list(PODS, namespace=NAMESPACE, label_selector=SELECTOR)
+        services = await self._client.list(SERVICES, namespace=NAMESPACE)
+        has_service = any(s["metadata"]["name"] == bootstrap_service(DEFAULT_CLUSTER) for s in services.items)
         ours = next((workload.parse_stateful_set(s) for s in sets.items if s["metadata"]["name"] == NAME), None)
-        return workload.plan(ours, tuple(workload.parse_pod(pod) for pod in pods.items), self._brokers.views())
+        views = tuple(workload.parse_pod(pod) for pod in pods.items)
+        return workload.plan(ours, views, self._brokers.views(), has_service=has_service)
 
     async def _carry_out(self, step: Step) -> None:
         match step:
             case workload.CreateStatefulSet(replicas):
                 await self._client.create(STATEFUL_SETS, stateful_set_object(replicas))
+            case workload.CreateService():
+                await self._client.create(SERVICES, service_object())
             case workload.AddBroker(broker, reason):
                 _log.info("starting broker %d: %s", broker, reason)
                 self._brokers.add(broker)
@@ -109,8 +117,8 @@ class Controller:
                 self._brokers.kill(broker)
             case workload.AdoptPod(broker, uid):
                 self._brokers.set_pod(broker, uid)
-            case workload.CreatePod(broker, owner):
-                pod = await self._client.create(PODS, pod_object(broker, owner, self._node))
+            case workload.CreatePod(broker, port, owner):
+                pod = await self._client.create(PODS, pod_object(broker, port, owner, self._node))
                 self._brokers.set_pod(broker, pod["metadata"]["uid"])
             case workload.DeletePod() | workload.WritePodStatus():
                 await self._change_pod(step)

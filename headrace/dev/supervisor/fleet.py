@@ -23,9 +23,15 @@ class _Member:
 
 class Fleet:
     def __init__(
-        self, program: Callable[[int], Program], tasks: asyncio.TaskGroup, on_change: Callable[[], None], grace_s: float
+        self,
+        program: Callable[[int], Program],
+        port: Callable[[int], int],
+        tasks: asyncio.TaskGroup,
+        on_change: Callable[[], None],
+        grace_s: float,
     ) -> None:
         self._program = program
+        self._port = port
         self._tasks = tasks
         self._on_change = on_change
         self._grace_s = grace_s
@@ -66,6 +72,7 @@ class Fleet:
                 ready=child.ready.is_set(),
                 restarts=max(0, child.restarts - self._members[broker].restarts_before_pod),
                 started_at=child.started_at,
+                port=self._port(broker),
                 pod_uid=self._members[broker].pod_uid,
             )
             for broker, child in self.children.items()

@@ -62,7 +62,13 @@ class _Supervisor:
         self._resources = contextlib.AsyncExitStack()
         self._api = Child(api_program(self._layout), self._changed)
         self._operator = Child(operator_program(self._layout), self._changed)
-        self._fleet = Fleet(lambda broker: broker_program(self._layout, broker), tasks, self._changed, STOP_GRACE_S)
+        self._fleet = Fleet(
+            lambda broker: broker_program(self._layout, broker),
+            self._layout.broker_port,
+            tasks,
+            self._changed,
+            STOP_GRACE_S,
+        )
         self._controller: Controller | None = None
         self._controlling: asyncio.Task[None] | None = None
 

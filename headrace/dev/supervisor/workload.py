@@ -1,14 +1,15 @@
-"""The StatefulSet `headrace` and its Pods, kept in step with the broker processes.
+"""The StatefulSet `headrace`, its Pods and its bootstrap Service, kept in step with the broker processes.
 
 Pure: views in, steps out. On a cluster a controller turns a StatefulSet into Pods, and a kubelet turns Pods into
 processes. Here both are this plan, level-triggered: it looks at what is there now and may be run again after any prefix
 of its own steps.
 
     no StatefulSet             ──> CreateStatefulSet
+    no bootstrap Service       ──> CreateService
     replicas above the brokers ──> AddBroker;  below ──> RemoveBroker (highest ordinals first)
     a Pod being deleted        ──> KillBroker, DeletePod: this time for good, as a kubelet does
     a broker without its Pod   ──> CreatePod, and KillBroker first where it had one
-    a Pod without its broker   ──> DeletePod
+    a Pod without its broker   ──> DeletePod, and so with one of an earlier run that names another port
     a Pod or the StatefulSet that tells yesterday's truth ──> WritePodStatus, WriteSetStatus
 
 Called by `controller`, which reads the API afresh each time: a stale cache would make a Pod that was just created look
@@ -21,6 +22,7 @@ from typing import Any, TypeAlias
 
 from headrace.core.limits import DEV_BROKERS_MAX
 from headrace.core.resources.metadata import Metadata, Object
+from headrace.core.resources.service import BOOTSTRAP_PORT_NAME
 
 NAME = "headrace"
 NAMESPACE = "default"
@@ -36,6 +38,7 @@ class BrokerView:
     restarts: int
     started_at: str
     """RFC 3339, empty before its first life."""
+    port: int
     pod_uid: str | None
     """The Pod that stands for it; None while it has none yet."""
 
@@ -46,6 +49,8 @@ class PodView:
     uid: str
     broker: int | None
     """None for a Pod of ours whose name carries no ordinal."""
+    port: int | None
+    """That it says its broker listens on; None where it says nothing."""
     deleting: bool
     status: "PodStatus | None"
 
@@ -75,6 +80,11 @@ class StatefulSetView:
 @dataclass(frozen=True, slots=True)
 class CreateStatefulSet:
     replicas: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CreateService:
     reason: str
 
 
@@ -110,6 +120,7 @@ class AdoptPod:
 @dataclass(frozen=True, slots=True)
 class CreatePod:
     broker: int
+    port: int
     owner_uid: str
     reason: str
 
@@ -136,6 +147,7 @@ class WriteSetStatus:
 
 Step: TypeAlias = (
     CreateStatefulSet
+    | CreateService
     | AddBroker
     | RemoveBroker
     | KillBroker
@@ -148,12 +160,17 @@ Step: TypeAlias = (
 
 
 def plan(
-    stateful_set: StatefulSetView | None, pods: tuple[PodView, ...], brokers: tuple[BrokerView, ...]
+    stateful_set: StatefulSetView | None,
+    pods: tuple[PodView, ...],
+    brokers: tuple[BrokerView, ...],
+    *,
+    has_service: bool = True,
 ) -> list[Step]:
     """The steps from what is there to what the StatefulSet asks for."""
     if stateful_set is None:
         return [CreateStatefulSet(len(brokers), "there is no StatefulSet")]
-    steps = _scale(stateful_set, brokers)
+    steps: list[Step] = [] if has_service else [CreateService("there is no bootstrap Service")]
+    steps += _scale(stateful_set, brokers)
     by_broker = {pod.broker: pod for pod in pods}
     kept = [broker for broker in brokers if broker.id < _wanted(stateful_set)]
     for broker in kept:
@@ -182,7 +199,7 @@ def _scale(stateful_set: StatefulSetView, brokers: tuple[BrokerView, ...]) -> li
 
 def _pod_of(broker: BrokerView, pod: PodView | None, owner_uid: str) -> list[Step]:
     if pod is None:
-        created: list[Step] = [CreatePod(broker.id, owner_uid, "the broker has no Pod")]
+        created: list[Step] = [CreatePod(broker.id, broker.port, owner_uid, "the broker has no Pod")]
         if broker.pod_uid is None:
             return created
         return [KillBroker(broker.id, f"Pod {pod_name(broker.id)} was deleted"), *created]
@@ -191,6 +208,8 @@ def _pod_of(broker: BrokerView, pod: PodView | None, owner_uid: str) -> list[Ste
         if broker.pod_uid is not None:
             steps.append(KillBroker(broker.id, f"Pod {pod.name} was deleted"))
         return [*steps, DeletePod(pod.name, pod.uid, "its process is gone")]
+    if broker.pod_uid is None and pod.port != broker.port:
+        return [DeletePod(pod.name, pod.uid, f"its broker listens on port {broker.port} now")]
     if broker.pod_uid is None:
         steps.append(AdoptPod(broker.id, pod.uid, "the Pod is there already"))
     elif broker.pod_uid != pod.uid:
@@ -214,9 +233,15 @@ def parse_pod(obj: Object) -> PodView:
         name=metadata.name,
         uid=metadata.uid,
         broker=int(ordinal) if ordinal.isdecimal() else None,
+        port=_parse_port(obj),
         deleting=metadata.deletion_timestamp is not None,
         status=_parse_pod_status(obj.get("status") or {}),
     )
+
+
+def _parse_port(pod: Object) -> int | None:
+    ports = pod["spec"]["containers"][0].get("ports") or ()
+    return next((port["containerPort"] for port in ports if port.get("name") == BOOTSTRAP_PORT_NAME), None)
 
 
 def _parse_pod_status(status: Mapping[str, Any]) -> PodStatus | None:

@@ -1,8 +1,12 @@
-"""The StatefulSet and the Pods as they are sent to the API, so that `kubectl get`, `describe` and `rollout status` see
-what they see on a cluster."""
+"""The StatefulSet, the Pods and the bootstrap Service as they are sent to the API.
+
+`kubectl get`, `describe` and `rollout status` see what they see on a cluster.
+"""
 
 from typing import Any
 
+from headrace.core.resources.metadata import DEFAULT_CLUSTER
+from headrace.core.resources.service import BOOTSTRAP_PORT, BOOTSTRAP_PORT_NAME, bootstrap_service
 from headrace.dev.supervisor.workload import NAME, NAMESPACE, PodStatus, SetStatus, pod_name
 
 LABELS = {"app.kubernetes.io/name": NAME, "app.kubernetes.io/component": "broker"}
@@ -22,8 +26,19 @@ def stateful_set_object(replicas: int) -> dict[str, Any]:
             "serviceName": NAME,
             "podManagementPolicy": "Parallel",
             "selector": {"matchLabels": LABELS},
-            "template": {"metadata": {"labels": LABELS}, "spec": {"containers": [_container()]}},
+            "template": {"metadata": {"labels": LABELS}, "spec": {"containers": [_container(BOOTSTRAP_PORT)]}},
         },
+    }
+
+
+def service_object() -> dict[str, Any]:
+    """Its port by name is another number in every Pod: all brokers share one machine's ports."""
+    port = {"name": BOOTSTRAP_PORT_NAME, "port": BOOTSTRAP_PORT, "targetPort": BOOTSTRAP_PORT_NAME}
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": bootstrap_service(DEFAULT_CLUSTER), "namespace": NAMESPACE, "labels": LABELS},
+        "spec": {"clusterIP": "None", "selector": LABELS, "ports": [port]},
     }
 
 
@@ -40,7 +55,7 @@ def stateful_set_status(status: SetStatus) -> dict[str, Any]:
     }
 
 
-def pod_object(broker: int, owner_uid: str, node: str) -> dict[str, Any]:
+def pod_object(broker: int, port: int, owner_uid: str, node: str) -> dict[str, Any]:
     """`node` is the machine's name: all brokers are processes of this one."""
     owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": NAME, "uid": owner_uid, "controller": True}
     labels = {
@@ -58,7 +73,7 @@ def pod_object(broker: int, owner_uid: str, node: str) -> dict[str, Any]:
             "labels": labels,
             "ownerReferences": [owner],
         },
-        "spec": {"containers": [_container()], "nodeName": node, "hostname": pod_name(broker), "subdomain": NAME},
+        "spec": {"containers": [_container(port)], "nodeName": node, "hostname": pod_name(broker), "subdomain": NAME},
     }
 
 
@@ -89,5 +104,5 @@ def pod_status(status: PodStatus) -> dict[str, Any]:
     }
 
 
-def _container() -> dict[str, Any]:
-    return {"name": "broker", "image": _IMAGE}
+def _container(port: int) -> dict[str, Any]:
+    return {"name": "broker", "image": _IMAGE, "ports": [{"name": BOOTSTRAP_PORT_NAME, "containerPort": port}]}

@@ -11,6 +11,7 @@ from headrace.dev.supervisor.workload import (
     AdoptPod,
     BrokerView,
     CreatePod,
+    CreateService,
     CreateStatefulSet,
     DeletePod,
     KillBroker,
@@ -30,18 +31,19 @@ from headrace.dev.supervisor.workload import (
 from headrace.dev.supervisor.workload_objects import pod_object, pod_status, stateful_set_object, stateful_set_status
 
 STARTED = "2026-11-21T09:00:00Z"
+PORT = 9701
 
 
 def broker(number: int, *, pod_uid: str | None = "", ready: bool = True) -> BrokerView:
-    return BrokerView(number, ready, 0, STARTED, f"uid-{number}" if pod_uid == "" else pod_uid)
+    return BrokerView(number, ready, 0, STARTED, PORT + number, f"uid-{number}" if pod_uid == "" else pod_uid)
 
 
 def status(*, ready: bool = True, restarts: int = 0) -> PodStatus:
     return PodStatus(ready, restarts, STARTED)
 
 
-def pod(number: int, *, uid: str = "", deleting: bool = False) -> PodView:
-    return PodView(pod_name(number), uid or f"uid-{number}", number, deleting, status())
+def pod(number: int, *, uid: str = "", port: int | None = None, deleting: bool = False) -> PodView:
+    return PodView(pod_name(number), uid or f"uid-{number}", number, port or PORT + number, deleting, status())
 
 
 def stateful_set(replicas: int) -> StatefulSetView:
@@ -63,7 +65,7 @@ def test_should_create_the_stateful_set_first_when_it_is_missing() -> None:
 def test_should_kill_the_broker_and_make_another_pod_when_its_pod_was_deleted() -> None:
     kill, create = plan(stateful_set(1), (), (broker(0),))
     assert kill == KillBroker(0, "Pod headrace-0 was deleted")
-    assert create == CreatePod(0, "set-uid", "the broker has no Pod")
+    assert create == CreatePod(0, PORT, "set-uid", "the broker has no Pod")
 
 
 def test_should_kill_the_broker_when_its_pod_was_deleted_and_another_took_its_name() -> None:
@@ -84,6 +86,16 @@ def test_should_not_kill_again_when_the_pod_that_is_being_deleted_has_no_process
 
 def test_should_adopt_a_pod_of_an_earlier_run_without_a_kill() -> None:
     assert kinds(plan(stateful_set(1), (pod(0),), (broker(0, pod_uid=None),))) == [AdoptPod]
+
+
+def test_should_make_a_new_pod_where_one_of_an_earlier_run_names_another_port() -> None:
+    steps = plan(stateful_set(1), (pod(0, port=9801),), (broker(0, pod_uid=None),))
+    assert steps == [DeletePod("headrace-0", "uid-0", "its broker listens on port 9701 now")]
+
+
+def test_should_make_the_bootstrap_service_whenever_it_is_missing() -> None:
+    steps = plan(stateful_set(1), (pod(0),), (broker(0),), has_service=False)
+    assert steps == [CreateService("there is no bootstrap Service")]
 
 
 def test_should_add_brokers_when_scaled_up() -> None:
@@ -113,9 +125,9 @@ def test_should_write_statuses_when_a_broker_is_not_ready() -> None:
 
 
 def test_should_read_back_the_pod_that_it_writes() -> None:
-    obj = {**pod_object(1, "set-uid", "host"), "status": pod_status(status(restarts=2))}
+    obj = {**pod_object(1, 9702, "set-uid", "host"), "status": pod_status(status(restarts=2))}
     obj["metadata"]["uid"] = "u"
-    assert parse_pod(obj) == PodView("headrace-1", "u", 1, deleting=False, status=status(restarts=2))
+    assert parse_pod(obj) == PodView("headrace-1", "u", 1, 9702, deleting=False, status=status(restarts=2))
 
 
 def test_should_read_back_the_stateful_set_that_it_writes() -> None:
@@ -172,10 +184,10 @@ class _World:
 
     def _write(self, step: Step) -> None:
         match step:
-            case CreatePod(number):
+            case CreatePod(number, port):
                 self.created += 1
                 uid = f"new-{self.created}"
-                self.pods[pod_name(number)] = PodView(pod_name(number), uid, number, deleting=False, status=None)
+                self.pods[pod_name(number)] = PodView(pod_name(number), uid, number, port, deleting=False, status=None)
                 self._set_pod(number, uid)
             case DeletePod(name):
                 del self.pods[name]

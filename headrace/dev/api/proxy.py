@@ -1,0 +1,186 @@
+"""The proxy to Services and Pods: `/api/v1/namespaces/{ns}/services/{name}/proxy/...`, any method, both ways streamed.
+
+Owns one HTTP/1.1 client for as long as the server runs. Bytes pass as they come, in neither direction more of them than
+the other side takes; nothing is read into memory, decompressed or limited in time. Whoever leaves first ends the
+request for both: an answer that breaks off behind the proxy breaks off before it. Where nobody can be reached the
+answer is a kube-apiserver's.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from random import Random
+from urllib.parse import quote, urlsplit
+
+import aiohttp
+from aiohttp import web
+from multidict import CIMultiDict
+from yarl import URL
+
+from headrace.core.limits import API_CONNECT_TIMEOUT_MS, DEV_PROXY_CONNECTIONS_MAX
+from headrace.dev.api.endpoints import Endpoint, endpoint_of_pod, endpoint_of_service, parse_asked
+from headrace.dev.api.kinds import Kind
+from headrace.dev.api.objects import Object
+from headrace.dev.api.operations import Operations, Target
+from headrace.dev.api.status import StatusError, method_not_allowed
+
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+_HOP_BY_HOP = frozenset(
+    {
+        "connection",
+        "expect",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+_OURS = frozenset({"authorization"})
+"""Who somebody is to the Kubernetes API is no business of what stands behind it."""
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_SAFE_IN_PATH = "/:@!$&'()*+,;=~-._"
+_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=API_CONNECT_TIMEOUT_MS / 1000)
+_AUTOMATIC = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
+"""What the client would add to a request that lacks it."""
+
+
+class Proxy:
+    def __init__(self, operations: Operations) -> None:
+        self._operations = operations
+        self._random = Random()
+        self._client: aiohttp.ClientSession | None = None
+
+    def add_to(self, app: web.Application) -> None:
+        """Before the routes of the resources, whose paths look alike."""
+        for plural in ("services", "pods"):
+            path = f"/api/v1/namespaces/{{namespace}}/{plural}/{{name}}/proxy"
+            app.router.add_route("*", path + "{below:(/.*)?}", self._handle)
+        app.cleanup_ctx.append(self._connected)
+
+    async def _connected(self, _: web.Application) -> AsyncIterator[None]:
+        connector = aiohttp.TCPConnector(limit=DEV_PROXY_CONNECTIONS_MAX)
+        async with aiohttp.ClientSession(
+            connector=connector,
+            timeout=_TIMEOUT,
+            auto_decompress=False,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            skip_auto_headers=_AUTOMATIC,
+        ) as self._client:
+            yield
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        if request.method not in _METHODS:
+            raise method_not_allowed()
+        base, _, below = request.path.partition("/proxy")
+        if ".." in below.split("/"):
+            raise StatusError(404, "NotFound", "the server could not find the requested resource", {})
+        endpoint = self._endpoint(base.split("/")[-2], request.match_info["namespace"], request.match_info["name"])
+        if not below and request.method in ("GET", "HEAD"):
+            # Relative links in what stands there would lead elsewhere.
+            location = str(request.rel_url.with_path(f"{request.path}/", keep_query=True))
+            return web.Response(status=301, headers={"Location": location})
+        async with self._asked(request, endpoint, below or "/") as answer:
+            return await _pass_on(request, answer, f"{base}/proxy")
+
+    def _endpoint(self, plural: str, namespace: str, text: str) -> Endpoint:
+        asked = parse_asked(text, plural.removesuffix("s"))
+        if plural == "pods":
+            return endpoint_of_pod(asked, self._get("Pod", namespace, asked.name))
+        service = self._get("Service", namespace, asked.name)
+        pods = self._operations.store.list(self._kind("Pod").storage, namespace)
+        return endpoint_of_service(asked, service, pods, self._random)
+
+    def _get(self, kind: str, namespace: str, name: str) -> Object:
+        return self._operations.get(Target(self._kind(kind), namespace, name))
+
+    def _kind(self, name: str) -> Kind:
+        kind = self._operations.catalog.of_kind("v1", name)
+        assert kind is not None, "built-in kinds are always served"
+        return kind
+
+    @asynccontextmanager
+    async def _asked(
+        self, request: web.Request, endpoint: Endpoint, path: str
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Raises StatusError 503 where no answer begins."""
+        assert self._client is not None, "the application has started"
+        url = URL.build(
+            scheme=endpoint.scheme,
+            host=endpoint.host,
+            port=endpoint.port,
+            path=quote(path, safe=_SAFE_IN_PATH),
+            query_string=request.rel_url.raw_query_string,
+            encoded=True,
+        )
+        try:
+            answer = await self._client.request(
+                request.method,
+                url,
+                headers=_request_headers(request),
+                data=_body(request) if request.can_read_body else None,
+                allow_redirects=False,
+                ssl=False,  # Whose certificate it is, a kube-apiserver does not look at either.
+            )
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise StatusError(
+                503, "ServiceUnavailable", f"error trying to reach service: {_reason(error, endpoint)}"
+            ) from error
+        async with answer:
+            yield answer
+
+
+def _reason(error: Exception, endpoint: Endpoint) -> str:
+    """As Go says it, where it is the usual one."""
+    if isinstance(error, aiohttp.ClientConnectorError) and error.os_error.errno is not None:
+        why = os.strerror(error.os_error.errno).lower()
+        return f"dial tcp {endpoint.host}:{endpoint.port}: connect: {why}"
+    if isinstance(error, aiohttp.ServerDisconnectedError):
+        return "EOF"
+    return str(error) or type(error).__name__
+
+
+async def _body(request: web.Request) -> AsyncIterator[bytes]:
+    while chunk := await request.content.readany():
+        yield chunk
+
+
+def _request_headers(request: web.Request) -> "CIMultiDict[str]":
+    headers = _kept(request.headers.items(), request.headers.getall("Connection", []), _OURS)
+    headers["X-Forwarded-Uri"] = request.path
+    if request.remote:
+        headers["X-Forwarded-For"] = ", ".join([*headers.getall("X-Forwarded-For", []), request.remote])
+    return headers
+
+
+def _kept(
+    headers: Iterable[tuple[str, str]], named: Iterable[str], also: frozenset[str] = frozenset()
+) -> "CIMultiDict[str]":
+    """Those that are not about one connection alone."""
+    dropped = _HOP_BY_HOP | also | {name.strip().lower() for value in named for name in value.split(",")}
+    return CIMultiDict((name, value) for name, value in headers if name.lower() not in dropped)
+
+
+async def _pass_on(request: web.Request, answer: aiohttp.ClientResponse, base: str) -> web.StreamResponse:
+    headers = _kept(answer.headers.items(), answer.headers.getall("Connection", []))
+    if answer.status in _REDIRECTS and "Location" in headers:
+        headers["Location"] = _location(headers["Location"], base)
+    response = web.StreamResponse(status=answer.status, reason=answer.reason, headers=headers)
+    await response.prepare(request)
+    try:
+        async for chunk in answer.content.iter_any():
+            await response.write(chunk)
+    except (aiohttp.ClientError, asyncio.IncompleteReadError) as error:
+        # The end must not look like one.
+        raise ConnectionResetError(f"the answer to {request.method} {request.path} broke off") from error
+    await response.write_eof()
+    return response
+
+
+def _location(location: str, base: str) -> str:
+    """A path on the same server leads through the proxy again."""
+    return location if urlsplit(location).netloc or not location.startswith("/") else base + location
