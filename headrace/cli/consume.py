@@ -44,7 +44,7 @@ class Options:
         "headrace consume orders --from '1h ago' --follow",
     ),
     ("Ten records of one partition, as a table.", "headrace consume orders --partition 3 -m 10 -o table"),
-    ("Since a time, into a file.", "headrace consume orders --from 2026-11-20T12:00:00Z > orders.jsonl"),
+    ("Since a time, into a file.", "headrace consume orders --from 2026-11-20T12:00:00Z > records.jsonl"),
     ("What comes next.", "headrace consume orders --from latest --follow -o value"),
 )
 @click.command(cls=Command)

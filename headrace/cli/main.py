@@ -32,10 +32,14 @@ _COMMANDS = {
 
 class Root(LazyGroup):
     def invoke(self, ctx: click.Context) -> object:
-        """As click does, but a reader of our output that went away (`| head`) is no failure."""
+        """As click does, but a reader of our output that went away (`| head`) is no failure, and Ctrl-C no message."""
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()
+        except KeyboardInterrupt:
+            if sys.stderr.isatty():
+                click.echo(err=True)  # The terminal shows ^C: what comes next begins a new line.
+            raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
         except OSError as error:
             if error.filename is not None:
                 raise

@@ -154,8 +154,9 @@ def _leave(deliveries: Deliveries, topic: str) -> NoReturn:
             deliveries.wait(_INTERRUPTED_PATIENCE_S)
     except KeyboardInterrupt:
         deliveries.look()
-    unknown = deliveries.waiting + deliveries.failed
+    unknown, written = deliveries.waiting + deliveries.failed, deliveries.written
     rest = f"; {unknown:,} more were sent and not acknowledged: they may be written or not" if unknown else ""
-    tell(f"headrace: interrupted: {deliveries.written:,} records are written to {topic}{rest}", fg="yellow")
+    records = "1 record is" if written == 1 else f"{written:,} records are"
+    tell(f"headrace: interrupted: {records} written to {topic}{rest}", fg="yellow")
     sys.stderr.flush()
     os._exit(_EXIT_INTERRUPTED)

@@ -1,5 +1,7 @@
-"""Exit codes, lazy loading and completion: what shells and scripts rely on."""
+"""Exit codes, lazy loading, colours and completion: what shells, scripts and eyes rely on."""
 
+import io
+import logging
 import os
 import subprocess
 import sys
@@ -9,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from headrace.cli.main import run
+from headrace.cli.notices import notices
 from headrace.cli.output import age, print_table, readable
+from headrace.cli.progress import Tally, progress
 
 
 def test_should_print_the_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -18,20 +22,17 @@ def test_should_print_the_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [[], ["topic"], ["topic", "create"], ["produce"], ["consume"], ["cluster", "status"]]
-)
-def test_should_show_examples_in_every_help(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert run([*command, "--help"]) == 0
-    assert "headrace " in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
     ("arguments", "says"),
     [
         (["bogus"], "No such command 'bogus'"),
         (["consume"], "Missing argument 'TOPIC'"),
         (["consume", "a", "--from", "x"], "neither earliest, latest, an offset such as 1200, nor a time"),
+        (["consume", "a", "--from", "1 hour ago"], "write a whole number and one of ms, s, m, h, d"),
         (["topic", "create", "my_topic", "--partitions", "1"], "try my-topic"),
+        (["topic", "describe", "my_topic"], "try my-topic"),
+        (["topic", "delete", "orders", "my_topic"], "try my-topic"),
+        (["produce", "my_topic", os.devnull], "try my-topic"),
+        (["consume", "my_topic"], "try my-topic"),
         (["produce", "a", os.devnull, "--key-field", "id"], "--key-field needs --format jsonl or csv"),
     ],
 )
@@ -46,10 +47,58 @@ def test_should_exit_with_1_and_one_line_when_a_command_fails(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("HEADRACE_HOME", str(tmp_path))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     monkeypatch.delenv("HEADRACE_SERVER", raising=False)
     assert run(["consume", "orders"]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("headrace: no server is given")
+
+
+class Terminal(io.StringIO):
+    """What rich and click take for one."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def terminal_for(name: str, monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """In the place of `stdout` or `stderr`. No fixture: pytest's own capture begins after those."""
+    screen = Terminal()
+    monkeypatch.setattr(sys, name, screen)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    return screen
+
+
+def test_should_show_errors_in_red_on_a_terminal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    terminal = terminal_for("stderr", monkeypatch)
+    assert run(["topic", "list", "--kubeconfig", str(tmp_path / "none")]) == 1
+    assert terminal.getvalue().startswith("\x1b[31mheadrace: ")
+
+
+def test_should_show_no_colour_where_nobody_wants_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    terminal = terminal_for("stderr", monkeypatch)
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert run(["topic", "list", "--kubeconfig", str(tmp_path / "none")]) == 1
+    assert terminal.getvalue().startswith("headrace: ")
+    assert "\x1b" not in terminal.getvalue()
+
+
+def test_should_say_what_the_sdk_tries_again_while_a_command_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = terminal_for("stderr", monkeypatch)
+    with notices():
+        logging.getLogger("headrace.client").warning("records for orders/0: connection refused; trying again")
+    assert terminal.getvalue() == "\x1b[2mheadrace: records for orders/0: connection refused; trying again\x1b[0m\n"
+    assert not logging.getLogger("headrace.client").handlers
+
+
+def test_should_show_progress_on_a_terminal_and_take_it_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = terminal_for("stderr", monkeypatch)
+    with progress(Tally(1_234), lambda: 0.5, shown=True):
+        pass
+    shown = terminal.getvalue()
+    assert "1,234 records  50 %  " in shown
+    assert shown.endswith("\x1b[2K")
 
 
 def test_should_name_the_remedy_when_there_is_no_kubeconfig(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -101,6 +150,12 @@ def test_should_complete_commands() -> None:
 def test_should_align_columns(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(["NAME", "N"], [["a", 1], ["longer", 22]])
     assert capsys.readouterr().out == "NAME     N\na        1\nlonger   22\n"
+
+
+def test_should_colour_how_things_are_on_a_terminal_and_still_align(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = terminal_for("stdout", monkeypatch)
+    print_table(["READY", "AGE"], [["True", "1s"], ["False", "2s"]])
+    assert screen.getvalue() == "READY   AGE\n\x1b[32mTrue\x1b[0m    1s\n\x1b[31mFalse\x1b[0m   2s\n"
 
 
 @pytest.mark.parametrize(
