@@ -147,6 +147,8 @@ CONSUMER_PREFETCH_BYTES_DEFAULT = 64 << 20
 """What a consumer asks for ahead of its reader, over all its partitions together."""
 ITERATOR_ROWS_MAX = 1 << 16
 """Rows that `send_batch` takes from an iterator at a time, or fewer where they reach its bytes first."""
+ASYNC_SEND_BURST_RECORDS = 256
+"""Sends of an `AsyncProducer` in a row that need not wait; then the event loop has its turn, or nothing would go out."""
 PRODUCER_REQUESTS_MAX = 64
 """Batches that one producer has on their way at once, over all partitions."""
 FAILED_BATCHES_KEPT_MAX = 100
@@ -196,6 +198,12 @@ DEV_WATCH_HISTORY_BYTES_MAX = 8 << 20
 """Changes of one resource that watchers may still ask for, by number and by size; older ones are answered with 410."""
 DEV_REQUEST_BODY_BYTES_MAX = 3 << 20
 """As a kube-apiserver's own limit."""
+DEV_LOG_READ_BYTES = 64 << 10
+"""`kubectl logs` reads a file in pieces of this size."""
+DEV_LOG_LINE_BYTES_MAX = 1 << 20
+"""A longer line of a log is shown in parts."""
+DEV_LOG_POLL_MS = 200
+"""`kubectl logs -f` looks this often whether a log has grown."""
 DEV_PROXY_CONNECTIONS_MAX = 512
 """Requests that pass through the embedded API's proxy at once; others wait for one of them to end."""
 DEV_WATCH_TIMEOUT_S = 1_800

@@ -19,20 +19,21 @@ from headrace.dev.crds import CrdError, load_crds
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=9700, show_default=True, help="0 takes a free port.")
 @click.option("--crds", type=click.Path(file_okay=False, path_type=Path), help="Folder of the CRDs to serve.")
-def main(data: Path, host: str, port: int, crds: Path | None) -> None:
+@click.option("--pod-logs", type=click.Path(path_type=Path), help="Log file of the Pod whose number is {ordinal}.")
+def main(data: Path, host: str, port: int, crds: Path | None, pod_logs: Path | None) -> None:
     """Serve a Kubernetes API for one machine."""
     try:
-        asyncio.run(_serve(data, host, port, crds))
+        asyncio.run(_serve(data, host, port, crds, pod_logs))
     except (CannotServeError, CrdError) as error:
         click.echo(f"headrace: {error}", err=True)
         sys.exit(1)
 
 
-async def _serve(data: Path, host: str, port: int, crds: Path | None) -> None:
+async def _serve(data: Path, host: str, port: int, crds: Path | None, pod_logs: Path | None) -> None:
     stop = asyncio.Event()
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(signal_number, stop.set)
-    async with serving(data, host, port, load_crds(crds)) as url:
+    async with serving(data, host, port, load_crds(crds), pod_logs) as url:
         click.echo(url)
         await stop.wait()
 

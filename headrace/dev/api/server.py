@@ -19,6 +19,7 @@ from headrace.dev.api.builtin import DEFINITIONS, NAMESPACES, SYSTEM_NAMESPACES
 from headrace.dev.api.collector import Collector
 from headrace.dev.api.documents import Document
 from headrace.dev.api.kinds import Kind
+from headrace.dev.api.logs import PodLogs
 from headrace.dev.api.objects import Key, Object, copy_of
 from headrace.dev.api.operations import Operations, Target
 from headrace.dev.api.probes import add_probes
@@ -43,13 +44,18 @@ class CannotServeError(Exception):
 
 
 @asynccontextmanager
-async def serving(data: Path, host: str, port: int, definitions: Sequence[Object]) -> AsyncIterator[str]:
-    """Serve until the block ends; yields the URL. Port 0 takes a free one. Raises CannotServeError."""
+async def serving(
+    data: Path, host: str, port: int, definitions: Sequence[Object], pod_logs: Path | None = None
+) -> AsyncIterator[str]:
+    """Serve until the block ends; yields the URL. Port 0 takes a free one. Raises CannotServeError.
+
+    `pod_logs` is the log file of every Pod, as `logs.PodLogs` takes it.
+    """
     store = _open_store(data)
     try:
         operations = Operations(store)
         bootstrap(operations, definitions)
-        server = await _listen(_application(operations), host, port)
+        server = await _listen(_application(operations, pod_logs), host, port)
         collecting = asyncio.create_task(_collect(operations))
         try:
             yield f"http://{host}:{server.port}"
@@ -101,10 +107,11 @@ def _open_store(data: Path) -> Store:
         ) from error
 
 
-def _application(operations: Operations) -> web.Application:
+def _application(operations: Operations, pod_logs: Path | None) -> web.Application:
     app = web.Application(client_max_size=DEV_REQUEST_BODY_BYTES_MAX, middlewares=[refusals])
     add_probes(app)
     Proxy(operations).add_to(app)
+    PodLogs(operations, pod_logs).add_to(app)
     Routes(operations).add_to(app)
     return app
 

@@ -71,5 +71,8 @@ class Layout:
     def operator_port(self) -> int:
         return self.broker_port(DEV_BROKERS_MAX)
 
+    def broker_log(self, broker: int | str) -> Path:
+        return self.log(f"broker-{broker}")
+
     def log(self, name: str) -> Path:
         return self.data / "logs" / f"{name}.log"

@@ -15,6 +15,7 @@ def api_program(layout: Layout) -> Program:
         arguments=_module(
             "headrace.dev.api",
             *("--data", str(layout.api_data), "--host", LOOPBACK, "--port", str(layout.port)),
+            *("--pod-logs", str(layout.broker_log("{ordinal}"))),
         ),
         log=layout.log("api"),
         ready_url=f"{layout.api_url}/readyz",
@@ -45,7 +46,7 @@ def broker_program(layout: Layout, broker: int) -> Program:
             *("--advertised-url", layout.broker_url(broker)),
             *_tls_arguments(layout.tls),
         ),
-        log=layout.log(f"broker-{broker}"),
+        log=layout.broker_log(broker),
         ready_url=f"{layout.broker_url(broker)}/readyz",
     )
 
