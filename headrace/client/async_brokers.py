@@ -139,9 +139,8 @@ class AsyncBrokers:
         url = self.directory.url_for(call, now_ms())
         try:
             answer = await self._exchange(url, call)
-        except BrokerUnreachableError:
-            self.directory.unreachable(url, now_ms())
-            raise
+        except BrokerUnreachableError as error:
+            raise self.directory.unreachable(url, error, now_ms()) from error.__cause__
         self.directory.answered(url, answer)
         return answer
 

@@ -170,8 +170,7 @@ class Brokers:
             answer = self._transport.request(
                 call.method, url + call.path, headers=headers, body=call.batch, timeout_s=call.timeout_s
             )
-        except BrokerUnreachableError:
-            self.directory.unreachable(url, now_ms())
-            raise
+        except BrokerUnreachableError as error:
+            raise self.directory.unreachable(url, error, now_ms()) from error.__cause__
         self.directory.answered(url, answer)
         return answer

@@ -11,7 +11,7 @@ from headrace.client.calls import Answer, Call, check, parse_json
 from headrace.client.discovery import Servers
 from headrace.client.layout import Routes, TopicLayout
 from headrace.client.record import TopicPartition
-from headrace.core.errors import StaleTopicError, UnknownPartitionError
+from headrace.core.errors import BrokerUnreachableError, StaleTopicError, UnknownPartitionError, UntrustedBrokerError
 
 
 @dataclass(slots=True)
@@ -82,5 +82,9 @@ class Directory:
         self.routes.answered(url)
         check(answer, url)
 
-    def unreachable(self, url: str, now_ms: int) -> None:
+    def unreachable(self, url: str, error: BrokerUnreachableError, now_ms: int) -> BrokerUnreachableError:
+        """What to raise. No retry helps against a certificate that is not trusted, but another broker may."""
         self.routes.failed(url, now_ms)
+        if isinstance(error, UntrustedBrokerError) and self.routes.has_other(now_ms):
+            return BrokerUnreachableError(error.message, **error.details)
+        return error

@@ -73,8 +73,7 @@ class Routes:
         """The leader's own URL if it can be reached, else another broker's; if none can, the one that failed first."""
         candidates = list(dict.fromkeys(self._candidates(leader_url)))
         for url in candidates:
-            failed_at_ms = self._failed_at_ms.get(url)
-            if failed_at_ms is None or now_ms - failed_at_ms >= UNREACHABLE_URL_MS:
+            if not self._is_left_alone(url, now_ms):
                 return url
         return min(candidates, key=lambda url: self._failed_at_ms[url])
 
@@ -83,6 +82,14 @@ class Routes:
             yield leader_url
         yield from self.bootstrap
         yield from self._learned
+
+    def has_other(self, now_ms: int) -> bool:
+        """Whether there is a URL that has not failed just now."""
+        return not all(self._is_left_alone(url, now_ms) for url in self._candidates(None))
+
+    def _is_left_alone(self, url: str, now_ms: int) -> bool:
+        failed_at_ms = self._failed_at_ms.get(url)
+        return failed_at_ms is not None and now_ms - failed_at_ms < UNREACHABLE_URL_MS
 
     def failed(self, url: str, now_ms: int) -> None:
         self._failed_at_ms[url] = now_ms

@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.client.directory import Directory
+from headrace.client.discovery import Servers
 from headrace.client.layout import PartitionLayout, Routes, TopicLayout
-from headrace.core.errors import RemoteError
+from headrace.core.errors import RemoteError, UntrustedBrokerError
 from headrace.core.limits import METADATA_AGE_MS_MAX, UNREACHABLE_URL_MS
 
 BOOTSTRAP, LEADER, OTHER = "http://boot:9701", "http://leader:9701", "http://other:9701"
@@ -68,6 +70,15 @@ def test_should_never_try_leaders_when_a_proxy_leads_to_them() -> None:
     routes.learn(TopicLayout.parse(document(), 0))
     routes.failed(BOOTSTRAP, 10)
     assert routes.choose(LEADER, 20) == BOOTSTRAP
+
+
+def test_should_try_another_broker_and_give_up_after_the_last_when_none_is_trusted() -> None:
+    directory = Directory(Servers((BOOTSTRAP, OTHER)))
+    untrusted = UntrustedBrokerError("has a certificate that does not cover 'boot'", unprocessed=True)
+    first = directory.unreachable(BOOTSTRAP, untrusted, 0)
+    assert (first.retriable, first.message, first.details) == (True, untrusted.message, {"unprocessed": True})
+    assert directory.unreachable(OTHER, untrusted, 1) is untrusted
+    assert directory.routes.has_other(UNREACHABLE_URL_MS)
 
 
 @given(st.lists(st.tuples(st.sampled_from([BOOTSTRAP, LEADER, OTHER]), st.integers(0, 9)), max_size=20))
