@@ -37,6 +37,10 @@ def secret(name: str = "tls", **members: Any) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, **members}
 
 
+def service(name: str = "web", **spec: Any) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec}
+
+
 def event(namespace: str, name: str = "", **members: Any) -> dict[str, Any]:
     about = {"kind": "Topic", "name": "flights", "namespace": namespace, "uid": "u"}
     meta = {"name": name} if name else {"generateName": "flights-"}

@@ -46,6 +46,8 @@ class PodLogs:
             raise not_found(PODS, key.name)
         check_container(pod, options)
         path = self._path(pod)
+        if path is None:
+            return web.Response(status=204)
 
         def is_over() -> bool:
             current = store.get(key)
@@ -54,13 +56,12 @@ class PodLogs:
 
         response = web.StreamResponse(headers={"Content-Type": "text/plain"})
         await response.prepare(request)
-        if path is not None:
-            with closing(Tail(path, options.tail_lines)) as tail:
-                shown = Shown(options)
-                async for lines in _pieces(tail, is_over):
-                    await response.write(shown.of(lines))
-                    if shown.is_full:
-                        break
+        with closing(Tail(path, options.tail_lines)) as tail:
+            shown = Shown(options)
+            async for lines in _pieces(tail, is_over):
+                await response.write(shown.of(lines))
+                if shown.is_full:
+                    break
         await response.write_eof()
         return response
 
