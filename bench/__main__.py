@@ -1,4 +1,4 @@
-"""`python -m bench [--short] [--rounds N]`."""
+"""`python -m bench [--short] [--rounds N] [--tail-only]`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,10 +7,10 @@ from typing import TypeVar
 
 import click
 
-from bench import machine, sdk
+from bench import machine, sdk, tail
 from bench.dev_broker import dev_broker
 from bench.raw import RawClient
-from bench.report import Round, render
+from bench.report import Round, render, render_tail
 from bench.workload import BATCH_RECORDS, VALUE_BYTES, Batch, batch, values
 from headrace.http2.blocking import BlockingTransport
 
@@ -27,18 +27,41 @@ class Size:
     sdk_records: int
     single_records: int
     latency_records: int
+    tail_rounds: int
+    """Of all rounds together: they are short, and many."""
+    tail_s: float
 
 
-_FULL = Size(raw_batches=256, sdk_records=1_000_000, single_records=100_000, latency_records=500)
-_SHORT = Size(raw_batches=48, sdk_records=200_000, single_records=20_000, latency_records=200)
+_FULL = Size(
+    raw_batches=256, sdk_records=1_000_000, single_records=100_000, latency_records=500, tail_rounds=9, tail_s=2.0
+)
+_SHORT = Size(
+    raw_batches=48, sdk_records=200_000, single_records=20_000, latency_records=200, tail_rounds=3, tail_s=1.0
+)
+_TAIL_TOPIC = "bench-tail"
 
 
 @click.command()
 @click.option("--short", is_flag=True, help="A quick look: a fraction of the data.")
 @click.option("--rounds", type=click.IntRange(min=3), default=3, show_default=True)
-def main(*, short: bool, rounds: int) -> None:
-    """Measure produce, fetch and latency beside what the machine can do."""
+@click.option("--tail-only", is_flag=True, help="Only what a follower costs the producers of a busy topic.")
+def main(*, short: bool, rounds: int, tail_only: bool) -> None:
+    """Measure produce, fetch and latency beside what the machine can do, and what a follower costs producers."""
     size = _SHORT if short else _FULL
+    if not tail_only:
+        _measure_all(size, rounds)
+        click.echo()
+    with dev_broker([(_TAIL_TOPIC, "Fsync")]) as (server, _):
+        value: bytes = values(1).to_pylist()[0]
+        tail.measure(server, _TAIL_TOPIC, value, _SHORT.tail_s)  # warms up; not counted
+        tails = []
+        for number in range(1, size.tail_rounds + 1):
+            click.echo(f"round {number} of {size.tail_rounds} beside a follower", err=True)
+            tails.append(tail.measure(server, _TAIL_TOPIC, value, size.tail_s))
+    click.echo(render_tail(tails))
+
+
+def _measure_all(size: Size, rounds: int) -> None:
     topics = [(_topic(number, durability), durability) for number in range(rounds + 1) for durability in _DURABILITIES]
     with dev_broker(topics) as (server, folder), BlockingTransport() as transport:
         bench = _Bench(server, folder, transport, size)

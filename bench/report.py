@@ -4,6 +4,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from bench.tail import RATE, TailRound
 from bench.workload import VALUE_BYTES
 
 _MIB = 1 << 20
@@ -26,6 +27,25 @@ def render(rounds: Sequence[Round]) -> str:
     """Throughput counts the bytes of values alone, so that headers and framing are a cost and not a merit."""
     lines = [*_throughput(rounds), "", *_latency(rounds)]
     return "\n".join([f"medians of {len(rounds)} rounds, records of {VALUE_BYTES} bytes, acks=all", "", *lines])
+
+
+def render_tail(rounds: Sequence[TailRound]) -> str:
+    """Medians of the halves, and the medians of the rounds' own ratios: what was slow for both halves cancels out."""
+    lines = [
+        f"{len(rounds)} rounds, {RATE:,} records of {VALUE_BYTES} bytes a second, acks=all, fsync",
+        "",
+        f"{'latency of a steady producer':<36}{'p50 ms':>10}{'p99 ms':>10}{'p50 / alone':>20}{'p99 / alone':>20}",
+    ]
+    alone, followed = [r.alone for r in rounds], [r.followed for r in rounds]
+    figures = [_percentile(alone, percent) * 1000 for percent in (50, 99)]
+    lines.append(f"{'alone':<36}" + "".join(f"{figure:>10.2f}" for figure in figures))
+    figures = [_percentile(followed, percent) * 1000 for percent in (50, 99)]
+    ratios = [
+        statistics.median(_percentile([r.followed], percent) / _percentile([r.alone], percent) for r in rounds)
+        for percent in (50, 99)
+    ]
+    row = "".join(f"{figure:>10.2f}" for figure in figures) + "".join(f"{ratio:>20.2f}" for ratio in ratios)
+    return "\n".join([*lines, f"{'beside headrace consume --follow':<36}{row}"])
 
 
 def _throughput(rounds: Sequence[Round]) -> list[str]:
