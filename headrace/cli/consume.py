@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headrace.cli.examples import Command, examples
-from headrace.cli.options import TOPIC, Where, broker_options, output_option
+from headrace.cli.options import TOPIC, Where, broker_options, naming_remedy, output_option
 from headrace.cli.output import tell
 from headrace.cli.progress import Tally, progress, summary
 from headrace.cli.starts import parse_start
 
 if TYPE_CHECKING:
     from headrace.cli.forms import Form
+    from headrace.cli.servers import Found
     from headrace.client.consumer import Consumer
 
 _TIMEOUT_MS = 30_000
@@ -74,26 +75,32 @@ def consume(where: Where, **options: Any) -> None:
 
 
 def _consume(where: Where, options: Options) -> None:
+    found = where.find()
+    on_screen, watched = sys.stdout.isatty(), sys.stderr.isatty() and not options.quiet
+    started, tally = time.monotonic(), Tally()
+    with _consumer(found, options) as consumer:
+        share = _share(consumer, options, tally) if watched and not on_screen else lambda: None
+        with progress(tally, share, shown=watched and not on_screen):
+            _print(consumer.batches(follow=options.follow), options, tally)
+    if watched and not on_screen:
+        tell(summary("consumed", tally.records, f"from {options.topic}", time.monotonic() - started))
+    elif watched and not tally.records:
+        tell("nothing from there on; --follow waits for what comes", dim=True)
+
+
+def _consumer(found: "Found", options: Options) -> "Consumer":
     from headrace.client.consumer import Consumer
 
-    found = where.find()
-    consumer = Consumer(
-        options.topic,
-        group=options.group,
-        start=options.start,
-        partitions=None if options.partition is None else [options.partition],
-        server=found.server,
-        namespace=found.namespace,
-        timeout_ms=_TIMEOUT_MS,
-    )
-    watched = not options.quiet and sys.stderr.isatty() and not sys.stdout.isatty()
-    started, tally = time.monotonic(), Tally()
-    with consumer:
-        share = _share(consumer, options, tally) if watched else lambda: None
-        with progress(tally, share, shown=watched):
-            _print(consumer.batches(follow=options.follow), options, tally)
-    if watched:
-        tell(summary("consumed", tally.records, f"from {options.topic}", time.monotonic() - started))
+    with naming_remedy(options.topic, found.namespace):
+        return Consumer(
+            options.topic,
+            group=options.group,
+            start=options.start,
+            partitions=None if options.partition is None else [options.partition],
+            server=found.server,
+            namespace=found.namespace,
+            timeout_ms=_TIMEOUT_MS,
+        )
 
 
 def _print(batches: Iterator[Any], options: Options, tally: Tally) -> None:

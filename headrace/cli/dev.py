@@ -9,7 +9,7 @@ import click
 
 from headrace.cli.examples import Group, examples
 from headrace.cli.options import output_option
-from headrace.cli.output import print_table
+from headrace.cli.output import print_table, waiting
 from headrace.cli.tls_options import tls_options
 from headrace.client.discovery import CA_FILE_VARIABLE, headrace_home
 from headrace.core.limits import DEV_BROKERS_MAX

@@ -1,7 +1,8 @@
 """Options and arguments that several commands share, spelled and explained once."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -9,6 +10,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from headrace.cli.topic_spec import check_name
+from headrace.core.errors import LocalError, UnknownTopicError
 
 if TYPE_CHECKING:
     from headrace.cli.servers import Found
@@ -54,6 +56,18 @@ class TopicName(click.ParamType):  # type: ignore[type-arg]  # generic in new cl
 
 
 TOPIC, NEW_TOPIC = TopicName(), TopicName(new=True)
+
+
+@contextmanager
+def naming_remedy(topic: str, namespace: str) -> Iterator[None]:
+    """Around the first question about a topic: that it is not there is the most usual mistake of all."""
+    try:
+        yield
+    except UnknownTopicError as error:
+        raise LocalError(
+            f"there is no topic {topic} in namespace {namespace}: `headrace topic create {topic} --partitions N`"
+            " creates it, `headrace topic list -A` shows all"
+        ) from error
 
 
 def broker_options(command: Callable[..., Any]) -> Callable[..., Any]:

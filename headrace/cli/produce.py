@@ -15,7 +15,7 @@ from headrace.cli.deliveries import Deliveries
 from headrace.cli.examples import Command, examples
 from headrace.cli.input_lines import lines_of
 from headrace.cli.line_formats import InputRecord, LineError, csv_rows, json_lines, plain_lines
-from headrace.cli.options import TOPIC, Where, broker_options
+from headrace.cli.options import TOPIC, Where, broker_options, naming_remedy
 from headrace.cli.output import tell
 from headrace.cli.progress import Tally, progress, summary
 from headrace.cli.sending import Sending
@@ -89,7 +89,8 @@ def _produce(where: Where, options: Options) -> None:
     ) as producer:
         try:
             # Whatever the input is, and even where it is empty: a topic that is not there is said at once.
-            producer.send_batch(options.topic, values=[]).result()
+            with naming_remedy(options.topic, found.namespace):
+                producer.send_batch(options.topic, values=[]).result()
             sending = Sending(producer, options.topic, options.partition, deliveries, Tally())
             _send_all(sending, options, read)
         except KeyboardInterrupt:
@@ -117,7 +118,7 @@ def _send_all(sending: Sending, options: Options, read: _Reader) -> None:
         tell("one record a line; Ctrl-D ends", dim=True)
     try:
         with progress(sending.tally, lambda: _share(options.file), shown=not (interactive or options.quiet)):
-            for record in read(lines_of(options.file, before_reading=sending.send_all)):
+            for record in read(lines_of(options.file, before_waiting=sending.send_all)):
                 sending.add(record)
             sending.send_all()
             sending.producer.flush()

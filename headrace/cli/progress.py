@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 from headrace.core.units import format_bytes
 
 _REFRESH_PER_S = 8
+_RATE_FROM_RECORDS = 1_000
+"""Who types records knows his rate."""
 _WINDOW_S = 3.0
 """Rates are those of the last seconds: what happens now, not what happened on average."""
 
@@ -62,7 +64,7 @@ def line(tally: Tally, rate: tuple[float, float], elapsed_s: float, share: float
 
 def summary(verb: str, records: int, topic: str, seconds: float) -> str:
     """`produced 2,000,000 records to orders in 3.1 s, 645,161 records/s`"""
-    rate = f", {records / seconds:,.0f} records/s" if seconds > 1 else ""
+    rate = f", {records / seconds:,.0f} records/s" if seconds > 1 and records >= _RATE_FROM_RECORDS else ""
     return f"{verb} {'1 record' if records == 1 else f'{records:,} records'} {topic} in {seconds:.1f} s{rate}"
 
 

@@ -15,7 +15,8 @@ from headrace.core.errors import HeadraceError
 if TYPE_CHECKING:
     from headrace.client.producer import Producer
 
-_RECORDS_AT_ONCE_MAX = 10_000
+_RECORDS_AT_ONCE_MAX, _BYTES_AT_ONCE_MAX = 10_000, 1 << 20
+"""Of one call: enough to be worth it, few enough to spread over partitions."""
 _COLUMNS_FROM = 50
 """Fewer records are sent one by one: the producer's linger makes batches of them, columns would be a batch each."""
 
@@ -30,16 +31,19 @@ class Sending:
     keyed: int = 0
     """Records with a key."""
     _read: list[InputRecord] = field(default_factory=list)
+    _read_bytes: int = 0
 
     def add(self, record: InputRecord) -> None:
         """Raises the first failure of what was sent before."""
         self._read.append(record)
-        if len(self._read) >= _RECORDS_AT_ONCE_MAX:
+        self._read_bytes += len(record.value)
+        if len(self._read) >= _RECORDS_AT_ONCE_MAX or self._read_bytes >= _BYTES_AT_ONCE_MAX:
             self.send_all()
 
     def send_all(self) -> None:
         """All that was added, and not sent yet. Raises as `add` does."""
-        read, self._read = self._read, []
+        read, size_bytes = self._read, self._read_bytes
+        self._read, self._read_bytes = [], 0
         keys = [record.key for record in read]
         keyed = len(keys) - keys.count(None)
         if len(read) < _COLUMNS_FROM or not self._send_columns(read, keys if keyed else None):
@@ -47,7 +51,7 @@ class Sending:
                 self._send(record)
         self.keyed += keyed
         self.tally.records += len(read)
-        self.tally.bytes += sum(len(record.value) for record in read)
+        self.tally.bytes += size_bytes
 
     def _send_columns(self, records: list[InputRecord], keys: list[bytes | None] | None) -> bool:
         """False where one of them is too large: nothing is sent then."""

@@ -169,7 +169,9 @@ def test_should_exit_with_1_when_nothing_can_be_read(
 def test_should_not_take_an_empty_input_for_a_topic_that_is_not_there(headrace: Headrace) -> None:
     done = headrace("produce", "no-such-topic")
     assert done.returncode == 1
-    assert "topic 'no-such-topic' does not exist in namespace 'default'" in done.stderr
+    assert done.stderr.startswith(
+        "headrace: there is no topic no-such-topic in namespace default: `headrace topic create"
+    )
 
 
 def test_should_send_many_lines_in_columns_and_keep_their_order(headrace: Headrace, topic: str, tmp_path: Path) -> None:

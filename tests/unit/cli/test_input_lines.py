@@ -2,6 +2,7 @@
 
 import io
 import os
+from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,18 +31,26 @@ def test_should_give_the_lines_of_a_file(parts: list[bytes], sizes: list[int]) -
 def test_should_hand_out_what_there_is_before_it_waits_for_more() -> None:
     reader, writer = os.pipe()
     heard: list[bytes] = []
-    waits: list[int] = []
+    waits: list[list[bytes]] = []
 
     def wait() -> None:
-        waits.append(len(heard))
-        if len(waits) == 2:
-            os.close(writer)
+        waits.append(list(heard))
+        os.write(writer, b"ke\n") if len(waits) == 1 else os.close(writer)
 
     os.write(writer, b"tea\ncoffee\nca")
     with open(reader, "rb") as file:
-        heard.extend(lines_of(file, wait))
-    assert heard == [b"tea\n", b"coffee\n", b"ca"]
-    assert len(waits) == 2
+        for line in lines_of(file, wait):
+            heard.append(line)  # noqa: PERF402 - to be seen while it grows
+    assert heard == [b"tea\n", b"coffee\n", b"cake\n"]
+    assert waits == [heard[:2], heard]
+
+
+def test_should_take_a_file_for_something_that_never_waits(tmp_path: Path) -> None:
+    (tmp_path / "lines").write_bytes(b"tea\n" * 200_000)
+    waits: list[None] = []
+    with (tmp_path / "lines").open("rb") as file:
+        assert sum(1 for _ in lines_of(file, lambda: waits.append(None))) == 200_000
+    assert not waits
 
 
 def test_should_not_gather_a_line_without_end() -> None:

@@ -33,6 +33,7 @@ def test_should_show_records_share_rates_and_time(share: float | None, shown: st
     ("records", "seconds", "says"),
     [
         (1, 0.04, "produced 1 record to orders in 0.0 s"),
+        (2, 60.0, "produced 2 records to orders in 60.0 s"),
         (2_000_000, 4.0, "produced 2,000,000 records to orders in 4.0 s, 500,000 records/s"),
     ],
 )
