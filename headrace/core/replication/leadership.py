@@ -74,16 +74,13 @@ class Leadership:
 
     @property
     def leads(self) -> bool:
-        return not self._closed and self._is_named and not self.regressed
-
-    @property
-    def _is_named(self) -> bool:
-        return self.state is not None and self.state.leader == self.me
+        is_named = self.state is not None and self.state.leader == self.me
+        return is_named and not self._closed and not self.regressed
 
     @property
     def regressed(self) -> str:
-        """Why this seat does not lead although it is named, as a sentence with the remedy; else empty."""
-        if not self._is_named or self.leader_epoch >= self._least_epoch:
+        """Why this broker, a replica, does not lead whatever it is told, as a sentence with the remedy; else empty."""
+        if self.state is None or self.me.broker not in self.state.replicas or self.leader_epoch >= self._least_epoch:
             return ""
         return (
             f"the API server's leader epoch is {self.leader_epoch}, below {self._least_epoch} that the log has seen:"
@@ -103,14 +100,18 @@ class Leadership:
     def check_leader(self, label: str, fence: Fence) -> LeaderEpoch:
         """The epoch to serve a request in. Raises NotLeaderError, PartitionOfflineError or FencedEpochError."""
         leader = self.state.leader if self.state is not None else None
+        self.check_not_regressed(label)
         if leader is None:
             raise PartitionOfflineError(f"{label} has no leader just now; try again")
-        if self.regressed:
-            raise PartitionOfflineError(f"{label} is offline: {self.regressed}")
         if not self.leads:
             raise NotLeaderError(f"{self.me.broker} does not lead {label}; {leader} does", leader=leader.broker)
         fence.check_epoch(label, self.leader_epoch)
         return self.leader_epoch
+
+    def check_not_regressed(self, label: str) -> None:
+        """Raises PartitionOfflineError where only a person can help."""
+        if self.regressed:
+            raise PartitionOfflineError(f"{label} is offline: {self.regressed}")
 
     def step(self, event: Event, now_ms: int) -> list[Effect]:
         """What to do about `event`, in this order."""

@@ -78,7 +78,7 @@ def claim(state: PartitionState, me: Seat, log: LogFacts) -> Claim | Regressed |
     if state.leader_epoch < log.last_epoch:
         return Regressed(
             f"the API says leader epoch {state.leader_epoch}, but the log has records of epoch {log.last_epoch}: the"
-            " API server's data went back, as after a restore"
+            " API server's data went back, as after a restore; run `headrace cluster recover`"
         )
     if state.leader == me:
         return None
