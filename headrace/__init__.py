@@ -10,30 +10,39 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from headrace.client.async_consumer import AsyncConsumer
+    from headrace.client.async_producer import AsyncProducer
     from headrace.client.consumer import Consumer
+    from headrace.client.discovery import Servers
     from headrace.client.producer import Producer
     from headrace.client.record import BatchMetadata, Record, RecordMetadata, TopicPartition
     from headrace.core import errors
     from headrace.core.errors import HeadraceError
 
 __all__ = [
+    "AsyncConsumer",
+    "AsyncProducer",
     "BatchMetadata",
     "Consumer",
     "HeadraceError",
     "Producer",
     "Record",
     "RecordMetadata",
+    "Servers",
     "TopicPartition",
     "errors",
 ]
 
 _HOMES = {
+    "AsyncConsumer": "headrace.client.async_consumer",
+    "AsyncProducer": "headrace.client.async_producer",
     "BatchMetadata": "headrace.client.record",
     "Consumer": "headrace.client.consumer",
     "HeadraceError": "headrace.core.errors",
     "Producer": "headrace.client.producer",
     "Record": "headrace.client.record",
     "RecordMetadata": "headrace.client.record",
+    "Servers": "headrace.client.discovery",
     "TopicPartition": "headrace.client.record",
 }
 

@@ -1,7 +1,7 @@
 """How those who sent records hear of them, in programs with an event loop: real `asyncio.Future`s.
 
 Made and finished on the producer's loop. What is sent cannot be called back: cancelling one, or the task that awaits
-it, ends the waiting alone, and `flush` then speaks for it.
+it, ends the waiting alone, and should its record fail, `flush` says so.
 """
 
 import asyncio
@@ -22,6 +22,7 @@ class AsyncDelivery(asyncio.Future[T]):
     """A future that knows whether anybody asked for it: `flush` raises the failures that nobody has looked at."""
 
     looked_at = False
+    """Somebody has asked, or waits."""
 
     def __await__(self) -> Generator[Any, None, T]:
         self.looked_at = True
@@ -39,11 +40,10 @@ class AsyncDelivery(asyncio.Future[T]):
         self.looked_at = True
         super().add_done_callback(fn, context=context)
 
-    def cancel(self, msg: Any | None = None) -> bool:
-        cancelled = super().cancel(msg)
-        if cancelled:  # Whoever waited has gone: a failure is nobody's any more.
-            self.looked_at = False
-        return cancelled
+    @property
+    def is_overlooked(self) -> bool:
+        """Whoever cancelled it will not see a failure either."""
+        return self.cancelled() or not self.looked_at
 
     def set_exception(self, exception: Any, /) -> None:
         super().set_exception(exception)
@@ -77,4 +77,4 @@ class LoopRows(RowBatch):
                 delivery.set_exception(error)
 
     def overlooked(self) -> int:
-        return sum(not delivery.looked_at for delivery in self.deliveries)
+        return sum(delivery.is_overlooked for delivery in self.deliveries)

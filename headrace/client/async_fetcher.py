@@ -6,7 +6,9 @@ and what is on its way, is there for the next call.
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
+from functools import partial
+from typing import Any
 
 from headrace.client.async_brokers import AsyncBrokers
 from headrace.client.clock import now_ms
@@ -14,7 +16,7 @@ from headrace.client.cursor import Ask, Cursor
 from headrace.client.fetcher import as_reading_error
 from headrace.client.reading import Added, Answered, Arrival, Reading
 from headrace.client.record import TopicPartition
-from headrace.core.errors import StalledError
+from headrace.core.errors import LocalError, StalledError
 from headrace.core.limits import CONSUMER_REQUESTS_MAX
 from headrace.core.records.columns import DecodedBatch
 
@@ -32,6 +34,7 @@ class AsyncFetcher:
 
     async def close(self) -> None:
         self._closed = True
+        self._news.set()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -48,7 +51,7 @@ class AsyncFetcher:
         Raises the error of a partition that cannot be read, and StalledError; the next call goes on where this one
         stopped.
         """
-        while True:
+        while not self._closed:
             found = next(self._batches, None)
             if found is not None:
                 return found
@@ -62,17 +65,25 @@ class AsyncFetcher:
                 return None
             else:
                 await self._wait()
+        raise LocalError("this consumer is closed: make a new one")
 
     def _start_due(self) -> None:
         for ask in self._reading.plan.due(now_ms()):
-            self._start(self._fetch(ask))
+            partition = ask.cursor.partition
+            self._start(self._fetch(ask), Answered(ask, _cancelled(partition)))
         for partition in self._reading.added():
-            self._start(self._find_beginning(partition))
+            self._start(self._find_beginning(partition), Added(partition, _cancelled(partition)))
 
-    def _start(self, work: "asyncio._CoroutineLike[None]") -> None:
+    def _start(self, work: Coroutine[Any, Any, None], when_cancelled: Arrival) -> None:
         task = asyncio.get_running_loop().create_task(work, name="headrace-fetch")
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(partial(self._done, when_cancelled))
+
+    def _done(self, when_cancelled: Arrival, task: asyncio.Task[None]) -> None:
+        """A task may be cancelled before it has begun: it says nothing then."""
+        self._tasks.discard(task)
+        if task.cancelled():
+            self._arrive(when_cancelled)
 
     async def _fetch(self, ask: Ask) -> None:
         partition, reading = ask.cursor.partition, self._reading
@@ -82,24 +93,14 @@ class AsyncFetcher:
                     partition, ask.offset, max_bytes=reading.fetch_bytes, wait_ms=reading.wait_ms
                 )
             self._arrive(Answered(ask, fetched))
-        except asyncio.CancelledError:
-            self._arrive(Answered(ask, self._cancelled(partition)))
-            raise
         except Exception as error:
             self._arrive(Answered(ask, as_reading_error(partition, error)))
 
     async def _find_beginning(self, partition: TopicPartition) -> None:
         try:
             self._arrive(Added(partition, await self._brokers.offset(partition, "earliest")))
-        except asyncio.CancelledError:
-            self._arrive(Added(partition, self._cancelled(partition)))
-            raise
         except Exception as error:
             self._arrive(Added(partition, as_reading_error(partition, error)))
-
-    def _cancelled(self, partition: TopicPartition) -> StalledError:
-        why = "the consumer was closed" if self._closed else "somebody cancelled its task"
-        return StalledError(f"reading {partition} has ended: {why}")
 
     def _arrive(self, arrival: Arrival) -> None:
         self._arrived.append(arrival)
@@ -117,3 +118,7 @@ class AsyncFetcher:
                 await self._news.wait()
         except TimeoutError:
             self._reading.check(now_ms())
+
+
+def _cancelled(partition: TopicPartition) -> StalledError:
+    return StalledError(f"the task that reads {partition} was cancelled: iterate again to go on")

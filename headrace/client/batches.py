@@ -71,8 +71,8 @@ class RowBatch(ABC):
 class ColumnsFuture(Protocol):
     """What `send_batch` gives to its caller."""
 
-    looked_at: bool
-
+    @property
+    def is_overlooked(self) -> bool: ...
     def done(self) -> bool: ...
     def set_result(self, result: tuple[BatchMetadata, ...], /) -> None: ...
     def set_exception(self, exception: HeadraceError, /) -> None: ...
@@ -131,7 +131,7 @@ class ColumnBatch:
         self.delivery.settle()
 
     def overlooked(self) -> int:
-        return 0 if self.delivery.future.looked_at else self.columns.num_rows
+        return self.columns.num_rows if self.delivery.future.is_overlooked else 0
 
 
 Batch = RowBatch | ColumnBatch

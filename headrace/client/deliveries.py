@@ -37,6 +37,10 @@ class Delivery(Future[T]):
         self._waiters: list[Any] = []
         self._done_callbacks: list[Any] = []
 
+    @property
+    def is_overlooked(self) -> bool:
+        return not self.looked_at
+
     def cancel(self) -> bool:
         return False
 
@@ -102,4 +106,4 @@ class ThreadRows(RowBatch):
             delivery.set_exception(error)
 
     def overlooked(self) -> int:
-        return sum(not delivery.looked_at for delivery in self.deliveries)
+        return sum(delivery.is_overlooked for delivery in self.deliveries)

@@ -19,7 +19,7 @@ from headrace.client.discovery import Servers
 from headrace.client.record import BatchMetadata, RecordMetadata
 from headrace.client.sender import Sender
 from headrace.client.values import Bytes, HeadersInput
-from headrace.client.writing import Route, Writer, closed_error
+from headrace.client.writing import Route, Writer, as_raised, closed_error
 from headrace.core.errors import StalledError
 
 
@@ -114,6 +114,8 @@ class Producer(Writer):
 
     def close(self) -> None:
         """Flush, and end the connections. Raises as `flush` does. Safe to call again."""
+        if not self._finalizer.alive:
+            return
         try:
             self.flush()
         finally:
@@ -142,4 +144,4 @@ class Producer(Writer):
             sender.work.notify()
             sender.wait_for_progress()
         if sender.closed:
-            raise sender.broken or closed_error()
+            raise closed_error() if sender.broken is None else as_raised(sender.broken)

@@ -22,6 +22,7 @@ from headrace.client.retry import GiveUp, TryAgain
 from headrace.client.sending import Sending
 from headrace.client.workers import Workers
 from headrace.client.write_options import WriteOptions
+from headrace.client.writing import as_raised
 from headrace.core.errors import HeadraceError, StalledError
 from headrace.core.limits import CLIENT_STALL_CHECK_MS, PRODUCER_REQUESTS_MAX
 from headrace.core.records.columns import encode_batch, record_columns
@@ -131,7 +132,7 @@ class Sender:
             self.broken = StalledError("the sending thread of this producer is gone; make a new Producer")
         stalled = self.broken or self.sending.stalled(now_ms())
         if stalled is not None:
-            raise StalledError(stalled.message)
+            raise as_raised(stalled)
 
     def _break(self, error: StalledError) -> None:
         """Tell everybody that nothing moves any more, once."""

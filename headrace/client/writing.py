@@ -21,7 +21,7 @@ from headrace.client.partitioning import Partitioner, Partitioning
 from headrace.client.record import TopicPartition
 from headrace.client.values import Bytes, HeadersInput, as_bytes, as_headers, as_timestamp_ms, as_topic
 from headrace.client.write_options import Acks, CompressionName, WriteOptions, as_compression
-from headrace.core.errors import LocalError
+from headrace.core.errors import HeadraceError, LocalError
 from headrace.core.limits import (
     DELIVERY_TIMEOUT_MS_DEFAULT,
     PRODUCE_TIMEOUT_MS_DEFAULT,
@@ -150,3 +150,8 @@ class Writer(ABC):
 
 def closed_error() -> LocalError:
     return LocalError("this producer is closed (or was made before a fork): make a new one")
+
+
+def as_raised(error: HeadraceError) -> HeadraceError:
+    """The same for one who waits: an exception that several raise would gather all their tracebacks."""
+    return type(error)(error.message, **error.details)

@@ -1,9 +1,12 @@
 """A topic of real brokers, and the SDK pointed at them: what client tests begin with."""
 
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from headrace import Consumer, Producer, Record
+from headrace import AsyncConsumer, AsyncProducer, Consumer, Producer, Record
 from tests.support.cluster import Cluster
 
 
@@ -25,6 +28,32 @@ class Bench:
 
     def consumer(self, *topics: str, **options: Any) -> Consumer:
         return Consumer(*(topics or (self.topic,)), server=self.server, **options)
+
+    def async_producer(self, **options: Any) -> AsyncProducer:
+        return AsyncProducer(self.server, **options)
+
+    def async_consumer(self, *topics: str, **options: Any) -> AsyncConsumer:
+        return AsyncConsumer(*(topics or (self.topic,)), server=self.server, **options)
+
+    def add_partitions(self, partitions: int) -> None:
+        """So that there are so many; waits until all are led."""
+        path = f"/apis/headrace.io/v1alpha1/namespaces/default/topics/{self.topic}"
+        manifest = self.cluster.kube("GET", path)
+        manifest["spec"]["partitions"] = partitions
+        self.cluster.kube("PUT", path, manifest)
+        self.cluster.wait_led(self.topic, partitions)
+
+    @contextmanager
+    def frozen_brokers(self) -> Iterator[None]:
+        """Nobody answers, and connections stay as they are."""
+        brokers = [program for name, program in self.cluster.programs.items() if name.startswith("broker-")]
+        for broker in brokers:
+            broker.process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for broker in brokers:
+                broker.process.send_signal(signal.SIGCONT)
 
     def read_all(self, **options: Any) -> list[Record]:
         """Everything that is there now."""

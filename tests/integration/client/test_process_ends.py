@@ -6,8 +6,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
@@ -89,7 +87,7 @@ def test_should_refuse_whoever_still_waits_for_room_when_the_producer_is_closed(
 
     waiting = threading.Thread(target=send)
     closing = threading.Thread(target=producer.__exit__, args=(ValueError, ValueError(), None))
-    with frozen(bench):
+    with bench.frozen_brokers():
         last = producer.send(bench.topic, bytes(5_000))
         for thread in (waiting, closing):
             thread.start()
@@ -98,18 +96,6 @@ def test_should_refuse_whoever_still_waits_for_room_when_the_producer_is_closed(
     waiting.join(30)
     assert last.result(0).offset == 1
     assert "this producer is closed" in str(outcome[0])
-
-
-@contextmanager
-def frozen(bench: Bench) -> Iterator[None]:
-    processes = [program.process for name, program in bench.cluster.programs.items() if name.startswith("broker-")]
-    for process in processes:
-        process.send_signal(signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        for process in processes:
-            process.send_signal(signal.SIGCONT)
 
 
 def is_waiting(ident: int) -> bool:

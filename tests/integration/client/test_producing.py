@@ -215,11 +215,7 @@ def test_should_use_partitions_that_are_added_while_it_runs(bench: Bench) -> Non
     bench.create(partitions=1)
     with bench.producer() as producer:
         producer.send(bench.topic, "a").result(30)
-        topics = "/apis/headrace.io/v1alpha1/namespaces/default/topics"
-        manifest = bench.cluster.kube("GET", f"{topics}/{bench.topic}")
-        manifest["spec"]["partitions"] = 2
-        bench.cluster.kube("PUT", f"{topics}/{bench.topic}", manifest)
-        bench.cluster.wait_led(bench.topic, 2)
+        bench.add_partitions(2)
         with bench.producer() as later:
             assert later.send(bench.topic, "b", partition=1).result(30).partition == 1
 

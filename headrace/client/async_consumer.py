@@ -1,0 +1,171 @@
+"""`AsyncConsumer`: the way to read records from an event loop, with positions that the reader owns.
+
+Owns its connections and what was read ahead, from `async with` (or `start`) to `close`, on one event loop. Used by one
+task at a time, as a file is. Every await may be cancelled and called again: nothing is skipped, and nothing is handed
+out twice.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime
+from types import TracebackType
+from typing import ClassVar, Self
+
+from headrace.client.assignment import Start, as_ms, check_within, fixed_offset, places, timestamp_of
+from headrace.client.async_brokers import AsyncBrokers
+from headrace.client.async_fetcher import AsyncFetcher
+from headrace.client.async_readings import AsyncBatches, AsyncReading, AsyncRecords
+from headrace.client.clock import now_ms
+from headrace.client.cursor import Cursor
+from headrace.client.discovery import Servers
+from headrace.client.positions import Positions
+from headrace.client.reading import Added, Reading
+from headrace.client.record import TopicPartition
+from headrace.core.errors import LocalError
+from headrace.core.limits import PRODUCE_TIMEOUT_MS_DEFAULT
+from headrace.core.records.columns import DecodedBatch
+
+
+class AsyncConsumer(Positions):
+    __doc__ = Positions.__doc__
+    _not_started: ClassVar[str] = "this consumer has not started: use it in `async with AsyncConsumer(...) as consumer`"
+
+    def _connect(self, server: str | Servers | None, namespace: str | None, ca_file: str | None) -> None:
+        self._brokers = AsyncBrokers(
+            server,
+            namespace,
+            ca_file=ca_file,
+            timeout_ms=self._timeout_ms,
+            request_timeout_ms=PRODUCE_TIMEOUT_MS_DEFAULT,
+        )
+        self._fetcher: AsyncFetcher | None = None
+        self._current: AsyncReading | None = None
+        """Whoever reads now."""
+        self._closed = False
+
+    async def start(self) -> None:
+        """Find the partitions and where to begin; `async with` does it. Raises as the constructor of `Consumer`."""
+        if self._closed:
+            raise LocalError("this consumer is closed: make a new one")
+        if self._reading is not None:
+            return
+        positions = await self._offsets_at(await self._assigned(), self._start)
+        self._reading = Reading(
+            self._brokers.directory,
+            positions,
+            self._brokers.trouble,
+            growing=self._growing,
+            timeout_ms=self._timeout_ms,
+            prefetch_bytes=self._prefetch_bytes,
+        )
+        self._fetcher = AsyncFetcher(self._brokers, self._reading)
+
+    async def _assigned(self) -> list[TopicPartition]:
+        directory = self._brokers.directory
+        return [
+            place
+            for topic, numbers in self._wanted.items()
+            for place in places(directory.pin(await self._brokers.layout(topic)), numbers)
+        ]
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def __aiter__(self) -> AsyncRecords:
+        """Records for ever, waiting for new ones; a loop that was left goes on where it stopped."""
+        if isinstance(self._current, AsyncRecords) and self._current.follow:
+            return self._current
+        return self.records()
+
+    def records(self, *, follow: bool = True) -> AsyncRecords:
+        """Records of all partitions, by offset within each. Without `follow`, up to the ends as they are at first."""
+        return AsyncRecords(self, follow=follow)
+
+    def batches(self, *, follow: bool = True) -> AsyncBatches:
+        """As `records`, as pyarrow.RecordBatches, each of one partition and at least one row.
+
+        Columns: key, value (binary), timestamp_ms (int64), headers (list of name and value), topic (dictionary),
+        partition (int32), offset (int64). Keys and values are not copied on their way from the network.
+        """
+        return AsyncBatches(self, follow=follow)
+
+    async def _next_batch(self, asking: AsyncReading) -> tuple[Cursor, DecodedBatch] | None:
+        """For the reading that asks, which begins where any other has ended."""
+        if self._current is not asking:
+            await self._begin(asking)
+        assert self._fetcher is not None, "what has begun has started"
+        self._last = None
+        found = await self._fetcher.next_batch()
+        if found is None:
+            self._current = None
+        return found
+
+    async def _begin(self, reading: AsyncReading) -> None:
+        await self.start()
+        assert self._reading is not None, "it has started"
+        assert self._fetcher is not None, "it has started"
+        self._current = None
+        self._settle()
+        self._fetcher.settle()
+        self._reading.plan.end_at(None if reading.follow else await self._ends(self._reading))
+        self._current = reading
+
+    async def _ends(self, reading: Reading) -> dict[TopicPartition, int]:
+        """The ends as they are now, those of new partitions too. Raises OffsetOutOfRangeError where we are beyond."""
+        for topic in self._growing:
+            await self._brokers.layout(topic)
+        for partition in reading.added():
+            reading.take(Added(partition, await self._brokers.offset(partition, "earliest")), now_ms())
+        ends = await self.end_offsets()
+        check_within({place: cursor.position for place, cursor in self._cursors.items()}, ends)
+        return ends
+
+    # -- positions ---------------------------------------------------------------------------------------------------
+
+    async def seek(self, partition: int, offset: int | str, *, topic: str | None = None) -> None:
+        """Go on from `offset`, `earliest` or `latest`; works inside a loop over this consumer too."""
+        await self.start()
+        cursor = self._cursor(partition, topic)
+        self._move(cursor, (await self._offsets_at([cursor.partition], offset))[cursor.partition])
+
+    async def seek_to_time(self, time: int | datetime, *, partitions: Iterable[int] | None = None) -> None:
+        """Go on from the first record at or after `time` (ms since 1970, or a datetime); the end where none is."""
+        await self.start()
+        chosen = self._select(partitions)
+        offsets = await self._brokers.offsets([cursor.partition for cursor in chosen], as_ms(time))
+        for cursor in chosen:
+            self._move(cursor, offsets[cursor.partition])
+
+    async def end_offsets(self) -> dict[TopicPartition, int]:
+        """The high watermarks as they are now: the offset that the next record of each partition will have."""
+        await self.start()
+        return await self._brokers.offsets(list(self._cursors), "latest")
+
+    async def _offsets_at(self, partitions: list[TopicPartition], start: Start) -> dict[TopicPartition, int]:
+        offset = fixed_offset(start)
+        if offset is not None:
+            return dict.fromkeys(partitions, offset)
+        return await self._brokers.offsets(partitions, timestamp_of(start))
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """End the connections. Safe to call again."""
+        self._closed = True
+        self._current = None
+        try:
+            if self._fetcher is not None:
+                await self._fetcher.close()
+        finally:
+            await self._brokers.close()
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.start()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()

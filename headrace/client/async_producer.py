@@ -1,0 +1,144 @@
+"""`AsyncProducer`: the way to write records from an event loop.
+
+Owns its connections, its buffer and the tasks that send, from its first use to `close`, on one event loop. What one
+task sends to a partition is written in the order of its calls, retries included.
+"""
+
+import asyncio
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Self
+
+from headrace.client.async_brokers import AsyncBrokers
+from headrace.client.async_deliveries import AsyncDelivery
+from headrace.client.async_sender import AsyncSender
+from headrace.client.batches import ColumnBatch, ColumnsDelivery
+from headrace.client.clock import now_ms
+from headrace.client.directory import Directory
+from headrace.client.discovery import Servers
+from headrace.client.record import BatchMetadata, RecordMetadata
+from headrace.client.values import Bytes, HeadersInput
+from headrace.client.writing import Route, Writer
+from headrace.core.errors import HeadraceError
+from headrace.core.limits import ASYNC_SEND_BURST_RECORDS
+
+
+class AsyncProducer(Writer):
+    __doc__ = Writer.__doc__
+
+    def _open(self, server: str | Servers | None, namespace: str | None, ca_file: str | None) -> Directory:
+        self._brokers = AsyncBrokers(
+            server,
+            namespace,
+            ca_file=ca_file,
+            timeout_ms=self._options.delivery_timeout_ms,
+            request_timeout_ms=self._options.request_timeout_ms,
+        )
+        self._sender = AsyncSender(self._brokers, self._options)
+        self._burst_records = 0
+        """Sent since the loop had its turn."""
+        return self._brokers.directory
+
+    async def send(
+        self,
+        topic: str,
+        value: Bytes,
+        key: Bytes = None,
+        *,
+        headers: HeadersInput = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> AsyncDelivery[RecordMetadata]:
+        """Queue one record, and return the future of its partition and offset, which raises why it was not written.
+
+        As `Producer.send`; it waits while the buffer is full, for the metadata of a topic that is new to this producer,
+        and now and then for the event loop. Cancelled, it has sent nothing; a future that is cancelled has not called
+        its record back.
+        """
+        row = self._row(value, key, headers, timestamp_ms)
+        sender = self._sender
+        sender.check_loop()
+        self._burst_records += 1
+        if self._burst_records >= ASYNC_SEND_BURST_RECORDS:
+            self._burst_records = 0
+            await asyncio.sleep(0)
+        route = self._known_route(topic) or await self._route(topic)
+        size = self._checked_size(row, route)
+        if sender.closed or not sender.sending.has_room(size):
+            await sender.wait_for_room(size)
+        place = route.places[self._number(route, row, size, partition)]
+        batch, opened = sender.sending.accumulator.open_batch(
+            place, size, batch_bytes=route.batch_bytes, now_ms=now_ms()
+        )
+        delivery = batch.add(row, size)
+        if opened:
+            sender.plan()
+        return delivery
+
+    async def send_batch(
+        self,
+        topic: str,
+        *,
+        values: Any,
+        keys: Any = None,
+        partition: int | None = None,
+        timestamps_ms: Any = None,
+    ) -> AsyncDelivery[tuple[BatchMetadata, ...]]:
+        """Queue columns of records, and return the future of one BatchMetadata per batch, by partition and offset.
+
+        As `Producer.send_batch`. Cancelled, it sends what it has queued so far, and nothing more.
+        """
+        sender = self._sender
+        sender.check_loop()
+        future: AsyncDelivery[tuple[BatchMetadata, ...]] = AsyncDelivery(loop=asyncio.get_running_loop())
+        delivery = ColumnsDelivery(future)
+        for records in self._pieces(values, keys, timestamps_ms):
+            route = self._known_route(topic) or await self._route(topic)
+            for place, columns, size in self._divided(route, records, partition):
+                await asyncio.sleep(0)
+                await sender.wait_for_room(size)
+                delivery.expect()
+                sender.sending.accumulator.add_columns(ColumnBatch(place, now_ms(), size, columns, delivery))
+                sender.plan()
+        delivery.settle()
+        return future
+
+    async def flush(self) -> None:
+        """Wait until everything that was sent has been written or has failed.
+
+        Raises the first failure whose future nobody has looked at, so that no record is lost in silence, and
+        StalledError where nothing moves any more.
+        """
+        self._sender.check_loop()
+        await self._sender.flush()
+        overlooked = self._sender.sending.overlooked()
+        if overlooked is not None:
+            raise overlooked
+
+    async def close(self) -> None:
+        """Flush, and end the connections. Raises as `flush` does. Safe to call again.
+
+        Cancelled, it ends at once, and the futures of what was not written yet raise that.
+        """
+        if self._sender.ended:
+            return
+        self._sender.refuse()
+        try:
+            await self.flush()
+        finally:
+            await self._sender.end()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            await self.close()
+            return
+        with suppress(HeadraceError):  # The error on its way matters more than records that were lost with it.
+            await self.close()
+
+    async def _route(self, topic: str) -> Route:
+        return self._take_route(await self._brokers.layout(topic))

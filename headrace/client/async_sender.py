@@ -1,0 +1,188 @@
+"""The asyncio producer's tasks: one for each batch on its way, started by whatever makes a batch due.
+
+One `AsyncSender` per `AsyncProducer`, on one event loop. There is no planning task that could die: a new batch, an
+answer and a timer each call `plan`. All state changes happen between two awaits, so nothing is locked. While records
+wait, a timer looks whether anything moves, and every future and waiter is told where nothing does, or where somebody
+(the end of the loop, for example) cancels a task that sends.
+"""
+
+import asyncio
+import logging
+from functools import partial
+
+from headrace.client.async_brokers import AsyncBrokers
+from headrace.client.async_deliveries import LoopRows
+from headrace.client.batches import Batch
+from headrace.client.clock import now_ms
+from headrace.client.record import TopicPartition
+from headrace.client.retry import GiveUp, TryAgain
+from headrace.client.sending import Sending
+from headrace.client.write_options import WriteOptions
+from headrace.client.writing import as_raised, closed_error
+from headrace.core.errors import HeadraceError, LocalError, StalledError
+from headrace.core.limits import CLIENT_STALL_CHECK_MS, PRODUCER_REQUESTS_MAX
+from headrace.core.records.columns import encode_batch
+
+_log = logging.getLogger(__name__)
+
+
+class AsyncSender:
+    def __init__(self, brokers: AsyncBrokers, options: WriteOptions) -> None:
+        self.closed = False
+        """Nothing more is taken."""
+        self.broken: HeadraceError | None = None
+        """Nothing moves any more."""
+        self.ended = False
+        self.sending: Sending[LoopRows] = Sending(options, LoopRows, brokers.trouble)
+        self._brokers, self._options = brokers, options
+        self._turns = asyncio.Semaphore(PRODUCER_REQUESTS_MAX)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._progress = asyncio.Event()
+        """Set and cleared at once: whoever waits looks again."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._watching: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def __del__(self) -> None:
+        if self.broken is None and self.sending.accumulator.buffered_bytes:
+            _log.error(
+                "an AsyncProducer was never closed, and its event loop has ended: %d bytes of records were not sent",
+                self.sending.accumulator.buffered_bytes,
+            )
+
+    def check_loop(self) -> None:
+        """Raises LocalError on another loop than the first, and where there is none RuntimeError."""
+        loop = asyncio.get_running_loop()
+        if self._loop is None:
+            self._loop = loop
+        elif loop is not self._loop:
+            raise LocalError("this producer belongs to another event loop: make one for each loop")
+
+    # -- what the producer asks --------------------------------------------------------------------------------------
+
+    async def wait_for_room(self, size_bytes: int) -> None:
+        """Until `size_bytes` fit. Raises LocalError when closed, StalledError."""
+        while not self.closed and not self.sending.has_room(size_bytes):
+            self.sending.accumulator.close_batches()
+            self.plan()
+            if not self.sending.has_room(size_bytes):
+                await self._progress.wait()
+        if self.closed:
+            raise closed_error() if self.broken is None else as_raised(self.broken)
+
+    async def flush(self) -> None:
+        """Wait until everything that is queued now has arrived or failed. Raises StalledError."""
+        accumulator = self.sending.accumulator
+        waiting = set(map(id, accumulator.waiting_batches()))
+        accumulator.close_batches()
+        self.plan()
+        while self.broken is None and not waiting.isdisjoint(map(id, accumulator.waiting_batches())):
+            await self._progress.wait()
+        if self.broken is not None:
+            raise as_raised(self.broken)
+
+    def refuse(self) -> None:
+        """Take nothing more, and tell those who wait for room."""
+        self.closed = True
+        self._moved()
+
+    async def end(self) -> None:
+        """Give up what is left, and end the connections. Safe to call again."""
+        self.ended = True
+        self._break(LocalError("this producer was closed before all was written: its close was cancelled"))
+        for timer in (self._timer, self._watching):
+            if timer is not None:
+                timer.cancel()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._brokers.close()
+
+    # -- planning ----------------------------------------------------------------------------------------------------
+
+    def plan(self) -> None:
+        """Start what is due, and see to it that what is due later is started then."""
+        if self.broken is not None:
+            return
+        while (due := self.sending.due(now_ms())).send or due.expired:
+            for batch in due.send:
+                task = asyncio.get_running_loop().create_task(self._attempt(batch), name="headrace-produce")
+                self._tasks.add(task)
+                task.add_done_callback(partial(self._done, batch.partition))
+            for batch, error in due.expired:
+                self._give_up(batch, error)
+        self._set_timers()
+
+    def _done(self, partition: TopicPartition, task: asyncio.Task[None]) -> None:
+        """A task may be cancelled before it has begun: it says nothing then."""
+        self._tasks.discard(task)
+        if task.cancelled():
+            self._break(StalledError(f"a task that sends to {partition} was cancelled: make a new AsyncProducer"))
+
+    def _set_timers(self) -> None:
+        loop, next_due_ms = asyncio.get_running_loop(), self.sending.accumulator.next_due_ms()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if next_due_ms is not None:
+            self._timer = loop.call_later(max(0, next_due_ms - now_ms()) / 1000, self.plan)
+        if self._watching is None and self.sending.accumulator.buffered_bytes:
+            self._watching = loop.call_later(CLIENT_STALL_CHECK_MS / 1000, self._watch)
+
+    def _watch(self) -> None:
+        self._watching = None
+        stalled = self.sending.stalled(now_ms())
+        if stalled is not None:
+            self._break(stalled)
+        elif self.sending.accumulator.buffered_bytes:
+            self._watching = asyncio.get_running_loop().call_later(CLIENT_STALL_CHECK_MS / 1000, self._watch)
+
+    def _break(self, error: HeadraceError) -> None:
+        """Tell everybody that nothing moves any more, once."""
+        lost = self.sending.accumulator.waiting_batches()
+        if self.broken is not None or not lost:
+            return
+        self.broken, self.closed = error, True
+        for batch in lost:
+            batch.failed(error)
+        _log.error("%s", error.message)
+        self._moved()
+
+    # -- sending -----------------------------------------------------------------------------------------------------
+
+    async def _attempt(self, batch: Batch) -> None:
+        try:
+            async with self._turns:
+                encoded = encode_batch(batch.records(), compression=self._options.compression)
+                base_offset = await self._brokers.produce_once(batch.partition, encoded, self._options.acks)
+        except HeadraceError as error:
+            self._retry_or_give_up(batch, error)
+        except Exception as error:
+            _log.exception("a batch for %s could not be sent", batch.partition)
+            self._give_up(batch, HeadraceError(f"a batch for {batch.partition} could not be sent: {error!r}"))
+        else:
+            if self.broken is None:
+                batch.delivered(base_offset)
+                self.sending.arrived(batch, now_ms())
+                self._moved()
+        self.plan()
+
+    def _retry_or_give_up(self, batch: Batch, error: HeadraceError) -> None:
+        match self.sending.decide(batch, error, now_ms()):
+            case TryAgain(at_ms, refresh):
+                if refresh:
+                    self._brokers.directory.forget(batch.partition.topic)
+                self.sending.put_back(batch, error, at_ms, now_ms())
+            case GiveUp(last):
+                self._give_up(batch, last)
+
+    def _give_up(self, batch: Batch, error: HeadraceError) -> None:
+        if self.broken is None:
+            batch.failed(error)
+            self.sending.given_up(batch, error, now_ms())
+            self._moved()
+
+    def _moved(self) -> None:
+        self._progress.set()
+        self._progress.clear()
