@@ -8,6 +8,7 @@ its client disconnects.
 
 import asyncio
 import ssl
+from collections.abc import Callable
 from contextlib import suppress
 from typing import cast
 
@@ -16,6 +17,7 @@ from aiohttp import web
 from headrace.core import limits
 from headrace.http2.connection import ServerConnection
 from headrace.http2.engine import PREFACE
+from headrace.http2.handshakes import Handshakes
 
 _ALPN_PROTOCOLS = ["h2", "http/1.1"]
 
@@ -27,6 +29,7 @@ class Server:
         self._http1: web.Server = runner.server
         self._http2: set[ServerConnection] = set()
         self._undecided: set[_FirstBytes] = set()
+        self._handshakes: Handshakes | None = None
         self._listener: asyncio.Server | None = None
         self.port = 0
         """The port that is listened on: the one asked for, or the one the system chose for 0."""
@@ -34,17 +37,12 @@ class Server:
     @property
     def connection_count(self) -> int:
         """Open connections, whatever they speak."""
-        return len(self._undecided) + len(self._http1.connections) + len(self._http2)
+        undecided = len(self._undecided) + (self._handshakes.count if self._handshakes is not None else 0)
+        return undecided + len(self._http1.connections) + len(self._http2)
 
     async def listen(self, host: str, port: int, ssl_context: ssl.SSLContext | None) -> None:
         loop = asyncio.get_running_loop()
-        handshake_timeout_s = limits.TLS_HANDSHAKE_TIMEOUT_MS / 1000 if ssl_context is not None else None
-        self._listener = await loop.create_server(
-            *(lambda: _FirstBytes(self), host, port),
-            ssl=ssl_context,
-            backlog=1024,
-            ssl_handshake_timeout=handshake_timeout_s,
-        )
+        self._listener = await loop.create_server(self._accepting(ssl_context), host, port, backlog=1024)
         self.port = self._listener.sockets[0].getsockname()[1]
 
     async def close(self, grace_s: float) -> None:
@@ -53,17 +51,29 @@ class Server:
         self._listener.close()
         for undecided in list(self._undecided):
             undecided.abort()
+        if self._handshakes is not None:
+            self._handshakes.close()
         self._http1.pre_shutdown()
         closing = [connection.close(grace_s) for connection in list(self._http2)]
         await asyncio.gather(self._http1.shutdown(grace_s), *closing)
-        with suppress(TimeoutError):  # From Python 3.12 on it waits for TLS handshakes that may never end.
+        with suppress(TimeoutError):  # From Python 3.12 on it waits for connections, too.
             async with asyncio.timeout(grace_s):
                 await self._listener.wait_closed()
         await self._runner.cleanup()
 
-    def adopt(self, undecided: "_FirstBytes", transport: asyncio.Transport, first: bytes, *, http2: bool) -> None:
+    def _accepting(self, ssl_context: ssl.SSLContext | None) -> Callable[[], asyncio.Protocol]:
+        """Makes what a new connection talks to first."""
+        if ssl_context is None:
+            return lambda: _FirstBytes(self)
+        self._handshakes = Handshakes(ssl_context, self._secured)
+        return self._handshakes.accept
+
+    def _secured(self, transport: asyncio.Transport, first: bytes) -> None:
+        tls: ssl.SSLObject = transport.get_extra_info("ssl_object")
+        self.adopt(transport, first, http2=tls.selected_alpn_protocol() == "h2")
+
+    def adopt(self, transport: asyncio.Transport, first: bytes, *, http2: bool) -> None:
         """Hand a connection over to the protocol that its client speaks."""
-        self._undecided.discard(undecided)
         if http2:
             connection = ServerConnection(self._http1, self._http2.discard)
             self._http2.add(connection)
@@ -86,7 +96,7 @@ class Server:
 
 
 class _FirstBytes(asyncio.Protocol):
-    """A new connection until it has shown its protocol."""
+    """A new cleartext connection until it has shown its protocol."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -97,9 +107,6 @@ class _FirstBytes(asyncio.Protocol):
         self._server.watch(self)
         timeout_s = limits.HTTP_FIRST_BYTES_TIMEOUT_MS / 1000
         self._timeout = asyncio.get_running_loop().call_later(timeout_s, self.abort)
-        tls = transport.get_extra_info("ssl_object")
-        if tls is not None:
-            self._decide(http2=tls.selected_alpn_protocol() == "h2")
 
     def data_received(self, data: bytes) -> None:
         self._first += data
@@ -117,7 +124,8 @@ class _FirstBytes(asyncio.Protocol):
 
     def _decide(self, *, http2: bool) -> None:
         self._timeout.cancel()
-        self._server.adopt(self, self._transport, self._first, http2=http2)
+        self._server.forget(self)
+        self._server.adopt(self._transport, self._first, http2=http2)
 
 
 async def serve(app: web.Application, *, host: str, port: int, ssl_context: ssl.SSLContext | None = None) -> Server:

@@ -1,6 +1,7 @@
 """TLS: ALPN chooses the protocol, and both transports trust what they are told to trust."""
 
 import asyncio
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
@@ -8,9 +9,11 @@ from datetime import UTC, datetime
 import pytest
 import trustme
 
+from headrace.core import limits
 from headrace.core.errors import BrokerUnreachableError, UntrustedBrokerError
 from headrace.http2.blocking import BlockingTransport
 from headrace.http2.client import AsyncTransport
+from headrace.http2.server import Server
 from tests.support.http2_app import Application, serving
 
 MIB = 1 << 20
@@ -65,6 +68,50 @@ async def test_should_speak_http1_when_the_client_offers_nothing_else(url: str, 
     await reader.read()
     writer.close()
     await writer.wait_closed()
+
+
+async def test_should_end_the_oldest_handshakes_when_silent_clients_hold_all_of_them(
+    authority: trustme.CA, trusting: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "TLS_HANDSHAKES_MAX", 2)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("localhost").configure_cert(context)
+    async with serving(Application(), ssl_context=context) as server, AsyncTransport(trusting) as transport:
+        silent = [await silent_client(server) for _ in range(10)]
+        response = await transport.request("GET", f"https://localhost:{server.port}/hello/x")
+        assert response.status == 200
+        assert [await end_of(client) for client in silent[:9]] == [b""] * 9
+        assert server.connection_count == 2
+    assert await end_of(silent[9]) == b""
+
+
+async def test_should_end_a_handshake_when_its_time_is_up(
+    authority: trustme.CA, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "TLS_HANDSHAKE_TIMEOUT_MS", 100)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("localhost").configure_cert(context)
+    async with serving(Application(), ssl_context=context) as server:
+        assert await end_of(await silent_client(server)) == b""
+        assert server.connection_count == 0
+
+
+async def silent_client(server: Server) -> socket.socket:
+    loop = asyncio.get_running_loop()
+    client = socket.socket()
+    client.settimeout(0)
+    await loop.sock_connect(client, ("127.0.0.1", server.port))
+    return client
+
+
+async def end_of(client: socket.socket) -> bytes:
+    """What there is to read until the server closes."""
+    with client:
+        try:
+            async with asyncio.timeout(20):
+                return await asyncio.get_running_loop().sock_recv(client, 1000)
+        except ConnectionResetError:
+            return b""
 
 
 OTHER_AUTHORITY = "has a certificate of an authority that is not trusted here: name its PEM file with --ca-file"
