@@ -19,7 +19,7 @@ from kubernetes.aio.client import ApiClient
 from headrace.core.limits import API_CONNECT_TIMEOUT_MS, API_REQUEST_TIMEOUT_MS
 from headrace.core.resources.metadata import Object
 from headrace.kube.credentials import Credentials, load_credentials
-from headrace.kube.errors import ApiUnavailableError, error_of
+from headrace.kube.errors import ApiUnavailableError, KubeConfigError, error_of
 from headrace.kube.resource import Resource
 
 T = TypeVar("T")
@@ -39,9 +39,13 @@ class Listing(Generic[T]):
 
 class KubeClient:
     def __init__(self, credentials: Credentials) -> None:
+        """Raises KubeConfigError for certificates that cannot be read."""
         self.credentials = credentials
         self.namespace = credentials.namespace
-        self._api: Any = ApiClient(credentials.configuration)
+        try:
+            self._api: Any = ApiClient(credentials.configuration)
+        except OSError as error:
+            raise KubeConfigError(f"the certificates of the kubeconfig cannot be used: {error}") from error
         self._api.user_agent = "headrace"
 
     @classmethod

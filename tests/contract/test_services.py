@@ -1,22 +1,18 @@
 """Services, and the proxies to them and to Pods: what is stored, what is refused, and what comes back from behind."""
 
-import json
 import socket
-import threading
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import closing
 from typing import Any
 
 import pytest
 
+from tests.support.behind_proxy import LABELS, address_of, echoing, run_web
 from tests.support.kubeconfig_objects import pod, service
 from tests.support.kubeconfig_space import ApiServer, Space
 
 pytestmark = pytest.mark.contract
 
 _STRATEGIC = "application/strategic-merge-patch+json"
-_LABELS = {"app": "web"}
 _PORT_RULE = "must be between 1 and 65535, inclusive"
 _NAME_RULE = (
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with "
@@ -27,7 +23,7 @@ _NAME_RULE = (
 
 async def test_should_fill_in_what_a_service_leaves_out(space: Space) -> None:
     ports = [{"name": "http", "port": 80, "targetPort": "web"}, {"name": "more", "port": 81}]
-    created = await space.create("services", service(ports=ports, selector=_LABELS, clusterIP="None"))
+    created = await space.create("services", service(ports=ports, selector=LABELS, clusterIP="None"))
     spec = created["spec"]
     assert (spec["type"], spec["sessionAffinity"], spec["internalTrafficPolicy"]) == ("ClusterIP", "None", "Cluster")
     assert (spec["clusterIP"], spec["clusterIPs"]) == ("None", ["None"])
@@ -208,84 +204,13 @@ async def test_should_show_no_log_of_a_pod_that_runs_nowhere(space: Space) -> No
     assert (answer.status, answer.message) == (404, 'pods "node0" not found')
 
 
-class _Echo(BaseHTTPRequestHandler):
-    """Answers with what it was asked."""
-
-    protocol_version = "HTTP/1.1"
-
-    def handle_any(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
-        headers = {name.lower(): value for name, value in self.headers.items()}
-        told = json.dumps({"method": self.command, "path": self.path, "headers": headers, "body": body}).encode()
-        status = 302 if self.path == "/moved" else 418
-        self.send_response(status)
-        self.send_header("Location", "/there?x=1")
-        self.send_header("Content-Length", str(len(told)))
-        self.send_header("X-Kept", "yes")
-        self.send_header("Connection", "X-Dropped")
-        self.send_header("X-Dropped", "yes")
-        self.end_headers()
-        self.wfile.write(told)
-
-    do_GET = do_POST = do_DELETE = handle_any  # noqa: N815 - the names are http.server's
-
-    def log_message(self, *_: object) -> None:
-        """Nothing to say."""
-
-
-@contextmanager
-def _echoing(host: str) -> Iterator[int]:
-    with ThreadingHTTPServer((host, 0), _Echo) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
-        try:
-            yield server.server_address[1]
-        finally:
-            server.shutdown()
-            thread.join()
-
-
-def _address(api_server: ApiServer) -> str:
-    """Of this machine. A kube-apiserver goes to no loopback address, the embedded API to no other."""
-    if api_server.embedded:
-        return "127.0.0.1"
-    with closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))  # sends nothing: the system only chooses a source
-        except OSError:
-            pytest.skip("this machine has no address but loopback")
-        address: str = probe.getsockname()[0]
-    return address
-
-
-async def _run_web(space: Space, api_server: ApiServer, host: str, port: int) -> None:
-    """A ready Pod that listens there, and a Service for it."""
-    container = {"name": "web", "image": "web", "ports": [{"name": "web", "containerPort": port}]}
-    running = pod("web-0", nodeName="node0", containers=[container])
-    running["metadata"]["labels"] = _LABELS
-    await space.create("pods", running)
-    conditions = [{"type": "Ready", "status": "True"}]
-    status = {"phase": "Running", "podIP": host, "podIPs": [{"ip": host}], "conditions": conditions}
-    path = space.path("pods", "web-0", "status")
-    answer = await space.api.request("PATCH", path, {"status": status}, content_type=_STRATEGIC)
-    assert answer.status == 200, answer.text
-    ports = [{"name": "http", "port": 80, "targetPort": "web"}]
-    await space.create("services", service(ports=ports, selector=_LABELS, clusterIP="None"))
-    if not api_server.embedded:  # no controller is there to do it
-        target = {"ip": host, "targetRef": {"kind": "Pod", "name": "web-0", "namespace": space.name}}
-        subsets = [{"addresses": [target], "ports": [{"name": "http", "port": port}]}]
-        endpoints = {"apiVersion": "v1", "kind": "Endpoints", "metadata": {"name": "web"}, "subsets": subsets}
-        answer = await space.api.request("POST", f"/api/v1/namespaces/{space.name}/endpoints", endpoints)
-        assert answer.status == 201, answer.text
-
-
 @pytest.mark.parametrize("place", ["services/web:http", "services/http:web:80", "pods/web-0", "pods/http:web-0:{port}"])
 async def test_should_pass_a_request_to_what_is_behind_and_its_answer_back(
     api_server: ApiServer, space: Space, place: str
 ) -> None:
-    host = _address(api_server)
-    with _echoing(host) as port:
-        await _run_web(space, api_server, host, port)
+    host = address_of(api_server)
+    with echoing(host) as port:
+        await run_web(space, api_server, host, port)
         base = f"/api/v1/namespaces/{space.name}/{place.format(port=port)}/proxy"
         answer = await space.api.request("POST", f"{base}/a/b", {"x": 1}, query={"c": "d e"})
         assert answer.status == 418
@@ -307,11 +232,11 @@ async def test_should_pass_a_request_to_what_is_behind_and_its_answer_back(
 
 
 async def test_should_answer_503_where_what_is_behind_does_not_listen(api_server: ApiServer, space: Space) -> None:
-    host = _address(api_server)
+    host = address_of(api_server)
     with closing(socket.socket()) as closed:
         closed.bind((host, 0))
         port = closed.getsockname()[1]
-        await _run_web(space, api_server, host, port)
+        await run_web(space, api_server, host, port)
         for place in ("services/web:http", "pods/web-0"):
             answer = await space.api.get(f"/api/v1/namespaces/{space.name}/{place}/proxy/")
             assert (answer.status, answer.message) == (
@@ -323,8 +248,8 @@ async def test_should_answer_503_where_what_is_behind_does_not_listen(api_server
 
 
 async def test_should_have_no_endpoints_where_no_pod_is_ready(api_server: ApiServer, space: Space) -> None:
-    host = _address(api_server)
-    await _run_web(space, api_server, host, 1)
+    host = address_of(api_server)
+    await run_web(space, api_server, host, 1)
     if not api_server.embedded:
         pytest.skip("a bare kube-apiserver has no controller that would take the Pod out")
     unready = {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
