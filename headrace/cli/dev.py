@@ -34,16 +34,19 @@ _EXIT_INTERRUPTED = 130
 @click.option(
     "--brokers",
     type=click.IntRange(1, DEV_BROKERS_MAX),
+    metavar="N",
     help="How many brokers to run.  [default: as last time, else 3]",
 )
 @click.option(
     "--data",
     type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
     help="Where topics and records are kept.  [default: dev in $HEADRACE_HOME, or ~/.headrace/dev]",
 )
 @click.option(
     "--port",
     type=click.IntRange(0, 65536 - PORTS_TAKEN),
+    metavar="P",
     default=DEFAULT_PORT,
     show_default=True,
     help="Port of the Kubernetes API; broker N listens on PORT+1+N.  0 finds free ones.",
@@ -69,7 +72,9 @@ def dev(context: click.Context, /, detach: bool, **options: Any) -> None:
     require_local_extra()
     chosen = _options(**options)
     if detach:
-        click.echo(banner(start_detached(chosen), chosen.layout, detached=True))
+        with waiting("starting a Kubernetes API, the operator and brokers"):
+            state = start_detached(chosen)
+        click.echo(banner(state, chosen.layout, detached=True))
     else:
         _run_in_foreground(chosen)
 

@@ -7,15 +7,14 @@ the key is that field of the object: text as UTF-8, other values as compact JSON
 
 import csv
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from headrace.core.errors import LocalError
 from headrace.core.limits import JSON_LINE_BYTES_MAX
 
 _SHOWN_CHARACTERS = 60
-_TOO_MANY = "\0"
-"""Where the CSV reader puts cells that have no column."""
+_compact: Callable[[object], str] = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 class InputRecord(NamedTuple):
@@ -55,27 +54,27 @@ def json_lines(lines: Iterable[bytes], key_field: str | None) -> Iterator[InputR
 
 
 def csv_rows(lines: Iterable[bytes], key_field: str | None) -> Iterator[InputRecord]:
-    reader = csv.DictReader(_texts(lines), restkey=_TOO_MANY, strict=True)
+    reader = csv.reader(_texts(lines), strict=True)
     try:
-        fields = reader.fieldnames
+        fields = next(reader, None)
         if fields is None:
             return
         if key_field is not None and key_field not in fields:
             raise _line_error(1, f"there is no column {key_field!r}; there are {', '.join(fields)}")
         for row in reader:
-            yield _csv_record(reader.line_num, row, fields, key_field)
+            if row:
+                yield _csv_record(reader.line_num, row, fields, key_field)
     except csv.Error as error:
-        # The inner reader's count has the line that failed, the outer one's only those that were rows.
-        raise _line_error(reader.reader.line_num, f"not CSV: {error}") from error
+        raise _line_error(reader.line_num, f"not CSV: {error}") from error
 
 
-def _csv_record(line: int, row: dict[str, Any], fields: Sequence[str], key_field: str | None) -> InputRecord:
-    if _TOO_MANY in row:
-        raise _line_error(line, f"more cells than the header has, which are {len(fields)}")
-    if None in row.values():
-        raise _line_error(line, f"fewer cells than the header has, which are {len(fields)}")
-    key = row[key_field].encode() if key_field is not None else None
-    return InputRecord(line, key or None, json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode())
+def _csv_record(line: int, row: Sequence[str], fields: Sequence[str], key_field: str | None) -> InputRecord:
+    if len(row) != len(fields):
+        amount = "more" if len(row) > len(fields) else "fewer"
+        raise _line_error(line, f"{amount} cells than the header has, which are {len(fields)}")
+    document = dict(zip(fields, row, strict=True))
+    key = document[key_field].encode() if key_field is not None else None
+    return InputRecord(line, key or None, _compact(document).encode())
 
 
 def _texts(lines: Iterable[bytes]) -> Iterator[str]:
@@ -95,7 +94,7 @@ def _key_of(line: int, document: object, key_field: str | None) -> bytes | None:
     key = document.get(key_field)
     if key is None:
         return None
-    return (key if isinstance(key, str) else json.dumps(key, ensure_ascii=False, separators=(",", ":"))).encode()
+    return (key if isinstance(key, str) else _compact(key)).encode()
 
 
 def _check_length(line: int, content: bytes) -> None:

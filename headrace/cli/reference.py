@@ -18,6 +18,18 @@ _INTRODUCTION = """\
 This page is made from the commands: `python -m headrace.cli.reference > docs/cli.md`. `headrace COMMAND --help` shows
 the same, and every example here is run by a test.
 
+For those who know Kafka's tools, kcat or kubectl:
+
+| there | here |
+|---|---|
+| `kafka-topics --create --topic orders --partitions 6` | `headrace topic create orders --partitions 6` |
+| `kubectl get topics` | the same, or `headrace topic list` |
+| `kafka-topics --describe --topic orders`, `kubectl describe topic orders` | `headrace topic describe orders` |
+| `kafka-console-producer --topic orders`, `kcat -P -t orders` | `headrace produce orders` |
+| `kafka-console-consumer --topic orders` | `headrace consume orders --from latest --follow -o value` |
+| `kcat -C -e -t orders` (ends at the end) | `headrace consume orders -o value` |
+| `kafka-producer-perf-test`, `kafka-consumer-perf-test` | `headrace bench produce`, `headrace bench consume` |
+
 ## Where a command goes
 
 Topics are Kubernetes resources, so `headrace topic` talks to a Kubernetes API: that of `--kubeconfig` and `--context`,
