@@ -30,6 +30,8 @@ class Fetched:
     log_start_offset: Offset
     leader_epoch: LeaderEpoch
     topic_uid: TopicUid
+    records: int
+    """From `offset` on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +126,7 @@ def _fetched(
         log_start_offset=partition.log.log_start_offset,
         leader_epoch=epoch,
         topic_uid=partition.key.uid,
+        records=max(0, taken.records - max(0, offset - taken.base_offset)),
     )
 
 
@@ -131,19 +134,22 @@ def _fetched(
 class _Taken:
     buffers: list[Buffer]
     next_offset: Offset
+    base_offset: Offset
+    """Of the first batch."""
     batches: int = 0
     records: int = 0
 
 
 def _take(buffers: Sequence[Buffer], max_records: int) -> _Taken:
     """Whole batches until `max_records` are among them."""
-    taken = _Taken([], Offset(0))
+    taken = _Taken([], Offset(0), Offset(0))
     for buffer in buffers:
         end = 0
         for header in _headers(buffer):
             if taken.records >= max_records:
                 break
             end += header.batch_bytes
+            taken.base_offset = taken.base_offset if taken.batches else header.base_offset
             taken.batches += 1
             taken.records += header.record_count
             taken.next_offset = header.next_offset

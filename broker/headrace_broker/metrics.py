@@ -76,6 +76,11 @@ class Metrics:
         self.open_connections = Gauge(
             "headrace_broker_open_connections", "Client connections that are open.", registry=self.registry
         )
+        self.watches = Gauge(
+            "headrace_broker_watches",
+            "Endless streams of records that are served or passed on.",
+            registry=self.registry,
+        )
         self.orphaned_partitions = Gauge(
             "headrace_broker_orphaned_partitions",
             "Partitions set aside because the API server does not know their topic.",

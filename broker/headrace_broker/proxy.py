@@ -4,7 +4,9 @@ One hop only: a request that was passed on already is refused with the leader th
 brokers with different views never bounce it. One pooled HTTP/2 connection per leader, for the life of the process.
 """
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,12 +14,16 @@ from aiohttp import web
 
 from headrace.core.errors import BrokerUnreachableError, HeadraceError, NotLeaderError
 from headrace.core.types import BrokerId
-from headrace.http2.client import AsyncTransport
+from headrace.http2.bridge import break_off
+from headrace.http2.client import AsyncTransport, Response
 from headrace_broker.requests import Place
 
+_log = logging.getLogger(__name__)
+
 PROXIED_HEADER = "Headrace-Proxied"
-_FORWARDED = ("content-type", "accept")
-_RETURNED = ("content-type", "retry-after", "allow")
+_FORWARDED = ("content-type", "accept", "accept-encoding")
+"""Not the coding of the body, which is decoded before it is passed on."""
+_RETURNED = ("content-type", "content-encoding", "vary", "retry-after", "allow", "accept-encoding")
 _MARGIN_S = 5.0
 """What a leader gets beyond the time that the request itself may take."""
 
@@ -51,14 +57,15 @@ class Elsewhere:
 class Proxy:
     def __init__(self, transport: AsyncTransport) -> None:
         self._transport = transport
+        self._streams: set[Response] = set()
+        """Answers that are passed on while they come."""
+        self._draining = False
 
     async def forward(
         self, request: web.Request, elsewhere: Target, body: Sequence[bytes | memoryview], timeout_ms: int
     ) -> web.Response:
         """The other broker's answer. Raises the target's error where it cannot be had."""
-        if PROXIED_HEADER in request.headers:
-            raise elsewhere.error("; the request was passed on once already")
-        headers = {name: request.headers[name] for name in _FORWARDED if name in request.headers}
+        headers = _forwarded(request, elsewhere)
         return await self.send(
             elsewhere, request.method, request.path_qs, headers=headers, body=body, timeout_ms=timeout_ms
         )
@@ -74,9 +81,7 @@ class Proxy:
         timeout_ms: int,
     ) -> web.Response:
         """Ask the other broker. Raises the target's error where it cannot be reached."""
-        if not elsewhere.url:
-            raise elsewhere.error(", but its URL is not known")
-        try:
+        with _reaching(elsewhere):
             answer = await self._transport.request(
                 method,
                 elsewhere.url.rstrip("/") + path,
@@ -84,10 +89,70 @@ class Proxy:
                 body=body,
                 timeout_s=timeout_ms / 1000 + _MARGIN_S,
             )
-            content = await answer.read()
+            return await _whole(answer)
+
+    async def relay(self, request: web.Request, elsewhere: Target, silence_ms: int) -> web.StreamResponse:
+        """A stream of another broker's, passed on as it comes; broken off where it breaks off or falls silent.
+
+        Raises the target's error where it cannot be had. What the other broker refuses is its answer.
+        """
+        headers = {**_forwarded(request, elsewhere), PROXIED_HEADER.lower(): "1"}
+        url = elsewhere.url.rstrip("/") + request.path_qs
+        with _reaching(elsewhere):
+            answer = await self._transport.request(
+                request.method, url, headers=headers, timeout_s=silence_ms / 1000 + _MARGIN_S
+            )
+            if answer.status != 200 or request.method == "HEAD":
+                return await _whole(answer)
+        self._streams.add(answer)
+        try:
+            return await self._pass_on(request, answer)
+        finally:
+            self._streams.discard(answer)
+            answer.cancel()
+
+    async def _pass_on(self, request: web.Request, answer: Response) -> web.StreamResponse:
+        response = web.StreamResponse(headers=_returned(answer))
+        await response.prepare(request)
+        if self._draining:
+            answer.cancel()
+        try:
+            async for chunk in answer.chunks():
+                await response.write(chunk)
         except BrokerUnreachableError as error:
-            raise elsewhere.error(f", but it cannot be reached from here: {error.message}") from error
-        returned = {
-            name: value for name, value in answer.headers.items() if name in _RETURNED or name.startswith("headrace-")
-        }
-        return web.Response(status=answer.status, body=content, headers=returned)
+            _log.info("%s: broken off: %s", request.path, error)
+            break_off(request)
+        else:
+            await response.write_eof()
+        return response
+
+    def drain(self) -> None:
+        """Break off what is passed on: its clients ask another broker."""
+        self._draining = True
+        for answer in self._streams:
+            answer.cancel()
+
+
+def _forwarded(request: web.Request, elsewhere: Target) -> dict[str, str]:
+    """Headers for the other broker. Raises the target's error where the request was passed on once already."""
+    if PROXIED_HEADER in request.headers:
+        raise elsewhere.error("; the request was passed on once already")
+    return {name: request.headers[name] for name in _FORWARDED if name in request.headers}
+
+
+@contextmanager
+def _reaching(elsewhere: Target) -> Iterator[None]:
+    if not elsewhere.url:
+        raise elsewhere.error(", but its URL is not known")
+    try:
+        yield
+    except BrokerUnreachableError as error:
+        raise elsewhere.error(f", but it cannot be reached from here: {error.message}") from error
+
+
+async def _whole(answer: Response) -> web.Response:
+    return web.Response(status=answer.status, body=await answer.read(), headers=_returned(answer))
+
+
+def _returned(answer: Response) -> dict[str, str]:
+    return {name: value for name, value in answer.headers.items() if name in _RETURNED or name.startswith("headrace-")}

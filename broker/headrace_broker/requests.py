@@ -52,6 +52,17 @@ class FetchQuery:
 
 
 @dataclass(frozen=True, slots=True)
+class WatchQuery:
+    offset: Offset | Edge
+    max_bytes: int
+    """Of batches read at a time."""
+    max_records: int | None
+    """The stream ends after so many; None: never."""
+    fence: Fence
+    value_format: ValueFormat
+
+
+@dataclass(frozen=True, slots=True)
 class DeleteQuery:
     before: Offset | Edge
     """First offset that stays; `LATEST` for the high watermark, never `EARLIEST`."""

@@ -18,6 +18,7 @@ from headrace_broker.metrics import Metrics
 from headrace_broker.partition import Partition
 from headrace_broker.proxy import Elsewhere, Proxy
 from headrace_broker.requests import Place
+from headrace_broker.watching import Watches
 
 
 class Partitions(Protocol):
@@ -62,6 +63,7 @@ class Serving:
     metrics: Metrics
     readiness: Readiness
     bodies: BodyBudget = field(default_factory=BodyBudget)
+    watches: Watches = field(default_factory=Watches)
 
     def topic(self, name: TopicName, fence: Fence) -> Topic:
         """Raises NotReadyError, UnknownTopicError, StaleTopicError."""
@@ -82,8 +84,8 @@ class Serving:
         if state.leader is None:
             raise PartitionOfflineError(f"{place} has no leader just now; try again")
         if state.leader.broker == self.me:
-            if partition is not None and partition.leadership.regressed:
-                raise PartitionOfflineError(f"{place} is offline: {partition.leadership.regressed}")
+            if partition is not None:
+                partition.leadership.check_not_regressed(str(place))
             raise NotReadyError(f"broker {self.me} is about to lead {place}; try again")
         return Elsewhere(place, state.leader.broker, self.url_of(state.leader.broker))
 

@@ -92,6 +92,13 @@ class BatchTooLargeError(RemoteError):
     status = 413
 
 
+class UnsupportedEncodingError(RemoteError):
+    """The request's body has a Content-Encoding that is not taken (HTTP 415): send gzip, or plain."""
+
+    code = "UnsupportedEncoding"
+    status = 415
+
+
 class OffsetOutOfRangeError(RemoteError):
     """The offset lies outside [logStartOffset, highWatermark] (HTTP 416)."""
 

@@ -110,29 +110,33 @@ class RequestBody:
 
 
 async def read_chunks(request: web.Request, limit_bytes: int) -> list[bytes | memoryview]:
-    """The request's body as the chunks that came, in order, never joined.
+    """The request's body as the chunks that came, in order, never joined. Raises as `arriving_chunks` does."""
+    return [chunk async for arrived in arriving_chunks(request, limit_bytes) for chunk in arrived]
+
+
+async def arriving_chunks(request: web.Request, limit_bytes: int) -> AsyncIterator[list[bytes]]:
+    """The request's body as it comes, all that has arrived at a time.
 
     Raises `BatchTooLargeError` as soon as the announced or the received length is over `limit_bytes`. Where the
     client aborts its upload this raises, and the handler's task is cancelled besides.
     """
     announced = request.content_length
     if announced is not None and announced > limit_bytes:
-        raise _too_large(f"is {announced} bytes", limit_bytes)
-    chunks: list[bytes | memoryview] = []
+        raise too_large(f"is {announced} bytes", limit_bytes)
     received = 0
     body: object = request.content  # A `RequestBody` over HTTP/2.
     while True:
         arrived = await body.take_chunks() if isinstance(body, RequestBody) else [await request.content.readany()]
         size = sum(map(len, arrived))
         if not size:
-            return chunks
+            return
         received += size
         if received > limit_bytes:
-            raise _too_large("has more bytes", limit_bytes)
-        chunks.extend(arrived)
+            raise too_large("has more bytes", limit_bytes)
+        yield arrived
 
 
-def _too_large(what: str, limit_bytes: int) -> BatchTooLargeError:
+def too_large(what: str, limit_bytes: int) -> BatchTooLargeError:
     message = f"the request body {what}; at most {limit_bytes} bytes are taken: send fewer records a request"
     return BatchTooLargeError(message, limit=limit_bytes)
 

@@ -2,7 +2,8 @@
 
 The application cannot tell the protocols apart: routing, middlewares, `Response`, `StreamResponse` and HTTP errors
 behave as over HTTP/1.1. What differs is refused in a sentence: `FileResponse` (its sendfile would write past the
-framing), compression of requests and of streamed responses, WebSockets, explicit chunked encoding (HTTP/2 has frames).
+framing), compression of streamed responses, WebSockets, explicit chunked encoding (HTTP/2 has frames). Bodies come as
+they were sent, whatever their Content-Encoding says: `codings` is for handlers.
 
 This module and `bodies` are the only ones that lean on aiohttp's insides (`request_factory`, `request_handler`,
 `AbstractStreamWriter`, `RawRequestMessage`): aiohttp is pinned to one minor release, and
@@ -11,11 +12,13 @@ This module and `bodies` are the only ones that lean on aiohttp's insides (`requ
 
 import asyncio
 import logging
+import socket
+import struct
 from typing import Any, Protocol
 
 from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
-from aiohttp.http import HttpVersion, RawRequestMessage
+from aiohttp.http import HttpVersion, HttpVersion11, RawRequestMessage
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
@@ -27,6 +30,8 @@ logger = logging.getLogger(__name__)
 
 _HTTP_2 = HttpVersion(2, 0)
 _BODYLESS = frozenset({"204", "304"})
+_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+"""A `linger` that waits for nothing: closing sends RST (socket(7))."""
 
 
 class ResponseSink(Protocol):
@@ -107,6 +112,10 @@ class ResponseWriter(AbstractStreamWriter):
             self._sink.send_body(body, ended=True)
         await self._sink.drained()
 
+    def break_off(self) -> None:
+        self.ended = True
+        self._sink.abort()
+
     async def drain(self) -> None:
         await self._sink.drained()
 
@@ -135,6 +144,22 @@ class ResponseWriter(AbstractStreamWriter):
             self.length -= view.nbytes
         self.output_size += view.nbytes
         return view
+
+
+def break_off(request: web.BaseRequest) -> None:
+    """End a response that has begun so that its client sees that something is missing; nothing more is written then.
+
+    RST_STREAM over HTTP/2; over HTTP/1.1 the connection is closed without the chunk that ends a body.
+    """
+    writer: object = request.writer
+    if isinstance(writer, ResponseWriter):
+        writer.break_off()
+    elif isinstance(request.transport, asyncio.Transport):
+        if request.version < HttpVersion11:  # Without chunks an end is an end: the connection is reset instead.
+            sock = request.transport.get_extra_info("socket")
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+            request.transport.abort()
+        request.transport.close()
 
 
 def request_message(fields: Fields) -> RawRequestMessage | None:
@@ -193,9 +218,6 @@ async def respond(
 
 async def _handle(server: web.Server, request: Any) -> web.StreamResponse:
     """The handler's response; 500 for what it raises beside HTTP errors, as long as nothing has been sent."""
-    coding = request.headers.get("Content-Encoding", "identity")
-    if coding != "identity":  # aiohttp's HTTP/1.1 parser decompresses by itself; silence would hand out other bytes.
-        return web.Response(status=415, text=f"Content-Encoding {coding} is not taken over HTTP/2: send it plain")
     try:
         response = await server.request_handler(request)
         if isinstance(response, web.FileResponse):

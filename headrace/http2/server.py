@@ -3,7 +3,7 @@
 `serve` owns the listening socket and every connection until `Server.close`. A cleartext connection is HTTP/2 when its
 first bytes are the preface (prior knowledge, RFC 9113 section 3.3); a TLS connection when ALPN chose `h2`; every other
 goes to aiohttp's own handler. Both end in the same `web.Application`. Over HTTP/1.1, too, a handler is cancelled when
-its client disconnects.
+its client disconnects, and gets bodies as they were sent, not decompressed.
 """
 
 import asyncio
@@ -135,7 +135,13 @@ async def serve(app: web.Application, *, host: str, port: int, ssl_context: ssl.
     """
     if ssl_context is not None:
         ssl_context.set_alpn_protocols(_ALPN_PROTOCOLS)
-    runner = web.AppRunner(app, handler_cancellation=True, access_log=None, lingering_time=limits.HTTP_LINGER_MS / 1000)
+    runner = web.AppRunner(
+        app,
+        handler_cancellation=True,
+        access_log=None,
+        lingering_time=limits.HTTP_LINGER_MS / 1000,
+        auto_decompress=False,
+    )
     await runner.setup()
     server = Server(runner)
     try:

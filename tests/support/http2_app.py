@@ -12,6 +12,7 @@ from aiohttp import web
 from headrace.core.errors import BatchTooLargeError
 from headrace.core.problem import to_problem
 from headrace.http2.bodies import BuffersResponse, read_chunks
+from headrace.http2.bridge import break_off
 from headrace.http2.server import Server, serve
 
 UPLOAD_LIMIT_BYTES = 64 << 20
@@ -40,6 +41,7 @@ class Application:
                 web.get("/teapot", self.teapot),
                 web.get("/half", self.half),
                 web.get("/short", self.short),
+                web.get("/broken", self.broken),
                 web.get("/file", self.file),
                 web.get("/nothing", self.nothing),
                 web.get("/empty", self.empty),
@@ -137,6 +139,13 @@ class Application:
         response = web.StreamResponse(headers={"Content-Length": "10"})
         await response.prepare(request)
         await response.write(b"short")
+        return response
+
+    async def broken(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b"half")
+        break_off(request)
         return response
 
     async def file(self, request: web.Request) -> web.FileResponse:

@@ -6,6 +6,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from headrace_broker.metrics import Metrics
+from headrace_broker.routes.compression import compression_middleware
 from headrace_broker.routes.fetch import FetchRoute, OffsetsRoute
 from headrace_broker.routes.health import HealthRoutes
 from headrace_broker.routes.held import HeldRoute
@@ -25,7 +26,10 @@ _PARTITION = _TOPIC + "/partitions/{partition}"
 def broker_app(serving: Serving) -> web.Application:
     metadata = MetadataRoutes(serving)
     health = HealthRoutes(serving.readiness, serving.metrics)
-    app = web.Application(middlewares=[_timing(serving.metrics), problems_middleware(serving.metrics)])
+    serving.metrics.watches.set_function(lambda: serving.watches.open)
+    app = web.Application(
+        middlewares=[_timing(serving.metrics), compression_middleware, problems_middleware(serving.metrics)]
+    )
     app.add_routes(
         [
             web.get("/healthz", health.healthz),
@@ -55,9 +59,12 @@ def _timing(metrics: Metrics) -> Middleware:
         finally:
             # Known paths only: a label must not be what a client makes up.
             resource = request.match_info.route.resource
-            route = resource.canonical if resource is not None else "none"
-            metrics.request_seconds.labels(request.method if resource is not None else "any", route).observe(
-                perf_counter() - started
-            )
+            route, method = (resource.canonical, _verb(request)) if resource is not None else ("none", "any")
+            metrics.request_seconds.labels(method, route).observe(perf_counter() - started)
 
     return middleware
+
+
+def _verb(request: web.Request) -> str:
+    """The method; a stream that goes on for as long as its client likes is told apart, as Kubernetes does."""
+    return "WATCH" if request.query.get("watch") == "true" else request.method

@@ -23,7 +23,16 @@ from headrace.core.limits import (
 from headrace.core.replication.events import Acks
 from headrace.core.replication.fence import Fence
 from headrace.core.types import BrokerId, LeaderEpoch, Offset, PartitionId, TopicName, TopicUid
-from headrace_broker.requests import DeleteQuery, Edge, FetchQuery, OffsetsQuery, Place, ProduceQuery, ValueFormat
+from headrace_broker.requests import (
+    DeleteQuery,
+    Edge,
+    FetchQuery,
+    OffsetsQuery,
+    Place,
+    ProduceQuery,
+    ValueFormat,
+    WatchQuery,
+)
 
 _T = TypeVar("_T")
 _E = TypeVar("_E", bound=StrEnum)
@@ -74,20 +83,37 @@ def parse_spread(query: MultiMapping[str]) -> ProduceQuery:
     return parsed
 
 
-def parse_fetch(query: MultiMapping[str]) -> FetchQuery:
+class _Switch(StrEnum):
+    FALSE = "false"
+    TRUE = "true"
+
+
+def parse_fetch(query: MultiMapping[str]) -> FetchQuery | WatchQuery:
+    """Of one answer, or with `watch=true` of a stream of them."""
     read = _Query(query)
-    if query.get("watch", "false") != "false":
-        raise InvalidRequestError(
-            f"watch {query['watch']!r}: this broker does not stream yet; poll with maxWaitMs instead", field="watch"
-        )
-    read.skip("watch")
+    if read.choice("watch", _Switch, _Switch.FALSE) is _Switch.TRUE:
+        return _parse_watch(read)
     max_bytes = read.number("maxBytes", FETCH_BYTES_DEFAULT, least=1, most=FETCH_BYTES_MAX)
     parsed = FetchQuery(
-        offset=Offset(value) if isinstance(value := read.position("offset"), int) else value,
+        offset=read.offset(),
         max_bytes=max_bytes,
         max_records=read.number("maxRecords", FETCH_RECORDS_MAX, least=1, most=FETCH_RECORDS_MAX),
         min_bytes=min(max_bytes, read.number("minBytes", 1, least=0, most=FETCH_BYTES_MAX)),
         max_wait_ms=read.number("maxWaitMs", 0, least=0, most=FETCH_WAIT_MS_MAX),
+        fence=read.fence(),
+        value_format=read.choice("valueFormat", ValueFormat, ValueFormat.TEXT),
+    )
+    read.finish()
+    return parsed
+
+
+def _parse_watch(read: "_Query") -> WatchQuery:
+    for name in ("minBytes", "maxWaitMs"):
+        read.refuse(name, "not with watch=true, which waits for as long as the client does; leave it out")
+    parsed = WatchQuery(
+        offset=read.offset(),
+        max_bytes=read.number("maxBytes", FETCH_BYTES_DEFAULT, least=1, most=FETCH_BYTES_MAX),
+        max_records=read.number("maxRecords", 0, least=1, most=FETCH_RECORDS_MAX) or None,
         fence=read.fence(),
         value_format=read.choice("valueFormat", ValueFormat, ValueFormat.TEXT),
     )
@@ -146,8 +172,13 @@ class _Query:
     def topic_uid(self) -> TopicUid | None:
         return self._parsed("topicUid", None, TopicUid)
 
-    def skip(self, name: str) -> None:
-        self._known.append(name)
+    def offset(self) -> Offset | Edge:
+        value = self.position("offset")
+        return Offset(value) if isinstance(value, int) else value
+
+    def refuse(self, name: str, why: str) -> None:
+        if name in self._query:
+            raise InvalidRequestError(f"{name}: {why}", field=name)
 
     def finish(self) -> None:
         unknown = sorted(set(self._query) - set(self._known))

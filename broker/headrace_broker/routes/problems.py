@@ -6,11 +6,13 @@ import logging
 from aiohttp import ClientPayloadError, web
 from aiohttp.typedefs import Handler, Middleware
 
-from headrace.core.errors import HeadraceError, RemoteError, ThrottledError
+from headrace.core.errors import HeadraceError, RemoteError, UnsupportedEncodingError
 from headrace.core.problem import CONTENT_TYPE, to_problem
 from headrace_broker.metrics import Metrics
 
 _log = logging.getLogger(__name__)
+_RETRY_AFTER_S = 1
+"""Elections and throttling pass about that fast."""
 
 
 class UnknownPathError(RemoteError):
@@ -38,8 +40,10 @@ def problem_response(error: HeadraceError) -> web.Response:
     response = web.Response(
         status=error.status, body=json.dumps(to_problem(error)).encode() + b"\n", content_type=CONTENT_TYPE
     )
-    if isinstance(error, ThrottledError):
-        response.headers["Retry-After"] = "1"
+    if error.retriable:
+        response.headers["Retry-After"] = str(_RETRY_AFTER_S)
+    if isinstance(error, UnsupportedEncodingError):
+        response.headers["Accept-Encoding"] = "gzip, identity"
     return response
 
 

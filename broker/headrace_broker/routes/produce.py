@@ -5,26 +5,21 @@ The body is read whole before anything is appended, so that a client that discon
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
 from typing import Any
 
 from aiohttp import web
 
-from headrace.core.limits import REQUEST_BODY_BYTES_MAX
 from headrace.core.replication.events import Acks
 from headrace.core.types import LeaderEpoch
-from headrace.http2.bodies import read_chunks
 from headrace_broker.clock import wall_ms
 from headrace_broker.partition import Partition
 from headrace_broker.proxy import Elsewhere
 from headrace_broker.requests import ProduceQuery
 from headrace_broker.routes.parameters import parse_place, parse_produce
 from headrace_broker.routes.record_bodies import BodyFormat, content_format, parse_batches
+from headrace_broker.routes.uploads import Chunks, body_of
 from headrace_broker.serving import Serving
 from headrace_broker.storage.partition_log import Appended
-
-Chunks = Sequence[bytes | memoryview]
 
 
 class ProduceRoute:
@@ -45,18 +40,6 @@ class ProduceRoute:
         if query.acks is Acks.NONE:
             return web.json_response({}, status=202)
         return _json(_answer(target, written, epoch, body_format))
-
-
-@asynccontextmanager
-async def body_of(request: web.Request, serving: Serving) -> AsyncIterator[Chunks]:
-    """The request's body, counted among all that this broker holds. Raises BatchTooLargeError, ThrottledError."""
-    announced = request.content_length
-    reserved = REQUEST_BODY_BYTES_MAX if announced is None else min(announced, REQUEST_BODY_BYTES_MAX)
-    serving.bodies.take(reserved)
-    try:
-        yield await read_chunks(request, REQUEST_BODY_BYTES_MAX)
-    finally:
-        serving.bodies.give_back(reserved)
 
 
 async def produce_here(

@@ -7,9 +7,10 @@ this may take long for large bodies and runs in a thread; nothing here touches a
 import json
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
+from itertools import islice
 
 from headrace.core.errors import InvalidRequestError
-from headrace.core.limits import JSON_FETCH_BYTES_MAX
+from headrace.core.limits import JSON_FETCH_BYTES_MAX, WATCH_LINES_BYTES
 from headrace.core.records.raw import RawBatch, split_batches
 from headrace.core.records.record import Record
 from headrace.core.types import Offset
@@ -99,6 +100,22 @@ def ndjson_of(fetched: Fetched, max_records: int, value_format: ValueFormat) -> 
     """A record a line, and where the next fetch goes on."""
     lines, next_offset = _lines(fetched, max_records, value_format)
     return b"".join(line + b"\n" for line in lines), next_offset
+
+
+def ndjson_pieces(fetched: Fetched, max_records: int | None, value_format: ValueFormat) -> Iterator[bytes]:
+    """A record a line, `WATCH_LINES_BYTES` at a time, the next ones only when they are asked for."""
+    from headrace.core.records.json_form import to_json
+
+    lines: list[bytes] = []
+    size = 0
+    for offset, record in islice(_rows(fetched), max_records):
+        lines.append(json.dumps(to_json(record, offset, value_format=value_format.value), ensure_ascii=False).encode())
+        size += len(lines[-1])
+        if size >= WATCH_LINES_BYTES:
+            yield b"\n".join(lines) + b"\n"
+            lines, size = [], 0
+    if lines:
+        yield b"\n".join(lines) + b"\n"
 
 
 def _lines(fetched: Fetched, max_records: int, value_format: ValueFormat) -> tuple[list[bytes], Offset]:

@@ -26,8 +26,8 @@ from headrace_broker.clock import wall_ms
 from headrace_broker.proxy import Elsewhere
 from headrace_broker.requests import Place, ProduceQuery
 from headrace_broker.routes.parameters import parse_spread, parse_topic
-from headrace_broker.routes.produce import body_of
 from headrace_broker.routes.record_bodies import BodyFormat, content_format, encode_records, parse_records
+from headrace_broker.routes.uploads import body_of
 from headrace_broker.serving import Serving
 
 

@@ -96,13 +96,19 @@ def test_should_find_everything_at_once_when_it_was_told_to_stop(cluster: Cluste
     assert "scanned" not in cluster.broker().log
 
 
-def test_should_answer_a_long_poll_when_it_is_told_to_stop(cluster: Cluster, topic: str) -> None:
+def test_should_answer_long_polls_and_end_streams_when_it_is_told_to_stop(cluster: Cluster, topic: str) -> None:
     cluster.create_topic(topic)
+    produce(cluster, topic, "a")
     with BlockingTransport() as transport:
-        pending = transport.start("GET", f"{cluster.records_url(topic)}?maxWaitMs=60000")
-        transport.request("GET", f"{cluster.url()}/healthz")
+        pending = transport.start("GET", f"{cluster.records_url(topic)}?offset=1&maxWaitMs=60000")
+        stream = transport.start("GET", f"{cluster.records_url(topic)}?watch=true")
+        metrics = f"{cluster.url()}/metrics"
+        wait_for(
+            lambda: b"\nheadrace_broker_watches 1.0" in transport.request("GET", metrics).body, "the stream is open"
+        )
         assert cluster.broker().stop() == 0
         assert json.loads(pending.result(5).body)["records"] == []
+        assert json.loads(stream.result(5).body.splitlines()[0])["value"] == "a"
     cluster.start_broker()
 
 

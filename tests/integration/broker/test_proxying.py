@@ -1,7 +1,13 @@
 """Any broker answers any request: those for partitions of another are passed on, once."""
 
+import gzip
 import json
 
+import pytest
+
+from headrace.core.errors import BrokerUnreachableError
+from headrace.http2.blocking import BlockingTransport
+from headrace.http2.client import AsyncTransport
 from tests.support.batches import batch_of
 from tests.support.cluster import Cluster, http
 from tests.support.waiting import wait_for
@@ -34,6 +40,31 @@ def test_should_pass_requests_on_to_the_leader(shared: Cluster, topic: str) -> N
     assert (problem.status, problem.json["code"], problem.json["highWatermark"]) == (416, "OffsetOutOfRange", 3)
 
 
+async def test_should_pass_a_stream_on_as_it_comes(shared: Cluster, topic: str) -> None:
+    shared.create_topic(topic)
+    url = other_url(shared, topic)
+    async with AsyncTransport() as transport:
+        stream = await transport.request(
+            "GET", f"{url}?watch=true&maxRecords=2", headers={"accept": BATCH, "accept-encoding": "gzip"}
+        )
+        assert (stream.status, stream.headers["content-type"]) == (200, BATCH)
+        assert stream.headers["headrace-topic-uid"]
+        chunks = aiter(stream.chunks())
+        for value in (b"a", b"b"):
+            batch = batch_of(value)
+            assert (await transport.request("POST", url, headers={"content-type": BATCH}, body=batch)).status == 200
+            received = await anext(chunks)
+            assert received[24:] == batch[24:]
+        assert [chunk async for chunk in chunks] == []
+
+        lines = await transport.request("GET", f"{url}?watch=true&maxRecords=1", headers={"accept-encoding": "gzip"})
+        assert json.loads(gzip.decompress(await lines.read()))["value"] == "a"
+        refused = await transport.request("GET", f"{url}?watch=true&offset=99")
+        assert (refused.status, json.loads(await refused.read())["highWatermark"]) == (416, 2)
+        twice = await transport.request("GET", f"{url}?watch=true", headers={"headrace-proxied": "1"})
+        assert twice.status == 421
+
+
 def test_should_name_the_leader_when_a_request_was_passed_on_already(shared: Cluster, topic: str) -> None:
     shared.create_topic(topic)
     answer = http("GET", other_url(shared, topic), headers={"Headrace-Proxied": "1"})
@@ -50,7 +81,13 @@ def test_should_say_which_records_are_written_when_one_leader_is_gone(cluster: C
     gone = cluster.leader_url(topic, 1)
     assert survivor != gone
     dead = next(broker for broker in (0, 1) if cluster.url(broker) == gone)
-    cluster.broker(dead).kill()
+    passed_on = f"{survivor}/v1/namespaces/default/topics/{topic}/partitions/1/records?watch=true"
+    with BlockingTransport() as transport:
+        stream = transport.start("GET", passed_on)
+        wait_for(lambda: b"\nheadrace_broker_watches 1.0" in http("GET", f"{gone}/metrics").body, "the stream is open")
+        cluster.broker(dead).kill()
+        with pytest.raises(BrokerUnreachableError, match="broke the request off"):
+            stream.result(20)
     url = f"{survivor}/v1/namespaces/default/topics/{topic}/records"
     body = b"".join(json.dumps({"value": str(i)}).encode() + b"\n" for i in range(4))
 

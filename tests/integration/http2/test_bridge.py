@@ -2,11 +2,12 @@
 
 import asyncio
 import gc
+import gzip
 import json
 from collections.abc import AsyncIterator
 
 import pytest
-from aiohttp import web
+from aiohttp import ClientSession, web
 
 from headrace.core.errors import BrokerUnreachableError
 from headrace.http2.client import AsyncTransport
@@ -144,10 +145,33 @@ async def test_should_refuse_a_body_over_the_limit_and_keep_the_connection(trans
     assert (await transport.request("GET", f"{url}/hello/x")).status == 200
 
 
-async def test_should_refuse_what_would_not_be_the_same_as_over_http1(transport: AsyncTransport, url: str) -> None:
-    response = await transport.request("POST", f"{url}/read", body=b"x", headers={"Content-Encoding": "gzip"})
-    assert response.status == 415
-    assert b"gzip" in await response.read()
+async def test_should_hand_over_bodies_as_they_were_sent(transport: AsyncTransport, url: str) -> None:
+    body = gzip.compress(b"x")
+    headers = {"Content-Encoding": "gzip"}
+    over_http2 = await transport.request("POST", f"{url}/read", body=body, headers=headers)
+    assert await over_http2.read() == body
+    async with ClientSession() as session, session.post(f"{url}/read", data=body, headers=headers) as over_http1:
+        assert await over_http1.read() == body
+
+
+@pytest.mark.parametrize("version", ["2", "1.1", "1.0"])
+async def test_should_let_a_handler_break_its_response_off(
+    transport: AsyncTransport, url: str, server: Server, version: str
+) -> None:
+    if version == "2":
+        response = await transport.request("GET", f"{url}/broken")
+        with pytest.raises(BrokerUnreachableError, match="broke the request off"):
+            await response.read()
+        return
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.write(f"GET /broken HTTP/{version}\r\nHost: x\r\nConnection: keep-alive\r\n\r\n".encode())
+    if version == "1.0":
+        with pytest.raises(ConnectionResetError):
+            await reader.read()
+    else:
+        received = await reader.read()
+        assert received.endswith(b"\r\n4\r\nhalf\r\n"), "the chunk that ends a body is missing"
+    writer.close()
 
 
 async def test_should_cancel_the_handler_when_the_client_resets(

@@ -10,7 +10,16 @@ from headrace.core.limits import FETCH_BYTES_DEFAULT, FETCH_BYTES_MAX, FETCH_REC
 from headrace.core.replication.events import Acks
 from headrace.core.replication.fence import Fence
 from headrace.core.types import LeaderEpoch, Offset, PartitionId, TopicName, TopicUid
-from headrace_broker.requests import DeleteQuery, Edge, FetchQuery, OffsetsQuery, Place, ProduceQuery, ValueFormat
+from headrace_broker.requests import (
+    DeleteQuery,
+    Edge,
+    FetchQuery,
+    OffsetsQuery,
+    Place,
+    ProduceQuery,
+    ValueFormat,
+    WatchQuery,
+)
 from headrace_broker.routes.parameters import (
     parse_delete,
     parse_fetch,
@@ -43,6 +52,12 @@ def test_should_read_what_is_said() -> None:
             offset="7", maxBytes="10", maxRecords="2", minBytes="99", maxWaitMs="3", valueFormat="json", watch="false"
         )
     ) == FetchQuery(Offset(7), 10, 2, 10, 3, Fence(), ValueFormat.JSON)
+    assert parse_fetch(
+        MultiDict(watch="true", offset="latest", maxBytes="9", maxRecords="2", topicUid="u1", leaderEpoch="4")
+    ) == WatchQuery(Edge.LATEST, 9, 2, fence, ValueFormat.TEXT)
+    assert parse_fetch(MultiDict(watch="true")) == WatchQuery(
+        Edge.EARLIEST, FETCH_BYTES_DEFAULT, None, Fence(), ValueFormat.TEXT
+    )
     assert parse_offsets(MultiDict(timestamp="1700000000000")).timestamp == 1_700_000_000_000
     assert parse_offsets(MultiDict(timestamp="latest")).timestamp is Edge.LATEST
     assert parse_delete(MultiDict(beforeOffset="12", topicUid="u1", leaderEpoch="4")) == DeleteQuery(Offset(12), fence)
@@ -65,7 +80,10 @@ def test_should_read_what_is_said() -> None:
         (parse_fetch, {"maxBytes": str(FETCH_BYTES_MAX + 1)}, "maxBytes", f"from 1 to {FETCH_BYTES_MAX}"),
         (parse_fetch, {"maxWait": "3"}, "maxWait", "maxWait: this path takes no such query parameter; it takes watch"),
         (parse_fetch, {"valueFormat": "xml"}, "valueFormat", "must be one of text, json"),
-        (parse_fetch, {"watch": "true"}, "watch", "watch 'true'"),
+        (parse_fetch, {"watch": "yes"}, "watch", "watch 'yes': must be one of false, true"),
+        (parse_fetch, {"watch": "true", "minBytes": "1"}, "minBytes", "minBytes: not with watch=true"),
+        (parse_fetch, {"watch": "true", "maxWaitMs": "0"}, "maxWaitMs", "maxWaitMs: not with watch=true"),
+        (parse_fetch, {"watch": "true", "maxRecords": "0"}, "maxRecords", "from 1 to"),
         (parse_offsets, {"timestamp": "yesterday"}, "timestamp", "timestamp 'yesterday'"),
         (parse_delete, {}, "beforeOffset", "beforeOffset: must be given"),
         (parse_delete, {"beforeOffset": "earliest"}, "beforeOffset", "beforeOffset 'earliest': must be a whole number"),

@@ -1,11 +1,12 @@
 """Bodies in three formats, and the same records in each."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from headrace.core.errors import BatchTooLargeError, InvalidRequestError
-from headrace.core.limits import JSON_FETCH_BYTES_MAX
+from headrace.core.limits import JSON_FETCH_BYTES_MAX, WATCH_LINES_BYTES
 from headrace.core.records.header import Compression
 from headrace.core.records.record import Record
 from headrace.core.types import LeaderEpoch, Offset, TopicUid
@@ -18,6 +19,7 @@ from headrace_broker.routes.record_bodies import (
     encode_records,
     json_of,
     ndjson_of,
+    ndjson_pieces,
     parse_batches,
 )
 from tests.support.batches import batch_of
@@ -25,7 +27,7 @@ from tests.support.batches import batch_of
 
 def fetched(offset: int = 0) -> Fetched:
     buffers = [batch_of(b"a", b"b"), batch_of(b"c")]
-    return Fetched(buffers, Offset(offset), Offset(3), Offset(3), Offset(0), LeaderEpoch(1), TopicUid("u"))
+    return Fetched(buffers, Offset(offset), Offset(3), Offset(3), Offset(0), LeaderEpoch(1), TopicUid("u"), 3)
 
 
 @pytest.mark.parametrize(
@@ -80,9 +82,18 @@ def test_should_show_records_from_the_offset_on_and_no_more_than_asked_for() -> 
 def test_should_bound_an_answer_when_compressed_batches_are_many_times_as_large() -> None:
     count, value = 5, b"a" * (JSON_FETCH_BYTES_MAX // 4)
     buffers = [batch_of(value, compression=Compression.ZSTD)] * count
-    small = Fetched(buffers, Offset(0), Offset(count), Offset(count), Offset(0), LeaderEpoch(1), TopicUid("u"))
+    small = Fetched(buffers, Offset(0), Offset(count), Offset(count), Offset(0), LeaderEpoch(1), TopicUid("u"), count)
     assert sum(map(len, buffers)) < 1 << 20
 
     body, _ = ndjson_of(small, 1000, ValueFormat.TEXT)
 
     assert len(body.splitlines()) == 4
+
+
+def test_should_make_lines_a_piece_at_a_time_and_no_more_than_are_wanted() -> None:
+    value = b"a" * (WATCH_LINES_BYTES // 2)
+    large = [batch_of(value, value, value, compression=Compression.ZSTD)] * 2
+    pieces = list(ndjson_pieces(replace(fetched(), buffers=large), None, ValueFormat.TEXT))
+    assert [piece.count(b"\n") for piece in pieces] == [2, 2, 2]
+    assert b"".join(ndjson_pieces(fetched(offset=1), 1, ValueFormat.TEXT)).count(b"\n") == 1
+    assert list(ndjson_pieces(fetched(), 0, ValueFormat.TEXT)) == []

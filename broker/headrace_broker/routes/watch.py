@@ -1,0 +1,113 @@
+"""GET of records with watch=true: one response that goes on for as long as its client reads and this broker leads.
+
+What is wrong before the first byte is a problem document, as for any request. After it there are two ends: the response
+ends as it should (enough records, or the broker drains: ask the next one), or it is broken off (`bridge.break_off`),
+and whoever asks again from where the stream ended is told why. A client that leaves cancels the handler.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+
+from aiohttp import web
+
+from headrace.core.errors import HeadraceError
+from headrace.core.records.raw import HEARTBEAT
+from headrace.http2.bridge import break_off
+from headrace.http2.codings import GZIP, Deflater
+from headrace_broker.fetch import Buffer
+from headrace_broker.partition import Partition
+from headrace_broker.requests import WatchQuery
+from headrace_broker.routes.compression import takes_gzip
+from headrace_broker.routes.headers import fetch_headers
+from headrace_broker.routes.record_bodies import BodyFormat, ndjson_pieces
+from headrace_broker.serving import Serving
+from headrace_broker.watching import Piece, watch
+
+_log = logging.getLogger(__name__)
+
+
+async def watch_response(
+    serving: Serving, request: web.Request, partition: Partition, query: WatchQuery, body_format: BodyFormat
+) -> web.StreamResponse:
+    """Raises HeadraceError where the stream cannot begin."""
+    with serving.watches.one_more():
+        pieces = watch(partition, query, serving.watches.heartbeat_ms)
+        first = await anext(pieces)
+        if body_format is BodyFormat.BATCHES:
+            body_format, buffers = BodyFormat.BATCHES, _batches(first, pieces)
+        else:
+            body_format, buffers = BodyFormat.NDJSON, _lines(first, pieces, query)
+        return await _Stream(serving, request, first, body_format).send(buffers)
+
+
+class _Stream:
+    """One response on its way."""
+
+    def __init__(self, serving: Serving, request: web.Request, first: Piece, body_format: BodyFormat) -> None:
+        self._serving = serving
+        self._request = request
+        headers = fetch_headers(first.fetched, first.fetched.offset)
+        headers |= {"Content-Type": body_format.value, "Vary": "Accept, Accept-Encoding"}
+        self._deflater = Deflater() if body_format is BodyFormat.NDJSON and takes_gzip(request) else None
+        if self._deflater is not None:
+            headers["Content-Encoding"] = GZIP
+        self._response = web.StreamResponse(headers=headers)
+
+    async def send(self, buffers: AsyncIterator[Buffer]) -> web.StreamResponse:
+        beginning = await anext(buffers)  # What is damaged is refused before the head is out.
+        await self._response.prepare(self._request)
+        if self._request.method == "HEAD":
+            await self._response.write_eof()
+            return self._response
+        try:
+            await self._write(beginning)
+            async for buffer in buffers:
+                await self._write(buffer)
+        except HeadraceError as error:
+            _log.info("%s: broken off: %s", self._request.path, error)
+            self._serving.metrics.errors.labels(error.code).inc()
+            break_off(self._request)
+        else:
+            await self._response.write_eof(self._deflater.end() if self._deflater is not None else b"")
+        return self._response
+
+    async def _write(self, buffer: Buffer) -> None:
+        """Waits while the client does not take what was written before."""
+        if not buffer:
+            return
+        if self._deflater is not None:
+            buffer = await asyncio.to_thread(self._deflater.piece, bytes(buffer))
+        await self._response.write(buffer)
+        # A fast client with much to read must not keep the loop from all others.
+        await asyncio.sleep(0)
+
+
+async def _batches(first: Piece, rest: AsyncIterator[Piece]) -> AsyncIterator[Buffer]:
+    yield b""
+    for buffer in first.fetched.buffers:
+        yield buffer
+    async for piece in rest:
+        for buffer in piece.fetched.buffers or (HEARTBEAT,):
+            yield buffer
+
+
+async def _lines(first: Piece, rest: AsyncIterator[Piece], query: WatchQuery) -> AsyncIterator[Buffer]:
+    async for lines in _lines_of(first, query):
+        yield lines
+    async for piece in rest:
+        if not piece.fetched.buffers:
+            yield b"\n"
+        async for lines in _lines_of(piece, query):
+            yield lines
+
+
+async def _lines_of(piece: Piece, query: WatchQuery) -> AsyncIterator[bytes]:
+    """At least one buffer, be it empty."""
+    if not piece.fetched.buffers:
+        yield b""
+        return
+    made = ndjson_pieces(piece.fetched, piece.records_left, query.value_format)
+    yield await asyncio.to_thread(next, made, b"")
+    while (lines := await asyncio.to_thread(next, made, None)) is not None:
+        yield lines

@@ -1,0 +1,74 @@
+"""Endless reading: one partition from an offset on, piece by piece, in one leader epoch.
+
+    reading ──> piece ──> reading ──> ...    silent ──(heartbeat)──> silent      drained, or records enough ──> end
+       └── another leader, another epoch, deleted below its feet, damaged ──> an error, and no more
+
+A watch is a fetch after the other, on behalf of a client that need not ask: what it may see, and what it is refused, is
+what `fetch` says. It asks for more only when its caller does, so a slow client holds one piece at most.
+
+`Watches` counts the streams of a broker, those that it passes on to another leader included. One per process.
+"""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from headrace.core.errors import ThrottledError
+from headrace.core.limits import FETCH_RECORDS_MAX, WATCH_HEARTBEAT_MS, WATCH_READ_BYTES, WATCHES_MAX
+from headrace.core.replication.fence import Fence
+from headrace_broker.fetch import Fetched, fetch
+from headrace_broker.partition import Partition
+from headrace_broker.requests import FetchQuery, WatchQuery
+
+
+@dataclass(slots=True)
+class Watches:
+    streams_max: int = WATCHES_MAX
+    heartbeat_ms: int = WATCH_HEARTBEAT_MS
+    open: int = 0
+
+    @contextmanager
+    def one_more(self) -> Iterator[None]:
+        """Raises ThrottledError."""
+        if self.open >= self.streams_max:
+            raise ThrottledError(f"this broker has {self.streams_max} streams open, as many as it may; try again later")
+        self.open += 1
+        try:
+            yield
+        finally:
+            self.open -= 1
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    fetched: Fetched
+    """Without batches where there was nothing to read for so long that a heartbeat is due."""
+    records_left: int | None
+    """How many of its records the client still wants; None: all."""
+
+
+async def watch(partition: Partition, query: WatchQuery, heartbeat_ms: int) -> AsyncIterator[Piece]:
+    """The first piece comes at once, with what is there. Raises what `fetch` raises."""
+    epoch = partition.leadership.check_leader(str(partition.place), query.fence)
+    # A later epoch of the same leader may have begun with another log: the client has to look again.
+    fence = Fence(query.fence.topic_uid, epoch)
+    offset, left, wait_ms = query.offset, query.max_records, 0
+    while True:
+        fetched = await fetch(
+            partition,
+            FetchQuery(
+                offset=offset,
+                max_bytes=min(query.max_bytes, WATCH_READ_BYTES),
+                max_records=FETCH_RECORDS_MAX if left is None else left,
+                min_bytes=1,
+                max_wait_ms=wait_ms,
+                fence=fence,
+                value_format=query.value_format,
+            ),
+        )
+        yield Piece(fetched, left)
+        if left is not None:
+            left -= fetched.records
+        if partition.is_draining or (left is not None and left <= 0):
+            return
+        offset, wait_ms = fetched.next_offset, heartbeat_ms

@@ -1,0 +1,88 @@
+"""gzip in bounded steps, and who takes it."""
+
+import gzip
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.core.errors import InvalidRequestError
+from headrace.http2.codings import Deflater, InflatedTooLargeError, Inflater, accepts_gzip, gzipped, is_gzip
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("accept", "takes"),
+    [
+        ("", False),
+        ("gzip", True),
+        ("GZIP", True),
+        ("x-gzip", True),
+        ("br, deflate", False),
+        ("br;q=1.0, gzip;q=0.5", True),
+        ("gzip;q=0", False),
+        ("gzip; q=0.000, *", False),
+        ("*", True),
+        ("*;q=0", False),
+        ("identity", False),
+        ("gzip;q=x", False),
+        ("gzip;level=9", True),
+    ],
+)
+def test_should_know_who_takes_gzip(accept: str, takes: bool) -> None:
+    assert accepts_gzip(accept) is takes
+
+
+def test_should_know_gzip_by_both_names() -> None:
+    assert [is_gzip(name) for name in ("gzip", " X-GZIP", "br", "gzip, gzip", "")] == [True, True, False, False, False]
+
+
+def inflated(*chunks: bytes, limit: int = 4 * MIB) -> bytes:
+    inflater = Inflater(limit)
+    decoded = b"".join(step for chunk in chunks for step in inflater.steps(chunk))
+    inflater.finish()
+    return decoded
+
+
+@given(st.lists(st.binary(max_size=300), max_size=4), st.integers(1, 50))
+def test_should_decode_whatever_pieces_it_comes_in(members: list[bytes], size: int) -> None:
+    coded = b"".join(map(gzip.compress, members))
+    assert inflated(*(coded[at : at + size] for at in range(0, len(coded), size))) == b"".join(members)
+
+
+def test_should_decode_step_by_step_and_no_more_than_the_limit() -> None:
+    bomb = gzip.compress(bytes(64 * MIB))
+    steps = Inflater(3 * MIB).steps(bomb)
+    assert [len(next(steps)) for _ in range(3)] == [MIB] * 3
+    with pytest.raises(InflatedTooLargeError):
+        next(steps)
+    assert inflated(gzip.compress(bytes(3 * MIB)), limit=3 * MIB) == bytes(3 * MIB)
+    with pytest.raises(InflatedTooLargeError):
+        inflated(gzip.compress(b"a") * 4, limit=3)
+
+
+@pytest.mark.parametrize(
+    ("coded", "why"),
+    [
+        (b"plain", "incorrect header check"),
+        (gzip.compress(b"cut short")[:-1], "it ends before its checksum"),
+        (gzip.compress(b"x") + b"garbage", "incorrect header check"),
+        (gzip.compress(b"x")[:-8] + bytes(8), "incorrect data check"),
+    ],
+)
+def test_should_say_what_is_wrong_with_it(coded: bytes, why: str) -> None:
+    with pytest.raises(InvalidRequestError, match=f"Content-Encoding 'gzip': .*{why}.*; send whole gzip") as refused:
+        inflated(coded)
+    assert refused.value.details == {"field": "Content-Encoding"}
+
+
+def test_should_make_what_others_read() -> None:
+    assert gzip.decompress(gzipped(b"whole")) == b"whole"
+    deflater, whole = Deflater(), b""
+    inflater = Inflater(MIB)
+    for piece in (b"one\n", b"", b"two\n"):
+        coded = deflater.piece(piece)
+        whole += coded
+        assert b"".join(inflater.steps(coded)) == piece, "each piece is there at once"
+    assert gzip.decompress(whole + deflater.end()) == b"one\ntwo\n"
