@@ -19,8 +19,16 @@ _HEADER = "authorization"
 class Authorization(Mapping[str, str]):
     """The headers that say who we are: one, or none where the credentials are not in a header."""
 
-    def __init__(self, kubeconfig: str | None, context: str | None, value: str | None) -> None:
+    def __init__(
+        self,
+        kubeconfig: str | None,
+        context: str | None,
+        value: str | None,
+        *,
+        age_ms_max: int = KUBE_AUTHORIZATION_AGE_MS_MAX,
+    ) -> None:
         """`value` is what was just read from the kubeconfig."""
+        self._age_ms_max = age_ms_max
         self._source = (kubeconfig, context)
         self._value = value
         self._read_at = time.monotonic()
@@ -42,7 +50,7 @@ class Authorization(Mapping[str, str]):
     def _fresh(self) -> str | None:
         with self._lock:
             age_ms = (time.monotonic() - self._read_at) * 1000
-            if self._value is not None and age_ms >= KUBE_AUTHORIZATION_AGE_MS_MAX:
+            if self._value is not None and age_ms >= self._age_ms_max:
                 # In a thread of its own: the caller's may run an event loop.
                 with ThreadPoolExecutor(1) as thread:
                     self._value = thread.submit(asyncio.run, self._read()).result() or self._value
