@@ -1,6 +1,7 @@
 """`headrace.kube` against a Kubernetes API: the embedded one, or whichever HEADRACE_CONTRACT_KUBECONFIG names."""
 
 import asyncio
+from base64 import b64encode
 from contextlib import aclosing
 from dataclasses import replace
 from random import Random
@@ -16,8 +17,8 @@ from headrace.core.types import BrokerId, Incarnation
 from headrace.kube.client import KubeClient
 from headrace.kube.errors import AlreadyExistsError, ConflictError, InvalidObjectError, NotFoundError
 from headrace.kube.events import EventRecorder, EventType, Regarding
-from headrace.kube.resource import EVENTS, LEASES, PARTITION_SETS, TOPICS, raw_resource
-from headrace.kube.watch import Changed, Listed, Removed, watch
+from headrace.kube.resource import EVENTS, LEASES, PARTITION_SETS, SECRETS, TOPICS, raw_resource
+from headrace.kube.watch import Changed, Listed, Removed, watch, watch_one
 from tests.support.partition_sets import partition_set, partition_state, seat
 
 pytestmark = pytest.mark.contract
@@ -156,6 +157,25 @@ async def test_should_watch_by_label(space: Space) -> None:
         await space.client.create(PARTITION_SETS, other)
         created = await space.client.create(PARTITION_SETS, own_set(space).to_object())
         assert await anext(events) == Changed(created)
+
+
+async def test_should_watch_one_object_of_many(space: Space) -> None:
+    def secret(name: str, content: bytes) -> dict[str, object]:
+        metadata = {"name": name, "namespace": space.name}
+        data = {"tls.crt": b64encode(content).decode()}
+        return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data}
+
+    for name in ("brokers", "other"):
+        await space.client.create(SECRETS, secret(name, b"first"))
+    async with asyncio.timeout(DEADLINE_S), aclosing(watch_one(space.client, SECRETS, "brokers", space.name)) as events:
+        first = await anext(events)
+        assert isinstance(first, Listed)
+        assert [(each.metadata.name, each.data) for each in first.items] == [("brokers", {"tls.crt": b"first"})]
+        await space.client.replace(SECRETS, secret("other", b"second"))
+        second = await space.client.replace(SECRETS, secret("brokers", b"second"))
+        assert await anext(events) == Changed(second)
+        await space.client.delete(SECRETS, "brokers", space.name)
+        assert isinstance(await anext(events), Removed)
 
 
 async def test_should_go_on_when_the_server_ends_a_watch(space: Space) -> None:
