@@ -37,6 +37,13 @@ def kubectl(dev: Dev, *arguments: str) -> str:
     return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True).stdout
 
 
+def kubectl_if_ok(dev: Dev, *arguments: str) -> str | None:
+    try:
+        return kubectl(dev, *arguments)
+    except subprocess.CalledProcessError:
+        return None
+
+
 def all_running(dev: Dev, brokers: int) -> bool:
     pids = dev.broker_pids()
     return len(pids) == brokers and len(dev.all_pids()) == brokers + 3
@@ -73,6 +80,18 @@ def test_should_show_a_stateful_set_and_a_pod_for_each_broker(running: Dev) -> N
     pods = kubectl(running, "get", "pods", "--no-headers").splitlines()
     assert [line.split()[:3] for line in pods] == [[f"headrace-{n}", "1/1", "Running"] for n in range(2)]
     assert kubectl(running, "get", "sts", "headrace", "--no-headers").split()[:2] == ["headrace", "2/2"]
+
+
+def test_should_show_a_broker_s_log_and_lead_to_the_brokers_by_their_service(running: Dev) -> None:
+    assert kubectl(running, "logs", "headrace-1", "--tail", "1").count("\n") == 1
+    assert "broker 1 is ready" in kubectl(running, "logs", "headrace-1")
+    kubectl(running, "delete", "service", "headrace-bootstrap")
+    place = "/api/v1/namespaces/default/services/headrace-bootstrap:http/proxy/v1/cluster"
+
+    def led() -> bool:
+        return '"cluster": "headrace"' in (kubectl_if_ok(running, "get", "--raw", place) or "")
+
+    wait_for(led, "another Service, and a broker behind it")
 
 
 def test_should_kill_the_broker_and_bring_it_back_when_its_pod_is_deleted(running: Dev) -> None:

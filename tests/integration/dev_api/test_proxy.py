@@ -2,7 +2,7 @@
 
 import asyncio
 import gzip
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import aiohttp
@@ -11,9 +11,9 @@ from aiohttp import web
 
 from headrace.core.errors import BrokerUnreachableError
 from headrace.http2.client import AsyncTransport
+from tests.integration.dev_api.conftest import Embedded
 from tests.support.kubeconfig import ApiClient, connect, write_kubeconfig
 from tests.support.kubeconfig_objects import pod
-from tests.support.kubeconfig_server import EmbeddedApi, embedded_api
 from tests.support.kubeconfig_space import Space
 
 _PATIENCE_S = 30
@@ -74,19 +74,13 @@ class _Behind:
         return web.Response(body=body, headers={"Content-Encoding": "gzip"} if body != b"plain" else {})
 
 
-@pytest.fixture(scope="module")
-def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedApi]:
-    with embedded_api(tmp_path_factory.mktemp("proxy") / "data") as running:
-        yield running
-
-
 @pytest.fixture
 def behind() -> _Behind:
     return _Behind()
 
 
 @pytest.fixture
-async def base(embedded: EmbeddedApi, behind: _Behind, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
+async def base(embedded: Embedded, behind: _Behind, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
     """The URL of the proxy to `behind`."""
     kubeconfig = write_kubeconfig(tmp_path_factory.mktemp("api") / "kubeconfig", embedded.url)
     async with _serving(behind) as port, connect(kubeconfig) as api:
