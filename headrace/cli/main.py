@@ -65,8 +65,9 @@ def headrace() -> None:
 
 def main() -> None:
     """What the `headrace` script calls."""
-    if sys.stdout is None:  # closed by the shell (`>&-`): nobody wants the answer
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - until the process ends
+    # What the shell has closed (`>&-`) nobody wants to see.
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115 - until the process ends
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115 - until the process ends
     sys.exit(run(sys.argv[1:]))
 
 

@@ -25,8 +25,9 @@ def paint(text: str, **style: str | bool) -> str:
 
 
 def tell(text: str, **style: str | bool) -> None:
-    """A line on stderr."""
-    click.echo(paint(text, **style), err=True)
+    """A line on stderr. Not by click, which looks for the file behind it: a line of progress must make room."""
+    sys.stderr.write(f"{paint(text, **style) if sys.stderr.isatty() else text}\n")
+    sys.stderr.flush()
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 """`headrace produce`: lines, JSON lines or CSV from a file or a pipe, with progress for those who watch."""
 
 import os
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -148,16 +147,23 @@ def _share(file: BinaryIO) -> float | None:
 
 def _leave(deliveries: Deliveries, topic: str) -> NoReturn:
     """End here and now: a producer that is let go would wait for its brokers, however long they take."""
-    try:
-        deliveries.look()
-        if deliveries.waiting:
-            tell(f"headrace: interrupted: waiting for {deliveries.waiting:,} records; Ctrl-C again ends it", dim=True)
-            deliveries.wait(_INTERRUPTED_PATIENCE_S)
-    except KeyboardInterrupt:
-        deliveries.look()
+    if deliveries.sent:
+        try:
+            _wait_a_little(deliveries)
+        except KeyboardInterrupt:
+            deliveries.look()
+        tell(f"headrace: interrupted: {_outcome(deliveries, topic)}", fg="yellow")
+    os._exit(_EXIT_INTERRUPTED)
+
+
+def _wait_a_little(deliveries: Deliveries) -> None:
+    deliveries.look()
+    if deliveries.waiting:
+        tell(f"headrace: interrupted: waiting for {deliveries.waiting:,} records; Ctrl-C again ends it", dim=True)
+        deliveries.wait(_INTERRUPTED_PATIENCE_S)
+
+
+def _outcome(deliveries: Deliveries, topic: str) -> str:
     unknown, written = deliveries.waiting + deliveries.failed, deliveries.written
     rest = f"; {unknown:,} more were sent and not acknowledged: they may be written or not" if unknown else ""
-    records = "1 record is" if written == 1 else f"{written:,} records are"
-    tell(f"headrace: interrupted: {records} written to {topic}{rest}", fg="yellow")
-    sys.stderr.flush()
-    os._exit(_EXIT_INTERRUPTED)
+    return f"{'1 record is' if written == 1 else f'{written:,} records are'} written to {topic}{rest}"

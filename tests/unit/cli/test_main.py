@@ -12,8 +12,9 @@ import pytest
 
 from headrace.cli.main import run
 from headrace.cli.notices import notices
-from headrace.cli.output import age, print_table, readable
+from headrace.cli.output import age, print_table, readable, tell
 from headrace.cli.progress import Tally, progress
+from tests.support.waiting import wait_for
 
 
 def test_should_print_the_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -95,9 +96,10 @@ def test_should_say_what_the_sdk_tries_again_while_a_command_runs(monkeypatch: p
 def test_should_show_progress_on_a_terminal_and_take_it_away(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = terminal_for("stderr", monkeypatch)
     with progress(Tally(1_234), lambda: 0.5, shown=True):
-        pass
+        wait_for(lambda: "1,234 records  50 %  " in terminal.getvalue(), "the line is there")
+        tell("connection refused; trying again")
     shown = terminal.getvalue()
-    assert "1,234 records  50 %  " in shown
+    assert "\r\x1b[2Kconnection refused; trying again\n" in shown
     assert shown.endswith("\x1b[2K")
 
 
@@ -118,7 +120,7 @@ def test_should_name_the_pip_command_when_the_kubernetes_client_is_missing() -> 
 
 @pytest.mark.parametrize(
     ("stdout", "code", "says"),
-    [(">/dev/full", 1, "headrace: output: No space left on device\n"), (">&-", 0, "")],
+    [(">/dev/full", 1, "headrace: output: No space left on device\n"), (">&- 2>&-", 0, "")],
 )
 def test_should_say_in_a_line_that_its_output_cannot_be_written(stdout: str, code: int, says: str) -> None:
     command = f"'{sys.executable}' -c 'from headrace.cli.main import main; main()' topic --help {stdout}"
