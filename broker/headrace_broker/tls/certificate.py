@@ -18,7 +18,8 @@ from headrace_broker.tls.material import Material, Pem, UnusableTlsError
 _ALPN_PROTOCOLS = ["h2", "http/1.1"]
 _CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 """Of TLS 1.2: those that HTTP/2 allows (RFC 9113, section 9.2.2). TLS 1.3 has its own."""
-_MISMATCHES = frozenset({"KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH"})
+_MISMATCHES = frozenset({"KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED"})
+"""The last one: there is no certificate for a key of this type."""
 _FLIGHTS_MAX = 4
 """More than a handshake of TLS 1.2 or 1.3 takes."""
 

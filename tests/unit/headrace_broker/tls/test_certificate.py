@@ -5,6 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from trustme import KeyType
 
 from headrace_broker.tls.certificate import load
 from headrace_broker.tls.material import Material, Pem, UnusableTlsError
@@ -40,6 +41,10 @@ def test_should_leave_no_file_open() -> None:
         ({"tls.key": b""}, "tls.key holds no private key that can be read: it must be PEM without a passphrase"),
         (
             {"tls.key": AUTHORITY.secret()["tls.key"]},
+            "tls.key does not belong to tls.crt: give the key that the certificate was made for",
+        ),
+        (
+            {"tls.key": AUTHORITY.secret(key_type=KeyType.RSA)["tls.key"]},
             "tls.key does not belong to tls.crt: give the key that the certificate was made for",
         ),
         (AUTHORITY.secret(expires="2020-01-01"), "tls.crt cannot be used: certificate has expired"),
