@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from headrace.core.control.held import HeldLog
 from headrace.core.errors import (
     NotLeaderError,
     NotReadyError,
@@ -36,6 +37,9 @@ class Nothing:
 
     def find(self, key: PartitionKey) -> Partition | None:
         return None
+
+    async def survey(self) -> dict[PartitionKey, HeldLog]:
+        return {}
 
 
 @pytest.fixture
