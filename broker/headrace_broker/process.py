@@ -201,7 +201,7 @@ class _Broker:
         self._readiness.why_not = "it drains"
         await self._announce(lease, clean=False)
         self._holdings.drain()
-        self._serving.proxy.drain()
+        self._serving.drain()
         await server.close(DRAIN_TIMEOUT_MS / 1000)
 
     async def _announce(self, lease: LeaseHolder, *, clean: bool) -> None:

@@ -65,6 +65,11 @@ class Serving:
     bodies: BodyBudget = field(default_factory=BodyBudget)
     watches: Watches = field(default_factory=Watches)
 
+    def drain(self) -> None:
+        """This broker is about to stop: what would go on for ever ends. Its partitions drain by themselves."""
+        self.proxy.drain()
+        self.watches.drain()
+
     def topic(self, name: TopicName, fence: Fence) -> Topic:
         """Raises NotReadyError, UnknownTopicError, StaleTopicError."""
         self.check_view()

@@ -9,12 +9,14 @@ what `fetch` says. It asks for more only when its caller does, so a slow client 
 `Watches` counts the streams of a broker, those that it passes on to another leader included. One per process.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from headrace.core.errors import ThrottledError
-from headrace.core.limits import FETCH_RECORDS_MAX, WATCH_HEARTBEAT_MS, WATCH_READ_BYTES, WATCHES_MAX
+from headrace.core.limits import FETCH_RECORDS_MAX, WATCH_DRAIN_MS, WATCH_HEARTBEAT_MS, WATCH_READ_BYTES, WATCHES_MAX
 from headrace.core.replication.fence import Fence
 from headrace_broker.fetch import Fetched, fetch
 from headrace_broker.partition import Partition
@@ -25,18 +27,33 @@ from headrace_broker.requests import FetchQuery, WatchQuery
 class Watches:
     streams_max: int = WATCHES_MAX
     heartbeat_ms: int = WATCH_HEARTBEAT_MS
-    open: int = 0
+    drain_ms: int = WATCH_DRAIN_MS
+    _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
+
+    @property
+    def open(self) -> int:
+        return len(self._tasks)
 
     @contextmanager
     def one_more(self) -> Iterator[None]:
-        """Raises ThrottledError."""
+        """Around the handling of one stream, by the task that handles it. Raises ThrottledError."""
         if self.open >= self.streams_max:
             raise ThrottledError(f"this broker has {self.streams_max} streams open, as many as it may; try again later")
-        self.open += 1
+        task = asyncio.current_task()
+        assert task is not None, "handlers run as tasks"
+        self._tasks.add(task)
         try:
             yield
         finally:
-            self.open -= 1
+            self._tasks.discard(task)
+
+    def drain(self) -> None:
+        """Streams end by themselves now; those whose clients do not read are broken off: they hold up no stop."""
+        asyncio.get_running_loop().call_later(self.drain_ms / 1000, self._cancel)
+
+    def _cancel(self) -> None:
+        for task in self._tasks:
+            task.cancel("the broker stops")
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,8 @@ WATCHES_MAX = 1024
 """Endless streams of records that one broker serves or passes on; above it clients are told to wait (429)."""
 WATCH_HEARTBEAT_MS = 10_000
 """After so long without records a stream says that it is alive."""
+WATCH_DRAIN_MS = 2_000
+"""What a client that does not read gets to take its stream's end when the broker stops."""
 WATCH_READ_BYTES = 1 << 20
 """Batches that a stream reads at a time, one at least: what it holds while its client is slow."""
 WATCH_LINES_BYTES = 256 << 10

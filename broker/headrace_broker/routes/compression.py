@@ -11,7 +11,7 @@ from aiohttp.typedefs import Handler
 from headrace.http2.codings import GZIP, accepts_gzip, gzipped
 from headrace_broker.routes.record_bodies import BodyFormat
 
-_IN_LOOP_BYTES = 32 << 10
+COMPRESSED_IN_LOOP_BYTES = 32 << 10
 """A larger body is compressed in a thread."""
 
 
@@ -29,7 +29,7 @@ async def compression_middleware(request: web.Request, handler: Handler) -> web.
         response.headers["Vary"] = f"{vary}, Accept-Encoding" if vary else "Accept-Encoding"
     body = response.body
     if isinstance(body, bytes) and body and "Content-Encoding" not in response.headers and takes_gzip(request):
-        small = len(body) <= _IN_LOOP_BYTES
+        small = len(body) <= COMPRESSED_IN_LOOP_BYTES
         response.body = gzipped(body) if small else await asyncio.to_thread(gzipped, body)
         response.headers["Content-Encoding"] = GZIP
     return response

@@ -58,6 +58,12 @@ def problems_middleware(metrics: Metrics) -> Middleware:
             raise  # the client went away: there is nobody to answer
         except HeadraceError as error:
             failure: HeadraceError = error
+        except web.HTTPMethodNotAllowed as error:
+            if request.method == "OPTIONS":
+                return web.Response(status=204, headers={"Allow": _allowed(error)})
+            failure = MethodNotAllowedError(
+                f"{request.method} {request.path}: this path takes {_allowed(error)}", allow=_allowed(error)
+            )
         except web.HTTPException as error:
             if error.status < 400:
                 raise
@@ -75,9 +81,10 @@ def problems_middleware(metrics: Metrics) -> Middleware:
 
 
 def _http_failure(request: web.Request, error: web.HTTPException) -> HeadraceError:
-    if isinstance(error, web.HTTPMethodNotAllowed):
-        allow = ", ".join(sorted(error.allowed_methods))
-        return MethodNotAllowedError(f"{request.method} {request.path}: this path takes {allow}", allow=allow)
     if error.status == 404:
         return UnknownPathError(f"{request.method} {request.path}: there is no such path; docs/protocol.md lists them")
     return InternalError(f"{request.method} {request.path}: {error.reason}")
+
+
+def _allowed(error: web.HTTPMethodNotAllowed) -> str:
+    return ", ".join(sorted({*error.allowed_methods, "OPTIONS"}))

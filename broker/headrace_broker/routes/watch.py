@@ -18,7 +18,7 @@ from headrace.http2.codings import GZIP, Deflater
 from headrace_broker.fetch import Buffer
 from headrace_broker.partition import Partition
 from headrace_broker.requests import WatchQuery
-from headrace_broker.routes.compression import takes_gzip
+from headrace_broker.routes.compression import COMPRESSED_IN_LOOP_BYTES, takes_gzip
 from headrace_broker.routes.headers import fetch_headers
 from headrace_broker.routes.record_bodies import BodyFormat, ndjson_pieces
 from headrace_broker.serving import Serving
@@ -77,7 +77,9 @@ class _Stream:
         if not buffer:
             return
         if self._deflater is not None:
-            buffer = await asyncio.to_thread(self._deflater.piece, bytes(buffer))
+            small = len(buffer) <= COMPRESSED_IN_LOOP_BYTES
+            piece = self._deflater.piece
+            buffer = piece(bytes(buffer)) if small else await asyncio.to_thread(piece, bytes(buffer))
         await self._response.write(buffer)
         # A fast client with much to read must not keep the loop from all others.
         await asyncio.sleep(0)

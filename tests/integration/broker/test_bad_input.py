@@ -67,8 +67,11 @@ def test_should_name_what_does_not_exist(
 
 def test_should_name_the_methods_when_one_is_not_allowed(shared: Cluster) -> None:
     answer = http("DELETE", shared.url() + "/v1/cluster")
-    refused(answer, 405, "MethodNotAllowed", "DELETE /v1/cluster: this path takes GET, HEAD")
-    assert answer.headers["allow"] == "GET, HEAD"
+    refused(answer, 405, "MethodNotAllowed", "DELETE /v1/cluster: this path takes GET, HEAD, OPTIONS")
+    assert answer.headers["allow"] == "GET, HEAD, OPTIONS"
+    asked = http("OPTIONS", shared.url() + "/v1/namespaces/default/topics/any/partitions/0/records")
+    assert (asked.status, asked.body, asked.headers["allow"]) == (204, b"", "DELETE, GET, HEAD, OPTIONS, POST")
+    refused(http("OPTIONS", shared.url() + "/nope"), 404, "UnknownPath")
 
 
 def test_should_say_the_valid_range_when_an_offset_is_out_of_it(url: str) -> None:
