@@ -12,6 +12,8 @@ import click
 from headrace.cli.examples import examples_of
 from headrace.cli.main import headrace
 
+_WHERE = frozenset({"server", "ca_file", "kubeconfig", "context", "namespace"})
+"""Options of nearly every command, which the page explains once."""
 _INTRODUCTION = """\
 # The command line
 
@@ -42,7 +44,8 @@ else that of the `headrace dev` that runs on this machine, else the current kube
 3. the `headrace dev` that runs on this machine;
 4. the Kubernetes API of the current kubeconfig, by its service proxy.
 
-The namespace is `-n`, else the context's where a kubeconfig decides, else `default`.
+The topic's namespace is `-n` (`--namespace`), else the context's where a kubeconfig decides, else `default`. Brokers
+with `https` URLs are verified against the PEM bundle `--ca-file`, else `HEADRACE_CA_FILE`, else the system's roots.
 
 | variable | |
 |---|---|
@@ -95,12 +98,15 @@ def _section(command: click.Command, context: click.Context) -> str:
 
 def _options(command: click.Command, context: click.Context) -> Iterator[str]:
     help_option = command.get_help_option(context)
-    options = (option for option in command.get_params(context) if option is not help_option)
-    records = [record for option in options if (record := option.get_help_record(context))]
-    if records:
+    options = [each for each in command.params if isinstance(each, click.Option) and each is not help_option]
+    rows = [record for each in options if each.name not in _WHERE and (record := each.get_help_record(context))]
+    shared = [f"`{each.opts[-1]}`" for each in options if each.name in _WHERE]
+    if options:
         yield "| option | |\n|---|---|"
-    for names, text in records:
+    for names, text in rows:
         yield f"| `{_cell(names)}` | {_cell(text)} |"
+    if shared:
+        yield f"| {', '.join(shared)} | [where the command goes](#where-a-command-goes) |"
 
 
 def _cell(text: str) -> str:

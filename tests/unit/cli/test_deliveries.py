@@ -35,10 +35,9 @@ def test_should_count_what_is_written_what_failed_and_what_nobody_knows() -> Non
     deliveries = Deliveries(Clock())
     deliveries.add(future(), 3)
     deliveries.add(future(done=False), 5)
+    deliveries.add(future(DiskFullError("full")), 7)
     deliveries.look()
-    deliveries._waiting.append(deliveries._waiting[0]._replace(future=future(DiskFullError("full")), records=7))
-    deliveries.look()
-    assert (deliveries.sent, deliveries.written, deliveries.failed, deliveries.waiting) == (8, 3, 7, 5)
+    assert (deliveries.sent, deliveries.written, deliveries.failed, deliveries.waiting) == (15, 3, 7, 5)
     assert deliveries.first_error.message == "full"
 
 
@@ -62,7 +61,7 @@ def test_should_keep_no_future_that_is_done() -> None:
     deliveries.add(future(done=False), 1)
     for _ in range(5):
         add_many(deliveries)
-    assert len(deliveries._waiting) < 2_100
+    assert deliveries.waiting < 2_100
     assert deliveries.sent == 10_001
 
 
