@@ -95,8 +95,8 @@ class Sender:
             while self._step():
                 pass
         except BaseException as error:
+            _log.exception("the sending thread ended")
             self._break(StalledError(f"the sending thread of this producer ended by {error!r}; make a new Producer"))
-            raise
 
     def _step(self) -> bool:
         """Start what is due, or wait for more. False: that was all."""

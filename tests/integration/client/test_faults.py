@@ -1,5 +1,6 @@
 """Brokers die, move and cannot be reached; clients go on, or say in one sentence why they cannot."""
 
+import asyncio
 import socket
 import time
 from concurrent.futures import Future
@@ -9,8 +10,9 @@ from threading import Event, Thread
 
 import pytest
 
-from headrace import Consumer, Producer, RecordMetadata
+from headrace import AsyncConsumer, AsyncProducer, Consumer, Producer, RecordMetadata, Servers
 from headrace.core.errors import BrokerUnreachableError, HeadraceError, StaleTopicError
+from tests.support.client_bench import Bench
 from tests.support.cluster import Cluster, running_cluster
 from tests.support.waiting import wait_for
 
@@ -36,22 +38,58 @@ def test_should_lose_nothing_when_a_broker_is_killed_and_started_again(tmp_path:
                     if len(sent) % 100 == 0:
                         sent[-1].result(60)
 
-        sender = Thread(target=send)
+        cluster.create_topic("rides", partitions=4)
+        tasks = AsyncLoad("rides", servers, stop)
+        sender, loop = Thread(target=send), Thread(target=lambda: asyncio.run(tasks.run()))
+        loop.start()
         with Consumer("flights", server=servers) as consumer:
             sender.start()
             seen = [int(record.value or b"") for record in islice(consumer, 500)]
             cluster.broker(1).kill()
-            before = len(sent)
+            before, tasks.seen_at_the_fault = len(sent), len(tasks.seen)
             cluster.start_broker(1)
             wait_for(lambda: len(sent) > before + 500, "the producer goes on")
+            wait_for(lambda: len(tasks.seen) > tasks.seen_at_the_fault + 500, "the tasks go on")
             stop.set()
-            sender.join(60)
-            assert not sender.is_alive()
+            for thread in (sender, loop):
+                thread.join(60)
+                assert not thread.is_alive()
             assert all(future.exception(0) is None for future in sent)
             seen += [int(record.value or b"") for record in consumer.records(follow=False)]
         # Batches whose answer was lost may be there twice; nothing may be missing.
         assert set(seen) == set(range(len(sent)))
         assert len(seen) <= len(sent) + 4_000
+        assert set(tasks.seen) == set(range(tasks.sent)), "the same of what tasks sent and read"
+        assert len(tasks.seen) <= tasks.sent + 4_000
+
+
+class AsyncLoad:
+    """One task writes numbers, another reads them, until both are told to stop."""
+
+    def __init__(self, topic: str, servers: str, stop: Event) -> None:
+        self.topic, self.servers, self.stop = topic, servers, stop
+        self.sent = self.seen_at_the_fault = 0
+        self.seen: list[int] = []
+
+    async def run(self) -> None:
+        async with AsyncConsumer(self.topic, server=self.servers) as consumer:
+            reading = asyncio.create_task(self._read(consumer))
+            await self._write()
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+            self.seen += [int(record.value or b"") async for record in consumer.records(follow=False)]
+
+    async def _write(self) -> None:
+        async with AsyncProducer(self.servers, linger_ms=1) as producer:
+            while not self.stop.is_set():
+                last = await producer.send(self.topic, str(self.sent), f"key {self.sent % 50}")
+                self.sent += 1
+                if self.sent % 100 == 0:
+                    await last
+
+    async def _read(self, consumer: AsyncConsumer) -> None:
+        async for record in consumer:
+            self.seen.append(int(record.value or b""))
 
 
 def test_should_use_another_broker_when_the_leaders_url_leads_nowhere(tmp_path: Path) -> None:
@@ -65,26 +103,26 @@ def test_should_use_another_broker_when_the_leaders_url_leads_nowhere(tmp_path: 
             assert [record.value for record in consumer.records(follow=False)] == [b"a"]
 
 
-def test_should_let_another_broker_pass_it_on_when_only_that_one_can_be_reached(tmp_path: Path) -> None:
+def test_should_let_another_broker_pass_it_on_when_only_that_one_can_be_reached(bench: Bench) -> None:
     """As from a laptop through a port-forward: the leader's URL works for brokers and not for the client."""
-    with running_cluster(tmp_path, brokers=2) as cluster:
-        cluster.create_topic(partitions=2)
-        bootstrap = cluster.url(0)
-        with Producer(bootstrap) as producer:
+    bench.create(partitions=2)
+    for servers in (bench.server, Servers((bench.server,), reaches_leaders=False)):
+        with Producer(servers) as producer, Consumer(bench.topic, server=servers) as consumer:
             for partition in range(2):
-                url = cluster.leader_url("flights", partition)
-                if url != bootstrap:
+                url = bench.cluster.leader_url(bench.topic, partition)
+                if url != bench.server:
                     # What a connection that cannot be made leaves behind.
                     producer._brokers.directory.routes.failed(url, time.monotonic_ns() // 1_000_000)
-                assert producer.send("flights", "a", partition=partition).result(30).offset == 0
+                producer.send(bench.topic, "a", partition=partition).result(30)
+            assert {record.partition for record in consumer.records(follow=False)} == {0, 1}
+            asked = {origin.authority for origin in producer._brokers._transport._connections}
+            assert asked == {bench.server.removeprefix("http://")}
 
 
-def test_should_find_the_other_servers_when_the_first_is_gone(tmp_path: Path) -> None:
-    with running_cluster(tmp_path) as cluster:
-        cluster.create_topic()
-        servers = f"http://127.0.0.1:{unused_port()},{cluster.url()}"
-        with Producer(servers) as producer:
-            assert producer.send("flights", "a").result(30).offset == 0
+def test_should_find_the_other_servers_when_the_first_is_gone(bench: Bench) -> None:
+    bench.create()
+    with Producer(f"http://127.0.0.1:{unused_port()},{bench.server}") as producer:
+        assert producer.send(bench.topic, "a").result(30).offset == 0
 
 
 def test_should_say_who_cannot_be_reached_when_nobody_answers() -> None:
