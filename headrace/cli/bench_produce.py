@@ -134,8 +134,10 @@ class _Run:
             self._look()
 
     def _next_run(self, sent: int, most: int) -> int:
-        """How many records to send before the figures change or are looked at; 0 at the end."""
+        """How many records to send before the figures are looked at or change; 0 at the end, or once one has failed."""
         warmup = self._options.warmup_records
+        if self._figures[0].failed:
+            return 0
         if sent < warmup:
             return min(most, warmup - sent)
         if warmup and len(self._figures) == 1:

@@ -62,6 +62,7 @@ def recover(where: Where, topics: tuple[str, ...], yes: bool) -> None:
         plan = plan_recovery(scope.look())
         if plan.recovered:
             _show_recovered(plan.recovered)
+            _show_offline(plan.stuck)
             if not (yes or _is_wanted(len(plan.recovered))):
                 raise LocalError("nothing was changed: say y, or give --yes")
             scope.write(plan)
@@ -173,9 +174,13 @@ def _show_recovered(found: Sequence[Recovered]) -> None:
             click.echo(f"    {line}")
 
 
-def _show_rest(plan: RecoveryPlan) -> None:
-    for finding in plan.offline:
+def _show_offline(findings: Sequence[Recovered | Stuck]) -> None:
+    for finding in findings:
         reason = finding.reason if isinstance(finding, Stuck) else "no broker has followed yet"
         click.echo(f"{finding.place} is offline: {reason}")
-    count = len(plan.offline)
-    click.echo(f"{plan.online} {'partition is' if plan.online == 1 else 'partitions are'} online, {count} offline")
+
+
+def _show_rest(plan: RecoveryPlan) -> None:
+    _show_offline(plan.offline)
+    subject = "1 partition is" if plan.online == 1 else f"{plan.online} partitions are"
+    click.echo(f"{subject} online, {len(plan.offline)} offline")

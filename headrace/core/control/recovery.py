@@ -154,9 +154,13 @@ def _why_recover(state: PartitionState, known: Epochs, logs: Mapping[BrokerId, H
 
 
 def _best(state: PartitionState, logs: Mapping[BrokerId, HeldLog]) -> BrokerId | None:
-    """Who holds the greatest (epoch, end); of equals, one who is a replica already. None where nobody holds records."""
-    holding = [broker for broker, log in logs.items() if not log.trouble and log.log_end > 0]
-    return max(holding, key=lambda broker: (logs[broker].rank, broker in state.replicas, -broker), default=None)
+    """Who holds the greatest (epoch, end); of equals, one who is a replica already. None where nobody holds anything.
+
+    An empty log counts where it belongs: of a partition that was never written to.
+    """
+    replicas = state.replicas
+    holding = [broker for broker, log in logs.items() if not log.trouble and (log.log_end > 0 or broker in replicas)]
+    return max(holding, key=lambda broker: (logs[broker].rank, broker in replicas, -broker), default=None)
 
 
 def _why_blocked(state: PartitionState, logs: Mapping[BrokerId, HeldLog], cluster: Cluster) -> str:
@@ -177,7 +181,7 @@ def _elected(
     logs: Mapping[BrokerId, HeldLog],
     reports: Mapping[BrokerId, BrokerReport],
 ) -> PartitionState:
-    """The state under which the best log leads; where nobody holds records, whoever is a replica may."""
+    """The state under which the best log leads; where nobody holds a log, whoever is a replica may."""
     best = _best(state, logs)
     leader = reports[best].seat if best is not None else None
     replicas = state.replicas
@@ -198,7 +202,7 @@ def _elected(
 def _losses(state: PartitionState, logs: Mapping[BrokerId, HeldLog]) -> tuple[str, ...]:
     best = _best(state, logs)
     if best is None:
-        return ("no broker that has reported holds a record of it: it begins empty",)
+        return ("no broker that has reported holds a log of it: it begins empty",)
     losses = [f"the log of broker {best} is not intact: {logs[best].damage}"] if logs[best].damage else []
     if best not in state.replicas:
         losses += [

@@ -91,11 +91,16 @@ def test_should_say_when_the_best_log_is_not_intact() -> None:
     assert recovered.losses == ("the log of broker 0 is not intact: committed records are damaged",)
 
 
-def test_should_let_it_begin_empty_when_nobody_holds_a_record() -> None:
+def test_should_not_speak_of_losses_when_nothing_was_ever_written() -> None:
+    (recovered,) = recover(report(0, log(-1, 0), known=(5, 9)), report(1, log(-1, 0))).recovered
+    assert (recovered.state.leader, recovered.losses) == (seat(0, 3), ())
+
+
+def test_should_let_it_begin_empty_when_nobody_holds_a_log() -> None:
     (recovered,) = recover(report(0, known=(5, 9))).recovered
     assert (recovered.state.leader, recovered.state.isr) == (None, (seat(0),))
     assert (recovered.state.leader_epoch, recovered.state.partition_epoch) == (6, 10)
-    assert recovered.losses == ("no broker that has reported holds a record of it: it begins empty",)
+    assert recovered.losses == ("no broker that has reported holds a log of it: it begins empty",)
 
 
 def test_should_wait_for_a_replica_that_has_not_reported() -> None:
