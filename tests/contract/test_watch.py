@@ -1,6 +1,7 @@
 """Watches: everything that happened, in order, from where the client stands; 410 when that is too long ago."""
 
 import asyncio
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -12,6 +13,9 @@ from tests.support.kubeconfig_space import Space
 pytestmark = pytest.mark.contract
 
 _PATIENCE_S = 20
+_WATCHERS = 10
+_CHANGES = 20
+"""Topics that are made, changed and deleted at once while the watchers look on."""
 
 
 async def _next(stream: Stream) -> dict[str, Any]:
@@ -170,6 +174,34 @@ async def test_should_watch_all_namespaces_at_once(space: Space) -> None:
         await space.create("topics", topic())
         event = await _next(stream)
     assert event["object"]["metadata"]["namespace"] == space.name
+
+
+async def test_should_tell_ten_watchers_the_same_in_the_same_order(space: Space) -> None:
+    start = await _version(space)
+    async with AsyncExitStack() as stack:
+        watches = [space.api.watch(space.path("topics"), resourceVersion=start) for _ in range(_WATCHERS)]
+        streams = [await stack.enter_async_context(watch) for watch in watches]
+        told = [asyncio.create_task(_events(stream, _CHANGES * 3)) for stream in streams]
+        names = [f"topic-{number}" for number in range(_CHANGES)]
+        await asyncio.gather(*(_live_and_die(space, name) for name in names))
+        first, *others = await asyncio.gather(*told)
+
+    assert all(other == first for other in others)
+    for name in names:
+        assert [kind for kind, found, _ in first if found == name] == ["ADDED", "MODIFIED", "DELETED"]
+    versions = [version for _, _, version in first]
+    assert versions == sorted(set(versions)), "every watcher sees one order, that of the versions"
+
+
+async def _live_and_die(space: Space, name: str) -> None:
+    await space.create("topics", topic(name))
+    await space.api.merge(space.path("topics", name), {"spec": {"partitions": 4}})
+    await space.api.request("DELETE", space.path("topics", name))
+
+
+async def _events(stream: Stream, count: int) -> list[tuple[str, str, int]]:
+    events = [await _next(stream) for _ in range(count)]
+    return [(*_told(event), int(event["object"]["metadata"]["resourceVersion"])) for event in events]
 
 
 async def test_should_answer_before_anything_happens(space: Space) -> None:

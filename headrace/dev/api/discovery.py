@@ -6,6 +6,8 @@ from headrace.dev.api.kinds import Catalog, Kind
 from headrace.dev.api.objects import Object, api_version
 
 _VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
+_CUSTOM_VERBS = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]
+"""The same, in the order in which a kube-apiserver lists them for custom resources."""
 _SUBRESOURCE_VERBS = ["get", "patch", "update"]
 REVIEW_GROUP = "authorization.k8s.io"
 _REVIEW: Object = {
@@ -88,7 +90,7 @@ def _aggregated_resource(kind: Kind) -> Object:
         "responseKind": {"group": kind.group, "version": kind.version, "kind": kind.kind},
         "scope": "Namespaced" if kind.namespaced else "Cluster",
         "singularResource": kind.singular,
-        "verbs": _VERBS,
+        "verbs": _VERBS if kind.schema is None else _CUSTOM_VERBS,
     }
     if kind.short_names:
         resource["shortNames"] = list(kind.short_names)

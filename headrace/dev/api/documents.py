@@ -36,6 +36,32 @@ def decode(body: bytes, media_type: str) -> Document:
     raise unsupported_media_type([JSON, YAML])
 
 
+def decode_patch(body: bytes) -> Document:
+    """A patch in JSON. Raises StatusError 400 with the complaint of Go's JSON reader."""
+    try:
+        json.loads(body, parse_constant=_refuse_constant)
+    except json.JSONDecodeError as error:
+        raise bad_request(f"error decoding patch: {_complaint(error)}") from error
+    return _decode_json(body)
+
+
+_COMPLAINTS = {
+    "Expecting value": "looking for beginning of value",
+    "Expecting property name enclosed in double quotes": "looking for beginning of object key string",
+    "Illegal trailing comma before end of object": "looking for beginning of object key string",
+    "Expecting ':' delimiter": "after object key",
+    "Extra data": "after top-level value",
+}
+"""What Python's JSON reader says -> what Go's says."""
+
+
+def _complaint(error: json.JSONDecodeError) -> str:
+    rest = error.doc[error.pos :].strip().removeprefix(",").lstrip()
+    if not rest or error.msg.startswith("Unterminated string"):
+        return "unexpected end of JSON input"
+    return f"invalid character '{rest[0]}' {_COMPLAINTS.get(error.msg, error.msg)}"
+
+
 class _Pairs(dict[str, Any]):
     """An object that remembers which of its names came twice."""
 

@@ -35,6 +35,7 @@ _SERVER_OWNED = (
     "resourceVersion",
 )
 
+_STANDARD_FINALIZERS = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
 _PART_BYTES_MAX = 63
 _ANNOTATIONS_BYTES_MAX = 256 << 10
 
@@ -96,8 +97,7 @@ def validate_meta(meta: Object, *, name_is_label: bool = False) -> Iterator[Caus
     else:
         yield from _name_errors(meta["name"], name_is_label=name_is_label)
     yield from label_errors("metadata.labels", meta.get("labels", {}))
-    for finalizer in meta.get("finalizers", []):
-        yield from _qualified_name_errors("metadata.finalizers", finalizer)
+    yield from _finalizer_errors(meta.get("finalizers", []))
     yield from _annotation_errors(meta.get("annotations", {}))
     yield from _owner_errors(meta.get("ownerReferences", []))
 
@@ -105,11 +105,42 @@ def validate_meta(meta: Object, *, name_is_label: bool = False) -> Iterator[Caus
 def label_errors(field: str, labels: Object) -> Iterator[Cause]:
     """What is wrong with names and values of labels, wherever they stand."""
     for name, value in labels.items():
-        yield from _qualified_name_errors(field, name)
-        if not _LABEL_VALUE.fullmatch(value):
-            yield invalid_value(field, value, _LABEL_VALUE_RULE)
-        elif len(value) > _PART_BYTES_MAX:
-            yield invalid_value(field, value, f"must be no more than {_PART_BYTES_MAX} bytes")
+        yield from (invalid_value(field, name, rule) for rule in qualified_name_errors(name))
+        yield from (invalid_value(field, value, rule) for rule in label_value_errors(value))
+
+
+def qualified_name_errors(name: str) -> Iterator[str]:
+    """The rules that `name`, the key of a label or annotation, breaks."""
+    prefix, slash, part = name.rpartition("/")
+    if slash and not prefix:
+        yield "prefix part must be non-empty"
+    elif slash and not _SUBDOMAIN.fullmatch(prefix):
+        yield f"prefix part {_SUBDOMAIN_RULE}"
+    if not part:
+        yield "name part must be non-empty"
+    elif len(part) > _PART_BYTES_MAX:
+        yield f"name part must be no more than {_PART_BYTES_MAX} bytes"
+    if not _NAME_PART.fullmatch(part):
+        yield _NAME_PART_RULE
+
+
+def label_value_errors(value: str) -> Iterator[str]:
+    """The rules that the value of a label breaks."""
+    if len(value) > _PART_BYTES_MAX:
+        yield f"must be no more than {_PART_BYTES_MAX} bytes"
+    if not _LABEL_VALUE.fullmatch(value):
+        yield _LABEL_VALUE_RULE
+
+
+def finalizer_warnings(meta: Object, old: Object) -> Iterator[str]:
+    """What a writer is warned of: new finalizers that another program might use under the same name."""
+    for name in meta.get("finalizers", []):
+        if "/" not in name and name not in _STANDARD_FINALIZERS and name not in old.get("finalizers", []):
+            path = " including a path (/)" if "." in name else ""
+            yield (
+                f'metadata.finalizers: "{name}": prefer a domain-qualified finalizer name{path} to avoid accidental '
+                "conflicts with other finalizer writers"
+            )
 
 
 def validate_meta_update(meta: Object, old: Object) -> Iterator[Cause]:
@@ -136,23 +167,18 @@ def _name_errors(name: str, *, name_is_label: bool) -> Iterator[Cause]:
         yield invalid_value("metadata.name", name, rule)
 
 
-def _qualified_name_errors(field: str, name: str) -> Iterator[Cause]:
-    prefix, slash, part = name.rpartition("/")
-    if slash and not prefix:
-        yield invalid_value(field, name, "prefix part must be non-empty")
-    elif slash and not _SUBDOMAIN.fullmatch(prefix):
-        yield invalid_value(field, name, f"prefix part {_SUBDOMAIN_RULE}")
-    if not part:
-        yield invalid_value(field, name, "name part must be non-empty")
-    if not _NAME_PART.fullmatch(part):
-        yield invalid_value(field, name, _NAME_PART_RULE)
-    elif len(part) > _PART_BYTES_MAX:
-        yield invalid_value(field, name, f"name part must be no more than {_PART_BYTES_MAX} bytes")
+def _finalizer_errors(finalizers: list[str]) -> Iterator[Cause]:
+    for finalizer in finalizers:
+        yield from (invalid_value("metadata.finalizers", finalizer, rule) for rule in qualified_name_errors(finalizer))
+    if {"orphan", "foregroundDeletion"} <= set(finalizers):
+        rule = "finalizer orphan and foregroundDeletion cannot be both set"
+        yield invalid_value("metadata.finalizers", finalizers, rule)
 
 
 def _annotation_errors(annotations: Object) -> Iterator[Cause]:
     for name in annotations:
-        yield from _qualified_name_errors("metadata.annotations", name.lower())
+        rules = qualified_name_errors(name.lower())
+        yield from (invalid_value("metadata.annotations", name, rule) for rule in rules)
     if sum(len(text.encode()) for pair in annotations.items() for text in pair) > _ANNOTATIONS_BYTES_MAX:
         rule = f"Too long: may not be more than {_ANNOTATIONS_BYTES_MAX} bytes"
         yield Cause("FieldValueTooLong", rule, "metadata.annotations")

@@ -38,6 +38,12 @@ def copy_of(obj: Object) -> Object:
     return copied
 
 
+def in_order(obj: Object) -> Object:
+    """The object with its names in alphabetical order, as Kubernetes writes what has no type of its own."""
+    ordered: Object = json.loads(json.dumps(obj, sort_keys=True))
+    return ordered
+
+
 def to_json(document: object) -> str:
     return json.dumps(document, separators=(",", ":"), ensure_ascii=False)
 

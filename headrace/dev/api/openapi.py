@@ -11,40 +11,33 @@ from typing import Any
 
 from headrace.dev.api.kinds import Catalog, Kind
 from headrace.dev.api.objects import Object, api_version, to_json
+from headrace.dev.api.openapi_meta import META_SCHEMAS, OBJECT_META, REFERENCE
 
-_META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
-_REFERENCE = "#/components/schemas/"
-_STRING_MAP: Object = {"type": "object", "additionalProperties": {"type": "string", "default": ""}}
-_OBJECT_META: Object = {
-    "type": "object",
-    "description": "ObjectMeta is metadata that all persisted resources must have.",
-    "properties": {
-        "name": {"type": "string", "description": "Name must be unique within a namespace. Cannot be updated."},
-        "generateName": {"type": "string", "description": "A prefix, used by the server to make a unique name."},
-        "namespace": {"type": "string", "description": "The space within which the name must be unique."},
-        "uid": {"type": "string", "description": "Unique in time and space. Read-only."},
-        "resourceVersion": {"type": "string", "description": "The version of this object, opaque. Read-only."},
-        "generation": {"type": "integer", "format": "int64", "description": "Rises with each change of the spec."},
-        "creationTimestamp": {"type": "string", "format": "date-time", "description": "Read-only."},
-        "deletionTimestamp": {"type": "string", "format": "date-time", "description": "Read-only."},
-        "labels": _STRING_MAP | {"description": "Key value pairs by which objects are selected."},
-        "annotations": _STRING_MAP | {"description": "Key value pairs that tools store here."},
-        "finalizers": {
-            "type": "array",
-            "items": {"type": "string", "default": ""},
-            "description": "Must be empty before the object is deleted.",
-        },
-        "ownerReferences": {
-            "type": "array",
-            "items": {"type": "object"},
-            "description": "Objects depended by this object: when all are gone, this one is garbage collected.",
-        },
+_CONVENTIONS = "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md"
+_ROOT_PROPERTIES: Object = {
+    "apiVersion": {
+        "type": "string",
+        "description": (
+            "APIVersion defines the versioned schema of this representation of an object. Servers should convert "
+            "recognized schemas to the latest internal value, and may reject unrecognized values. More info: "
+            f"{_CONVENTIONS}#resources"
+        ),
+    },
+    "kind": {
+        "type": "string",
+        "description": (
+            "Kind is a string value representing the REST resource this object represents. Servers may infer this from "
+            "the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: "
+            f"{_CONVENTIONS}#types-kinds"
+        ),
+    },
+    "metadata": {
+        "allOf": [{"$ref": REFERENCE + OBJECT_META}],
+        "default": {},
+        "description": f"Standard object's metadata. More info: {_CONVENTIONS}#metadata",
     },
 }
-_ROOT_PROPERTIES: Object = {
-    "apiVersion": {"type": "string", "description": "The versioned schema of this representation of an object."},
-    "kind": {"type": "string", "description": "The REST resource that this object represents."},
-}
+"""What a kube-apiserver says of every kind, whatever its definition says."""
 _WRITE_PARAMETERS: list[Object] = [
     {"name": name, "in": "query", "description": description, "schema": {"type": "string", "uniqueItems": True}}
     for name, description in {
@@ -76,7 +69,7 @@ def document(catalog: Catalog, group: str, version: str) -> Object | None:
     kinds = [kind for kind in catalog if (kind.group, kind.version) == (group, version)]
     if not kinds:
         return None
-    schemas: Object = {_META: _OBJECT_META}
+    schemas: Object = dict(META_SCHEMAS)
     paths: Object = {}
     for kind in kinds:
         schemas[_schema_name(kind)] = _schema(kind)
@@ -98,8 +91,7 @@ def _schema(kind: Kind) -> Object:
     schema: Object = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     if kind.schema is not None:
         schema = dict(kind.schema.raw)
-    meta = {"allOf": [{"$ref": _REFERENCE + _META}], "description": "Standard object's metadata."}
-    properties = schema.get("properties", {}) | _ROOT_PROPERTIES | {"metadata": meta}
+    properties = schema.get("properties", {}) | _ROOT_PROPERTIES
     described = {"description": kind.description} if kind.description else {}
     return schema | described | {"properties": properties, "x-kubernetes-group-version-kind": [_identity(kind)]}
 
@@ -131,7 +123,7 @@ def _operation(kind: Kind, action: str) -> Object:
         "responses": {
             "200": {
                 "description": "OK",
-                "content": {"application/json": {"schema": {"$ref": _REFERENCE + _schema_name(kind)}}},
+                "content": {"application/json": {"schema": {"$ref": REFERENCE + _schema_name(kind)}}},
             }
         },
     }

@@ -6,7 +6,7 @@ refusal. Called by the HTTP shell and by `collector`.
 """
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from random import Random
@@ -16,7 +16,8 @@ from headrace.dev.api.definitions import kinds_of, resource_of
 from headrace.dev.api.deletion import DeleteOptions, check_deletable, doomed, may_go
 from headrace.dev.api.documents import Document
 from headrace.dev.api.kinds import Catalog, Kind
-from headrace.dev.api.objects import Key, Object, copy_of
+from headrace.dev.api.object_meta import finalizer_warnings
+from headrace.dev.api.objects import Key, Object, copy_of, in_order
 from headrace.dev.api.paging import Listing, ListOptions, page_of
 from headrace.dev.api.patches import apply_patch
 from headrace.dev.api.pods import scale_of, with_scale
@@ -97,7 +98,7 @@ class Operations:
         if self.store.get(target.key) is not None:
             raise already_exists(kind.resource, target.name)
         stored = obj if options.dry_run else self._put(target.key, obj)
-        return Written(kind.from_stored(stored), warnings, created=True)
+        return Written(kind.from_stored(stored), (*warnings, *_warnings(kind, stored, {})), created=True)
 
     def replace(self, target: Target, document: Document, options: WriteOptions) -> Written:
         if target.kind.create_on_update and self.store.get(target.key) is None:
@@ -124,7 +125,8 @@ class Operations:
                 target.kind, Document(copy_of(patched), document.duplicates), options.validation
             )
         except UndecodableError as error:
-            raise undecodable_patch(patched, str(error)) from error
+            shown = patched if target.kind.schema is None else in_order(patched)
+            raise undecodable_patch(shown, str(error)) from error
         meta = obj["metadata"]
         _check_identity(target, meta)
         if (
@@ -188,7 +190,7 @@ class Operations:
         # A write that changes nothing is no change: no new resourceVersion, nothing for watchers.
         if updated != current and not options.dry_run:
             updated = self.settle(target.key, updated)
-        return Written(target.kind.from_stored(updated), warnings)
+        return Written(target.kind.from_stored(updated), (*warnings, *_warnings(target.kind, updated, current)))
 
     def _write_scale(self, target: Target, current: Object, scale: Object, options: WriteOptions) -> Written:
         version = (scale.get("metadata") or {}).get("resourceVersion")
@@ -251,6 +253,11 @@ class Operations:
 
     def _suffix(self) -> str:
         return "".join(self._random.choices(_SUFFIX_ALPHABET, k=_SUFFIX_LENGTH))
+
+
+def _warnings(kind: Kind, obj: Object, old: Object) -> Iterator[str]:
+    """What Kubernetes warns of in custom resources, beside their fields."""
+    return finalizer_warnings(obj["metadata"], old.get("metadata", {})) if kind.schema is not None else iter(())
 
 
 def _place_in(meta: Object, namespace: str) -> None:

@@ -4,6 +4,7 @@ Strategic merge, which Kubernetes takes for its own kinds only, merges the lists
 all others; `$patch: delete` and `$patch: replace` are understood, as kubectl sends them.
 """
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import jsonpatch
@@ -38,11 +39,10 @@ def apply_patch(media_type: str, obj: Object, patch: Any) -> Object:
     """The patched copy of `obj`. Raises StatusError where the patch has the wrong form or does not fit."""
     if media_type == JSON_PATCH:
         return _json_patch(obj, patch)
+    if patch is None:
+        raise bad_request("Invalid JSON Patch")
     if not isinstance(patch, dict):
-        found = {list: "array", str: "string", bool: "bool", type(None): "null"}.get(type(patch), "number")
-        raise bad_request(
-            f"error decoding patch: json: cannot unmarshal {found} into Go value of type map[string]interface {{}}"
-        )
+        raise _wrong_type(patch, "map[string]interface {}")
     if media_type == STRATEGIC:
         return _strategic_object(copy_of(obj), patch)
     return _merge_object(copy_of(obj), patch)
@@ -59,16 +59,24 @@ def refuse_apply() -> StatusError:
 
 def _json_patch(obj: Object, patch: Any) -> Object:
     if not isinstance(patch, list):
-        raise bad_request("error decoding patch: a JSON patch is a list of operations")
+        raise _wrong_type(patch, "[]handlers.jsonPatchOp")
+    for operation in patch:
+        if not isinstance(operation, dict):
+            raise _wrong_type(operation, "handlers.jsonPatchOp")
     try:
         patched: Object = jsonpatch.apply_patch(copy_of(obj), patch)
-    except jsonpatch.InvalidJsonPatch as error:
-        raise bad_request(f"error decoding patch: {error}") from error
     except (jsonpatch.JsonPatchException, jsonpointer.JsonPointerException) as error:
         raise unapplicable_patch() from error
     if not isinstance(patched, dict):
         raise unapplicable_patch()
     return patched
+
+
+def _wrong_type(found: Any, wanted: str) -> StatusError:
+    spelled = {dict: "object", list: "array", str: "string", bool: "bool", type(None): "null"}.get(
+        type(found), "number"
+    )
+    return bad_request(f"error decoding patch: json: cannot unmarshal {spelled} into Go value of type {wanted}")
 
 
 def _merge(target: Any, patch: Any) -> Any:
@@ -101,7 +109,8 @@ def _strategic_object(merged: Object, patch: Object) -> Object:
         elif change is None:
             merged.pop(name, None)
         elif isinstance(change, list) and name in _MERGE_KEYS and all(isinstance(c, dict) for c in change):
-            merged[name] = _merge_list(merged.get(name) or [], change, _MERGE_KEYS[name])
+            order = patch.get(f"$setElementOrder/{name}", change)
+            merged[name] = _merge_list(merged.get(name) or [], change, _MERGE_KEYS[name], order)
         elif isinstance(change, list) and name in _UNION_LISTS:
             merged[name] = list(dict.fromkeys([*merged.get(name, []), *change]))
         else:
@@ -110,7 +119,7 @@ def _strategic_object(merged: Object, patch: Object) -> Object:
 
 
 def _apply_directive(merged: Object, name: str, change: Any) -> None:
-    """`$deleteFromPrimitiveList/<field>` and `$retainKeys`; the order hints (`$setElementOrder`) change nothing."""
+    """`$deleteFromPrimitiveList/<field>` and `$retainKeys`; `$setElementOrder` is read with its list."""
     directive, _, field = name.partition("/")
     if directive == "$deleteFromPrimitiveList":
         merged[field] = [value for value in merged.get(field, []) if value not in change]
@@ -119,18 +128,31 @@ def _apply_directive(merged: Object, name: str, change: Any) -> None:
             del merged[unwanted]
 
 
-def _merge_list(target: list[Any], changes: list[Object], key: str) -> list[Any]:
+def _merge_list(target: list[Any], changes: list[Object], key: str, order: list[Object]) -> list[Any]:
+    """The elements by their `key`; those that `order` names in its order, the others where they stood before."""
     if any(change.get(_DIRECTIVE) == "replace" for change in changes):
         return [change for change in changes if _DIRECTIVE not in change]
-    merged = list(target)
     if key == "containerPort" and not any(key in change for change in changes):
         key = "port"  # of a Service
+    merged = {element.get(key): element for element in target}
     for change in changes:
-        at = next((i for i, element in enumerate(merged) if element.get(key) == change.get(key)), None)
+        name = change.get(key)
         if change.get(_DIRECTIVE) == "delete":
-            merged = [element for element in merged if element.get(key) != change.get(key)]
-        elif at is None:
-            merged.append(change)
+            merged.pop(name, None)
         else:
-            merged[at] = _strategic(merged[at], change)
-    return merged
+            merged[name] = _strategic(merged.get(name), change)
+    ordered = [name for name in dict.fromkeys(element.get(key) for element in order) if name in merged]
+    others = [name for name in merged if name not in ordered]
+    before = {element.get(key): index for index, element in enumerate(target)}
+    return [merged[name] for name in _interleaved(others, ordered, before)]
+
+
+def _interleaved(others: list[Any], ordered: list[Any], before: Mapping[Any, int]) -> list[Any]:
+    """Each of `others` goes before the first of `ordered` that it stood before; neither changes its own order."""
+    result: list[Any] = []
+    left = list(ordered)
+    for name in others:
+        while left and not before[name] < before.get(left[0], -1):
+            result.append(left.pop(0))
+        result.append(name)
+    return result + left

@@ -10,10 +10,12 @@ from typing import Any
 from headrace.dev.api.json_path import find
 from headrace.dev.api.kinds import Column
 from headrace.dev.api.objects import GroupResource, Object
-from headrace.dev.api.status import Cause, invalid, invalid_value, required
+from headrace.dev.api.status import Cause, forbidden_value, invalid, invalid_value, required
 from headrace.dev.api.tables import age_column, name_column
 
 _DEFAULT_GRACE_S = 30
+_FIXED = ("podManagementPolicy", "selector", "serviceName", "volumeClaimTemplates")
+"""What a StatefulSet keeps as long as it lives."""
 
 
 def complete_pod(obj: Object, old: Object | None, now: datetime) -> None:
@@ -28,9 +30,9 @@ def complete_pod(obj: Object, old: Object | None, now: datetime) -> None:
 def complete_stateful_set(obj: Object, old: Object | None, now: datetime) -> None:
     spec = obj.setdefault("spec", {})
     spec.setdefault("replicas", 1)
-    if causes := list(_stateful_set_errors(spec)):
-        raise invalid(GroupResource("apps", "StatefulSet"), obj["metadata"]["name"], causes)
     spec.setdefault("podManagementPolicy", "OrderedReady")
+    if causes := [*_stateful_set_errors(spec), *_stateful_set_update_errors(spec, old)]:
+        raise invalid(GroupResource("apps", "StatefulSet"), obj["metadata"]["name"], causes)
     spec.setdefault("updateStrategy", {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}})
     spec.setdefault("revisionHistoryLimit", 10)
     status = obj.setdefault("status", {})
@@ -78,9 +80,24 @@ def _stateful_set_errors(spec: Object) -> list[Cause]:
         causes.append(invalid_value("spec.replicas", replicas, "must be greater than or equal to 0"))
     if not spec.get("selector"):
         causes.append(required("spec.selector"))
+    wanted = find(spec, ".selector.matchLabels") or {}
+    labels = find(spec, ".template.metadata.labels")
+    if not wanted or not wanted.items() <= (labels or {}).items():
+        rule = "`selector` does not match template `labels`"
+        causes.append(invalid_value("spec.template.metadata.labels", labels, rule))
     if not find(spec, ".template.spec.containers"):
         causes.append(required("spec.template.spec.containers"))
     return causes
+
+
+def _stateful_set_update_errors(spec: Object, old: Object | None) -> list[Cause]:
+    if old is None or all(spec.get(name) == old["spec"].get(name) for name in _FIXED):
+        return []
+    rule = (
+        "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', "
+        "'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden"
+    )
+    return [forbidden_value("spec", rule)]
 
 
 def _container_statuses(pod: Object) -> list[Object]:

@@ -6,9 +6,11 @@ from headrace.core.limits import DEV_WATCH_TIMEOUT_S
 from headrace.dev.api.deletion import DeleteOptions, Propagation
 from headrace.dev.api.documents import Document
 from headrace.dev.api.kinds import Kind
+from headrace.dev.api.label_selectors import parse_labels
 from headrace.dev.api.paging import ListOptions
-from headrace.dev.api.selectors import Selection, parse_fields, parse_labels
+from headrace.dev.api.selectors import Selection, parse_fields
 from headrace.dev.api.status import (
+    Cause,
     StatusError,
     bad_request,
     forbidden_value,
@@ -27,14 +29,35 @@ def read_selection(query: Query, kind: Kind) -> Selection:
 
 
 def read_list_options(query: Query, kind: Kind) -> ListOptions:
+    selection = read_selection(query, kind)
+    limit = _whole_number(query, "limit", 0)
+    if causes := _list_causes(query):
+        raise invalid_options("ListOptions", *causes)
+    try:
+        not_older_than = _resource_version(query)
+    except StatusError as error:
+        raise bad_request(f"invalid resource version: {error.message}") from error
+    return ListOptions(selection, limit, query.get("continue", ""), not_older_than)
+
+
+def _list_causes(query: Query) -> list[Cause]:
+    """What is wrong with the parameters of a list, taken together."""
     if "sendInitialEvents" in query:
-        raise _forbidden_option("sendInitialEvents", "sendInitialEvents is forbidden for list")
-    return ListOptions(
-        selection=read_selection(query, kind),
-        limit=_whole_number(query, "limit", 0),
-        after=query.get("continue", ""),
-        not_older_than=_resource_version(query),
-    )
+        return [forbidden_value("sendInitialEvents", "sendInitialEvents is forbidden for list")]
+    match, version = query.get("resourceVersionMatch", ""), query.get("resourceVersion", "")
+    causes = []
+    if match and not version:
+        rule = "resourceVersionMatch is forbidden unless resourceVersion is provided"
+        causes.append(forbidden_value("resourceVersionMatch", rule))
+    if match and query.get("continue"):
+        rule = "resourceVersionMatch is forbidden when continue is provided"
+        causes.append(forbidden_value("resourceVersionMatch", rule))
+    if match not in ("", "Exact", "NotOlderThan"):
+        causes.append(unsupported_value("resourceVersionMatch", match, ["Exact", "NotOlderThan", ""]))
+    if match == "Exact" and version == "0":
+        rule = 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
+        causes.append(forbidden_value("resourceVersionMatch", rule))
+    return causes
 
 
 def read_watch_options(query: Query, kind: Kind) -> WatchOptions:
@@ -77,7 +100,7 @@ def read_delete_options(query: Query, body: Document | None) -> DeleteOptions:
         raise invalid_options("DeleteOptions", unsupported_value("propagationPolicy", propagation, list(Propagation)))
     dry_run = said.get("dryRun") or query.get("dryRun")
     return DeleteOptions(
-        grace_s=None if grace is None else _parsed("gracePeriodSeconds", grace),
+        grace_s=None if grace is None else _parsed(grace),
         propagation=Propagation(propagation),
         uid=preconditions.get("uid"),
         resource_version=preconditions.get("resourceVersion"),
@@ -92,18 +115,19 @@ def _dry_run(asked: str | None, options_kind: str) -> bool:
 
 
 def _is_true(text: str | None) -> bool:
-    return text is not None and text.lower() in ("true", "1", "t", "")
+    """Whatever is not plainly a no is a yes, as Kubernetes reads it."""
+    return text is not None and text.lower() not in ("false", "0")
 
 
 def _whole_number(query: Query, name: str, default: int) -> int:
-    return _parsed(name, query[name]) if query.get(name) else default
+    return _parsed(query[name]) if query.get(name) else default
 
 
-def _parsed(name: str, value: object) -> int:
+def _parsed(value: object) -> int:
     try:
         return max(int(str(value)), 0)
     except ValueError as error:
-        raise bad_request(f"{name}: Invalid value: {value!r}: a whole number is wanted") from error
+        raise bad_request(f'strconv.ParseInt: parsing "{value}": invalid syntax') from error
 
 
 def _resource_version(query: Query) -> int:

@@ -13,7 +13,7 @@ from aiohttp import web
 from headrace.core.limits import DEV_REQUEST_BODY_BYTES_MAX
 from headrace.dev.api import discovery, openapi
 from headrace.dev.api.addresses import Address, parse_address
-from headrace.dev.api.documents import Document, decode
+from headrace.dev.api.documents import Document, decode, decode_patch
 from headrace.dev.api.kinds import Kind
 from headrace.dev.api.negotiation import Form, Representation, negotiate
 from headrace.dev.api.objects import Object, to_json
@@ -155,7 +155,7 @@ class Routes:
         accepted = [JSON_PATCH, MERGE] if target.kind.schema is not None else [JSON_PATCH, MERGE, STRATEGIC]
         if media_type not in accepted:
             raise unsupported_media_type([*accepted, APPLY])
-        document = await _read(request)
+        document = decode_patch(await request.read())
         return self._written(request, target.kind, self._operations.patch(target, media_type, document, options))
 
     async def _delete(self, request: web.Request, target: Target) -> web.Response:

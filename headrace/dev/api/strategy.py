@@ -13,7 +13,7 @@ from headrace.dev.api.object_meta import keep_server_owned, validate_meta, valid
 from headrace.dev.api.objects import Object, copy_of, rfc3339
 from headrace.dev.api.status import Cause, invalid
 from headrace.dev.api.structural import fill_defaults
-from headrace.dev.api.validation import validate_object
+from headrace.dev.api.validation import validate_object, validate_status
 
 
 def prepare_create(kind: Kind, obj: Object, uid: str, now: datetime) -> Object:
@@ -49,7 +49,11 @@ def prepare_status_update(kind: Kind, obj: Object, old: Object, now: datetime) -
     updated = copy_of({name: value for name, value in old.items() if name != "status"})
     if obj.get("status") is not None:
         updated["status"] = obj["status"]
-    _complete(kind, updated, old, now)
+    if kind.schema is not None:
+        fill_defaults(updated, kind.schema)
+        if causes := validate_status(updated, kind.schema, old):
+            raise invalid(kind.qualified, old["metadata"]["name"], causes)
+    kind.complete(updated, old, now)
     return updated
 
 

@@ -47,6 +47,22 @@ def validate_object(obj: Object, schema: Schema, old: Object | None, earlier: li
     return causes + list(check_object(obj, schema, old))
 
 
+def validate_status(obj: Object, schema: Schema, old: Object) -> list[Cause]:
+    """What is wrong with the status alone. Kubernetes' messages then count from the status, its fields do not."""
+    node, status = schema.of_field("status"), obj.get("status")
+    if node is None or status is None:
+        return []
+    causes = [_below_status(cause) for cause in validate(status, node, "", old.get("status", _NEW))]
+    if any(cause.reason in _BLOCKING for cause in causes) and has_rules(schema):
+        return [*causes, _UNCHECKED]
+    return causes + list(check_object(obj, schema, old))
+
+
+def _below_status(cause: Cause) -> Cause:
+    below = "" if cause.field in ("", "<nil>") else f".{cause.field}"
+    return Cause(cause.reason, cause.message, f"status{below}")
+
+
 def validate(value: Any, schema: Schema, path: str, old: Any = _NEW) -> Iterator[Cause]:
     """What is wrong with `value` at `path`; the empty path is the whole object."""
     if old is not _NEW and value == old:
@@ -55,6 +71,9 @@ def validate(value: Any, schema: Schema, path: str, old: Any = _NEW) -> Iterator
         return
     if not _has_type(value, schema):
         yield from _type_errors(value, schema, path)
+        yield from _enum_errors(value, schema, path)
+        if schema.type in ("integer", "number") and _type_name(value) == "float64":
+            yield from _bound_errors(float(value), schema, path)
         return
     yield from _enum_errors(value, schema, path)
     match value:
@@ -160,6 +179,11 @@ def _number_errors(value: float, schema: Schema, path: str) -> Iterator[Cause]:
     number_format = raw.get("format")
     if isinstance(value, int) and number_format in _INTEGER_BITS and not _fits(value, str(number_format)):
         yield _wrong_format(path, str(number_format))
+    yield from _bound_errors(value, schema, path)
+
+
+def _bound_errors(value: float, schema: Schema, path: str) -> Iterator[Cause]:
+    raw = schema.raw
     if "minimum" in raw:
         exclusive = bool(raw.get("exclusiveMinimum"))
         if value < raw["minimum"] or (exclusive and value == raw["minimum"]):

@@ -40,7 +40,7 @@ def test_should_apply_json_patches_and_refuse_others() -> None:
     assert apply_patch(JSON_PATCH, {"a": 1}, [{"op": "add", "path": "/b", "value": 2}]) == {"a": 1, "b": 2}
     for patch, code in (
         ({"op": "add"}, 400),
-        ([{"op": "nonsense", "path": "/a"}], 400),
+        ([{"op": "nonsense", "path": "/a"}], 422),
         ([{"op": "remove", "path": "/b"}], 422),
         ([{"op": "test", "path": "/a", "value": 2}], 422),
         ([{"op": "replace", "path": "", "value": []}], 422),
