@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from headrace.core.errors import FencedEpochError, OffsetOutOfRangeError, StorageFailedError
+from headrace.core.errors import DiskFullError, FencedEpochError, OffsetOutOfRangeError, StorageFailedError
 from headrace.core.log.checkpoints import LogPoint
 from headrace.core.log.epochs import LeaderEpochs
 from headrace.core.log.recovery import RecoveryReport
@@ -147,18 +147,19 @@ class PartitionLog:
     async def delete_before(self, offset: Offset) -> None:
         """The log starts at `offset` now, on disk too; closed segments that lie below it as a whole are removed.
 
-        `offset` is not beyond the end. Readers that are under way finish. Raises DiskFullError, StorageFailedError:
-        then nothing is deleted, as far as this process can tell.
+        `offset` is not beyond the end. Readers that are under way finish. Raises StorageFailedError, and DiskFullError
+        where not even the checkpoint finds room, after as much was deleted as whole segments can be.
         """
-        await self._threads.sync(self._syncer.write_log_start, offset)
-        dropped = self._segments.drop_below(offset)
-        if not dropped:
-            return
         try:
-            await self._threads.sync(self._segments.delete, dropped)
-        except OSError as error:
-            # The records are deleted for everybody who reads; the next start removes what is left of the files.
-            logger.warning("%s: segments below offset %d are not removed: %s", self.directory, offset, error)
+            await self._threads.sync(self._syncer.write_log_start, offset)
+        except DiskFullError:
+            # Whoever deletes from a full disk wants room. The names of the segments that are left say where they start.
+            floor = self._segments.base_below(offset)
+            if floor <= self.log_start_offset:
+                raise
+            await self._drop_below(floor)
+            await self._threads.sync(self._syncer.write_log_start, offset)
+        await self._drop_below(offset)
 
     def close(self) -> None:
         """Sync, and move the recovery point to the end, so that the next start scans nothing. Blocks.
@@ -167,6 +168,16 @@ class PartitionLog:
         was not clean. Readers that are under way finish.
         """
         self._syncer.sync(final=True)
+
+    async def _drop_below(self, offset: Offset) -> None:
+        dropped = self._segments.drop_below(offset)
+        if not dropped:
+            return
+        try:
+            await self._threads.sync(self._segments.delete, dropped)
+        except OSError as error:
+            # The records are deleted for everybody who reads; the next start removes what is left of the files.
+            logger.warning("%s: segments below offset %d are not removed: %s", self.directory, offset, error)
 
     def _write(self, batches: Sequence[RawBatch], leader_epoch: LeaderEpoch, end: Offset, now_ms: int) -> None:
         try:

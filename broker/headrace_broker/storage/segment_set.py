@@ -54,6 +54,10 @@ class SegmentSet:
         self._bases.append(tip.offset)
         self.tip = LogPoint(tip.offset, tip.offset, 0, created_ms)
 
+    def base_below(self, offset: Offset) -> Offset:
+        """Where the log would start if all segments were gone that lie below `offset` as a whole."""
+        return self._bases[segments_below(offset, self._bases)]
+
     def drop_below(self, start: Offset) -> list[Offset]:
         """The log starts at `start` now; returns the segments that nobody needs any more, for `delete`."""
         self.start_offset = max(self.start_offset, start)

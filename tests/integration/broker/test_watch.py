@@ -133,6 +133,10 @@ async def test_should_end_after_so_many_records(app: BrokerApp, protocol: str) -
     assert batch.header.base_offset == 0
     async with watching(protocol, app.url, "&offset=1&maxRecords=3", Accept=BATCH) as stream:
         assert [batch.header.base_offset for batch in decode_batches(await stream.rest())] == [0, 3]
+    route = "/v1/namespaces/{namespace}/topics/{topic}/partitions/{partition}/records"
+    labels = {"method": "WATCH", "route": route}
+    registry = app.serving.metrics.registry
+    assert registry.get_sample_value("headrace_broker_request_seconds_count", labels) == 3, "apart from short reads"
 
 
 async def test_should_be_broken_off_when_this_broker_leads_no_more(app: BrokerApp, protocol: str) -> None:

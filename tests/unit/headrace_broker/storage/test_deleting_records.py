@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.core.errors import OffsetOutOfRangeError, StorageFailedError
+from headrace.core.errors import DiskFullError, OffsetOutOfRangeError, StorageFailedError
 from headrace.core.records.header import BatchHeader
 from headrace.core.types import Offset
 from headrace_broker.storage.disk import Buffer, FileHandle, read_blocking
@@ -20,6 +20,7 @@ from tests.support.logs import (
     END,
     EPOCH,
     NOW_MS,
+    file_size_limit,
     fill,
     log_files,
     new_log_directory,
@@ -169,6 +170,20 @@ async def test_should_go_on_when_files_cannot_be_removed(
     assert log.log_start_offset == 100
     first.rmdir()
     assert bases(open_log(log.directory, threads, SMALL))[0] >= 80
+
+
+async def test_should_make_room_on_a_full_disk(log: PartitionLog, threads: StorageThreads) -> None:
+    await log.sync()
+    before = bases(log)
+    with file_size_limit(10):
+        for _ in range(2):
+            with pytest.raises(DiskFullError):
+                await log.delete_before(Offset(before[4] + 1))
+    assert bases(log) == before[4:]
+    assert log.log_start_offset == before[4]
+    assert open_log(log.directory, threads, SMALL).log_start_offset == before[4]
+    await log.delete_before(Offset(before[4] + 1))
+    assert log.log_start_offset == before[4] + 1
 
 
 async def test_should_delete_nothing_when_the_disk_refuses(log: PartitionLog, threads: StorageThreads) -> None:
