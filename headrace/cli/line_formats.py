@@ -99,7 +99,7 @@ def _key_of(line: int, document: object, key_field: str | None) -> bytes | None:
 
 def _check_length(line: int, content: bytes) -> None:
     if len(content) > JSON_LINE_BYTES_MAX:
-        raise _line_error(line, f"{len(content)} bytes; a line has at most {JSON_LINE_BYTES_MAX}")
+        raise _line_error(line, f"longer than {JSON_LINE_BYTES_MAX} bytes, which a line has at most")
 
 
 def _shown(text: bytes) -> str:
