@@ -127,6 +127,11 @@ async def _brokers_of(client: "KubeClient") -> Brokers:
     try:
         leases = await _leases(client, client.namespace) or await _leases(client, None)
     except ForbiddenError as error:
+        if error.reason == "Unauthorized":
+            raise LocalError(
+                f"{client.credentials.server} does not know the kubeconfig's user (Unauthorized): log in there again,"
+                f" choose another context with --context, or {_NAME_A_BROKER}"
+            ) from error
         raise LocalError(
             f"no brokers of {client.credentials.server} are to be seen ({error.message}): choose a context whose"
             f" namespace is theirs with --context, or {_NAME_A_BROKER}"

@@ -6,7 +6,6 @@ request for both: an answer that breaks off behind the proxy breaks off before i
 answer is a kube-apiserver's.
 """
 
-import asyncio
 import os
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
@@ -24,6 +23,7 @@ from headrace.dev.api.kinds import Kind
 from headrace.dev.api.objects import Object
 from headrace.dev.api.operations import Operations, Target
 from headrace.dev.api.status import StatusError, method_not_allowed
+from headrace.http2.bridge import break_off
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _HOP_BY_HOP = frozenset(
@@ -174,10 +174,10 @@ async def _pass_on(request: web.Request, answer: aiohttp.ClientResponse, base: s
     try:
         async for chunk in answer.content.iter_any():
             await response.write(chunk)
-    except (aiohttp.ClientError, asyncio.IncompleteReadError) as error:
-        # The end must not look like one.
-        raise ConnectionResetError(f"the answer to {request.method} {request.path} broke off") from error
-    await response.write_eof()
+    except aiohttp.ClientError:
+        break_off(request)
+    else:
+        await response.write_eof()
     return response
 
 

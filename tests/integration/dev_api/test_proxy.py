@@ -91,7 +91,7 @@ async def base(embedded: Embedded, behind: _Behind, tmp_path_factory: pytest.Tem
 
 @asynccontextmanager
 async def _serving(behind: _Behind) -> AsyncIterator[int]:
-    runner = web.AppRunner(behind.application(), handler_cancellation=True, shutdown_timeout=0.1)
+    runner = web.AppRunner(behind.application(), handler_cancellation=True, shutdown_timeout=0.1, auto_decompress=False)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     try:
@@ -159,9 +159,21 @@ async def test_should_break_off_where_what_is_behind_breaks_off(base: str) -> No
             await (await transport.request("GET", f"{base}/broken", timeout_s=_PATIENCE_S)).read()
 
 
-async def test_should_change_nothing_about_the_encoding_of_an_answer(base: str) -> None:
+async def test_should_change_nothing_about_how_bodies_are_encoded(base: str) -> None:
     async with aiohttp.ClientSession(auto_decompress=False) as client:
         async with client.get(f"{base}/zipped", headers={"Accept-Encoding": "gzip"}) as answer:
             assert gzip.decompress(await answer.read()) == b"plain"
+        zipped = gzip.compress(b"plain")
+        async with client.post(f"{base}/echo", data=zipped, headers={"Content-Encoding": "gzip"}) as answer:
+            assert await answer.read() == zipped
         async with client.get(f"{base}/zipped", skip_auto_headers=["Accept-Encoding"]) as answer:
             assert await answer.read() == b"plain"
+
+
+async def test_should_pass_the_head_of_an_answer_without_its_body(base: str) -> None:
+    plain = ["Accept-Encoding"]
+    async with aiohttp.ClientSession(skip_auto_headers=plain) as client, client.head(f"{base}/zipped") as answer:
+        assert (answer.headers["Content-Length"], await answer.read()) == ("5", b"")
+    async with AsyncTransport() as transport:
+        head = await transport.request("HEAD", f"{base}/zipped", timeout_s=_PATIENCE_S)
+        assert (head.headers["content-length"], await head.read()) == ("5", b"")
