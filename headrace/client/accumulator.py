@@ -102,13 +102,11 @@ class Accumulator(Generic[Rows]):
         times = (lane.ready_at_ms(self._linger_ms) for lane in self._lanes.values())
         return min((at_ms for at_ms in times if at_ms is not None), default=None)
 
-    def overdue_since_ms(self, now_ms: int) -> int | None:
-        """Since when something should be on its way, or is; None where nothing has to move."""
-        times = (
-            lane.ready_at_ms(self._linger_ms) if lane.in_flight is None else lane.in_flight.sent_ms
-            for lane in self._lanes.values()
-        )
-        return min((at_ms for at_ms in times if at_ms is not None and at_ms <= now_ms), default=None)
+    def should_move(self, now_ms: int) -> bool:
+        """Whether something is on its way, or due."""
+        next_due_ms = self.next_due_ms()
+        due = next_due_ms is not None and next_due_ms <= now_ms
+        return due or any(lane.in_flight is not None for lane in self._lanes.values())
 
     def arrived(self, batch: Batch) -> None:
         self._finish(batch).error = None

@@ -164,7 +164,7 @@ class AsyncSender:
         else:
             if self.broken is None:
                 batch.delivered(base_offset)
-                self.sending.arrived(batch, now_ms())
+                self.sending.arrived(batch)
                 self._moved()
         self.plan()
 
@@ -173,14 +173,14 @@ class AsyncSender:
             case TryAgain(at_ms, refresh):
                 if refresh:
                     self._brokers.directory.forget(batch.partition.topic)
-                self.sending.put_back(batch, error, at_ms, now_ms())
+                self.sending.put_back(batch, error, at_ms)
             case GiveUp(last):
                 self._give_up(batch, last)
 
     def _give_up(self, batch: Batch, error: HeadraceError) -> None:
         if self.broken is None:
             batch.failed(error)
-            self.sending.given_up(batch, error, now_ms())
+            self.sending.given_up(batch, error)
             self._moved()
 
     def _moved(self) -> None:

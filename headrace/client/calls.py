@@ -138,7 +138,10 @@ def fetched(answer: Answer, partition: TopicPartition) -> Fetched:
 
 def offset(answer: Answer) -> int | None:
     """None: no record is as young as was asked."""
-    found = parse_json(answer.body)["offset"]
+    document = parse_json(answer.body)
+    if "offset" not in document:
+        raise RemoteError("the answer to looking up an offset has none: is it a Headrace broker?")
+    found = document["offset"]
     return None if found is None else int(found)
 
 

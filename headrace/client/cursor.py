@@ -100,9 +100,10 @@ class FetchPlan:
         waiting = (c.not_before_ms for c in self.cursors.values() if c.is_due(c.not_before_ms))
         return min(waiting, default=None)
 
-    def asking_since_ms(self) -> int | None:
-        """When the oldest fetch on its way began; None where none is."""
-        return min((c.asked_ms for c in self.cursors.values() if c.asking), default=None)
+    @property
+    def is_asking(self) -> bool:
+        """Whether a fetch is on its way."""
+        return any(cursor.asking for cursor in self.cursors.values())
 
     def answered(self, ask: Ask, next_offset: int) -> bool:
         """The broker answered up to `next_offset`, perhaps with nothing. False: nobody wants the answer any more."""

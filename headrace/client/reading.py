@@ -18,6 +18,7 @@ from headrace.client.layout import TopicLayout
 from headrace.client.record import TopicPartition
 from headrace.client.retry import GiveUp, RetryPolicy, TryAgain
 from headrace.client.trouble import Trouble
+from headrace.client.watchdog import Watchdog
 from headrace.core.errors import HeadraceError, StalledError
 from headrace.core.limits import (
     CLIENT_STALL_CHECK_MS,
@@ -63,14 +64,13 @@ class Reading:
     ) -> None:
         """`growing`: topics whose new partitions are read too."""
         self.plan = FetchPlan(RetryPolicy(timeout_ms, trouble=trouble), positions)
-        self.patience_ms = timeout_ms + PRODUCE_TIMEOUT_MS_DEFAULT + CLIENT_STALL_SLACK_MS
+        self.watchdog = Watchdog(timeout_ms + PRODUCE_TIMEOUT_MS_DEFAULT + CLIENT_STALL_SLACK_MS)
         self._directory = directory
         self._growing: dict[str, TopicLayout | None] = dict.fromkeys(growing)
         """With the metadata that was looked at last."""
         self._adding: set[TopicPartition] = set()
         self._prefetch_bytes = prefetch_bytes
         self._random = Random()
-        self._moved_ms = 0
         self._unread: deque[tuple[Ask, Fetched]] = deque()
         self._open: tuple[Ask, Fetched] | None = None
         """Whose batches are being handed out."""
@@ -90,7 +90,7 @@ class Reading:
 
     def take(self, arrival: Arrival, now_ms: int) -> None:
         """Raises the error of a partition that cannot be read; its next fetch goes on where this one stopped."""
-        self._moved_ms = now_ms
+        self.watchdog.moved()
         if isinstance(arrival, Added):
             self._add(arrival.partition, arrival.offset)
         elif isinstance(arrival.outcome, HeadraceError):
@@ -181,12 +181,8 @@ class Reading:
 
     def check(self, now_ms: int) -> None:
         """Raises StalledError where fetches are on their way and nothing has come for longer than time limits allow."""
-        since_ms = self.plan.asking_since_ms()
-        if since_ms is None:
-            return
-        still_ms = now_ms - max(since_ms, self._moved_ms)
-        if still_ms > self.patience_ms:
+        if self.watchdog.is_stalled(now_ms, should_move=self.plan.is_asking):
             raise StalledError(
-                f"this consumer has stalled: for {still_ms / 1000:.0f} s none of its requests has ended; make a new"
-                " Consumer"
+                f"this consumer has stalled: for {self.watchdog.still_s} none of its requests has ended; make a new"
+                " consumer"
             )

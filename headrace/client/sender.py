@@ -101,9 +101,11 @@ class Sender:
     def _step(self) -> bool:
         """Start what is due, or wait for more. False: that was all."""
         with self.lock:
+            if self.broken is not None:
+                return False
             due = self.sending.due(now_ms())
             if not due.send and not due.expired:
-                if self.broken or (self.closed and not self.sending.accumulator.buffered_bytes):
+                if self.closed and not self.sending.accumulator.buffered_bytes:
                     return False
                 self.work.wait(self._patience_s())
         for batch in due.send:
@@ -114,11 +116,13 @@ class Sender:
         return True
 
     def _patience_s(self) -> float | None:
-        accumulator, now = self.sending.accumulator, now_ms()
-        until_due_ms = max(0, (accumulator.next_due_ms() or now) - now)
-        if accumulator.next_due_ms() is None:
-            return CLIENT_STALL_CHECK_MS / 1000 if accumulator.buffered_bytes else None
-        return min(until_due_ms, CLIENT_STALL_CHECK_MS) / 1000
+        """Until something is due or the watchdog looks; None while there is nothing at all."""
+        accumulator = self.sending.accumulator
+        if not accumulator.buffered_bytes:
+            return None
+        next_due_ms = accumulator.next_due_ms()
+        wait_ms = CLIENT_STALL_CHECK_MS if next_due_ms is None else max(0, next_due_ms - now_ms())
+        return min(wait_ms, CLIENT_STALL_CHECK_MS) / 1000
 
     def _watch(self) -> None:
         with self.lock:
@@ -162,7 +166,7 @@ class Sender:
             batch.delivered(base_offset)
             with self.lock:
                 self._answered.discard(batch)
-                self.sending.arrived(batch, now_ms())
+                self.sending.arrived(batch)
                 self._moved()
 
     def _retry_or_give_up(self, batch: Batch, error: HeadraceError) -> None:
@@ -171,7 +175,7 @@ class Sender:
                 if refresh:
                     self._brokers.directory.forget(batch.partition.topic)
                 with self.lock:
-                    self.sending.put_back(batch, error, at_ms, now_ms())
+                    self.sending.put_back(batch, error, at_ms)
                     self.work.notify()
             case GiveUp(last):
                 self._give_up(batch, last)
@@ -182,7 +186,7 @@ class Sender:
         batch.failed(error)
         with self.lock:
             self._answered.discard(batch)
-            self.sending.given_up(batch, error, now_ms())
+            self.sending.given_up(batch, error)
             self._moved()
 
     def _is_ours(self, batch: Batch) -> bool:

@@ -18,6 +18,7 @@ from headrace.client.batches import Batch
 from headrace.client.record import TopicPartition
 from headrace.client.retry import Failure, GiveUp, RetryPolicy, TryAgain
 from headrace.client.trouble import Trouble
+from headrace.client.watchdog import Watchdog
 from headrace.client.write_options import WriteOptions
 from headrace.core.errors import HeadraceError, StaleTopicError, StalledError
 from headrace.core.limits import CLIENT_STALL_SLACK_MS, FAILED_BATCHES_KEPT_MAX
@@ -29,13 +30,12 @@ class Sending(Generic[Rows]):
     ) -> None:
         timeout_ms = options.delivery_timeout_ms
         self.accumulator = Accumulator(make_rows, linger_ms=options.linger_ms, timeout_ms=timeout_ms)
-        self.patience_ms = timeout_ms + options.request_timeout_ms + CLIENT_STALL_SLACK_MS
+        self.watchdog = Watchdog(timeout_ms + options.request_timeout_ms + CLIENT_STALL_SLACK_MS)
         self._buffer_bytes = options.buffer_bytes
         self._failed: deque[tuple[Batch, HeadraceError]] = deque(maxlen=FAILED_BATCHES_KEPT_MAX)
         # A topic that was created again is another place for the same records: producers go on.
         self._policy = RetryPolicy(timeout_ms, (StaleTopicError,), trouble)
         self._random = Random()
-        self._moved_ms = 0
 
     def has_room(self, size_bytes: int) -> bool:
         """A record larger than the buffer waits for all others."""
@@ -45,8 +45,8 @@ class Sending(Generic[Rows]):
     def due(self, now_ms: int) -> Due:
         return self.accumulator.due(now_ms)
 
-    def arrived(self, batch: Batch, now_ms: int) -> None:
-        self._moved_ms = now_ms
+    def arrived(self, batch: Batch) -> None:
+        self.watchdog.moved()
         self.accumulator.arrived(batch)
 
     def decide(self, batch: Batch, error: HeadraceError, now_ms: int) -> TryAgain | GiveUp:
@@ -56,13 +56,13 @@ class Sending(Generic[Rows]):
         failure = Failure(what, error, batch.attempts, batch.opened_ms, batch.sent_ms)
         return self._policy.decide(failure, now_ms, self._random)
 
-    def put_back(self, batch: Batch, error: HeadraceError, at_ms: int, now_ms: int) -> None:
-        self._moved_ms = now_ms
+    def put_back(self, batch: Batch, error: HeadraceError, at_ms: int) -> None:
+        self.watchdog.moved()
         self.accumulator.put_back(batch, error, at_ms)
 
-    def given_up(self, batch: Batch, error: HeadraceError, now_ms: int) -> None:
+    def given_up(self, batch: Batch, error: HeadraceError) -> None:
         """Its deliveries have been told."""
-        self._moved_ms = now_ms
+        self.watchdog.moved()
         self.accumulator.given_up(batch, error)
         self._failed.append((batch, error))
 
@@ -77,13 +77,9 @@ class Sending(Generic[Rows]):
         return type(first)(f"{total} records were not written: {first.message}", **first.details)
 
     def stalled(self, now_ms: int) -> StalledError | None:
-        since_ms = self.accumulator.overdue_since_ms(now_ms)
-        if since_ms is None:
-            return None
-        still_ms = now_ms - max(since_ms, self._moved_ms)
-        if still_ms <= self.patience_ms:
+        if not self.watchdog.is_stalled(now_ms, should_move=self.accumulator.should_move(now_ms)):
             return None
         return StalledError(
-            f"this producer has stalled: {self.accumulator.buffered_bytes} bytes wait, and for {still_ms / 1000:.0f} s"
-            " no request has ended; make a new Producer"
+            f"this producer has stalled: {self.accumulator.buffered_bytes} bytes wait, and for {self.watchdog.still_s}"
+            " no request has ended; make a new producer"
         )

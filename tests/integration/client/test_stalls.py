@@ -60,7 +60,8 @@ def test_should_raise_when_nothing_moves_for_longer_than_the_time_limits_allow(b
         records = iter(consumer)
         assert next(records).value == b"first"
         # As if the time limits, minutes together, were over a moment later.
-        producer._sender.sending.patience_ms = consumer._reading.patience_ms = 300  # type: ignore[union-attr]
+        assert consumer._reading is not None
+        producer._sender.sending.watchdog.patience_ms = consumer._reading.watchdog.patience_ms = 300
         hanging.go_on.clear()
         lost = producer.send(bench.topic, "lost")
         with pytest.raises(StalledError, match=r"this producer has stalled: \d+ bytes wait, and for \d+ s no request"):

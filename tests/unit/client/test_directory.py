@@ -1,0 +1,111 @@
+"""What a broker, or whatever stands before it, answers: taken over, or raised as the error that it is."""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from headrace.client.calls import Calls, base_offset, check, fetched, offset
+from headrace.client.directory import Directory
+from headrace.client.discovery import Servers
+from headrace.client.record import TopicPartition
+from headrace.core.errors import (
+    BrokerUnreachableError,
+    NotLeaderError,
+    RemoteError,
+    StaleTopicError,
+    ThrottledError,
+    UnknownPartitionError,
+)
+
+PROXY, LEADER = "https://api/proxy", "http://leader:9701"
+CALLS = Calls("name space", 30_000)
+
+
+@dataclass
+class Answered:
+    status: int = 200
+    document: Any = None
+    headers: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def body(self) -> bytes:
+        return json.dumps(self.document).encode()
+
+
+def metadata(uid: str = "u1", partitions: int = 1) -> Answered:
+    leader = {"id": 0, "url": LEADER}
+    numbered = [{"partition": n, "leader": leader if n == 0 else None, "leaderEpoch": 4} for n in range(partitions)]
+    return Answered(document={"name": "flights", "uid": uid, "maxMessageBytes": 1000, "partitions": numbered})
+
+
+def test_should_ask_the_leader_as_it_is_known_and_send_what_the_caller_wants_sent() -> None:
+    directory = Directory(Servers((PROXY,), {"authorization": "Bearer t"}))
+    layout = directory.learn("flights", metadata(partitions=2), 0)
+    call = CALLS.fetch(layout, 0, 5, max_bytes=100, wait_ms=2_000)
+    path = "/v1/namespaces/name%20space/topics/flights/partitions/0/records"
+    assert call.path == f"{path}?offset=5&maxBytes=100&maxWaitMs=2000&topicUid=u1&leaderEpoch=4"
+    assert call.timeout_s == 34.0
+    assert directory.url_for(call, 0) == LEADER
+    assert directory.headers_of(call)["authorization"] == "Bearer t"
+    offline = CALLS.produce(layout, 1, [b"batch"], "all")
+    assert "leaderEpoch" not in offline.path
+    assert directory.url_for(offline, 0) == PROXY
+    assert directory.headers_of(offline)["content-type"] == "application/vnd.headrace.batch"
+
+
+def test_should_send_everything_through_the_proxy_when_leaders_are_out_of_reach() -> None:
+    directory = Directory(Servers((PROXY,), reaches_leaders=False))
+    layout = directory.learn("flights", metadata(), 0)
+    assert directory.url_for(CALLS.offset(layout, 0, "latest"), 0) == PROXY
+
+
+def test_should_tell_readers_when_a_topic_was_created_again() -> None:
+    directory = Directory(Servers((PROXY,)))
+    directory.pin(directory.learn("flights", metadata("u1"), 0))
+    directory.forget("flights")
+    with pytest.raises(StaleTopicError, match="flights was deleted and created again"):
+        directory.learn("flights", metadata("u2"), 0)
+    assert directory.newest("flights") is None
+
+
+def test_should_ask_again_before_it_says_that_a_partition_is_not_there() -> None:
+    directory = Directory(Servers((PROXY,)))
+    layout = directory.learn("flights", metadata(), 0)
+    directory.check_partition(layout, TopicPartition("flights", 0))
+    with pytest.raises(UnknownPartitionError, match="partition 1 of flights does not exist: it has 1"):
+        directory.check_partition(layout, TopicPartition("flights", 1))
+    assert directory.fresh("flights", 0) is None
+
+
+def test_should_raise_the_brokers_own_error_with_the_wait_that_it_asks_for() -> None:
+    with pytest.raises(NotLeaderError, match="broker 2 leads"):
+        check(Answered(421, {"code": "NotLeader", "detail": "broker 2 leads"}), LEADER)
+    with pytest.raises(ThrottledError) as caught:
+        check(Answered(429, {"code": "Throttled", "detail": "busy"}, {"retry-after": "3"}), LEADER)
+    assert caught.value.details == {"retryAfterMs": 3_000}
+
+
+def test_should_try_again_when_a_proxy_reaches_no_broker() -> None:
+    status = {"kind": "Status", "message": 'no endpoints available for service "headrace-bootstrap"'}
+    with pytest.raises(
+        BrokerUnreachableError, match=r"https://api/proxy reaches no broker .*\(HTTP 503\): no endpoints"
+    ):
+        check(Answered(503, status), PROXY)
+    with pytest.raises(BrokerUnreachableError, match="answers without a problem document"):
+        check(Answered(502, []), PROXY)
+    with pytest.raises(RemoteError, match="HTTP 404"):
+        check(Answered(404, {"kind": "Status"}), PROXY)
+
+
+def test_should_ask_whether_it_is_a_broker_when_an_answer_is_something_else() -> None:
+    assert base_offset(Answered(document={})) == -1
+    assert offset(Answered(document={"offset": None})) is None
+    assert fetched(Answered(headers={"headrace-next-offset": "7"}), TopicPartition("flights", 0)).next_offset == 7
+    with pytest.raises(RemoteError, match="is it a Headrace broker"):
+        fetched(Answered(), TopicPartition("flights", 0))
+    with pytest.raises(RemoteError, match="is it a Headrace broker"):
+        base_offset(Answered(document=[]))
+    with pytest.raises(RemoteError, match="is it a Headrace broker"):
+        offset(Answered(document={}))

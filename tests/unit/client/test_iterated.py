@@ -1,0 +1,50 @@
+"""Columns that come one by one are cut into pieces of bounded size, others alongside; nothing is lost between them."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.client.iterated import column_pieces, is_iterated
+from headrace.core.limits import ITERATOR_ROWS_MAX
+
+
+@pytest.mark.parametrize("column", [(n for n in "ab"), map(str, "ab"), {"a": 1}.values(), {b"a"}, iter([])])
+def test_should_know_what_comes_one_by_one(column: Any) -> None:
+    assert is_iterated(column)
+
+
+@pytest.mark.parametrize(
+    "column", [None, 5, "text", b"bytes", ["a"], ("a",), pa.array(["a"]), np.array(["a"]), pd.Series(["a"])]
+)
+def test_should_know_what_is_there_as_a_whole(column: Any) -> None:
+    assert not is_iterated(column)
+
+
+@given(st.lists(st.one_of(st.none(), st.binary(max_size=40), st.text(max_size=10))), st.integers(1, 100))
+def test_should_give_every_entry_once_in_pieces_of_bounded_size(entries: list[Any], piece_bytes: int) -> None:
+    numbers = range(len(entries))
+    pieces = list(column_pieces(iter(entries), list(map(str, numbers)), 7, piece_bytes=piece_bytes))
+    assert [value for values, _, _ in pieces for value in values] == entries
+    assert [int(key) for _, keys, _ in pieces for key in keys] == list(numbers)
+    assert all(times == 7 for _, _, times in pieces)
+    for values, _, _ in pieces:
+        assert sum(len(value or b"") for value in values[:-1]) < piece_bytes
+
+
+def test_should_bound_the_rows_of_a_piece_when_they_are_small() -> None:
+    pieces = column_pieces((None for _ in range(ITERATOR_ROWS_MAX + 1)), None, None, piece_bytes=1)
+    assert [len(values) for values, _, _ in pieces] == [ITERATOR_ROWS_MAX, 1]
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [["a", None], pa.chunked_array([["a"], [None]]), pd.Series(["a", None], dtype="category"), iter(["a", None])],
+)
+def test_should_cut_any_column_beside_an_iterator(keys: Iterable[Any]) -> None:
+    assert list(column_pieces(iter("xy"), keys, None, piece_bytes=9)) == [(["x", "y"], ["a", None], None)]
