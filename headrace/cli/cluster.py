@@ -25,7 +25,7 @@ def cluster() -> None:
 
 @examples(
     ("A line for each broker.", "headrace cluster status"),
-    ("The URLs of all brokers, for scripts.", "headrace cluster status -o json | grep url"),
+    ("For scripts.", "headrace cluster status -o json"),
 )
 @click.command(cls=Command)
 @output_option("table", "json")

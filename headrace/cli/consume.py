@@ -46,7 +46,7 @@ class Options:
     ),
     ("Ten records of one partition, as a table.", "headrace consume orders --partition 3 -m 10 -o table"),
     ("Since a time, into a file.", "headrace consume orders --from 2026-11-20T12:00:00Z > records.jsonl"),
-    ("What comes next.", "headrace consume orders --from latest --follow -o value"),
+    ("What comes next, until Ctrl-C.", "headrace consume orders --from latest --follow -o value"),
 )
 @click.command(cls=Command)
 @click.argument("topic", type=TOPIC)

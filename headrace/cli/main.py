@@ -13,7 +13,7 @@ import click
 from headrace.cli.examples import examples
 from headrace.cli.lazy import Lazy, LazyGroup
 from headrace.cli.notices import notices
-from headrace.cli.output import tell
+from headrace.cli.output import after_interrupt, tell
 from headrace.core.errors import HeadraceError
 
 EXIT_FAILED, EXIT_INTERRUPTED = 1, 130
@@ -37,8 +37,7 @@ class Root(LazyGroup):
             result = super().invoke(ctx)
             sys.stdout.flush()
         except KeyboardInterrupt:
-            if sys.stderr.isatty():
-                click.echo(err=True)  # The terminal shows ^C: what comes next begins a new line.
+            after_interrupt()
             raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
         except OSError as error:
             if error.filename is not None:

@@ -30,6 +30,12 @@ def tell(text: str, **style: str | bool) -> None:
     sys.stderr.flush()
 
 
+def after_interrupt() -> None:
+    """A terminal shows ^C: what comes next begins a new line."""
+    if sys.stderr.isatty():
+        tell("")
+
+
 @contextmanager
 def waiting(what: str) -> Iterator[Callable[[str], None]]:
     """A spinner on a terminal while one waits; the function replaces what it says."""

@@ -15,7 +15,7 @@ from headrace.cli.examples import Command, examples
 from headrace.cli.input_lines import lines_of
 from headrace.cli.line_formats import InputRecord, LineError, csv_rows, json_lines, plain_lines
 from headrace.cli.options import TOPIC, Where, broker_options, naming_remedy
-from headrace.cli.output import tell
+from headrace.cli.output import after_interrupt, tell
 from headrace.cli.progress import Tally, progress, summary
 from headrace.cli.sending import Sending
 from headrace.core.errors import HeadraceError
@@ -147,10 +147,12 @@ def _share(file: BinaryIO) -> float | None:
 
 def _leave(deliveries: Deliveries, topic: str) -> NoReturn:
     """End here and now: a producer that is let go would wait for its brokers, however long they take."""
+    after_interrupt()
     if deliveries.sent:
         try:
             _wait_a_little(deliveries)
         except KeyboardInterrupt:
+            after_interrupt()
             deliveries.look()
         tell(f"headrace: interrupted: {_outcome(deliveries, topic)}", fg="yellow")
     os._exit(_EXIT_INTERRUPTED)

@@ -202,20 +202,6 @@ def test_should_be_quiet_when_its_reader_has_enough(
     assert done.stdout == f"{0:0100}\n"
 
 
-def test_should_follow_until_it_is_interrupted(headrace: Headrace, topic: str, environment: dict[str, str]) -> None:
-    headrace("topic", "create", topic, "--partitions", "1")
-    headrace("produce", topic, stdin="first\n")
-    command = [HEADRACE, "consume", topic, "--follow", "-o", "value"]
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as follower:
-        assert follower.stdout is not None
-        assert follower.stdout.readline() == b"first\n"
-        headrace("produce", topic, stdin="second\n")
-        assert follower.stdout.readline() == b"second\n"
-        follower.send_signal(signal.SIGINT)
-        _, errors = follower.communicate(timeout=30)
-    assert (follower.returncode, errors) == (130, b"")
-
-
 def test_should_say_what_is_tried_again_and_what_is_not_written_after_ctrl_c(
     cluster: Cluster, headrace: Headrace, topic: str, environment: dict[str, str]
 ) -> None:
