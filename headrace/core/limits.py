@@ -113,6 +113,8 @@ TLS_HANDSHAKE_TIMEOUT_MS = 10_000
 """A client gets this long to finish its handshake: until then a connection costs memory and can do nothing."""
 TLS_HANDSHAKES_MAX = 512
 """Handshakes under way at once, some 300 KiB each; one more ends the oldest."""
+TLS_FILE_BYTES_MAX = 1 << 20
+"""Of a certificate, key or CA bundle; a Secret cannot hold more either."""
 TLS_FILES_INTERVAL_MS = 1_000
 """How often a broker reads its certificate files again; what differs is taken when two readings agree."""
 

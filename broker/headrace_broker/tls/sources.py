@@ -5,12 +5,14 @@ the file's own time nor its inode need to show. A Secret is watched, that one al
 """
 
 import asyncio
+import errno
+import os
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.core.limits import TLS_FILES_INTERVAL_MS
+from headrace.core.limits import TLS_FILE_BYTES_MAX, TLS_FILES_INTERVAL_MS
 from headrace.core.resources.secret import Secret
 from headrace.kube.client import KubeClient
 from headrace.kube.errors import ApiError, NotFoundError
@@ -41,12 +43,21 @@ class Files:
     def _read(self) -> Material | Unreadable:
         try:
             return Material(
-                Pem(f"certificate file {self.certificate}", self.certificate.read_bytes()),
-                Pem(f"key file {self.key}", self.key.read_bytes()),
-                Pem(f"CA file {self.authority}", self.authority.read_bytes()) if self.authority else None,
+                Pem(f"certificate file {self.certificate}", _content(self.certificate)),
+                Pem(f"key file {self.key}", _content(self.key)),
+                Pem(f"CA file {self.authority}", _content(self.authority)) if self.authority else None,
             )
         except OSError as error:
             return Unreadable(f"{error.filename} cannot be read: {error.strerror}")
+
+
+def _content(path: Path) -> bytes:
+    """Raises OSError, also for a file that is too large for what it should be."""
+    with path.open("rb") as file:
+        content = file.read(TLS_FILE_BYTES_MAX + 1)
+    if len(content) > TLS_FILE_BYTES_MAX:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
+    return content
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,8 @@ def test_should_end_with_a_sentence_when_the_certificate_cannot_be_used(tmp_path
     result = CliRunner().invoke(main, [*where, *files])
     assert result.exit_code == 1
     assert f"headrace-broker: key file {tmp_path}/tls.key holds no private key that can be read" in result.output
+    (tmp_path / "tls.crt").write_bytes(bytes(2 << 20))
+    assert CliRunner().invoke(main, [*where, *files]).output.endswith("tls.crt cannot be read: File too large\n")
     (tmp_path / "tls.crt").unlink()
     result = CliRunner().invoke(main, [*where, *files])
     assert result.exit_code == 1

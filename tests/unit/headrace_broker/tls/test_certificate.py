@@ -2,9 +2,12 @@
 
 import os
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from trustme import KeyType
 
 from headrace_broker.tls.certificate import load
@@ -54,6 +57,14 @@ def test_should_refuse_what_no_client_would_accept(change: dict[str, bytes], sen
     with pytest.raises(UnusableTlsError) as refused:
         load(material(AUTHORITY.secret() | change), "localhost")
     assert refused.value.message == sentence
+
+
+@given(st.sampled_from(["tls.crt", "tls.key", "ca.crt"]), st.binary(max_size=200), st.integers(0, 600))
+def test_should_refuse_with_a_sentence_whatever_the_bytes_are(name: str, noise: bytes, at: int) -> None:
+    secret = AUTHORITY.secret()
+    broken = secret[name][:at] + noise + secret[name][at + len(noise) :]
+    with suppress(UnusableTlsError):  # Noise between two certificates does no harm.
+        load(material(secret | {name: broken}), "localhost")
 
 
 def test_should_refuse_a_key_with_a_passphrase_without_asking_for_it(tmp_path: Path) -> None:
