@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from headrace.core.errors import BatchTooLargeError, CorruptBatchError
 from headrace.core.limits import BATCH_METADATA_BYTES_MAX
-from headrace.core.records.columns import HEARTBEAT, columns_of, decode_batch, encode_batch
+from headrace.core.records.columns import columns_of, decode_batch, encode_batch
 from headrace.core.records.header import APPEND_TIME_BIT, CONTROL_BIT, BatchHeader, Compression
-from headrace.core.records.raw import RawBatch, split_batches
+from headrace.core.records.raw import HEARTBEAT, RawBatch, split_batches
 from headrace.core.records.record import Record
 from headrace.core.types import LeaderEpoch, Offset
 from tests.support.batches import TIMESTAMP_MS, batch_of, message_of, packed, sealed
