@@ -64,8 +64,9 @@ def naming_remedy(topic: str, namespace: str) -> Iterator[None]:
     try:
         yield
     except UnknownTopicError as error:
+        place = "" if namespace == "default" else f" -n {namespace}"
         raise LocalError(
-            f"there is no topic {topic} in namespace {namespace}: `headrace topic create {topic} --partitions N`"
+            f"there is no topic {topic} in namespace {namespace}: `headrace topic create {topic}{place} --partitions N`"
             " creates it, `headrace topic list -A` shows all"
         ) from error
 
