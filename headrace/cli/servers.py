@@ -68,10 +68,8 @@ def find(
 
 def _find_by_default(namespace: str | None) -> Found:
     """By the current kubeconfig, which nobody named: if there is none, it is a server that is missing."""
-    try:
-        from headrace.kube.errors import ApiUnavailableError, NoKubeConfigError
-    except ModuleNotFoundError:
-        raise NoServerError(f"{_NOTHING_SAID}: start `headrace dev`, or {_NAME_A_BROKER}") from None
+    from headrace.kube.errors import ApiUnavailableError, NoKubeConfigError
+
     try:
         return asyncio.run(_find_by_leases(None, None, namespace))
     except (NoKubeConfigError, ModuleNotFoundError):

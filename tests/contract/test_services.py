@@ -3,6 +3,7 @@
 import socket
 from contextlib import closing
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -222,6 +223,7 @@ async def test_should_pass_a_request_to_what_is_behind_and_its_answer_back(
         headers = answer.body["headers"]
         assert (headers["content-type"], headers["x-forwarded-uri"]) == ("application/json", f"{base}/a/b")
         assert headers["x-forwarded-for"]
+        assert headers["host"] == urlsplit(space.api.access.url).netloc
         assert "authorization" not in headers
         assert (answer.headers["X-Kept"], "X-Dropped" in answer.headers) == ("yes", False)
 

@@ -1,4 +1,4 @@
-"""Request bodies: JSON or YAML (of two kinds protobuf, too) in, plain values out. Pure.
+"""Request bodies: JSON or YAML (of three kinds protobuf, too) in, plain values out. Pure.
 
 Of a JSON body the fields that it names twice are told as well.
 """

@@ -1,4 +1,4 @@
-"""Kubernetes' protobuf envelope, read for the kinds that kubectl sends in it: `create namespace`, `create secret`.
+"""Kubernetes' protobuf envelope, read for what `kubectl create` sends in it: Namespace, Secret, Service.
 
 The envelope is four magic bytes and a `runtime.Unknown` (type, then the object's own bytes). Of a Namespace all that
 can matter is its `metadata`. Every other kind is answered with 415, and its clients send JSON. Pure; wire format as
@@ -12,6 +12,7 @@ from headrace.dev.api.objects import Object
 
 MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
 _MAGIC = b"k8s\x00"
+_SERVICE_STRINGS = {3: "clusterIP", 4: "type", 7: "sessionAffinity", 8: "loadBalancerIP", 10: "externalName"}
 _TRUE = b"\x01"
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _STRINGS = {1: "name", 2: "generateName", 3: "namespace"}
@@ -32,6 +33,8 @@ def read_object(body: bytes) -> Object | None:
             return head | {"metadata": _metadata(dict(_fields(message)).get(1, b""))}
         case "v1", "Secret":
             return head | _secret(message)
+        case "v1", "Service":
+            return head | _service(message)
         case _:
             return None
 
@@ -55,6 +58,46 @@ def _secret(message: bytes) -> Object:
             case _:
                 pass
     return secret
+
+
+def _service(message: bytes) -> Object:
+    service: Object = {"metadata": {}, "spec": {}}
+    for number, value in _fields(message):
+        if number == 1:
+            service["metadata"] = _metadata(value)
+        elif number == 2:
+            service["spec"] = _service_spec(value)
+    return service
+
+
+def _service_spec(message: bytes) -> Object:
+    """What `kubectl create service` can say. Raises ValueError for anything else: it must not be lost in silence."""
+    spec: Object = {"ports": [], "selector": {}}
+    for number, value in _fields(message):
+        if number == 1:
+            spec["ports"].append(_service_port(value))
+        elif number == 2:
+            key, content = _entry(value)
+            spec["selector"][key] = content.decode()
+        elif number in _SERVICE_STRINGS:
+            spec[_SERVICE_STRINGS[number]] = value.decode()
+        elif value.strip(b"\x00"):
+            raise ValueError(f"field {number} of a ServiceSpec is not read in protobuf here: send JSON")
+    return spec
+
+
+def _service_port(message: bytes) -> Object:
+    fields = dict(_fields(message))
+    target = dict(_fields(fields.get(4, b"")))
+    by_name = _varint(target.get(1, b"\x00"), 0)[0] == 1
+    number = _varint(target.get(2, b"\x00"), 0)[0]
+    return {
+        "name": fields.get(1, b"").decode(),
+        "protocol": fields.get(2, b"").decode(),
+        "port": _varint(fields.get(3, b"\x00"), 0)[0],
+        "targetPort": target.get(3, b"").decode() if by_name else number,
+        "nodePort": _varint(fields.get(5, b"\x00"), 0)[0],
+    }
 
 
 def _metadata(message: bytes) -> Object:

@@ -61,9 +61,15 @@ def read_service(obj: Object) -> list[str]:
             check_type(port.get(name), wanted, f"ServicePort.spec.ports.{name}")
         if not isinstance(port.get("targetPort"), str):
             check_type(port.get("targetPort"), "int32", "ServicePort.spec.ports.targetPort")
-    for name in [name for name, value in spec.items() if value in (None, {}, [], "")]:
-        del spec[name]
+        _drop_empty(port)
+    _drop_empty(spec)
     return unknown
+
+
+def _drop_empty(holder: Object) -> None:
+    """What Go leaves out when it writes an object."""
+    for name in [name for name, value in holder.items() if value in (None, {}, [], "", 0) and value is not False]:
+        del holder[name]
 
 
 def complete_service(obj: Object, old: Object | None, now: datetime) -> None:
@@ -71,8 +77,8 @@ def complete_service(obj: Object, old: Object | None, now: datetime) -> None:
     spec.setdefault("type", "ClusterIP")
     spec.setdefault("sessionAffinity", "None")
     for port in spec.get("ports", ()):
-        port["protocol"] = port.get("protocol") or "TCP"
-        port["targetPort"] = port.get("targetPort") or port.get("port", 0)
+        port.setdefault("protocol", "TCP")
+        port.setdefault("targetPort", port.get("port", 0))
     causes = [*_errors(spec)]
     if old is not None:
         causes = [*_address_errors(spec, old["spec"]), *causes]

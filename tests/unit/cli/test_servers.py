@@ -1,5 +1,10 @@
 """Which cluster a command's records go to, from the Leases of its brokers."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from headrace.cli.servers import Brokers, find, only_cluster
@@ -38,6 +43,14 @@ def test_should_not_choose_between_two_clusters() -> None:
     leases = [_lease(namespace="b"), _lease(namespace="a", cluster="logs")]
     with pytest.raises(LocalError, match=r"\(logs in namespace a, headrace in namespace b\): choose a context"):
         only_cluster(leases, "https://api")
+
+
+def test_should_do_without_kubernetes_where_it_is_not_installed(tmp_path: Path) -> None:
+    program = "import sys; sys.modules['kubernetes'] = None; from headrace.cli.main import run; run(['consume', 'x'])"
+    environment = {name: value for name, value in os.environ.items() if name != "HEADRACE_SERVER"}
+    environment["HEADRACE_HOME"] = str(tmp_path)
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert done.stderr.startswith("headrace: no server is given and no `headrace dev` is running: start `headrace dev`")
 
 
 def test_should_take_a_named_server_before_all_else(monkeypatch: pytest.MonkeyPatch) -> None:

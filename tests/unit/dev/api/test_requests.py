@@ -71,7 +71,7 @@ def test_should_read_any_envelope_or_say_why_not(body: bytes) -> None:
         found = read_object(b"k8s\x00" + body)
     except ValueError:
         return
-    assert found is None or found["kind"] in ("Namespace", "Secret")
+    assert found is None or found["kind"] in ("Namespace", "Secret", "Service")
 
 
 def _message(number: int, content: bytes) -> bytes:
@@ -106,6 +106,30 @@ def test_should_read_a_secret_from_its_envelope() -> None:
         "type": "Opaque",
         "immutable": True,
     }
+
+
+def _service(spec: bytes) -> bytes:
+    type_meta = _message(1, b"v1") + _message(2, b"Service")
+    return b"k8s\x00" + _message(1, type_meta) + _message(2, _message(1, _message(1, b"web")) + _message(2, spec))
+
+
+def test_should_read_a_service_from_its_envelope() -> None:
+    by_name = _message(1, b"a") + b"\x18\x50" + _message(4, b"\x08\x01" + _message(3, b"http"))
+    by_number = _message(2, b"TCP") + b"\x18\xff\x7f" + _message(4, b"\x10\x51")
+    selector = _message(2, _message(1, b"app") + _message(2, b"web"))
+    found = read_object(_service(_message(1, by_name) + _message(1, by_number) + selector + _message(3, b"None")))
+    assert found is not None
+    assert found["metadata"] == {"name": "web"}
+    assert found["spec"] == {
+        "ports": [
+            {"name": "a", "protocol": "", "port": 80, "targetPort": "http", "nodePort": 0},
+            {"name": "", "protocol": "TCP", "port": 16383, "targetPort": 81, "nodePort": 0},
+        ],
+        "selector": {"app": "web"},
+        "clusterIP": "None",
+    }
+    with pytest.raises(ValueError, match="field 9 of a ServiceSpec is not read in protobuf here: send JSON"):
+        read_object(_service(_message(9, b"10.0.0.0/8")))
 
 
 @pytest.mark.parametrize(
