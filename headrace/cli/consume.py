@@ -40,10 +40,7 @@ class Options:
 
 @examples(
     ("The values of all records there are.", "headrace consume orders -o value"),
-    (
-        "The last hour, and then everything that comes, until Ctrl-C.",
-        "headrace consume orders --from '1h ago' --follow",
-    ),
+    ("The last hour.", "headrace consume orders --from '1h ago'"),
     ("Ten records of one partition, as a table.", "headrace consume orders --partition 3 -m 10 -o table"),
     ("Since a time, into a file.", "headrace consume orders --from 2026-11-20T12:00:00Z > records.jsonl"),
     ("What comes next, until Ctrl-C.", "headrace consume orders --from latest --follow -o value"),
