@@ -1,0 +1,3 @@
+module headrace.io/examples/records
+
+go 1.24
