@@ -37,7 +37,7 @@ test: setup  ## everything that must be green: unit, core coverage, integration,
 	$(PYTEST) $(IN_PARALLEL) tests/integration tests/contract
 
 openapi-check: setup  ## schemathesis: do brokers what /openapi.json says? (HTTP/1.1 and HTTP/2)
-	$(PYTEST) $(IN_PARALLEL) tests/openapi
+	$(PYTEST) -n 2 tests/openapi
 
 foreign: setup  ## the example clients in curl, Node, Go and Java against real brokers
 	$(PYTEST) tests/foreign

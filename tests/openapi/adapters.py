@@ -37,8 +37,10 @@ class BrokerAdapter(HTTPAdapter):
     def exchange(self, request: PreparedRequest, *args: Any, **kwargs: Any) -> Response:
         if not is_watch(request):
             return super().send(request, *args, **kwargs)
-        response = super().send(request, *args, **{**kwargs, "timeout": _WATCH_S})
+        response = super().send(request, *args, **kwargs)
         arrived = b""
+        if response.raw.connection is not None and response.raw.connection.sock is not None:
+            response.raw.connection.sock.settimeout(_WATCH_S)
         try:
             while chunk := response.raw.read1(1 << 16, decode_content=True):
                 arrived += chunk

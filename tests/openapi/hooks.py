@@ -1,7 +1,7 @@
 """What schemathesis cannot know of Headrace: batches, lines of JSON, answers in several forms, waiting, HTTP/2.
 
 Loaded by schemathesis in its own process (`SCHEMATHESIS_HOOKS`). `HEADRACE_PROTOCOL` names the protocol, `http/1.1` or
-`h2`; `HEADRACE_TOPIC_UID` the uid of the topic, which has two partitions in their first leader epoch.
+`h2`; `HEADRACE_TOPIC_UID` the uid of the topic `flights`, which has two partitions in their first leader epoch.
 """
 
 import json
@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import requests
 import schemathesis
 from hypothesis import strategies as st
+from schemathesis.core.parameters import ParameterLocation
 
 from headrace.core.errors import CorruptBatchError
 from headrace.core.limits import BATCH_BYTES_MAX
@@ -73,20 +74,35 @@ def batches_are_whole(_: schemathesis.CheckContext, response: schemathesis.Respo
 
 @schemathesis.hook
 def before_call(_: schemathesis.HookContext, case: _Case, __: dict[str, Any]) -> None:
-    """Give valid requests the values that are there, three times of four, and none a reason to wait."""
-    if case.meta is None or not case.meta.generation.mode.is_positive:
-        return
-    if next(_IS_REAL):
-        use_what_is_there(case.query)
-        if "partition" in case.path_parameters:
-            case.path_parameters["partition"] = next(_PARTITIONS)
-    if case.operation.definition.raw.get("operationId") == "fetch":
+    """Give requests the values that are there, three times of four, and none a reason to wait.
+
+    What was made invalid on purpose stays as it is. An invalid body goes to a valid place: it would not be looked at
+    otherwise.
+    """
+    valid = (
+        set() if case.meta is None else {each for each, made in case.meta.components.items() if made.mode.is_positive}
+    )
+    if next(_IS_REAL) or not case_is_valid(case):
+        if ParameterLocation.QUERY in valid:
+            use_what_is_there(case.query)
+        if ParameterLocation.PATH in valid:
+            go_to_a_partition(case.path_parameters)
+    if ParameterLocation.QUERY in valid and case.operation.definition.raw.get("operationId") == "fetch":
         case.headers.setdefault("Accept", next(_ACCEPT))
         wait_for_nothing(case.query)
 
 
+def case_is_valid(case: _Case) -> bool:
+    return case.meta is not None and case.meta.generation.mode.is_positive
+
+
+def go_to_a_partition(path: dict[str, Any]) -> None:
+    real = {"namespace": "default", "topic": "flights", "partition": next(_PARTITIONS)}
+    path.update({name: value for name, value in real.items() if name in path})
+
+
 def use_what_is_there(query: dict[str, Any]) -> None:
-    real = {"topicUid": os.environ["HEADRACE_TOPIC_UID"], "leaderEpoch": 1, "offset": "earliest", "beforeOffset": 0}
+    real = {"topicUid": os.environ["HEADRACE_TOPIC_UID"], "leaderEpoch": 1, "offset": "earliest", "beforeOffset": 1}
     query.update({name: value for name, value in real.items() if name in query})
 
 
