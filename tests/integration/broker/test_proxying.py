@@ -64,6 +64,12 @@ async def test_should_pass_a_stream_on_as_it_comes(shared: Cluster, topic: str) 
         twice = await transport.request("GET", f"{url}?watch=true", headers={"headrace-proxied": "1"})
         assert twice.status == 421
 
+        endless = await transport.request("GET", f"{url}?watch=true")
+        leader = f"{shared.leader_url(topic)}/metrics"
+        assert b"\nheadrace_broker_watches 1.0" in http("GET", leader).body
+        endless.cancel()
+        wait_for(lambda: b"\nheadrace_broker_watches 0.0" in http("GET", leader).body, "the leader is told")
+
 
 def test_should_name_the_leader_when_a_request_was_passed_on_already(shared: Cluster, topic: str) -> None:
     shared.create_topic(topic)

@@ -1,9 +1,11 @@
 """Data is deleted when its Topic is, and only then; what no API object names any more is kept aside."""
 
 import json
+import subprocess
 
 from headrace.core.log.sealed import seal
 from tests.support.cluster import Cluster, http
+from tests.support.tools import require_tool
 from tests.support.waiting import wait_for
 
 JSON = {"Content-Type": "application/json"}
@@ -30,6 +32,20 @@ def test_should_delete_the_data_when_the_topic_is_deleted(cluster: Cluster, topi
     assert directories(cluster, "orphaned", uid) == []
     metrics = http("GET", f"{cluster.url()}/metrics").body.decode()
     assert f'topic="{topic}"' not in metrics
+
+
+def test_should_break_streams_off_when_the_topic_is_deleted(cluster: Cluster, topic: str) -> None:
+    cluster.create_topic(topic)
+    url = f"{cluster.records_url(topic)}?watch=true"
+    curl = [require_tool("curl"), "--silent", "--no-buffer", "--max-time", "30", url]
+    streams = [subprocess.Popen([*curl, protocol]) for protocol in ("--http1.1", "--http2-prior-knowledge")]
+    metrics = f"{cluster.url()}/metrics"
+    wait_for(lambda: b"\nheadrace_broker_watches 2.0" in http("GET", metrics).body, "the streams are open")
+
+    cluster.delete_topic(topic)
+
+    # "transfer closed with outstanding read data remaining", "stream was not closed cleanly"
+    assert [stream.wait(30) for stream in streams] == [18, 92]
 
 
 def test_should_show_nothing_of_the_old_topic_when_it_is_created_again(cluster: Cluster, topic: str) -> None:
