@@ -10,7 +10,7 @@ from headrace.http2.blocking import BlockingTransport
 from headrace.http2.client import AsyncTransport
 from tests.support.batches import batch_of
 from tests.support.cluster import Cluster, http
-from tests.support.waiting import wait_for
+from tests.support.waiting import eventually, wait_for
 
 NDJSON = {"Content-Type": "application/x-ndjson"}
 BATCH = "application/vnd.headrace.batch"
@@ -68,7 +68,7 @@ async def test_should_pass_a_stream_on_as_it_comes(shared: Cluster, topic: str) 
         leader = f"{shared.leader_url(topic)}/metrics"
         assert b"\nheadrace_broker_watches 1.0" in http("GET", leader).body
         endless.cancel()
-        wait_for(lambda: b"\nheadrace_broker_watches 0.0" in http("GET", leader).body, "the leader is told")
+        await eventually(lambda: b"\nheadrace_broker_watches 0.0" in http("GET", leader).body, "the leader is told")
 
 
 def test_should_name_the_leader_when_a_request_was_passed_on_already(shared: Cluster, topic: str) -> None:
