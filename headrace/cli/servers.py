@@ -157,7 +157,7 @@ def only_cluster(leases: Iterable[BrokerLease], api_server: str) -> Brokers:
     if not schemes:
         raise LocalError(
             f"no Headrace runs in the cluster of {api_server}: no namespace has a Lease {LEASE_PREFIX}0;"
-            f" install it there, choose another cluster with --context, or {_NAME_A_BROKER}"
+            f" install it there, start `headrace dev`, choose another cluster with --context, or {_NAME_A_BROKER}"
         )
     if len(schemes) > 1:
         listed = ", ".join(f"{cluster} in namespace {namespace}" for namespace, cluster in sorted(schemes))

@@ -2,11 +2,13 @@
 
 import asyncio
 import gzip
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import aiohttp
 import pytest
+import trustme
 from aiohttp import web
 
 from headrace.core.errors import BrokerUnreachableError
@@ -90,10 +92,10 @@ async def base(embedded: Embedded, behind: _Behind, tmp_path_factory: pytest.Tem
 
 
 @asynccontextmanager
-async def _serving(behind: _Behind) -> AsyncIterator[int]:
+async def _serving(behind: _Behind, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
     runner = web.AppRunner(behind.application(), handler_cancellation=True, shutdown_timeout=0.1, auto_decompress=False)
     await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
     try:
         yield runner.addresses[0][1]
     finally:
@@ -168,6 +170,15 @@ async def test_should_change_nothing_about_how_bodies_are_encoded(base: str) -> 
             assert await answer.read() == zipped
         async with client.get(f"{base}/zipped", skip_auto_headers=["Accept-Encoding"]) as answer:
             assert await answer.read() == b"plain"
+
+
+async def test_should_speak_tls_with_whoever_has_any_certificate(base: str, behind: _Behind) -> None:
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    trustme.CA().issue_cert("elsewhere.example").configure_cert(tls)
+    async with _serving(behind, tls) as port, AsyncTransport() as transport:
+        secured = base.replace("pods/headrace-0/", f"pods/https:headrace-0:{port}/")
+        answer = await transport.request("GET", f"{secured}/zipped", timeout_s=_PATIENCE_S)
+        assert await answer.read() == b"plain"
 
 
 async def test_should_pass_the_head_of_an_answer_without_its_body(base: str) -> None:
