@@ -58,14 +58,16 @@ class Producer(Writer):
         row = self._row(value, key, headers, timestamp_ms)
         route = self._known_route(topic) or self._route(topic)
         size = self._checked_size(row, route)
-        with self._sender.lock:
-            self._wait_for_room(size)
+        sender = self._sender
+        with sender.lock:
+            if sender.closed or not sender.sending.has_room(size):
+                self._wait_for_room(size)
             place = route.places[self._number(route, row, size, partition)]
-            batch, opened = self._sender.sending.accumulator.open_batch(
+            batch, opened = sender.sending.accumulator.open_batch(
                 place, size, batch_bytes=route.batch_bytes, now_ms=now_ms()
             )
             if opened:
-                self._sender.work.notify()
+                sender.work.notify()
             return batch.add(row, size)
 
     def send_batch(
