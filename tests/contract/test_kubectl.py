@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.kubeconfig_kubectl import Kubectl
-from tests.support.kubeconfig_objects import topic
+from tests.support.kubeconfig_objects import pod, topic
 from tests.support.kubeconfig_space import ApiServer, Space
 from tests.support.tools import kubectl_path
 
@@ -31,6 +31,14 @@ def test_should_say_that_it_does_not_apply_on_the_server_side(kubectl: Kubectl) 
     said = kubectl.refused("apply", "--server-side", "-f", "-", stdin=json.dumps(topic()))
     assert "server-side apply is not supported by the API of headrace dev" in said
     assert "use `kubectl apply` without --server-side" in said
+
+
+@pytest.mark.usefixtures("embedded")
+@pytest.mark.parametrize("command", [("exec", "headrace-0", "--", "true"), ("attach", "headrace-0")])
+def test_should_say_that_there_is_no_container_to_go_into(kubectl: Kubectl, command: tuple[str, ...]) -> None:
+    kubectl.ok("create", "-f", "-", stdin=json.dumps(pod(nodeName="node0")))
+    said = kubectl.refused(*command)
+    assert f"{command[0]} is not supported by the API of headrace dev: pod headrace-0 is a process of this" in said
 
 
 @pytest.mark.usefixtures("controllers")

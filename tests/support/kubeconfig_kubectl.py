@@ -17,7 +17,7 @@ class Kubectl:
 
     def command(self, *arguments: str) -> list[str]:
         options = ["--kubeconfig", str(self.kubeconfig), "--cache-dir", str(self.cache), "-n", self.namespace]
-        return [self.program, *arguments, *options]
+        return [self.program, *options, *arguments]
 
     def run(self, *arguments: str, stdin: str = "", editor: str = "") -> "subprocess.CompletedProcess[str]":
         """Whatever it says and however it ends."""

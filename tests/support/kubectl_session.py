@@ -23,10 +23,11 @@ NAMESPACE = "session-NAME----"
 COMMAND_TIMEOUT_S = 60
 _FOLLOW_TIMEOUT_S = 30
 _PRELUDE = f"""
-# first N FILE: the first N lines of what a command in the background has written, once they are there.
-first() {{ timeout {_FOLLOW_TIMEOUT_S} tail -n +1 -s 0.02 -F "$2" 2>/dev/null | head -n "$1"; }}
-# seen TEXT FILE: wait until it has written a line with this text.
-seen() {{ timeout {_FOLLOW_TIMEOUT_S} tail -n +1 -s 0.02 -F "$2" 2>/dev/null | grep -q -m 1 -e "$1"; }}
+follow() {{ : >>"$1"; timeout {_FOLLOW_TIMEOUT_S} tail -n +1 -f "$1" 2>/dev/null; }}
+# first N FILE: the first N lines of what a command in the background writes there, once they are there.
+first() {{ follow "$2" | head -n "$1"; }}
+# seen TEXT FILE: wait until a line with this text is there.
+seen() {{ follow "$2" | grep -q -m 1 -e "$1"; }}
 """
 
 
@@ -124,7 +125,7 @@ _LOG_LINE = re.compile(r"[EIW]\d{4} \d\d:\d\d:\d\d\.")
 """What kubectl's library says to itself while it stops: now and then, on any server."""
 _BROKEN_RULES = re.compile(r"(?<=is invalid: \[).*(?=\]$)")
 _NEXT_RULE = re.compile(r", (?=(?:spec|status|metadata|<nil>)[\w.\[\]]*: )")
-_AGE = re.compile(r"(?<=[^:\s])(  +)(\d{1,2}s)(?=  |$)( *)")
+_AGE = re.compile(r"(?<=[^:\s])(  +)((?:\d+m)?\d+s|\d+m)(?=  |$)( *)")
 """The age of something new, in a column of its own; `Key:  0s` of `kubectl describe` is none."""
 _RULE = re.compile(r"# \* |\* |# {3}\*")
 

@@ -10,7 +10,7 @@ from typing import Any
 from headrace.dev.api.json_path import find
 from headrace.dev.api.kinds import Column
 from headrace.dev.api.objects import GroupResource, Object
-from headrace.dev.api.status import Cause, forbidden_value, invalid, invalid_value, required
+from headrace.dev.api.status import Cause, StatusError, bad_request, forbidden_value, invalid, invalid_value, required
 from headrace.dev.api.tables import age_column, name_column
 
 _DEFAULT_GRACE_S = 30
@@ -46,6 +46,21 @@ def grace_period_s(pod: Object, asked_s: int | None) -> int:
         return 0
     grace = pod["spec"]["terminationGracePeriodSeconds"] if asked_s is None else asked_s
     return max(int(grace), 0)
+
+
+ATTACHING = frozenset({"exec", "attach", "portforward"})
+"""Subresources that lead into a container, where there are containers."""
+
+
+def refuse_to_attach(pod: Object, subresource: str) -> StatusError:
+    """400: a Pod that runs nowhere, as a kube-apiserver says it, or one that is a process of this machine."""
+    name = pod["metadata"]["name"]
+    if "nodeName" not in pod["spec"]:
+        return bad_request(f"pod {name} does not have a host assigned")
+    return bad_request(
+        f"{subresource} is not supported by the API of headrace dev: pod {name} is a process of this machine, see "
+        "`headrace dev status`"
+    )
 
 
 def scale_of(stateful_set: Object) -> Object:

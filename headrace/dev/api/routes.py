@@ -13,6 +13,7 @@ from aiohttp import web
 from headrace.core.limits import DEV_REQUEST_BODY_BYTES_MAX
 from headrace.dev.api import discovery, openapi
 from headrace.dev.api.addresses import Address, parse_address
+from headrace.dev.api.builtin import PODS
 from headrace.dev.api.documents import Document, decode, decode_patch
 from headrace.dev.api.kinds import Kind
 from headrace.dev.api.negotiation import Form, Representation, negotiate
@@ -20,6 +21,7 @@ from headrace.dev.api.objects import Object, to_json
 from headrace.dev.api.operations import Operations, Target
 from headrace.dev.api.paging import Listing
 from headrace.dev.api.patches import APPLY, JSON_PATCH, MERGE, STRATEGIC, refuse_apply
+from headrace.dev.api.pods import ATTACHING, refuse_to_attach
 from headrace.dev.api.queries import (
     is_watch,
     read_delete_options,
@@ -112,6 +114,9 @@ class Routes:
             if answer is None:
                 raise method_not_allowed()
             return await answer(request, kind, address)
+        if kind.resource == PODS and address.subresource in ATTACHING:
+            pod = self._operations.get(Target(kind, address.namespace or "", address.name))
+            raise refuse_to_attach(pod, address.subresource)
         answer_object = self._of_object.get(request.method)
         if answer_object is None:
             raise method_not_allowed()

@@ -80,3 +80,29 @@ def test_should_merge_lists_by_their_keys(
     target: dict[str, Any], patch: dict[str, Any], merged: dict[str, Any]
 ) -> None:
     assert apply_patch(STRATEGIC, target, patch) == merged
+
+
+def _names(containers: list[dict[str, Any]]) -> list[str]:
+    return [container["name"] for container in containers]
+
+
+@pytest.mark.parametrize(
+    ("before", "changed", "order", "after"),
+    [
+        (["a"], ["b"], None, ["b", "a"]),
+        (["a", "b", "c"], ["b"], None, ["a", "b", "c"]),
+        (["a", "b", "c"], ["c", "a"], None, ["b", "c", "a"]),
+        (["a", "b"], ["a"], ["b", "a"], ["b", "a"]),
+        (["a", "b", "c"], ["d"], ["c", "d", "a"], ["b", "c", "d", "a"]),
+        ([], ["b", "a"], None, ["b", "a"]),
+    ],
+)
+def test_should_order_a_merged_list_as_kubernetes_does(
+    before: list[str], changed: list[str], order: list[str] | None, after: list[str]
+) -> None:
+    patch: dict[str, Any] = {"containers": [{"name": name, "x": 1} for name in changed]}
+    if order is not None:
+        patch["$setElementOrder/containers"] = [{"name": name} for name in order]
+    merged = apply_patch(STRATEGIC, {"containers": [{"name": name} for name in before]}, patch)
+    assert _names(merged["containers"]) == after
+    assert {c["name"] for c in merged["containers"] if "x" in c} == set(changed)

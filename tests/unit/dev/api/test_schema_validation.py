@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.dev.api.structural import Schema
-from headrace.dev.api.validation import validate, validate_object
+from headrace.dev.api.validation import validate, validate_object, validate_status
 
 
 def _messages(value: Any, raw: dict[str, Any]) -> list[str]:
@@ -100,3 +100,41 @@ def test_should_answer_any_value_without_failing(value: Any) -> None:
     }
     schema = Schema.parse(raw)
     assert list(validate(value, schema, "")) == list(validate(value, schema, ""))
+
+
+@pytest.mark.parametrize(
+    ("value", "raw", "rules"),
+    [
+        (3, {"type": "string", "enum": ["a"]}, ["must be of type string", 'supported values: "a"']),
+        (10**20, {"type": "integer", "maximum": 5}, ["must be of type integer", "Invalid value: 1e+20"]),
+        (-0.5, {"type": "integer", "minimum": 1}, ["must be of type integer", "greater than or equal to 1"]),
+        (False, {"type": "integer", "minimum": 1}, ["must be of type integer"]),
+    ],
+)
+def test_should_name_every_rule_that_a_value_of_another_type_breaks(
+    value: Any, raw: dict[str, Any], rules: list[str]
+) -> None:
+    found = _messages(value, raw)
+    assert len(found) == len(rules)
+    assert all(rule in said for said, rule in zip(found, rules, strict=True))
+
+
+def test_should_count_from_the_status_where_it_is_written_alone() -> None:
+    count = {"type": "integer", "format": "int64"}
+    rules = [{"rule": "self.spec > 0", "message": "spec must be above 0"}]
+    raw = {"type": "object", "properties": {"status": {"type": "object", "properties": {"count": count}}}}
+    schema = Schema.parse(raw)
+    assert validate_status({}, schema, {}) == []
+    assert validate_status({"status": {"count": 1}}, Schema.parse({"type": "object"}), {}) == []
+    (said,) = validate_status({"status": {"count": "x"}}, schema, {})
+    assert str(said) == 'status.count: Invalid value: "string": count in body must be of type integer: "string"'
+    (said,) = validate_status({"status": 5}, schema, {})
+    assert str(said) == 'status: Invalid value: "integer":  in body must be of type object: "integer"'
+    (said,) = validate_status({"status": {"count": 1}, "spec": 0}, Schema.parse(raw | _rules(rules)), {})
+    assert str(said).endswith("spec must be above 0")
+    said, unchecked = validate_status({"status": 5, "spec": 0}, Schema.parse(raw | _rules(rules)), {})
+    assert "were not checked" in str(unchecked)
+
+
+def _rules(rules: list[dict[str, str]]) -> dict[str, Any]:
+    return {"x-kubernetes-validations": rules}
