@@ -138,6 +138,7 @@ class Partition:
                 if self.leads:  # else the log was closed meanwhile, its directory may be gone
                     self._fail(str(error))
                 raise
+            _log.info("%s: the records below offset %d are deleted", label, start)
         self.leadership.check_leader(label, query.fence)
         return self.log.log_start_offset
 

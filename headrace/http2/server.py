@@ -7,19 +7,39 @@ its client disconnects, and gets bodies as they were sent, not decompressed.
 """
 
 import asyncio
+import logging
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from typing import cast
 
 from aiohttp import web
+from aiohttp.http import HttpProcessingError
 
 from headrace.core import limits
 from headrace.http2.connection import ServerConnection
 from headrace.http2.engine import PREFACE
 from headrace.http2.handshakes import Handshakes
 
+_http1_logger = logging.getLogger(f"{__name__}.http1")
+_SHOWN_CHARACTERS = 200
 _ALPN_PROTOCOLS = ["h2", "http/1.1"]
+
+
+class _PeersMistakes(logging.Filter):
+    """What a client did wrong is one line at INFO, as over HTTP/2, and no traceback of aiohttp's parser."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
+        if isinstance(error, (HttpProcessingError, ConnectionError)):
+            record.levelno, record.levelname = logging.INFO, logging.getLevelName(logging.INFO)
+            why = " ".join(str(error).split())[:_SHOWN_CHARACTERS]
+            record.msg, record.args = "%s: %s", (record.getMessage(), why)
+            record.exc_info = None
+        return True
+
+
+_http1_logger.addFilter(_PeersMistakes())
 
 
 class Server:
@@ -141,6 +161,7 @@ async def serve(app: web.Application, *, host: str, port: int, ssl_context: ssl.
         access_log=None,
         lingering_time=limits.HTTP_LINGER_MS / 1000,
         auto_decompress=False,
+        logger=_http1_logger,
     )
     await runner.setup()
     server = Server(runner)

@@ -174,6 +174,19 @@ async def test_should_let_a_handler_break_its_response_off(
     writer.close()
 
 
+async def test_should_say_in_one_line_what_a_client_did_wrong_over_http1(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.write(b"GET /hello/x HTTP/1.1\r\nContent-Length: many\r\n\r\n")
+    assert (await reader.read()).startswith(b"HTTP/1.0 400 ")
+    writer.close()
+    (record,) = (record for record in caplog.records if record.name == "headrace.http2.server.http1")
+    assert (record.levelname, record.exc_info) == ("INFO", None)
+    assert record.getMessage().startswith("Error handling request from 127.0.0.1: 400, message: Invalid character in")
+
+
 async def test_should_cancel_the_handler_when_the_client_resets(
     transport: AsyncTransport, url: str, application: Application
 ) -> None:
