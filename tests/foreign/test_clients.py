@@ -100,7 +100,7 @@ def test_should_write_and_watch_over_http2(cluster: Cluster, client: Client, pro
     assert [record["value"] for record in written] == [{"flight": 1545}, {"flight": 1714}, {"flight": 1141}]
     assert [record["headers"] for record in written] == [[{"name": "source", "value": client.language}]] * 3
     if client.language == "go":
-        assert "fetched a batch of 3 records from offset 0, both checksums are right" in said
+        assert "fetched a batch of 3 records from offset 0, leader epoch 1: both checksums are right" in said
 
 
 @pytest.mark.parametrize("client", _PROTOCOLS, indirect=True)
@@ -116,6 +116,12 @@ def test_should_get_over_refusals_and_a_watch_that_breaks_off(cluster: Cluster, 
     assert "the watch broke off, going on from offset" in done.stderr
     assert watched(done.stdout.splitlines()) == [1545, 1714, 1141]
     assert len(records(cluster, client.language)) == before + 3
+
+
+def test_should_notice_any_changed_byte_of_a_batch() -> None:
+    command = [require_tool("go"), "test", "./..."]
+    done = subprocess.run(command, cwd=_ROOT / "examples/clients/go", capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("client", ["curl"], indirect=True)

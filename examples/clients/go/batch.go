@@ -13,20 +13,15 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Batch is the header of one record batch, and the Arrow message behind it. docs/protocol.md describes the bytes.
+// Batch is what this program needs of the header of a record batch, and the Arrow message behind it. docs/protocol.md
+// describes all of its bytes.
 type Batch struct {
 	BaseOffset      int64
 	LeaderEpoch     int32
-	Attributes      uint16
 	LastOffsetDelta int32
 	RecordCount     int32
-	BaseTimestampMs int64
-	MaxTimestampMs  int64
 	Body            []byte // with the zeros that fill it up
 }
-
-// IsHeartbeat tells whether this is a watch's sign of life, which holds no records and takes no offset.
-func (b *Batch) IsHeartbeat() bool { return b.RecordCount == 0 }
 
 // NextOffset is where the next batch starts, or below it.
 func (b *Batch) NextOffset() int64 { return b.BaseOffset + int64(b.LastOffsetDelta) + 1 }
@@ -55,11 +50,8 @@ func ParseBatch(data []byte) (*Batch, []byte, error) {
 	return &Batch{
 		BaseOffset:      int64(binary.LittleEndian.Uint64(data[0:])),
 		LeaderEpoch:     int32(binary.LittleEndian.Uint32(data[8:])),
-		Attributes:      binary.LittleEndian.Uint16(data[24:]),
 		LastOffsetDelta: int32(binary.LittleEndian.Uint32(data[28:])),
 		RecordCount:     int32(binary.LittleEndian.Uint32(data[32:])),
-		BaseTimestampMs: int64(binary.LittleEndian.Uint64(data[40:])),
-		MaxTimestampMs:  int64(binary.LittleEndian.Uint64(data[48:])),
 		Body:            data[headerBytes:length],
 	}, data[length:], nil
 }

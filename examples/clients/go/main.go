@@ -115,7 +115,7 @@ func watch(ctx context.Context, broker *Broker, records string, offset int64, co
 func fetch(ctx context.Context, broker *Broker, records string, offset, end int64) error {
 	for offset < end {
 		path := fmt.Sprintf("%s?offset=%d&maxWaitMs=1000", records, offset)
-		data, next, err := broker.Read(ctx, path, "application/vnd.headrace.batch")
+		data, _, err := broker.Read(ctx, path, "application/vnd.headrace.batch")
 		if err != nil {
 			return err
 		}
@@ -124,10 +124,10 @@ func fetch(ctx context.Context, broker *Broker, records string, offset, end int6
 			if batch, data, err = ParseBatch(data); err != nil {
 				return err
 			}
-			fmt.Printf("fetched a batch of %d records from offset %d, both checksums are right\n",
-				batch.RecordCount, batch.BaseOffset)
+			fmt.Printf("fetched a batch of %d records from offset %d, leader epoch %d: both checksums are right\n",
+				batch.RecordCount, batch.BaseOffset, batch.LeaderEpoch)
+			offset = batch.NextOffset()
 		}
-		offset = next
 	}
 	return nil
 }
