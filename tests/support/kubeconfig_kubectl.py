@@ -1,6 +1,5 @@
 """An unmodified kubectl, run as a user runs it."""
 
-import os
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,22 +18,20 @@ class Kubectl:
         options = ["--kubeconfig", str(self.kubeconfig), "--cache-dir", str(self.cache), "-n", self.namespace]
         return [self.program, *options, *arguments]
 
-    def run(self, *arguments: str, stdin: str = "", editor: str = "") -> "subprocess.CompletedProcess[str]":
+    def run(self, *arguments: str, stdin: str = "") -> "subprocess.CompletedProcess[str]":
         """Whatever it says and however it ends."""
-        environment = {**os.environ, "KUBE_EDITOR": editor}
         return subprocess.run(
             self.command(*arguments),
             input=stdin,
             capture_output=True,
             text=True,
-            env=environment,
             timeout=_TIMEOUT_S,
             check=False,
         )
 
-    def ok(self, *arguments: str, stdin: str = "", editor: str = "") -> str:
+    def ok(self, *arguments: str, stdin: str = "") -> str:
         """What it prints; it must succeed."""
-        done = self.run(*arguments, stdin=stdin, editor=editor)
+        done = self.run(*arguments, stdin=stdin)
         assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stdout}{done.stderr}"
         return done.stdout
 
