@@ -1,5 +1,7 @@
-"""The SDK: `Producer` and `Consumer`, blocking, on the HTTP/2 transport of `headrace.http2`.
+"""The SDK: `Producer` and `Consumer`, which block, `AsyncProducer` and `AsyncConsumer`, all over `headrace.http2`.
 
-Decisions (batching, routing, retries, positions) are pure modules that take `now_ms` and a `Random`; `producer`,
-`sender`, `consumer`, `fetcher` and `brokers` are the shells that carry them out.
+Decisions (batching, routing, retries, positions) are pure modules that take `now_ms` and a `Random`. The shells that
+carry them out come in pairs, one with threads, one with tasks: `brokers` and `async_brokers`, `sender` and
+`async_sender`, `producer` and `async_producer`, `fetcher` and `async_fetcher`, `consumer` and `async_consumer`,
+`deliveries` and `async_deliveries`. `writing` and `positions` are what each pair of classes has in common.
 """

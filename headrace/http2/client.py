@@ -7,6 +7,7 @@ timeout, resets that one stream.
 """
 
 import asyncio
+import os
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from types import TracebackType
@@ -156,7 +157,9 @@ class AsyncTransport:
         except ssl.SSLError as error:
             raise tls_error(origin, error) from error
         except OSError as error:
-            raise _unreachable(origin, f"cannot be reached: {error.strerror or error}") from error
+            # asyncio's own words are "Connect call failed", whatever the reason.
+            reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or error
+            raise _unreachable(origin, f"cannot be reached: {reason}") from error
         tls = transport.get_extra_info("ssl_object")
         if tls is not None and tls.selected_alpn_protocol() != "h2":
             transport.abort()

@@ -1,6 +1,7 @@
 """What tasks send is written, in order, while the loop does other things; whatever is cancelled, nothing is lost."""
 
 import asyncio
+import gc
 import logging
 import re
 
@@ -155,7 +156,7 @@ async def test_should_raise_what_nobody_looked_at_and_say_what_is_tried_again(ca
     await producer.close()
     told = [record for record in caplog.records if record.name == "headrace.client"]
     assert [record.levelno for record in told] == [logging.WARNING]
-    said = r"the metadata of flights: broker 127\.0\.0\.1:1 cannot be reached: .*; trying again"
+    said = r"the metadata of flights: broker 127\.0\.0\.1:1 cannot be reached: Connection refused; trying again"
     assert re.fullmatch(said, told[0].message)
 
 
@@ -187,3 +188,17 @@ def test_should_belong_to_one_event_loop(bench: Bench) -> None:
     asyncio.run(send())
     with pytest.raises(LocalError, match="belongs to another event loop"):
         asyncio.run(send())
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # Of the connection, left open too.
+def test_should_say_so_when_an_event_loop_ends_before_the_records_are_sent(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench.create()
+
+    async def forget() -> None:
+        await bench.async_producer(linger_ms=60_000).send(bench.topic, b"unsent")
+
+    asyncio.run(forget())
+    gc.collect()
+    assert "an AsyncProducer was never closed, and its event loop has ended" in caplog.text

@@ -51,6 +51,31 @@ def test_should_raise_when_the_sending_thread_has_died(bench: Bench) -> None:
         producer.close()
 
 
+async def test_should_raise_when_nothing_moves_on_an_event_loop(bench: Bench) -> None:
+    bench.create()
+    async with bench.async_consumer() as consumer:
+        producer = bench.async_producer(linger_ms=0)
+        await (await producer.send(bench.topic, "first"))
+        records = aiter(consumer)
+        assert (await anext(records)).value == b"first"
+        assert consumer._reading is not None
+        producer._sender.sending.watchdog.patience_ms = consumer._reading.watchdog.patience_ms = 300
+        with bench.frozen_brokers():
+            lost = await producer.send(bench.topic, "lost")
+            with pytest.raises(
+                StalledError, match=r"this consumer has stalled: for \d+ s none of its requests has ended"
+            ):
+                await anext(records)
+            with pytest.raises(
+                StalledError, match=r"this producer has stalled: \d+ bytes wait, and for \d+ s no request"
+            ):
+                await producer.flush()
+            with pytest.raises(StalledError, match="this producer has stalled"):
+                await lost
+            with pytest.raises(StalledError):
+                await producer.close()
+
+
 def test_should_raise_when_nothing_moves_for_longer_than_the_time_limits_allow(bench: Bench) -> None:
     bench.create()
     hanging = Hanging()
