@@ -38,11 +38,12 @@ Topics are Kubernetes resources, so `headrace topic` talks to a Kubernetes API: 
 else that of the `headrace dev` that runs on this machine, else the current kubeconfig's. Records go to brokers
 (`produce`, `consume`, `bench`, `cluster`), which are found in this order:
 
-1. `--server URL`, else `HEADRACE_SERVER`: any broker, or several, separated by commas;
+1. `--server URL`: any broker, or several, separated by commas;
 2. the Kubernetes API of `--kubeconfig` or `--context`, by its service proxy: nothing but the API server must be
    reachable, and the kubeconfig's credentials are all that is needed;
-3. the `headrace dev` that runs on this machine;
-4. the Kubernetes API of the current kubeconfig, by its service proxy.
+3. `HEADRACE_SERVER`, as `--server`;
+4. the `headrace dev` that runs on this machine;
+5. the Kubernetes API of the current kubeconfig, by its service proxy.
 
 The topic's namespace is `-n` (`--namespace`), else the context's where a kubeconfig decides, else `default`. Brokers
 with `https` URLs are verified against the PEM bundle `--ca-file`, else `HEADRACE_CA_FILE`, else the system's roots.

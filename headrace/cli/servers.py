@@ -1,9 +1,9 @@
 """Where a command's records go: which brokers, how to log in there, and in which namespace the topic is.
 
-In this order: --server or HEADRACE_SERVER, --kubeconfig or --context, the running `headrace dev`, the current
-kubeconfig. With a kubeconfig the brokers are found by their Leases, and reached by the API server's proxy to their
-bootstrap Service, with the kubeconfig's credentials: nothing but the API server needs to be reachable. Every dead
-end is one sentence with the remedy. Called by every command that reads or writes records.
+In this order: --server, --kubeconfig or --context, HEADRACE_SERVER, the running `headrace dev`, the current kubeconfig:
+an option stands before any variable. With a kubeconfig the brokers are found by their Leases, and reached by the API
+server's proxy to their bootstrap Service, with the kubeconfig's credentials: nothing but the API server needs to be
+reachable. Every dead end is one sentence with the remedy. Called by every command that reads or writes records.
 """
 
 import asyncio
@@ -57,11 +57,11 @@ def find(
     server: str | None, ca_file: str | None, kubeconfig: str | None, context: str | None, namespace: str | None
 ) -> Found:
     """Raises LocalError with the remedy, and ApiError where the API server is asked and refuses."""
-    if server or os.environ.get(SERVER_VARIABLE):
+    if server:
         return Found(find_servers(server, ca_file), namespace or _context_namespace(kubeconfig, context))
     if kubeconfig or context:
         return asyncio.run(_find_by_leases(kubeconfig, context, namespace))
-    if running_dev() is not None:
+    if os.environ.get(SERVER_VARIABLE) or running_dev() is not None:
         return Found(find_servers(None, ca_file), namespace or _DEFAULT_NAMESPACE)
     return _find_by_default(namespace)
 

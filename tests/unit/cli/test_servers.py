@@ -12,6 +12,7 @@ from headrace.core.errors import LocalError
 from headrace.core.resources.lease import CLUSTER_LABEL, BrokerLease
 from headrace.core.resources.metadata import Metadata
 from headrace.core.types import BrokerId, Incarnation
+from headrace.kube.errors import KubeConfigError
 
 
 def _lease(broker: int = 0, namespace: str = "data", cluster: str = "headrace", url: str = "") -> BrokerLease:
@@ -58,5 +59,11 @@ def test_should_take_a_named_server_before_all_else(monkeypatch: pytest.MonkeyPa
     found = find("http://b:9701", None, None, None, None)
     assert (found.server.urls, found.server.reaches_leaders, found.namespace) == (("http://b:9701",), True, "default")
     monkeypatch.setenv("HEADRACE_SERVER", "http://env:9701")
-    found = find(None, None, "/nowhere", None, "data")
+    found = find(None, None, None, None, "data")
     assert (found.server.urls, found.namespace) == (("http://env:9701",), "data")
+
+
+def test_should_take_an_option_before_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADRACE_SERVER", "http://env:9701")
+    with pytest.raises(KubeConfigError, match="/nowhere"):
+        find(None, None, "/nowhere", None, None)
