@@ -14,6 +14,7 @@ from headrace.dev.api.status import StatusError, bad_request, unsupported_media_
 
 JSON = "application/json"
 YAML = "application/yaml"
+_SUMMARY_BYTES = 30
 _UNSAID = "application/octet-stream"
 """What a body without Content-Type is taken for by HTTP; here it is JSON."""
 
@@ -23,12 +24,14 @@ class Document:
     value: Any
     duplicates: tuple[str, ...] = ()
     """Paths of fields that the body names more than once; the last one counts."""
+    summary: str = ""
+    """The beginning of the body, for messages."""
 
 
-def decode(body: bytes, media_type: str) -> Document:
-    """Raises StatusError 415 for another media type, 400 for a body that cannot be read."""
+def decode(body: bytes, media_type: str, kind: str = "") -> Document:
+    """Raises StatusError 415 for another media type, 400 for a body that cannot be read as an object of `kind`."""
     if media_type in (JSON, _UNSAID) or media_type.endswith("+json"):
-        return _decode_json(body)
+        return _decode_json(body, kind)
     if media_type in (YAML, "application/apply-patch+yaml"):
         return _decode_yaml(body)
     if media_type == protobuf.MEDIA_TYPE:
@@ -42,7 +45,7 @@ def decode_patch(body: bytes) -> Document:
         json.loads(body, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
         raise bad_request(f"error decoding patch: {_complaint(error)}") from error
-    return _decode_json(body)
+    return _decode_json(body, "")
 
 
 _COMPLAINTS = {
@@ -59,7 +62,19 @@ def _complaint(error: json.JSONDecodeError) -> str:
     rest = error.doc[error.pos :].strip().removeprefix(",").lstrip()
     if not rest or error.msg.startswith("Unterminated string"):
         return "unexpected end of JSON input"
+    if error.msg == "Expecting value" and (literal := _LITERALS.get(rest[0])) is not None:
+        return _literal_complaint(rest, literal)
     return f"invalid character '{rest[0]}' {_COMPLAINTS.get(error.msg, error.msg)}"
+
+
+_LITERALS = {"n": "null", "t": "true", "f": "false"}
+
+
+def _literal_complaint(rest: str, literal: str) -> str:
+    for found, wanted in zip(rest, literal, strict=False):
+        if found != wanted:
+            return f"invalid character '{found}' in literal {literal} (expecting '{wanted}')"
+    return "unexpected end of JSON input"
 
 
 class _Pairs(dict[str, Any]):
@@ -73,7 +88,7 @@ class _Pairs(dict[str, Any]):
         self.repeated = sorted({name for name in names if names.count(name) > 1})
 
 
-def _decode_json(body: bytes) -> Document:
+def _decode_json(body: bytes, kind: str) -> Document:
     repeats = False
 
     def read_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -84,11 +99,13 @@ def _decode_json(body: bytes) -> Document:
 
     try:
         value = json.loads(body, object_pairs_hook=read_pairs, parse_constant=_refuse_constant)
+    except json.JSONDecodeError as error:
+        raise _unreadable(body, f"json parse error: {_complaint(error)}", kind) from error
     except (ValueError, RecursionError) as error:
-        raise _unreadable(body, f"json parse error: {error}") from error
+        raise _unreadable(body, f"json parse error: {error}", kind) from error
     # Where the fields stand that come twice is worth a second look, but only when there are some.
     duplicates = tuple(_repeated(json.loads(body, object_pairs_hook=_Pairs), "")) if repeats else ()
-    return Document(value, duplicates)
+    return Document(value, duplicates, _summary(body))
 
 
 def _refuse_constant(name: str) -> None:
@@ -143,6 +160,17 @@ def _decode_protobuf(body: bytes) -> Document:
     return Document(obj)
 
 
-def _unreadable(body: bytes, why: str) -> StatusError:
-    shown = body[:1000].decode("utf-8", "replace") or "<empty>"
-    return bad_request(f"the object provided is unrecognized: couldn't get version/kind; {why} ({shown})")
+def _unreadable(body: bytes, why: str, kind: str = "") -> StatusError:
+    wanted = f" (must be of type {kind})" if kind else ""
+    return bad_request(
+        f"the object provided is unrecognized{wanted}: couldn't get version/kind; {why} ({_summary(body)})"
+    )
+
+
+def _summary(body: bytes) -> str:
+    """The beginning: as text where it looks like an object, else in hexadecimal."""
+    if not body:
+        return "<empty>"
+    start = body[:_SUMMARY_BYTES]
+    shown = start.decode("utf-8", "replace") if start.startswith(b"{") else start.hex()
+    return shown if len(start) == len(body) else f"{shown} ..."

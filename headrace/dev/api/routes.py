@@ -134,7 +134,7 @@ class Routes:
 
     async def _create(self, request: web.Request, kind: Kind, address: Address) -> web.Response:
         options = read_write_options(request.query, "CreateOptions")
-        document = await _read(request)
+        document = await _read(request, kind)
         return self._written(request, kind, self._operations.create(kind, address.namespace or "", document, options))
 
     async def _delete_collection(self, request: web.Request, kind: Kind, address: Address) -> web.Response:
@@ -149,7 +149,7 @@ class Routes:
 
     async def _replace(self, request: web.Request, target: Target) -> web.Response:
         options = read_write_options(request.query, "UpdateOptions")
-        document = await _read(request)
+        document = await _read(request, target.kind)
         return self._written(request, target.kind, self._operations.replace(target, document, options))
 
     async def _patch(self, request: web.Request, target: Target) -> web.Response:
@@ -245,8 +245,8 @@ def _answer(request: web.Request, document: Object, status: int = 200) -> web.Re
     return web.Response(body=text.encode(), status=status, headers={"Content-Type": representation.media_type})
 
 
-async def _read(request: web.Request) -> Document:
-    return decode(await request.read(), request.content_type)
+async def _read(request: web.Request, kind: Kind) -> Document:
+    return decode(await request.read(), request.content_type, kind.kind)
 
 
 async def _read_optional(request: web.Request) -> Document | None:

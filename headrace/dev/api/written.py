@@ -41,17 +41,17 @@ class Written:
 def read_object(kind: Kind, document: Document, validation: FieldValidation) -> tuple[Object, tuple[str, ...]]:
     """The object in `document`, which it may share, and the warnings to send with the answer.
 
-    Raises UndecodableError where it cannot be an object of `kind` or is refused for its fields, StatusError where it
-    says itself that it is another kind's.
+    Raises UndecodableError where it cannot be an object of `kind` or is refused for its fields, StatusError where it is
+    no object, or says itself that it is another kind's.
     """
     obj = document.value
     if not isinstance(obj, dict):
-        raise UndecodableError("json: cannot unmarshal a value that is no object into an object")
+        raise _no_object(kind, document)
     if kind.schema is None:
         # Typed clients leave them out; of Kubernetes' own kinds the URL says enough.
         obj["kind"] = obj.get("kind") or kind.kind
         obj["apiVersion"] = obj.get("apiVersion") or kind.api_version
-    _check_kind(kind, obj)
+    _check_kind(kind, obj, document.summary)
     meta = obj.setdefault("metadata", {})
     if not isinstance(meta, dict):
         raise UndecodableError("json: cannot unmarshal metadata into Go value of type v1.ObjectMeta")
@@ -69,12 +69,21 @@ def unreadable(kind: Kind, error: UndecodableError) -> StatusError:
     return bad_request(f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {error}')
 
 
-def _check_kind(kind: Kind, obj: Object) -> None:
+def _no_object(kind: Kind, document: Document) -> StatusError:
+    found = {list: "array", str: "string", bool: "bool"}.get(type(document.value), "number")
+    wanted = 'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
+    return bad_request(
+        f"the object provided is unrecognized (must be of type {kind.kind}): couldn't get version/kind; "
+        f"json parse error: json: cannot unmarshal {found} into Go value of type {wanted} ({document.summary})"
+    )
+
+
+def _check_kind(kind: Kind, obj: Object, summary: str) -> None:
     said_version, said_kind = obj.get("apiVersion"), obj.get("kind")
     if not said_kind:
         raise bad_request(
             f"the object provided is unrecognized (must be of type {kind.kind}): "
-            f"Object 'Kind' is missing in '{to_json(obj)}'"
+            f"Object 'Kind' is missing in '{to_json(obj)}' ({summary})"
         )
     if said_version != kind.api_version:
         raise bad_request(
