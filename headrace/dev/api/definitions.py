@@ -11,7 +11,7 @@ import cel
 
 from headrace.dev.api.kinds import Kind
 from headrace.dev.api.objects import GroupResource, Object, rfc3339
-from headrace.dev.api.status import Cause, invalid, invalid_value, required
+from headrace.dev.api.status import Cause, invalid, invalid_value, required, unsupported_value
 from headrace.dev.api.structural import Schema
 from headrace.dev.api.tables import age_column, name_column, path_column
 
@@ -84,7 +84,8 @@ def _errors(name: str, spec: Object) -> Iterator[Cause]:
     if name != wanted:
         yield invalid_value("metadata.name", name, 'must be spec.names.plural+"."+spec.group')
     if spec.get("scope") not in ("Namespaced", "Cluster"):
-        yield required("spec.scope") if not spec.get("scope") else invalid_value("spec.scope", spec["scope"], "unknown")
+        choices = ["Cluster", "Namespaced"]
+        yield unsupported_value("spec.scope", spec["scope"], choices) if spec.get("scope") else required("spec.scope")
     if not spec.get("versions"):
         yield required("spec.versions")
     for index, version in enumerate(spec.get("versions") or ()):
@@ -97,7 +98,7 @@ def _version_errors(version: Object, path: str) -> Iterator[Cause]:
             yield required(f"{path}.{member}")
     raw_schema = (version.get("schema") or {}).get("openAPIV3Schema")
     if not isinstance(raw_schema, dict):
-        yield required(f"{path}.schema.openAPIV3Schema", "schemas are required")
+        yield required(f"{path}.schema.openAPIV3Schema")
         return
     yield from _rule_errors(Schema.parse(raw_schema), f"{path}.schema.openAPIV3Schema")
 
