@@ -11,7 +11,7 @@ nor been given up. Called by `headrace.client.producer` and `headrace.client.sen
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -88,6 +88,7 @@ class Accumulator(Generic[Rows]):
             if ready_at_ms is None or ready_at_ms > now_ms:
                 continue
             batch = lane.in_flight = lane.queue.popleft()
+            batch.attempt_ms = now_ms
             batch.sent_ms = batch.sent_ms or now_ms
             if batch is lane.open:
                 lane.open = None
@@ -105,8 +106,10 @@ class Accumulator(Generic[Rows]):
     def should_move(self, now_ms: int) -> bool:
         """Whether something is on its way, or due."""
         next_due_ms = self.next_due_ms()
-        due = next_due_ms is not None and next_due_ms <= now_ms
-        return due or any(lane.in_flight is not None for lane in self._lanes.values())
+        return (next_due_ms is not None and next_due_ms <= now_ms) or any(self.in_flight())
+
+    def in_flight(self) -> Iterator[Batch]:
+        return (lane.in_flight for lane in self._lanes.values() if lane.in_flight is not None)
 
     def arrived(self, batch: Batch) -> None:
         self._finish(batch).error = None

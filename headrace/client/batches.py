@@ -48,6 +48,8 @@ class RowBatch(ABC):
     attempts: int = 0
     sent_ms: int = 0
     """When the first attempt began."""
+    attempt_ms: int = 0
+    """When the last one did."""
     rows: list[Row] = field(default_factory=list)
 
     def records(self) -> Any:
@@ -118,6 +120,7 @@ class ColumnBatch:
     delivery: ColumnsDelivery
     attempts: int = 0
     sent_ms: int = 0
+    attempt_ms: int = 0
 
     def records(self) -> Any:
         return self.columns

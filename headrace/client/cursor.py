@@ -34,11 +34,18 @@ class Cursor:
     attempts: int = 0
     asked_ms: int = 0
     """When the first of the attempts began."""
+    attempt_ms: int = 0
+    """When the last one did."""
     failing_since_ms: int = 0
 
     @property
     def done(self) -> bool:
         return self.end is not None and self.position >= self.end
+
+    @property
+    def what(self) -> str:
+        """For the sentences that users read."""
+        return f"reading {self.partition}"
 
     def read_to(self, next_offset: int) -> None:
         """An answer is read: offsets below `next_offset` that it did not hold are gone for good."""
@@ -89,7 +96,7 @@ class FetchPlan:
         asks = []
         for cursor in self.cursors.values():
             if cursor.is_due(now_ms):
-                cursor.asking = True
+                cursor.asking, cursor.attempt_ms = True, now_ms
                 if not cursor.attempts:
                     cursor.asked_ms = now_ms
                 asks.append(Ask(cursor, cursor.turn, cursor.ask_at))
@@ -100,10 +107,9 @@ class FetchPlan:
         waiting = (c.not_before_ms for c in self.cursors.values() if c.is_due(c.not_before_ms))
         return min(waiting, default=None)
 
-    @property
-    def is_asking(self) -> bool:
-        """Whether a fetch is on its way."""
-        return any(cursor.asking for cursor in self.cursors.values())
+    def asking(self) -> list[Cursor]:
+        """Those with a fetch on its way."""
+        return [cursor for cursor in self.cursors.values() if cursor.asking]
 
     def answered(self, ask: Ask, next_offset: int) -> bool:
         """The broker answered up to `next_offset`, perhaps with nothing. False: nobody wants the answer any more."""
@@ -125,8 +131,7 @@ class FetchPlan:
             cursor.failing_since_ms = now_ms
         # A fetch may wait at the broker for new records: that is no trouble.
         trouble_since_ms = min(cursor.failing_since_ms, cursor.asked_ms + FETCH_LONG_POLL_MS)
-        what = f"reading {cursor.partition}"
-        failure = Failure(what, error, cursor.attempts, cursor.failing_since_ms, trouble_since_ms)
+        failure = Failure(cursor.what, error, cursor.attempts, cursor.failing_since_ms, trouble_since_ms)
         decision = self._policy.decide(failure, now_ms, random)
         match decision:
             case TryAgain(at_ms):

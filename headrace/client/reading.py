@@ -65,7 +65,8 @@ class Reading:
         """`growing`: topics whose new partitions are read too."""
         self.plan = FetchPlan(RetryPolicy(timeout_ms, trouble=trouble), positions)
         self.watchdog = Watchdog(timeout_ms + PRODUCE_TIMEOUT_MS_DEFAULT + CLIENT_STALL_SLACK_MS)
-        self._directory = directory
+        self._directory, self._trouble = directory, trouble
+        self._looked_ms = 0
         self._growing: dict[str, TopicLayout | None] = dict.fromkeys(growing)
         """With the metadata that was looked at last."""
         self._adding: set[TopicPartition] = set()
@@ -180,8 +181,17 @@ class Reading:
         return min(CLIENT_STALL_CHECK_MS, max(0, wait_ms)) / 1000
 
     def check(self, now_ms: int) -> None:
-        """Raises StalledError where fetches are on their way and nothing has come for longer than time limits allow."""
-        if self.watchdog.is_stalled(now_ms, should_move=self.plan.is_asking):
+        """Raises StalledError where fetches are on their way and nothing has come for longer than time limits allow.
+
+        Tells of those that have no answer. May be asked at any time, and looks once a second.
+        """
+        if now_ms - self._looked_ms < CLIENT_STALL_CHECK_MS:
+            return
+        self._looked_ms = now_ms
+        asking = self.plan.asking()
+        for cursor in asking:
+            self._trouble.tell_unanswered(cursor.what, cursor.attempt_ms, now_ms)
+        if self.watchdog.is_stalled(now_ms, should_move=bool(asking)):
             raise StalledError(
                 f"this consumer has stalled: for {self.watchdog.still_s} none of its requests has ended; make a new"
                 " consumer"

@@ -21,7 +21,7 @@ from headrace.client.trouble import Trouble
 from headrace.client.watchdog import Watchdog
 from headrace.client.write_options import WriteOptions
 from headrace.core.errors import HeadraceError, StaleTopicError, StalledError
-from headrace.core.limits import CLIENT_STALL_SLACK_MS, FAILED_BATCHES_KEPT_MAX
+from headrace.core.limits import CLIENT_STALL_CHECK_MS, CLIENT_STALL_SLACK_MS, FAILED_BATCHES_KEPT_MAX
 
 
 class Sending(Generic[Rows]):
@@ -35,7 +35,9 @@ class Sending(Generic[Rows]):
         self._failed: deque[tuple[Batch, HeadraceError]] = deque(maxlen=FAILED_BATCHES_KEPT_MAX)
         # A topic that was created again is another place for the same records: producers go on.
         self._policy = RetryPolicy(timeout_ms, (StaleTopicError,), trouble)
+        self._trouble = trouble
         self._random = Random()
+        self._looked_ms = 0
 
     def has_room(self, size_bytes: int) -> bool:
         """A record larger than the buffer waits for all others."""
@@ -52,8 +54,7 @@ class Sending(Generic[Rows]):
     def decide(self, batch: Batch, error: HeadraceError, now_ms: int) -> TryAgain | GiveUp:
         """Then `put_back` or `given_up`."""
         batch.attempts += 1
-        what = f"records for {batch.partition}"
-        failure = Failure(what, error, batch.attempts, batch.opened_ms, batch.sent_ms)
+        failure = Failure(_what(batch), error, batch.attempts, batch.opened_ms, batch.sent_ms)
         return self._policy.decide(failure, now_ms, self._random)
 
     def put_back(self, batch: Batch, error: HeadraceError, at_ms: int) -> None:
@@ -77,9 +78,19 @@ class Sending(Generic[Rows]):
         return type(first)(f"{total} records were not written: {first.message}", **first.details)
 
     def stalled(self, now_ms: int) -> StalledError | None:
+        """Tells of requests that have no answer, too. May be asked at any time, and looks once a second."""
+        if now_ms - self._looked_ms < CLIENT_STALL_CHECK_MS:
+            return None
+        self._looked_ms = now_ms
+        for batch in self.accumulator.in_flight():
+            self._trouble.tell_unanswered(_what(batch), batch.attempt_ms, now_ms)
         if not self.watchdog.is_stalled(now_ms, should_move=self.accumulator.should_move(now_ms)):
             return None
         return StalledError(
             f"this producer has stalled: {self.accumulator.buffered_bytes} bytes wait, and for {self.watchdog.still_s}"
             " no request has ended; make a new producer"
         )
+
+
+def _what(batch: Batch) -> str:
+    return f"records for {batch.partition}"

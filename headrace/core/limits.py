@@ -48,6 +48,8 @@ ORPHAN_RETENTION_MS = 7 * 86_400_000
 # HTTP
 REQUEST_BODY_BYTES_MAX = 64 << 20
 """The largest produce request; the batches in it are bounded by their topics."""
+GZIP_MEMBERS_MAX = 1000
+"""gzip files joined into one request body: empty ones would cost time without ever reaching the limit of bytes."""
 JSON_LINE_BYTES_MAX = 8 << 20
 FETCH_BYTES_DEFAULT = 8 << 20
 FETCH_BYTES_MAX = 64 << 20
@@ -154,7 +156,7 @@ CONSUMER_PREFETCH_BYTES_DEFAULT = 64 << 20
 ITERATOR_ROWS_MAX = 1 << 16
 """Rows that `send_batch` takes from an iterator at a time, or fewer where they reach its bytes first."""
 ASYNC_SEND_BURST_RECORDS = 256
-"""Sends of an `AsyncProducer` in a row that need not wait; then the event loop has its turn, or nothing would go out."""
+"""Sends of an `AsyncProducer` in a row that did not wait; then the event loop has its turn, or nothing would leave."""
 PRODUCER_REQUESTS_MAX = 64
 """Batches that one producer has on their way at once, over all partitions."""
 FAILED_BATCHES_KEPT_MAX = 100
@@ -183,6 +185,8 @@ UNREACHABLE_URL_MS = 20_000
 """A broker's URL that could not be reached is left alone for this long while other brokers can answer for it."""
 TROUBLE_SILENT_MS = 1_000
 """What fails for longer than this is told, while it is tried again."""
+TROUBLE_UNANSWERED_MS = 10_000
+"""A request that has had no answer for longer than this is told."""
 TROUBLE_INTERVAL_MS = 5_000
 """The same trouble is told this often."""
 CLIENT_STALL_SLACK_MS = 30_000

@@ -2,13 +2,16 @@
 
 from random import Random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.client.cursor import Ask, FetchPlan
 from headrace.client.record import TopicPartition
 from headrace.client.retry import GiveUp, RetryPolicy, TryAgain
+from headrace.client.trouble import Trouble
 from headrace.core.errors import NotLeaderError, OffsetOutOfRangeError
+from headrace.core.limits import FETCH_LONG_POLL_MS
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
 
@@ -166,3 +169,26 @@ def test_should_read_every_offset_once_and_in_order_whatever_happens(data: st.Da
             read += range(cursor.position, next_offset)
             cursor.read_to(next_offset)
     assert read == list(range(expected, log_end))
+
+
+def test_should_tell_what_fails_but_not_of_waits_for_new_records(caplog: pytest.LogCaptureFixture) -> None:
+    fetches = FetchPlan(RetryPolicy(10_000, trouble=Trouble()), {P0: 0})
+    (first,) = fetches.due(0)
+    error = NotLeaderError("broker 2 leads")
+    assert isinstance(fetches.failed(first, error, FETCH_LONG_POLL_MS, Random(1)), TryAgain)
+    assert caplog.messages == []
+    (second,) = fetches.due(FETCH_LONG_POLL_MS + 1_000)
+    assert isinstance(fetches.failed(second, error, FETCH_LONG_POLL_MS + 1_001, Random(1)), TryAgain)
+    assert caplog.messages == ["reading flights/0: broker 2 leads; trying again"]
+
+
+def test_should_end_a_reading_that_has_ends_before_partitions_that_came_later() -> None:
+    fetches = plan()
+    fetches.end_at({P0: 0, P1: 0})
+    assert fetches.done
+    later = TopicPartition("flights", 2)
+    fetches.add(later, 5)
+    fetches.add(later, 7)
+    assert fetches.done
+    fetches.end_at(None)
+    assert offsets(fetches.due(0)) == {0: 0, 1: 0, 2: 5}

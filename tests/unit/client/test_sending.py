@@ -95,7 +95,9 @@ def test_should_have_room_for_a_record_that_is_larger_than_the_buffer_once_it_is
     assert plan.has_room(1 << 30)
 
 
-def test_should_have_stalled_when_a_batch_is_on_its_way_for_longer_than_all_limits_together() -> None:
+def test_should_have_stalled_when_a_batch_is_on_its_way_for_longer_than_all_limits_together(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     plan = sending()
     limit_ms = 11_000 + CLIENT_STALL_SLACK_MS
     assert plan.stalled(0) is None
@@ -108,3 +110,4 @@ def test_should_have_stalled_when_a_batch_is_on_its_way_for_longer_than_all_limi
     batch.delivered(0)
     plan.arrived(batch)
     assert plan.stalled(limit_ms + 2 * CLIENT_STALL_CHECK_MS) is None
+    assert caplog.messages[0] == "records for flights/0: no answer for 10 s; still waiting"

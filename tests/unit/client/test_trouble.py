@@ -1,8 +1,10 @@
 """Who waits is told what fails: soon, not often, not once a partition; a stalled client is told from a slow one."""
 
+import pytest
+
 from headrace.client.trouble import Trouble
 from headrace.client.watchdog import Watchdog
-from headrace.core.limits import CLIENT_STALL_CHECK_MS, TROUBLE_INTERVAL_MS, TROUBLE_SILENT_MS
+from headrace.core.limits import CLIENT_STALL_CHECK_MS, TROUBLE_INTERVAL_MS, TROUBLE_SILENT_MS, TROUBLE_UNANSWERED_MS
 
 WHAT, WHY = "records for flights/3", "broker a:1 cannot be reached: Connection refused"
 SAID = f"{WHAT}: {WHY}; trying again"
@@ -26,6 +28,15 @@ def test_should_say_one_reason_once_for_all_that_it_stops() -> None:
     assert (
         trouble.notice("records for flights/4", "offline", 0, 2_000) == "records for flights/4: offline; trying again"
     )
+
+
+def test_should_tell_of_a_request_that_has_no_answer(caplog: pytest.LogCaptureFixture) -> None:
+    trouble = Trouble()
+    trouble.tell_unanswered(WHAT, 0, TROUBLE_UNANSWERED_MS - 1)
+    assert caplog.messages == []
+    trouble.tell_unanswered(WHAT, 0, TROUBLE_UNANSWERED_MS)
+    trouble.tell_unanswered(WHAT, 0, TROUBLE_UNANSWERED_MS + 1_000)
+    assert caplog.messages == [f"{WHAT}: no answer for 10 s; still waiting"]
 
 
 def look(watchdog: Watchdog, until_ms: int, *, start_ms: int = 0, should_move: bool = True) -> bool:
