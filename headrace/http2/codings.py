@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from headrace.core.errors import InvalidRequestError
+from headrace.core.limits import GZIP_MEMBERS_MAX
 
 GZIP: Final = "gzip"
 _GZIP_NAMES: Final = frozenset({"gzip", "x-gzip"})
@@ -18,6 +19,8 @@ _GZIP_WINDOW: Final = 16 + zlib.MAX_WBITS
 _LEVEL: Final = 1
 """The processor's time is dearer than the last tenth of the bytes."""
 _STEP_BYTES: Final = 1 << 20
+_SLICE_BYTES: Final = 64 << 10
+"""zlib copies what it leaves of its input at the end of each member and step: so much at most."""
 
 
 def is_gzip(coding: str) -> bool:
@@ -77,13 +80,18 @@ class Inflater:
         self._inflate = zlib.decompressobj(_GZIP_WINDOW)
         self._begun = False
         """Whether the current member has had any byte."""
+        self._members_left = GZIP_MEMBERS_MAX
 
     def steps(self, data: bytes | memoryview) -> Iterator[bytes]:
         """What these bytes decode to, at most `_STEP_BYTES` at a time and not before it is asked for.
 
         Raises InvalidRequestError for what is no gzip, InflatedTooLargeError where the limit is passed.
         """
-        rest: bytes | memoryview = data
+        view = memoryview(data)
+        for at in range(0, len(view), _SLICE_BYTES):
+            yield from self._steps(view[at : at + _SLICE_BYTES])
+
+    def _steps(self, rest: bytes | memoryview) -> Iterator[bytes]:
         while rest:
             self._begun = True
             try:
@@ -96,9 +104,15 @@ class Inflater:
             rest = self._inflate.unconsumed_tail
             if self._inflate.eof:
                 rest = self._inflate.unused_data
-                self._inflate, self._begun = zlib.decompressobj(_GZIP_WINDOW), False
+                self._next_member()
             if step:
                 yield step
+
+    def _next_member(self) -> None:
+        self._members_left -= 1
+        if not self._members_left:
+            raise _damaged(f"it has {GZIP_MEMBERS_MAX} members or more")
+        self._inflate, self._begun = zlib.decompressobj(_GZIP_WINDOW), False
 
     def finish(self) -> None:
         """The body has ended. Raises InvalidRequestError where the gzip stream has not."""

@@ -81,11 +81,10 @@ async def _inflated(request: web.Request, share: _Share) -> Chunks:
     decoded: list[bytes] = []
     try:
         async for arrived in arriving_chunks(request, REQUEST_BODY_BYTES_MAX):
-            for chunk in arrived:
-                steps = inflater.steps(chunk)
-                while (step := await asyncio.to_thread(next, steps, None)) is not None:
-                    share.take(len(step))
-                    decoded.append(step)
+            steps = inflater.steps(b"".join(arrived))
+            while (step := await asyncio.to_thread(next, steps, None)) is not None:
+                share.take(len(step))
+                decoded.append(step)
     except InflatedTooLargeError:
         raise too_large("has more bytes once it is decoded", REQUEST_BODY_BYTES_MAX) from None
     inflater.finish()

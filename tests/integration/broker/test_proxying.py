@@ -74,7 +74,7 @@ async def test_should_pass_a_stream_on_as_it_comes(shared: Cluster, topic: str) 
 def test_should_name_the_leader_when_a_request_was_passed_on_already(shared: Cluster, topic: str) -> None:
     shared.create_topic(topic)
     answer = http("GET", other_url(shared, topic), headers={"Headrace-Proxied": "1"})
-    assert answer.status == 421
+    assert (answer.status, answer.headers["retry-after"]) == (421, "1")
     problem = answer.json
     assert problem["code"] == "NotLeader"
     assert problem["url"] == shared.leader_url(topic)

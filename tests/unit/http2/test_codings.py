@@ -1,12 +1,14 @@
 """gzip in bounded steps, and who takes it."""
 
 import gzip
+import random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.errors import InvalidRequestError
+from headrace.core.limits import GZIP_MEMBERS_MAX
 from headrace.http2.codings import Deflater, InflatedTooLargeError, Inflater, accepts_gzip, gzipped, is_gzip
 
 MIB = 1 << 20
@@ -58,6 +60,8 @@ def test_should_decode_step_by_step_and_no_more_than_the_limit() -> None:
     with pytest.raises(InflatedTooLargeError):
         next(steps)
     assert inflated(gzip.compress(bytes(3 * MIB)), limit=3 * MIB) == bytes(3 * MIB)
+    noise = random.Random(1).randbytes(MIB)
+    assert inflated(gzip.compress(noise)) == noise
     with pytest.raises(InflatedTooLargeError):
         inflated(gzip.compress(b"a") * 4, limit=3)
 
@@ -67,6 +71,7 @@ def test_should_decode_step_by_step_and_no_more_than_the_limit() -> None:
     [
         (b"plain", "incorrect header check"),
         (gzip.compress(b"cut short")[:-1], "it ends before its checksum"),
+        (gzip.compress(b"") * GZIP_MEMBERS_MAX, "it has 1000 members or more"),
         (gzip.compress(b"x") + b"garbage", "incorrect header check"),
         (gzip.compress(b"x")[:-8] + bytes(8), "incorrect data check"),
     ],
