@@ -22,7 +22,7 @@ from headrace.http2 import client
 from headrace.http2.events import LocalProtocolError
 
 _T = TypeVar("_T")
-_WATCH_S = 0.3
+_WATCH_S = 0.15
 _ANSWER_S = 30
 _OF_THE_CONNECTION = frozenset({"connection", "transfer-encoding", "content-length", "host"})
 """HTTP/2 has other means for these (RFC 9113, 8.2.2)."""
