@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from headrace.core.limits import DEV_WATCH_HISTORY_BYTES_MAX
 from tests.support.kubeconfig import Stream
 from tests.support.kubeconfig_objects import topic
 from tests.support.kubeconfig_space import Space
@@ -13,6 +14,7 @@ from tests.support.kubeconfig_space import Space
 pytestmark = pytest.mark.contract
 
 _PATIENCE_S = 20
+_HEAVY_BYTES = 200_000
 _WATCHERS = 10
 _CHANGES = 20
 """Topics that are made, changed and deleted at once while the watchers look on."""
@@ -103,7 +105,7 @@ async def test_should_say_how_far_it_came_before_a_watch_ends(space: Space) -> N
     version = await _version(space)
     await space.create("topics", topic())
     async with space.api.watch(
-        space.path("topics"), resourceVersion=version, allowWatchBookmarks="true", timeoutSeconds="4"
+        space.path("topics"), resourceVersion=version, allowWatchBookmarks="true", timeoutSeconds="2"
     ) as stream:
         events = await stream.rest()
 
@@ -122,6 +124,24 @@ async def test_should_say_gone_when_the_version_is_too_old(space: Space) -> None
     assert event["type"] == "ERROR"
     assert (event["object"]["code"], event["object"]["reason"]) == (410, "Expired")
     assert event["object"]["message"].startswith("too old resource version: 1 (")
+
+
+@pytest.mark.usefixtures("embedded")
+async def test_should_say_gone_once_the_history_is_compacted_and_go_on_for_who_kept_up(space: Space) -> None:
+    created = await space.create("topics", topic())
+    version = created["metadata"]["resourceVersion"]
+    path = space.path("topics", "flights")
+    changes = DEV_WATCH_HISTORY_BYTES_MAX // _HEAVY_BYTES + 1
+    async with space.api.watch(space.path("topics"), resourceVersion=version) as keeping_up:
+        for number in range(changes):
+            await space.api.merge(path, {"metadata": {"annotations": {"heavy": str(number) + "x" * _HEAVY_BYTES}}})
+            event = await _next(keeping_up)
+            assert event["object"]["metadata"]["annotations"]["heavy"].startswith(f"{number}x")
+
+    async with space.api.watch(space.path("topics"), resourceVersion=version) as late:
+        event = await _next(late)
+    assert (event["type"], event["object"]["code"]) == ("ERROR", 410)
+    assert event["object"]["message"].startswith(f"too old resource version: {version} (")
 
 
 async def test_should_refuse_a_version_that_is_no_number(space: Space) -> None:
