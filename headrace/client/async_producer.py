@@ -66,9 +66,10 @@ class AsyncProducer(Writer):
         size = self._checked_size(row, route)
         if sender.closed or not sender.sending.has_room(size):
             await sender.wait_for_room(size)
-        place = route.places[self._number(route, row, size, partition)]
+        chosen = route.partitioning
+        number = chosen.choose(row[0], row[1], size) if partition is None else chosen.check(partition)
         batch, opened = sender.sending.accumulator.open_batch(
-            place, size, batch_bytes=route.batch_bytes, now_ms=now_ms()
+            route.places[number], size, batch_bytes=route.batch_bytes, now_ms=now_ms()
         )
         delivery = batch.add(row, size)
         if opened:

@@ -4,6 +4,7 @@
 """
 
 import random
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -89,7 +90,7 @@ class Writer(ABC):
         return (
             as_bytes("key", key),
             as_bytes("value", value),
-            epoch_ms() if timestamp_ms is None else as_timestamp_ms(timestamp_ms),
+            time.time_ns() // 1_000_000 if timestamp_ms is None else as_timestamp_ms(timestamp_ms),
             as_headers(headers) if headers else (),
         )
 
@@ -99,12 +100,6 @@ class Writer(ABC):
         if size + BATCH_OVERHEAD_BYTES > route.batch_bytes:
             check_row(row, size, route.layout, self._options.compression)
         return size
-
-    def _number(self, route: Route, row: Row, size_bytes: int, partition: int | None) -> int:
-        """The row's partition. Raises UnknownPartitionError, or what the user's partitioner raises."""
-        if partition is None:
-            return route.partitioning.choose(row[0], row[1], size_bytes)
-        return route.partitioning.check(partition)
 
     def _known_route(self, topic: str) -> Route | None:
         """None: the topic's metadata must be asked for first. What others have learnt is taken over."""
