@@ -96,8 +96,10 @@ class AsyncSender:
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await self._brokers.close()
+        try:
+            await asyncio.gather(*tasks, return_exceptions=True)
+        finally:
+            await self._brokers.close()
 
     # -- planning ----------------------------------------------------------------------------------------------------
 
