@@ -12,7 +12,9 @@ OpenAPI v2, and lists of all that is served. What needs no kubectl to be seen is
 
 import asyncio
 import difflib
+import json
 import os
+import subprocess
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -21,16 +23,18 @@ from uuid import uuid4
 import pytest
 import yaml
 
+from e2e.lab.programs import KUBERNETES_MINOR_PATCH
 from tests.support.kubeconfig import connect
 from tests.support.kubeconfig_space import ApiServer
 from tests.support.kubectl_session import Shell, Step, parse, render
-from tests.support.tools import kubectl_path
+from tests.support.tools import cannot_run, kubectl_path
 
 pytestmark = pytest.mark.contract
 
 _GOLDEN = Path(__file__).parents[1] / "golden" / "kubectl"
 _SESSIONS = sorted(file.stem for file in _GOLDEN.glob("*.txt"))
 _REWRITE = os.environ.get("HEADRACE_REWRITE_GOLDEN") == "1"
+_RECORDED_MINOR = KUBERNETES_MINOR_PATCH.partition(".")[0]
 _AT_ONCE = 3
 _PATIENCE_S = 110
 
@@ -40,6 +44,7 @@ def played(
     api_server: ApiServer, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[dict[str, "Future[list[Step]]"]]:
     """The sessions that are asked for, played side by side: each has a namespace of its own."""
+    _require_kubectl()
     folder = tmp_path_factory.mktemp("sessions")
     chosen = [name for name in _SESSIONS if any(item.name.endswith(f"[{name}]") for item in request.session.items)]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -59,6 +64,15 @@ def test_should_say_what_was_recorded(
     difference = difflib.unified_diff(recorded.splitlines(), now.splitlines(), "recorded", "now", lineterm="", n=4)
     if now != recorded:
         pytest.fail("\n".join(difference), pytrace=False)
+
+
+def _require_kubectl() -> None:
+    """Another kubectl says some things in other words."""
+    command = [kubectl_path(), "version", "--client", "-o", "json"]
+    said = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    minor = said["clientVersion"]["minor"]
+    if minor != _RECORDED_MINOR:
+        cannot_run(f"recorded with kubectl 1.{_RECORDED_MINOR}, this is 1.{minor}: `make lab-build` builds it")
 
 
 def _play(name: str, server: ApiServer, folder: Path) -> list[Step]:

@@ -145,17 +145,17 @@ def _age(found: re.Match[str]) -> str:
 
 
 def _sorted_list(found: re.Match[str]) -> str:
-    return ", ".join(sorted(_NEXT_RULE.split(found[0])))
+    return ", ".join(sorted(set(_NEXT_RULE.split(found[0]))))
 
 
 def _sorted_rules(lines: list[str]) -> list[str]:
-    """Kubernetes lists broken rules in any order; kubectl prints them in brackets, or each after a star."""
+    """Kubernetes lists broken rules in any order, some twice; kubectl shows them in brackets, or each after a star."""
     ordered: list[str] = []
-    rules: list[str] = []
+    rules: set[str] = set()
     for line in lines:
         if _RULE.match(line):
-            rules.append(line)
+            rules.add(line)
             continue
         ordered += [*sorted(rules), line]
-        rules = []
-    return ordered + sorted(rules)
+        rules = set()
+    return [*ordered, *sorted(rules)]

@@ -6,6 +6,7 @@
 import os
 import shutil
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -15,10 +16,14 @@ def require_tool(name: str, *candidates: Path) -> str:
     found = next((str(path) for path in candidates if path.exists()), None) or shutil.which(name)
     if found is not None:
         return found
-    message = f"{name} is not installed"
+    cannot_run(f"{name} is not installed")
+
+
+def cannot_run(why: str) -> NoReturn:
+    """Skips the test; fails it where all tools must be there."""
     if os.environ.get("HEADRACE_REQUIRE_TOOLS") == "1":
-        pytest.fail(message)
-    pytest.skip(message)
+        pytest.fail(why)
+    pytest.skip(why)
 
 
 def kubectl_path() -> str:
