@@ -14,9 +14,9 @@ import pytest
 def require_tool(name: str, *candidates: Path) -> str:
     """The path of `name`: the first of `candidates` that is there, else from PATH; else skips the test."""
     found = next((str(path) for path in candidates if path.exists()), None) or shutil.which(name)
-    if found is not None:
-        return found
-    cannot_run(f"{name} is not installed")
+    if found is None:
+        cannot_run(f"{name} is not installed")
+    return found
 
 
 def cannot_run(why: str) -> NoReturn:
