@@ -103,12 +103,15 @@ class _Recovery:
 
     def _cut_at(self, point: LogPoint) -> None:
         """A sync had failed: what reads fine above `point` may be in the page cache only."""
-        for facts in self._segments():
-            if facts.base_offset > point.segment:
-                self._remove(facts, f"fdatasync had failed above offset {point.offset}")
-            elif facts.base_offset == point.segment and facts.size_bytes > point.position:
+        reason = f"fdatasync had failed above offset {point.offset}"
+        for i, facts in enumerate(self._segments()):
+            # The first one stays, empty, where records up to its start are deleted: it says where the log goes on.
+            position = point.position if facts.base_offset == point.segment else 0
+            if facts.base_offset > point.segment and i > 0:
+                self._remove(facts, reason)
+            elif facts.base_offset >= point.segment and facts.size_bytes > position:
                 segment = Segment.open_last(self._directory, facts.base_offset)
-                self._cut(segment, point.position, f"fdatasync had failed above offset {point.offset}")
+                self._cut(segment, position, reason)
                 segment.sync_log()
 
     def _start(self, segments: list[SegmentFacts]) -> tuple[TailScan, ScanStart]:

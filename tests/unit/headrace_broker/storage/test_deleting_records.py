@@ -191,3 +191,20 @@ async def test_should_delete_nothing_when_the_disk_refuses(log: PartitionLog, th
         await log.delete_before(Offset(100))
     assert log.log_start_offset == 0
     assert not (log.directory / "log-start-checkpoint").exists()
+
+
+async def test_should_keep_its_offsets_when_a_sync_fails_behind_everything_that_was_deleted(
+    log: PartitionLog, threads: StorageThreads
+) -> None:
+    segments = len(bases(log))
+    while len(bases(log)) == segments:  # a sync that covers all of a segment, then the append that closes it
+        durable = await log.sync()
+        log.append([raw_batch(1, 1000)], EPOCH, NOW_MS)
+    await log.delete_before(durable)
+    assert bases(log) == [durable]
+    with failing_sync(log_files(log.directory)[0]), pytest.raises(StorageFailedError):
+        await log.sync()
+
+    again = open_log(log.directory, threads, SMALL)
+
+    assert (again.log_start_offset, again.log_end_offset) == (durable, durable)
