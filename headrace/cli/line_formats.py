@@ -1,27 +1,35 @@
-"""What a line of input means: `--format` turns lines into (key, value) pairs, and names the line that cannot be read.
+"""What a line of input means: `--format` turns lines into records, and names the line that cannot be read.
 
 `lines`: each line is a value, byte for byte. `jsonl`: each line is a JSON value, kept as it is written; blank lines are
 left out. `csv`: the first row names the columns, each further row becomes a JSON object of texts. With `--key-field`
-the key is that field of the object: text as UTF-8, other values as compact JSON, null or absent as no key. Pure.
+the key is that field of the object: text as UTF-8, other values as compact JSON, null or absent as no key. `records`:
+each line is a record as `headrace consume -o json` prints it, with key, headers, time and tombstones. Pure.
 """
 
 import csv
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple, NoReturn
 
-from headrace.core.errors import LocalError
+from headrace.core.errors import InvalidRequestError, LocalError
 from headrace.core.limits import JSON_LINE_BYTES_MAX
+from headrace.core.records.json_form import parse_printed_line
+from headrace.core.records.record import RecordHeaders
 
 _SHOWN_CHARACTERS = 60
 _compact: Callable[[object], str] = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_BOM: Final = b"\xef\xbb\xbf"
+"""Begins text files of some systems, and belongs to no line."""
 
 
 class InputRecord(NamedTuple):
     line: int
     """Its number, from 1; the last line where the record has several (CSV)."""
     key: bytes | None
-    value: bytes
+    value: bytes | None
+    headers: RecordHeaders = ()
+    timestamp_ms: int | None = None
+    """None: when it is sent."""
 
 
 class LineError(LocalError):
@@ -41,16 +49,22 @@ def plain_lines(lines: Iterable[bytes]) -> Iterator[InputRecord]:
 
 
 def json_lines(lines: Iterable[bytes], key_field: str | None) -> Iterator[InputRecord]:
-    for number, line in enumerate(lines, 1):
-        text = line.strip()
-        if not text:
-            continue
-        _check_length(number, text)
+    for number, text in _json_texts(lines):
         try:
-            document = json.loads(text)
+            document = _DECODER.decode(text.decode())
         except (ValueError, RecursionError) as error:
             raise _line_error(number, f"{_shown(text)} is not JSON: {error}") from error
         yield InputRecord(number, _key_of(number, document, key_field), text)
+
+
+def printed_records(lines: Iterable[bytes], clock_ms: Callable[[], int]) -> Iterator[InputRecord]:
+    """A record without a time gets `clock_ms`'s."""
+    for number, text in _json_texts(lines):
+        try:
+            record = parse_printed_line(text, clock_ms())
+        except InvalidRequestError as error:
+            raise _line_error(number, error.message) from error
+        yield InputRecord(number, record.key, record.value, record.headers, record.timestamp_ms)
 
 
 def csv_rows(lines: Iterable[bytes], key_field: str | None) -> Iterator[InputRecord]:
@@ -59,6 +73,8 @@ def csv_rows(lines: Iterable[bytes], key_field: str | None) -> Iterator[InputRec
         fields = next(reader, None)
         if fields is None:
             return
+        if len(set(fields)) < len(fields):
+            raise _line_error(1, f"two columns have the same name; there are {', '.join(fields)}")
         if key_field is not None and key_field not in fields:
             raise _line_error(1, f"there is no column {key_field!r}; there are {', '.join(fields)}")
         for row in reader:
@@ -86,6 +102,15 @@ def _texts(lines: Iterable[bytes]) -> Iterator[str]:
             raise _line_error(number, f"not UTF-8: {error.reason} at byte {error.start}") from error
 
 
+def _json_texts(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
+    """The lines that are not blank, without the space around them, with their numbers."""
+    for number, line in enumerate(lines, 1):
+        text = (line.removeprefix(_BOM) if number == 1 else line).strip()
+        if text:
+            _check_length(number, text)
+            yield number, text
+
+
 def _key_of(line: int, document: object, key_field: str | None) -> bytes | None:
     if key_field is None:
         return None
@@ -105,3 +130,11 @@ def _check_length(line: int, content: bytes) -> None:
 def _shown(text: bytes) -> str:
     shown = text.decode(errors="replace")
     return repr(shown if len(shown) <= _SHOWN_CHARACTERS else shown[:_SHOWN_CHARACTERS] + "…")
+
+
+def _not_json(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no JSON value")
+
+
+_DECODER: Final = json.JSONDecoder(parse_constant=_not_json)
+"""Python's own takes NaN and Infinity, which no other reader of the records would."""

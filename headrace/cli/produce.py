@@ -1,4 +1,4 @@
-"""`headrace produce`: lines, JSON lines or CSV from a file or a pipe, with progress for those who watch."""
+"""`headrace produce`: lines, JSON lines, CSV or records from a file or a pipe, with progress for those who watch."""
 
 import os
 import time
@@ -13,11 +13,12 @@ import click
 from headrace.cli.deliveries import Deliveries
 from headrace.cli.examples import Command, examples
 from headrace.cli.input_lines import lines_of
-from headrace.cli.line_formats import InputRecord, LineError, csv_rows, json_lines, plain_lines
+from headrace.cli.line_formats import InputRecord, LineError, csv_rows, json_lines, plain_lines, printed_records
 from headrace.cli.options import TOPIC, Where, broker_options, naming_remedy
 from headrace.cli.output import after_interrupt, tell
 from headrace.cli.progress import Tally, progress, summary
 from headrace.cli.sending import Sending
+from headrace.client.clock import epoch_ms
 from headrace.core.errors import HeadraceError
 
 _DELIVERY_TIMEOUT_MS = 30_000
@@ -47,6 +48,10 @@ class Options:
         "headrace produce orders orders.jsonl --key-field id",
     ),
     ("Rows of a CSV file, as JSON objects.", "headrace produce flights flights.csv --key-field tailnum"),
+    (
+        "Copy a topic: keys, headers, times and tombstones, too.",
+        "headrace consume orders -o json | headrace produce flights --format records",
+    ),
     ("Faster, and less safe: only the partition's leader is asked.", "headrace produce orders orders.jsonl --acks 1"),
 )
 @click.command(cls=Command)
@@ -56,8 +61,9 @@ class Options:
 @click.option(
     "--format",
     "format_",
-    type=click.Choice(["lines", "jsonl", "csv"]),
-    help="What a line is.  [default: by the file's name (.jsonl, .ndjson, .csv), else lines]",
+    type=click.Choice(["lines", "jsonl", "csv", "records"]),
+    help="What a line is; `records` are those of `headrace consume -o json`.  [default: by the file's name (.jsonl,"
+    " .ndjson, .csv), else lines]",
 )
 @click.option("--partition", type=click.IntRange(min=0), metavar="P", help="Write to this partition only.")
 @click.option(
@@ -71,6 +77,9 @@ class Options:
 @broker_options
 def produce(where: Where, **options: Any) -> None:
     """Write the lines of FILE, or of stdin, to TOPIC: one record each.
+
+    With --format records a line such as {"key": "a", "value": null, "headers": {"source": "me"}} gives more than the
+    value: null is a tombstone, keyBase64 and valueBase64 are bytes; partition and offset say nothing.
 
     Records without a key take turns among the partitions. What cannot be written within 30 s ends the command with 1.
     Ctrl-C waits 5 s for what was sent; a second one does not wait.
@@ -103,10 +112,11 @@ def _produce(where: Where, options: Options) -> None:
 def _reader(options: Options) -> _Reader:
     """What makes records of lines."""
     format_ = options.format_ or _FORMATS_BY_SUFFIX.get(Path(str(options.file.name)).suffix, "lines")
-    if format_ == "lines":
+    if format_ in ("lines", "records"):
         if options.key_field is not None:
-            raise click.UsageError("--key-field needs --format jsonl or csv: plain lines have no fields.")
-        return plain_lines
+            why = "plain lines have no fields" if format_ == "lines" else "records bring their keys"
+            raise click.UsageError(f"--key-field needs --format jsonl or csv: {why}.")
+        return plain_lines if format_ == "lines" else partial(printed_records, clock_ms=epoch_ms)
     return partial(csv_rows if format_ == "csv" else json_lines, key_field=options.key_field)
 
 

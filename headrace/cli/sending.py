@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 _RECORDS_AT_ONCE_MAX, _BYTES_AT_ONCE_MAX = 10_000, 1 << 20
 """Of one call: enough to be worth it, few enough to spread over partitions."""
 _COLUMNS_FROM = 50
-"""Fewer records are sent one by one: the producer's linger makes batches of them, columns would be a batch each."""
+"""Fewer records are sent one by one: the producer's linger makes batches of them, columns would be a batch each. So are
+those with headers, which columns do not have."""
 
 
 @dataclass(slots=True)
@@ -36,7 +37,7 @@ class Sending:
     def add(self, record: InputRecord) -> None:
         """Raises the first failure of what was sent before."""
         self._read.append(record)
-        self._read_bytes += len(record.value)
+        self._read_bytes += len(record.value or b"")
         if len(self._read) >= _RECORDS_AT_ONCE_MAX or self._read_bytes >= _BYTES_AT_ONCE_MAX:
             self.send_all()
 
@@ -46,7 +47,8 @@ class Sending:
         self._read, self._read_bytes = [], 0
         keys = [record.key for record in read]
         keyed = len(keys) - keys.count(None)
-        if len(read) < _COLUMNS_FROM or not self._send_columns(read, keys if keyed else None):
+        by_columns = len(read) >= _COLUMNS_FROM and not any(record.headers for record in read)
+        if not by_columns or not self._send_columns(read, keys if keyed else None):
             for record in read:
                 self._send(record)
         self.keyed += keyed
@@ -55,9 +57,15 @@ class Sending:
 
     def _send_columns(self, records: list[InputRecord], keys: list[bytes | None] | None) -> bool:
         """False where one of them is too large: nothing is sent then."""
-        values = [record.value for record in records]
+        values, times = [record.value for record in records], [record.timestamp_ms for record in records]
         try:
-            future = self.producer.send_batch(self.topic, values=values, keys=keys, partition=self.partition)
+            future = self.producer.send_batch(
+                self.topic,
+                values=values,
+                keys=keys,
+                partition=self.partition,
+                timestamps_ms=None if None in times else times,
+            )
         except HeadraceError as error:
             if error.status != 413:
                 raise
@@ -67,7 +75,14 @@ class Sending:
 
     def _send(self, record: InputRecord) -> None:
         try:
-            future = self.producer.send(self.topic, record.value, record.key, partition=self.partition)
+            future = self.producer.send(
+                self.topic,
+                record.value,
+                record.key,
+                headers=record.headers,
+                partition=self.partition,
+                timestamp_ms=record.timestamp_ms,
+            )
         except HeadraceError as error:
             if error.status != 413:
                 raise

@@ -27,6 +27,7 @@ ValueFormat = Literal["text", "json"]
 """How values come out: as strings, or as the JSON that they are."""
 
 _RECORD_FIELDS: Final = frozenset({"key", "keyBase64", "value", "valueBase64", "timestamp", "headers"})
+_PLACE_FIELDS: Final = frozenset({"partition", "offset"})
 _HEADER_FIELDS: Final = frozenset({"name", "value", "valueBase64"})
 _TIMESTAMP_MAX: Final = (1 << 63) - 1
 _SHOWN_CHARACTERS: Final = 60
@@ -57,12 +58,23 @@ def parse_ndjson(body: bytes, now_ms: int) -> list[Record]:
         if not line or line.isspace():
             continue
         try:
-            records.append(_record_of_line(line, now_ms))
+            records.append(_record(_item_of_line(line), now_ms))
         except (InvalidRequestError, BatchTooLargeError) as error:
             raise _located(error, "line", number) from error
     if not records:
         raise InvalidRequestError("the body has no lines, must hold one record or more")
     return records
+
+
+def parse_printed_line(line: bytes, now_ms: int) -> Record:
+    """The record of one line as readers print it: `partition` and `offset`, the place where it stood, are left out.
+
+    Raises as `parse_ndjson` does.
+    """
+    item = _item_of_line(line)
+    if isinstance(item, dict):
+        item = {name: value for name, value in item.items() if name not in _PLACE_FIELDS}
+    return _record(item, now_ms)
 
 
 def to_json(record: Record, offset: Offset, *, value_format: ValueFormat = "text") -> dict[str, Any]:
@@ -84,16 +96,15 @@ def _record_at(index: int, item: object, now_ms: int) -> Record:
         raise _located(error, "index", index) from error
 
 
-def _record_of_line(line: bytes, now_ms: int) -> Record:
+def _item_of_line(line: bytes) -> object:
     if len(line) > JSON_LINE_BYTES_MAX:
         raise BatchTooLargeError(
             f"{len(line)} bytes, a line has {JSON_LINE_BYTES_MAX} at most", limit=JSON_LINE_BYTES_MAX
         )
     try:
-        item = _DECODER.decode(line.decode())
+        return _DECODER.decode(line.decode())
     except (ValueError, RecursionError) as error:
         raise InvalidRequestError(f"{_shown(line.decode(errors='replace'))} is not JSON: {error}") from error
-    return _record(item, now_ms)
 
 
 def _record(item: object, now_ms: int) -> Record:

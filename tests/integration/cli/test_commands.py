@@ -113,6 +113,27 @@ def test_should_take_keys_from_json_and_csv_files(headrace: Headrace, topic: str
     ]
 
 
+def test_should_copy_records_with_all_that_they_have(headrace: Headrace, topic: str) -> None:
+    for name in (topic, f"{topic}-copy"):
+        headrace("topic", "create", name, "--partitions", "1")
+    lines = [f'{{"key": "k{number}", "value": "v{number}", "timestamp": {number}}}' for number in range(100)]
+    lines += [
+        '{"key": "k1", "value": null}',
+        '{"valueBase64": "/w==", "headers": [{"name": "a", "valueBase64": "/w=="}]}',
+    ]
+    written = headrace("produce", topic, "--format", "records", stdin="\n".join(lines))
+    assert written.returncode == 0, written.stderr
+    read = headrace("consume", topic).stdout
+    records = [json.loads(line) for line in read.splitlines()]
+    assert [(record["key"], record["value"], record["timestamp"]) for record in records[:100]] == [
+        (f"k{number}", f"v{number}", number) for number in range(100)
+    ]
+    assert (records[100]["key"], records[100]["value"]) == ("k1", None)
+    assert records[101]["headers"] == [{"name": "a", "valueBase64": "/w=="}]
+    assert headrace("produce", f"{topic}-copy", "--format", "records", stdin=read).returncode == 0
+    assert headrace("consume", f"{topic}-copy").stdout == read
+
+
 def test_should_name_the_line_and_keep_what_came_before_it(headrace: Headrace, topic: str) -> None:
     headrace("topic", "create", topic, "--partitions", "1", "--set", "maxMessageBytes=64Ki")
     done = headrace("produce", topic, "--format", "jsonl", stdin='{"n": 1}\n{"n": 2}\n{"n":\n{"n": 4}\n')

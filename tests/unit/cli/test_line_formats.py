@@ -4,16 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.cli.line_formats import LineError, csv_rows, json_lines, plain_lines
+from headrace.cli.line_formats import InputRecord, LineError, csv_rows, json_lines, plain_lines, printed_records
 from headrace.core.limits import JSON_LINE_BYTES_MAX
 
 
 def test_should_take_lines_as_they_are() -> None:
     assert list(plain_lines([b"tea\n", b"\n", b"with\r\n", b"\xff"])) == [
-        (1, None, b"tea"),
-        (2, None, b""),
-        (3, None, b"with"),
-        (4, None, b"\xff"),
+        InputRecord(1, None, b"tea"),
+        InputRecord(2, None, b""),
+        InputRecord(3, None, b"with"),
+        InputRecord(4, None, b"\xff"),
     ]
 
 
@@ -25,12 +25,44 @@ def test_should_keep_the_bytes_of_any_line(values: list[bytes]) -> None:
 def test_should_take_the_key_from_a_field() -> None:
     lines = [b'{"id": "a", "n": 1}\n', b"\n", b'{"id": 7}', b'{"id": null}', b'{"n": 2}', b'{"id": {"x": "\xc3\xbc"}}']
     assert list(json_lines(lines, "id")) == [
-        (1, b"a", b'{"id": "a", "n": 1}'),
-        (3, b"7", b'{"id": 7}'),
-        (4, None, b'{"id": null}'),
-        (5, None, b'{"n": 2}'),
-        (6, '{"x":"ü"}'.encode(), b'{"id": {"x": "\xc3\xbc"}}'),
+        InputRecord(1, b"a", b'{"id": "a", "n": 1}'),
+        InputRecord(3, b"7", b'{"id": 7}'),
+        InputRecord(4, None, b'{"id": null}'),
+        InputRecord(5, None, b'{"n": 2}'),
+        InputRecord(6, '{"x":"ü"}'.encode(), b'{"id": {"x": "\xc3\xbc"}}'),
     ]
+
+
+def test_should_leave_the_mark_before_the_first_line_out() -> None:
+    assert list(json_lines([b'\xef\xbb\xbf{"id": "a"}\n'], "id")) == [InputRecord(1, b"a", b'{"id": "a"}')]
+
+
+def test_should_take_records_with_all_that_they_have() -> None:
+    lines = [
+        b'{"partition": 1, "offset": 7, "timestamp": 5, "key": "a", "value": null, "headers": []}\n',
+        b"\n",
+        b'{"keyBase64": "/w==", "value": "tea", "headers": [{"name": "x", "valueBase64": "/w=="}]}\n',
+    ]
+    assert list(printed_records(lines, lambda: 9)) == [
+        InputRecord(1, b"a", None, (), 5),
+        InputRecord(3, b"\xff", b"tea", (("x", b"\xff"),), 9),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (b'{"key": "a"}', "line 2: value is missing: give value"),
+        (b'{"id": 1}', 'line 2: "id" is not a field of a record; there are headers, key'),
+        (b"tea", 'line 2: "tea" is not JSON'),
+        (b'"' + b"x" * JSON_LINE_BYTES_MAX + b'"', f"line 2: longer than {JSON_LINE_BYTES_MAX} bytes"),
+    ],
+)
+def test_should_name_the_line_when_it_is_no_record(line: bytes, says: str) -> None:
+    records = printed_records([b'{"value": 1}\n', line], lambda: 9)
+    assert next(records).line == 1
+    with pytest.raises(LineError, match=says):
+        next(records)
 
 
 def test_should_keep_any_json_value_when_no_key_is_asked_for() -> None:
@@ -41,6 +73,8 @@ def test_should_keep_any_json_value_when_no_key_is_asked_for() -> None:
     ("line", "says"),
     [
         (b'{"a":', r"line 2: '\{\"a\":' is not JSON: Expecting value"),
+        (b'{"id": NaN}', "line 2: .* is not JSON: NaN is no JSON value"),
+        (b'{"id": "\xff"}', "line 2: .* is not JSON: 'utf-8' codec"),
         (b"[1]", "line 2: it is no object, so it has no field 'id'"),
         (b"x" * 100, "line 2: 'x{60}…' is not JSON"),
         (b"[" * 100_000, "line 2: .* is not JSON"),
@@ -57,9 +91,9 @@ def test_should_name_the_line_when_json_is_malformed(line: bytes, says: str) -> 
 def test_should_turn_rows_into_objects() -> None:
     lines = [b"\xef\xbb\xbfid,name\r\n", b"1,\xc3\xbc\r\n", b'2,"a\n', b'b"\n', b",x\n"]
     assert list(csv_rows(lines, "id")) == [
-        (2, b"1", '{"id":"1","name":"ü"}'.encode()),
-        (4, b"2", b'{"id":"2","name":"a\\nb"}'),
-        (5, None, b'{"id":"","name":"x"}'),
+        InputRecord(2, b"1", '{"id":"1","name":"ü"}'.encode()),
+        InputRecord(4, b"2", b'{"id":"2","name":"a\\nb"}'),
+        InputRecord(5, None, b'{"id":"","name":"x"}'),
     ]
     assert list(csv_rows([], None)) == []
 
@@ -69,6 +103,7 @@ def test_should_turn_rows_into_objects() -> None:
     [
         ([b"id,name\n", b"1,a\n", b"1\n"], "line 3: fewer cells than the header has, which are 2"),
         ([b"id,name\n", b"1,a\n", b"1,2,3\n"], "line 3: more cells than the header has, which are 2"),
+        ([b"id,a,a\n", b"1,2,3\n"], "line 1: two columns have the same name; there are id, a, a"),
         ([b"name\n", b"a\n"], "line 1: there is no column 'id'; there are name"),
         ([b"id,name\n", b"1,\xff\n"], "line 2: not UTF-8: invalid start byte at byte 2"),
         ([b"id,name\n", b'1,"a"b\n'], "line 2: not CSV"),

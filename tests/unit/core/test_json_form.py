@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from headrace.core.errors import BatchTooLargeError, HeadraceError, InvalidRequestError
 from headrace.core.limits import JSON_DEPTH_MAX, JSON_LINE_BYTES_MAX, RECORD_HEADERS_MAX
-from headrace.core.records.json_form import parse_json_records, parse_ndjson, to_json
+from headrace.core.records.json_form import parse_json_records, parse_ndjson, parse_printed_line, to_json
 from headrace.core.records.record import Record
 from headrace.core.types import Offset
 from tests.support.batches import RECORDS
@@ -110,6 +110,21 @@ def test_should_write_json_values_where_they_are_json(value: bytes | None, expec
 def test_should_skip_blank_lines_and_take_carriage_returns() -> None:
     body = b'\r\n{"value": "a\xe2\x80\xa8b"}\r\n\n  \n{"value": 2}\n'
     assert [record.value for record in parse_ndjson(body, NOW_MS)] == ["a\u2028b".encode(), b"2"]
+
+
+@given(record=RECORDS)
+def test_should_read_what_it_printed_wherever_it_stood(record: Record) -> None:
+    printed = {"partition": 3, **to_json(record, Offset(5))}
+    assert parse_printed_line(json.dumps(printed).encode(), NOW_MS) == record
+
+
+@pytest.mark.parametrize(
+    ("line", "rule"),
+    [(b"5", "5 is not a record"), (b"{", "is not JSON"), (b'{"value": 1, "topic": "a"}', '"topic" is not a field')],
+)
+def test_should_refuse_printed_lines_that_are_no_records(line: bytes, rule: str) -> None:
+    with pytest.raises(InvalidRequestError, match=rule):
+        parse_printed_line(line, NOW_MS)
 
 
 def refusal(body: bytes) -> HeadraceError:
