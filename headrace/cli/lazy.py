@@ -5,6 +5,7 @@
 
 import importlib
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 import click
@@ -33,6 +34,16 @@ class LazyGroup(Group):
         module, _, attribute = self._lazy[cmd_name].place.partition(":")
         command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """click suggests commands that are there already, and these are not."""
+        name = args[0]
+        if name not in self._lazy and not name.startswith("-"):
+            close = get_close_matches(name, self._lazy)
+            ctx.fail(f"No such command {name!r}.{f' Did you mean {close[0]!r}?' if close else ''}")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -22,7 +22,7 @@ _KUBERNETES_EXTRA = frozenset({"kubernetes", "aiohttp"})
 _COMMANDS = {
     "dev": Lazy("headrace.cli.dev:dev", "Run a whole Headrace on this machine."),
     "topic": Lazy("headrace.cli.topic:topic", "Create, list, describe and delete topics."),
-    "produce": Lazy("headrace.cli.produce:produce", "Write lines, JSON lines or CSV to a topic."),
+    "produce": Lazy("headrace.cli.produce:produce", "Write lines, JSON lines, CSV or records to a topic."),
     "consume": Lazy("headrace.cli.consume:consume", "Read a topic's records."),
     "bench": Lazy("headrace.cli.bench:bench", "Measure produce, consume and latency."),
     "cluster": Lazy("headrace.cli.cluster:cluster", "Look at the brokers."),
@@ -64,7 +64,8 @@ def headrace() -> None:
 
 def main() -> None:
     """What the `headrace` script calls."""
-    # What the shell has closed (`>&-`) nobody wants to see.
+    # What the shell has closed (`>&-`) nobody wants to see, and what is closed (`<&-`) is empty.
+    sys.stdin = sys.stdin or open(os.devnull)  # noqa: SIM115 - until the process ends
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115 - until the process ends
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115 - until the process ends
     sys.exit(run(sys.argv[1:]))

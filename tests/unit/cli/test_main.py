@@ -25,7 +25,8 @@ def test_should_print_the_version(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["bogus"], "No such command 'bogus'"),
+        (["bogus"], "No such command 'bogus'."),
+        (["topics", "list"], "No such command 'topics'. Did you mean 'topic'?"),
         (["consume"], "Missing argument 'TOPIC'"),
         (["consume", "a", "--from", "x"], "neither earliest, latest, an offset such as 1200, nor a time"),
         (["consume", "a", "--from", "1 hour ago"], "write a whole number and one of ms, s, m, h, d"),
@@ -35,6 +36,7 @@ def test_should_print_the_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["produce", "my_topic", os.devnull], "try my-topic"),
         (["consume", "my_topic"], "try my-topic"),
         (["produce", "a", os.devnull, "--key-field", "id"], "--key-field needs --format jsonl or csv"),
+        (["produce", "a", os.devnull, "--key-field", "id", "--format", "records"], "records bring their keys"),
     ],
 )
 def test_should_exit_with_2_when_the_usage_is_wrong(
@@ -126,6 +128,13 @@ def test_should_say_in_a_line_that_its_output_cannot_be_written(stdout: str, cod
     command = f"'{sys.executable}' -c 'from headrace.cli.main import main; main()' topic --help {stdout}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (code, says)
+
+
+def test_should_take_a_closed_stdin_for_an_empty_one() -> None:
+    command = f"'{sys.executable}' -c 'from headrace.cli.main import main; main()' produce orders --key-field id <&-"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    assert "plain lines have no fields" in done.stderr
 
 
 def test_should_load_neither_arrow_nor_kubernetes_for_help_and_version() -> None:
