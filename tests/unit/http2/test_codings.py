@@ -75,6 +75,7 @@ def test_should_decode_step_by_step_and_no_more_than_the_limit() -> None:
         (gzip.compress(b"x") + b"garbage", "incorrect header check"),
         (gzip.compress(b"x")[:-8] + bytes(8), "incorrect data check"),
     ],
+    ids=["no gzip", "cut short", "too many members", "garbage behind", "wrong checksum"],  # gzip writes the time
 )
 def test_should_say_what_is_wrong_with_it(coded: bytes, why: str) -> None:
     with pytest.raises(InvalidRequestError, match=f"Content-Encoding 'gzip': .*{why}.*; send whole gzip") as refused:
