@@ -88,16 +88,20 @@ class Holdings:
         return facts
 
     async def survey(self) -> dict[PartitionKey, HeldLog]:
-        """Every log on this disk; of those that are not open, what their checkpoints say."""
-        held = list(self._held.items())
-        closed = [key for key, one in held if one.partition is None]
-        logs = await asyncio.to_thread(lambda: {key: self._data.store.last_known(key) for key in closed})
-        for key, one in held:
-            if one.partition is not None:
-                log, leads = one.partition.log, one.partition.leads
-                logs[key] = HeldLog(log.last_epoch, log.log_end_offset, leads=leads, damage=one.damage)
-            elif one.holding is Holding.BROKEN:
-                logs[key] = replace(logs[key], trouble="its last action on it failed")
+        """Every log on this disk; those that are not open as far as their headers tell."""
+        logs: dict[PartitionKey, HeldLog] = {}
+        closed: dict[PartitionKey, Holding] = {}
+        # All of it is seen at one moment: a log that closes while others are read must not be missing.
+        for key, held in self._held.items():
+            if held.partition is not None:
+                log, leads = held.partition.log, held.partition.leads
+                logs[key] = HeldLog(log.last_epoch, log.log_end_offset, leads=leads, damage=held.damage)
+            else:
+                closed[key] = held.holding
+        found = await asyncio.to_thread(lambda: {key: self._data.store.last_known(key) for key in closed})
+        for key, known in found.items():
+            broken = closed[key] is Holding.BROKEN
+            logs[key] = replace(known, trouble="its last action on it failed") if broken else known
         return logs
 
     def topic_of(self, key: PartitionKey) -> TopicName:

@@ -22,6 +22,7 @@ from headrace.core.log.sealed import DamagedFileError, seal, unseal_integers
 from headrace.core.resources.topic import DeletionPolicy
 from headrace.core.types import Incarnation, Offset, PartitionKey
 from headrace_broker.storage.disk import fsync_directory, storage_errors, write_atomically
+from headrace_broker.storage.glance import glance
 from headrace_broker.storage.partition_description import (
     DESCRIPTION_FILE,
     PartitionDescription,
@@ -116,11 +117,10 @@ class PartitionStore:
         return True
 
     def last_known(self, key: PartitionKey) -> HeldLog:
-        """What the checkpoints of a log say that is not open, held or orphaned; empty where nothing can be read."""
+        """How far a log reaches that is not open, held or orphaned; empty where there is none."""
         path = self._path(key)
-        files = PartitionFiles(path if path.is_dir() else self._orphaned / path.name)
-        epochs, point = files.epochs(), files.recovery_point()
-        return HeldLog(epochs.latest if epochs else NO_EPOCH, point.offset if point else Offset(0))
+        path = path if path.is_dir() else self._orphaned / path.name
+        return glance(path) if path.is_dir() else HeldLog(NO_EPOCH, Offset(0))
 
     def void_before(self, key: PartitionKey) -> Incarnation | None:
         """Seats of older incarnations are void; None where that file is damaged: then all are."""

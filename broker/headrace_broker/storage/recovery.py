@@ -14,12 +14,11 @@ from headrace.core.limits import RECOVERY_CHUNK_BYTES
 from headrace.core.log.checkpoints import LogPoint
 from headrace.core.log.epochs import LeaderEpochs
 from headrace.core.log.recovery import Cut, Kept, RecoveryReport, ScanStart, SegmentFacts, TailScan, Wanted, scan_start
-from headrace.core.log.segments import parse_log_name
 from headrace.core.log.trimming import segments_below, start_of
 from headrace.core.types import Offset
 from headrace_broker.storage.disk import TEMPORARY_SUFFIX, fsync_directory, is_passing, read_blocking
 from headrace_broker.storage.partition_files import PartitionFiles
-from headrace_broker.storage.segment import Segment, delete_segment
+from headrace_broker.storage.segment import Segment, delete_segment, segments_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,19 +74,11 @@ class _Recovery:
         cut_at = self._files.cut_at()
         if cut_at:
             self._cut_at(cut_at)
-        segments = self._without_deleted(self._segments()) or [self._begin()]
+        segments = self._without_deleted(segments_in(self._directory)) or [self._begin()]
         scan, start = self._start(segments)
         self._scan(scan, segments[start.segment :], start)
         self._settle(scan, cut_at is not None, now_ms)
         return self._result(scan, now_ms)
-
-    def _segments(self) -> list[SegmentFacts]:
-        """Of the `.log` files that are there, in order."""
-        names = ((parse_log_name(path.name), path) for path in self._directory.iterdir())
-        return sorted(
-            (SegmentFacts(base, path.stat().st_size) for base, path in names if base is not None),
-            key=lambda segment: segment.base_offset,
-        )
 
     def _without_deleted(self, segments: list[SegmentFacts]) -> list[SegmentFacts]:
         """A deletion of records that was interrupted is finished."""
@@ -104,7 +95,7 @@ class _Recovery:
     def _cut_at(self, point: LogPoint) -> None:
         """A sync had failed: what reads fine above `point` may be in the page cache only."""
         reason = f"fdatasync had failed above offset {point.offset}"
-        for i, facts in enumerate(self._segments()):
+        for i, facts in enumerate(segments_in(self._directory)):
             # The first one stays, empty, where records up to its start are deleted: it says where the log goes on.
             position = point.position if facts.base_offset == point.segment else 0
             if facts.base_offset > point.segment and i > 0:
@@ -215,7 +206,7 @@ class _Recovery:
         return LogPoint(scan.next_offset, active.base_offset, active.size, created_ms)
 
     def _result(self, scan: TailScan, now_ms: int) -> RecoveredLog:
-        end, segments = self._end(scan, now_ms), self._segments()
+        end, segments = self._end(scan, now_ms), segments_in(self._directory)
         high_watermark = segments[0].base_offset if self._high_watermark is None else self._high_watermark
         report = RecoveryReport(
             scanned_bytes=self._scanned_bytes,

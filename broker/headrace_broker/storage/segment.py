@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from headrace.core.errors import CorruptLogError, StorageFailedError
-from headrace.core.log.segments import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, segment_name
+from headrace.core.log.recovery import SegmentFacts
+from headrace.core.log.segments import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, parse_log_name, segment_name
 from headrace.core.log.sparse_index import DamagedIndexError
 from headrace.core.records.header import BatchHeader
 from headrace.core.records.raw import RawBatch
@@ -114,3 +115,12 @@ def delete_segment(directory: Path, base_offset: Offset) -> None:
     """Its files, as far as they are there. The log goes last: by its name an interrupted deletion is found again."""
     for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX):
         (directory / (segment_name(base_offset) + suffix)).unlink(missing_ok=True)
+
+
+def segments_in(directory: Path) -> list[SegmentFacts]:
+    """Of the `.log` files that are there, in order."""
+    names = ((parse_log_name(path.name), path) for path in directory.iterdir())
+    return sorted(
+        (SegmentFacts(base, path.stat().st_size) for base, path in names if base is not None),
+        key=lambda segment: segment.base_offset,
+    )

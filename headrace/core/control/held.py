@@ -31,7 +31,7 @@ class HeldLog:
     last_epoch: LeaderEpoch
     """Of its last batch, -1 where it is empty."""
     log_end: Offset
-    """Where it is not open: at least this, as its checkpoints say."""
+    """Where it is not open: as far as the headers of its batches tell."""
     leads: bool = False
     damage: str = ""
     """Why the log is not intact, as a clause; empty where it is, or where that is not known."""

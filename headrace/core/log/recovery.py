@@ -7,7 +7,7 @@ whole or does not follow from the one before:
 
 Invariants: offsets of kept batches have no gap, epochs never fall, every kept batch above the recovery point has its
 CRC checked. A cut is final: what comes after it goes, later segments included. Called by
-`headrace_broker.storage.recovery`, which reads, truncates and syncs.
+`headrace_broker.storage.recovery`, which reads, truncates and syncs, and by `glance`, which only looks.
 """
 
 from collections.abc import Sequence
@@ -103,15 +103,25 @@ class TailScan:
         reason = self._broken_rule(header) or _broken_crc(header, window)
         if reason:
             return Cut(reason)
-        self.epochs.assign(header.leader_epoch, header.base_offset)
-        self.next_offset = header.next_offset
+        self._keep(header)
         return Kept(header)
+
+    def follow(self, header: BatchHeader) -> bool:
+        """Whether this batch is the next one, by its header alone: for those who look and change nothing."""
+        if self._broken_rule(header):
+            return False
+        self._keep(header)
+        return True
 
     def enter_segment(self, base_offset: Offset) -> Cut | None:
         """The scan comes to the next segment: it must go on where the one before ended."""
         if base_offset != self.next_offset:
             return Cut(f"segment {base_offset} does not follow offset {self.next_offset}")
         return None
+
+    def _keep(self, header: BatchHeader) -> None:
+        self.epochs.assign(header.leader_epoch, header.base_offset)
+        self.next_offset = header.next_offset
 
     def _broken_rule(self, header: BatchHeader) -> str:
         if header.record_count == 0:

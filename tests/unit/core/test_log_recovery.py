@@ -8,7 +8,7 @@ from headrace.core.limits import BATCH_HEADER_BYTES
 from headrace.core.log.checkpoints import LogPoint
 from headrace.core.log.epochs import EpochStart, LeaderEpochs
 from headrace.core.log.recovery import Cut, Kept, ScanStart, SegmentFacts, TailScan, Wanted, scan_start
-from headrace.core.records.header import stamp
+from headrace.core.records.header import BatchHeader, stamp
 from headrace.core.types import LeaderEpoch, Offset
 from tests.support.batches import batch_of, sealed
 
@@ -92,6 +92,14 @@ def test_should_cut_before_a_heartbeat_that_somehow_is_in_the_log() -> None:
 def test_should_cut_before_a_segment_that_does_not_follow() -> None:
     assert scan_of(5).enter_segment(Offset(5)) is None
     assert scan_of(5).enter_segment(Offset(6)) == Cut("segment 6 does not follow offset 5")
+
+
+def test_should_follow_the_headers_of_batches_without_a_look_at_their_bodies() -> None:
+    scan = scan_of(5)
+    assert scan.follow(BatchHeader.unpack(stamped(5, 3)))
+    assert (scan.next_offset, scan.epochs.latest) == (7, 3)
+    assert not scan.follow(BatchHeader.unpack(stamped(8, 3)))
+    assert (scan.next_offset, scan.epochs.latest) == (7, 3)
 
 
 @given(st.data())

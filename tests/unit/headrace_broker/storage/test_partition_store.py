@@ -7,15 +7,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.core.control.held import HeldLog
 from headrace.core.errors import StorageFailedError
+from headrace.core.log.checkpoints import LogPoint
+from headrace.core.log.epochs import NO_EPOCH
 from headrace.core.log.sealed import DamagedFileError
-from headrace.core.types import Incarnation, PartitionId, PartitionKey, TopicName, TopicUid
+from headrace.core.types import Incarnation, LeaderEpoch, Offset, PartitionId, PartitionKey, TopicName, TopicUid
 from headrace_broker.storage.partition_description import (
     PartitionDescription,
     directory_name,
     parse_directory_name,
 )
+from headrace_broker.storage.partition_files import PartitionFiles
 from headrace_broker.storage.partition_store import PartitionStore, StoredPartition
+from tests.support.logs import CONFIG, fill, log_files, open_log, storage_threads
 
 KEY = PartitionKey(TopicUid("6f0c-11"), PartitionId(3))
 DESCRIPTION = PartitionDescription(TopicName("default", "flights"), KEY, {"partitions": 6})
@@ -195,3 +200,42 @@ def test_should_read_the_description_that_was_written() -> None:
     assert PartitionDescription.parse(RETAINED.format()) == RETAINED
     with pytest.raises(DamagedFileError, match="format is 2, this version reads 1"):
         PartitionDescription.parse(b'{"format": 2}')
+
+
+def test_should_tell_how_far_a_log_reaches_that_was_never_closed(store: PartitionStore) -> None:
+    assert store.last_known(KEY) == HeldLog(NO_EPOCH, Offset(0))
+    path = store.prepare(DESCRIPTION, NOW_MS)
+    assert store.last_known(KEY) == HeldLog(NO_EPOCH, Offset(0))
+    with storage_threads() as threads:
+        log = open_log(path, threads, replace(CONFIG, segment_bytes=20_000))
+        fill(log, 50)
+        fill(log, 50, epoch=LeaderEpoch(7))
+
+        assert store.last_known(KEY) == HeldLog(LeaderEpoch(7), Offset(100)), "as after kill -9"
+        store.orphan(KEY, NOW_MS)
+        assert store.last_known(KEY) == HeldLog(LeaderEpoch(7), Offset(100))
+
+
+def test_should_tell_of_a_damaged_log_what_recovery_would_keep(store: PartitionStore) -> None:
+    path = store.prepare(DESCRIPTION, NOW_MS)
+    with storage_threads() as threads:
+        fill(open_log(path, threads), 10)
+        (segment,) = log_files(path)
+        content = segment.read_bytes()
+        for damaged in (content[:-1], content[:-2000] + bytes(2000), content[: len(content) // 2]):
+            segment.write_bytes(damaged)
+            known = store.last_known(KEY)
+            assert segment.read_bytes() == damaged, "nothing is changed"
+            assert known.log_end == open_log(path, threads).log_end_offset < 10
+    segment.write_bytes(content)
+    assert store.last_known(KEY).log_end == 10
+    PartitionFiles(path).write_cut_at(LogPoint(Offset(9), Offset(0), len(content) * 9 // 10, NOW_MS))
+    assert store.last_known(KEY).log_end == 9
+
+
+def test_should_not_call_a_log_empty_that_cannot_be_read(store: PartitionStore) -> None:
+    path = store.prepare(DESCRIPTION, NOW_MS)
+    (segment,) = log_files(path)
+    segment.unlink()
+    segment.symlink_to(segment)
+    assert store.last_known(KEY).trouble.startswith(f"reading {path} failed: Too many levels of symbolic links")
