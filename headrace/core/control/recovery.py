@@ -3,7 +3,7 @@
     online ── the API's epochs are not below what brokers know, and its leader leads ──> left alone
     the API went back (restored etcd), or placed the partition anew on another broker (its set was deleted)
         ── every replica has reported ──> the greatest (epoch, end) leads, alone, in epochs above all that is known
-        ── one has not ──────────────────> stuck: it may hold more
+        ── one has not ──────────────────> stuck: it may hold more (any other such broker is a loss that is named)
     anything else that is offline ──> stuck, with the reason
 
 Pure: the command gathers reports first and lists the API after that, so that what the API says is never the older of
@@ -128,7 +128,9 @@ def _look_at(partition_set: PartitionSet, state: PartitionState, cluster: Cluste
     blocked = _why_blocked(state, logs, cluster)
     if blocked or not why:
         return Stuck(topic, state.id, blocked or "a broker is about to lead it: look again in a moment")
-    return Recovered(topic, key.uid, _elected(state, known, logs, cluster.reports), why, _losses(state, logs))
+    return Recovered(
+        topic, key.uid, _elected(state, known, logs, cluster.reports), why, _losses(state, logs, cluster.silent)
+    )
 
 
 def _highest(
@@ -199,11 +201,16 @@ def _elected(
     )
 
 
-def _losses(state: PartitionState, logs: Mapping[BrokerId, HeldLog]) -> tuple[str, ...]:
+def _losses(state: PartitionState, logs: Mapping[BrokerId, HeldLog], silent: Mapping[BrokerId, str]) -> tuple[str, ...]:
     best = _best(state, logs)
+    # What went back may name the replicas of an older time: the latest log may be on any broker.
+    losses = [
+        f"broker {broker} has not reported ({why}) and may hold later records" for broker, why in sorted(silent.items())
+    ]
     if best is None:
-        return ("no broker that has reported holds a log of it: it begins empty",)
-    losses = [f"the log of broker {best} is not intact: {logs[best].damage}"] if logs[best].damage else []
+        return ("no broker that has reported holds a log of it: it begins empty", *losses)
+    if logs[best].damage:
+        losses.append(f"the log of broker {best} is not intact: {logs[best].damage}")
     if best not in state.replicas:
         losses += [
             f"what broker {broker} has taken since, offsets 0 to {log.log_end} (exclusive), is left behind on its disk"

@@ -115,6 +115,11 @@ def test_should_wait_for_a_replica_that_has_not_reported() -> None:
     assert "(it has no Lease)" in unknown.reason
 
 
+def test_should_say_that_a_broker_elsewhere_has_not_reported() -> None:
+    (recovered,) = recover(report(0, log(5, 100)), silent={BrokerId(1): "its Lease has run out"}).recovered
+    assert recovered.losses == ("broker 1 has not reported (its Lease has run out) and may hold later records",)
+
+
 def test_should_not_decide_while_a_log_cannot_be_opened() -> None:
     (stuck,) = recover(report(0, log(5, 100, trouble="its disk failed")), report(1, log(5, 90))).stuck
     assert stuck.reason == "broker 0 holds it and cannot open it (its disk failed): its log file says why"
