@@ -42,7 +42,7 @@ def read_log_options(query: Mapping[str, str], pod: str, now: datetime) -> LogOp
         previous=_truth(query, "previous"),
         tail_lines=tail,
         limit_bytes=limit,
-        since=now - timedelta(seconds=seconds) if seconds is not None else since,
+        since=since if seconds is None else _before(now, seconds),
         timestamps=_truth(query, "timestamps"),
     )
 
@@ -125,6 +125,14 @@ def _number(query: Mapping[str, str], name: str) -> int | None:
 def _truth(query: Mapping[str, str], name: str) -> bool:
     """As Kubernetes reads query parameters: there without a value is yes."""
     return name in query and query[name].lower() not in ("false", "0")
+
+
+def _before(now: datetime, seconds: int) -> datetime | None:
+    """None where that is before all time."""
+    try:
+        return now - timedelta(seconds=seconds)
+    except OverflowError:
+        return None
 
 
 def _moment(text: str | None) -> datetime | None:

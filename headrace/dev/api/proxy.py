@@ -43,6 +43,8 @@ _HOP_BY_HOP = frozenset(
 _OURS = frozenset({"authorization"})
 """Who somebody is to the Kubernetes API is no business of what stands behind it."""
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_PLURAL_AT, _PATH_PARTS = 5, 8
+_PORT_MAX = 65_535
 _SAFE_IN_PATH = "/:@!$&'()*+,;=~-._"
 _TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=API_CONNECT_TIMEOUT_MS / 1000)
 _AUTOMATIC = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
@@ -76,16 +78,18 @@ class Proxy:
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         if request.method not in _METHODS:
             raise method_not_allowed()
-        base, _, below = request.path.partition("/proxy")
-        if ".." in below.split("/"):
+        # "", api, v1, namespaces, a name (which may be `proxy`), services or pods, a name, proxy, and what is below.
+        parts = request.path.split("/")
+        base, below = "/".join(parts[:_PATH_PARTS]), "".join(f"/{part}" for part in parts[_PATH_PARTS:])
+        if ".." in parts:
             raise StatusError(404, "NotFound", "the server could not find the requested resource", {})
-        endpoint = self._endpoint(base.split("/")[-2], request.match_info["namespace"], request.match_info["name"])
+        endpoint = self._endpoint(parts[_PLURAL_AT], request.match_info["namespace"], request.match_info["name"])
         if not below and request.method in ("GET", "HEAD"):
             # Relative links in what stands there would lead elsewhere.
             location = str(request.rel_url.with_path(f"{request.path}/", keep_query=True))
             return web.Response(status=301, headers={"Location": location})
         async with self._asked(request, endpoint, below or "/") as answer:
-            return await _pass_on(request, answer, f"{base}/proxy")
+            return await _pass_on(request, answer, base)
 
     def _endpoint(self, plural: str, namespace: str, text: str) -> Endpoint:
         asked = parse_asked(text, plural.removesuffix("s"))
@@ -109,18 +113,10 @@ class Proxy:
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Raises StatusError 503 where no answer begins."""
         assert self._client is not None, "the application has started"
-        url = URL.build(
-            scheme=endpoint.scheme,
-            host=endpoint.host,
-            port=endpoint.port,
-            path=quote(path, safe=_SAFE_IN_PATH),
-            query_string=request.rel_url.raw_query_string,
-            encoded=True,
-        )
         try:
             answer = await self._client.request(
                 request.method,
-                url,
+                _url(endpoint, path, request.rel_url.raw_query_string),
                 headers=_request_headers(request),
                 data=_body(request) if request.can_read_body else None,
                 allow_redirects=False,
@@ -132,6 +128,21 @@ class Proxy:
             ) from error
         async with answer:
             yield answer
+
+
+def _url(endpoint: Endpoint, path: str, query: str) -> URL:
+    """Raises StatusError 503 for a port that there cannot be."""
+    if endpoint.port > _PORT_MAX:
+        why = f"dial tcp: address {endpoint.port}: invalid port"
+        raise StatusError(503, "ServiceUnavailable", f"error trying to reach service: {why}")
+    return URL.build(
+        scheme=endpoint.scheme,
+        host=endpoint.host,
+        port=endpoint.port,
+        path=quote(path, safe=_SAFE_IN_PATH),
+        query_string=query,
+        encoded=True,
+    )
 
 
 def _reason(error: Exception, endpoint: Endpoint) -> str:

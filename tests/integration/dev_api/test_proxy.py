@@ -5,6 +5,7 @@ import gzip
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import aiohttp
 import pytest
@@ -102,8 +103,8 @@ async def _serving(behind: _Behind, tls: ssl.SSLContext | None = None) -> AsyncI
         await runner.cleanup()
 
 
-async def _add_pod(api: ApiClient, port: int) -> None:
-    space = Space(api, "default")
+async def _add_pod(api: ApiClient, port: int, namespace: str = "default") -> None:
+    space = Space(api, namespace)
     container = {"name": "broker", "image": "headrace", "ports": [{"name": "http", "containerPort": port}]}
     await space.create("pods", pod(containers=[container]))
     path = space.path("pods", "headrace-0", "status")
@@ -188,3 +189,22 @@ async def test_should_pass_the_head_of_an_answer_without_its_body(base: str) -> 
     async with AsyncTransport() as transport:
         head = await transport.request("HEAD", f"{base}/zipped", timeout_s=_PATIENCE_S)
         assert (head.headers["content-length"], await head.read()) == ("5", b"")
+
+
+async def test_should_not_mistake_a_namespace_for_the_proxy(
+    embedded: Embedded, behind: _Behind, tmp_path: Path
+) -> None:
+    named = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "proxy"}}
+    kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", embedded.url)
+    async with _serving(behind) as port, connect(kubeconfig) as api:
+        assert (await api.request("POST", "/api/v1/namespaces", named)).status == 201
+        await _add_pod(api, port, "proxy")
+        base = f"{embedded.url}/api/v1/namespaces/proxy/pods/headrace-0/proxy"
+        async with aiohttp.ClientSession() as client, client.post(f"{base}/echo", data=b"here") as answer:
+            assert await answer.read() == b"here"
+
+
+async def test_should_refuse_a_port_that_there_cannot_be(base: str) -> None:
+    async with aiohttp.ClientSession() as client, client.get(f"{base.removesuffix('/proxy')}:70000/proxy/") as answer:
+        assert answer.status == 503
+        assert "dial tcp: address 70000: invalid port" in await answer.text()

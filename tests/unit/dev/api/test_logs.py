@@ -36,6 +36,8 @@ def test_should_leave_out_what_is_older_and_keep_what_belongs_to_a_line() -> Non
     assert Shown(options).of(_LINES) == b"".join(_LINES[2:])
     options = read_log_options({"sinceTime": "2026-11-21T10:00:00+01:00"}, "p", _NOW)
     assert Shown(options).of(_LINES) == b"".join(_LINES[2:])
+    for_ever = read_log_options({"sinceSeconds": "9" * 18}, "p", _NOW)
+    assert Shown(for_ever).of(_LINES) == b"".join(_LINES)
 
 
 def test_should_put_the_time_of_a_line_before_it() -> None:
