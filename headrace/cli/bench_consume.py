@@ -13,7 +13,7 @@ from itertools import islice
 import click
 
 from headrace.cli.bench_figures import ConsumeFigures, consume_header, metric_lines
-from headrace.cli.options import Where
+from headrace.cli.options import Where, naming_remedy
 from headrace.client.consumer import Consumer
 
 _BROKER_TIMEOUT_MS = 30_000
@@ -40,13 +40,14 @@ def run_consume(options: ConsumeOptions) -> None:
     if not options.hide_header:
         click.echo(consume_header(detailed=options.detailed))
     started_ms, found = _wall_ms(), options.where.find()
-    consumer = Consumer(
-        options.topic,
-        start="latest" if options.from_latest else "earliest",
-        server=found.server,
-        namespace=found.namespace,
-        timeout_ms=_BROKER_TIMEOUT_MS,
-    )
+    with naming_remedy(options.topic, found.namespace):
+        consumer = Consumer(
+            options.topic,
+            start="latest" if options.from_latest else "earliest",
+            server=found.server,
+            namespace=found.namespace,
+            timeout_ms=_BROKER_TIMEOUT_MS,
+        )
     figures = ConsumeFigures(started_ms)
     with consumer:
         try:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from headrace.cli.bench_figures import latency_lines
-from headrace.cli.options import Where
+from headrace.cli.options import Where, naming_remedy
 from headrace.client.consumer import Consumer
 from headrace.client.producer import Producer
 from headrace.client.record import Record
@@ -45,9 +45,10 @@ def run_latency(options: LatencyOptions) -> None:
     producer = Producer(found.server, found.namespace, acks=options.acks, linger_ms=0, delivery_timeout_ms=_TIMEOUT_MS)
     times_ns: list[int] = []
     with producer:
-        consumer = Consumer(
-            options.topic, start="latest", server=found.server, namespace=found.namespace, timeout_ms=_TIMEOUT_MS
-        )
+        with naming_remedy(options.topic, found.namespace):
+            consumer = Consumer(
+                options.topic, start="latest", server=found.server, namespace=found.namespace, timeout_ms=_TIMEOUT_MS
+            )
         with consumer:
             try:
                 _measure(producer, consumer, options, times_ns)

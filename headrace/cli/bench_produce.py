@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import click
 
 from headrace.cli.bench_figures import ProduceFigures, metric_lines, wait_ms
-from headrace.cli.options import Where
+from headrace.cli.options import Where, naming_remedy
 from headrace.client.producer import Producer
 from headrace.core.errors import HeadraceError, LocalError
 
@@ -76,7 +76,8 @@ def run_produce(options: ProduceOptions) -> None:
             )
         run = _Run(producer, options)
         try:
-            (run.send_columns if options.columns else run.send_records)(values)
+            with naming_remedy(options.topic, found.namespace):
+                (run.send_columns if options.columns else run.send_records)(values)
             producer.flush()
         finally:  # Ctrl-C, too, ends with the figures so far.
             run.print_totals()

@@ -110,10 +110,12 @@ class _Scope:
         return topics.items, (await client.list(PARTITION_SETS, namespace=self._namespace)).items
 
     def _wanted(self, topics: "Sequence[Topic]") -> "list[Topic]":
+        from headrace.cli.topics_api import no_topic
+
         existing = {topic.metadata.name for topic in topics}
         missing = [name for name in self._names if name not in existing]
         if missing:
-            raise LocalError(f"there is no topic {missing[0]} in namespace {self._namespace}: `headrace topic list -A`")
+            raise no_topic(missing[0], str(self._namespace))
         return [topic for topic in topics if not self._names or topic.metadata.name in self._names]
 
     def write(self, plan: RecoveryPlan) -> None:
