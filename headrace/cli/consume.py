@@ -1,6 +1,8 @@
 """`headrace consume`: a topic's records as JSON lines, bare values or a table."""
 
+import os
 import shutil
+import stat
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -61,7 +63,7 @@ class Options:
 @click.option("-f", "--follow", is_flag=True, help="Wait for new records; without it, stop at the end as it is now.")
 @click.option("--group", metavar="G", help="Consumer groups are not available yet.")
 @output_option("json", "value", "table")
-@click.option("-q", "--quiet", is_flag=True, help="No progress on the terminal while records go elsewhere.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress on the terminal while records go into a file.")
 @broker_options
 def consume(where: Where, **options: Any) -> None:
     """Print the records of TOPIC, by offset within each partition.
@@ -73,16 +75,23 @@ def consume(where: Where, **options: Any) -> None:
 
 def _consume(where: Where, options: Options) -> None:
     found = where.find()
-    on_screen, watched = sys.stdout.isatty(), sys.stderr.isatty() and not options.quiet
+    watched = sys.stderr.isatty() and not options.quiet
+    shown = watched and _goes_into_a_file()
     started, tally = time.monotonic(), Tally()
     with _consumer(found, options) as consumer:
-        share = _share(consumer, options, tally) if watched and not on_screen else lambda: None
-        with progress(tally, share, shown=watched and not on_screen):
+        share = _share(consumer, options, tally) if shown else lambda: None
+        with progress(tally, share, shown=shown):
             _print(consumer.batches(follow=options.follow), options, tally)
-    if watched and not on_screen:
+    if shown:
         tell(summary("consumed", tally.records, f"from {options.topic}", time.monotonic() - started))
     elif watched and not tally.records:
         tell("nothing from there on; --follow waits for what comes", dim=True)
+
+
+def _goes_into_a_file() -> bool:
+    """Not onto the screen, nor into a pipe: what reads that often shows something on the same screen itself."""
+    mode = os.fstat(sys.stdout.fileno()).st_mode
+    return not (sys.stdout.isatty() or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode))
 
 
 def _consumer(found: "Found", options: Options) -> "Consumer":

@@ -1,7 +1,8 @@
 """How far a long command is, as one line on a terminal: records, rates, and how much is left where that is known.
 
 The command counts in a `Tally`; the line reads it several times a second from a thread of its own, so that counting
-costs next to nothing and the line moves (and the rate falls) while the command waits. Nothing is shown in pipes.
+costs next to nothing and the line moves (and the rate falls) while the command waits. Nothing is shown where stderr is
+no terminal.
 """
 
 import sys
@@ -15,6 +16,8 @@ from typing import Any, NamedTuple
 from headrace.core.units import format_bytes
 
 _REFRESH_PER_S = 8
+_BAR_WIDTH = 30
+"""At most: on a narrow screen the figures come first."""
 _RATE_FROM_RECORDS = 1_000
 """Who types records knows his rate."""
 _WINDOW_S = 3.0
@@ -77,7 +80,7 @@ def progress(tally: Tally, share: Callable[[], float | None], *, shown: bool) ->
     from rich.console import Console
     from rich.live import Live
     from rich.progress_bar import ProgressBar
-    from rich.table import Table
+    from rich.table import Column, Table
     from rich.text import Text
 
     rate, started = Rate(), time.monotonic()
@@ -87,8 +90,8 @@ def progress(tally: Tally, share: Callable[[], float | None], *, shown: bool) ->
         text = line(tally, rate.of(tally, now), now - started, part)
         if part is None:
             return Text(text)
-        grid = Table.grid(padding=(0, 2))
-        grid.add_row(ProgressBar(total=1.0, completed=part, width=30), Text(text))
+        grid = Table.grid(Column(max_width=_BAR_WIDTH), Column(no_wrap=True), padding=(0, 2))
+        grid.add_row(ProgressBar(total=1.0, completed=part), Text(text))
         return grid
 
     # stdout is left alone: it may be the very terminal, or the file, that records go to.

@@ -97,8 +97,10 @@ def test_should_say_what_the_sdk_tries_again_while_a_command_runs(monkeypatch: p
 
 def test_should_show_progress_on_a_terminal_and_take_it_away(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = terminal_for("stderr", monkeypatch)
+    monkeypatch.setenv("COLUMNS", "60")
+    whole = "1,234 records  50 %  0 records/s  0 B/s  0:00"
     with progress(Tally(1_234), lambda: 0.5, shown=True):
-        wait_for(lambda: "1,234 records  50 %  " in terminal.getvalue(), "the line is there")
+        wait_for(lambda: whole in terminal.getvalue(), "the line is there, and the bar leaves it room")
         tell("connection refused; trying again")
     shown = terminal.getvalue()
     assert "\r\x1b[2Kconnection refused; trying again\n" in shown
