@@ -1,7 +1,8 @@
 """What a broker shows of itself over TLS, and whom it trusts, for the life of the process.
 
     source ──material──> load ──usable──> new handshakes get it; the way to other brokers trusts its authority
-                           └──unusable──> logged and counted; the one in use stays
+                           ├──unusable──> logged and counted; the one in use stays
+                           └──failed────> logged; tried again with the next reading
 
 `server_context` never changes: it has no certificate of its own and gives each handshake the context in use, so that a
 key of another type replaces the old one whole. Connections that are open keep what they were made with.
@@ -64,6 +65,10 @@ class Identity:
         except UnusableTlsError as error:
             self._reloads.labels("refused").inc()
             _log.error("TLS: the certificate in use stays, because the new one is refused: %s", error.message)
+        except OSError as error:
+            # As where this process has too many files open: nothing is said of the certificate, it is looked at again.
+            self._seen = None
+            _log.error("TLS: the certificate in use stays, because the new one cannot be loaded now: %s", error)
         else:
             self._use(certificate)
             self._reloads.labels("loaded").inc()
