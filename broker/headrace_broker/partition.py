@@ -86,6 +86,9 @@ class Partition:
         """Long polls: woken when there may be something new to say."""
         self._syncing: asyncio.Task[None] | None = None
         self._ticking: asyncio.TimerHandle | None = None
+        self._deletions: set[asyncio.Task[None]] = set()
+        self._deleting = asyncio.Lock()
+        """One at a time: those that wait for the log must not hold the threads that other partitions sync in."""
 
     @property
     def leads(self) -> bool:
@@ -132,13 +135,11 @@ class Partition:
         before = end if query.before is Edge.LATEST else Offset(int(query.before))
         start = start_after(before, log_start=self.log.log_start_offset, high_watermark=end, label=label)
         if start > self.log.log_start_offset:
-            try:
-                await self.log.delete_before(start)
-            except StorageFailedError as error:
-                if self.leads:  # else the log was closed meanwhile, its directory may be gone
-                    self._fail(str(error))
-                raise
-            _log.info("%s: the records below offset %d are deleted", label, start)
+            deletion = asyncio.create_task(self._delete_before(start), name=f"delete {label}")
+            self._deletions.add(deletion)
+            deletion.add_done_callback(self._deletions.discard)
+            # A client that leaves must not leave the half of it: a start on disk that readers do not see.
+            await asyncio.shield(deletion)
         self.leadership.check_leader(label, query.fence)
         return self.log.log_start_offset
 
@@ -164,12 +165,14 @@ class Partition:
             await self.log.checkpoint_high_watermark(self.high_watermark)
 
     async def close(self, reason: str) -> None:
-        """Answer everybody, wait for the sync in flight, close the log."""
+        """Answer everybody, wait for the sync and the deletion in flight, close the log."""
         self._step(Closed(reason))
         if self._ticking is not None:
             self._ticking.cancel()
         while self._syncing is not None and not self._syncing.done():
             await self._syncing
+        if self._deletions:
+            await asyncio.wait(self._deletions)
         await self.checkpoint()
         await asyncio.to_thread(self.log.close)
 
@@ -246,6 +249,17 @@ class Partition:
             self._step(SyncFailed(str(error) or repr(error)))
         else:
             self._step(Synced(durable_end))
+
+    async def _delete_before(self, start: Offset) -> None:
+        async with self._deleting:
+            if not self.leads or start <= self.log.log_start_offset:
+                return
+            try:
+                await self.log.delete_before(start)
+            except StorageFailedError as error:
+                self._fail(str(error))
+                raise
+        _log.info("%s: the records below offset %d are deleted", self.place, start)
 
     def _tick(self) -> None:
         self._ticking = None

@@ -30,6 +30,7 @@ from headrace_broker.storage.partition_description import PartitionDescription
 from tests.support.batches import TIMESTAMP_MS, batch_of
 from tests.support.failing_disk import failing_sync
 from tests.support.partition_sets import partition_state, seat
+from tests.support.waiting import eventually
 
 ME = seat(0)
 SPEC = TopicSpec.parse({"partitions": 1, "replicas": 1})
@@ -183,6 +184,32 @@ async def test_should_not_say_that_it_deleted_when_another_leads_meanwhile(parti
     partition.apply(partition_state(leader=seat(1), partition_epoch=PartitionEpoch(2)))
     with pytest.raises(NotLeaderError):
         await deleting
+
+
+async def test_should_finish_a_deletion_that_nobody_waits_for_any_more(partition: Partition) -> None:
+    await produce(partition, b"a", b"b")
+    deleting = asyncio.create_task(partition.delete_records(DeleteQuery(Edge.LATEST, Fence())))
+    await asyncio.sleep(0)
+    deleting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await deleting
+    await eventually(lambda: partition.log.log_start_offset == 2, "what is on disk is what is shown")
+
+
+async def test_should_write_nothing_once_it_is_closed(partition: Partition) -> None:
+    await produce(partition, b"a", b"b")
+    deletions = [
+        asyncio.create_task(partition.delete_records(DeleteQuery(Offset(before), Fence()))) for before in (1, 2)
+    ]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    await partition.close("it is taken away")
+    checkpoint = partition.log.directory / "log-start-checkpoint"
+    written = checkpoint.read_bytes()
+    for refused in await asyncio.gather(*deletions, return_exceptions=True):
+        assert isinstance(refused, NotLeaderError)
+    assert checkpoint.read_bytes() == written
+    assert partition.log.log_start_offset == 1
 
 
 async def test_should_give_up_when_what_is_to_be_deleted_cannot_be_synced(
