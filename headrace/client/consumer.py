@@ -110,8 +110,9 @@ class Consumer(Positions):
         """The ends as they are now, those of new partitions too. Raises OffsetOutOfRangeError where we are beyond."""
         for topic in self._growing:
             self._brokers.layout(topic)
-        for partition in reading.added():
-            reading.take(Added(partition, self._brokers.offset(partition, "earliest")), now_ms())
+        with reading.adding() as new:
+            for partition in new:
+                reading.take(Added(partition, self._brokers.offset(partition, "earliest")), now_ms())
         ends = self.end_offsets()
         check_within({place: cursor.position for place, cursor in self._cursors.items()}, ends)
         return ends

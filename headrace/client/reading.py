@@ -6,6 +6,7 @@ one thread or task that uses the consumer. Partitions that a topic is given late
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
 from typing import assert_never
@@ -131,6 +132,17 @@ class Reading:
             new += (place for place in places if place not in self.plan.cursors and place not in self._adding)
         self._adding.update(new)
         return new
+
+    @contextmanager
+    def adding(self) -> Iterator[list[TopicPartition]]:
+        """As `added`, for whoever takes them at once: those that were not taken by the end are told again."""
+        new = self.added()
+        try:
+            yield new
+        finally:
+            for partition in self._adding.intersection(new):
+                self._adding.discard(partition)
+                self._growing[partition.topic] = None
 
     # -- what is handed out ------------------------------------------------------------------------------------------
 
