@@ -6,6 +6,7 @@ be cancelled: the request is reset, and nothing is known that was not known befo
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from random import Random
 from typing import TypeVar
 
@@ -18,7 +19,7 @@ from headrace.client.layout import TopicLayout
 from headrace.client.record import TopicPartition
 from headrace.client.retry import Retries
 from headrace.client.trouble import Trouble
-from headrace.core.errors import BrokerUnreachableError, HeadraceError
+from headrace.core.errors import BrokerUnreachableError, HeadraceError, LocalError
 from headrace.core.limits import OFFSET_REQUESTS_MAX
 from headrace.http2.blocking import Response
 from headrace.http2.client import AsyncTransport
@@ -40,6 +41,8 @@ class AsyncBrokers:
         """Raises NoServerError with the remedy; connects to nobody yet, and needs no running loop."""
         self.directory = Directory(find_servers(server, ca_file))
         self.trouble = Trouble()
+        self._closed = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._calls = Calls(namespace or DEFAULT_NAMESPACE, request_timeout_ms)
         self._timeout_ms = timeout_ms
         self._random = Random()
@@ -48,7 +51,16 @@ class AsyncBrokers:
         self._metadata_attempts = Attempts()
 
     async def close(self) -> None:
+        self._closed.set()
         await self._transport.close()
+
+    def check_loop(self) -> None:
+        """Raises LocalError on another loop than the first, and where there is none RuntimeError."""
+        loop = asyncio.get_running_loop()
+        if self._loop is None:
+            self._loop = loop
+        elif loop is not self._loop:
+            raise LocalError("this client belongs to another event loop: make one for each loop")
 
     async def retrying(self, what: str, once: Callable[[], Awaitable[T]], topic: str | None = None) -> T:
         """`once()` until it succeeds or the retry policy gives up; between attempts `topic`'s metadata is dropped."""
@@ -60,7 +72,11 @@ class AsyncBrokers:
                 again = retries.failed(error, now_ms(), self._random)
             if again.refresh and topic is not None:
                 self.directory.forget(topic)
-            await asyncio.sleep(max(0, again.at_ms - now_ms()) / 1000)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(0, again.at_ms - now_ms()) / 1000):
+                    await self._closed.wait()
+            if self._closed.is_set():
+                raise LocalError(f"{what}: closed meanwhile")
 
     # -- metadata ----------------------------------------------------------------------------------------------------
 

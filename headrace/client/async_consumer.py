@@ -46,6 +46,7 @@ class AsyncConsumer(Positions):
         """Find the partitions and where to begin; `async with` does it. Raises as the constructor of `Consumer`."""
         if self._closed:
             raise LocalError("this consumer is closed: make a new one")
+        self._brokers.check_loop()
         if self._reading is not None:
             return
         positions = await self._offsets_at(await self._assigned(), self._start)
@@ -89,6 +90,7 @@ class AsyncConsumer(Positions):
 
     async def _next_batch(self, asking: AsyncReading) -> tuple[Cursor, DecodedBatch] | None:
         """For the reading that asks, which begins where any other has ended."""
+        self._brokers.check_loop()
         if self._current is not asking:
             await self._begin(asking)
         assert self._fetcher is not None, "what has begun has started"
@@ -112,8 +114,9 @@ class AsyncConsumer(Positions):
         """The ends as they are now, those of new partitions too. Raises OffsetOutOfRangeError where we are beyond."""
         for topic in self._growing:
             await self._brokers.layout(topic)
-        for partition in reading.added():
-            reading.take(Added(partition, await self._brokers.offset(partition, "earliest")), now_ms())
+        with reading.adding() as new:
+            for partition in new:
+                reading.take(Added(partition, await self._brokers.offset(partition, "earliest")), now_ms())
         ends = await self.end_offsets()
         check_within({place: cursor.position for place, cursor in self._cursors.items()}, ends)
         return ends

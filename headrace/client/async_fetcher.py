@@ -7,6 +7,7 @@ and what is on its way, is there for the next call.
 import asyncio
 from collections import deque
 from collections.abc import Coroutine, Iterator
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -110,14 +111,13 @@ class AsyncFetcher:
         self._news.clear()
         while self._arrived:
             self._reading.take(self._arrived.popleft(), now_ms())
+        self._reading.check(now_ms())
 
     async def _wait(self) -> None:
         """For an arrival, or the time to look at the plan again."""
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(self._reading.patience_s(now_ms())):
                 await self._news.wait()
-        except TimeoutError:
-            self._reading.check(now_ms())
 
 
 def _cancelled(partition: TopicPartition) -> StalledError:

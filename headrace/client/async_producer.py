@@ -123,6 +123,7 @@ class AsyncProducer(Writer):
         """
         if self._sender.ended:
             return
+        self._sender.check_loop()
         self._sender.refuse()
         try:
             await self.flush()

@@ -34,6 +34,7 @@ class AsyncSender:
         """Nothing moves any more."""
         self.ended = False
         self.sending: Sending[LoopRows] = Sending(options, LoopRows, brokers.trouble)
+        self.check_loop = brokers.check_loop
         self._brokers, self._options = brokers, options
         self._turns = asyncio.Semaphore(PRODUCER_REQUESTS_MAX)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -41,7 +42,6 @@ class AsyncSender:
         """Set and cleared at once: whoever waits looks again."""
         self._timer: asyncio.TimerHandle | None = None
         self._watching: asyncio.TimerHandle | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
 
     def __del__(self) -> None:
         if self.broken is None and self.sending.accumulator.buffered_bytes:
@@ -49,14 +49,6 @@ class AsyncSender:
                 "an AsyncProducer was never closed, and its event loop has ended: %d bytes of records were not sent",
                 self.sending.accumulator.buffered_bytes,
             )
-
-    def check_loop(self) -> None:
-        """Raises LocalError on another loop than the first, and where there is none RuntimeError."""
-        loop = asyncio.get_running_loop()
-        if self._loop is None:
-            self._loop = loop
-        elif loop is not self._loop:
-            raise LocalError("this producer belongs to another event loop: make one for each loop")
 
     # -- what the producer asks --------------------------------------------------------------------------------------
 
