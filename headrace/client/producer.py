@@ -87,7 +87,7 @@ class Producer(Writer):
         `timestamps_ms` is None (now), a number, or a column of numbers or times. Records of one partition keep their
         order. Where some batches fail, the future raises the first error, and others may be written. Raises as `send`
         does, and ValueError for columns of different lengths: before anything is queued, but where an iterator gives
-        them, what came before is sent.
+        them, or raises, the pieces before are sent; a note of the error says how many records that are.
         """
         future: Delivery[tuple[BatchMetadata, ...]] = Delivery(Condition())
         delivery = ColumnsDelivery(future)

@@ -125,8 +125,15 @@ class Writer(ABC):
         if not any(map(is_iterated, (values, keys, timestamps_ms))):
             yield batch_columns(values, keys, timestamps_ms, now)
             return
-        for piece in column_pieces(values, keys, timestamps_ms, piece_bytes=self._piece_bytes):
-            yield batch_columns(*piece, now)
+        given = 0
+        try:
+            for piece in column_pieces(values, keys, timestamps_ms, piece_bytes=self._piece_bytes):
+                records = batch_columns(*piece, now)
+                yield records
+                given += records.num_rows
+        except Exception as error:  # The caller's iterator, or what it gave: whoever catches it may want to go on.
+            error.add_note(f"send_batch: the first {given} records were queued before this, and no others")
+            raise
 
     def _divided(self, route: Route, records: Any, partition: int | None) -> Iterator[tuple[TopicPartition, Any, int]]:
         """Batches of `records`, ready to be queued: partition, columns, upper bound of the bytes.
