@@ -143,7 +143,7 @@ def load_yaml(text: bytes | str) -> list[Any]:
 def _decode_yaml(body: bytes) -> Document:
     try:
         documents = load_yaml(body)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # too long a number, too deep a list
         raise _unreadable(body, f"yaml parse error: {error}") from error
     if len(documents) != 1:
         raise _unreadable(body, "one YAML document is wanted")

@@ -11,6 +11,7 @@ from typing import Any
 
 from headrace.dev.api.objects import GroupResource, Object, api_version
 from headrace.dev.api.structural import Schema
+from headrace.dev.api.typed_members import read_outline
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +33,6 @@ def _keep(obj: Object, old: Object | None, now: datetime) -> None:
 
 def _same(obj: Object) -> Object:
     return obj
-
-
-def _as_written(obj: Object) -> list[str]:
-    """A kind whose own members are stored unread."""
-    return []
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +59,7 @@ class Kind:
     """Names are DNS labels, not subdomains."""
     fields: frozenset[str] = frozenset()
     """What field selectors may ask for besides name and namespace."""
-    read: Callable[[Object], list[str]] = _as_written
+    read: Callable[[Object], list[str]] = read_outline
     """Bring the members of a written object into the form that is stored; returns the paths of unknown ones, removed.
     Only for kinds without a schema. Raises UndecodableError."""
     complete: Callable[[Object, Object | None, datetime], None] = _keep

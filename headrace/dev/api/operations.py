@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from random import Random
+from typing import Any
 
 from headrace.dev.api.builtin import BUILTIN_KINDS, DEFINITIONS, NAMESPACES, PODS, SERVICES
 from headrace.dev.api.definitions import kinds_of, resource_of
@@ -20,7 +21,7 @@ from headrace.dev.api.object_meta import finalizer_warnings
 from headrace.dev.api.objects import Key, Object, copy_of, in_order
 from headrace.dev.api.paging import Listing, ListOptions, page_of
 from headrace.dev.api.patches import apply_patch
-from headrace.dev.api.pods import scale_of, with_scale
+from headrace.dev.api.pods import read_scale, scale_of, with_scale
 from headrace.dev.api.selectors import Selection
 from headrace.dev.api.status import (
     Cause,
@@ -192,7 +193,8 @@ class Operations:
             updated = self.settle(target.key, updated)
         return Written(target.kind.from_stored(updated), (*warnings, *_warnings(target.kind, updated, current)))
 
-    def _write_scale(self, target: Target, current: Object, scale: Object, options: WriteOptions) -> Written:
+    def _write_scale(self, target: Target, current: Object, body: Any, options: WriteOptions) -> Written:
+        scale = read_scale(body)
         version = (scale.get("metadata") or {}).get("resourceVersion")
         if version not in (None, "", current["metadata"]["resourceVersion"]):
             raise modified(target.kind.resource, target.name)

@@ -10,7 +10,7 @@ from typing import Any, Final
 import jsonpatch
 import jsonpointer
 
-from headrace.dev.api.objects import Object, copy_of
+from headrace.dev.api.objects import Object, copy_of, to_json
 from headrace.dev.api.status import StatusError, bad_request, unapplicable_patch
 
 MERGE: Final = "application/merge-patch+json"
@@ -111,7 +111,7 @@ def _strategic_object(merged: Object, patch: Object) -> Object:
         elif isinstance(change, list) and name in _MERGE_KEYS and all(isinstance(c, dict) for c in change):
             order = patch.get(f"$setElementOrder/{name}", change)
             merged[name] = _merge_list(merged.get(name) or [], change, _MERGE_KEYS[name], order)
-        elif isinstance(change, list) and name in _UNION_LISTS:
+        elif isinstance(change, list) and name in _UNION_LISTS and all(isinstance(c, str) for c in change):
             merged[name] = list(dict.fromkeys([*merged.get(name, []), *change]))
         else:
             merged[name] = _strategic(merged.get(name), change)
@@ -121,6 +121,8 @@ def _strategic_object(merged: Object, patch: Object) -> Object:
 def _apply_directive(merged: Object, name: str, change: Any) -> None:
     """`$deleteFromPrimitiveList/<field>` and `$retainKeys`; `$setElementOrder` is read with its list."""
     directive, _, field = name.partition("/")
+    if directive in ("$deleteFromPrimitiveList", "$retainKeys") and not isinstance(change, list):
+        raise bad_request(f"unable to apply the patch: {name} is {to_json(change)}, must be a list")
     if directive == "$deleteFromPrimitiveList":
         merged[field] = [value for value in merged.get(field, []) if value not in change]
     elif directive == "$retainKeys":

@@ -10,8 +10,18 @@ from typing import Any
 from headrace.dev.api.json_path import find
 from headrace.dev.api.kinds import Column
 from headrace.dev.api.objects import GroupResource, Object
-from headrace.dev.api.status import Cause, StatusError, bad_request, forbidden_value, invalid, invalid_value, required
+from headrace.dev.api.status import (
+    Cause,
+    StatusError,
+    UndecodableError,
+    bad_request,
+    forbidden_value,
+    invalid,
+    invalid_value,
+    required,
+)
 from headrace.dev.api.tables import age_column, name_column
+from headrace.dev.api.typed_members import check_type
 
 _DEFAULT_GRACE_S = 30
 _FIXED = ("podManagementPolicy", "selector", "serviceName", "volumeClaimTemplates")
@@ -77,6 +87,18 @@ def scale_of(stateful_set: Object) -> Object:
             "selector": ",".join(f"{name}={value}" for name, value in sorted(labels.items())),
         },
     }
+
+
+def read_scale(body: Any) -> Object:
+    """Raises StatusError 400 where it is no Scale."""
+    try:
+        check_type(body, "v1.Scale", "Scale")
+        scale: Object = body or {}
+        check_type(scale.get("metadata"), "v1.ObjectMeta", "Scale.metadata")
+        check_type(scale.get("spec"), "v1.ScaleSpec", "Scale.spec")
+    except UndecodableError as error:
+        raise bad_request(f'Scale in version "v1" cannot be handled as a Scale: {error}') from error
+    return scale
 
 
 def with_scale(stateful_set: Object, scale: Object) -> Object:

@@ -94,6 +94,8 @@ def read_delete_options(query: Query, body: Document | None) -> DeleteOptions:
     """From the body, where there is one, else from the query."""
     said = body.value if body is not None and isinstance(body.value, dict) else {}
     preconditions = said.get("preconditions") or {}
+    if not isinstance(preconditions, dict):
+        raise bad_request("json: cannot unmarshal preconditions into Go value of type v1.Preconditions")
     grace = said.get("gracePeriodSeconds", query.get("gracePeriodSeconds"))
     propagation = said.get("propagationPolicy", query.get("propagationPolicy")) or Propagation.BACKGROUND
     if propagation not in list(Propagation):

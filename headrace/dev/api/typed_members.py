@@ -1,7 +1,7 @@
 """Members of Kubernetes' own kinds, read as Go reads them: of the wrong type, or unknown. Pure.
 
-For `Secret` and `Service`, which are checked in full because people write them by hand. The messages are those of Go's
-JSON decoder.
+`Secret` and `Service` are checked in full because people write them by hand, of the others only the outline. The
+messages are those of Go's JSON decoder.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,6 +12,12 @@ from headrace.dev.api.status import UndecodableError
 
 ROOT: Final = frozenset({"apiVersion", "kind", "metadata"})
 _GO_NAMES = {bool: "bool", int: "number", float: "number", str: "string", list: "array", dict: "object"}
+_PARTS: Final = {
+    "spec": "v1.{}Spec",
+    "status": "v1.{}Status",
+    "involvedObject": "v1.ObjectReference",
+    "regarding": "v1.ObjectReference",
+}
 _PYTHON_TYPES: Mapping[str, type] = {"string": str, "v1.SecretType": str, "bool": bool, "int32": int}
 
 
@@ -37,6 +43,15 @@ def check_type(value: Any, wanted: str, place: str) -> None:
     if not isinstance(value, expected) or (expected is int and isinstance(value, bool)):
         found = _GO_NAMES[type(value)]
         raise UndecodableError(f"json: cannot unmarshal {found} into Go struct field {place} of type {wanted}")
+
+
+def read_outline(obj: Object) -> list[str]:
+    """What must hold for kinds whose members are stored as they are written: these are objects. Null is left out."""
+    for member, wanted in _PARTS.items():
+        if obj.get(member, ()) is None:
+            del obj[member]
+        check_type(obj.get(member), wanted.format(obj["kind"]), f"{obj['kind']}.{member}")
+    return []
 
 
 def read_map(holder: Object, name: str, element: str, place: str) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from headrace.dev.api.kinds import Kind
 from headrace.dev.api.objects import GroupResource, Key, Object, copy_of
 from headrace.dev.api.operations import Operations, Target
 from headrace.dev.api.paging import ListOptions
+from headrace.dev.api.pods import read_scale
 from headrace.dev.api.server import bootstrap
 from headrace.dev.api.status import StatusError
 from headrace.dev.api.store import Store
@@ -139,6 +140,39 @@ def test_should_store_nothing_on_a_dry_run_of_a_deletion(operations: Operations)
     _create(operations, "Topic", topic())
     operations.delete(_target(operations), DeleteOptions(dry_run=True))
     assert operations.get(_target(operations))
+
+
+@pytest.mark.parametrize(
+    ("kind", "version", "obj"),
+    [
+        ("Pod", "v1", {"spec": 5}),
+        ("Pod", "v1", {"spec": {"containers": [{"name": "a"}]}, "status": []}),
+        ("Namespace", "v1", {"spec": "x"}),
+        ("Lease", "coordination.k8s.io/v1", {"spec": True}),
+        ("StatefulSet", "apps/v1", {"spec": [1]}),
+        ("Event", "v1", {"involvedObject": 1.5}),
+        ("CustomResourceDefinition", "apiextensions.k8s.io/v1", {"spec": 5}),
+    ],
+)
+def test_should_refuse_members_that_must_be_objects(
+    operations: Operations, kind: str, version: str, obj: Object
+) -> None:
+    written = Document({"metadata": {"name": "a"}, **obj})
+    with pytest.raises(StatusError, match="json: cannot unmarshal") as refused:
+        operations.create(_kind(operations, kind, version), "default", written, WriteOptions())
+    assert refused.value.code == 400
+
+
+def test_should_take_null_for_a_member_that_is_not_there(operations: Operations) -> None:
+    created = _create(operations, "Lease", {"metadata": {"name": "a"}, "spec": None}, "coordination.k8s.io/v1")
+    assert created["spec"] == {}
+
+
+@pytest.mark.parametrize("scale", [5, {"spec": 5}, {"metadata": []}])
+def test_should_refuse_what_is_no_scale(scale: object) -> None:
+    with pytest.raises(StatusError, match="cannot be handled as a Scale") as refused:
+        read_scale(scale)
+    assert refused.value.code == 400
 
 
 def test_should_refuse_a_page_after_nonsense(operations: Operations) -> None:

@@ -106,3 +106,14 @@ def test_should_order_a_merged_list_as_kubernetes_does(
     merged = apply_patch(STRATEGIC, {"containers": [{"name": name} for name in before]}, patch)
     assert _names(merged["containers"]) == after
     assert {c["name"] for c in merged["containers"] if "x" in c} == set(changed)
+
+
+@pytest.mark.parametrize("patch", [{"$retainKeys": 5}, {"$deleteFromPrimitiveList/finalizers": "x"}])
+def test_should_refuse_directives_that_are_no_lists(patch: dict[str, Any]) -> None:
+    with pytest.raises(StatusError, match="must be a list") as refused:
+        apply_patch(STRATEGIC, {"finalizers": ["x"]}, patch)
+    assert refused.value.code == 400
+
+
+def test_should_replace_a_list_that_cannot_be_a_union() -> None:
+    assert apply_patch(STRATEGIC, {"finalizers": ["x"]}, {"finalizers": [{}]}) == {"finalizers": [{}]}

@@ -53,6 +53,8 @@ def test_should_name_duplicate_fields_by_their_paths() -> None:
         (b"[" * 100_000, "application/json", 400),
         (b"\xff", "application/json", 400),
         (b"a: [", "application/yaml", 400),
+        (b"[" * 100_000, "application/yaml", 400),
+        (b"9" * 5_000, "application/yaml", 400),
         (b"a: 1\n---\nb: 1", "application/yaml", 400),
         (b"a=b", "application/x-www-form-urlencoded", 415),
         (b"other", "application/vnd.kubernetes.protobuf", 415),
