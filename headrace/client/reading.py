@@ -201,7 +201,7 @@ class Reading:
             return
         self._looked_ms = now_ms
         asking = self.plan.asking()
-        for cursor in asking:
+        for cursor in () if self.watchdog.was_away(now_ms) else asking:
             self._trouble.tell_unanswered(cursor.what, cursor.attempt_ms, now_ms)
         if self.watchdog.is_stalled(now_ms, should_move=bool(asking)):
             raise StalledError(

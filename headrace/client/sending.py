@@ -82,7 +82,7 @@ class Sending(Generic[Rows]):
         if now_ms - self._looked_ms < CLIENT_STALL_CHECK_MS:
             return None
         self._looked_ms = now_ms
-        for batch in self.accumulator.in_flight():
+        for batch in () if self.watchdog.was_away(now_ms) else self.accumulator.in_flight():
             self._trouble.tell_unanswered(_what(batch), batch.attempt_ms, now_ms)
         if not self.watchdog.is_stalled(now_ms, should_move=self.accumulator.should_move(now_ms)):
             return None

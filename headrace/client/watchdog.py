@@ -18,6 +18,10 @@ class Watchdog:
     def moved(self) -> None:
         self.still_ms = 0
 
+    def was_away(self, now_ms: int) -> bool:
+        """Since the last look: then answers may lie there that nobody has had the time to take."""
+        return now_ms - self._looked_ms > 2 * CLIENT_STALL_CHECK_MS
+
     def is_stalled(self, now_ms: int, *, should_move: bool) -> bool:
         step_ms = min(now_ms - self._looked_ms, 2 * CLIENT_STALL_CHECK_MS)
         self._looked_ms = now_ms

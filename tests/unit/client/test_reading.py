@@ -1,4 +1,4 @@
-"""What a consumer reads is complete: a partition that is new is looked up until its beginning is known."""
+"""What a consumer reads is complete, new partitions too; and it knows waiting in vain from waiting."""
 
 import json
 from collections.abc import Mapping
@@ -6,12 +6,14 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from headrace.client.calls import Fetched
 from headrace.client.directory import Directory
 from headrace.client.discovery import Servers
-from headrace.client.reading import Added, Reading
+from headrace.client.reading import Added, Answered, Reading
 from headrace.client.record import TopicPartition
 from headrace.client.trouble import Trouble
-from headrace.core.errors import BrokerUnreachableError
+from headrace.core.errors import BrokerUnreachableError, StalledError
+from headrace.core.limits import CLIENT_STALL_CHECK_MS
 
 P0, P1, P2 = (TopicPartition("flights", number) for number in range(3))
 GONE = BrokerUnreachableError("broker a:1 cannot be reached: Connection refused")
@@ -74,3 +76,38 @@ def test_should_look_new_partitions_up_again_when_whoever_did_was_interrupted(in
         reading.take(Added(P2, 7), 0)
     assert reading.added() == []
     assert list(reading.plan.cursors) == [P0, P1, P2]
+
+
+def test_should_tell_of_a_fetch_without_an_answer_and_then_stall(caplog: pytest.LogCaptureFixture) -> None:
+    reading, _ = reading_of_one()
+    limit_ms = reading.watchdog.patience_ms
+    (ask,) = reading.plan.due(0)
+    for now_ms in range(0, limit_ms + 1, CLIENT_STALL_CHECK_MS):
+        reading.check(now_ms)
+    assert caplog.messages[0] == "reading flights/0: no answer for 10 s; still waiting"
+    with pytest.raises(StalledError, match="none of its requests has ended"):
+        reading.check(limit_ms + CLIENT_STALL_CHECK_MS)
+    reading.take(Answered(ask, Fetched(b"", 0)), limit_ms)
+    reading.check(limit_ms + 2 * CLIENT_STALL_CHECK_MS)
+
+
+def test_should_not_take_the_time_in_which_its_user_did_not_read_for_a_brokers(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    reading, _ = reading_of_one()
+    reading.check(0)
+    reading.plan.due(0)
+    for minute in range(1, 20):
+        reading.check(minute * 60_000)
+    assert caplog.messages == []
+
+
+def test_should_never_stall_while_everything_is_paused(caplog: pytest.LogCaptureFixture) -> None:
+    reading, _ = reading_of_one()
+    reading.plan.due(0)
+    (cursor,) = reading.plan.cursors.values()
+    cursor.paused = True
+    cursor.move(0)
+    for now_ms in range(0, 2 * reading.watchdog.patience_ms, CLIENT_STALL_CHECK_MS):
+        reading.check(now_ms)
+    assert caplog.messages == []

@@ -111,3 +111,15 @@ def test_should_have_stalled_when_a_batch_is_on_its_way_for_longer_than_all_limi
     plan.arrived(batch)
     assert plan.stalled(limit_ms + 2 * CLIENT_STALL_CHECK_MS) is None
     assert caplog.messages[0] == "records for flights/0: no answer for 10 s; still waiting"
+
+
+def test_should_not_take_the_time_in_which_the_client_was_stopped_for_a_brokers(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    plan = sending()
+    sent(plan, 0)
+    assert plan.stalled(0) is None
+    assert plan.stalled(3_600_000) is None
+    assert caplog.messages == [], "the answer may lie there, unread"
+    assert plan.stalled(3_600_000 + CLIENT_STALL_CHECK_MS) is None
+    assert len(caplog.messages) == 1
