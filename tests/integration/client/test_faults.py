@@ -150,11 +150,7 @@ def test_should_fail_within_the_time_limit_when_the_only_broker_has_died(tmp_pat
         producer.send("flights", "d")
         with pytest.raises(HeadraceError, match="2 records were not written: gave up on records for flights/0"):
             producer.close()
-        cluster.start_broker()
-        cluster.wait_led()
         consumer.close()
-        with Consumer("flights", server=cluster.url()) as later:
-            assert [record.value for record in later.records(follow=False)] == [b"a"]
 
 
 def test_should_tell_readers_when_a_topic_was_created_again_and_let_writers_go_on(tmp_path: Path) -> None:
