@@ -184,5 +184,8 @@ def _show_offline(findings: Sequence[Recovered | Stuck]) -> None:
 
 def _show_rest(plan: RecoveryPlan) -> None:
     _show_offline(plan.offline)
+    for left in plan.left_behind:
+        held = f"offsets up to {left.log.log_end} (exclusive), leader epoch {left.log.last_epoch}"
+        click.echo(f"{left.place}: broker {left.broker}, no replica of it, holds records that nobody reads: {held}")
     subject = "1 partition is" if plan.online == 1 else f"{plan.online} partitions are"
     click.echo(f"{subject} online, {len(plan.offline)} offline")

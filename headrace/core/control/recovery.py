@@ -70,6 +70,20 @@ class Stuck:
 
 
 @dataclass(frozen=True, slots=True)
+class LeftBehind:
+    """Records of a partition that is well, on a broker that is no replica of it: of another history."""
+
+    topic: TopicName
+    partition: PartitionId
+    broker: BrokerId
+    log: HeldLog
+
+    @property
+    def place(self) -> str:
+        return f"{self.topic}/{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
 class RecoveryPlan:
     writes: tuple[PartitionSet, ...]
     """By compare-and-set on the versions that were observed."""
@@ -77,6 +91,7 @@ class RecoveryPlan:
     stuck: tuple[Stuck, ...]
     online: int
     """Partitions that are well."""
+    left_behind: tuple[LeftBehind, ...] = ()
 
     @property
     def offline(self) -> tuple[Recovered | Stuck, ...]:
@@ -88,6 +103,7 @@ def plan_recovery(cluster: Cluster) -> RecoveryPlan:
     """Idempotent: once its writes have landed and the brokers have followed, nothing is left to do."""
     writes: list[PartitionSet] = []
     findings: list[Recovered | Stuck | None] = []
+    left_behind: list[LeftBehind] = []
     for topic in sorted(cluster.topics, key=lambda topic: topic.full_name):
         if topic.metadata.deletion_timestamp is not None:
             continue
@@ -97,12 +113,15 @@ def plan_recovery(cluster: Cluster) -> RecoveryPlan:
             if changed:
                 writes.append(partition_set.with_partitions(*changed))
             findings += found
+            well = [state for state, finding in zip(partition_set.partitions, found, strict=True) if finding is None]
+            left_behind += [left for state in well for left in _left_behind(partition_set, state, cluster)]
         findings += _unplaced(topic, cluster.sets)
     return RecoveryPlan(
         tuple(writes),
         tuple(finding for finding in findings if isinstance(finding, Recovered)),
         tuple(finding for finding in findings if isinstance(finding, Stuck)),
         findings.count(None),
+        tuple(left_behind),
     )
 
 
@@ -131,6 +150,16 @@ def _look_at(partition_set: PartitionSet, state: PartitionState, cluster: Cluste
     return Recovered(
         topic, key.uid, _elected(state, known, logs, cluster.reports), why, _losses(state, logs, cluster.silent)
     )
+
+
+def _left_behind(partition_set: PartitionSet, state: PartitionState, cluster: Cluster) -> list[LeftBehind]:
+    key = partition_set.key(state.id)
+    logs = [(broker, report.logs[key]) for broker, report in sorted(cluster.reports.items()) if key in report.logs]
+    return [
+        LeftBehind(partition_set.topic_name, state.id, broker, log)
+        for broker, log in logs
+        if broker not in state.replicas and log.log_end > 0
+    ]
 
 
 def _highest(

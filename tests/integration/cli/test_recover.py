@@ -99,6 +99,15 @@ def test_should_follow_an_api_that_was_put_back_in_time_under_live_brokers(
     assert (state["leaderEpoch"], state["partitionEpoch"]) == (8, 8)
     assert headrace("consume", topic, "-o", "value").stdout == "kept\n"
 
+    held = http("GET", f"{cluster.url()}/v1/brokers/{1 - seat['broker']}/held").json
+    put(cluster, topic, p0=led_by({name: held[name] for name in ("broker", "incarnation")}, 9, 9))
+    wait_for(lambda: knows_epoch(cluster, topic, 9), "brokers follow to epoch 9")
+    headrace("produce", topic, stdin="of another history\n")
+    assert headrace("cluster", "recover", topic).stdout == (
+        f"default/{topic}/0: broker {seat['broker']}, no replica of it, holds records that nobody reads:"
+        " offsets up to 1 (exclusive), leader epoch 7\n1 partition is online, 0 offline\n"
+    )
+
 
 def test_should_say_what_is_no_topic(headrace: Headrace) -> None:
     done = headrace("cluster", "recover", "no-such-topic", "--yes")

@@ -47,6 +47,15 @@ def test_should_leave_alone_what_is_well() -> None:
     assert (plan.writes, plan.recovered, plan.stuck, plan.online) == ((), (), (), 1)
 
 
+def test_should_tell_of_records_that_no_replica_has() -> None:
+    led = partition_set(partition_state(leader=seat(0), leader_epoch=LeaderEpoch(7)))
+    reports = (report(0, log(7, 1, leads=True)), report(1, log(5, 100)), report(2, log(-1, 0)))
+    plan = recover(*reports, sets=(led,))
+    (left,) = plan.left_behind
+    assert (left.place, left.broker, left.log) == ("default/flights/0", 1, log(5, 100))
+    assert (plan.writes, plan.online, plan.offline) == ((), 1, ())
+
+
 def test_should_elect_the_only_replica_above_all_epochs_when_the_api_went_back() -> None:
     plan = recover(report(0, log(5, 100), known=(5, 9)), report(1, known=(6, 7)))
     (recovered,) = plan.recovered
