@@ -7,7 +7,7 @@ the StatefulSet and its Pods their meaning, through the API.
 from datetime import datetime
 from typing import Any
 
-from headrace.dev.api.definitions import complete_definition
+from headrace.dev.api.definitions import complete_definition, read_definition
 from headrace.dev.api.event_views import (
     EVENT_COLUMNS,
     EVENT_FIELDS,
@@ -119,6 +119,7 @@ _DEFINITION = Kind(
     categories=("api-extensions",),
     subresources=frozenset({"status"}),
     description="CustomResourceDefinition represents a resource that should be exposed on the API server.",
+    read=read_definition,
     complete=complete_definition,
 )
 _EVENT = Kind(

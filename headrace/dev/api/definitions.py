@@ -14,9 +14,25 @@ from headrace.dev.api.objects import GroupResource, Object, rfc3339
 from headrace.dev.api.status import Cause, invalid, invalid_value, required, unsupported_value
 from headrace.dev.api.structural import Schema
 from headrace.dev.api.tables import age_column, name_column, path_column
+from headrace.dev.api.typed_members import check_type, read_outline
 
 CLEANUP_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
 _QUALIFIED_KIND = GroupResource("apiextensions.k8s.io", "CustomResourceDefinition")
+
+
+def read_definition(obj: Object) -> list[str]:
+    """Only as deep as people err: what a schema says is the schema's own matter. Raises UndecodableError."""
+    read_outline(obj)
+    spec = obj.get("spec") or {}
+    check_type(spec.get("names"), "v1.CustomResourceDefinitionNames", "CustomResourceDefinitionSpec.spec.names")
+    check_type(
+        spec.get("versions"), "[]v1.CustomResourceDefinitionVersion", "CustomResourceDefinitionSpec.spec.versions"
+    )
+    for version in spec.get("versions") or ():
+        place = "CustomResourceDefinitionVersion.spec.versions"
+        check_type(version, "v1.CustomResourceDefinitionVersion", place)
+        check_type((version or {}).get("schema"), "v1.CustomResourceValidation", f"{place}.schema")
+    return []
 
 
 def complete_definition(obj: Object, old: Object | None, now: datetime) -> None:
@@ -74,7 +90,7 @@ def _described(column: Object) -> str:
 
 
 def _errors(name: str, spec: Object) -> Iterator[Cause]:
-    names = spec.get("names", {})
+    names = spec.get("names") or {}
     if not spec.get("group"):
         yield required("spec.group")
     for member in ("plural", "kind"):
@@ -89,7 +105,7 @@ def _errors(name: str, spec: Object) -> Iterator[Cause]:
     if not spec.get("versions"):
         yield required("spec.versions")
     for index, version in enumerate(spec.get("versions") or ()):
-        yield from _version_errors(version, f"spec.versions[{index}]")
+        yield from _version_errors(version or {}, f"spec.versions[{index}]")
 
 
 def _version_errors(version: Object, path: str) -> Iterator[Cause]:

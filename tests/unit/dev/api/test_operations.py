@@ -152,6 +152,9 @@ def test_should_store_nothing_on_a_dry_run_of_a_deletion(operations: Operations)
         ("StatefulSet", "apps/v1", {"spec": [1]}),
         ("Event", "v1", {"involvedObject": 1.5}),
         ("CustomResourceDefinition", "apiextensions.k8s.io/v1", {"spec": 5}),
+        ("CustomResourceDefinition", "apiextensions.k8s.io/v1", {"spec": {"names": "x"}}),
+        ("CustomResourceDefinition", "apiextensions.k8s.io/v1", {"spec": {"versions": [5]}}),
+        ("CustomResourceDefinition", "apiextensions.k8s.io/v1", {"spec": {"versions": [{"schema": 5}]}}),
     ],
 )
 def test_should_refuse_members_that_must_be_objects(
