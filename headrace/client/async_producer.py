@@ -64,7 +64,7 @@ class AsyncProducer(Writer):
             await asyncio.sleep(0)
         route = self._known_route(topic) or await self._route(topic)
         size = self._checked_size(row, route)
-        if sender.closed or not sender.sending.has_room(size):
+        if sender.closed or sender.room.locked() or not sender.sending.has_room(size):
             await sender.wait_for_room(size)
         chosen = route.partitioning
         number = chosen.choose(row[0], row[1], size) if partition is None else chosen.check(partition)

@@ -38,6 +38,8 @@ class AsyncSender:
         self._brokers, self._options = brokers, options
         self._turns = asyncio.Semaphore(PRODUCER_REQUESTS_MAX)
         self._tasks: set[asyncio.Task[None]] = set()
+        self.room = asyncio.Lock()
+        """Held by the first of those who wait for room: woken all at once, thousands would plan for each answer."""
         self._progress = asyncio.Event()
         """Set and cleared at once: whoever waits looks again."""
         self._timer: asyncio.TimerHandle | None = None
@@ -54,11 +56,12 @@ class AsyncSender:
 
     async def wait_for_room(self, size_bytes: int) -> None:
         """Until `size_bytes` fit. Raises LocalError when closed, StalledError."""
-        while not self.closed and not self.sending.has_room(size_bytes):
-            self.sending.accumulator.close_batches()
-            self.plan()
-            if not self.sending.has_room(size_bytes):
-                await self._progress.wait()
+        async with self.room:
+            while not self.closed and not self.sending.has_room(size_bytes):
+                self.sending.accumulator.close_batches()
+                self.plan()
+                if not self.sending.has_room(size_bytes):
+                    await self._progress.wait()
         if self.closed:
             raise closed_error() if self.broken is None else as_raised(self.broken)
 

@@ -88,6 +88,19 @@ async def test_should_keep_many_senders_within_a_small_buffer(bench: Bench) -> N
         assert [int(number) for name, number in numbers if int(name) == sender] == list(range(50))
 
 
+async def test_should_wake_one_of_those_who_wait_for_room_and_not_all(bench: Bench) -> None:
+    bench.create()
+    async with bench.async_producer(linger_ms=0, batch_bytes=8_192, buffer_bytes=8_192) as producer:
+        await (await producer.send(bench.topic, b"first"))
+        with bench.frozen_brokers():
+            sends = [asyncio.create_task(producer.send(bench.topic, bytes(5_000))) for _ in range(50)]
+            await asyncio.wait(sends[:1])
+            assert len(producer._sender._progress._waiters) == 1
+            assert [send.done() for send in sends] == [True] + [False] * 49
+        await asyncio.gather(*sends)
+    assert len(bench.read_all()) == 51
+
+
 async def test_should_write_exactly_what_was_taken_when_waits_are_cancelled(bench: Bench) -> None:
     bench.create()
     async with bench.async_producer(linger_ms=0, batch_bytes=8_192, buffer_bytes=8_192) as producer:
