@@ -48,7 +48,7 @@ public class Records {
 
         Problem(HttpResponse<?> response, String document) {
             super("HTTP " + response.statusCode() + ": " + document.strip());
-            retriable = document.contains("\"retriable\": true");
+            retriable = Pattern.compile("\"retriable\": *true").matcher(document).find();
             waitMs = 1000 * response.headers().firstValueAsLong("retry-after").orElse(0);
         }
     }
@@ -174,7 +174,7 @@ public class Records {
     }
 
     private static long number(String json, String name) throws IOException {
-        Matcher found = Pattern.compile("\"" + name + "\": (\\d+)").matcher(json);
+        Matcher found = Pattern.compile("\"" + name + "\": *(\\d+)").matcher(json);
         if (!found.find()) {
             throw new IOException("no " + name + " in " + json);
         }
