@@ -68,6 +68,7 @@ def printed_records(lines: Iterable[bytes], clock_ms: Callable[[], int]) -> Iter
 
 
 def csv_rows(lines: Iterable[bytes], key_field: str | None) -> Iterator[InputRecord]:
+    csv.field_size_limit(JSON_LINE_BYTES_MAX)  # Of the whole process, which reads no other CSV; 128 KiB by default.
     reader = csv.reader(_texts(lines), strict=True)
     try:
         fields = next(reader, None)

@@ -88,6 +88,11 @@ def test_should_name_the_line_when_json_is_malformed(line: bytes, says: str) -> 
         next(records)
 
 
+def test_should_take_cells_as_long_as_any_line() -> None:
+    (record,) = csv_rows([b"id,text\n", b"1," + b"x" * 1_000_000 + b"\n"], "id")
+    assert (record.key, len(record.value)) == (b"1", 1_000_020)
+
+
 def test_should_turn_rows_into_objects() -> None:
     lines = [b"\xef\xbb\xbfid,name\r\n", b"1,\xc3\xbc\r\n", b'2,"a\n', b'b"\n', b",x\n"]
     assert list(csv_rows(lines, "id")) == [
