@@ -70,7 +70,8 @@ class _Planner:
     def _maintain(self, topic: Topic, sets: Sequence[PartitionSet]) -> list[Action]:
         missing = missing_partitions(topic, sets)
         writes: Sequence[CreateSet | ReplaceSet] | TooFewBrokers = ()
-        if missing and topic.spec.replicas == 1:  # followers come with replication; what is placed stays as it is
+        # Followers come with replication, adoption with the brokers' reports; what is placed stays as it is.
+        if missing and topic.spec.replicas == 1 and (sets or not topic.adopts):
             if self._observed.in_state(BrokerState.UNPROVEN):
                 return []  # the first that has proved itself must not get everything: the others follow in a moment
             writes = self._place(topic, sets, missing)

@@ -13,7 +13,7 @@ from headrace.core.control.conditions import Condition, ConditionType, by_type, 
 from headrace.core.control.observed import Observed
 from headrace.core.control.placing import TooFewBrokers
 from headrace.core.resources.partition_set import PartitionState
-from headrace.core.resources.topic import PAUSED_ANNOTATION, Topic
+from headrace.core.resources.topic import ADOPT_ANNOTATION, PAUSED_ANNOTATION, Topic
 
 _LISTED_MAX = 10
 """Partitions that a message names; the rest is counted."""
@@ -31,7 +31,7 @@ def summarize(
     lagging = [state for state in states if _in_sync(state, observed) < len(state.replicas)]
     unplaced = _unplaced_message(topic, states)
     conditions = (
-        _ready(topic, offline, too_few),
+        _ready(topic, states, offline, too_few),
         _under_replicated(lagging, unplaced),
         _offline(offline, unplaced),
         _reassigning(states),
@@ -67,7 +67,9 @@ def _patch(topic: Topic, summary: dict[str, Any], conditions: Sequence[Condition
     return PatchStatus(topic, status, "what is observed has changed", notices(conditions, previous))
 
 
-def _ready(topic: Topic, offline: Sequence[PartitionState], too_few: TooFewBrokers | None) -> Condition:
+def _ready(
+    topic: Topic, states: Sequence[PartitionState], offline: Sequence[PartitionState], too_few: TooFewBrokers | None
+) -> Condition:
     replicas = topic.spec.replicas
     if replicas > 1:
         message = (
@@ -75,6 +77,12 @@ def _ready(topic: Topic, offline: Sequence[PartitionState], too_few: TooFewBroke
             " each partition; set spec.replicas to 1"
         )
         return Condition.off(ConditionType.READY, "ReplicationNotAvailable", message)
+    if topic.adopts and not states:
+        message = (
+            f"annotation {ADOPT_ANNOTATION} is set, but adopting data is not available yet; the topic is not placed, as"
+            " it would begin empty, and the data is kept where it is: remove the annotation to begin empty"
+        )
+        return Condition.off(ConditionType.READY, "AdoptionNotAvailable", message)
     if too_few is not None:
         message = (
             f"spec.replicas is {too_few.needed}, which needs as many brokers that are live and not draining, and there"

@@ -15,6 +15,7 @@ from headrace.core.units import (
 )
 
 PAUSED_ANNOTATION = "headrace.io/paused"
+ADOPT_ANNOTATION = "headrace.io/adopt-uid"
 
 
 class Durability(StrEnum):
@@ -127,6 +128,11 @@ class Topic:
     @property
     def paused(self) -> bool:
         return self.metadata.annotations.get(PAUSED_ANNOTATION) == "true"
+
+    @property
+    def adopts(self) -> str:
+        """The uid of the topic whose data this one claims; empty where it claims none."""
+        return self.metadata.annotations.get(ADOPT_ANNOTATION, "")
 
     @classmethod
     def parse(cls, obj: Object) -> "Topic":

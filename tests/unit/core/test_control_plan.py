@@ -145,6 +145,22 @@ def test_should_leave_a_placement_alone_when_replicas_are_raised() -> None:
     assert "set spec.replicas to 1" in ready["message"]
 
 
+def test_should_not_begin_empty_where_data_is_claimed() -> None:
+    api = settled(topic(metadata={"annotations": {"headrace.io/adopt-uid": "of-another-life"}}))
+    assert not api.sets
+    ready = api.condition(UID, "Ready")
+    assert (ready["status"], ready["reason"]) == ("False", "AdoptionNotAvailable")
+    assert "the data is kept" in ready["message"]
+
+
+def test_should_grow_a_topic_that_claims_data_after_it_was_placed() -> None:
+    api = settled(topic())
+    api.change(UID, spec={"partitions": 9}, annotations={"headrace.io/adopt-uid": "of-another-life"})
+    api.settle()
+    assert sum(len(s.partitions) for s in api.sets.values()) == 9
+    assert api.condition(UID, "Ready")["status"] == "True"
+
+
 def test_should_go_on_when_replicas_are_set_to_one_again() -> None:
     api = settled(topic(replicas=3))
     assert not api.sets
