@@ -10,8 +10,11 @@ import asyncio
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
+
+import yaml
 
 from headrace.client.discovery import SERVER_VARIABLE, NoServerError, Servers, find_servers, running_dev
 from headrace.core.errors import LocalError
@@ -61,8 +64,11 @@ def find(
         return Found(find_servers(server, ca_file), namespace or _context_namespace(kubeconfig, context))
     if kubeconfig or context:
         return asyncio.run(_find_by_leases(kubeconfig, context, namespace))
-    if os.environ.get(SERVER_VARIABLE) or running_dev() is not None:
+    if os.environ.get(SERVER_VARIABLE):
         return Found(find_servers(None, ca_file), namespace or _DEFAULT_NAMESPACE)
+    dev = running_dev()
+    if dev is not None:
+        return Found(find_servers(None, ca_file), namespace or _namespace_of(Path(dev["kubeconfig"])))
     return _find_by_default(namespace)
 
 
@@ -81,6 +87,16 @@ def _find_by_default(namespace: str | None) -> Found:
             f"{_NOTHING_SAID}, and the current kubeconfig's API server cannot be asked for brokers ({error.message}):"
             f" start `headrace dev`, or {_NAME_A_BROKER}"
         ) from error
+
+
+def _namespace_of(kubeconfig: Path) -> str:
+    """Of its current context, as `headrace topic` and kubectl have it; read without the Kubernetes client."""
+    try:
+        document = yaml.safe_load(kubeconfig.read_text())
+        contexts = {each["name"]: each["context"] for each in document["contexts"]}
+        return str(contexts[document["current-context"]].get("namespace") or _DEFAULT_NAMESPACE)
+    except (OSError, yaml.YAMLError, KeyError, TypeError):
+        return _DEFAULT_NAMESPACE
 
 
 def _context_namespace(kubeconfig: str | None, context: str | None) -> str:

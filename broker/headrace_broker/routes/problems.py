@@ -82,7 +82,7 @@ def problems_middleware(metrics: Metrics) -> Middleware:
 
 def _http_failure(request: web.Request, error: web.HTTPException) -> HeadraceError:
     if error.status == 404:
-        return UnknownPathError(f"{request.method} {request.path}: there is no such path; docs/protocol.md lists them")
+        return UnknownPathError(f"{request.method} {request.path}: there is no such path; GET /openapi.json lists them")
     return InternalError(f"{request.method} {request.path}: {error.reason}")
 
 

@@ -40,7 +40,7 @@ def parse_json_records(body: bytes, *, now_ms: int) -> list[Record]:
     except (ValueError, RecursionError) as error:
         raise InvalidRequestError(f"the body is not JSON: {error}") from error
     if not isinstance(document, dict) or not isinstance(document.get("records"), list):
-        raise _refused("records", f'the body is {_shown(document)}, must be an object with a list "records"')
+        raise _refused("records", f'the body is {_shown(document)}, must be {{"records": [{{"value": ...}}, ...]}}')
     _check_fields(document, frozenset({"records"}), "the body")
     items = document["records"]
     if not items:

@@ -117,7 +117,7 @@ def test_should_append_nothing_when_one_batch_of_a_request_is_bad(
         (b'{"value": "a"}\n{"value": \n', NDJSON, "line 2:"),
         (b'{"value": "a"}\n\n{"valu": "b"}\n', NDJSON, 'line 3: "valu" is not a field of a record'),
         (b'{"records": [{"value": "a"}, {"key": "b"}]}', JSON, "records[1]: value is missing"),
-        (b'{"records": {}}', JSON, 'must be an object with a list "records"'),
+        (b'{"records": {}}', JSON, 'must be {"records": [{"value": ...}, ...]}'),
         (b"not json", JSON, "the body is not JSON"),
         (b"x=1", {"Content-Type": "application/x-www-form-urlencoded"}, "Content-Type 'application/x-www-form"),
     ],

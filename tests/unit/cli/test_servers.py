@@ -1,5 +1,6 @@
 """Which cluster a command's records go to, from the Leases of its brokers."""
 
+import json
 import os
 import subprocess
 import sys
@@ -67,3 +68,16 @@ def test_should_take_an_option_before_a_variable(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("HEADRACE_SERVER", "http://env:9701")
     with pytest.raises(KubeConfigError, match="/nowhere"):
         find(None, None, "/nowhere", None, None)
+
+
+def test_should_take_the_namespace_of_the_running_devs_context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HEADRACE_SERVER", raising=False)
+    monkeypatch.setenv("HEADRACE_HOME", str(tmp_path))
+    broker = {"id": 0, "pid": os.getpid(), "url": "http://127.0.0.1:9701", "data": "/d"}
+    kubeconfig = tmp_path / "kubeconfig"
+    state = {"kubeconfig": str(kubeconfig), "api": {"url": "http://127.0.0.1:9700", "pid": os.getpid()}}
+    (tmp_path / "dev.json").write_text(json.dumps({**state, "brokers": [broker]}))
+    assert find(None, None, None, None, None).namespace == "default"
+    kubeconfig.write_text("current-context: a\ncontexts: [{name: a, context: {namespace: teamx}}]\n")
+    assert find(None, None, None, None, None).namespace == "teamx"
+    assert find(None, None, None, None, "other").namespace == "other"
