@@ -130,7 +130,7 @@ def storage_error(error: OSError, doing: str) -> HeadraceError:
     """The typed error for `error`, which came up while `doing`, for example `"appending to /data/x.log"`."""
     why = f"{doing} failed: {error.strerror}"
     if error.errno in _FULL:
-        return DiskFullError(f"{why}; free some space, shorten the retention or grow the volume")
+        return DiskFullError(f"{why}; free some space, delete records that nobody needs, or grow the volume")
     if error.errno in _OUT_OF_FILES:
         return ThrottledError(f"{why}; let this process open more files (ulimit -n)")
     return StorageFailedError(f"{why}; check the disk and its permissions")
