@@ -14,7 +14,14 @@ import click
 
 from headrace.core.units import BYTES, MILLISECONDS
 
-_COLORS: Final = {"True": "green", "Ready": "green", "False": "red", "offline": "red", "Unknown": "yellow"}
+_COLORS: Final = {
+    "True": "green",
+    "Ready": "green",
+    "False": "red",
+    "offline": "red",
+    "Lost": "red",
+    "Unknown": "yellow",
+}
 """Of words that say how something is, wherever they stand alone in a table."""
 _AGE_UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 

@@ -32,6 +32,8 @@ _FOLLOW_TIMEOUT_S = 30.0
 """What brokers get to lead the partitions that were given to them."""
 _LOOK_AGAIN_S = 0.3
 _EXIT_FAILED = 1
+_SILENT = {"Lost": "its Lease has run out", "Stopped": "it was stopped"}
+"""States of brokers that need not be asked, and what is said instead of their answer."""
 _EVENT_REASON = "PartitionRecovered"
 
 
@@ -99,8 +101,8 @@ class _Scope:
     def _ask(self, broker: "dict[str, object]") -> "BrokerReport":
         from headrace.core.control.held import BrokerReport
 
-        if broker["state"] == "Lost":
-            raise LocalError("its Lease has run out")
+        if broker["state"] in _SILENT:
+            raise LocalError(_SILENT[str(broker["state"])])
         return BrokerReport.parse(self._brokers.held_once(int(str(broker["id"]))))
 
     async def _list(self, client: "KubeClient", _: str) -> "tuple[Sequence[Topic], Sequence[PartitionSet]]":

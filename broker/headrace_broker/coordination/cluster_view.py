@@ -72,7 +72,7 @@ class ClusterView:
         return self._leases.get(broker)
 
     def brokers(self) -> list[tuple[BrokerLease, str]]:
-        """Each broker with its state: Ready, Draining or Lost.
+        """Each broker with its state: Ready, Draining, Stopped or Lost.
 
         A broker is lost when its Lease stands still while others change: when all stand still, this broker itself is
         out of touch with the API server and knows nothing new.
@@ -81,6 +81,8 @@ class ClusterView:
         return [(lease, self._state_of(lease, as_of_ms)) for _, lease in sorted(self._leases.items())]
 
     def _state_of(self, lease: BrokerLease, as_of_ms: int) -> str:
+        if lease.clean:
+            return "Stopped"
         if not self._liveness.is_live(lease.broker, as_of_ms):
             return "Lost"
         return "Draining" if lease.draining else "Ready"

@@ -29,10 +29,11 @@ def topic(name: str = "flights", uid: str = "uid-1", cluster: str = "headrace") 
     return Topic(Metadata(name=name, namespace="default", uid=uid), spec)
 
 
-def lease(broker: int, renewal: str = "1", *, draining: bool = False) -> BrokerLease:
+def lease(broker: int, renewal: str = "1", *, draining: bool = False, clean: bool = False) -> BrokerLease:
     metadata = Metadata(name=f"headrace-broker-{broker}")
     url = f"http://{broker}"
-    return BrokerLease(metadata, BrokerId(broker), Incarnation(1), url, draining=draining, renew_time=renewal)
+    life = Incarnation(1)
+    return BrokerLease(metadata, BrokerId(broker), life, url, draining=draining, clean=clean, renew_time=renewal)
 
 
 def test_should_be_complete_only_when_everything_was_listed() -> None:
@@ -120,6 +121,8 @@ def test_should_call_a_broker_lost_when_its_lease_stands_still_while_others_chan
     view.put_lease(lease(2, "2", draining=True), later)
     view.put_lease(lease(1, "1"), later)  # seen again, unchanged
     assert [state for _, state in view.brokers()] == ["Ready", "Lost", "Draining"]
+    view.put_lease(lease(2, "3", draining=True, clean=True), later)
+    assert [state for _, state in view.brokers()] == ["Ready", "Lost", "Stopped"]
     view.remove_lease(lease(1))
     assert [broker.broker for broker, _ in view.brokers()] == [0, 2]
     assert view.lease(BrokerId(1)) is None
