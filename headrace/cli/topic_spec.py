@@ -1,27 +1,19 @@
 """From a command line to a Topic's spec: names, `--set` paths, and what people get wrong about them. Pure."""
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import click
 
-from headrace.core.limits import NAME_LENGTH_MAX
+from headrace.core.resources.names import topic_name_problem
 from headrace.core.resources.topic import TopicSpec
-
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 
 def check_name(name: str) -> None:
     """Raises click.BadParameter, with a name that would do, where Kubernetes would refuse `name`."""
-    if _NAME.fullmatch(name) and len(name) <= NAME_LENGTH_MAX:
-        return
-    suggestion = re.sub(r"[^a-z0-9]+", "-", name.lower())[:NAME_LENGTH_MAX].strip("-")
-    remedy = f"; try {suggestion}" if suggestion else ""
-    raise click.BadParameter(
-        f"{name!r} cannot name a topic. A topic is a Kubernetes resource, so its name is a DNS label: lower-case"
-        f" letters, digits and '-' in between, at most {NAME_LENGTH_MAX} characters{remedy}."
-    )
+    problem = topic_name_problem(name)
+    if problem is not None:
+        raise click.BadParameter(f"{problem}.")
 
 
 def topic_spec(partitions: int, replicas: int, settings: Iterable[str]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from headrace.client.record import Headers
 from headrace.core.errors import LocalError
 from headrace.core.limits import RECORD_HEADERS_MAX
+from headrace.core.resources.names import topic_name_problem
 
 Bytes: TypeAlias = bytes | bytearray | memoryview | str | None
 _TIMESTAMP_MS_MAX = 2**63 - 1
@@ -28,11 +29,14 @@ def as_bytes(name: str, value: Bytes) -> bytes | None:
 
 
 def as_topic(topic: object) -> str:
-    """A topic's name as text. Raises TypeError, and LocalError where it is empty."""
+    """A topic's name as text. Raises TypeError, and LocalError where no topic can have it: asking would be in vain."""
     if not isinstance(topic, str):
         raise TypeError(f"a topic is {type(topic).__name__}, not str: give its name, for example 'flights'")
     if not topic:
         raise LocalError("the topic's name is empty: give one, for example 'flights'")
+    problem = topic_name_problem(topic)
+    if problem is not None:
+        raise LocalError(problem)
     return topic
 
 

@@ -6,23 +6,10 @@ import pytest
 from headrace.cli.topic_spec import check_name, topic_spec
 
 
-@pytest.mark.parametrize("name", ["orders", "a", "a-1", "0", "x" * 63])
-def test_should_take_dns_labels(name: str) -> None:
-    check_name(name)
-
-
-@pytest.mark.parametrize(
-    ("name", "suggestion"),
-    [("my_topic", "my-topic"), ("Orders", "orders"), ("a.b", "a-b"), ("-a-", "a"), ("x" * 64, "x" * 63), ("Ünï", "n")],
-)
-def test_should_suggest_a_name_when_it_is_no_dns_label(name: str, suggestion: str) -> None:
-    with pytest.raises(click.BadParameter, match=rf"is a DNS label.*; try {suggestion}\."):
-        check_name(name)
-
-
-def test_should_suggest_nothing_when_nothing_is_left() -> None:
-    with pytest.raises(click.BadParameter, match=r"at most 63 characters\."):
-        check_name("___")
+def test_should_refuse_what_cannot_name_a_topic_as_a_parameter() -> None:
+    check_name("my-topic")
+    with pytest.raises(click.BadParameter, match=r"is a DNS label.*; try my-topic\."):
+        check_name("my_topic")
 
 
 def test_should_nest_settings_by_their_paths() -> None:

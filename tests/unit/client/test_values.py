@@ -67,3 +67,5 @@ def test_should_say_what_a_topic_is_when_it_is_no_name() -> None:
         as_topic(None)
     with pytest.raises(LocalError, match="the topic's name is empty"):
         as_topic("")
+    with pytest.raises(LocalError, match=r"'my_topic' cannot name a topic.*; try my-topic"):
+        as_topic("my_topic")
