@@ -90,7 +90,7 @@ def test_should_name_the_line_when_json_is_malformed(line: bytes, says: str) -> 
 
 def test_should_take_cells_as_long_as_any_line() -> None:
     (record,) = csv_rows([b"id,text\n", b"1," + b"x" * 1_000_000 + b"\n"], "id")
-    assert (record.key, len(record.value)) == (b"1", 1_000_020)
+    assert record.value == b'{"id":"1","text":"' + b"x" * 1_000_000 + b'"}'
 
 
 def test_should_turn_rows_into_objects() -> None:
