@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from headrace.core.log.segments import LogConfig
-from headrace.core.records.columns import encode_batch, record_columns
+from headrace.core.records.columns import decode_batches, encode_batch, record_columns
 from headrace.core.records.raw import RawBatch, split_batches
 from headrace.core.resources.topic import Durability
 from headrace.core.types import LeaderEpoch, Offset
@@ -80,3 +80,14 @@ def file_size_limit(size: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+async def values_from(log: PartitionLog, offset: int) -> list[int]:
+    """Base offsets of all batches from `offset` on, read as a consumer does."""
+    found: list[int] = []
+    while buffers := await log.read(Offset(offset), max_bytes=3_000, up_to=END):
+        for buffer in buffers:
+            for batch in decode_batches(buffer):
+                found.append(batch.header.base_offset)
+                offset = batch.header.next_offset
+    return found

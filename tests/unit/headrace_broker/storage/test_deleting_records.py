@@ -1,6 +1,5 @@
 """Deleting from the front of a log, while it is read, and across crashes at any point of it."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,17 +25,10 @@ from tests.support.logs import (
     new_log_directory,
     open_log,
     raw_batch,
-    storage_threads,
 )
 
 SMALL = replace(CONFIG, segment_bytes=20_000)
 BATCHES = 200
-
-
-@pytest.fixture
-def threads() -> Iterator[StorageThreads]:
-    with storage_threads() as threads:
-        yield threads
 
 
 @pytest.fixture

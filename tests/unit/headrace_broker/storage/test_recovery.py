@@ -1,6 +1,6 @@
 """Opening a log after every kind of damage: what is kept, and what the report admits."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,17 +24,10 @@ from tests.support.logs import (
     new_log_directory,
     open_log,
     raw_batch,
-    storage_threads,
 )
 
 SMALL = replace(CONFIG, segment_bytes=20_000)
 BATCHES = 40
-
-
-@pytest.fixture
-def threads() -> Iterator[StorageThreads]:
-    with storage_threads() as threads:
-        yield threads
 
 
 @pytest.fixture
