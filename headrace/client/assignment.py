@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from headrace.client.layout import TopicLayout
 from headrace.client.record import TopicPartition
-from headrace.client.values import as_topic
+from headrace.client.values import as_topic, datetime_ms
 from headrace.core.errors import LocalError, OffsetOutOfRangeError, UnknownPartitionError
 
 Start: TypeAlias = str | int | datetime
@@ -71,14 +71,14 @@ def fixed_offset(start: Start) -> int | None:
 def timestamp_of(start: Start) -> str | int:
     """As brokers look it up: `earliest`, `latest` or milliseconds since 1970; before that is the beginning."""
     if isinstance(start, datetime):
-        return max(0, int(start.timestamp() * 1000))
+        return max(0, datetime_ms(start))
     return start
 
 
 def as_ms(time: int | datetime) -> int:
     """Milliseconds since 1970. Raises LocalError for a number below 0."""
     if isinstance(time, datetime):
-        return max(0, int(time.timestamp() * 1000))
+        return max(0, datetime_ms(time))
     if time < 0:
         raise LocalError(f"time is {time}: it must be a datetime, or milliseconds since 1970-01-01 UTC from 0")
     return time

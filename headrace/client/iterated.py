@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.client.columns import refuse_single
+from headrace.client.columns import check_column, milliseconds
 from headrace.core.limits import ITERATOR_ROWS_MAX
 
 _END = object()
@@ -26,8 +26,11 @@ def column_pieces(values: Any, keys: Any, timestamps_ms: Any, *, piece_bytes: in
 
     Raises ValueError where one ends before the others; what came before has been given out by then.
     """
-    refuse_single("values", values)
-    refuse_single("keys", keys)
+    check_column("values", values)
+    check_column("keys", keys)
+    check_column("timestamps_ms", timestamps_ms)
+    if timestamps_ms is not None and not is_iterated(timestamps_ms):
+        timestamps_ms = milliseconds(timestamps_ms)
     # A number is the time of all records, and None is no column: both stay as they are.
     beside = {"keys": keys, "timestamps_ms": timestamps_ms}
     taken = {name: _entries(column) for name, column in beside.items() if isinstance(column, Iterable)}

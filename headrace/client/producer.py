@@ -18,7 +18,7 @@ from headrace.client.directory import Directory
 from headrace.client.discovery import Servers
 from headrace.client.record import BatchMetadata, RecordMetadata
 from headrace.client.sender import Sender
-from headrace.client.values import Bytes, HeadersInput
+from headrace.client.values import Bytes, HeadersInput, Time
 from headrace.client.writing import Route, Writer, as_raised, closed_error
 from headrace.core.errors import StalledError
 
@@ -46,14 +46,15 @@ class Producer(Writer):
         *,
         headers: HeadersInput = (),
         partition: int | None = None,
-        timestamp_ms: int | None = None,
+        timestamp_ms: Time | None = None,
     ) -> Delivery[RecordMetadata]:
         """Queue one record; the future gives its partition and offset, or raises why it was not written.
 
         Text is stored as UTF-8, a value of None is a tombstone. Without `partition` the user's partitioner chooses,
         else the key's murmur2 hash as Kafka's clients compute it, else records without a key take turns. Waits while
-        the buffer is full, and for the metadata of a topic that is new to this producer. Raises TypeError,
-        UnknownTopicError, UnknownPartitionError and BatchTooLargeError at once.
+        the buffer is full, and for the metadata of a topic that is new to this producer. `timestamp_ms` may be a
+        datetime: local time where it has no zone. Raises TypeError, UnknownTopicError, UnknownPartitionError and
+        BatchTooLargeError at once.
         """
         row = self._row(value, key, headers, timestamp_ms)
         route = self._known_route(topic) or self._route(topic)
@@ -84,10 +85,11 @@ class Producer(Writer):
 
         `values` and `keys` are lists, Arrow arrays or table columns, pandas Series or NumPy arrays of bytes or text,
         with None for null, or iterators (generators) of such, which are taken piece by piece as the buffer has room;
-        `timestamps_ms` is None (now), a number, or a column of numbers or times. Records of one partition keep their
-        order. Where some batches fail, the future raises the first error, and others may be written. Raises as `send`
-        does, and ValueError for columns of different lengths: before anything is queued, but where an iterator gives
-        them, or raises, the pieces before are sent; a note of the error says how many records that are.
+        `timestamps_ms` is None (now), a number or a datetime for all, or a column of such: datetimes without a zone are
+        local time, but Arrow's, NumPy's and pandas' UTC. Records of one partition keep their order. Where some batches
+        fail, the future raises the first error, and others may be written. Raises as `send` does, and ValueError for
+        columns of different lengths: before anything is queued, but where an iterator gives them, or raises, the pieces
+        before are sent; a note of the error says how many records that are.
         """
         future: Delivery[tuple[BatchMetadata, ...]] = Delivery(Condition())
         delivery = ColumnsDelivery(future)

@@ -4,8 +4,11 @@ All of it is checked before a record joins a batch: one that cannot be encoded w
 """
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from operator import index
 from typing import Any, TypeAlias
+
+import numpy as np
 
 from headrace.client.record import Headers
 from headrace.core.errors import LocalError
@@ -14,6 +17,7 @@ from headrace.core.resources.names import topic_name_problem
 
 Bytes: TypeAlias = bytes | bytearray | memoryview | str | None
 _TIMESTAMP_MS_MAX = 2**63 - 1
+Time: TypeAlias = int | datetime | np.datetime64
 HeadersInput: TypeAlias = Iterable[tuple[str, Bytes]] | Mapping[str, Bytes]
 
 
@@ -57,18 +61,34 @@ def as_headers(headers: HeadersInput) -> Headers:
     return checked
 
 
-def as_timestamp_ms(timestamp_ms: int) -> int:
+def as_timestamp_ms(time: Time, name: str = "timestamp_ms") -> int:
     """The time as it is stored. Raises TypeError, and LocalError where it is before 1970, or too large for 64 bits."""
     try:
-        number = index(timestamp_ms)
+        number = index(time)  # type: ignore[arg-type]  # What is no number is told apart below.
     except TypeError:
-        raise TypeError(
-            f"timestamp_ms is {type(timestamp_ms).__name__}: give whole milliseconds since 1970-01-01 UTC,"
-            " for example int(moment.timestamp() * 1000)"
-        ) from None
+        number = _moment_ms(time, name)
     if not 0 <= number <= _TIMESTAMP_MS_MAX:
-        raise LocalError(f"timestamp_ms is {number}: it must be milliseconds since 1970-01-01 UTC, from 0 to 2^63-1")
+        raise LocalError(f"{name} is {number}: it must be milliseconds since 1970-01-01 UTC, from 0 to 2^63-1")
     return number
+
+
+def datetime_ms(moment: datetime) -> int:
+    """Milliseconds since 1970, rounded down; without a zone it is local time, as `datetime.timestamp()` has it.
+
+    A pandas Timestamp without a zone is UTC: its own `timestamp()` says so.
+    """
+    return round(moment.timestamp() * 1_000_000) // 1_000
+
+
+def _moment_ms(time: object, name: str) -> int:
+    try:
+        if isinstance(time, datetime):
+            return datetime_ms(time)
+        if isinstance(time, np.datetime64) and not np.isnat(time):
+            return int(time.astype("datetime64[ms]").astype(np.int64))
+    except (ValueError, OverflowError) as error:
+        raise LocalError(f"{name} is {time}: it must be a time since 1970-01-01 UTC") from error
+    raise TypeError(f"{name} is {type(time).__name__}: give whole milliseconds since 1970-01-01 UTC, or a datetime")
 
 
 def _header(pair: Any) -> tuple[str, bytes | None]:

@@ -20,7 +20,7 @@ from headrace.client.iterated import column_pieces, is_iterated
 from headrace.client.layout import TopicLayout
 from headrace.client.partitioning import Partitioner, Partitioning
 from headrace.client.record import TopicPartition
-from headrace.client.values import Bytes, HeadersInput, as_bytes, as_headers, as_timestamp_ms, as_topic
+from headrace.client.values import Bytes, HeadersInput, Time, as_bytes, as_headers, as_timestamp_ms, as_topic
 from headrace.client.write_options import Acks, CompressionName, WriteOptions, as_compression
 from headrace.core.errors import HeadraceError, LocalError
 from headrace.core.limits import (
@@ -86,7 +86,7 @@ class Writer(ABC):
     def _open(self, server: str | Servers | None, namespace: str | None, ca_file: str | None) -> Directory:
         """Start what carries the records."""
 
-    def _row(self, value: Bytes, key: Bytes, headers: HeadersInput, timestamp_ms: int | None) -> Row:
+    def _row(self, value: Bytes, key: Bytes, headers: HeadersInput, timestamp_ms: Time | None) -> Row:
         return (
             as_bytes("key", key),
             as_bytes("value", value),

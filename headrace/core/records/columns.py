@@ -98,9 +98,9 @@ def record_columns(
     count = len(value_column)
     key_column = pa.nulls(count, pa.binary()) if keys is None else binary_array(keys, "keys")
     columns = {
-        "key": key_column,
-        "value": value_column,
-        "timestamp_ms": timestamp_array(timestamps_ms, count),
+        "keys": key_column,
+        "values": value_column,
+        "timestamps_ms": timestamp_array(timestamps_ms, count),
         "headers": headers_array(headers, count),
     }
     for name, column in columns.items():

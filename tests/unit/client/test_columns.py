@@ -1,6 +1,8 @@
 """Whatever columns users hold become batches of one partition each, never larger than they say."""
 
-from datetime import UTC, datetime
+import time
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta, timezone
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,7 @@ from headrace.core.records.header import Compression
 
 keys_or_values = st.one_of(st.none(), st.binary(max_size=300))
 texts = st.text(max_size=20)
+LOCAL_EPOCH = datetime(1970, 1, 1, tzinfo=UTC).astimezone().replace(tzinfo=None)
 
 
 @pytest.mark.parametrize(
@@ -53,6 +56,13 @@ def test_should_take_every_kind_of_column(column: Any) -> None:
         pa.table({"t": pa.array([0, 1_500], pa.timestamp("ms", "UTC"))})["t"],
         pd.Series([datetime(1970, 1, 1, tzinfo=UTC), datetime(1970, 1, 1, 0, 0, 1, 500_000, tzinfo=UTC)]),
         np.array([0, 1_500]),
+        np.array([0, 1_500_000], "datetime64[us]"),
+        [datetime(1970, 1, 1, tzinfo=UTC), datetime(1970, 1, 1, 1, 0, 1, 500_000, timezone(timedelta(hours=1)))],
+        [LOCAL_EPOCH, LOCAL_EPOCH + timedelta(milliseconds=1_500)],
+        pd.Series([LOCAL_EPOCH, LOCAL_EPOCH + timedelta(milliseconds=1_500)], dtype=object),
+        pd.Series(pd.to_datetime([0, 1_500], unit="ms")),
+        [pd.Timestamp(0), pd.Timestamp(1_500, unit="ms")],
+        [np.datetime64("1970"), np.datetime64("1970-01-01T00:00:01.500")],
     ],
 )
 def test_should_take_numbers_and_times_as_timestamps(times: Any) -> None:
@@ -71,7 +81,7 @@ def test_should_point_to_send_when_values_is_one_text() -> None:
 
 
 def test_should_refuse_columns_of_different_lengths() -> None:
-    with pytest.raises(ValueError, match="key: 1 entries for 2 values"):
+    with pytest.raises(ValueError, match="keys: 1 entries for 2 values"):
         batch_columns(["a", "b"], ["k"], None, now_ms=0)
 
 
@@ -135,3 +145,63 @@ def test_should_slice_long_columns_into_pieces() -> None:
 def test_should_say_that_values_are_missing() -> None:
     with pytest.raises(TypeError, match="values is None: give a column of them"):
         batch_columns(None, None, None, 0)
+
+
+@pytest.fixture
+def _new_york(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "EST5")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.usefixtures("_new_york")
+def test_should_take_datetimes_without_a_zone_as_local_and_columns_without_one_as_utc() -> None:
+    naive = datetime(1970, 1, 1, tzinfo=UTC).replace(tzinfo=None)
+    arrow = pa.array([naive])
+    for times, hours in [(naive, 5), ([naive], 5), (arrow, 0), (arrow.to_numpy(), 0), (arrow.to_pandas(), 0)]:
+        records = batch_columns(["a"], None, times, 0)
+        assert records.column("timestamp_ms").to_pylist() == [hours * 3_600_000]
+
+
+@pytest.mark.parametrize("unit", ["D", "W", "h", "m", "s", "ns"])
+def test_should_take_numpy_times_of_every_unit(unit: str) -> None:
+    times = np.array(["1970-01-01", "1970-01-08"], "datetime64[D]").astype(f"datetime64[{unit}]")
+    assert batch_columns(["a", "b"], None, times, 0).column("timestamp_ms").to_pylist() == [0, 7 * 86_400_000]
+
+
+def test_should_take_one_moment_for_all_and_days_of_arrow() -> None:
+    moment = datetime(1970, 1, 1, 0, 0, 2, tzinfo=UTC)
+    assert batch_columns(["a", "b"], None, moment, 0).column("timestamp_ms").to_pylist() == [2_000, 2_000]
+    assert batch_columns(["a"], None, pa.array([1], pa.date32()), 0).column("timestamp_ms").to_pylist() == [86_400_000]
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        *("2026-01-01", 1.5, ["2026-01-01", "x"], [1.5, 2.0], [1, datetime.now(UTC)], [datetime.now(UTC), None]),
+        *([date(2026, 1, 1)] * 2, {"a": 1}, {1, 2}, np.array([0, "NaT"], "datetime64[s]"), pd.DataFrame({"t": [1, 2]})),
+    ],
+)
+def test_should_name_the_remedy_when_a_time_is_none(times: Any) -> None:
+    with pytest.raises(TypeError, match=r"^timestamps_ms.*: "):
+        batch_columns(["a", "b"], None, times, 0)
+
+
+@pytest.mark.parametrize(
+    ("column", "remedy"),
+    [
+        (pd.DataFrame({"value": ["a"]}), r"is a DataFrame: give one of its columns, for example df\['value'\]"),
+        (pa.table({"value": ["a"]}), "is a Table: give one of its columns"),
+        (pa.record_batch({"value": ["a"]}), "is a RecordBatch: give one of its columns"),
+        ({"value": ["a"]}, r"is a dict: give a column, for example list\(d.values\(\)\) or d\['value'\]"),
+        ({"a"}, r"is a set, which has no order: give a list, for example sorted\(s\)"),
+        (frozenset("a"), "is a frozenset, which has no order"),
+    ],
+)
+def test_should_ask_for_a_column_when_it_is_given_a_table_or_a_collection(column: Any, remedy: str) -> None:
+    with pytest.raises(TypeError, match=f"values {remedy}"):
+        batch_columns(column, None, None, 0)
+    with pytest.raises(TypeError, match=f"keys {remedy}"):
+        batch_columns(["a"], column, None, 0)

@@ -1,6 +1,7 @@
 """Columns that come one by one are cut into pieces of bounded size, others alongside; nothing is lost between them."""
 
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -48,3 +49,19 @@ def test_should_bound_the_rows_of_a_piece_when_they_are_small() -> None:
 )
 def test_should_cut_any_column_beside_an_iterator(keys: Iterable[Any]) -> None:
     assert list(column_pieces(iter("xy"), keys, None, piece_bytes=9)) == [(["x", "y"], ["a", None], None)]
+
+
+def test_should_take_times_beside_an_iterator_as_it_takes_them_alone() -> None:
+    utc = pd.Series(pd.to_datetime([0, 1_500], unit="ms"))
+    days = np.array(["1970-01-01", "1970-01-02"], "datetime64[D]")
+    assert [times for _, _, times in column_pieces(iter("ab"), None, utc, piece_bytes=9)] == [[0, 1_500]]
+    assert [times for _, _, times in column_pieces(iter("ab"), None, days, piece_bytes=9)] == [[0, 86_400_000]]
+    moment = datetime(1970, 1, 1, 0, 0, 2, tzinfo=UTC)
+    assert [times for _, _, times in column_pieces(iter("ab"), None, moment, piece_bytes=9)] == [2_000]
+
+
+def test_should_refuse_sets_which_have_no_order() -> None:
+    with pytest.raises(TypeError, match="keys is a set, which has no order"):
+        next(column_pieces(iter("a"), {"a"}, None, piece_bytes=9))
+    with pytest.raises(TypeError, match="timestamps_ms is a set, which has no order"):
+        next(column_pieces(iter("a"), None, {1}, piece_bytes=9))

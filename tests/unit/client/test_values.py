@@ -1,8 +1,10 @@
 """Bytes, text or nothing; anything else is refused with the remedy."""
 
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta, timezone
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from headrace.client.values import as_bytes, as_headers, as_timestamp_ms, as_topic
@@ -44,10 +46,31 @@ def test_should_say_what_headers_are_when_they_are_no_pairs(given: Any) -> None:
         as_headers(given)
 
 
-@pytest.mark.parametrize("given", ["1763715600000", 1.5, datetime.now(UTC)])
+@pytest.mark.parametrize("given", ["1763715600000", 1.5, date(2026, 1, 1), np.datetime64("NaT")])
 def test_should_name_the_remedy_when_a_time_is_no_whole_number(given: Any) -> None:
     with pytest.raises(TypeError, match=r"timestamp_ms is \w+: give whole milliseconds since 1970-01-01 UTC"):
         as_timestamp_ms(given)
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        datetime(2026, 1, 1, 1, 0, 0, 1_999, tzinfo=timezone(timedelta(hours=1))),
+        datetime(2026, 1, 1, 0, 0, 0, 1_000, tzinfo=UTC).astimezone().replace(tzinfo=None),
+        pd.Timestamp("2026-01-01T00:00:00.001"),
+        pd.Timestamp("2026-01-01T01:00:00.001+01:00"),
+        np.datetime64("2026-01-01T00:00:00.001"),
+        np.int64(1_767_225_600_001),
+    ],
+)
+def test_should_take_a_moment_as_a_time(moment: Any) -> None:
+    assert as_timestamp_ms(moment) == 1_767_225_600_001
+
+
+@pytest.mark.parametrize("moment", [datetime.min.replace(tzinfo=UTC), datetime(1969, 1, 1, tzinfo=UTC), pd.NaT])
+def test_should_refuse_a_moment_that_no_record_can_have(moment: Any) -> None:
+    with pytest.raises(LocalError, match=r"timestamp_ms is .*: it must be .* since 1970-01-01 UTC"):
+        as_timestamp_ms(moment)
 
 
 def test_should_refuse_a_time_that_a_record_cannot_hold() -> None:

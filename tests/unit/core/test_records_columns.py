@@ -151,8 +151,8 @@ def test_should_say_what_to_give_when_a_type_is_wrong(arguments: dict[str, Any],
 @pytest.mark.parametrize(
     ("arguments", "rule"),
     [
-        ({"keys": [b"a"]}, "key: 1 entries for 2 values"),
-        ({"timestamps_ms": [1, 2, 3]}, "timestamp_ms: 3 entries for 2 values"),
+        ({"keys": [b"a"]}, "keys: 1 entries for 2 values"),
+        ({"timestamps_ms": [1, 2, 3]}, "timestamps_ms: 3 entries for 2 values"),
         ({"headers": [()]}, "headers: 1 entries for 2 values"),
         ({"headers": [[("a", None)] * (RECORD_HEADERS_MAX + 1), ()]}, "a record has 1025 headers, at most 1024"),
     ],
