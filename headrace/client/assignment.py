@@ -5,13 +5,13 @@ from datetime import datetime
 from typing import TypeAlias
 
 from headrace.client.layout import TopicLayout
-from headrace.client.record import TopicPartition
+from headrace.client.record import Place, TopicPartition
 from headrace.client.values import as_topic, datetime_ms
 from headrace.core.errors import LocalError, OffsetOutOfRangeError, UnknownPartitionError
 
 Start: TypeAlias = str | int | datetime
 """`earliest`, `latest`, an offset, or a time."""
-Partitions: TypeAlias = Iterable[int] | Mapping[str, Iterable[int]] | None
+Partitions: TypeAlias = Iterable[Place] | Mapping[str, Iterable[int]] | None
 
 
 def check_topics(topics: Sequence[str], group: str | None) -> None:
@@ -28,18 +28,37 @@ def check_topics(topics: Sequence[str], group: str | None) -> None:
 
 def wanted_partitions(topics: Sequence[str], partitions: Partitions) -> Mapping[str, list[int] | None]:
     """Of each topic; None: all of them, and those that it is given later. Raises TypeError or LocalError."""
+    if isinstance(partitions, TopicPartition):
+        raise TypeError(f"partitions is one TopicPartition: give a list of them, for example [{partitions!r}]")
     if isinstance(partitions, int):
         raise TypeError(f"partitions is one number: give a list of them, for example [{partitions}]")
     if partitions is None:
         return dict.fromkeys(topics)
     if isinstance(partitions, Mapping):
         return {topic: _listed(partitions.get(topic)) for topic in topics}
-    if len(topics) > 1:
-        raise LocalError("partitions of several topics are given as a mapping: {'flights': [0, 1], ...}")
-    numbers = _listed(partitions)
-    if not numbers:
+    chosen = list(partitions)
+    if not chosen:
         raise LocalError("partitions is empty: name at least one, or leave it out to read all")
-    return {topics[0]: numbers}
+    numbers: dict[str, set[int]] = {topic: set() for topic in topics}
+    for place in chosen:
+        topic, number = _place(topics, place)
+        numbers[topic].add(number)
+    for topic, some in numbers.items():
+        if not some:
+            raise LocalError(f"partitions has none of {topic}: name at least one, or leave out the topic")
+    return {topic: sorted(some) for topic, some in numbers.items()}
+
+
+def _place(topics: Sequence[str], partition: Place) -> tuple[str, int]:
+    if not isinstance(partition, TopicPartition):
+        if len(topics) > 1:
+            raise LocalError(
+                "partitions of several topics are given as a mapping, {'flights': [0, 1], ...}, or as TopicPartitions"
+            )
+        return topics[0], partition
+    if partition.topic not in topics:
+        raise LocalError(f"{partition} is no partition of {', '.join(topics)}: name its topic too, or leave it out")
+    return partition
 
 
 def _listed(numbers: Iterable[int] | None) -> list[int] | None:

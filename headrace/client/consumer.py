@@ -19,7 +19,7 @@ from headrace.client.discovery import Servers
 from headrace.client.fetcher import Fetcher
 from headrace.client.positions import Positions
 from headrace.client.reading import Added, Reading
-from headrace.client.record import Record, TopicPartition
+from headrace.client.record import Place, Record, TopicPartition
 from headrace.core.errors import LocalError
 from headrace.core.limits import PRODUCE_TIMEOUT_MS_DEFAULT
 from headrace.core.records.columns import DecodedBatch
@@ -119,12 +119,12 @@ class Consumer(Positions):
 
     # -- positions ---------------------------------------------------------------------------------------------------
 
-    def seek(self, partition: int, offset: int | str, *, topic: str | None = None) -> None:
+    def seek(self, partition: Place, offset: int | str, *, topic: str | None = None) -> None:
         """Go on from `offset`, `earliest` or `latest`; works inside a loop over this consumer too."""
         cursor = self._cursor(partition, topic)
         self._move(cursor, self._offsets_at([cursor.partition], offset)[cursor.partition])
 
-    def seek_to_time(self, time: int | datetime, *, partitions: Iterable[int] | None = None) -> None:
+    def seek_to_time(self, time: int | datetime, *, partitions: Iterable[Place] | None = None) -> None:
         """Go on from the first record at or after `time` (ms since 1970, or a datetime); the end where none is."""
         chosen = self._select(partitions)
         offsets = self._brokers.offsets([cursor.partition for cursor in chosen], as_ms(time))

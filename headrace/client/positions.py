@@ -11,7 +11,7 @@ from headrace.client.assignment import Partitions, Start, check_topics, wanted_p
 from headrace.client.cursor import Cursor
 from headrace.client.discovery import Servers
 from headrace.client.reading import Reading
-from headrace.client.record import Record, TopicPartition
+from headrace.client.record import Place, Record, TopicPartition
 from headrace.core.errors import LocalError
 from headrace.core.limits import CONSUMER_PREFETCH_BYTES_DEFAULT, DELIVERY_TIMEOUT_MS_DEFAULT
 
@@ -63,17 +63,17 @@ class Positions:
         """What this consumer reads."""
         return list(self._cursors)
 
-    def position(self, partition: int, *, topic: str | None = None) -> int:
-        """The offset of the next record that will be handed out."""
+    def position(self, partition: Place, *, topic: str | None = None) -> int:
+        """The offset of the next record that will be handed out. A TopicPartition names its topic."""
         return self._position(self._cursor(partition, topic))
 
-    def pause(self, *partitions: int) -> None:
+    def pause(self, *partitions: Place) -> None:
         """Hand out nothing of these partitions (of all without any) until `resume`."""
         for cursor in self._select(partitions or None):
             cursor.paused = True
             self._move(cursor, self._position(cursor))
 
-    def resume(self, *partitions: int) -> None:
+    def resume(self, *partitions: Place) -> None:
         for cursor in self._select(partitions or None):
             cursor.paused = False
 
@@ -102,15 +102,26 @@ class Positions:
             self._last = None
         cursor.move(offset)
 
-    def _cursor(self, partition: int, topic: str | None) -> Cursor:
-        if topic is None and len(self._topics) > 1:
-            raise LocalError(f"this consumer reads {', '.join(self._topics)}: say which with topic=")
-        wanted = TopicPartition(topic or self._topics[0], partition)
+    def _cursor(self, partition: Place, topic: str | None) -> Cursor:
+        if isinstance(partition, TopicPartition):
+            if topic not in (None, partition.topic):
+                raise LocalError(
+                    f"{partition} is no partition of {topic}: leave out topic=, a TopicPartition has its own"
+                )
+            wanted = partition
+        elif not hasattr(partition, "__index__"):
+            raise TypeError(f"partition is {type(partition).__name__}: give its number, or a TopicPartition")
+        elif topic is None and len(self._topics) > 1:
+            raise LocalError(
+                f"this consumer reads {', '.join(self._topics)}: say which with topic=, or a TopicPartition"
+            )
+        else:
+            wanted = TopicPartition(topic or self._topics[0], partition)
         if wanted not in self._cursors:
             raise LocalError(f"this consumer does not read {wanted}; it reads {', '.join(map(str, self._cursors))}")
         return self._cursors[wanted]
 
-    def _select(self, partitions: Iterable[int] | None) -> list[Cursor]:
+    def _select(self, partitions: Iterable[Place] | None) -> list[Cursor]:
         if partitions is None:
             return list(self._cursors.values())
         return [self._cursor(partition, None) for partition in partitions]

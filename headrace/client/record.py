@@ -19,6 +19,10 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}/{self.partition}"
 
 
+Place: TypeAlias = int | TopicPartition
+"""A partition as users name it: a number where it is clear of which topic, or both."""
+
+
 class Record(NamedTuple):
     """One record as a consumer read it. A null `value` is a tombstone."""
 
