@@ -66,6 +66,10 @@ class Child:
     async def stop(self, grace_s: float) -> None:
         """Ask politely (SIGTERM), insist after `grace_s`. Returns when no process is left."""
         self._stopping.set()
+        await self.terminate(grace_s)
+
+    async def terminate(self, grace_s: float) -> None:
+        """End this life (SIGTERM, and SIGKILL after `grace_s`); the next one follows, unless it was stopped."""
         process = self._process
         if process is None:
             return

@@ -11,7 +11,7 @@ import random
 import socket
 from typing import Protocol, assert_never
 
-from headrace.core.resources.metadata import DEFAULT_CLUSTER, Object
+from headrace.core.resources.metadata import DEFAULT_CLUSTER, Metadata, Object
 from headrace.core.resources.service import bootstrap_service
 from headrace.dev.supervisor import workload
 from headrace.dev.supervisor.workload import NAME, NAMESPACE, BrokerView, Step
@@ -26,6 +26,7 @@ from headrace.dev.supervisor.workload_objects import (
 from headrace.kube.backoff import Backoff
 from headrace.kube.client import KubeClient
 from headrace.kube.errors import ApiError, NotFoundError
+from headrace.kube.events import EventRecorder, EventType, Regarding
 from headrace.kube.resource import Resource, raw_resource
 from headrace.kube.watch import watch
 
@@ -44,6 +45,8 @@ class Brokers(Protocol):
 
     async def remove(self, broker: int) -> None: ...
 
+    async def restart(self, broker: int) -> None: ...
+
     def kill(self, broker: int) -> None: ...
 
     def set_pod(self, broker: int, uid: str | None) -> None: ...
@@ -52,6 +55,7 @@ class Brokers(Protocol):
 class Controller:
     def __init__(self, client: KubeClient, brokers: Brokers) -> None:
         self._client = client
+        self._events = EventRecorder(client, "headrace-dev")
         self._brokers = brokers
         self._dirty = asyncio.Event()
         self.settled = asyncio.Event()
@@ -101,10 +105,40 @@ class Controller:
 
     async def _carry_out(self, step: Step) -> None:
         match step:
-            case workload.CreateStatefulSet(replicas):
-                await self._client.create(STATEFUL_SETS, stateful_set_object(replicas))
             case workload.CreateService():
                 await self._client.create(SERVICES, service_object())
+            case workload.CreateStatefulSet() | workload.WriteSetStatus() | workload.WarnOfSet():
+                await self._change_set(step)
+            case workload.CreatePod(broker):
+                pod = await self._client.create(PODS, pod_object(step, self._node))
+                self._brokers.set_pod(broker, pod["metadata"]["uid"])
+            case workload.DeletePod() | workload.WritePodStatus():
+                await self._change_pod(step)
+            case _:
+                await self._change_broker(step)
+
+    async def _change_set(
+        self, step: workload.CreateStatefulSet | workload.WriteSetStatus | workload.WarnOfSet
+    ) -> None:
+        match step:
+            case workload.CreateStatefulSet(replicas):
+                await self._client.create(STATEFUL_SETS, stateful_set_object(replicas))
+            case workload.WriteSetStatus(status):
+                patch = {"status": stateful_set_status(status)}
+                await self._client.patch(STATEFUL_SETS, NAME, NAMESPACE, patch, subresource="status")
+            case workload.WarnOfSet(uid, reason, message):
+                regarding = Regarding(STATEFUL_SETS, Metadata(NAME, NAMESPACE, uid=uid))
+                await self._events.record(regarding, EventType.WARNING, reason, message)
+
+    async def _change_broker(
+        self,
+        step: workload.AddBroker
+        | workload.RemoveBroker
+        | workload.KillBroker
+        | workload.RestartBroker
+        | workload.AdoptPod,
+    ) -> None:
+        match step:
             case workload.AddBroker(broker, reason):
                 _log.info("starting broker %d: %s", broker, reason)
                 self._brokers.add(broker)
@@ -115,16 +149,12 @@ class Controller:
                 _log.info("killing broker %d: %s", broker, reason)
                 self._brokers.set_pod(broker, None)
                 self._brokers.kill(broker)
+            case workload.RestartBroker(broker, reason):
+                _log.info("restarting broker %d: %s", broker, reason)
+                self._brokers.set_pod(broker, None)
+                await self._brokers.restart(broker)
             case workload.AdoptPod(broker, uid):
                 self._brokers.set_pod(broker, uid)
-            case workload.CreatePod(broker, port, owner):
-                pod = await self._client.create(PODS, pod_object(broker, port, owner, self._node))
-                self._brokers.set_pod(broker, pod["metadata"]["uid"])
-            case workload.DeletePod() | workload.WritePodStatus():
-                await self._change_pod(step)
-            case workload.WriteSetStatus(status):
-                patch = {"status": stateful_set_status(status)}
-                await self._client.patch(STATEFUL_SETS, NAME, NAMESPACE, patch, subresource="status")
             case _:
                 assert_never(step)
 

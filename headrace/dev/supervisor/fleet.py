@@ -56,6 +56,10 @@ class Fleet:
         """All at once, each gracefully."""
         await asyncio.gather(*(member.child.stop(self._grace_s) for member in self._members.values()))
 
+    async def restart(self, broker: int) -> None:
+        """Returns when the old process is gone."""
+        await self._members[broker].child.terminate(self._grace_s)
+
     def kill(self, broker: int) -> None:
         self._members[broker].child.kill()
 

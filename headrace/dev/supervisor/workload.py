@@ -10,12 +10,17 @@ of its own steps.
     a Pod being deleted        ──> KillBroker, DeletePod: this time for good, as a kubelet does
     a broker without its Pod   ──> CreatePod, and KillBroker first where it had one
     a Pod without its broker   ──> DeletePod, and so with one of an earlier run that names another port
+    all of that in step, and a Pod of an earlier template ──> RestartBroker, DeletePod: the highest ordinal, and only
+                               while every higher one is ready; a Pod of this template follows, and then the next
+    a new spec that asks for more than there can be ──> WarnOfSet
     a Pod or the StatefulSet that tells yesterday's truth ──> WritePodStatus, WriteSetStatus
 
 Called by `controller`, which reads the API afresh each time: a stale cache would make a Pod that was just created look
 deleted.
 """
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -26,7 +31,9 @@ from headrace.core.resources.service import BOOTSTRAP_PORT_NAME
 
 NAME = "headrace"
 NAMESPACE = "default"
+REVISION_LABEL = "controller-revision-hash"
 _PREFIX = f"{NAME}-"
+_REVISION_DIGITS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +59,8 @@ class PodView:
     port: int | None
     """That it says its broker listens on; None where it says nothing."""
     deleting: bool
+    revision: str
+    """The template that it was made of."""
     status: "PodStatus | None"
 
 
@@ -67,6 +76,15 @@ class SetStatus:
     replicas: int
     ready: int
     generation: int
+    current: int
+    updated: int
+    current_revision: str
+    """What all Pods were made of when they last agreed; equal to the other once a rolling restart is done."""
+    update_revision: str
+
+
+_NEVER = SetStatus(0, 0, 0, 0, 0, "", "")
+"""What is known before the first status was written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +92,8 @@ class StatefulSetView:
     uid: str
     replicas: int
     generation: int
+    revision: str
+    """Of its template as it is now."""
     status: SetStatus | None
 
 
@@ -109,6 +129,14 @@ class KillBroker:
 
 
 @dataclass(frozen=True, slots=True)
+class RestartBroker:
+    """Its Pod is about to go: SIGTERM, and forget the Pod. The next process comes by itself."""
+
+    broker: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class AdoptPod:
     """A Pod of an earlier run of the supervisor stands for this broker."""
 
@@ -122,6 +150,7 @@ class CreatePod:
     broker: int
     port: int
     owner_uid: str
+    revision: str
     reason: str
 
 
@@ -145,17 +174,28 @@ class WriteSetStatus:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class WarnOfSet:
+    """An Event on the StatefulSet."""
+
+    uid: str
+    reason: str
+    message: str
+
+
 Step: TypeAlias = (
     CreateStatefulSet
     | CreateService
     | AddBroker
     | RemoveBroker
     | KillBroker
+    | RestartBroker
     | AdoptPod
     | CreatePod
     | DeletePod
     | WritePodStatus
     | WriteSetStatus
+    | WarnOfSet
 )
 
 
@@ -174,10 +214,14 @@ def plan(
     by_broker = {pod.broker: pod for pod in pods}
     kept = [broker for broker in brokers if broker.id < _wanted(stateful_set)]
     for broker in kept:
-        steps += _pod_of(broker, by_broker.get(broker.id), stateful_set.uid)
+        steps += _pod_of(broker, by_broker.get(broker.id), stateful_set)
     ids = {broker.id for broker in kept}
     steps += [DeletePod(p.name, p.uid, "it has no broker") for p in pods if p.broker not in ids]
-    status = SetStatus(len(kept), sum(broker.ready for broker in kept), stateful_set.generation)
+    if not steps:
+        steps += _roll(stateful_set, by_broker, kept)
+    status = _set_status(stateful_set, by_broker, kept)
+    if stateful_set.replicas > DEV_BROKERS_MAX and (stateful_set.status or _NEVER).generation < status.generation:
+        steps.append(_too_many(stateful_set))
     if status != stateful_set.status:
         steps.append(WriteSetStatus(status, "its numbers changed"))
     return steps
@@ -185,6 +229,38 @@ def plan(
 
 def _wanted(stateful_set: StatefulSetView) -> int:
     return min(stateful_set.replicas, DEV_BROKERS_MAX)
+
+
+def _too_many(stateful_set: StatefulSetView) -> Step:
+    message = (
+        f"spec.replicas is {stateful_set.replicas}, and headrace dev runs {DEV_BROKERS_MAX} brokers at most: the others"
+        f" will not come; kubectl scale sts {NAME} --replicas {DEV_BROKERS_MAX}"
+    )
+    return WarnOfSet(stateful_set.uid, "TooManyReplicas", message)
+
+
+def _roll(stateful_set: StatefulSetView, pods: Mapping[int | None, PodView], brokers: list[BrokerView]) -> list[Step]:
+    """The next step of a rolling restart, where one is under way; every broker has its Pod."""
+    for broker in sorted(brokers, key=lambda broker: broker.id, reverse=True):
+        pod = pods[broker.id]
+        if pod.revision != stateful_set.revision:
+            reason = f"the template of StatefulSet {NAME} has changed"
+            return [RestartBroker(broker.id, reason), DeletePod(pod.name, pod.uid, reason)]
+        if not broker.ready:
+            return []
+    return []
+
+
+def _set_status(
+    stateful_set: StatefulSetView, pods: Mapping[int | None, PodView], brokers: list[BrokerView]
+) -> SetStatus:
+    """As Kubernetes counts: the current revision follows once every Pod is of the new one and ready."""
+    revisions = [pods[b.id].revision for b in brokers if b.id in pods and pods[b.id].uid == b.pod_uid]
+    ready, update = sum(broker.ready for broker in brokers), stateful_set.revision
+    updated = revisions.count(update)
+    known = stateful_set.status or _NEVER
+    current = update if updated == ready == len(brokers) else known.current_revision or update
+    return SetStatus(len(brokers), ready, stateful_set.generation, revisions.count(current), updated, current, update)
 
 
 def _scale(stateful_set: StatefulSetView, brokers: tuple[BrokerView, ...]) -> list[Step]:
@@ -197,9 +273,10 @@ def _scale(stateful_set: StatefulSetView, brokers: tuple[BrokerView, ...]) -> li
     return added + removed
 
 
-def _pod_of(broker: BrokerView, pod: PodView | None, owner_uid: str) -> list[Step]:
+def _pod_of(broker: BrokerView, pod: PodView | None, owner: StatefulSetView) -> list[Step]:
     if pod is None:
-        created: list[Step] = [CreatePod(broker.id, broker.port, owner_uid, "the broker has no Pod")]
+        reason = "the broker has no Pod"
+        created: list[Step] = [CreatePod(broker.id, broker.port, owner.uid, owner.revision, reason)]
         if broker.pod_uid is None:
             return created
         return [KillBroker(broker.id, f"Pod {pod_name(broker.id)} was deleted"), *created]
@@ -210,6 +287,8 @@ def _pod_of(broker: BrokerView, pod: PodView | None, owner_uid: str) -> list[Ste
         return [*steps, DeletePod(pod.name, pod.uid, "its process is gone")]
     if broker.pod_uid is None and pod.port != broker.port:
         return [DeletePod(pod.name, pod.uid, f"its broker listens on port {broker.port} now")]
+    if broker.pod_uid is None and pod.revision != owner.revision:
+        return [DeletePod(pod.name, pod.uid, "its broker runs by a newer template")]
     if broker.pod_uid is None:
         steps.append(AdoptPod(broker.id, pod.uid, "the Pod is there already"))
     elif broker.pod_uid != pod.uid:
@@ -235,6 +314,7 @@ def parse_pod(obj: Object) -> PodView:
         broker=int(ordinal) if ordinal.isdecimal() else None,
         port=_parse_port(obj),
         deleting=metadata.deletion_timestamp is not None,
+        revision=metadata.labels.get(REVISION_LABEL, ""),
         status=_parse_pod_status(obj.get("status") or {}),
     )
 
@@ -255,6 +335,19 @@ def parse_stateful_set(obj: Object) -> StatefulSetView:
     """What the plan reads of the StatefulSet; `replicas` is 1 where the spec leaves it out, as in Kubernetes."""
     metadata = Metadata.parse(obj)
     status = obj.get("status") or {}
-    known = SetStatus(status.get("replicas", 0), status.get("readyReplicas", 0), status.get("observedGeneration", 0))
-    replicas = obj["spec"].get("replicas", 1)
-    return StatefulSetView(metadata.uid, replicas, metadata.generation, known if status else None)
+    known = SetStatus(
+        replicas=status.get("replicas", 0),
+        ready=status.get("readyReplicas", 0),
+        generation=status.get("observedGeneration", 0),
+        current=status.get("currentReplicas", 0),
+        updated=status.get("updatedReplicas", 0),
+        current_revision=status.get("currentRevision", ""),
+        update_revision=status.get("updateRevision", ""),
+    )
+    replicas, revision = obj["spec"].get("replicas", 1), revision_of(obj["spec"]["template"])
+    return StatefulSetView(metadata.uid, replicas, metadata.generation, revision, known if status else None)
+
+
+def revision_of(template: Object) -> str:
+    """The same for equal templates."""
+    return _PREFIX + hashlib.sha256(json.dumps(template, sort_keys=True).encode()).hexdigest()[:_REVISION_DIGITS]

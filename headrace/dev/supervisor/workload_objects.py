@@ -7,13 +7,12 @@ from typing import Any
 
 from headrace.core.resources.metadata import DEFAULT_CLUSTER
 from headrace.core.resources.service import BOOTSTRAP_PORT, BOOTSTRAP_PORT_NAME, bootstrap_service
-from headrace.dev.supervisor.workload import NAME, NAMESPACE, PodStatus, SetStatus, pod_name
+from headrace.dev.supervisor.workload import NAME, NAMESPACE, REVISION_LABEL, CreatePod, PodStatus, SetStatus, pod_name
 
 LABELS = {"app.kubernetes.io/name": NAME, "app.kubernetes.io/component": "broker"}
 SELECTOR = ",".join(f"{key}={value}" for key, value in LABELS.items())
 _IMAGE = "headrace"
 _ADDRESS = "127.0.0.1"
-_REVISION = f"{NAME}-dev"
 
 
 def stateful_set_object(replicas: int) -> dict[str, Any]:
@@ -48,32 +47,33 @@ def stateful_set_status(status: SetStatus) -> dict[str, Any]:
         "replicas": status.replicas,
         "readyReplicas": status.ready,
         "availableReplicas": status.ready,
-        "currentReplicas": status.replicas,
-        "updatedReplicas": status.replicas,
-        "currentRevision": _REVISION,
-        "updateRevision": _REVISION,
+        "currentReplicas": status.current,
+        "updatedReplicas": status.updated,
+        "currentRevision": status.current_revision,
+        "updateRevision": status.update_revision,
     }
 
 
-def pod_object(broker: int, port: int, owner_uid: str, node: str) -> dict[str, Any]:
+def pod_object(pod: CreatePod, node: str) -> dict[str, Any]:
     """`node` is the machine's name: all brokers are processes of this one."""
+    name, owner_uid = pod_name(pod.broker), pod.owner_uid
     owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": NAME, "uid": owner_uid, "controller": True}
     labels = {
         **LABELS,
-        "statefulset.kubernetes.io/pod-name": pod_name(broker),
-        "apps.kubernetes.io/pod-index": str(broker),
-        "controller-revision-hash": _REVISION,
+        "statefulset.kubernetes.io/pod-name": name,
+        "apps.kubernetes.io/pod-index": str(pod.broker),
+        REVISION_LABEL: pod.revision,
     }
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
-            "name": pod_name(broker),
+            "name": name,
             "namespace": NAMESPACE,
             "labels": labels,
             "ownerReferences": [owner],
         },
-        "spec": {"containers": [_container(port)], "nodeName": node, "hostname": pod_name(broker), "subdomain": NAME},
+        "spec": {"containers": [_container(pod.port)], "nodeName": node, "hostname": name, "subdomain": NAME},
     }
 
 

@@ -105,6 +105,20 @@ def test_should_kill_the_broker_and_bring_it_back_when_its_pod_is_deleted(runnin
     assert "killing broker 1: Pod headrace-1 was deleted" in running.log()
 
 
+def test_should_restart_the_brokers_one_after_the_other_on_a_rolling_restart(running: Dev) -> None:
+    before, said = running.broker_pids(), len(running.log())
+    kubectl(running, "rollout", "restart", "sts/headrace")
+    kubectl(running, "rollout", "status", "sts/headrace", "--timeout=30s")
+    after = running.broker_pids()
+    assert all(pid is not None and pid != before[number] for number, pid in after.items())
+    log = running.log()[said:]
+    steps = re.findall(
+        r"restarting broker \d|broker \d (?=\(process \d+\) ended with exit code 0)|broker \d is ready", log
+    )
+    of_each = [[f"restarting broker {n}", f"broker {n} ", f"broker {n} is ready"] for n in (1, 0)]
+    assert steps == of_each[0] + of_each[1]
+
+
 def test_should_add_and_remove_brokers_when_the_stateful_set_is_scaled(running: Dev) -> None:
     kubectl(running, "scale", "sts", "headrace", "--replicas", "3")
     wait_for(lambda: all_running(running, 3), "a third broker")
