@@ -190,4 +190,7 @@ def _show_rest(plan: RecoveryPlan) -> None:
         held = f"offsets up to {left.log.log_end} (exclusive), leader epoch {left.log.last_epoch}"
         click.echo(f"{left.place}: broker {left.broker}, no replica of it, holds records that nobody reads: {held}")
     subject = "1 partition is" if plan.online == 1 else f"{plan.online} partitions are"
+    for new in plan.never_placed:
+        count = "1 partition was" if new.count == 1 else f"{new.count} partitions were"
+        click.echo(f"{new.topic}: {count} never placed on a broker, nothing is to be recovered; {new.reason}")
     click.echo(f"{subject} online, {len(plan.offline)} offline")

@@ -5,6 +5,7 @@
         ── every replica has reported ──> the greatest (epoch, end) leads, alone, in epochs above all that is known
         ── one has not ──────────────────> stuck: it may hold more (any other such broker is a loss that is named)
     anything else that is offline ──> stuck, with the reason
+    nothing of it stands anywhere: no set places it, and no broker of all knows it ──> never placed: nothing to recover
 
 Pure: the command gathers reports first and lists the API after that, so that what the API says is never the older of
 the two by chance. Invariants: epochs only rise; a partition that is well is not touched.
@@ -70,6 +71,16 @@ class Stuck:
 
 
 @dataclass(frozen=True, slots=True)
+class NeverPlaced:
+    """Partitions of a topic that never stood on a broker, so that there is nothing to bring back."""
+
+    topic: TopicName
+    count: int
+    reason: str
+    """What the topic's condition Ready says, as a clause."""
+
+
+@dataclass(frozen=True, slots=True)
 class LeftBehind:
     """Records of a partition that is well, on a broker that is no replica of it: of another history."""
 
@@ -92,6 +103,8 @@ class RecoveryPlan:
     online: int
     """Partitions that are well."""
     left_behind: tuple[LeftBehind, ...] = ()
+    never_placed: tuple[NeverPlaced, ...] = ()
+    """Neither online nor offline: no failure of recovery."""
 
     @property
     def offline(self) -> tuple[Recovered | Stuck, ...]:
@@ -104,6 +117,7 @@ def plan_recovery(cluster: Cluster) -> RecoveryPlan:
     writes: list[PartitionSet] = []
     findings: list[Recovered | Stuck | None] = []
     left_behind: list[LeftBehind] = []
+    never_placed: list[NeverPlaced] = []
     for topic in sorted(cluster.topics, key=lambda topic: topic.full_name):
         if topic.metadata.deletion_timestamp is not None:
             continue
@@ -115,13 +129,16 @@ def plan_recovery(cluster: Cluster) -> RecoveryPlan:
             findings += found
             well = [state for state, finding in zip(partition_set.partitions, found, strict=True) if finding is None]
             left_behind += [left for state in well for left in _left_behind(partition_set, state, cluster)]
-        findings += _unplaced(topic, cluster.sets)
+        stuck, new = _unplaced(topic, cluster)
+        findings += stuck
+        never_placed += new
     return RecoveryPlan(
         tuple(writes),
         tuple(finding for finding in findings if isinstance(finding, Recovered)),
         tuple(finding for finding in findings if isinstance(finding, Stuck)),
         findings.count(None),
         tuple(left_behind),
+        tuple(never_placed),
     )
 
 
@@ -129,11 +146,27 @@ def _name(partition_set: PartitionSet) -> str:
     return partition_set.metadata.name
 
 
-def _unplaced(topic: Topic, sets: Iterable[PartitionSet]) -> list[Recovered | Stuck | None]:
-    placed = {state.id for s in sets if s.topic_uid == topic.uid for state in s.partitions}
+def _unplaced(topic: Topic, cluster: Cluster) -> tuple[list[Stuck], list[NeverPlaced]]:
+    """Its partitions that no set places: those that a broker knows have lost their set, the others never had one."""
+    placed = {state.id for s in cluster.sets if s.topic_uid == topic.uid for state in s.partitions}
     missing = [PartitionId(number) for number in range(topic.spec.partitions) if number not in placed]
-    reason = "no PartitionSet places it on a broker yet: that is the operator's to do; the topic's conditions say why"
-    return [Stuck(topic.full_name, number, reason) for number in missing]
+    known = {key for report in cluster.reports.values() for key in (*report.known, *report.logs)}
+    # A broker that has not reported may be the one that holds it.
+    lost = [number for number in missing if cluster.silent or PartitionKey(topic.uid, number) in known]
+    reason = _why_not_ready(topic)
+    why = "".join(f"; broker {broker} has not reported ({said})" for broker, said in sorted(cluster.silent.items()))
+    stuck = [Stuck(topic.full_name, number, f"no PartitionSet places it{why}; {reason}") for number in lost]
+    new = len(missing) - len(lost)
+    return stuck, [NeverPlaced(topic.full_name, new, reason)] if new else []
+
+
+def _why_not_ready(topic: Topic) -> str:
+    """As a clause, in the operator's own words where it has said something."""
+    ready = [each for each in topic.status.get("conditions") or () if each.get("type") == "Ready"]
+    if not ready or ready[0].get("status") == "True":
+        return "the operator has not looked at the topic since"
+    said = ready[0].get("message")
+    return f"the topic is not Ready: {ready[0].get('reason')}" + (f" ({said})" if said else "")
 
 
 def _look_at(partition_set: PartitionSet, state: PartitionState, cluster: Cluster) -> Recovered | Stuck | None:

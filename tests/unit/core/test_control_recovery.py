@@ -140,10 +140,42 @@ def test_should_say_to_look_again_when_a_broker_is_about_to_lead() -> None:
         assert "look again" in stuck.reason
 
 
-def test_should_name_partitions_that_nothing_places() -> None:
+def test_should_not_take_for_lost_what_never_stood_on_a_broker() -> None:
     plan = recover(report(0, log(1, 1, leads=True)), topics=(topic(partitions=3),))
-    assert [stuck.partition for stuck in plan.stuck] == [1, 2]
-    assert plan.online == 1
+    (new,) = plan.never_placed
+    assert (new.topic.name, new.count, new.reason) == ("flights", 2, "the operator has not looked at the topic since")
+    assert (plan.online, plan.offline) == (1, ())
+
+
+def test_should_give_the_reason_of_the_topic_itself() -> None:
+    paused = {"type": "Paused", "status": "False", "reason": "NotPaused"}
+    for ready, reason in (
+        ({"status": "True", "reason": "AllPartitionsOnline"}, "the operator has not looked at the topic since"),
+        ({"status": "False", "reason": "NoBrokers"}, "the topic is not Ready: NoBrokers"),
+        (
+            {"status": "False", "reason": "NoBrokers", "message": "3, not 2"},
+            "the topic is not Ready: NoBrokers (3, not 2)",
+        ),
+    ):
+        of_status = replace(topic(), status={"conditions": [paused, {"type": "Ready", **ready}]})
+        (new,) = recover(sets=(), topics=(of_status,)).never_placed
+        assert new.reason == reason
+
+
+def test_should_name_partitions_that_a_broker_knows_and_nothing_places() -> None:
+    for held in (report(0), report(0, log(1, 100))):
+        plan = recover(held, sets=(), topics=(topic(partitions=2),))
+        (stuck,) = plan.stuck
+        assert stuck.partition == 0
+        assert stuck.reason.startswith("no PartitionSet places it; the operator has not looked at the topic")
+        assert [new.count for new in plan.never_placed] == [1]
+
+
+def test_should_take_nothing_for_new_while_a_broker_has_not_reported() -> None:
+    plan = recover(sets=(), silent={BrokerId(2): "its Lease has run out"})
+    (stuck,) = plan.stuck
+    assert "broker 2 has not reported (its Lease has run out)" in stuck.reason
+    assert plan.never_placed == ()
 
 
 def test_should_not_look_at_topics_that_are_going_or_not_asked_for() -> None:
