@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 
 from aiohttp import ClientPayloadError, web
 from aiohttp.typedefs import Handler, Middleware
@@ -11,6 +12,7 @@ from headrace.core.problem import CONTENT_TYPE, to_problem
 from headrace_broker.metrics import Metrics
 
 _log = logging.getLogger(__name__)
+_TOPIC_RECORDS = re.compile(r"(?P<topic>/v1/namespaces/[^/]+/topics/[^/]+)/records")
 _RETRY_AFTER_S = 1
 """Elections and throttling pass about that fast."""
 
@@ -61,9 +63,7 @@ def problems_middleware(metrics: Metrics) -> Middleware:
         except web.HTTPMethodNotAllowed as error:
             if request.method == "OPTIONS":
                 return web.Response(status=204, headers={"Allow": _allowed(error)})
-            failure = MethodNotAllowedError(
-                f"{request.method} {request.path}: this path takes {_allowed(error)}", allow=_allowed(error)
-            )
+            failure = _method_not_allowed(request, error)
         except web.HTTPException as error:
             if error.status < 400:
                 raise
@@ -84,6 +84,15 @@ def _http_failure(request: web.Request, error: web.HTTPException) -> HeadraceErr
     if error.status == 404:
         return UnknownPathError(f"{request.method} {request.path}: there is no such path; GET /openapi.json lists them")
     return InternalError(f"{request.method} {request.path}: {error.reason}")
+
+
+def _method_not_allowed(request: web.Request, error: web.HTTPMethodNotAllowed) -> MethodNotAllowedError:
+    said = f"{request.method} {request.path}: this path takes {_allowed(error)}"
+    # Records are read where they have offsets: whoever produced to a topic looks for them under the same path first.
+    topic = _TOPIC_RECORDS.fullmatch(request.path)
+    if topic is not None:
+        said += f"; records are read and deleted at {topic['topic']}/partitions/{{partition}}/records"
+    return MethodNotAllowedError(said, allow=_allowed(error))
 
 
 def _allowed(error: web.HTTPMethodNotAllowed) -> str:

@@ -38,8 +38,8 @@ class ProduceRoute:
                 return await self._serving.proxy.forward(request, target, chunks, query.timeout_ms)
             written, epoch = await produce_here(self._serving, target, query, chunks, body_format)
         if query.acks is Acks.NONE:
-            return web.json_response({}, status=202)
-        return _json(_answer(target, written, epoch, body_format))
+            return json_answer({}, status=202)
+        return json_answer(_answer(target, written, epoch, body_format))
 
 
 async def produce_here(
@@ -71,5 +71,6 @@ def _answer(partition: Partition, written: Appended, epoch: LeaderEpoch, body_fo
     return answer
 
 
-def _json(document: dict[str, Any]) -> web.Response:
-    return web.Response(body=json.dumps(document).encode() + b"\n", content_type="application/json")
+def json_answer(document: dict[str, Any], status: int = 200) -> web.Response:
+    """One line: terminals show it whole."""
+    return web.Response(status=status, body=json.dumps(document).encode() + b"\n", content_type="application/json")

@@ -26,6 +26,7 @@ from headrace_broker.clock import wall_ms
 from headrace_broker.proxy import Elsewhere
 from headrace_broker.requests import Place, ProduceQuery
 from headrace_broker.routes.parameters import parse_spread, parse_topic
+from headrace_broker.routes.produce import json_answer
 from headrace_broker.routes.record_bodies import BodyFormat, content_format, encode_records, parse_records
 from headrace_broker.routes.uploads import body_of
 from headrace_broker.serving import Serving
@@ -132,5 +133,5 @@ def _answer(
         first = failures[0]
         raise type(first)(first.message, **{**first.details, "results": results})
     if query.acks is Acks.NONE:
-        return web.json_response({}, status=202)
-    return web.Response(body=json.dumps({"results": results}).encode() + b"\n", content_type="application/json")
+        return json_answer({}, status=202)
+    return json_answer({"results": results})

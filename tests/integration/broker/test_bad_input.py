@@ -69,9 +69,18 @@ def test_should_name_the_methods_when_one_is_not_allowed(shared: Cluster) -> Non
     answer = http("DELETE", shared.url() + "/v1/cluster")
     refused(answer, 405, "MethodNotAllowed", "DELETE /v1/cluster: this path takes GET, HEAD, OPTIONS")
     assert answer.headers["allow"] == "GET, HEAD, OPTIONS"
+    read = http("GET", shared.url() + "/v1/namespaces/default/topics/any/records")
+    place = "/v1/namespaces/default/topics/any/partitions/{partition}/records"
+    refused(read, 405, "MethodNotAllowed", "this path takes OPTIONS, POST; records are read and deleted at " + place)
     asked = http("OPTIONS", shared.url() + "/v1/namespaces/default/topics/any/partitions/0/records")
     assert (asked.status, asked.body, asked.headers["allow"]) == (204, b"", "DELETE, GET, HEAD, OPTIONS, POST")
     refused(http("OPTIONS", shared.url() + "/nope"), 404, "UnknownPath")
+
+
+def test_should_end_the_answer_that_says_nothing_with_a_newline_too(url: str) -> None:
+    for path in (url, url.replace("/partitions/0", "")):
+        answer = http("POST", f"{path}?acks=0", b'{"value": 1}', NDJSON)
+        assert (answer.status, answer.body) == (202, b"{}\n")
 
 
 def test_should_say_the_valid_range_when_an_offset_is_out_of_it(url: str) -> None:
