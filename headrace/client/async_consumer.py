@@ -10,7 +10,6 @@ from datetime import datetime
 from types import TracebackType
 from typing import ClassVar, Self
 
-from headrace.client.assignment import Start, as_ms, check_within, fixed_offset, places, timestamp_of
 from headrace.client.async_brokers import AsyncBrokers
 from headrace.client.async_fetcher import AsyncFetcher
 from headrace.client.async_readings import AsyncBatches, AsyncReading, AsyncRecords
@@ -18,8 +17,9 @@ from headrace.client.clock import now_ms
 from headrace.client.cursor import Cursor
 from headrace.client.discovery import Servers
 from headrace.client.positions import Positions
-from headrace.client.reading import Added, Reading
-from headrace.client.record import TopicPartition
+from headrace.client.read_ahead import Added, Reading
+from headrace.client.record import Place, TopicPartition
+from headrace.client.subscription import Start, as_ms, check_within, fixed_offset, places, timestamp_of
 from headrace.core.errors import LocalError
 from headrace.core.limits import PRODUCE_TIMEOUT_MS_DEFAULT
 from headrace.core.records.columns import DecodedBatch
@@ -123,13 +123,13 @@ class AsyncConsumer(Positions):
 
     # -- positions ---------------------------------------------------------------------------------------------------
 
-    async def seek(self, partition: int, offset: int | str, *, topic: str | None = None) -> None:
+    async def seek(self, partition: Place, offset: int | str, *, topic: str | None = None) -> None:
         """Go on from `offset`, `earliest` or `latest`; works inside a loop over this consumer too."""
         await self.start()
         cursor = self._cursor(partition, topic)
         self._move(cursor, (await self._offsets_at([cursor.partition], offset))[cursor.partition])
 
-    async def seek_to_time(self, time: int | datetime, *, partitions: Iterable[int] | None = None) -> None:
+    async def seek_to_time(self, time: int | datetime, *, partitions: Iterable[Place] | None = None) -> None:
         """Go on from the first record at or after `time` (ms since 1970, or a datetime); the end where none is."""
         await self.start()
         chosen = self._select(partitions)

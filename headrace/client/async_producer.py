@@ -17,8 +17,8 @@ from headrace.client.clock import now_ms
 from headrace.client.directory import Directory
 from headrace.client.discovery import Servers
 from headrace.client.record import BatchMetadata, RecordMetadata
-from headrace.client.values import Bytes, HeadersInput
-from headrace.client.writing import Route, Writer
+from headrace.client.values import Bytes, HeadersInput, Time
+from headrace.client.writer import Route, Writer
 from headrace.core.errors import HeadraceError
 from headrace.core.limits import ASYNC_SEND_BURST_RECORDS
 
@@ -47,7 +47,7 @@ class AsyncProducer(Writer):
         *,
         headers: HeadersInput = (),
         partition: int | None = None,
-        timestamp_ms: int | None = None,
+        timestamp_ms: Time | None = None,
     ) -> AsyncDelivery[RecordMetadata]:
         """Queue one record, and return the future of its partition and offset, which raises why it was not written.
 

@@ -14,11 +14,11 @@ from headrace.client.async_brokers import AsyncBrokers
 from headrace.client.async_deliveries import LoopRows
 from headrace.client.batches import Batch
 from headrace.client.clock import now_ms
+from headrace.client.in_flight import Sending
 from headrace.client.record import TopicPartition
 from headrace.client.retry import GiveUp, TryAgain
-from headrace.client.sending import Sending
 from headrace.client.write_options import WriteOptions
-from headrace.client.writing import as_raised, closed_error
+from headrace.client.writer import as_raised, closed_error
 from headrace.core.errors import HeadraceError, LocalError, StalledError
 from headrace.core.limits import CLIENT_STALL_CHECK_MS, PRODUCER_REQUESTS_MAX
 from headrace.core.records.columns import encode_batch

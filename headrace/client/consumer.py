@@ -11,15 +11,15 @@ from types import TracebackType
 from typing import Any, Self
 
 from headrace.client import frames
-from headrace.client.assignment import Start, as_ms, check_within, fixed_offset, places, timestamp_of
 from headrace.client.brokers import Brokers
 from headrace.client.clock import now_ms
 from headrace.client.cursor import Cursor
 from headrace.client.discovery import Servers
 from headrace.client.fetcher import Fetcher
 from headrace.client.positions import Positions
-from headrace.client.reading import Added, Reading
+from headrace.client.read_ahead import Added, Reading
 from headrace.client.record import Place, Record, TopicPartition
+from headrace.client.subscription import Start, as_ms, check_within, fixed_offset, places, timestamp_of
 from headrace.core.errors import LocalError
 from headrace.core.limits import PRODUCE_TIMEOUT_MS_DEFAULT
 from headrace.core.records.columns import DecodedBatch

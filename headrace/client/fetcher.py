@@ -11,7 +11,7 @@ from queue import Empty, SimpleQueue
 from headrace.client.brokers import Brokers
 from headrace.client.clock import now_ms
 from headrace.client.cursor import Ask, Cursor
-from headrace.client.reading import Added, Answered, Arrival, Reading
+from headrace.client.read_ahead import Added, Answered, Arrival, Reading
 from headrace.client.record import TopicPartition
 from headrace.client.workers import Workers
 from headrace.core.errors import HeadraceError

@@ -7,11 +7,11 @@ so the position is right behind the record that was handed out last, although it
 from collections.abc import Iterable
 from typing import ClassVar
 
-from headrace.client.assignment import Partitions, Start, check_topics, wanted_partitions
 from headrace.client.cursor import Cursor
 from headrace.client.discovery import Servers
-from headrace.client.reading import Reading
+from headrace.client.read_ahead import Reading
 from headrace.client.record import Place, Record, TopicPartition
+from headrace.client.subscription import Partitions, Start, check_topics, wanted_partitions
 from headrace.core.errors import LocalError
 from headrace.core.limits import CONSUMER_PREFETCH_BYTES_DEFAULT, DELIVERY_TIMEOUT_MS_DEFAULT
 

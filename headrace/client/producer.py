@@ -19,7 +19,7 @@ from headrace.client.discovery import Servers
 from headrace.client.record import BatchMetadata, RecordMetadata
 from headrace.client.sender import Sender
 from headrace.client.values import Bytes, HeadersInput, Time
-from headrace.client.writing import Route, Writer, as_raised, closed_error
+from headrace.client.writer import Route, Writer, as_raised, closed_error
 from headrace.core.errors import StalledError
 
 

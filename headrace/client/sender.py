@@ -1,7 +1,7 @@
 """The producer's thread: takes what is due from the accumulator, and has workers carry each batch to its leader.
 
-One `Sender` per `Producer`, for its lifetime. All of `sending` is touched under `lock`; futures are resolved outside of
-it, before their batch leaves the accumulator, so that `flush` returns only after every future is done. Whoever waits
+One `Sender` per `Producer`, for its lifetime. All of `in_flight` is touched under `lock`; futures are resolved outside
+of it, before their batch leaves the accumulator, so that `flush` returns only after every future is done. Whoever waits
 looks now and then whether anything still moves, and raises `StalledError` where nothing does; so does every future when
 the thread dies. A producer that is forgotten, or still open when the interpreter ends, is flushed and closed by its
 finalizer. The child of a fork has no such threads: there every producer of the parent is closed, and what it holds is
@@ -18,11 +18,11 @@ from headrace.client.batches import Batch
 from headrace.client.brokers import Brokers
 from headrace.client.clock import now_ms
 from headrace.client.deliveries import ThreadRows
+from headrace.client.in_flight import Sending
 from headrace.client.retry import GiveUp, TryAgain
-from headrace.client.sending import Sending
 from headrace.client.workers import Workers
 from headrace.client.write_options import WriteOptions
-from headrace.client.writing import as_raised
+from headrace.client.writer import as_raised
 from headrace.core.errors import HeadraceError, StalledError
 from headrace.core.limits import CLIENT_STALL_CHECK_MS, PRODUCER_REQUESTS_MAX
 from headrace.core.records.columns import encode_batch, record_columns

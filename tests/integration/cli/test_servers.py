@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from headrace.dev.supervisor.workload import CreatePod
 from headrace.dev.supervisor.workload_objects import pod_object, service_object
 from tests.support.cluster import Cluster
 from tests.support.command import Headrace
@@ -26,7 +27,7 @@ def pods(cluster: Cluster) -> Iterator[None]:
     """A Pod for each broker, as the supervisor would make it, and no Service yet."""
     for broker in range(2):
         port = int(cluster.url(broker).rpartition(":")[2])
-        pod = pod_object(broker, port, "set-uid", "here")
+        pod = pod_object(CreatePod(broker, port, "set-uid", "1", "a test"), "here")
         del pod["metadata"]["ownerReferences"]  # There is no StatefulSet here, and without its owner a Pod goes.
         made = cluster.kube("POST", f"{_CORE}/pods", pod)
         made["status"] = _READY

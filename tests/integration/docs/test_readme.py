@@ -13,5 +13,14 @@ ROOT = Path(__file__).parents[3]
 def test_should_work_when_the_readme_is_followed(tmp_path: Path) -> None:
     run = follow(ROOT / "README.md", ROOT, tmp_path / "home")
     assert run.returncode == 0, f"{run.stdout}\n{run.stderr}"
-    for expected in ("orders created", "condition met", "scones", "third", "written at", "100008 records", "read back", "ms avg latency"):
+    for expected in (
+        "orders created",
+        "condition met",
+        "scones",
+        "third",
+        "written at",
+        "100008 records",
+        "read back",
+        "ms avg latency",
+    ):
         assert expected in run.stdout, f"{expected!r} is not in:\n{run.stdout}\n{run.stderr}"

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from headrace.client.assignment import wanted_partitions
 from headrace.client.directory import Directory
 from headrace.client.discovery import Servers
 from headrace.client.positions import Positions
-from headrace.client.reading import Reading
+from headrace.client.read_ahead import Reading
 from headrace.client.record import TopicPartition
+from headrace.client.subscription import wanted_partitions
 from headrace.client.trouble import Trouble
 from headrace.core.errors import LocalError
 

@@ -9,7 +9,7 @@ import pytest
 from headrace.client.calls import Fetched
 from headrace.client.directory import Directory
 from headrace.client.discovery import Servers
-from headrace.client.reading import Added, Answered, Reading
+from headrace.client.read_ahead import Added, Answered, Reading
 from headrace.client.record import TopicPartition
 from headrace.client.trouble import Trouble
 from headrace.core.errors import BrokerUnreachableError, StalledError

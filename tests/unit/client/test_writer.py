@@ -4,7 +4,7 @@ import pytest
 
 from headrace.client.directory import Directory
 from headrace.client.discovery import Servers
-from headrace.client.writing import Writer
+from headrace.client.writer import Writer
 from headrace.core.errors import LocalError
 
 

@@ -8,9 +8,9 @@ import pytest
 from headrace.client.batches import ColumnBatch, ColumnsDelivery
 from headrace.client.columns import batch_columns
 from headrace.client.deliveries import Delivery, ThreadRows
+from headrace.client.in_flight import Sending
 from headrace.client.record import RecordMetadata, TopicPartition
 from headrace.client.retry import GiveUp, TryAgain
-from headrace.client.sending import Sending
 from headrace.client.trouble import Trouble
 from headrace.client.write_options import WriteOptions
 from headrace.core.errors import BatchTooLargeError, BrokerUnreachableError, NotLeaderError, StaleTopicError
