@@ -17,7 +17,7 @@ from headrace.client.clock import now_ms
 from headrace.client.cursor import Cursor
 from headrace.client.discovery import Servers
 from headrace.client.positions import Positions
-from headrace.client.read_ahead import Added, Reading
+from headrace.client.read_ahead import Added, ReadAhead
 from headrace.client.record import Place, TopicPartition
 from headrace.client.subscription import Start, as_ms, check_within, fixed_offset, places, timestamp_of
 from headrace.core.errors import LocalError
@@ -50,7 +50,7 @@ class AsyncConsumer(Positions):
         if self._reading is not None:
             return
         positions = await self._offsets_at(await self._assigned(), self._start)
-        self._reading = Reading(
+        self._reading = ReadAhead(
             self._brokers.directory,
             positions,
             self._brokers.trouble,
@@ -110,7 +110,7 @@ class AsyncConsumer(Positions):
         self._reading.plan.end_at(None if reading.follow else await self._ends(self._reading))
         self._current = reading
 
-    async def _ends(self, reading: Reading) -> dict[TopicPartition, int]:
+    async def _ends(self, reading: ReadAhead) -> dict[TopicPartition, int]:
         """The ends as they are now, those of new partitions too. Raises OffsetOutOfRangeError where we are beyond."""
         for topic in self._growing:
             await self._brokers.layout(topic)

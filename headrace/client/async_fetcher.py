@@ -15,7 +15,7 @@ from headrace.client.async_brokers import AsyncBrokers
 from headrace.client.clock import now_ms
 from headrace.client.cursor import Ask, Cursor
 from headrace.client.fetcher import as_reading_error
-from headrace.client.read_ahead import Added, Answered, Arrival, Reading
+from headrace.client.read_ahead import Added, Answered, Arrival, ReadAhead
 from headrace.client.record import TopicPartition
 from headrace.core.errors import LocalError, StalledError
 from headrace.core.limits import CONSUMER_REQUESTS_MAX
@@ -23,7 +23,7 @@ from headrace.core.records.columns import DecodedBatch
 
 
 class AsyncFetcher:
-    def __init__(self, brokers: AsyncBrokers, reading: Reading) -> None:
+    def __init__(self, brokers: AsyncBrokers, reading: ReadAhead) -> None:
         self._brokers, self._reading = brokers, reading
         self._turns = asyncio.Semaphore(CONSUMER_REQUESTS_MAX)
         self._tasks: set[asyncio.Task[None]] = set()

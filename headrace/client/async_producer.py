@@ -64,11 +64,11 @@ class AsyncProducer(Writer):
             await asyncio.sleep(0)
         route = self._known_route(topic) or await self._route(topic)
         size = self._checked_size(row, route)
-        if sender.closed or sender.room.locked() or not sender.sending.has_room(size):
+        if sender.closed or sender.room.locked() or not sender.in_flight.has_room(size):
             await sender.wait_for_room(size)
         chosen = route.partitioning
         number = chosen.choose(row[0], row[1], size) if partition is None else chosen.check(partition)
-        batch, opened = sender.sending.accumulator.open_batch(
+        batch, opened = sender.in_flight.accumulator.open_batch(
             route.places[number], size, batch_bytes=route.batch_bytes, now_ms=now_ms()
         )
         delivery = batch.add(row, size)
@@ -99,7 +99,7 @@ class AsyncProducer(Writer):
                 await asyncio.sleep(0)
                 await sender.wait_for_room(size)
                 delivery.expect()
-                sender.sending.accumulator.add_columns(ColumnBatch(place, now_ms(), size, columns, delivery))
+                sender.in_flight.accumulator.add_columns(ColumnBatch(place, now_ms(), size, columns, delivery))
                 sender.plan()
         delivery.settle()
         return future
@@ -112,7 +112,7 @@ class AsyncProducer(Writer):
         """
         self._sender.check_loop()
         await self._sender.flush()
-        overlooked = self._sender.sending.overlooked()
+        overlooked = self._sender.in_flight.overlooked()
         if overlooked is not None:
             raise overlooked
 

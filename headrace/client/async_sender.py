@@ -14,7 +14,7 @@ from headrace.client.async_brokers import AsyncBrokers
 from headrace.client.async_deliveries import LoopRows
 from headrace.client.batches import Batch
 from headrace.client.clock import now_ms
-from headrace.client.in_flight import Sending
+from headrace.client.in_flight import InFlight
 from headrace.client.record import TopicPartition
 from headrace.client.retry import GiveUp, TryAgain
 from headrace.client.write_options import WriteOptions
@@ -33,7 +33,7 @@ class AsyncSender:
         self.broken: HeadraceError | None = None
         """Nothing moves any more."""
         self.ended = False
-        self.sending: Sending[LoopRows] = Sending(options, LoopRows, brokers.trouble)
+        self.in_flight: InFlight[LoopRows] = InFlight(options, LoopRows, brokers.trouble)
         self.check_loop = brokers.check_loop
         self._brokers, self._options = brokers, options
         self._turns = asyncio.Semaphore(PRODUCER_REQUESTS_MAX)
@@ -46,10 +46,10 @@ class AsyncSender:
         self._watching: asyncio.TimerHandle | None = None
 
     def __del__(self) -> None:
-        if self.broken is None and self.sending.accumulator.buffered_bytes:
+        if self.broken is None and self.in_flight.accumulator.buffered_bytes:
             _log.error(
                 "an AsyncProducer was never closed, and its event loop has ended: %d bytes of records were not sent",
-                self.sending.accumulator.buffered_bytes,
+                self.in_flight.accumulator.buffered_bytes,
             )
 
     # -- what the producer asks --------------------------------------------------------------------------------------
@@ -57,17 +57,17 @@ class AsyncSender:
     async def wait_for_room(self, size_bytes: int) -> None:
         """Until `size_bytes` fit. Raises LocalError when closed, StalledError."""
         async with self.room:
-            while not self.closed and not self.sending.has_room(size_bytes):
-                self.sending.accumulator.close_batches()
+            while not self.closed and not self.in_flight.has_room(size_bytes):
+                self.in_flight.accumulator.close_batches()
                 self.plan()
-                if not self.sending.has_room(size_bytes):
+                if not self.in_flight.has_room(size_bytes):
                     await self._progress.wait()
         if self.closed:
             raise closed_error() if self.broken is None else as_raised(self.broken)
 
     async def flush(self) -> None:
         """Wait until everything that is queued now has arrived or failed. Raises StalledError."""
-        accumulator = self.sending.accumulator
+        accumulator = self.in_flight.accumulator
         waiting = set(map(id, accumulator.waiting_batches()))
         accumulator.close_batches()
         self.plan()
@@ -102,7 +102,7 @@ class AsyncSender:
         """Start what is due, and see to it that what is due later is started then."""
         if self.broken is not None:
             return
-        while (due := self.sending.due(now_ms())).send or due.expired:
+        while (due := self.in_flight.due(now_ms())).send or due.expired:
             for batch in due.send:
                 task = asyncio.get_running_loop().create_task(self._attempt(batch), name="headrace-produce")
                 self._tasks.add(task)
@@ -118,26 +118,26 @@ class AsyncSender:
             self._break(StalledError(f"a task that sends to {partition} was cancelled: make a new AsyncProducer"))
 
     def _set_timers(self) -> None:
-        loop, next_due_ms = asyncio.get_running_loop(), self.sending.accumulator.next_due_ms()
+        loop, next_due_ms = asyncio.get_running_loop(), self.in_flight.accumulator.next_due_ms()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if next_due_ms is not None:
             self._timer = loop.call_later(max(0, next_due_ms - now_ms()) / 1000, self.plan)
-        if self._watching is None and self.sending.accumulator.buffered_bytes:
+        if self._watching is None and self.in_flight.accumulator.buffered_bytes:
             self._watching = loop.call_later(CLIENT_STALL_CHECK_MS / 1000, self._watch)
 
     def _watch(self) -> None:
         self._watching = None
-        stalled = self.sending.stalled(now_ms())
+        stalled = self.in_flight.stalled(now_ms())
         if stalled is not None:
             self._break(stalled)
-        elif self.sending.accumulator.buffered_bytes:
+        elif self.in_flight.accumulator.buffered_bytes:
             self._watching = asyncio.get_running_loop().call_later(CLIENT_STALL_CHECK_MS / 1000, self._watch)
 
     def _break(self, error: HeadraceError) -> None:
         """Tell everybody that nothing moves any more, once."""
-        lost = self.sending.accumulator.waiting_batches()
+        lost = self.in_flight.accumulator.waiting_batches()
         if self.broken is not None or not lost:
             return
         self.broken, self.closed = error, True
@@ -161,23 +161,23 @@ class AsyncSender:
         else:
             if self.broken is None:
                 batch.delivered(base_offset)
-                self.sending.arrived(batch)
+                self.in_flight.arrived(batch)
                 self._moved()
         self.plan()
 
     def _retry_or_give_up(self, batch: Batch, error: HeadraceError) -> None:
-        match self.sending.decide(batch, error, now_ms()):
+        match self.in_flight.decide(batch, error, now_ms()):
             case TryAgain(at_ms, refresh):
                 if refresh:
                     self._brokers.directory.forget(batch.partition.topic)
-                self.sending.put_back(batch, error, at_ms)
+                self.in_flight.put_back(batch, error, at_ms)
             case GiveUp(last):
                 self._give_up(batch, last)
 
     def _give_up(self, batch: Batch, error: HeadraceError) -> None:
         if self.broken is None:
             batch.failed(error)
-            self.sending.given_up(batch, error)
+            self.in_flight.given_up(batch, error)
             self._moved()
 
     def _moved(self) -> None:

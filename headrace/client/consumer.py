@@ -17,7 +17,7 @@ from headrace.client.cursor import Cursor
 from headrace.client.discovery import Servers
 from headrace.client.fetcher import Fetcher
 from headrace.client.positions import Positions
-from headrace.client.read_ahead import Added, Reading
+from headrace.client.read_ahead import Added, ReadAhead
 from headrace.client.record import Place, Record, TopicPartition
 from headrace.client.subscription import Start, as_ms, check_within, fixed_offset, places, timestamp_of
 from headrace.core.errors import LocalError
@@ -44,7 +44,7 @@ class Consumer(Positions):
         except BaseException:
             closing()
             raise
-        reading = self._reading = Reading(
+        reading = self._reading = ReadAhead(
             brokers.directory,
             positions,
             brokers.trouble,
@@ -106,7 +106,7 @@ class Consumer(Positions):
         self._reading.plan.end_at(None if follow else self._ends(self._reading))
         return self._fetcher.batches()
 
-    def _ends(self, reading: Reading) -> dict[TopicPartition, int]:
+    def _ends(self, reading: ReadAhead) -> dict[TopicPartition, int]:
         """The ends as they are now, those of new partitions too. Raises OffsetOutOfRangeError where we are beyond."""
         for topic in self._growing:
             self._brokers.layout(topic)

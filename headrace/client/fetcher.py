@@ -1,6 +1,6 @@
 """Reads ahead for a consumer: one fetch per partition on its way, one answer per partition waiting to be read.
 
-The consumer's thread decides (with `Reading`) and takes answers from a queue; workers only carry fetches to brokers.
+The consumer's thread decides (with `ReadAhead`) and takes answers from a queue; workers only carry fetches to brokers.
 So all state belongs to the one thread that uses the consumer. Owned by one `Consumer`, for its lifetime.
 """
 
@@ -11,7 +11,7 @@ from queue import Empty, SimpleQueue
 from headrace.client.brokers import Brokers
 from headrace.client.clock import now_ms
 from headrace.client.cursor import Ask, Cursor
-from headrace.client.read_ahead import Added, Answered, Arrival, Reading
+from headrace.client.read_ahead import Added, Answered, Arrival, ReadAhead
 from headrace.client.record import TopicPartition
 from headrace.client.workers import Workers
 from headrace.core.errors import HeadraceError
@@ -20,7 +20,7 @@ from headrace.core.records.columns import DecodedBatch
 
 
 class Fetcher:
-    def __init__(self, brokers: Brokers, reading: Reading) -> None:
+    def __init__(self, brokers: Brokers, reading: ReadAhead) -> None:
         self._brokers, self._reading = brokers, reading
         self._workers = Workers("headrace-fetch", CONSUMER_REQUESTS_MAX)
         self._arrived: SimpleQueue[Arrival] = SimpleQueue()

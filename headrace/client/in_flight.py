@@ -24,7 +24,7 @@ from headrace.core.errors import HeadraceError, StaleTopicError, StalledError
 from headrace.core.limits import CLIENT_STALL_CHECK_MS, CLIENT_STALL_SLACK_MS, FAILED_BATCHES_KEPT_MAX
 
 
-class Sending(Generic[Rows]):
+class InFlight(Generic[Rows]):
     def __init__(
         self, options: WriteOptions, make_rows: Callable[[TopicPartition, int], Rows], trouble: Trouble
     ) -> None:

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from headrace.client.cursor import Cursor
 from headrace.client.discovery import Servers
-from headrace.client.read_ahead import Reading
+from headrace.client.read_ahead import ReadAhead
 from headrace.client.record import Place, Record, TopicPartition
 from headrace.client.subscription import Partitions, Start, check_topics, wanted_partitions
 from headrace.core.errors import LocalError
@@ -47,7 +47,7 @@ class Positions:
         self._wanted = wanted_partitions(topics, partitions)
         self._start = start
         self._timeout_ms, self._prefetch_bytes = timeout_ms, prefetch_bytes
-        self._reading: Reading | None = None
+        self._reading: ReadAhead | None = None
         """None before the start."""
         self._last: Record | None = None
         """The record handed out last, while its batch is not done."""

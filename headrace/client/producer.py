@@ -61,11 +61,11 @@ class Producer(Writer):
         size = self._checked_size(row, route)
         sender = self._sender
         with sender.lock:
-            if sender.closed or not sender.sending.has_room(size):
+            if sender.closed or not sender.in_flight.has_room(size):
                 self._wait_for_room(size)
             chosen = route.partitioning
             number = chosen.choose(row[0], row[1], size) if partition is None else chosen.check(partition)
-            batch, opened = sender.sending.accumulator.open_batch(
+            batch, opened = sender.in_flight.accumulator.open_batch(
                 route.places[number], size, batch_bytes=route.batch_bytes, now_ms=now_ms()
             )
             if opened:
@@ -100,7 +100,7 @@ class Producer(Writer):
                     self._wait_for_room(size)
                     delivery.expect()
                     batch = ColumnBatch(place, now_ms(), size, columns, delivery)
-                    self._sender.sending.accumulator.add_columns(batch)
+                    self._sender.in_flight.accumulator.add_columns(batch)
                     self._sender.work.notify()
         delivery.settle()
         return future
@@ -113,7 +113,7 @@ class Producer(Writer):
         """
         self._sender.flush()
         with self._sender.lock:
-            overlooked = self._sender.sending.overlooked()
+            overlooked = self._sender.in_flight.overlooked()
         if overlooked is not None:
             raise overlooked
 
@@ -144,8 +144,8 @@ class Producer(Writer):
     def _wait_for_room(self, size_bytes: int) -> None:
         """Under the lock: until `size_bytes` fit."""
         sender = self._sender
-        while not sender.closed and not sender.sending.has_room(size_bytes):
-            sender.sending.accumulator.close_batches()
+        while not sender.closed and not sender.in_flight.has_room(size_bytes):
+            sender.in_flight.accumulator.close_batches()
             sender.work.notify()
             sender.wait_for_progress()
         if sender.closed:

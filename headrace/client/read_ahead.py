@@ -52,7 +52,7 @@ class Answered:
 Arrival = Added | Answered
 
 
-class Reading:
+class ReadAhead:
     def __init__(
         self,
         directory: Directory,

@@ -18,7 +18,7 @@ from headrace.client.batches import Batch
 from headrace.client.brokers import Brokers
 from headrace.client.clock import now_ms
 from headrace.client.deliveries import ThreadRows
-from headrace.client.in_flight import Sending
+from headrace.client.in_flight import InFlight
 from headrace.client.retry import GiveUp, TryAgain
 from headrace.client.workers import Workers
 from headrace.client.write_options import WriteOptions
@@ -37,7 +37,7 @@ class Sender:
         """Nothing more is taken."""
         self.broken: StalledError | None = None
         """Nothing moves any more."""
-        self.sending: Sending[ThreadRows] = Sending(options, ThreadRows, brokers.trouble)
+        self.in_flight: InFlight[ThreadRows] = InFlight(options, ThreadRows, brokers.trouble)
         self._answered: set[Batch] = set()
         """Batches whose deliveries are being told, by the worker that has their answer."""
         self._brokers, self._options = brokers, options
@@ -63,10 +63,10 @@ class Sender:
     def flush(self) -> None:
         """Wait until everything that is queued now has arrived or failed. Raises StalledError."""
         with self.lock:
-            waiting = set(map(id, self.sending.accumulator.waiting_batches()))
-            self.sending.accumulator.close_batches()
+            waiting = set(map(id, self.in_flight.accumulator.waiting_batches()))
+            self.in_flight.accumulator.close_batches()
             self.work.notify()
-            while not waiting.isdisjoint(map(id, self.sending.accumulator.waiting_batches())):
+            while not waiting.isdisjoint(map(id, self.in_flight.accumulator.waiting_batches())):
                 self.wait_for_progress()
 
     def close(self) -> None:
@@ -86,7 +86,7 @@ class Sender:
         """In the child of a fork: closed, with nothing to send. The old lock may be held by a thread that is gone."""
         self._make_lock()
         self.closed = True
-        self.sending = Sending(self._options, ThreadRows, self._brokers.trouble)
+        self.in_flight = InFlight(self._options, ThreadRows, self._brokers.trouble)
 
     # -- the thread --------------------------------------------------------------------------------------------------
 
@@ -103,9 +103,9 @@ class Sender:
         with self.lock:
             if self.broken is not None:
                 return False
-            due = self.sending.due(now_ms())
+            due = self.in_flight.due(now_ms())
             if not due.send and not due.expired:
-                if self.closed and not self.sending.accumulator.buffered_bytes:
+                if self.closed and not self.in_flight.accumulator.buffered_bytes:
                     return False
                 self.work.wait(self._patience_s())
         for batch in due.send:
@@ -117,7 +117,7 @@ class Sender:
 
     def _patience_s(self) -> float | None:
         """Until something is due or the watchdog looks; None while there is nothing at all."""
-        accumulator = self.sending.accumulator
+        accumulator = self.in_flight.accumulator
         if not accumulator.buffered_bytes:
             return None
         next_due_ms = accumulator.next_due_ms()
@@ -126,7 +126,7 @@ class Sender:
 
     def _watch(self) -> None:
         with self.lock:
-            stalled = self.sending.stalled(now_ms())
+            stalled = self.in_flight.stalled(now_ms())
         if stalled is not None:
             self._break(stalled)
 
@@ -134,7 +134,7 @@ class Sender:
         """Under the lock, by those who wait. Raises StalledError."""
         if self.broken is None and not self._thread.is_alive() and not self.closed:
             self.broken = StalledError("the sending thread of this producer is gone; make a new Producer")
-        stalled = self.broken or self.sending.stalled(now_ms())
+        stalled = self.broken or self.in_flight.stalled(now_ms())
         if stalled is not None:
             raise as_raised(stalled)
 
@@ -144,7 +144,7 @@ class Sender:
             if self.broken is not None:
                 return
             self.broken, self.closed = error, True
-            lost = [batch for batch in self.sending.accumulator.waiting_batches() if batch not in self._answered]
+            lost = [batch for batch in self.in_flight.accumulator.waiting_batches() if batch not in self._answered]
             self.progress.notify_all()
         for batch in lost:
             batch.failed(error)
@@ -166,16 +166,16 @@ class Sender:
             batch.delivered(base_offset)
             with self.lock:
                 self._answered.discard(batch)
-                self.sending.arrived(batch)
+                self.in_flight.arrived(batch)
                 self._moved()
 
     def _retry_or_give_up(self, batch: Batch, error: HeadraceError) -> None:
-        match self.sending.decide(batch, error, now_ms()):
+        match self.in_flight.decide(batch, error, now_ms()):
             case TryAgain(at_ms, refresh):
                 if refresh:
                     self._brokers.directory.forget(batch.partition.topic)
                 with self.lock:
-                    self.sending.put_back(batch, error, at_ms)
+                    self.in_flight.put_back(batch, error, at_ms)
                     self.work.notify()
             case GiveUp(last):
                 self._give_up(batch, last)
@@ -186,7 +186,7 @@ class Sender:
         batch.failed(error)
         with self.lock:
             self._answered.discard(batch)
-            self.sending.given_up(batch, error)
+            self.in_flight.given_up(batch, error)
             self._moved()
 
     def _is_ours(self, batch: Batch) -> bool:

@@ -59,7 +59,7 @@ async def test_should_raise_when_nothing_moves_on_an_event_loop(bench: Bench) ->
         records = aiter(consumer)
         assert (await anext(records)).value == b"first"
         assert consumer._reading is not None
-        producer._sender.sending.watchdog.patience_ms = consumer._reading.watchdog.patience_ms = 300
+        producer._sender.in_flight.watchdog.patience_ms = consumer._reading.watchdog.patience_ms = 300
         with bench.frozen_brokers():
             lost = await producer.send(bench.topic, "lost")
             with pytest.raises(
@@ -86,7 +86,7 @@ def test_should_raise_when_nothing_moves_for_longer_than_the_time_limits_allow(b
         assert next(records).value == b"first"
         # As if the time limits, minutes together, were over a moment later.
         assert consumer._reading is not None
-        producer._sender.sending.watchdog.patience_ms = consumer._reading.watchdog.patience_ms = 300
+        producer._sender.in_flight.watchdog.patience_ms = consumer._reading.watchdog.patience_ms = 300
         hanging.go_on.clear()
         lost = producer.send(bench.topic, "lost")
         with pytest.raises(StalledError, match=r"this producer has stalled: \d+ bytes wait, and for \d+ s no request"):

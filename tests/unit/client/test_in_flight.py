@@ -8,7 +8,7 @@ import pytest
 from headrace.client.batches import ColumnBatch, ColumnsDelivery
 from headrace.client.columns import batch_columns
 from headrace.client.deliveries import Delivery, ThreadRows
-from headrace.client.in_flight import Sending
+from headrace.client.in_flight import InFlight
 from headrace.client.record import RecordMetadata, TopicPartition
 from headrace.client.retry import GiveUp, TryAgain
 from headrace.client.trouble import Trouble
@@ -22,11 +22,11 @@ REFUSED = BrokerUnreachableError("broker a:1 cannot be reached: Connection refus
 OPTIONS = WriteOptions("all", 0, 1 << 20, 1 << 21, Compression.NONE, None, 10_000, 1_000)
 
 
-def sending() -> Sending[ThreadRows]:
-    return Sending(OPTIONS, ThreadRows, Trouble())
+def sending() -> InFlight[ThreadRows]:
+    return InFlight(OPTIONS, ThreadRows, Trouble())
 
 
-def sent(plan: Sending[ThreadRows], now_ms: int) -> tuple[Any, Delivery[RecordMetadata]]:
+def sent(plan: InFlight[ThreadRows], now_ms: int) -> tuple[Any, Delivery[RecordMetadata]]:
     """A record, queued and on its way."""
     batch, _ = plan.accumulator.open_batch(PLACE, 30, batch_bytes=1 << 20, now_ms=now_ms)
     delivery = batch.add((None, b"v", 0, ()), 30)

@@ -7,7 +7,7 @@ import pytest
 from headrace.client.directory import Directory
 from headrace.client.discovery import Servers
 from headrace.client.positions import Positions
-from headrace.client.read_ahead import Reading
+from headrace.client.read_ahead import ReadAhead
 from headrace.client.record import TopicPartition
 from headrace.client.subscription import wanted_partitions
 from headrace.client.trouble import Trouble
@@ -21,7 +21,7 @@ class Reader(Positions):
 
     def _connect(self, server: Any, namespace: str | None, ca_file: str | None) -> None:
         directory = Directory(Servers(("http://a:1",)))
-        self._reading = Reading(
+        self._reading = ReadAhead(
             directory, {FLIGHTS: 5, TRAINS: 7}, Trouble(), growing=(), timeout_ms=1_000, prefetch_bytes=1
         )
 

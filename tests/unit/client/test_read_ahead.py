@@ -9,7 +9,7 @@ import pytest
 from headrace.client.calls import Fetched
 from headrace.client.directory import Directory
 from headrace.client.discovery import Servers
-from headrace.client.read_ahead import Added, Answered, Reading
+from headrace.client.read_ahead import Added, Answered, ReadAhead
 from headrace.client.record import TopicPartition
 from headrace.client.trouble import Trouble
 from headrace.core.errors import BrokerUnreachableError, StalledError
@@ -31,11 +31,11 @@ class Metadata:
         return json.dumps({"name": "flights", "uid": "u1", "maxMessageBytes": 9, "partitions": numbered}).encode()
 
 
-def reading_of_one() -> tuple[Reading, Directory]:
+def reading_of_one() -> tuple[ReadAhead, Directory]:
     """Of a topic that had one partition when the reading began, and has three now."""
     directory = Directory(Servers(("http://a:1",)))
     directory.learn("flights", Metadata(1), 0)
-    reading = Reading(directory, {P0: 0}, Trouble(), growing=["flights"], timeout_ms=1_000, prefetch_bytes=1)
+    reading = ReadAhead(directory, {P0: 0}, Trouble(), growing=["flights"], timeout_ms=1_000, prefetch_bytes=1)
     assert reading.added() == []
     directory.learn("flights", Metadata(3), 0)
     return reading, directory
