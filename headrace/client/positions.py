@@ -4,6 +4,7 @@
 so the position is right behind the record that was handed out last, although its whole batch has been taken.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import ClassVar
 
@@ -16,7 +17,7 @@ from headrace.core.errors import LocalError
 from headrace.core.limits import CONSUMER_PREFETCH_BYTES_DEFAULT, DELIVERY_TIMEOUT_MS_DEFAULT
 
 
-class Positions:
+class Positions(ABC):
     """Reads records of one or more topics; iterate it for `Record`s, or `batches()` for columns.
 
     `start` is where reading begins in every partition: `earliest`, `latest`, an offset, or a datetime (the first record
@@ -53,8 +54,8 @@ class Positions:
         """The record handed out last, while its batch is not done."""
         self._connect(server, namespace, ca_file)
 
-    def _connect(self, server: str | Servers | None, namespace: str | None, ca_file: str | None) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _connect(self, server: str | Servers | None, namespace: str | None, ca_file: str | None) -> None: ...
 
     # -- what users ask ----------------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 import resource
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from headrace.core.log.segments import LogConfig
@@ -15,6 +16,7 @@ from headrace_broker.storage.recovery import begin_log
 from headrace_broker.storage.threads import StorageThreads
 
 CONFIG = LogConfig(segment_bytes=1 << 20, segment_ms=1 << 40, durability=Durability.FSYNC)
+SMALL = replace(CONFIG, segment_bytes=20_000)
 EPOCH = LeaderEpoch(1)
 NOW_MS = 1_000
 END = Offset(1 << 62)

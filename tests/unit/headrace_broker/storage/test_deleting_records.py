@@ -1,6 +1,5 @@
 """Deleting from the front of a log, while it is read, and across crashes at any point of it."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,10 +14,10 @@ from headrace_broker.storage.segment_set import SegmentGoneError
 from headrace_broker.storage.threads import StorageThreads
 from tests.support.failing_disk import failing_sync
 from tests.support.logs import (
-    CONFIG,
     END,
     EPOCH,
     NOW_MS,
+    SMALL,
     file_size_limit,
     fill,
     log_files,
@@ -27,7 +26,6 @@ from tests.support.logs import (
     raw_batch,
 )
 
-SMALL = replace(CONFIG, segment_bytes=20_000)
 BATCHES = 200
 
 

@@ -29,23 +29,10 @@ from tests.support.logs import (
     fill,
     log_bytes,
     log_files,
-    new_log_directory,
     open_log,
     raw_batch,
     values_from,
 )
-
-SMALL = replace(CONFIG, segment_bytes=20_000)
-
-
-@pytest.fixture
-def directory(tmp_path: Path) -> Path:
-    return new_log_directory(tmp_path)
-
-
-@pytest.fixture
-def log(directory: Path, threads: StorageThreads) -> PartitionLog:
-    return open_log(directory, threads, SMALL)
 
 
 async def test_should_read_all_in_order_when_segments_roll(log: PartitionLog) -> None:

@@ -5,7 +5,6 @@ import os
 import resource
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,32 +21,19 @@ from headrace_broker.storage.disk import FileHandle
 from headrace_broker.storage.partition_log import PartitionLog
 from headrace_broker.storage.threads import StorageThreads
 from tests.support.logs import (
-    CONFIG,
     END,
     EPOCH,
     NOW_MS,
+    SMALL,
     file_size_limit,
     fill,
     flip_bit,
     log_bytes,
     log_files,
-    new_log_directory,
     open_log,
     raw_batch,
     values_from,
 )
-
-SMALL = replace(CONFIG, segment_bytes=20_000)
-
-
-@pytest.fixture
-def directory(tmp_path: Path) -> Path:
-    return new_log_directory(tmp_path)
-
-
-@pytest.fixture
-def log(directory: Path, threads: StorageThreads) -> PartitionLog:
-    return open_log(directory, threads, SMALL)
 
 
 @contextmanager

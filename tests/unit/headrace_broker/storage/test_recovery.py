@@ -16,6 +16,7 @@ from tests.support.logs import (
     END,
     EPOCH,
     NOW_MS,
+    SMALL,
     file_size_limit,
     fill,
     flip_bit,
@@ -26,7 +27,6 @@ from tests.support.logs import (
     raw_batch,
 )
 
-SMALL = replace(CONFIG, segment_bytes=20_000)
 BATCHES = 40
 
 
