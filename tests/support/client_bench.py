@@ -38,9 +38,7 @@ class Bench:
     def add_partitions(self, partitions: int) -> None:
         """So that there are so many; waits until all are led."""
         path = f"/apis/headrace.io/v1alpha1/namespaces/default/topics/{self.topic}"
-        manifest = self.cluster.kube("GET", path)
-        manifest["spec"]["partitions"] = partitions
-        self.cluster.kube("PUT", path, manifest)
+        self.cluster.kube("PATCH", path, {"spec": {"partitions": partitions}})
         self.cluster.wait_led(self.topic, partitions)
 
     @contextmanager

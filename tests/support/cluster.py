@@ -187,9 +187,10 @@ class Cluster:
         return self.kube("GET", f"{_SETS}/{name}")
 
     def kube(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
-        """One request to the embedded API; fails on any error."""
+        """One request to the embedded API; fails on any error. PATCH merges."""
         content = json.dumps(body).encode() if body is not None else b""
-        answer = http(method, self.api_url + path, content, {"Content-Type": "application/json"})
+        media_type = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        answer = http(method, self.api_url + path, content, {"Content-Type": media_type})
         assert answer.status < 300, f"{method} {path}: HTTP {answer.status} {answer.body.decode()}"
         parsed: dict[str, Any] = answer.json
         return parsed

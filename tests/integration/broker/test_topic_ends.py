@@ -98,10 +98,8 @@ def test_should_set_data_aside_when_its_topic_is_not_in_the_api_and_take_it_back
 def test_should_keep_the_present_spec_beside_the_data_when_the_topic_changes(cluster: Cluster, topic: str) -> None:
     uid = cluster.create_topic(topic)
     path = "/apis/headrace.io/v1alpha1/namespaces/default/topics/" + topic
-    changed = cluster.kube("GET", path)
-    changed["spec"] |= {"deletionPolicy": "Retain", "durability": "Replicated"}
 
-    cluster.kube("PUT", path, changed)
+    cluster.kube("PATCH", path, {"spec": {"deletionPolicy": "Retain", "durability": "Replicated"}})
 
     def described() -> dict[str, str]:
         description = cluster.home / "broker-0" / "partitions" / f"{uid}-0" / "partition.json"

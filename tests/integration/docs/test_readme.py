@@ -16,7 +16,8 @@ def test_should_work_when_the_readme_is_followed(tmp_path: Path) -> None:
     for expected in (
         "orders created",
         "condition met",
-        "scones",
+        '"lastOffset"',
+        '{"offset": 0, "timestamp"',
         "third",
         "written at",
         "100008 records",
