@@ -18,6 +18,7 @@ def test_should_work_when_the_readme_is_followed(tmp_path: Path) -> None:
         "condition met",
         '"lastOffset"',
         '{"offset": 0, "timestamp"',
+        "scones",
         "third",
         "written at",
         "100008 records",
