@@ -99,6 +99,13 @@ class UnsupportedEncodingError(RemoteError):
     status = 415
 
 
+class BrokenSessionError(RemoteError):
+    """The other side of a session sent what is no frame, or a frame out of place (HTTP 400); the session is over."""
+
+    code = "BrokenSession"
+    status = 400
+
+
 class OffsetOutOfRangeError(RemoteError):
     """The offset lies outside [logStartOffset, highWatermark] (HTTP 416)."""
 
@@ -135,6 +142,14 @@ class NotReadyError(RemoteError):
 
     code = "NotReady"
     status = 503
+    retriable = True
+
+
+class SlowClientError(RemoteError):
+    """The request's body came too slowly, or not at all (HTTP 408)."""
+
+    code = "SlowClient"
+    status = 408
     retriable = True
 
 

@@ -5,6 +5,9 @@ BATCH_HEADER_BYTES = 64
 BATCH_BYTES_MAX = 1 << 30
 """What a batch header may claim at most; a topic's `maxMessageBytes` is the bound that users set."""
 BATCH_RECORDS_MAX = 1 << 24
+FEW_ROWS_MAX = 64
+FEW_ROWS_BYTES_MAX = 64 << 10
+"""Batches up to this are encoded without Arrow: above, its columns are faster."""
 BATCH_METADATA_BYTES_MAX = 4096
 """Arrow's metadata at the start of a body; the schema of records needs about 500 bytes."""
 BATCH_DECOMPRESSED_BYTES_MAX = 256 << 20
@@ -36,13 +39,50 @@ REPLICATED_SYNC_BYTES = 64 << 20
 RECOVERY_CHUNK_BYTES = 4 << 20
 UNSYNCED_SEGMENTS_MAX = 8
 """Closed segments that wait for their sync; where syncs do not keep up, the active segment grows instead."""
-CLOSED_SEGMENTS_OPEN_MAX = 4
-"""Closed segments that one partition keeps open for its readers."""
+CLOSED_SEGMENTS_OPEN_MAX = 1024
+"""Closed segments that a broker keeps open for its readers, or fewer where it may not open many files."""
+READ_INLINE_BYTES_MAX = 1 << 20
+"""A longer read leaves the event loop even where the page cache has it: to copy it takes a quarter of a millisecond.
+What producers make, and what sessions and streams read at a time, is no longer: it is named after this below."""
+THREAD_SWITCH_US = 500
+"""How long a thread of a broker may compute while its event loop waits for its turn, instead of Python's own 5 ms."""
 READ_POSITIONS_MAX = 64
 """Ends of recent reads that one partition remembers: the next fetch of a consumer starts there."""
 SYNC_THREADS_MAX = 16
 READ_THREADS_MAX = 8
 """Threads of their own: readers of cold data never stand before an `fdatasync`."""
+COMPACTION_KEYS_MAX = 1 << 20
+"""Keys that one pass of compaction holds; a log in which more have changed is compacted in several."""
+COMPACTION_KEYS_MIN = 1 << 14
+COMPACTION_KEY_BYTES = 256
+"""Memory that a key takes at most."""
+COMPACTION_MEMORY_PART = 16
+"""One of so many parts of a broker's memory is for the keys of a pass."""
+COMPACTOR_BYTES = 96 << 20
+"""Of the memory that a broker may use, for the process that compacts, without the keys: itself, and a few batches."""
+COMPACTED_BATCH_BYTES = 1 << 20
+"""Batches that compaction has made small are joined up to this size."""
+COMPACTION_DIRTY_PERCENT_MIN = 50
+"""A log is compacted when so much of its closed segments has come since the last time (Kafka's dirty ratio)."""
+COMPACTION_LAG_MS_MAX = 86_400_000
+"""Or when a segment that has come since was closed so long ago."""
+COMPACTION_BYTES_PER_SECOND = 128 << 20
+"""What compaction reads in a second at most, all partitions of a broker together."""
+COMPACTION_INTERVAL_MS = 2_000
+"""How often a broker looks whether a log is to be compacted."""
+COMPACTION_RETRY_MS = 60_000
+"""A log whose compaction has failed is left alone for so long, and twice as long after each failure that follows ..."""
+COMPACTION_RETRY_MS_MAX = 3_600_000
+"""... up to this."""
+COMPACTION_FAILURES_MAX = 3
+"""After so many failures in a row it is an error and no warning."""
+COMPACTION_CHUNK_BYTES = 4 << 20
+COMPACTOR_IDLE_MS = 30_000
+"""The process that compacts ends after so long without work."""
+CLEAN_POINTS_MAX = 64
+"""Times that one log remembers at which a part of it was compacted: tombstones are kept for a while from then."""
+PRODUCER_BATCHES_REMEMBERED = 5
+"""Batches of one producer by which a repeated one is known."""
 ORPHAN_RETENTION_MS = 7 * 86_400_000
 
 # HTTP
@@ -63,7 +103,7 @@ WATCH_HEARTBEAT_MS = 10_000
 """After so long without records a stream says that it is alive."""
 WATCH_DRAIN_MS = 2_000
 """What a client that does not read gets to take its stream's end when the broker stops."""
-WATCH_READ_BYTES = 1 << 20
+WATCH_READ_BYTES = READ_INLINE_BYTES_MAX
 """Batches that a stream reads at a time, one at least: what it holds while its client is slow."""
 WATCH_LINES_BYTES = 256 << 10
 """NDJSON that a stream makes at a time."""
@@ -73,6 +113,54 @@ PROXY_HOPS_MAX = 1
 """A proxied request is never proxied again: two brokers with different views must not bounce it."""
 REQUEST_BYTES_IN_FLIGHT_MAX = 512 << 20
 """Bodies of produce requests that a broker holds at one time; above it clients are told to wait (429)."""
+ANSWER_BYTES_IN_FLIGHT_MAX = 512 << 20
+"""Records on their way to clients that a broker holds at one time; above it clients are told to wait (429)."""
+ANSWER_BYTES_MIN = 64 << 10
+"""An answer is not made smaller than this to fit; where there is no room for it the request is refused."""
+PROCESS_BYTES = 128 << 20
+"""Of the memory that a broker may use, for the process itself, with what it loads for JSON."""
+MEMORY_SHARE_OF_BUDGET = 0.2
+"""Of the rest, for each of three: bodies of requests, answers, JSON that is made or read."""
+BUDGET_BYTES_MIN = 16 << 20
+"""Of each, however little memory there is: less would refuse a batch of the usual largest size."""
+BROKER_MEMORY_BYTES_MIN = PROCESS_BYTES + 3 * BUDGET_BYTES_MIN
+"""What a broker may be told to keep to: it cannot keep to less."""
+JSON_BYTES_IN_FLIGHT_MAX = 512 << 20
+"""What JSON that is being made or read may take in memory; above it the next one waits for its turn."""
+JSON_BATCH_BYTES_MIN = 16 << 20
+"""A batch that is no larger once it is decompressed is shown as JSON, however little memory there is."""
+JSON_MEMORY_FACTOR = 8
+"""So many times its size records take while they are turned into JSON or back."""
+REQUESTS_IN_FLIGHT_MAX = 8192
+"""Requests under way over all connections, long polls included; above it clients are told to wait (429)."""
+
+# Sessions
+SESSIONS_MAX = 1024
+"""Sessions that one broker serves; above it clients are told to wait (429)."""
+SESSION_WINDOWS_PART = 16
+"""The windows of all sessions together are such a part of what bodies may take: nobody has made room for them."""
+SESSION_CHANNELS_MAX = 4096
+"""Channels that one session has open at once; one more is refused by itself (429)."""
+SESSION_PRODUCES_PENDING_MAX = 1024
+"""Produces of one channel that are not answered yet; one more fails the channel (429)."""
+SESSION_FRAME_BYTES_MAX = REQUEST_BODY_BYTES_MAX
+"""Batches in one PRODUCE."""
+SESSION_JSON_BYTES_MAX = 64 << 10
+SESSION_HEARTBEAT_MS = 10_000
+"""After so long without a frame the broker says that it is alive."""
+SESSION_READ_BYTES = READ_INLINE_BYTES_MAX
+"""Batches that a session reads at a time, one at least: what it holds while its client is slow."""
+SESSION_COLD_READ_BYTES = 4 << 20
+"""The same in a thread, for a reader that is behind: each costs a hand-over to the thread and back."""
+SESSION_COLD_READS_MAX = 4
+"""Reads of one session that have to wait for the disk, under way or waiting to be sent."""
+SESSION_ANSWERS_BYTES_MAX = 1 << 20
+"""Answers that a client has not taken; above it nothing more is read of what it sends."""
+SESSION_GROUP_FRAMES_MAX = 64
+SESSION_GROUP_BYTES = 1 << 20
+"""Produces that are appended in one go; frames that are handled, or sent, before the event loop has its turn."""
+SESSION_JOINED_BYTES = 64 << 10
+"""Frames of batches up to this size in all are copied into one piece: each piece costs more than the copy."""
 
 # Partitions
 APPENDS_WAITING_MAX = 10_000
@@ -81,34 +169,114 @@ PARTITION_TICK_MS = 100
 """How often a partition with waiters looks at the time: expiry is this exact."""
 LOGS_OPENING_MAX = 8
 """Logs that a starting broker recovers at the same time."""
+HOLDING_NEWS_MS = 100
+"""While other actions on partitions are under way, those that have ended are looked at this often."""
 HOLDING_RETRY_MS = 2_000
 """After an action on a partition's data has failed, it is looked at again no sooner than this for that reason."""
 HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS = 5_000
 """How far the checkpoint on disk may be behind: recovery tells with it whether committed records are missing."""
 ORPHAN_PURGE_INTERVAL_MS = 3_600_000
+HOUSEKEEPING_INTERVAL_MS_DEFAULT = 60_000
+"""Each open partition is looked at this often for segments that are too old; for all other reasons, at once."""
+HOUSEKEEPING_INTERVAL_MS_MIN = 10
+"""Of what it may be told: below it a broker would do little else."""
+HOUSEKEEPING_TICK_MS = 500
+"""How soon "at once" is."""
+HOUSEKEEPING_FULL_INTERVAL_MS = 5_000
+"""The interval while the disk is full."""
+
+# The disk
+DISK_RESERVE_BYTES_MAX = 1 << 30
+"""What stays free by default, or a twentieth of the volume where that is less."""
+DISK_ROOM_TO_SPARE_BYTES_MAX = 256 << 20
+"""A full disk takes appends again once there is so much room, or 1/64 of quota and volume where that is less."""
+DISK_BALLAST_BYTES = 1 << 20
+"""A file of this size is given up when others have filled the volume: a start writes a few blocks before all else."""
+DISK_QUOTA_BYTES_MIN = 4 * DISK_BALLAST_BYTES
+"""A smaller quota would be full with what a broker writes for itself."""
+DISK_LOOK_INTERVAL_MS = 1_000
+"""How often a broker asks how much its volume has free: others may write to it too."""
+DISK_COUNT_INTERVAL_MS = 10_000
+"""How often a broker counts its own files."""
+DISK_COUNT_TIME_PART_MAX = 0.01
+"""Counting many files takes no more than this part of the time; its interval grows instead."""
 
 # HTTP/2
 H2_STREAM_WINDOW_BYTES = 8 << 20
+H2_REQUEST_WINDOW_BYTES = 64 << 10
+"""A request's own, until its handler counts on more: nobody has made room for these bytes."""
 H2_CONNECTION_WINDOW_BYTES = 64 << 20
 H2_MAX_FRAME_BYTES = 1 << 20
 H2_MAX_CONCURRENT_STREAMS = 1000
+H2_TASKS_MAX = 2 * H2_MAX_CONCURRENT_STREAMS
+"""Handlers of one connection: more than its streams, because a task ends a little later than its stream."""
 H2_HEADER_LIST_BYTES_MAX = 64 << 10
 H2_SEND_BUFFER_BYTES = 4 << 20
 """What one connection may have waiting for its socket before senders wait."""
 H2_STREAM_SEND_BUFFER_BYTES = 256 << 10
 """What one stream may have waiting for window or socket before its writer waits."""
+H2_UNWRITTEN_BYTES_MAX = 256 << 10
+"""What a socket may leave unwritten before the writers of its streams wait."""
 H2_WRITE_BYTES = 1 << 20
 """Body bytes framed at a time, before the socket is asked to take them."""
+H2_JOINED_BYTES_MAX = 64 << 10
+"""Payloads shorter than this are copied to what goes before and after them: one buffer less to write."""
 H2_READ_BYTES = 1 << 20
-"""The buffer that one connection's socket is read into."""
+"""The buffer that all connections of a server are read into, one after the other; a client's has its own."""
+H2_READS_BEFORE_CALLERS_READ = 8
+"""So often a blocking connection's thread reads for one caller alone, before that caller reads for itself."""
+H2_CALLER_READS_MS_MAX = 10
+"""A caller that has read for so long, and not what it waits for, leaves the reading to the thread again."""
+H2_THREAD_LOOKS_MS = 10
+"""So often the thread looks whether callers still read: an answer that nobody waits for may be late by twice this."""
 H2_STREAMS_BEFORE_SETTINGS = 100
 """Streams that a client opens before it has heard the server's own limit (RFC 9113 6.5.2 recommends at least 100)."""
 H2_GOAWAY_BYTES_MAX = 16 << 10
 """The longest GOAWAY that is read, its debug data included."""
+H2_HEADER_BLOCK_BYTES_MAX = H2_HEADER_LIST_BYTES_MAX
+"""A compressed head, over all its frames."""
+H2_HEADER_FIELDS_MAX = 256
+H2_CONTINUATIONS_MAX = 32
+"""Frames that one head may go on in: many small ones cost as much as large ones and carry nothing (CVE-2024-27316)."""
+H2_HEADER_TABLE_BYTES = 4096
+"""HPACK's dynamic table, in each direction; RFC 9113 has this as the default."""
+H2_HEADS_REMEMBERED_MAX = 16
+"""Decoded heads that a connection keeps by their bytes: clients send the same few again and again."""
+H2_REMEMBERED_HEAD_BYTES_MAX = 2 << 10
+"""Of one of them: idle connections must stay cheap, whatever their heads were."""
+H2_SETTINGS_MAX = 64
+"""Settings in one SETTINGS frame."""
+H2_RESETS_MAX = 2_000
+"""Streams that a peer may reset, or have us reset by its mistakes, in a hurry (CVE-2023-44487, CVE-2025-8671) ..."""
+H2_RESETS_PER_SECOND = 200
+"""... and for as long as it likes."""
+H2_IDLE_FRAMES_MAX = 10_000
+"""Frames in a hurry that move nothing: PING, SETTINGS, PRIORITY, WINDOW_UPDATE, empty DATA, unknown ones ..."""
+H2_IDLE_FRAMES_PER_SECOND = 1_000
+"""... and for as long as it likes."""
+H2_IDLE_FRAMES_PER_FRAME = 8
+"""Every HEADERS and DATA frame that we send earns its reader as many again: it answers with WINDOW_UPDATEs ..."""
+H2_BYTES_PER_IDLE_FRAME = 1 << 10
+"""... and some readers with two for every few KiB that they take."""
+H2_RESETS_REMEMBERED_MAX = 1_000
+"""Streams that we reset and whose late frames are ignored; of older ones they are an error."""
+RETRY_AFTER_S = 1
+"""What clients are told to wait: elections and throttling pass about that fast."""
 HTTP_LINGER_MS = 1_000
 """What a client gets to stop its upload after its answer is complete; until then the bytes are discarded."""
 HTTP_FIRST_BYTES_TIMEOUT_MS = 30_000
-"""A new connection must show within this time which protocol it speaks."""
+"""A new connection must show within this time which protocol it speaks; over HTTP/1.1 by a whole head."""
+HTTP_FIRST_BYTES_MAX = 64 << 10
+"""Of such a head; what is longer is left to the parser, which refuses it."""
+HTTP_UNDECIDED_MAX = 512
+"""Connections that have not shown their protocol yet; one more ends the oldest."""
+HTTP_CONNECTIONS_MAX = 4096
+"""Of clients, at one broker; above it new ones are told to go (429, or GOAWAY)."""
+HTTP_IDLE_MS = 600_000
+"""A connection without a request for so long is closed, as Kafka does (connections.max.idle.ms)."""
+HTTP_STALL_MS = 60_000
+"""A client that is to send or to take something must move `HTTP_STALL_BYTES` in this time, or it is cut off."""
+HTTP_STALL_BYTES = 64 << 10
 
 # TLS
 TLS_HANDSHAKE_TIMEOUT_MS = 10_000
@@ -135,6 +303,8 @@ FINALIZER_WAIT_MS = 30_000
 API_REQUEST_TIMEOUT_MS = 5_000
 """A request to the API server that takes longer is given up; whether it landed is then unknown."""
 API_CONNECT_TIMEOUT_MS = 3_000
+API_LINE_BYTES_MAX = 2 << 20
+"""The longest line of a watch: an object has 1.5 MiB at most."""
 KUBE_AUTHORIZATION_AGE_MS_MAX = 60_000
 """Whoever logs in to the API server by a header reads it anew after this time: tokens are short-lived."""
 RECORDED_EVENTS_MAX = 512
@@ -147,7 +317,7 @@ CAS_RETRIES_MAX = 20
 DRAIN_TIMEOUT_MS = 20_000
 
 # Clients
-PRODUCER_BATCH_BYTES_DEFAULT = 1 << 20
+PRODUCER_BATCH_BYTES_DEFAULT = READ_INLINE_BYTES_MAX
 """A producer closes a batch at this size, or at the topic's `maxMessageBytes` where that is smaller."""
 PRODUCER_BUFFER_BYTES_DEFAULT = 64 << 20
 """Records that wait to be acknowledged, per producer; `send` waits above it."""
@@ -159,6 +329,8 @@ ASYNC_SEND_BURST_RECORDS = 256
 """Sends of an `AsyncProducer` in a row that did not wait; then the event loop has its turn, or nothing would leave."""
 PRODUCER_REQUESTS_MAX = 64
 """Batches that one producer has on their way at once, over all partitions."""
+PRODUCER_PIPELINE_BATCHES_MAX = 8
+"""Batches of one partition that a producer has on their way over a session: enough that neither side waits."""
 FAILED_BATCHES_KEPT_MAX = 100
 """Failures that `flush` can still report; of older ones only their futures know."""
 CONSUMER_REQUESTS_MAX = 64
@@ -193,6 +365,10 @@ CLIENT_STALL_SLACK_MS = 30_000
 """Beyond all time limits (connecting, metadata, the request): a client in which nothing moves for longer is broken."""
 CLIENT_STALL_CHECK_MS = 1_000
 """How often those who wait look whether anything still moves."""
+SESSION_SILENCE_MS_MAX = 25_000
+"""A session in which a broker says nothing for longer, not even that it is alive, is dead: it says so every 10 s."""
+CONSUMER_FRAME_BYTES_MAX = 1 << 20
+"""What a broker pushes to a consumer at a time, of what the consumer has room for."""
 FETCH_LONG_POLL_MS = 2_000
 """A consumer's fetch waits this long at the broker for new records, and a paused or moved partition at most so long."""
 

@@ -1,7 +1,7 @@
 """The house's own number and name types, so that an offset is never taken for an epoch (house rule 7)."""
 
 from dataclasses import dataclass
-from typing import NewType
+from typing import NamedTuple, NewType
 
 Offset = NewType("Offset", int)
 """Position of a record in its partition, from 0; never changes once it is assigned."""
@@ -24,9 +24,8 @@ TopicUid = NewType("TopicUid", str)
 """`metadata.uid` of a Topic: a topic that is deleted and created again has another one."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class TopicName:
-    """A topic's full name. Written `namespace/name`."""
+class TopicName(NamedTuple):
+    """A topic's full name. Written `namespace/name`. A tuple, because every request looks one up."""
 
     namespace: str
     name: str
@@ -35,9 +34,8 @@ class TopicName:
         return f"{self.namespace}/{self.name}"
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class PartitionKey:
-    """A partition's identity for as long as its data lives: the topic's uid, not its name."""
+class PartitionKey(NamedTuple):
+    """A partition's identity for as long as its data lives: the topic's uid, not its name. A tuple, as the name."""
 
     uid: TopicUid
     partition: PartitionId

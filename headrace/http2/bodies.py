@@ -4,33 +4,63 @@
 buffers. `RequestBody` is what a request over HTTP/2 has as its `content`: the part of aiohttp's `StreamReader` that
 requests and handlers use, without its ties to aiohttp's own protocol.
 
-Invariants of `RequestBody`: `feed` never waits, as the peer's window bounds what can come; credit goes back when the
-bytes are taken, and for what is discarded; after an exception or the end nothing more is taken.
+Invariants of `RequestBody`: `feed` never waits, as the peer's window bounds what can come, and is small until the
+consumer counts on more; credit goes back when the bytes are taken, and for what is discarded; after an exception or the
+end nothing more is taken.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any
 
 from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 
-from headrace.core.errors import BatchTooLargeError
-from headrace.http2.outbox import Buffer
+from headrace.core.errors import BatchTooLargeError, SlowClientError
+from headrace.core.limits import H2_REQUEST_WINDOW_BYTES, H2_STREAM_WINDOW_BYTES
+from headrace.http2.output import Buffer
+from headrace.http2.patience import Pace, Patience
+
+PATIENCE = web.AppKey("patience", Patience)
+"""Of an application's server with its clients."""
+_PATIENCE = Patience()
+MEANINGLESS_IN = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
+"""Methods whose bodies nobody reads (RFC 9110 section 9.3): a handler that waits must not keep them in memory."""
+_JOINED_BYTES_MAX = 1 << 10
+"""Smaller chunks become one: a body that comes byte by byte must not cost forty times its length."""
+_WRITE_BYTES = 1 << 20
+"""Larger buffers are written in such pieces: what a socket does not take at once is copied."""
 
 
 class RequestBody:
     """The body of one request as it arrives. One consumer."""
 
-    def __init__(self, credit: Callable[[int], None]) -> None:
+    def __init__(self, credit: Callable[[int], None], size_window: Callable[[int], None]) -> None:
         self._credit = credit
+        self.size_window = size_window
+        """How much may lie here, or be on its way; `H2_REQUEST_WINDOW_BYTES` before the first call."""
         self._chunks: deque[bytes] = deque()
         self._ended = False
         self._exception: BaseException | None = None
+        self._is_unwanted = False
         self._waiter: asyncio.Future[None] | None = None
+        self.at_once: Callable[[bytes], bool] | None = None
+        """Asked while the consumer waits: whether it has taken these bytes on the spot, without being woken."""
 
-    def feed(self, data: bytes) -> None:
-        self._chunks.append(data)
+    def feed(self, data: bytes, *, alone: bool = False) -> None:
+        """`alone`: nothing else came with it."""
+        if self._is_unwanted:
+            self._credit(len(data))
+            return
+        waits = alone and self._waiter is not None and not self._waiter.done()
+        if waits and self.at_once is not None and self.at_once(data):
+            self._credit(len(data))
+            return
+        if self._chunks and len(self._chunks[-1]) + len(data) <= _JOINED_BYTES_MAX:
+            self._chunks[-1] += data
+        else:
+            self._chunks.append(data)
         self._wake()
 
     def feed_eof(self) -> None:
@@ -49,6 +79,7 @@ class RequestBody:
 
     def discard(self) -> None:
         """Nobody will read the rest: give its credit back."""
+        self._is_unwanted = True
         self._take()
 
     def is_eof(self) -> bool:
@@ -59,12 +90,17 @@ class RequestBody:
         """All of it has arrived and was taken."""
         return self._ended and not self._chunks
 
+    @property
+    def has_something(self) -> bool:
+        """`take_chunks` would not wait."""
+        return bool(self._chunks) or self._ended or self._exception is not None
+
     def set_read_chunk_size(self, n: int) -> None:
         """Accepted for `Request.read`; the HTTP/2 window is the only bound here."""
 
     async def take_chunks(self) -> list[bytes]:
         """All that has arrived, at least one chunk; an empty list at the end."""
-        while not self._chunks and not self._ended and self._exception is None:
+        while not self.has_something:
             self._waiter = asyncio.get_running_loop().create_future()
             try:
                 await self._waiter
@@ -111,22 +147,35 @@ class RequestBody:
 
 async def read_chunks(request: web.Request, limit_bytes: int) -> list[bytes | memoryview]:
     """The request's body as the chunks that came, in order, never joined. Raises as `arriving_chunks` does."""
-    return [chunk async for arrived in arriving_chunks(request, limit_bytes) for chunk in arrived]
+    chunks: list[bytes | memoryview] = []
+    async for arrived in arriving_chunks(request, limit_bytes):
+        chunks += arrived
+    return chunks
 
 
-async def arriving_chunks(request: web.Request, limit_bytes: int) -> AsyncIterator[list[bytes]]:
-    """The request's body as it comes, all that has arrived at a time.
+async def arriving_chunks(
+    request: web.Request, limit_bytes: int, window_bytes: int = H2_STREAM_WINDOW_BYTES
+) -> AsyncIterator[list[bytes]]:
+    """The request's body as it comes, all that has arrived at a time: over HTTP/2 at most `window_bytes`.
 
-    Raises `BatchTooLargeError` as soon as the announced or the received length is over `limit_bytes`. Where the
-    client aborts its upload this raises, and the handler's task is cancelled besides.
+    Raises `BatchTooLargeError` as soon as the announced or the received length is over `limit_bytes`, and
+    `SlowClientError` where it does not come or comes too slowly. Where the client aborts its upload this raises, and
+    the handler's task is cancelled besides.
     """
     announced = request.content_length
     if announced is not None and announced > limit_bytes:
         raise too_large(f"is {announced} bytes", limit_bytes)
     received = 0
     body: object = request.content  # A `RequestBody` over HTTP/2.
+    if isinstance(body, RequestBody) and (announced is None or announced > H2_REQUEST_WINDOW_BYTES):
+        body.size_window(window_bytes)
+    pace: Pace | None = None
     while True:
-        arrived = await body.take_chunks() if isinstance(body, RequestBody) else [await request.content.readany()]
+        if isinstance(body, RequestBody) and body.has_something:
+            arrived = await body.take_chunks()
+        else:
+            pace = pace or Pace(request.config_dict.get(PATIENCE, _PATIENCE), received, _now_ms())
+            arrived = await _arriving(request, pace, received)
         size = sum(map(len, arrived))
         if not size:
             return
@@ -134,6 +183,27 @@ async def arriving_chunks(request: web.Request, limit_bytes: int) -> AsyncIterat
         if received > limit_bytes:
             raise too_large("has more bytes", limit_bytes)
         yield arrived
+
+
+async def _arriving(request: web.Request, pace: Pace, received: int) -> list[bytes]:
+    body: object = request.content
+    try:
+        async with asyncio.timeout(max(0, pace.judged_ms - _now_ms()) / 1000):
+            arrived = await body.take_chunks() if isinstance(body, RequestBody) else [await request.content.readany()]
+    except TimeoutError:
+        arrived = []
+        is_over = False
+    else:
+        is_over = not arrived or not arrived[0]
+    if not is_over and pace.is_too_slow(received + sum(map(len, arrived)), _now_ms()):
+        raise SlowClientError(
+            f"of the request's body {received} bytes have come, and it stalls; send it at once, or less at a time"
+        )
+    return arrived if arrived or is_over else await _arriving(request, pace, received)
+
+
+def _now_ms() -> int:
+    return int(asyncio.get_running_loop().time() * 1000)
 
 
 def too_large(what: str, limit_bytes: int) -> BatchTooLargeError:
@@ -152,10 +222,11 @@ class BuffersResponse(web.StreamResponse):
         content_type: str = "application/octet-stream",
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(status=status, headers=headers)
         self._buffers = [memoryview(buffer).cast("B") for buffer in buffers]
-        self.content_type = content_type
-        self.content_length = sum(map(len, self._buffers))
+        length = str(sum(map(len, self._buffers)))
+        super().__init__(
+            status=status, headers={**(headers or {}), "Content-Type": content_type, "Content-Length": length}
+        )
 
     async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
         if request.method == "HEAD":
@@ -164,6 +235,15 @@ class BuffersResponse(web.StreamResponse):
 
     async def write_eof(self, data: bytes = b"") -> None:
         buffers, self._buffers = self._buffers, []
+        # The last one goes with the end, and where it is the only one with the head.
+        last: Any = buffers.pop() if buffers else data
         for buffer in buffers:
-            await self.write(buffer)
-        await super().write_eof(data)
+            await self._write_pieces(buffer)
+        if len(last) > _WRITE_BYTES:
+            await self._write_pieces(last[:-_WRITE_BYTES])
+            last = last[-_WRITE_BYTES:]
+        await super().write_eof(last)
+
+    async def _write_pieces(self, buffer: memoryview) -> None:
+        for at in range(0, len(buffer), _WRITE_BYTES):
+            await self.write(buffer[at : at + _WRITE_BYTES])

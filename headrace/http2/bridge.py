@@ -14,6 +14,7 @@ import asyncio
 import logging
 import socket
 import struct
+from functools import lru_cache
 from typing import Any, Protocol
 
 from aiohttp import web
@@ -30,6 +31,9 @@ logger = logging.getLogger(__name__)
 
 _HTTP_2 = HttpVersion(2, 0)
 _BODYLESS = frozenset({"204", "304"})
+_CLOSE_TIMEOUT_S = 5.0
+_HEADS_REMEMBERED_MAX = 128
+"""At most `H2_HEADER_LIST_BYTES_MAX` each."""
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 """A `linger` that waits for nothing: closing sends RST (socket(7))."""
 
@@ -94,11 +98,15 @@ class ResponseWriter(AbstractStreamWriter):
         self._maybe_send_head(ended=False)
 
     async def write(self, chunk: bytes | bytearray | memoryview) -> None:
+        self.put(chunk)
+        await self._sink.drained()
+
+    def put(self, chunk: bytes | bytearray | memoryview) -> None:
+        """As `write`, without waiting: `drain` before much has come together."""
         body = self._accept(chunk)
         self._maybe_send_head(ended=False)
         if body.nbytes:
             self._sink.send_body(body, ended=False)
-        await self._sink.drained()
 
     async def write_eof(self, chunk: bytes = b"") -> None:
         if self.ended:
@@ -160,10 +168,20 @@ def break_off(request: web.BaseRequest) -> None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
             request.transport.abort()
         request.transport.close()
+        # Closing waits for the client to take what was written, and it may never.
+        asyncio.get_running_loop().call_later(_CLOSE_TIMEOUT_S, request.transport.abort)
 
 
 def request_message(fields: Fields) -> RawRequestMessage | None:
-    """The request as aiohttp's parser would have it; None where it has no method or path, or a path that is no URL."""
+    """The request as aiohttp's parser would have it; None where it has no method or path, or a path that is no URL.
+
+    The same object for the same fields, with its URL's query read once: clients repeat themselves.
+    """
+    return _request_message(tuple(fields))
+
+
+@lru_cache(_HEADS_REMEMBERED_MAX)
+def _request_message(fields: tuple[tuple[bytes, bytes], ...]) -> RawRequestMessage | None:
     pseudo: dict[str, str] = {}
     headers: CIMultiDict[str] = CIMultiDict()
     for name, value in decode_fields(fields):
@@ -187,7 +205,7 @@ def request_message(fields: Fields) -> RawRequestMessage | None:
         path=path,
         version=_HTTP_2,
         headers=CIMultiDictProxy(headers),
-        raw_headers=tuple(fields),
+        raw_headers=fields,
         should_close=False,
         compression=None,
         upgrade=False,

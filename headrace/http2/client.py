@@ -1,34 +1,31 @@
 """The asyncio client transport: many requests at once over one HTTP/2 connection per server.
 
-`AsyncTransport` owns its connections until `close`; it is used from one event loop. HTTP/2 by prior knowledge for
-`http://`, by ALPN for `https://`. A connection that is lost, or whose server said GOAWAY, is replaced by the next
-request; requests in flight there finish or fail on their own. Cancelling the task that waits for a response, like a
-timeout, resets that one stream.
+`AsyncTransport` owns its connections (`async_connection`) until `close`; it is used from one event loop. HTTP/2 by
+prior knowledge for `http://`, by ALPN for `https://`. A connection that is lost, or whose server said GOAWAY, is
+replaced by the next request; requests in flight there finish or fail on their own. Cancelling the task that waits for a
+response, like a timeout, resets that one stream. `open` begins a request whose body and response go on side by side.
 """
 
 import asyncio
 import os
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from types import TracebackType
-from typing import Self, cast
+from typing import Any, Self
 
-from headrace.core import limits
-from headrace.core.errors import BrokerUnreachableError, HeadraceError
-from headrace.http2.events import LocalProtocolError, RemoteProtocolError
-from headrace.http2.exchange import Exchange, Exchanges
-from headrace.http2.origin import Attempts, Origin, Request, client_tls, parse_request
-from headrace.http2.outbox import Buffer
-from headrace.http2.trust import lost_reason, tls_error
-
-_CLOSE_TIMEOUT_S = 1.0
-"""What a server gets to take our last bytes."""
+from headrace.core.errors import BrokerUnreachableError
+from headrace.http2.async_connection import Connection, WaitableExchange, unreachable
+from headrace.http2.events import LocalProtocolError
+from headrace.http2.exchange import Decode
+from headrace.http2.origin import Attempts, Origin, client_tls, parse_request
+from headrace.http2.output import Buffer
+from headrace.http2.trust import tls_error
 
 
 class Response:
     """A response whose head has arrived. Read it to its end, or `cancel` it."""
 
-    def __init__(self, connection: "_Connection", exchange: "_WaitableExchange", timeout_s: float | None) -> None:
+    def __init__(self, connection: Connection, exchange: WaitableExchange, timeout_s: float | None) -> None:
         self._connection = connection
         self._exchange = exchange
         self._timeout_s = timeout_s
@@ -59,15 +56,55 @@ class Response:
         self._connection.cancel(self._exchange, "was told to stop")
 
 
+class AsyncStream:
+    """A request whose body and response go on side by side. One task receives."""
+
+    def __init__(self, connection: Connection, exchange: WaitableExchange) -> None:
+        self._connection = connection
+        self._exchange = exchange
+
+    @property
+    def status(self) -> int:
+        """0 until the head of the response is there: at the latest when `receive` has returned."""
+        return self._exchange.status
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """By lower-case name; empty until the head is there."""
+        return self._exchange.headers
+
+    def send(self, *buffers: Buffer, ended: bool = False) -> None:
+        """Send these, and with `ended` nothing more. Never waits; the buffers must not change until they are sent.
+
+        What a stream that is over was given is dropped: `receive` says why.
+        """
+        self._connection.send(self._exchange, buffers, ended=ended)
+
+    async def receive(self, timeout_s: float | None = 30.0) -> list[Any]:
+        """What has arrived since the last call, waited for; empty once the response has ended.
+
+        Raises `BrokerUnreachableError` where the stream broke, after all that came before has been given out. Where
+        nothing came in time that is a TimeoutError; then, and when it is cancelled, the stream goes on.
+        """
+        chunks = await self._connection.receive(self._exchange, timeout_s)
+        if not chunks and self._exchange.error is not None:
+            raise self._exchange.error
+        return chunks
+
+    def cancel(self) -> None:
+        """Reset the stream; `receive` then raises."""
+        self._connection.cancel(self._exchange, "was told to stop")
+
+
 class AsyncTransport:
     def __init__(self, ssl_context: ssl.SSLContext | None = None, connect_timeout_s: float = 5.0) -> None:
         """`ssl_context` is for `https` URLs; the default trusts the system's roots."""
         self._ssl_context = ssl_context
         self._connect_timeout_s = connect_timeout_s
         self._closed = False
-        self._connections: dict[Origin, _Connection] = {}
+        self._connections: dict[Origin, Connection] = {}
         self._connecting: dict[Origin, tuple[asyncio.Lock, Attempts]] = {}
-        self._retired: set[_Connection] = set()
+        self._retired: set[Connection] = set()
         """No longer for new requests, but not lost yet."""
 
     async def request(
@@ -87,13 +124,27 @@ class AsyncTransport:
         buffers = [body] if isinstance(body, (bytes, bytearray, memoryview)) else list(body)
         request = parse_request(method, url, headers or {}, sum(memoryview(buffer).nbytes for buffer in buffers))
         connection = await self._connection_to(request.origin)
-        exchange = _WaitableExchange(request, buffers)
+        exchange = WaitableExchange(request, buffers)
         connection.start(exchange)
         while not exchange.status and not exchange.is_over:
             await connection.wait(exchange, timeout_s)
         if exchange.error is not None and not exchange.status:
             raise exchange.error
         return Response(connection, exchange, timeout_s)
+
+    async def open(
+        self, method: str, url: str, *, headers: Mapping[str, str] | None = None, decode: Decode | None = None
+    ) -> AsyncStream:
+        """Begin a request whose body is sent and response received piece by piece. Errors as of `request`.
+
+        `decode` is called as bytes arrive; what it makes of them is received in their place.
+        """
+        request = parse_request(method, url, headers or {}, None)
+        connection = await self._connection_to(request.origin)
+        exchange = WaitableExchange(request, ())
+        exchange.body_ended, exchange.decode = False, decode
+        connection.start(exchange)
+        return AsyncStream(connection, exchange)
 
     def trust(self, ssl_context: ssl.SSLContext) -> None:
         """Verify new connections against this one; those that are open stay."""
@@ -114,7 +165,7 @@ class AsyncTransport:
     ) -> None:
         await self.close()
 
-    async def _connection_to(self, origin: Origin) -> "_Connection":
+    async def _connection_to(self, origin: Origin) -> Connection:
         connection = self._connections.get(origin)
         if connection is not None and connection.is_usable:
             return connection
@@ -138,179 +189,30 @@ class AsyncTransport:
             self._connections[origin] = connection
             return connection
 
-    def _retire(self, connection: "_Connection") -> None:
+    def _retire(self, connection: Connection) -> None:
         if not connection.is_lost:
             self._retired.add(connection)
             connection.on_lost = self._retired.discard
             connection.close_when_idle()
 
-    async def _connect(self, origin: Origin) -> "_Connection":
+    async def _connect(self, origin: Origin) -> Connection:
         context = client_tls(self._ssl_context) if origin.is_tls else None
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self._connect_timeout_s):
                 transport, connection = await loop.create_connection(
-                    lambda: _Connection(origin), origin.host, origin.port, ssl=context
+                    lambda: Connection(origin), origin.host, origin.port, ssl=context
                 )
         except TimeoutError:
-            raise _unreachable(origin, f"did not answer within {self._connect_timeout_s:g} s") from None
+            raise unreachable(origin, f"did not answer within {self._connect_timeout_s:g} s") from None
         except ssl.SSLError as error:
             raise tls_error(origin, error) from error
         except OSError as error:
             # asyncio's own words are "Connect call failed", whatever the reason.
             reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or error
-            raise _unreachable(origin, f"cannot be reached: {reason}") from error
+            raise unreachable(origin, f"cannot be reached: {reason}") from error
         tls = transport.get_extra_info("ssl_object")
         if tls is not None and tls.selected_alpn_protocol() != "h2":
             transport.abort()
-            raise _unreachable(origin, "does not offer HTTP/2 by TLS ALPN")
+            raise unreachable(origin, "does not offer HTTP/2 by TLS ALPN")
         return connection
-
-
-def _unreachable(origin: Origin, reason: str) -> BrokerUnreachableError:
-    return BrokerUnreachableError(f"broker {origin.authority} {reason}", unprocessed=True)
-
-
-class _WaitableExchange(Exchange):
-    """An exchange that one task can wait for."""
-
-    __slots__ = ("waiter",)
-
-    def __init__(self, request: Request, body: Sequence[Buffer]) -> None:
-        super().__init__(request, body, self._wake)
-        self.waiter: asyncio.Future[None] | None = None
-
-    def _wake(self) -> None:
-        if self.waiter is not None and not self.waiter.done():
-            self.waiter.set_result(None)
-
-
-class _Connection(asyncio.BufferedProtocol):
-    """One connection: its socket on one side, its exchanges on the other."""
-
-    def __init__(self, origin: Origin) -> None:
-        self._origin = origin
-        self._exchanges = Exchanges(origin.authority)
-        self._read_buffer = memoryview(bytearray(limits.H2_READ_BYTES))  # A view: asyncio's TLS slices it.
-        self._paused = False
-        self._flush_scheduled = False
-        self._closing_when_idle = False
-        self._heard = False
-        self._lost = asyncio.Event()
-        self.on_lost: Callable[[_Connection], None] = lambda connection: None
-
-    # -- what the transport asks ---------------------------------------------------------------------------------
-
-    @property
-    def is_usable(self) -> bool:
-        return self._exchanges.is_usable and not self.is_lost
-
-    @property
-    def is_lost(self) -> bool:
-        return self._lost.is_set()
-
-    def start(self, exchange: Exchange) -> None:
-        self._exchanges.start(exchange)
-        self._schedule_flush()
-
-    def take(self, exchange: Exchange) -> list[bytes]:
-        chunks = self._exchanges.take(exchange)
-        if chunks:
-            self._schedule_flush()
-        return chunks
-
-    async def wait(self, exchange: "_WaitableExchange", timeout_s: float | None) -> None:
-        """Until the exchange changes. Raises `BrokerUnreachableError` on time-out; that and cancellation reset it."""
-        exchange.waiter = self._loop.create_future()
-        try:
-            async with asyncio.timeout(timeout_s):
-                await exchange.waiter
-        except TimeoutError:
-            raise self.cancel(exchange, f"did not answer within {timeout_s:g} s") from None
-        except asyncio.CancelledError:
-            self.cancel(exchange, "was not waited for")
-            raise
-        finally:
-            exchange.waiter = None
-
-    def cancel(self, exchange: Exchange, reason: str) -> HeadraceError:
-        message = f"broker {self._origin.authority} {reason} ({exchange.request.name})"
-        error = BrokerUnreachableError(message, unprocessed=False)
-        self._exchanges.cancel(exchange, error)
-        self._schedule_flush()
-        return error
-
-    def close_when_idle(self) -> None:
-        self._closing_when_idle = True
-        self._maybe_close()
-
-    async def close(self) -> None:
-        self._exchanges.close()
-        self._exchanges.fail("was left: this client closed")
-        self._flush()
-        self._transport.close()
-        try:
-            async with asyncio.timeout(_CLOSE_TIMEOUT_S):
-                await self._lost.wait()
-        except TimeoutError:
-            self._transport.abort()
-            await self._lost.wait()
-
-    # -- asyncio's side ------------------------------------------------------------------------------------------
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._transport = cast("asyncio.Transport", transport)
-        self._transport.set_write_buffer_limits(high=limits.H2_WRITE_BYTES)
-        self._schedule_flush()
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return self._read_buffer
-
-    def buffer_updated(self, nbytes: int) -> None:
-        self._heard = True
-        try:
-            self._exchanges.receive_data(self._read_buffer[:nbytes])
-        except RemoteProtocolError:
-            self._flush()
-            self._transport.close()
-        else:
-            self._schedule_flush()
-            self._maybe_close()
-
-    def eof_received(self) -> bool:
-        return False
-
-    def pause_writing(self) -> None:
-        self._paused = True
-
-    def resume_writing(self) -> None:
-        self._paused = False
-        self._flush()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._lost.set()
-        self._exchanges.fail(f"{lost_reason(self._origin, heard=self._heard)}{f': {exc}' if exc else ''}")
-        self.on_lost(self)
-
-    def _maybe_close(self) -> None:
-        leaving = self._closing_when_idle or not self._exchanges.is_usable
-        if leaving and self._exchanges.is_idle:
-            self._transport.close()
-
-    def _schedule_flush(self) -> None:
-        if not self._flush_scheduled:
-            self._flush_scheduled = True
-            self._loop.call_soon(self._flush)
-
-    def _flush(self) -> None:
-        self._flush_scheduled = False
-        if self._lost.is_set() or self._transport.is_closing():
-            return
-        for _ in range(limits.H2_SEND_BUFFER_BYTES // limits.H2_WRITE_BYTES):
-            data = self._exchanges.data_to_send(0 if self._paused else limits.H2_WRITE_BYTES)
-            if not data:
-                return
-            self._transport.write(data)
-        if not self._paused:
-            self._schedule_flush()  # Let others have the loop in between.

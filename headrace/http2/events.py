@@ -15,7 +15,7 @@ from headrace.core.errors import HeadraceError, LocalError
 Fields: TypeAlias = list[tuple[bytes, bytes]]
 
 EVERY_STREAM = 0
-"""The stream id of a `WindowOpened` that concerns the whole connection."""
+"""The stream id of a `WindowOpened` that is the connection's, or says that more streams may be opened."""
 
 
 class ErrorCode(IntEnum):
@@ -24,9 +24,12 @@ class ErrorCode(IntEnum):
     NO_ERROR = 0
     PROTOCOL_ERROR = 1
     INTERNAL_ERROR = 2
+    FLOW_CONTROL_ERROR = 3
+    STREAM_CLOSED = 5
     FRAME_SIZE_ERROR = 6
     REFUSED_STREAM = 7
     CANCEL = 8
+    COMPRESSION_ERROR = 9
     ENHANCE_YOUR_CALM = 11
 
 
@@ -67,7 +70,8 @@ class DataReceived:
     """Body bytes, never empty. Their credit goes back by `Engine.credit_stream` and `Engine.credit_connection`."""
 
     stream_id: int
-    data: bytes
+    data: bytes | memoryview
+    """Perhaps a view of what the engine was given: whoever keeps them, copies them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +91,7 @@ class StreamReset:
 
 @dataclass(frozen=True, slots=True)
 class WindowOpened:
-    """More body may be sent on this stream, or on all of them (`EVERY_STREAM`)."""
+    """More body may be sent on this stream, or on those that only waited for the connection (`EVERY_STREAM`)."""
 
     stream_id: int
 

@@ -10,13 +10,17 @@ streams at once.
 Credit: the connection's goes back on arrival, so that a response that nobody reads never holds up the others; the
 stream's goes back when the reader takes the bytes, which bounds an unread response to one stream window.
 
+An exchange that has a `decode` gives each piece to it as it arrives, and keeps what that makes of it, not the bytes:
+they are copied at most once, to where they are wanted. All credit goes back on arrival then; what comes is bounded by
+what is spoken in the stream.
+
 Invariants: an exchange ends exactly once, ended or failed; a failure says in `unprocessed` whether the server is known
 not to have acted on the request, so that it may be sent again without fear of doing it twice (RFC 9113 section 8.7).
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import assert_never
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias, assert_never
 
 from headrace.core.errors import BrokerUnreachableError, HeadraceError
 from headrace.http2.engine import Engine, Role
@@ -35,7 +39,11 @@ from headrace.http2.events import (
 )
 from headrace.http2.fields import response_head
 from headrace.http2.origin import Request
-from headrace.http2.outbox import Buffer, Outbox
+from headrace.http2.outbox import Outbox
+from headrace.http2.output import Buffer
+
+Decode: TypeAlias = Callable[[bytes | memoryview], Iterable[Any]]
+"""Makes something of a piece of a response's body, which is its own during the call only. Raises HeadraceError."""
 
 
 class Exchange:
@@ -43,9 +51,11 @@ class Exchange:
 
     __slots__ = (
         "body",
+        "body_ended",
         "buffered_bytes",
         "changed",
         "chunks",
+        "decode",
         "ended",
         "error",
         "headers",
@@ -57,21 +67,31 @@ class Exchange:
     def __init__(self, request: Request, body: Sequence[Buffer], changed: Callable[[], None]) -> None:
         self.request = request
         self.body: Sequence[Buffer] = body
+        """What waits with the request until its turn comes."""
+        self.body_ended = True
+        """False: more of the body follows by `Exchanges.send`."""
         self.changed = changed
         """Called after anything below has changed; must not call back."""
         self.stream_id = 0
         self.status = 0
         """0 until the head is there."""
         self.headers: dict[str, str] = {}
-        self.chunks: deque[bytes] = deque()
+        self.decode: Decode | None = None
+        """Not of responses that are errors: they are bytes."""
+        self.chunks: deque[Any] = deque()
+        """Bytes, or what `decode` has made."""
         self.buffered_bytes = 0
-        """The sum of `chunks`: at most one stream window."""
+        """The sum of `chunks` that are bytes: at most one stream window."""
         self.ended = False
         self.error: HeadraceError | None = None
 
     @property
     def is_over(self) -> bool:
         return self.ended or self.error is not None
+
+
+_ERRORS_FROM = 400
+"""Status of a response."""
 
 
 class Exchanges:
@@ -102,16 +122,27 @@ class Exchanges:
         while self._waiting and self.is_usable and self._engine.may_open_stream:
             exchange = self._waiting.popleft()
             body = [buffer for buffer in exchange.body if memoryview(buffer).nbytes]
+            ended = exchange.body_ended and not body
             try:
-                exchange.stream_id = self._engine.open_stream(exchange.request.fields, ended=not body)
+                exchange.stream_id = self._engine.open_stream(exchange.request.fields, ended=ended)
             except LocalProtocolError:  # Stream ids are used up after 2^30 requests.
                 self._waiting.appendleft(exchange)
                 self._retire("its stream numbers are used up")
                 return
             self._open[exchange.stream_id] = exchange
-            if body:
-                self._outbox.put(exchange.stream_id, body, ended=True)
+            if not ended:
+                self._outbox.put(exchange.stream_id, body, ended=exchange.body_ended)
             exchange.body = ()
+
+    def send(self, exchange: Exchange, buffers: Sequence[Buffer], *, ended: bool) -> None:
+        """More of a body that was begun with `body_ended` False; dropped where the exchange is over."""
+        if exchange.is_over:
+            return
+        exchange.body_ended = ended
+        if exchange.stream_id:
+            self._outbox.put(exchange.stream_id, buffers, ended=ended)
+        else:
+            exchange.body = [*exchange.body, *buffers]
 
     def cancel(self, exchange: Exchange, error: HeadraceError) -> None:
         """Give one request up; the others on the connection go on."""
@@ -128,8 +159,8 @@ class Exchanges:
         _fail(exchange, error)
         self._start_waiting()
 
-    def take(self, exchange: Exchange) -> list[bytes]:
-        """The body bytes that have arrived since the last call; the server may send as many again."""
+    def take(self, exchange: Exchange) -> list[Any]:
+        """What has arrived of the body since the last call; the server may send as many bytes again."""
         chunks = list(exchange.chunks)
         exchange.chunks.clear()
         self._engine.credit_stream(exchange.stream_id, exchange.buffered_bytes)
@@ -138,16 +169,16 @@ class Exchanges:
 
     # -- the connection --------------------------------------------------------------------------------------------
 
-    def receive_data(self, data: bytes | memoryview) -> None:
+    def receive_data(self, data: bytes | memoryview, now_ms: int = 0) -> None:
         """Carry out what the server sent. Raises `RemoteProtocolError`, after which every exchange has failed."""
         try:
-            for event in self._engine.receive_data(data):
+            for event in self._engine.receive_data(data, now_ms):
                 self._carry_out(event)
         except RemoteProtocolError as error:
             self.fail(f"does not speak HTTP/2 as it should ({error.message})")
             raise
 
-    def data_to_send(self, limit: int) -> bytes:
+    def data_to_send(self, limit: int) -> list[Buffer]:
         """What to write next: all control frames, and about `limit` body bytes where windows are open."""
         self._outbox.pump(limit)
         return self._engine.data_to_send()
@@ -176,13 +207,12 @@ class Exchanges:
             case ResponseReceived(stream_id, fields):
                 if exchange := self._open.get(stream_id):
                     exchange.status, exchange.headers = response_head(fields)
+                    exchange.decode = exchange.decode if exchange.status < _ERRORS_FROM else None
                     exchange.changed()
             case DataReceived(stream_id, data):
                 self._engine.credit_connection(len(data))
                 if exchange := self._open.get(stream_id):
-                    exchange.chunks.append(data)
-                    exchange.buffered_bytes += len(data)
-                    exchange.changed()
+                    self._take_data(exchange, data)
             case StreamEnded(stream_id):
                 self._end(stream_id)
             case StreamReset(stream_id, error_code):
@@ -193,15 +223,36 @@ class Exchanges:
             case GoAwayReceived():
                 self._go_away(event)
             case RequestReceived():
-                pass  # Servers send none: push is disabled, and jh2 refuses it.
+                pass  # Servers send none: the engine refuses pushes.
             case _:
                 assert_never(event)
+
+    def _take_data(self, exchange: Exchange, data: bytes | memoryview) -> None:
+        if exchange.decode is None:
+            exchange.chunks.append(bytes(data))
+            exchange.buffered_bytes += len(data)
+            exchange.changed()
+            return
+        self._engine.credit_stream(exchange.stream_id, len(data))
+        before = len(exchange.chunks)
+        try:
+            exchange.chunks.extend(exchange.decode(data))
+        except HeadraceError as error:
+            del self._open[exchange.stream_id]
+            self._outbox.discard(exchange.stream_id)
+            self._engine.reset(exchange.stream_id, ErrorCode.CANCEL)
+            reason = f"sent what cannot be understood: {error.message}"
+            _fail(exchange, self._error(exchange, reason, unprocessed=False))
+            self._start_waiting()
+        else:
+            if len(exchange.chunks) > before:
+                exchange.changed()
 
     def _end(self, stream_id: int) -> None:
         exchange = self._open.pop(stream_id, None)
         if exchange is None:
             return
-        if self._outbox.is_open(stream_id):  # Answered before our body was through: the server wants no more of it.
+        if self._engine.is_sending(stream_id):  # Answered before our body was through: the server wants no more of it.
             self._outbox.discard(stream_id)
             self._engine.reset(stream_id, ErrorCode.NO_ERROR)
         exchange.ended = True

@@ -7,6 +7,7 @@ half-way through HPACK would spoil the connection for every other stream.
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 from headrace.core import limits
 from headrace.http2.events import Fields, LocalProtocolError
@@ -15,6 +16,8 @@ _HOP_BY_HOP = frozenset({b"connection", b"keep-alive", b"proxy-connection", b"tr
 """Connection headers (RFC 9113 section 8.2.2), and `host`, which travels as `:authority`."""
 _FIELD_OVERHEAD_BYTES = 32
 """How RFC 9113 section 6.5.2 counts a field beside its text."""
+_NAMES_REMEMBERED_MAX = 256
+"""Programs use few names, and each with every message."""
 _NAME = re.compile(r"[0-9a-z!#$%&'*+.^_`|~-]+")
 _FORBIDDEN_IN_VALUE = re.compile(r"[\x00\r\n]|^[ \t]|[ \t]$")
 
@@ -22,21 +25,34 @@ _FORBIDDEN_IN_VALUE = re.compile(r"[\x00\r\n]|^[ \t]|[ \t]$")
 def encode_fields(headers: Iterable[tuple[str, str]]) -> Fields:
     """Ordinary fields for the wire, connection headers left out. Raises `LocalProtocolError` on an invalid one."""
     fields: Fields = []
+    size = 0
     for name, value in headers:
-        lower = name.lower()
-        if not _NAME.fullmatch(lower):
-            raise LocalProtocolError(f"header name {name!r} is not valid: only letters, digits and !#$%&'*+-.^_`|~ are")
-        if _FORBIDDEN_IN_VALUE.search(value):
-            raise LocalProtocolError(f"header {name} has an invalid value {value!r}: no line breaks, no outer spaces")
-        encoded = lower.encode("ascii")
+        encoded = _encoded_name(name)
+        # What `str` itself knows to be harmless need not be searched.
+        if not value.isprintable() or value[:1] == " " or value[-1:] == " ":
+            _check_value(name, value)
         if encoded not in _HOP_BY_HOP:
-            fields.append((encoded, value.encode("utf-8", "surrogateescape")))
-    size = sum(len(name) + len(value) + _FIELD_OVERHEAD_BYTES for name, value in fields)
+            text = value.encode("utf-8", "surrogateescape")
+            fields.append((encoded, text))
+            size += len(encoded) + len(text) + _FIELD_OVERHEAD_BYTES
     if size > limits.H2_HEADER_LIST_BYTES_MAX // 2:
         raise LocalProtocolError(
             f"the headers are {size} bytes; at most {limits.H2_HEADER_LIST_BYTES_MAX // 2} are sent"
         )
     return fields
+
+
+@lru_cache(_NAMES_REMEMBERED_MAX)
+def _encoded_name(name: str) -> bytes:
+    lower = name.lower()
+    if not _NAME.fullmatch(lower):
+        raise LocalProtocolError(f"header name {name!r} is not valid: only letters, digits and !#$%&'*+-.^_`|~ are")
+    return lower.encode("ascii")
+
+
+def _check_value(name: str, value: str) -> None:
+    if _FORBIDDEN_IN_VALUE.search(value):
+        raise LocalProtocolError(f"header {name} has an invalid value {value!r}: no line breaks, no outer spaces")
 
 
 def request_fields(method: str, scheme: str, authority: str, path: str, headers: Mapping[str, str]) -> Fields:
@@ -52,7 +68,7 @@ def request_fields(method: str, scheme: str, authority: str, path: str, headers:
     return pseudo + encode_fields(headers.items())
 
 
-def decode_fields(fields: Fields) -> list[tuple[str, str]]:
+def decode_fields(fields: Iterable[tuple[bytes, bytes]]) -> list[tuple[str, str]]:
     """Text pairs; bytes that are not UTF-8 survive as surrogates, as aiohttp has them. Cookies become one field."""
     pairs: list[tuple[str, str]] = []
     cookies: list[str] = []

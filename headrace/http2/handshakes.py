@@ -10,8 +10,9 @@ fall silent, it is the oldest that gives way: neither memory nor newcomers suffe
 import asyncio
 import logging
 import ssl
+from asyncio.sslproto import SSLProtocol
 from collections.abc import Callable
-from typing import cast
+from typing import Any, cast
 
 from headrace.core import limits
 
@@ -25,6 +26,7 @@ class Handshakes:
         self._secured = secured
         self._tasks: dict[asyncio.Task[None], asyncio.Transport] = {}
         """Oldest first."""
+        self._buffer = bytearray(SSLProtocol.max_size)
 
     @property
     def count(self) -> int:
@@ -62,7 +64,17 @@ class Handshakes:
             assert secure is not None, "start_tls gives the new transport"
             if not accepted.is_lost:
                 accepted.secure = secure
+                self._share_buffer(secure)
                 self._secured(secure, accepted.early)
+
+    def _share_buffer(self, secure: asyncio.Transport) -> None:
+        """One buffer for all: asyncio's TLS has 256 KiB for each connection, and fills and empties it in one go.
+
+        Where another release of asyncio keeps it elsewhere, connections cost that much more, and a test says so.
+        """
+        protocol: Any = getattr(secure, "_ssl_protocol", None)
+        if len(getattr(protocol, "_ssl_buffer", b"")) == len(self._buffer):
+            protocol._ssl_buffer, protocol._ssl_buffer_view = self._buffer, memoryview(self._buffer)
 
 
 class _Accepted(asyncio.Protocol):

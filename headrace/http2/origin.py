@@ -84,12 +84,15 @@ class Request:
     """Method and path, for messages."""
 
 
-def parse_request(method: str, url: str, headers: Mapping[str, str], body_bytes: int) -> Request:
-    """Raises `InvalidRequestError` for the URL, `LocalProtocolError` for method and headers."""
+def parse_request(method: str, url: str, headers: Mapping[str, str], body_bytes: int | None) -> Request:
+    """`body_bytes` is None where nobody knows yet how long the body will be.
+
+    Raises `InvalidRequestError` for the URL, `LocalProtocolError` for method and headers.
+    """
     origin, target = parse_url(url)
     fields = request_fields(method, origin.scheme, origin.authority, target, headers)
     announced = any(name == b"content-length" for name, _ in fields)
-    if not announced and (body_bytes or method.upper() in {"POST", "PUT", "PATCH"}):
+    if body_bytes is not None and not announced and (body_bytes or method.upper() in {"POST", "PUT", "PATCH"}):
         fields.append((b"content-length", str(body_bytes).encode("ascii")))
     return Request(origin, fields, f"{method.upper()} {target.partition('?')[0]}")
 

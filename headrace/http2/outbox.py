@@ -3,22 +3,21 @@
 Owned by one connection, for its lifetime. Buffers are kept by reference and cut into DATA frames as windows allow; a
 stream gets one frame a turn, so that a large body never keeps a small one waiting.
 
-    put/end ──> ready ──pump──> sent, or ready again        (bytes left, window open)
-                  └──pump──> blocked ──unblock──> ready     (window used up)
+    put/end ──> ready ──pump──> sent, or ready again        (bytes left, windows open)
+                  ├──pump──> blocked ──unblock──> ready     (its own window is used up)
+                  └──pump──> held ──pump──> as ready        (the connection's window was used up, and is open again)
 
-Invariants: a stream is in `_ready` or `_blocked` exactly when it has something to send; after `discard` nothing of
-it is kept. Shared by server and clients.
+Invariants: a stream is in one of `_ready`, `_blocked` and `_held` exactly when it has something to send; nothing of it
+is kept after `discard`. A window that opens by a byte costs no more than the frame that it lets out, however many
+streams wait. Shared by server and clients.
 """
 
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 from headrace.http2.engine import Engine
-from headrace.http2.events import EVERY_STREAM
-
-Buffer: TypeAlias = bytes | bytearray | memoryview
+from headrace.http2.output import Buffer
 
 
 @dataclass(slots=True)
@@ -28,20 +27,15 @@ class _Body:
     ended: bool = False
     """END_STREAM follows the last byte."""
 
-    def take(self, limit: int) -> bytes | memoryview:
-        """Up to `limit` bytes from the front: a view where one buffer gives them, else joined."""
-        first = self.buffers[0] if self.buffers else memoryview(b"")
-        if len(first) >= limit or len(self.buffers) <= 1:
-            return self._cut(limit)
+    def take(self, limit: int) -> list[memoryview]:
+        """Up to `limit` bytes from the front, as views."""
         parts: list[memoryview] = []
         while self.buffers and limit:
             parts.append(self._cut(limit))
             limit -= len(parts[-1])
-        return b"".join(parts)
+        return parts
 
     def _cut(self, limit: int) -> memoryview:
-        if not self.buffers:
-            return memoryview(b"")
         part = self.buffers[0][:limit]
         if len(part) == len(self.buffers[0]):
             self.buffers.popleft()
@@ -57,6 +51,7 @@ class Outbox:
         self._bodies: dict[int, _Body] = {}
         self._ready: deque[int] = deque()
         self._blocked: set[int] = set()
+        self._held: deque[int] = deque()
 
     def put(self, stream_id: int, buffers: Iterable[Buffer], *, ended: bool) -> None:
         """Queue body bytes, and with `ended` the end of the stream. The buffers must not change until they are sent."""
@@ -86,40 +81,49 @@ class Outbox:
 
     @property
     def has_ready(self) -> bool:
-        return bool(self._ready)
+        return bool(self._turn())
 
     def discard(self, stream_id: int) -> None:
         if self._bodies.pop(stream_id, None) is not None:
             self._blocked.discard(stream_id)
-            if stream_id in self._ready:
-                self._ready.remove(stream_id)
+            for queue in (self._ready, self._held):
+                if stream_id in queue:
+                    queue.remove(stream_id)
 
     def unblock(self, stream_id: int) -> None:
-        """The peer opened a window: of one stream, or of all (`EVERY_STREAM`)."""
-        if stream_id == EVERY_STREAM:
-            self._ready.extend(sorted(self._blocked))
-            self._blocked.clear()
-        elif stream_id in self._blocked:
+        """The peer opened this stream's window. That the connection's is open is seen by itself."""
+        if stream_id in self._blocked:
             self._blocked.remove(stream_id)
             self._ready.append(stream_id)
 
     def pump(self, limit: int) -> list[int]:
         """Frame about `limit` bytes, in turns; the streams that moved."""
         moved: list[int] = []
-        while self._ready and limit > 0:
-            stream_id = self._ready.popleft()
+        while limit > 0 and (queue := self._turn()):
+            stream_id = queue.popleft()
             body = self._bodies[stream_id]
             allowed = self._engine.sendable(stream_id)
             if body.nbytes and not allowed:
-                self._blocked.add(stream_id)
+                self._wait(stream_id)
                 continue
-            data = body.take(allowed)
+            before = body.nbytes
+            parts = body.take(allowed)
+            limit -= before - body.nbytes
             last = body.ended and not body.nbytes
-            self._engine.send_body(stream_id, data, ended=last)
+            self._engine.send_body(stream_id, *parts, ended=last)
             moved.append(stream_id)
-            limit -= len(data)
             if last:
                 del self._bodies[stream_id]
             elif body.nbytes:
                 self._ready.append(stream_id)
         return moved
+
+    def _turn(self) -> deque[int]:
+        """Whose turn it is: those who waited for the connection first; empty where it is nobody's."""
+        return self._held if self._held and self._engine.is_connection_open else self._ready
+
+    def _wait(self, stream_id: int) -> None:
+        if self._engine.is_connection_open:
+            self._blocked.add(stream_id)
+        else:
+            self._held.append(stream_id)

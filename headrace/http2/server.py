@@ -1,9 +1,12 @@
 """One port for both protocols: HTTP/2 where the client shows that it speaks it, HTTP/1.1 otherwise.
 
-`serve` owns the listening socket and every connection until `Server.close`. A cleartext connection is HTTP/2 when its
-first bytes are the preface (prior knowledge, RFC 9113 section 3.3); a TLS connection when ALPN chose `h2`; every other
-goes to aiohttp's own handler. Both end in the same `web.Application`. Over HTTP/1.1, too, a handler is cancelled when
-its client disconnects, and gets bodies as they were sent, not decompressed.
+`serve` owns the listening socket and every connection until `Server.close`. A cleartext connection shows its protocol
+by its first bytes, a TLS connection by what ALPN chose; what is not HTTP/2 goes to aiohttp's own handler. Both end in
+the same `web.Application`. Over HTTP/1.1, too, a handler is cancelled when its client disconnects, and gets bodies as
+they were sent, not decompressed.
+
+Connections are bounded in number: one too many is told so and closed, unless it asks for what is always answered. All
+are looked at now and then, and those whose clients are too slow are cut off (`patience`).
 """
 
 import asyncio
@@ -11,16 +14,21 @@ import logging
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
-from typing import cast
+from dataclasses import dataclass, field
 
 from aiohttp import web
 from aiohttp.http import HttpProcessingError
+from aiohttp.web_protocol import RequestHandler
 
 from headrace.core import limits
+from headrace.core.errors import ThrottledError
+from headrace.http2.bodies import PATIENCE
 from headrace.http2.connection import ServerConnection
-from headrace.http2.engine import PREFACE
+from headrace.http2.first_bytes import Crowd, FirstBytes, Refused, Spoken
 from headrace.http2.handshakes import Handshakes
+from headrace.http2.patience import Patience, Slowness, bytes_taken
 
+logger = logging.getLogger(__name__)
 _http1_logger = logging.getLogger(f"{__name__}.http1")
 _SHOWN_CHARACTERS = 200
 _ALPN_PROTOCOLS = ["h2", "http/1.1"]
@@ -42,40 +50,71 @@ class _PeersMistakes(logging.Filter):
 _http1_logger.addFilter(_PeersMistakes())
 
 
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """On which a server takes clients."""
+
+    patience: Patience = field(default_factory=Patience)
+    connections_max: int = limits.HTTP_CONNECTIONS_MAX
+    always: frozenset[str] = frozenset()
+    """Paths that are answered over HTTP/1.1 when there are too many connections, too.
+
+    Whoever watches over a server must not take a busy one for a dead one.
+    """
+
+
+_TERMS = Terms()
+
+
 class Server:
-    def __init__(self, runner: web.AppRunner) -> None:
+    def __init__(self, runner: web.AppRunner, terms: Terms) -> None:
         assert runner.server is not None, "the runner is set up"
         self._runner = runner
+        self._terms = terms
+        self._slowness: Slowness[RequestHandler] = Slowness(terms.patience)
         self._http1: web.Server = runner.server
         self._http2: set[ServerConnection] = set()
-        self._undecided: set[_FirstBytes] = set()
+        self._undecided = Crowd(limits.HTTP_UNDECIDED_MAX)
         self._handshakes: Handshakes | None = None
         self._listener: asyncio.Server | None = None
+        self._looking: asyncio.Task[None] | None = None
+        # A view: asyncio's TLS slices it.
+        self._read_buffer = memoryview(bytearray(limits.H2_READ_BYTES))
         self.port = 0
         """The port that is listened on: the one asked for, or the one the system chose for 0."""
+        self.refused = 0
+        """Connections that were one too many."""
+        self.cut_off = 0
+        """Streams and connections whose clients were too slow."""
 
     @property
     def connection_count(self) -> int:
         """Open connections, whatever they speak."""
         undecided = len(self._undecided) + (self._handshakes.count if self._handshakes is not None else 0)
-        return undecided + len(self._http1.connections) + len(self._http2)
+        return undecided + self._decided_count
+
+    @property
+    def _decided_count(self) -> int:
+        return len(self._http1.connections) + len(self._http2)
 
     async def listen(self, host: str, port: int, ssl_context: ssl.SSLContext | None) -> None:
         loop = asyncio.get_running_loop()
         self._listener = await loop.create_server(self._accepting(ssl_context), host, port, backlog=1024)
         self.port = self._listener.sockets[0].getsockname()[1]
+        self._looking = loop.create_task(self._look())
 
     async def close(self, grace_s: float) -> None:
         """Stop listening, send GOAWAY, let requests in flight finish for `grace_s`, then cancel and close."""
         assert self._listener is not None, "closed once, after listen"
         self._listener.close()
-        for undecided in list(self._undecided):
-            undecided.abort()
+        self._undecided.abort()
         if self._handshakes is not None:
             self._handshakes.close()
         self._http1.pre_shutdown()
         closing = [connection.close(grace_s) for connection in list(self._http2)]
         await asyncio.gather(self._http1.shutdown(grace_s), *closing)
+        if self._looking is not None:
+            self._looking.cancel()
         with suppress(TimeoutError):  # From Python 3.12 on it waits for connections, too.
             async with asyncio.timeout(grace_s):
                 await self._listener.wait_closed()
@@ -84,87 +123,108 @@ class Server:
     def _accepting(self, ssl_context: ssl.SSLContext | None) -> Callable[[], asyncio.Protocol]:
         """Makes what a new connection talks to first."""
         if ssl_context is None:
-            return lambda: _FirstBytes(self)
+            return lambda: FirstBytes(self._undecided, self._adopt)
         self._handshakes = Handshakes(ssl_context, self._secured)
         return self._handshakes.accept
 
     def _secured(self, transport: asyncio.Transport, first: bytes) -> None:
         tls: ssl.SSLObject = transport.get_extra_info("ssl_object")
-        self.adopt(transport, first, http2=tls.selected_alpn_protocol() == "h2")
-
-    def adopt(self, transport: asyncio.Transport, first: bytes, *, http2: bool) -> None:
-        """Hand a connection over to the protocol that its client speaks."""
-        if http2:
-            connection = ServerConnection(self._http1, self._http2.discard)
-            self._http2.add(connection)
-            transport.set_protocol(connection)
-            connection.connection_made(transport)
-            if first:
-                connection.data_received(first)
+        if tls.selected_alpn_protocol() == "h2":
+            self._adopt(transport, first, Spoken.HTTP2)
         else:
-            handler = self._http1()
-            transport.set_protocol(handler)
-            handler.connection_made(transport)
-            if first:
-                handler.data_received(first)
+            _hand_over(transport, FirstBytes(self._undecided, self._adopt, Spoken.HTTP1), first)
 
-    def watch(self, undecided: "_FirstBytes") -> None:
-        self._undecided.add(undecided)
+    def _adopt(self, transport: asyncio.Transport, first: bytes, spoken: Spoken) -> None:
+        """Hand a connection over to the protocol that its client speaks."""
+        terms, http2 = self._terms, spoken is Spoken.HTTP2
+        one_too_many = self._decided_count >= terms.connections_max
+        if one_too_many and (http2 or _path(first) not in terms.always):
+            self.refused += 1
+            error = ThrottledError(f"this broker has {terms.connections_max} connections, as many as it may; try again")
+            Refused(self._undecided).tell(transport, error, spoken)
+        elif http2:
+            connection = ServerConnection(
+                self._http1, self._http2.discard, read_buffer=self._read_buffer, patience=terms.patience
+            )
+            self._http2.add(connection)
+            _hand_over(transport, connection, first)
+        else:
+            _hand_over(transport, self._http1(), _last_request(first) if one_too_many else first)
 
-    def forget(self, undecided: "_FirstBytes") -> None:
-        self._undecided.discard(undecided)
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(self._terms.patience.look_s)
+            try:
+                self._cut_off_the_slow(int(asyncio.get_running_loop().time() * 1000))
+            except Exception:
+                logger.exception("Looking at the connections failed; they are looked at again")
+
+    def _cut_off_the_slow(self, now_ms: int) -> None:
+        self.cut_off += sum([connection.look(now_ms) for connection in list(self._http2)])
+        for handler in self._slowness.of(self._unread(), now_ms):
+            transport = handler.transport
+            if isinstance(transport, asyncio.Transport):
+                logger.info("HTTP/1.1 connection from %s closed: the client does not read", handler.peername)
+                transport.abort()
+                self.cut_off += 1
+
+    def _unread(self) -> list[tuple[RequestHandler, int]]:
+        """Connections of HTTP/1.1 whose clients have something to take, and how much they have taken so far."""
+        transports = [(handler, handler.transport) for handler in self._http1.connections]
+        return [
+            (handler, bytes_taken(transport))
+            for handler, transport in transports
+            if isinstance(transport, asyncio.Transport) and transport.get_write_buffer_size()
+        ]
 
 
-class _FirstBytes(asyncio.Protocol):
-    """A new cleartext connection until it has shown its protocol."""
-
-    def __init__(self, server: Server) -> None:
-        self._server = server
-        self._first = b""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)
-        self._server.watch(self)
-        timeout_s = limits.HTTP_FIRST_BYTES_TIMEOUT_MS / 1000
-        self._timeout = asyncio.get_running_loop().call_later(timeout_s, self.abort)
-
-    def data_received(self, data: bytes) -> None:
-        self._first += data
-        if self._first.startswith(PREFACE):
-            self._decide(http2=True)
-        elif not PREFACE.startswith(self._first):
-            self._decide(http2=False)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._timeout.cancel()
-        self._server.forget(self)
-
-    def abort(self) -> None:
-        self._transport.abort()
-
-    def _decide(self, *, http2: bool) -> None:
-        self._timeout.cancel()
-        self._server.forget(self)
-        self._server.adopt(self._transport, self._first, http2=http2)
+def _hand_over(
+    transport: asyncio.Transport, protocol: ServerConnection | RequestHandler | FirstBytes, first: bytes
+) -> None:
+    transport.set_protocol(protocol)
+    protocol.connection_made(transport)
+    if first:
+        protocol.data_received(first)
 
 
-async def serve(app: web.Application, *, host: str, port: int, ssl_context: ssl.SSLContext | None = None) -> Server:
+def _last_request(head: bytes) -> bytes:
+    """The same, and the connection is closed once it is answered: else who asks for a probe first would stay."""
+    line, end, rest = head.partition(b"\n")
+    return line + end + b"Connection: close\r\n" + rest
+
+
+def _path(head: bytes) -> str:
+    """Of the first line of a head."""
+    target = head.partition(b"\n")[0].partition(b" ")[2].partition(b" ")[0]
+    return target.partition(b"?")[0].decode("latin-1")
+
+
+async def serve(
+    app: web.Application,
+    *,
+    host: str,
+    port: int,
+    ssl_context: ssl.SSLContext | None = None,
+    terms: Terms = _TERMS,
+) -> Server:
     """Listen on `host:port` (0: any free port) and answer both protocols with `app`. Raises `OSError` on a bad address.
 
     `ssl_context` is told to offer `h2` and `http/1.1` by ALPN.
     """
     if ssl_context is not None:
         ssl_context.set_alpn_protocols(_ALPN_PROTOCOLS)
+    app[PATIENCE] = terms.patience
     runner = web.AppRunner(
         app,
         handler_cancellation=True,
         access_log=None,
+        keepalive_timeout=terms.patience.idle_ms / 1000,
         lingering_time=limits.HTTP_LINGER_MS / 1000,
         auto_decompress=False,
         logger=_http1_logger,
     )
     await runner.setup()
-    server = Server(runner)
+    server = Server(runner, terms)
     try:
         await server.listen(host, port, ssl_context)
     except BaseException:

@@ -124,8 +124,8 @@ class TailScan:
         self.next_offset = header.next_offset
 
     def _broken_rule(self, header: BatchHeader) -> str:
-        if header.record_count == 0:
-            return "a batch without records"
+        if header.is_heartbeat:
+            return "a heartbeat, which no log holds"
         if header.base_offset != self.next_offset:
             return f"base_offset is {header.base_offset}, the log goes on at {self.next_offset}"
         if header.leader_epoch < self.epochs.latest:

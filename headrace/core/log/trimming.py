@@ -8,6 +8,7 @@ Invariants: the start never falls, except with the end of a log that was cut bel
 watermark. Called by `headrace_broker.partition` and `headrace_broker.storage`.
 """
 
+from bisect import bisect_right
 from collections.abc import Sequence
 
 from headrace.core.errors import OffsetOutOfRangeError
@@ -40,4 +41,4 @@ def start_of(checkpoint: Offset | None, *, first_segment: Offset, log_end: Offse
 
 def segments_below(start: Offset, bases: Sequence[Offset]) -> int:
     """How many of a log's segments, which begin at `bases`, hold nothing from `start` on; never the last one."""
-    return sum(following <= start for following in bases[1:])
+    return bisect_right(bases, start, 1) - 1 if bases else 0

@@ -2,6 +2,10 @@
 
 What users hand over is checked here: `str` becomes UTF-8, `bytes` and None stay, Arrow columns of text or bytes are
 cast, without a copy where that can be. Any other type is a TypeError that says what to do.
+
+`pa.array` asks pandas about whatever it is given, and imports it where it is installed: 0.2 s of a client's start, and
+impossible while the interpreter ends. So what `send` gathered becomes Arrow by `bytes_array` and `number_array`
+(and `to_numpy` is `long_numbers`).
 """
 
 from collections.abc import Iterable, Sequence
@@ -9,6 +13,7 @@ from itertools import chain, pairwise
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.core.errors import BatchTooLargeError
@@ -17,8 +22,8 @@ from headrace.core.records.record import RecordHeaders
 
 HEADER_TYPE: Final = pa.struct([pa.field("name", pa.string(), nullable=False), pa.field("value", pa.binary())])
 HEADERS_TYPE: Final = pa.list_(pa.field("item", HEADER_TYPE, nullable=False))
-# Not by `pa.array`, which would load pandas where that is installed: half a second of every client's start.
 _NO_HEADERS: Final = pa.nulls(0, HEADER_TYPE)
+_BINARY: Final = pa.binary()
 _TAKEN_TYPES = (
     pa.types.is_binary,
     pa.types.is_string,
@@ -28,6 +33,30 @@ _TAKEN_TYPES = (
     pa.types.is_null,
 )
 _REMEDY = "give bytes, str (becomes UTF-8) or None; turn other values into one of these first, for example json.dumps"
+
+
+def bytes_array(rows: Sequence[bytes | None], kind: pa.DataType = _BINARY) -> pa.Array:
+    """`rows`, 2 GiB at most in all, as `binary`, or as `string` where they are UTF-8."""
+    missing, valid = rows.count(None), None
+    if missing:
+        present = np.fromiter((row is not None for row in rows), np.bool_, len(rows))
+        valid = pa.py_buffer(np.packbits(present, bitorder="little"))
+    cells: Any = [b"" if row is None else row for row in rows] if missing else rows
+    ends = np.zeros(len(rows) + 1, np.int32)
+    np.cumsum(np.fromiter(map(len, cells), np.int32, len(rows)), out=ends[1:])
+    buffers = [valid, pa.py_buffer(ends), pa.py_buffer(b"".join(cells))]
+    return pa.Array.from_buffers(kind, len(rows), buffers, null_count=missing)
+
+
+def number_array(numbers: npt.NDArray[np.int32] | npt.NDArray[np.int64]) -> pa.Array:
+    """Over the same memory."""
+    kind = pa.int32() if numbers.dtype == np.int32 else pa.int64()
+    return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(numbers)], null_count=0)
+
+
+def long_numbers(column: pa.Array) -> npt.NDArray[np.int64]:
+    """Of an int64 column without nulls, over the same memory."""
+    return np.frombuffer(column.buffers()[1], np.int64, len(column), 8 * column.offset)
 
 
 def binary_array(column: Any, name: str) -> pa.Array:
@@ -63,11 +92,14 @@ def _too_large(name: str) -> BatchTooLargeError:
 def timestamp_array(timestamps_ms: Any, count: int) -> pa.Array:
     """One time for all `count` records, or a sequence or Arrow column of them, as int64 without nulls."""
     if isinstance(timestamps_ms, int):
-        return pa.array(np.full(count, timestamps_ms, np.int64))
+        return number_array(np.full(count, timestamps_ms, np.int64))
     if isinstance(timestamps_ms, pa.ChunkedArray):
         timestamps_ms = timestamps_ms.combine_chunks()
     try:
-        array = pa.array(timestamps_ms, pa.int64())
+        if isinstance(timestamps_ms, pa.Array):
+            array = timestamps_ms.cast(pa.int64())
+        else:
+            array = pa.array(timestamps_ms, pa.int64())
     except (pa.ArrowTypeError, pa.ArrowInvalid, OverflowError) as error:
         raise TypeError(f"timestamps_ms: {error}: give whole milliseconds since 1970-01-01 UTC") from error
     if array.null_count:
@@ -88,15 +120,14 @@ def headers_array(headers: Sequence[Iterable[tuple[str, bytes | None]]] | pa.Arr
         raise ValueError(f"a record has {max(sizes)} headers, at most {RECORD_HEADERS_MAX} are allowed")
     pairs = list(chain.from_iterable(rows))
     try:
-        names = pa.array([name for name, _ in pairs], pa.string())
-        values = pa.array([value for _, value in pairs], pa.binary())
-    except (pa.ArrowTypeError, pa.ArrowInvalid) as error:
+        names = bytes_array([name.encode() for name, _ in pairs], pa.string())
+        values = bytes_array([value.encode() if isinstance(value, str) else value for _, value in pairs])
+    except (TypeError, AttributeError) as error:
         raise TypeError(f"headers: {error}: give pairs of a name (str) and a value (bytes, str or None)") from error
-    if names.null_count:
-        raise TypeError("headers: a name is None: every header has a name")
     items = pa.StructArray.from_arrays([names, values], fields=list(HEADER_TYPE))
-    offsets = pa.array(np.concatenate(([0], np.cumsum(sizes, dtype=np.int32))), pa.int32())
-    return pa.ListArray.from_arrays(offsets, items, type=HEADERS_TYPE)
+    offsets = np.zeros(len(rows) + 1, np.int32)
+    np.cumsum(sizes, out=offsets[1:])
+    return pa.ListArray.from_arrays(number_array(offsets), items, type=HEADERS_TYPE)
 
 
 def header_rows(headers: pa.Array) -> list[RecordHeaders]:

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, Self
 
 from headrace.core.errors import CorruptBatchError
 from headrace.core.limits import BATCH_DECOMPRESSED_BYTES_MAX, BATCH_HEADER_BYTES, BATCH_METADATA_BYTES_MAX
-from headrace.core.records.header import ALIGNMENT_BYTES, Compression
+from headrace.core.records.header import ALIGNMENT_BYTES, BatchHeader, Compression
 
 PREFIX_BYTES: Final = 8
 """Continuation marker and metadata length."""
@@ -85,6 +85,8 @@ class ArrowMessage(NamedTuple):
     """A record-batch message whose lengths fit the batch it stands in. Positions count from the batch's start."""
 
     row_count: int
+    keyless_count: int
+    """Rows without a key. Arrow looks for nulls only where the metadata says that there are some, so this is true."""
     body_at: int
     body_bytes: int
     record_batch: _Table
@@ -120,7 +122,44 @@ def _read_message(batch: memoryview, batch_bytes: int) -> ArrowMessage:
             f" their sum rounded up to {ALIGNMENT_BYTES}"
         )
     record_batch = _Table.behind(message.metadata, message.field(2))
-    return ArrowMessage(record_batch.number(0, _I64), body_at, body_bytes, record_batch)
+    return ArrowMessage(record_batch.number(0, _I64), _keyless_count(record_batch), body_at, body_bytes, record_batch)
+
+
+def _keyless_count(record_batch: _Table) -> int:
+    """From the node of the first column."""
+    position = record_batch.field(1)
+    if not position:
+        return 0
+    nodes_at = position + _U32.unpack_from(record_batch.metadata, position)[0]
+    return max(0, int(_PAIR.unpack_from(record_batch.metadata, nodes_at + _U32.size)[1]))
+
+
+class NumberPlaces(NamedTuple):
+    """Where the numbers of a message stand, in bytes from its start. Of vectors: the first entry."""
+
+    body_bytes: int
+    rows: int
+    nodes: int
+    buffers: int
+
+
+def number_places(message: memoryview) -> NumberPlaces:
+    """Of a whole record-batch message, prefix included, that pyarrow has made."""
+    table = _Table.behind(message[PREFIX_BYTES:], 0)
+    batch = _Table.behind(table.metadata, table.field(2))
+    vectors = [at + int(_U32.unpack_from(batch.metadata, at)[0]) + _U32.size for at in (batch.field(1), batch.field(2))]
+    return NumberPlaces(*(PREFIX_BYTES + at for at in (table.field(3), batch.field(0), *vectors)))
+
+
+def unpacked_bytes(batch: memoryview, header: BatchHeader) -> int:
+    """What a batch is in memory once it is decompressed, as it claims itself. Raises CorruptBatchError."""
+    if header.compression is Compression.NONE:
+        return header.batch_bytes
+    try:
+        message = read_message(batch, header.batch_bytes)
+        return _claimed_bytes(message, batch, message.record_batch.pairs(2))
+    except struct.error as error:
+        raise CorruptBatchError("a compressed buffer lies outside of its batch") from error
 
 
 def check_buffers(message: ArrowMessage, batch: memoryview, buffer_count: int, compression: Compression) -> None:
@@ -157,6 +196,14 @@ def _codec(record_batch: _Table) -> Compression:
 
 
 def _check_decompressed_bytes(message: ArrowMessage, batch: memoryview, buffers: list[tuple[int, ...]]) -> None:
+    total = _claimed_bytes(message, batch, buffers)
+    if total > BATCH_DECOMPRESSED_BYTES_MAX:
+        raise CorruptBatchError(
+            f"the body claims {total} bytes once decompressed, the limit is {BATCH_DECOMPRESSED_BYTES_MAX}"
+        )
+
+
+def _claimed_bytes(message: ArrowMessage, batch: memoryview, buffers: list[tuple[int, ...]]) -> int:
     """Every compressed buffer begins with its decompressed length, which pyarrow allocates before it decompresses."""
     total = 0
     for at, size in buffers:
@@ -166,7 +213,4 @@ def _check_decompressed_bytes(message: ArrowMessage, batch: memoryview, buffers:
         if claimed < _STORED_AS_IS:
             raise CorruptBatchError(f"a compressed buffer of {size} bytes claims {claimed} bytes once decompressed")
         total += size if claimed == _STORED_AS_IS else claimed
-    if total > BATCH_DECOMPRESSED_BYTES_MAX:
-        raise CorruptBatchError(
-            f"the body claims {total} bytes once decompressed, the limit is {BATCH_DECOMPRESSED_BYTES_MAX}"
-        )
+    return total

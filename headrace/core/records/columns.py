@@ -24,7 +24,14 @@ from headrace.core.limits import (
     BATCH_HEADER_BYTES,
     BATCH_RECORDS_MAX,
 )
-from headrace.core.records.arrays import HEADERS_TYPE, binary_array, header_rows, headers_array, timestamp_array
+from headrace.core.records.arrays import (
+    HEADERS_TYPE,
+    binary_array,
+    header_rows,
+    headers_array,
+    long_numbers,
+    timestamp_array,
+)
 from headrace.core.records.arrow_message import check_buffers, read_message
 from headrace.core.records.header import ALIGNMENT_BYTES, MAGIC, NO_PRODUCER, BatchHeader, Compression
 from headrace.core.records.raw import batch_crc
@@ -46,7 +53,8 @@ SPARSE_RECORD_SCHEMA: Final = RECORD_SCHEMA.append(pa.field("offset_delta", pa.i
 
 _RECORD_BUFFERS = 17
 _SPARSE_RECORD_BUFFERS = 19
-_SCHEMA_MESSAGE_BYTES = RECORD_SCHEMA.serialize().size
+_SCHEMA_MESSAGE_BYTES = {len(schema): schema.serialize().size for schema in (RECORD_SCHEMA, SPARSE_RECORD_SCHEMA)}
+"""By their number of columns."""
 _WRITE_OPTIONS = {
     Compression.LZ4: pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False),
     Compression.ZSTD: pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False),
@@ -134,24 +142,48 @@ def encode_batch(
     count = records.num_rows
     if not 1 <= count <= BATCH_RECORDS_MAX:
         raise ValueError(f"{count} records: a batch has from 1 to {BATCH_RECORDS_MAX}")
-    body = _arrow_message(records, compression)
-    padding = bytes(-len(body) % ALIGNMENT_BYTES)
-    times = records.column(2).to_numpy()
-    header = BatchHeader(
-        *_UNSTAMPED,
-        batch_bytes=_bounded(BATCH_HEADER_BYTES + len(body) + len(padding), BATCH_BYTES_MAX),
-        magic=MAGIC,
-        crc32c=0,
+    times = long_numbers(records.column(2))
+    header = plain_header(count, int(times[0]), int(times.max()))._replace(
         attributes=compression,
         producer_epoch=producer_epoch,
-        last_offset_delta=count - 1,
-        record_count=count,
         base_sequence=base_sequence,
-        base_timestamp_ms=int(times[0]),
-        max_timestamp_ms=int(times.max()),
         producer_id=producer_id,
     )
+    return assemble(header, records)
+
+
+def plain_header(count: int, base_timestamp_ms: int, max_timestamp_ms: int) -> BatchHeader:
+    """Of a batch that is not compressed and of no idempotent producer; length and checksum are yet to be known."""
+    return BatchHeader(
+        *_UNSTAMPED,
+        batch_bytes=BATCH_HEADER_BYTES,
+        magic=MAGIC,
+        crc32c=0,
+        attributes=Compression.NONE,
+        producer_epoch=NO_PRODUCER,
+        last_offset_delta=count - 1,
+        record_count=count,
+        base_sequence=NO_PRODUCER,
+        base_timestamp_ms=base_timestamp_ms,
+        max_timestamp_ms=max_timestamp_ms,
+        producer_id=NO_PRODUCER,
+    )
+
+
+def assemble(header: BatchHeader, records: pa.RecordBatch) -> list[bytes | memoryview]:
+    """The batch that `header` describes, as buffers; its length and its checksums are made right.
+
+    `records` is of RECORD_SCHEMA, or of SPARSE_RECORD_SCHEMA where the header says so. Raises BatchTooLargeError.
+    """
+    return sealed(header, _arrow_message(records, header.compression))
+
+
+def sealed(header: BatchHeader, body: bytes | memoryview) -> list[bytes | memoryview]:
+    """The same around an Arrow message. Raises BatchTooLargeError."""
+    padding = bytes(-len(body) % ALIGNMENT_BYTES)
     chunks: list[bytes | memoryview] = [body, padding] if padding else [body]
+    size_bytes = _bounded(BATCH_HEADER_BYTES + len(body) + len(padding), BATCH_BYTES_MAX)
+    header = header._replace(batch_bytes=size_bytes)
     return [header._replace(crc32c=batch_crc(header.pack(), chunks)).pack(), *chunks]
 
 
@@ -160,9 +192,9 @@ def _arrow_message(records: pa.RecordBatch, compression: Compression) -> memoryv
         return memoryview(records.serialize()).cast("B")
     _bounded(records.nbytes, BATCH_DECOMPRESSED_BYTES_MAX)
     sink = pa.BufferOutputStream()
-    writer = pa.ipc.new_stream(sink, RECORD_SCHEMA, options=_WRITE_OPTIONS[compression])
+    writer = pa.ipc.new_stream(sink, records.schema, options=_WRITE_OPTIONS[compression])
     writer.write_batch(records)
-    return memoryview(sink.getvalue()).cast("B")[_SCHEMA_MESSAGE_BYTES:]
+    return memoryview(sink.getvalue()).cast("B")[_SCHEMA_MESSAGE_BYTES[records.num_columns] :]
 
 
 def _bounded(size_bytes: int, limit: int) -> int:
@@ -182,8 +214,8 @@ def decode_batch(buffer: bytes | bytearray | memoryview | pa.Buffer, at: int = 0
     batch = memoryview(source).cast("B")[at:]
     header = BatchHeader.unpack(batch)
     _check_whole(header, batch)
-    if header.is_heartbeat:
-        raise CorruptBatchError("record_count is 0: a heartbeat, not a batch of records")
+    if header.is_empty:
+        raise CorruptBatchError("record_count is 0: a heartbeat or an emptied batch, not a batch of records")
     message = read_message(batch, header.batch_bytes)
     sparse = header.is_sparse
     check_buffers(message, batch, _SPARSE_RECORD_BUFFERS if sparse else _RECORD_BUFFERS, header.compression)
@@ -195,13 +227,16 @@ def decode_batch(buffer: bytes | bytearray | memoryview | pa.Buffer, at: int = 0
 
 
 def decode_batches(buffer: bytes | bytearray | memoryview | pa.Buffer) -> Iterator[DecodedBatch]:
-    """The batches of a fetch, in order; heartbeats among them are left out. Raises CorruptBatchError."""
+    """The batches of a fetch that hold records, in order: heartbeats and emptied batches are left out.
+
+    Raises CorruptBatchError.
+    """
     source = pa.py_buffer(buffer)
     whole = memoryview(source).cast("B")
     at = 0
     while at < len(whole):
         header = BatchHeader.unpack(whole, at)
-        if header.is_heartbeat:
+        if header.is_empty:
             _check_whole(header, whole[at:])
         else:
             yield decode_batch(source, at)

@@ -74,7 +74,7 @@ class BatchHeader(NamedTuple):
     last_offset_delta: int
     """Offset of the last record less `base_offset`: `record_count - 1` unless compaction left gaps."""
     record_count: int
-    """0 in a heartbeat, which has no body."""
+    """0 in a heartbeat and in a batch that compaction emptied: both have no body."""
     base_sequence: int
     base_timestamp_ms: int
     """Time of the first record."""
@@ -138,9 +138,14 @@ class BatchHeader(NamedTuple):
         return bool(self.attributes & APPEND_TIME_BIT)
 
     @property
-    def is_heartbeat(self) -> bool:
-        """Whether this header only says that a stream is alive."""
+    def is_empty(self) -> bool:
+        """Whether no record and no body follows: a heartbeat, or a batch that compaction has emptied."""
         return self.record_count == 0
+
+    @property
+    def is_heartbeat(self) -> bool:
+        """Whether this header only says that a stream is alive: it stands for no offset."""
+        return self.last_offset_delta < 0
 
 
 def stamp(head: bytearray | memoryview, base_offset: Offset, leader_epoch: LeaderEpoch) -> None:
@@ -173,10 +178,11 @@ def _broken_count_rule(header: BatchHeader) -> str:
         return f"record_count is {count}, must be from 0 to {BATCH_RECORDS_MAX}"
     if delta != count - 1 and not (header.is_sparse and delta >= count):
         return f"last_offset_delta is {delta}, must be record_count - 1 = {count - 1}"
-    if count == 0 and (size != BATCH_HEADER_BYTES or header.attributes):
+    if count == 0 and (size != BATCH_HEADER_BYTES or header.attributes != (0 if delta < 0 else SPARSE_BIT)):
         return (
-            f"record_count is 0, batch_bytes {size}, attributes {header.attributes:#06x}: a batch without records is a"
-            f" heartbeat of {BATCH_HEADER_BYTES} bytes without attributes"
+            f"record_count is 0, batch_bytes {size}, attributes {header.attributes:#06x}, last_offset_delta {delta}: a"
+            f" batch without records has {BATCH_HEADER_BYTES} bytes, and no attributes (a heartbeat, with -1) or that"
+            " of gaps (compaction emptied it)"
         )
     if header.base_offset < 0 or header.leader_epoch < 0 or header.base_offset > _OFFSET_MAX - delta - 1:
         return (

@@ -1,8 +1,9 @@
 """Batches as they arrived: a header to stamp and the body's chunks, never joined, never copied, never decoded.
 
 `split_batches` is all that a broker checks of a produce request: lengths, magic, both checksums, what a producer may
-say of itself, and that the Arrow message holds as many rows as the header claims. What lies deeper (offsets within
-buffers, names that are not UTF-8) is found by `columns.decode_batch` in whoever reads the records.
+say of itself, and that the Arrow message holds as many rows as the header claims; and how many of them have no key,
+because compacted topics need one. What lies deeper (offsets within buffers, names that are not UTF-8) is found by
+`columns.decode_batch` in whoever reads the records.
 
 A `RawBatch` lives from the request to the append. Its first buffer is a private copy of the header, because stamping
 writes into it; the others are views of the request's chunks and keep those alive.
@@ -29,6 +30,7 @@ from headrace.core.records.header import (
 from headrace.core.records.header import stamp as stamp_head
 from headrace.core.types import LeaderEpoch, Offset
 
+_NO_TIME_MS: Final = -1
 _LEADERS_BITS = APPEND_TIME_BIT | CONTROL_BIT | SPARSE_BIT
 
 
@@ -38,6 +40,8 @@ class RawBatch:
 
     header: BatchHeader
     buffers: list[memoryview]
+    keyless_count: int
+    """Records without a key."""
 
     @property
     def nbytes(self) -> int:
@@ -67,15 +71,17 @@ def batch_crc(header: bytes | bytearray | memoryview, body: Iterable[bytes | mem
     return crc
 
 
-def split_batches(chunks: Sequence[bytes | memoryview], *, batch_bytes_max: int) -> list[RawBatch]:
+def split_batches(chunks: Sequence[bytes | bytearray | memoryview], *, batch_bytes_max: int) -> list[RawBatch]:
     """The batches of a produce request, in order; one at least. Chunks may end anywhere, within a header too.
 
     Raises CorruptBatchError, or BatchTooLargeError with `limit`; both name the batch by its index, which is also in
     `details["batch"]`.
     """
-    cursor = _Cursor(chunks)
     batches: list[RawBatch] = []
     try:
+        if len(chunks) == 1 and (batch := _only_batch(memoryview(chunks[0]), batch_bytes_max)) is not None:
+            return [batch]
+        cursor = _Cursor(chunks)
         while cursor.left_bytes or not batches:
             batches.append(_take_batch(cursor, batch_bytes_max))
     except (CorruptBatchError, BatchTooLargeError) as error:
@@ -87,7 +93,7 @@ def split_batches(chunks: Sequence[bytes | memoryview], *, batch_bytes_max: int)
 class _Cursor:
     """A position in a list of chunks that are not joined."""
 
-    def __init__(self, chunks: Iterable[bytes | memoryview]) -> None:
+    def __init__(self, chunks: Iterable[bytes | bytearray | memoryview]) -> None:
         self._chunks = [memoryview(chunk) for chunk in chunks if len(chunk)]
         self._index = 0
         self._at = 0
@@ -122,33 +128,48 @@ class _Cursor:
         return views
 
 
+def _only_batch(chunk: memoryview, batch_bytes_max: int) -> RawBatch | None:
+    """The batch that is all of `chunk`, as most small produces are: no cursor is needed."""
+    header = BatchHeader.unpack(chunk)
+    if header.batch_bytes != len(chunk):
+        return None
+    _check_produced(header, batch_bytes_max)
+    return _checked(header, chunk[:METADATA_END_MAX], [chunk[BATCH_HEADER_BYTES:]])
+
+
 def _take_batch(cursor: _Cursor, batch_bytes_max: int) -> RawBatch:
     header = BatchHeader.unpack(cursor.peek(BATCH_HEADER_BYTES))
+    _check_produced(header, batch_bytes_max)
+    if header.batch_bytes > cursor.left_bytes:
+        raise CorruptBatchError(f"batch_bytes is {header.batch_bytes}, only {cursor.left_bytes} bytes follow")
+    start = cursor.peek(min(header.batch_bytes, METADATA_END_MAX))
+    cursor.take(BATCH_HEADER_BYTES)
+    return _checked(header, start, cursor.take(header.batch_bytes - BATCH_HEADER_BYTES))
+
+
+def _checked(header: BatchHeader, start: memoryview, body: list[memoryview]) -> RawBatch:
+    """`start` has the first bytes of the batch, its metadata among them."""
+    head = memoryview(bytearray(start[:BATCH_HEADER_BYTES]))
+    crc = batch_crc(head, body)
+    if crc != header.crc32c:
+        raise CorruptBatchError(f"crc32c is {header.crc32c:#010x}, the bytes give {crc:#010x}: damaged on the way")
+    message = read_message(start, header.batch_bytes)
+    if message.row_count != header.record_count:
+        raise CorruptBatchError(
+            f"record_count is {header.record_count}, the body has {message.row_count} rows: they must agree"
+        )
+    return RawBatch(header, [head, *body], message.keyless_count)
+
+
+def _check_produced(header: BatchHeader, batch_bytes_max: int) -> None:
+    """What the topic allows, and what only leaders and the log itself may write into a header."""
     if header.batch_bytes > batch_bytes_max:
         raise BatchTooLargeError(
             f"batch_bytes is {header.batch_bytes}, the topic's maxMessageBytes is {batch_bytes_max}: send smaller"
             " batches or raise maxMessageBytes",
             limit=batch_bytes_max,
         )
-    if header.batch_bytes > cursor.left_bytes:
-        raise CorruptBatchError(f"batch_bytes is {header.batch_bytes}, only {cursor.left_bytes} bytes follow")
-    _check_produced(header)
-    start = cursor.peek(min(header.batch_bytes, METADATA_END_MAX))
-    head = memoryview(bytearray(start[:BATCH_HEADER_BYTES]))
-    cursor.take(BATCH_HEADER_BYTES)
-    body = cursor.take(header.batch_bytes - BATCH_HEADER_BYTES)
-    crc = batch_crc(head, body)
-    if crc != header.crc32c:
-        raise CorruptBatchError(f"crc32c is {header.crc32c:#010x}, the bytes give {crc:#010x}: damaged on the way")
-    rows = read_message(start, header.batch_bytes).row_count
-    if rows != header.record_count:
-        raise CorruptBatchError(f"record_count is {header.record_count}, the body has {rows} rows: they must agree")
-    return RawBatch(header, [head, *body])
-
-
-def _check_produced(header: BatchHeader) -> None:
-    """What only leaders and the log itself may write into a header."""
-    if header.is_heartbeat:
+    if header.is_empty:
         raise CorruptBatchError("record_count is 0, a produced batch has 1 record or more")
     if header.attributes & _LEADERS_BITS:
         raise CorruptBatchError(
@@ -161,10 +182,19 @@ def _check_produced(header: BatchHeader) -> None:
         )
 
 
-def _heartbeat() -> bytes:
-    header = BatchHeader(Offset(0), LeaderEpoch(0), BATCH_HEADER_BYTES, MAGIC, 0, 0, -1, -1, 0, -1, -1, -1, NO_PRODUCER)
-    return header._replace(crc32c=batch_crc(header.pack(), ())).pack()
+def emptied_batch(header: BatchHeader) -> bytes:
+    """What compaction leaves of a batch when none of its records stays: its offsets, its epoch, its producer."""
+    return _without_records(header._replace(attributes=SPARSE_BIT))
 
 
-HEARTBEAT: Final = _heartbeat()
+def _without_records(header: BatchHeader) -> bytes:
+    bare = header._replace(
+        batch_bytes=BATCH_HEADER_BYTES, record_count=0, base_timestamp_ms=_NO_TIME_MS, max_timestamp_ms=_NO_TIME_MS
+    )
+    return bare._replace(crc32c=batch_crc(bare.pack(), ())).pack()
+
+
+HEARTBEAT: Final = _without_records(
+    BatchHeader(Offset(0), LeaderEpoch(0), 0, MAGIC, 0, 0, NO_PRODUCER, -1, 0, NO_PRODUCER, 0, 0, NO_PRODUCER)
+)
 """A header without records: says in an endless stream of batches that the stream is alive."""

@@ -9,6 +9,7 @@ from headrace.core.log.checkpoints import LogPoint
 from headrace.core.log.epochs import EpochStart, LeaderEpochs
 from headrace.core.log.recovery import Cut, Kept, ScanStart, SegmentFacts, TailScan, Wanted, scan_start
 from headrace.core.records.header import BatchHeader, stamp
+from headrace.core.records.raw import emptied_batch
 from headrace.core.types import LeaderEpoch, Offset
 from tests.support.batches import batch_of, sealed
 
@@ -86,7 +87,14 @@ def test_should_cut_before_a_heartbeat_that_somehow_is_in_the_log() -> None:
     from headrace.core.records.raw import HEARTBEAT
 
     verdict = scan_of(0).judge(memoryview(HEARTBEAT), len(HEARTBEAT))
-    assert verdict == Cut("a batch without records")
+    assert verdict == Cut("a heartbeat, which no log holds")
+
+
+def test_should_keep_a_batch_that_compaction_has_emptied() -> None:
+    scan = scan_of(5)
+    content = emptied_batch(BatchHeader.unpack(stamped(5, 3))._replace(last_offset_delta=3))
+    assert scan.judge(memoryview(content), len(content)) == Kept(BatchHeader.unpack(content))
+    assert (scan.next_offset, scan.epochs.latest) == (9, 3)
 
 
 def test_should_cut_before_a_segment_that_does_not_follow() -> None:

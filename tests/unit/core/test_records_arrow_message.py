@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from headrace.core.errors import CorruptBatchError
 from headrace.core.limits import BATCH_DECOMPRESSED_BYTES_MAX
-from headrace.core.records.arrow_message import ArrowMessage, read_message
+from headrace.core.records.arrow_message import ArrowMessage, read_message, unpacked_bytes
 from headrace.core.records.columns import columns_of, decode_batch
-from headrace.core.records.header import Compression
+from headrace.core.records.header import BatchHeader, Compression
 from headrace.core.records.record import Record
 from tests.support.batches import RECORDS, batch_of, encoded, sealed
 
@@ -124,3 +124,17 @@ def test_should_refuse_a_compressed_buffer_without_room_for_its_length() -> None
     first_buffer(0, 4)(batch)
     with pytest.raises(CorruptBatchError, match="a compressed buffer of 4 bytes claims"):
         decode_batch(sealed(batch))
+
+
+def test_should_say_what_a_batch_is_once_it_is_decompressed() -> None:
+    def unpacked(batch: bytes | bytearray) -> int:
+        return unpacked_bytes(memoryview(batch), BatchHeader.unpack(batch))
+
+    assert unpacked(PLAIN) == len(PLAIN)
+    assert len(ZSTD) < 50 * 100 < unpacked(ZSTD) < len(PLAIN)
+    claiming = bytearray(ZSTD)
+    struct.pack_into("<q", claiming, first_compressed_at(claiming), 1 << 40)
+    assert unpacked(claiming) > 1 << 40
+    first_buffer(1 << 40, 8)(claiming)
+    with pytest.raises(CorruptBatchError, match="lies outside of its batch"):
+        unpacked(claiming)

@@ -140,7 +140,7 @@ def test_should_take_headers_as_an_arrow_column() -> None:
         ({"values": [b"a"], "timestamps_ms": [None]}, "timestamps_ms has nulls"),
         ({"values": [b"a"], "headers": [[(1, b"")]]}, "headers: .*give pairs of a name"),
         ({"values": [b"a"], "headers": [[("a", 1)]]}, "headers: .*give pairs of a name"),
-        ({"values": [b"a"], "headers": [[(None, b"")]]}, "headers: a name is None"),
+        ({"values": [b"a"], "headers": [[(None, b"")]]}, "headers: .*give pairs of a name"),
     ],
 )
 def test_should_say_what_to_give_when_a_type_is_wrong(arguments: dict[str, Any], rule: str) -> None:
@@ -238,7 +238,7 @@ def test_should_refuse_offsets_that_do_not_ascend_within_the_batch(deltas: tuple
 
 def test_should_refuse_a_heartbeat_as_a_batch() -> None:
     assert len(HEARTBEAT) == 64
-    with pytest.raises(CorruptBatchError, match="a heartbeat, not a batch of records"):
+    with pytest.raises(CorruptBatchError, match="a heartbeat or an emptied batch"):
         decode_batch(HEARTBEAT)
 
 

@@ -25,7 +25,7 @@ from headrace.core.records.columns import (
 )
 from headrace.core.records.header import APPEND_TIME_BIT, SPARSE_BIT, BatchHeader, Compression
 from headrace.core.records.json_form import to_json
-from headrace.core.records.raw import HEARTBEAT, split_batches
+from headrace.core.records.raw import HEARTBEAT, emptied_batch, split_batches
 from headrace.core.records.record import Record
 from headrace.core.types import LeaderEpoch, Offset
 from tests.support.batches import TIMESTAMP_MS, encoded, message_of, packed
@@ -94,6 +94,12 @@ def heartbeat() -> bytes:
     return HEARTBEAT
 
 
+def emptied() -> bytes:
+    """Compaction left none of seven records: the header says which offsets they had."""
+    header = BatchHeader.unpack(stamped())
+    return emptied_batch(header._replace(base_offset=Offset(40), last_offset_delta=6))
+
+
 def wrong_crc() -> bytes:
     """One bit of the body flipped."""
     damaged = bytearray(one())
@@ -112,7 +118,7 @@ def lying_count() -> bytes:
 
 
 WRITERS: list[Callable[[], bytes]] = [
-    *(one, nulls, headers, lz4, zstd, idempotent, stamped, append_time, sparse, heartbeat),
+    *(one, nulls, headers, lz4, zstd, idempotent, stamped, append_time, sparse, emptied, heartbeat),
     *(wrong_crc, wrong_stamp, lying_count),
 ]
 
@@ -121,7 +127,7 @@ def meaning(batch: bytes) -> dict[str, Any]:
     """What a reader makes of the bytes: header and records, or the refusal."""
     try:
         header = BatchHeader.unpack(batch)
-        rows = [] if header.is_heartbeat else list(decode_batch(batch).rows())
+        rows = [] if header.is_empty else list(decode_batch(batch).rows())
     except CorruptBatchError as error:
         return {"error": error.code, "detail": error.message}
     return {"header": header._asdict(), "records": [to_json(record, offset) for offset, record in rows]}

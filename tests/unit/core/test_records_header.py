@@ -95,7 +95,11 @@ def test_should_say_where_its_records_lie_and_what_they_are() -> None:
     assert flagged.is_control
     assert flagged.is_sparse
     assert flagged.has_append_time
-    assert HEADER._replace(record_count=0).is_heartbeat
+    assert not HEADER.is_empty
+    emptied = HEADER._replace(record_count=0)
+    assert emptied.is_empty
+    assert not emptied.is_heartbeat
+    assert emptied._replace(last_offset_delta=-1).is_heartbeat
 
 
 @given(header=headers(), bit=st.integers(0, 18 * 8 - 1))
@@ -120,7 +124,12 @@ def test_should_refuse_any_flipped_bit_in_what_the_stamp_covers(header: BatchHea
         ({"last_offset_delta": 10}, "last_offset_delta is 10, must be record_count - 1 = 9"),
         ({"last_offset_delta": 8, "attributes": SPARSE_BIT}, "last_offset_delta is 8"),
         ({"last_offset_delta": -1, "record_count": 0}, "record_count is 0, batch_bytes 704"),
-        ({"last_offset_delta": -1, "record_count": 0, "batch_bytes": 64}, "a heartbeat of 64 bytes"),
+        ({"last_offset_delta": -1, "record_count": 0, "batch_bytes": 64}, "attributes 0x0002, last_offset_delta -1"),
+        ({"last_offset_delta": 0, "record_count": 0, "batch_bytes": 64}, "must be record_count - 1 = -1"),
+        (
+            {"last_offset_delta": -1, "record_count": 0, "batch_bytes": 64, "attributes": SPARSE_BIT},
+            "that of gaps",
+        ),
         ({"base_offset": -1}, "base_offset is -1"),
         ({"leader_epoch": -1}, "leader_epoch -1"),
         ({"base_offset": (1 << 63) - 10}, "must fit 63 bits"),

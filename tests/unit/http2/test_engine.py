@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core import limits
+from headrace.http2 import frames
 from headrace.http2.engine import PREFACE, Engine, Role
 from headrace.http2.events import (
     EVERY_STREAM,
@@ -22,7 +23,9 @@ from headrace.http2.events import (
     StreamReset,
     WindowOpened,
 )
-from tests.support.http2 import FRAME, GET, OK, POST, Link
+from headrace.http2.frames import END_HEADERS, END_STREAM
+from headrace.http2.header_blocks import HeaderEncoder
+from tests.support.http2 import FRAME, GET, OK, POST, Link, output
 
 
 def test_should_carry_a_request_and_its_response() -> None:
@@ -51,22 +54,30 @@ def test_should_carry_a_request_and_its_response() -> None:
 def a_conversation() -> bytes:
     """All bytes of a client that sends two requests, one of them with a body, a reset, and its goodbye."""
     client = Engine(Role.CLIENT)
-    sent = client.data_to_send()
+    sent = output(client)
     first = client.open_stream(POST, ended=False)
     client.send_body(first, b"x" * 3000, ended=True)
     second = client.open_stream([*GET, (b"x-long", b"y" * 500)], ended=False)
-    sent += client.data_to_send()
+    sent += output(client)
     client.reset(second, ErrorCode.CANCEL)
     client.go_away()
-    return sent + client.data_to_send()
+    return sent + output(client)
 
 
 CONVERSATION = a_conversation()
 
 
 def received(chunks: list[bytes]) -> list[Event]:
+    """What a server makes of these chunks; bodies come in as many pieces as chunks, and are joined here."""
     server = Engine(Role.SERVER)
-    return [event for chunk in chunks for event in server.receive_data(chunk)]
+    events: list[Event] = []
+    for event in (event for chunk in chunks for event in server.receive_data(chunk)):
+        last = events[-1] if events else None
+        if isinstance(event, DataReceived) and isinstance(last, DataReceived) and last.stream_id == event.stream_id:
+            events[-1] = DataReceived(event.stream_id, b"".join((last.data, event.data)))
+        else:
+            events.append(event)
+    return events
 
 
 @given(st.lists(st.integers(0, len(CONVERSATION))))
@@ -89,13 +100,13 @@ def test_should_give_the_same_events_when_chunked_anyhow(cuts: list[int]) -> Non
 @given(st.binary(max_size=300), st.sampled_from(Role), st.booleans())
 def test_should_raise_nothing_but_its_own_error_when_bytes_are_arbitrary(data: bytes, role: Role, begun: bool) -> None:
     engine = Engine(role)
-    engine.data_to_send()
+    output(engine)
     try:
         engine.receive_data((PREFACE if begun and role is Role.SERVER else b"") + data)
     except RemoteProtocolError:
         assert engine.failed
         assert engine.receive_data(b"more") == []
-        assert engine.data_to_send()[3] == 7, "a GOAWAY says goodbye"
+        assert output(engine)[3] == 7, "a GOAWAY says goodbye"
 
 
 @given(st.integers(0, len(CONVERSATION) - 1), st.integers(1, 255))
@@ -109,7 +120,7 @@ def test_should_raise_nothing_but_its_own_error_when_a_byte_is_wrong(at: int, ch
         assert engine.failed
 
 
-frames = st.builds(
+some_frames = st.builds(
     lambda kind, flags, stream_id, body: len(body).to_bytes(3, "big") + bytes([kind, flags]) + stream_id + body,
     st.integers(0, 12),
     st.integers(0, 255),
@@ -118,7 +129,7 @@ frames = st.builds(
 )
 
 
-@given(st.lists(frames, max_size=8), st.sampled_from(Role))
+@given(st.lists(some_frames, max_size=8), st.sampled_from(Role))
 def test_should_raise_nothing_but_its_own_error_when_frames_are_arbitrary(parts: list[bytes], role: Role) -> None:
     engine = Engine(role)
     if role is Role.CLIENT:
@@ -127,6 +138,14 @@ def test_should_raise_nothing_but_its_own_error_when_frames_are_arbitrary(parts:
         engine.receive_data((PREFACE if role is Role.SERVER else b"") + b"".join(parts))
     except RemoteProtocolError:
         assert engine.failed
+
+
+def upload(link: Link) -> int:
+    """A request whose body is counted on."""
+    stream_id = link.request(POST, ended=False)
+    link.server.size_window(stream_id, limits.H2_STREAM_WINDOW_BYTES)
+    link.run()
+    return stream_id
 
 
 def test_should_send_no_more_than_the_window_when_the_consumer_takes_nothing() -> None:
@@ -138,22 +157,44 @@ def test_should_send_no_more_than_the_window_when_the_consumer_takes_nothing() -
         sent += allowed
         link.run()
 
-    assert sent == limits.H2_STREAM_WINDOW_BYTES
+    assert sent == limits.H2_REQUEST_WINDOW_BYTES
     link.server.credit_stream(stream_id, sent)
     link.server.credit_connection(sent)
     link.run()
-    assert link.client.sendable(stream_id) == limits.H2_MAX_FRAME_BYTES
+    assert link.client.sendable(stream_id) == limits.H2_REQUEST_WINDOW_BYTES
     assert WindowOpened(stream_id) in link.client_events
+
+
+def test_should_let_through_what_the_window_is_when_the_consumer_sizes_it() -> None:
+    link = Link()
+    stream_id = upload(link)
+    for _ in range(limits.H2_STREAM_WINDOW_BYTES // limits.H2_MAX_FRAME_BYTES):
+        assert link.client.sendable(stream_id) == limits.H2_MAX_FRAME_BYTES
+        link.client.send_body(stream_id, FRAME, ended=False)
+        link.run()
+    assert link.client.sendable(stream_id) == 0
+
+    link.server.size_window(stream_id, 1000)
+    link.server.credit_stream(stream_id, limits.H2_STREAM_WINDOW_BYTES - 501)
+    link.run()
+    assert link.client.sendable(stream_id) == 0, "less than half of it is free"
+    link.server.credit_stream(stream_id, 1)
+    link.run()
+    assert link.client.sendable(stream_id) == 500
+    link.server.reset(stream_id, ErrorCode.CANCEL)
+    link.server.size_window(stream_id, 1 << 20)
+    link.run()
+    assert not link.client.is_sending(stream_id)
 
 
 def test_should_open_the_connection_window_when_half_of_it_was_taken() -> None:
     link = Link()
     for _ in range(limits.H2_CONNECTION_WINDOW_BYTES // limits.H2_STREAM_WINDOW_BYTES):
-        stream_id = link.request(POST, ended=False)
+        stream_id = upload(link)
         for _ in range(limits.H2_STREAM_WINDOW_BYTES // limits.H2_MAX_FRAME_BYTES):
             link.client.send_body(stream_id, FRAME, ended=False)
             link.run()
-    last = link.request(POST, ended=False)
+    last = upload(link)
 
     assert link.client.sendable(last) == 0
     link.server.credit_connection(limits.H2_CONNECTION_WINDOW_BYTES // 2)
@@ -182,17 +223,17 @@ def test_should_tell_the_peer_when_a_stream_is_reset() -> None:
     assert link.client_events == [], "what crossed with the reset is dropped"
     link.client.send_body(stream_id, b"late", ended=True)
     link.client.reset(stream_id, ErrorCode.CANCEL)
-    assert link.client.data_to_send() == b""
+    assert output(link.client) == b""
 
 
 def test_should_credit_the_connection_when_data_crosses_with_a_reset() -> None:
     link = Link()
     for _ in range(2 * limits.H2_CONNECTION_WINDOW_BYTES // limits.H2_STREAM_WINDOW_BYTES):
-        stream_id = link.request(POST, ended=False)
+        stream_id = upload(link)
         link.server.reset(stream_id, ErrorCode.CANCEL)
         for _ in range(limits.H2_STREAM_WINDOW_BYTES // limits.H2_MAX_FRAME_BYTES):
             link.client.send_body(stream_id, FRAME, ended=False)
-            link.server.receive_data(link.client.data_to_send())
+            link.server.receive_data(output(link.client))
         link.run()
 
     last = link.request(POST, ended=False)
@@ -223,30 +264,31 @@ def test_should_wait_for_the_servers_limit_when_streams_are_opened_before_its_se
         client.open_stream(GET, ended=True)
 
     server = Engine(Role.SERVER)
-    server.receive_data(client.data_to_send())
-    client.receive_data(server.data_to_send())
+    server.receive_data(output(client))
+    client.receive_data(output(server))
     assert client.may_open_stream
 
 
 def test_should_drop_trailers_and_answer_pings() -> None:
     link = Link()
     stream_id = link.request(POST, ended=False)
-    link.client._conn.send_headers(stream_id, [(b"x-checksum", b"1")], end_stream=True)
-    link.client._conn.ping(b"12345678")
-    link.server.receive_data(link.client.data_to_send())
-
-    assert b"12345678" in link.server.data_to_send()
+    trailers = HeaderEncoder().encode([(b"x-checksum", b"1")])
+    link.server.receive_data(frames.pack_frame(frames.HEADERS, END_HEADERS | END_STREAM, stream_id, trailers))
     assert not link.server.is_receiving(stream_id)
+    assert link.server.receive_data(frames.pack_frame(frames.PING, 0, 0, b"12345678")) == []
+    assert output(link.server) == frames.pack_frame(frames.PING, frames.ACK, 0, b"12345678")
+    assert link.server.receive_data(frames.pack_frame(frames.PING, frames.ACK, 0, b"12345678")) == []
+    assert output(link.server) == b"", "an answer is not answered"
 
 
 def test_should_return_the_credit_of_padding_when_data_is_padded() -> None:
     link = Link()
     stream_id = link.request(POST, ended=False)
-    for _ in range(limits.H2_STREAM_WINDOW_BYTES // 2 // 256):  # Credit is sent by the half window.
-        link.client._conn.send_data(stream_id, b"", pad_length=255)
+    padded = frames.pack_frame(frames.DATA, frames.PADDED, stream_id, b"\xff" + bytes(255))
+    for now_ms in range(limits.H2_REQUEST_WINDOW_BYTES // 2 // 256):  # Credit is sent by the half window.
+        assert link.server.receive_data(padded, now_ms) == []
     link.run()
     assert WindowOpened(stream_id) in link.client_events
-    assert not [event for event in link.server_events if isinstance(event, DataReceived)]
 
 
 def test_should_refuse_a_client_when_it_pushes_too_many_header_bytes() -> None:

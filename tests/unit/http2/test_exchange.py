@@ -1,16 +1,24 @@
 """The client's side against a server's engine in memory: who failed, whether it may be sent again, and credit."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 
 from headrace.core import limits
-from headrace.core.errors import BrokerUnreachableError
+from headrace.core.errors import BrokenSessionError, BrokerUnreachableError
 from headrace.http2.engine import Engine, Role
-from headrace.http2.events import DataReceived, ErrorCode, Event, RemoteProtocolError, RequestReceived, StreamReset
-from headrace.http2.exchange import Exchange, Exchanges
+from headrace.http2.events import (
+    DataReceived,
+    ErrorCode,
+    Event,
+    RemoteProtocolError,
+    RequestReceived,
+    StreamEnded,
+    StreamReset,
+)
+from headrace.http2.exchange import Decode, Exchange, Exchanges
 from headrace.http2.origin import parse_request
-from headrace.http2.outbox import Buffer
+from headrace.http2.output import Buffer
 from tests.support.http2 import FRAME, OK
 
 
@@ -23,15 +31,19 @@ class Conversation:
 
     def run(self) -> None:
         while True:
-            up, down = self.exchanges.data_to_send(limits.H2_WRITE_BYTES), self.server.data_to_send()
+            up, down = (
+                b"".join(self.exchanges.data_to_send(limits.H2_WRITE_BYTES)),
+                b"".join(self.server.data_to_send()),
+            )
             if not up and not down:
                 return
             self.events += self.server.receive_data(up)
             self.exchanges.receive_data(down)
 
-    def start(self, body: Sequence[Buffer] = ()) -> Exchange:
+    def start(self, body: Sequence[Buffer] = (), decode: Decode | None = None) -> Exchange:
         request = parse_request("POST", "http://broker:9701/records", {}, sum(map(len, body)))
         exchange = Exchange(request, body, lambda: None)
+        exchange.decode = decode
         self.exchanges.start(exchange)
         self.run()
         return exchange
@@ -57,6 +69,53 @@ def test_should_give_head_and_body_when_the_server_answers() -> None:
     assert (exchange.status, exchange.headers, exchange.ended) == (200, {"x-a": "1, 2"}, True)
     assert talk.exchanges.take(exchange) == [b"o", b"k"]
     assert talk.exchanges.is_idle
+
+
+def numbers(data: bytes | memoryview) -> Iterator[int]:
+    for digit in bytes(data).decode():
+        if not digit.isdigit():
+            raise BrokenSessionError(f"{digit} is no digit")
+        yield int(digit)
+
+
+def test_should_give_what_is_decoded_in_place_of_bytes() -> None:
+    talk = Conversation()
+    exchange = talk.start(decode=numbers)
+    talk.answer(exchange, b"12", b"3")
+    assert (talk.exchanges.take(exchange), exchange.ended) == ([1, 2, 3], True)
+
+
+def test_should_give_an_error_response_as_bytes_when_others_are_decoded() -> None:
+    talk = Conversation()
+    exchange = talk.start(decode=numbers)
+    talk.server.send_head(exchange.stream_id, [(b":status", b"404")], ended=False)
+    talk.server.send_body(exchange.stream_id, b"why", ended=True)
+    talk.run()
+    assert (exchange.status, talk.exchanges.take(exchange)) == (404, [b"why"])
+
+
+def test_should_fail_one_request_when_its_response_cannot_be_decoded() -> None:
+    talk = Conversation()
+    broken, other = talk.start(decode=numbers), talk.start(decode=numbers)
+    talk.answer(broken, b"4x5", b"6", ended=False)
+    talk.answer(other, b"7")
+    assert "sent what cannot be understood: x is no digit" in str(broken.error)
+    assert unprocessed(broken) is False
+    assert [talk.exchanges.take(each) for each in (broken, other)] == [[4], [7]]
+    assert StreamReset(broken.stream_id, ErrorCode.CANCEL) in talk.events
+
+
+def test_should_credit_what_is_decoded_at_once() -> None:
+    talk, sizes = Conversation(), list[int]()
+
+    def swallow(data: bytes | memoryview) -> tuple[()]:
+        sizes.append(len(data))
+        return ()
+
+    exchange = talk.start(decode=swallow)
+    talk.answer(exchange, *[FRAME] * (2 * limits.H2_STREAM_WINDOW_BYTES // len(FRAME)))
+    assert (sum(sizes), exchange.ended) == (2 * limits.H2_STREAM_WINDOW_BYTES, True)
+    assert talk.exchanges.take(exchange) == []
 
 
 def test_should_fail_only_the_unprocessed_when_the_server_goes_away() -> None:
@@ -133,7 +192,7 @@ def test_should_stop_its_upload_when_the_answer_came_first() -> None:
     assert exchange.ended
     assert StreamReset(exchange.stream_id, ErrorCode.NO_ERROR) in talk.events
     received = sum(len(event.data) for event in talk.events if isinstance(event, DataReceived))
-    assert received == limits.H2_STREAM_WINDOW_BYTES
+    assert received == limits.H2_REQUEST_WINDOW_BYTES
 
 
 def test_should_hold_up_nobody_when_responses_are_not_read() -> None:
@@ -167,3 +226,21 @@ def test_should_announce_the_length_when_there_is_a_body() -> None:
     talk.start([b"123", b"45"])
     request = next(event for event in talk.events if isinstance(event, RequestReceived))
     assert (b"content-length", b"5") in request.fields
+
+
+def test_should_keep_what_an_open_ended_body_was_given_before_its_turn() -> None:
+    talk = Conversation()
+    request = parse_request("POST", "http://broker:9701/sessions", {}, None)
+    exchange = Exchange(request, (), lambda: None)
+    exchange.body_ended = False
+    talk.exchanges.send(exchange, [b"one"], ended=False)
+    talk.exchanges.start(exchange)
+    talk.run()
+    talk.exchanges.send(exchange, [b"two"], ended=True)
+    talk.run()
+
+    assert [event.data for event in talk.events if isinstance(event, DataReceived)] == [b"one", b"two"]
+    assert StreamEnded(exchange.stream_id) in talk.events
+    talk.answer(exchange)
+    talk.exchanges.send(exchange, [b"dropped"], ended=True)
+    assert exchange.ended

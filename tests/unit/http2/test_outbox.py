@@ -4,6 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core import limits
+from headrace.http2 import frames
+from headrace.http2.engine import Engine, Role
 from headrace.http2.events import DataReceived, ErrorCode, StreamEnded
 from headrace.http2.outbox import Outbox
 from tests.support.http2 import FRAME, POST, Link
@@ -51,21 +53,43 @@ def test_should_wait_for_the_window_when_it_is_used_up() -> None:
     link = Link()
     stream_id, other = link.request(POST, ended=False), link.request(POST, ended=False)
     outbox = Outbox(link.client)
-    outbox.put(stream_id, [FRAME] * 9, ended=True)
+    window = limits.H2_REQUEST_WINDOW_BYTES
+    outbox.put(stream_id, [FRAME[:window], b"more"], ended=True)
     while outbox.pump(limits.H2_WRITE_BYTES):
         link.run()
-    assert outbox.pending(stream_id) == len(FRAME)
+    assert outbox.pending(stream_id) == len(b"more")
     assert not outbox.has_ready
 
     outbox.put(other, [b"x"], ended=True)
     assert outbox.pump(limits.H2_WRITE_BYTES) == [other], "a window is a stream's own"
-    link.server.credit_stream(stream_id, 8 * len(FRAME))
+    link.server.credit_stream(stream_id, window)
     link.run()
     outbox.unblock(other)
     assert not outbox.has_ready
     outbox.unblock(stream_id)
     assert outbox.pump(limits.H2_WRITE_BYTES) == [stream_id]
     assert not outbox.is_open(stream_id)
+
+
+def test_should_let_out_as_much_as_the_connections_window_takes() -> None:
+    client = Engine(Role.CLIENT)  # It has not heard of the server's windows: 64 KiB for all streams together.
+    outbox = Outbox(client)
+    streams = [client.open_stream(POST, ended=False) for _ in range(40)]
+    for stream_id in streams:
+        outbox.put(stream_id, [FRAME[:10_000]], ended=True)
+    sent = outbox.pump(limits.H2_WRITE_BYTES)
+    assert sent == streams[:7], "the seventh in part"
+    assert outbox.pump(limits.H2_WRITE_BYTES) == []
+
+    client.receive_data(frames.pack_settings({}) + frames.pack_window_update(0, 3))
+    assert outbox.has_ready
+    assert len(outbox.pump(limits.H2_WRITE_BYTES)) == 1, "the others are not even looked at"
+    assert outbox.pump(limits.H2_WRITE_BYTES) == []
+    outbox.discard(streams[-1])
+    client.receive_data(frames.pack_window_update(0, 10 << 20))
+    while outbox.pump(limits.H2_WRITE_BYTES):
+        pass
+    assert not any(outbox.is_open(stream_id) for stream_id in streams)
 
 
 def test_should_keep_nothing_when_a_stream_is_discarded() -> None:

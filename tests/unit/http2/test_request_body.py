@@ -9,7 +9,7 @@ from headrace.http2.bodies import RequestBody
 
 class Credits(list[int]):
     def body(self, *chunks: bytes, ended: bool = True) -> RequestBody:
-        body = RequestBody(self.append)
+        body = RequestBody(self.append, self.append)
         for chunk in chunks:
             body.feed(chunk)
         if ended:
@@ -19,13 +19,20 @@ class Credits(list[int]):
 
 async def test_should_give_chunks_as_they_came_and_credit_them_when_taken() -> None:
     credited = Credits()
-    body = credited.body(b"ab", b"c")
+    large = bytes(2_000)
+    body = credited.body(b"ab", large, b"c")
     assert credited == []
     assert not body.at_eof()
-    assert await body.take_chunks() == [b"ab", b"c"]
+    assert await body.take_chunks() == [b"ab", large, b"c"]
     assert await body.take_chunks() == []
     assert body.at_eof()
-    assert credited == [3]
+    assert credited == [2_003]
+
+
+async def test_should_not_hold_a_body_byte_by_byte() -> None:
+    chunks = await Credits().body(*[b"x"] * 10_000).take_chunks()
+    assert b"".join(chunks) == b"x" * 10_000
+    assert len(chunks) <= 10
 
 
 async def test_should_wait_for_more_when_the_body_has_not_ended() -> None:
@@ -68,3 +75,12 @@ def test_should_credit_what_nobody_reads() -> None:
     credited = Credits()
     credited.body(b"abc").discard()
     assert credited == [3]
+
+
+def test_should_credit_at_once_what_comes_when_nobody_will_read_it() -> None:
+    credited = Credits()
+    body = credited.body(ended=False)
+    body.discard()
+    body.feed(b"abc")
+    assert credited == [3]
+    assert not body.has_something

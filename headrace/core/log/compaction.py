@@ -1,0 +1,175 @@
+"""Which part of a log is compacted, and when: decisions, no I/O.
+
+Compaction keeps the last record of each key. It works on closed segments below the high watermark whose records are
+older than `compaction.minLag`; what has come since the last pass is the dirty part of them. A pass reads the keys of
+the dirty part, then writes all of these segments anew without the records that have a later one, small ones together.
+
+    nothing is due ──> Later: look again when a segment is closed, or at `at_ms`
+    enough is dirty | something has been dirty for too long | tombstones have been kept for long enough ──> Pass
+
+Called by `headrace_broker.compaction`; what stays of each batch is `headrace.core.records.compacting`'s.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Self
+
+from headrace.core.errors import InvalidRequestError
+from headrace.core.limits import (
+    COMPACTION_DIRTY_PERCENT_MIN,
+    COMPACTION_KEY_BYTES,
+    COMPACTION_KEYS_MAX,
+    COMPACTION_KEYS_MIN,
+    COMPACTION_LAG_MS_MAX,
+    COMPACTION_MEMORY_PART,
+    COMPACTION_RETRY_MS,
+    COMPACTION_RETRY_MS_MAX,
+    COMPACTOR_BYTES,
+    SEGMENT_BYTES_MAX,
+    SEGMENT_OFFSETS_MAX,
+)
+from headrace.core.log.clean_points import CleanPoints
+from headrace.core.log.retention import ClosedSegment, SegmentTimes
+from headrace.core.records.raw import RawBatch
+from headrace.core.resources.topic import CleanupPolicy, TopicSpec
+from headrace.core.types import Offset
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionRules:
+    """What a topic says of it."""
+
+    min_lag_ms: int
+    delete_retention_ms: int
+    segment_bytes: int
+
+    @classmethod
+    def of_topic(cls, spec: TopicSpec) -> Self | None:
+        """None where the topic is not compacted."""
+        if spec.cleanup_policy is CleanupPolicy.DELETE:
+            return None
+        return cls(spec.min_compaction_lag_ms, spec.delete_retention_ms, spec.segment_bytes)
+
+
+def keys_max(memory_bytes: int, failures: int = 0) -> int:
+    """How many keys a pass may hold on a broker that may use so much memory in all.
+
+    Half as many after each failure in a row: memory may have been why.
+    """
+    affordable = min(COMPACTION_KEYS_MAX, memory_bytes // COMPACTION_MEMORY_PART // COMPACTION_KEY_BYTES)
+    return max(COMPACTION_KEYS_MIN, affordable >> failures)
+
+
+def compactor_bytes(memory_bytes: int) -> int:
+    """What the process that compacts takes of the memory that a broker may use in all."""
+    return COMPACTOR_BYTES + keys_max(memory_bytes) * COMPACTION_KEY_BYTES
+
+
+def retry_ms(failures: int) -> int:
+    """How long a log is left alone whose last so many passes have failed."""
+    return min(COMPACTION_RETRY_MS << min(failures - 1, 30), COMPACTION_RETRY_MS_MAX)
+
+
+def check_keys(batches: Sequence[RawBatch], label: str) -> None:
+    """What has no key would never be replaced: raises InvalidRequestError. `label` is the partition for people."""
+    keyless = sum(batch.keyless_count for batch in batches)
+    if keyless:
+        records = sum(batch.header.record_count for batch in batches)
+        raise InvalidRequestError(
+            f"key is null in {keyless} of {records} records: {label} is compacted, so that each record needs a key;"
+            " give them keys, or set the topic's cleanupPolicy to Delete",
+            field="key",
+        )
+
+
+class CompactableLog(NamedTuple):
+    """A log as compaction sees it."""
+
+    closed: Iterable[ClosedSegment]
+    """Oldest first."""
+    limit: Offset
+    """No segment that reaches beyond is touched: the high watermark, or what recovery may still look at."""
+    points: CleanPoints
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """Compact these segments: the log's first ones, without a hole."""
+
+    segments: tuple[ClosedSegment, ...]
+    dirty_from: Offset
+    tombstones_from: Offset
+    """Tombstones below have been kept for long enough."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    at_ms: int | None
+    """None: when a segment is closed."""
+
+
+def plan_pass(
+    log: CompactableLog, rules: CompactionRules, now_ms: int, times_of: Callable[[ClosedSegment], SegmentTimes]
+) -> Pass | Later:
+    """`times_of` is asked only for dirty segments, and only where their size does not decide."""
+    segments, settles_ms = _settled(log, rules, now_ms, times_of)
+    dirty_from = log.points.end
+    dirty = [segment for segment in segments if segment.next_offset > dirty_from]
+    reason, at_ms = _why_now(segments, dirty, now_ms, times_of)
+    removal_ms = log.points.next_removal_ms(rules.delete_retention_ms)
+    if not reason and segments and removal_ms is not None and removal_ms <= now_ms:
+        reason = "tombstones have been kept for long enough"
+    if reason:
+        tombstones_from = log.points.tombstones_from(now_ms, rules.delete_retention_ms)
+        return Pass(tuple(segments), dirty_from, tombstones_from, reason)
+    return Later(min((each for each in (settles_ms, at_ms, removal_ms) if each is not None), default=None))
+
+
+def _settled(
+    log: CompactableLog, rules: CompactionRules, now_ms: int, times_of: Callable[[ClosedSegment], SegmentTimes]
+) -> tuple[list[ClosedSegment], int | None]:
+    """The segments that may be compacted, and when the next one may be; None where that is not a matter of time."""
+    segments: list[ClosedSegment] = []
+    for segment in log.closed:
+        if segment.next_offset > log.limit:
+            break
+        if rules.min_lag_ms and segment.next_offset > log.points.end:
+            settles_ms = times_of(segment).aged_from(now_ms) + rules.min_lag_ms
+            if settles_ms > now_ms:
+                return segments, settles_ms
+        segments.append(segment)
+    return segments, None
+
+
+def _why_now(
+    segments: Sequence[ClosedSegment],
+    dirty: Sequence[ClosedSegment],
+    now_ms: int,
+    times_of: Callable[[ClosedSegment], SegmentTimes],
+) -> tuple[str, int | None]:
+    """Why the dirty part is to be compacted, else empty and when it will be."""
+    if not dirty:
+        return "", None
+    total_bytes, dirty_bytes = (sum(segment.size_bytes for segment in each) for each in (segments, dirty))
+    if dirty_bytes * 100 >= total_bytes * COMPACTION_DIRTY_PERCENT_MIN:
+        return f"{dirty_bytes} of {total_bytes} bytes have come since the last time", None
+    overdue_ms = times_of(dirty[0]).written_ms + COMPACTION_LAG_MS_MAX
+    if overdue_ms <= now_ms:
+        return f"segment {dirty[0].base_offset} was closed {COMPACTION_LAG_MS_MAX // 3_600_000} hours ago", None
+    return "", overdue_ms
+
+
+def groups(segments: Iterable[ClosedSegment], segment_bytes: int) -> list[tuple[ClosedSegment, ...]]:
+    """Which segments become one: neighbours that fit `segment.bytes` together, whatever they lose."""
+    found: list[list[ClosedSegment]] = []
+    group: list[ClosedSegment] = []
+    size_bytes, limit_bytes = 0, min(segment_bytes, SEGMENT_BYTES_MAX)
+    for segment in segments:
+        size_bytes += segment.size_bytes
+        if group and size_bytes <= limit_bytes and segment.next_offset - group[0].base_offset <= SEGMENT_OFFSETS_MAX:
+            group.append(segment)
+        else:
+            group, size_bytes = [segment], segment.size_bytes
+            found.append(group)
+    return [tuple(group) for group in found]

@@ -1,0 +1,113 @@
+"""Which segments of a log are too old, or too many: retention by time and by size. Decisions, no I/O.
+
+Whole closed segments go, oldest first, and only what lies below the high watermark; who has read them does not matter.
+
+- By size: the oldest segment goes while what stays without it still has `retention.bytes`. A log so holds that much,
+  and up to a segment more.
+- By time: a segment goes when its newest record is older than `retention.time`. A time that lies in the future says
+  nothing about age, so there the time of the last write counts: one wrong clock must not keep a log for ever.
+
+A segment that compaction has left no record in has no age, and goes with the next one that has. It takes next to no
+room, and a reader who is somewhere in it has missed nothing that retention is over for.
+
+The segment that is written to is never deleted; where its newest record is too old, the log goes on in another one
+(`is_over`), and it is a closed segment then. Called by `headrace_broker.partition` and `headrace_broker.storage`.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple, Self
+
+from headrace.core.resources.topic import CleanupPolicy, TopicSpec
+from headrace.core.types import Offset
+
+
+class Reason(StrEnum):
+    """Why a segment is deleted."""
+
+    TIME = "time"
+    SIZE = "size"
+    REQUEST = "request"
+    """Somebody asked for it, by deleting the records in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """What a topic promises to keep; None for without an end."""
+
+    time_ms: int | None
+    size_bytes: int | None
+
+    @classmethod
+    def of_topic(cls, spec: TopicSpec) -> Self:
+        """Under `Compact` alone the last record of each key stays, however old it is."""
+        if spec.cleanup_policy is CleanupPolicy.COMPACT:
+            return cls(None, None)
+        return cls(spec.retention_ms, spec.retention_bytes)
+
+
+class ClosedSegment(NamedTuple):
+    base_offset: Offset
+    next_offset: Offset
+    """Where the segment after it starts."""
+    size_bytes: int
+
+
+class SegmentTimes(NamedTuple):
+    newest_ms: int
+    """The greatest time of its records."""
+    written_ms: int
+    """When it was last written to."""
+
+    @property
+    def has_records(self) -> bool:
+        """A batch that compaction has emptied has the time -1, and records none below 0."""
+        return self.newest_ms >= 0
+
+    def aged_from(self, now_ms: int) -> int:
+        """The time that its age counts from. A record of the future says nothing about it."""
+        return self.newest_ms if self.newest_ms <= now_ms else self.written_ms
+
+
+class Expired(NamedTuple):
+    segment: ClosedSegment
+    reason: Reason
+
+
+class Log(NamedTuple):
+    """A log as retention sees it."""
+
+    closed: Iterable[ClosedSegment]
+    """Oldest first; looked at only as far as it must be."""
+    size_bytes: int
+    """All of it, with the segment that is written to."""
+    high_watermark: Offset
+
+
+def expired(
+    log: Log, retention: Retention, now_ms: int, times_of: Callable[[ClosedSegment], SegmentTimes]
+) -> list[Expired]:
+    """The segments that go, oldest first; `times_of` is asked only where their size does not decide."""
+    found: list[Expired] = []
+    decided = 0
+    left_bytes = log.size_bytes
+    for segment in log.closed:
+        if segment.next_offset > log.high_watermark:
+            break
+        left_bytes -= segment.size_bytes
+        if retention.size_bytes is not None and left_bytes >= retention.size_bytes:
+            found.append(Expired(segment, Reason.SIZE))
+            decided = len(found)
+        elif retention.time_ms is not None and is_over(times := times_of(segment), retention.time_ms, now_ms):
+            found.append(Expired(segment, Reason.TIME))
+            if times.has_records:
+                decided = len(found)
+        else:
+            break
+    return found[:decided]
+
+
+def is_over(times: SegmentTimes, retention_ms: int, now_ms: int) -> bool:
+    """Whether the segment's newest record is older than `retention_ms`."""
+    return now_ms - times.aged_from(now_ms) > retention_ms

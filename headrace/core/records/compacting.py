@@ -1,0 +1,227 @@
+"""A run of batches without the records that compaction drops: batch by batch in, batch by batch out. Pure.
+
+    batch ──> a control batch, or what lies beyond the records that are known: passed on as it is
+          ──> one that tells how far a producer has come: stands for itself
+          ──> any other joins the batches before it, until they are large enough, differ, or `flush` says so
+
+Offsets never change. The batches that come out cover the same offsets as those that went in, without a hole between
+them, so that a log's batches follow each other after compaction as before: what a batch has lost are gaps within it
+(`offset_delta`), and a run of which nothing stays becomes a batch without records. Invariants: a batch that comes out
+has one leader epoch and one time type; the last batches of each producer keep its id and its sequence numbers, and are
+joined with no others; what nothing was taken from and nothing was joined with comes out with the bytes it had.
+
+Called by `headrace_broker.storage.compactor`.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headrace.core.limits import COMPACTED_BATCH_BYTES, PRODUCER_BATCHES_REMEMBERED
+from headrace.core.records.columns import SPARSE_RECORD_SCHEMA, DecodedBatch, assemble, decode_batch, record_columns
+from headrace.core.records.header import NO_PRODUCER, SPARSE_BIT, BatchHeader
+from headrace.core.records.latest import LatestRecords
+from headrace.core.records.raw import emptied_batch
+from headrace.core.types import LeaderEpoch, Offset
+
+Batch = Sequence[bytes | memoryview]
+"""One batch, as buffers to be written one after the other; the header stands in the first one."""
+
+_SPAN_MAX = 1 << 31
+"""Offsets in one batch: deltas have 31 bits."""
+
+
+class ProducersLast:
+    """Which batches say how far each producer has come: its last `PRODUCER_BATCHES_REMEMBERED`.
+
+    Fed the dirty part of a log in order. What lies before was compacted already, so that a producer's batches there are
+    its last ones, unless there are enough of them in the dirty part.
+    """
+
+    def __init__(self, dirty_from: Offset) -> None:
+        self._dirty_from = dirty_from
+        self._last: dict[int, deque[Offset]] = {}
+
+    def add(self, header: BatchHeader) -> None:
+        if header.producer_id != NO_PRODUCER:
+            last = self._last.setdefault(header.producer_id, deque(maxlen=PRODUCER_BATCHES_REMEMBERED))
+            last.append(header.base_offset)
+
+    def tell(self, header: BatchHeader) -> bool:
+        """Whether this batch must stay the one of its producer that it is."""
+        if header.producer_id == NO_PRODUCER:
+            return False
+        last = self._last.get(header.producer_id, ())
+        if header.base_offset < self._dirty_from:
+            return len(last) < PRODUCER_BATCHES_REMEMBERED
+        return header.base_offset in last
+
+
+class Keep(NamedTuple):
+    """What stays, beside the last record of each key."""
+
+    log_start: Offset
+    """What lies below is deleted."""
+    tombstones_from: Offset
+    """Tombstones below have been kept for long enough."""
+    producers: ProducersLast
+
+
+class _Shape(NamedTuple):
+    """What batches must have in common to become one."""
+
+    leader_epoch: LeaderEpoch
+    attributes: int
+    append_time_ms: int | None
+
+    @classmethod
+    def of(cls, header: BatchHeader) -> "_Shape":
+        time_ms = header.max_timestamp_ms if header.has_append_time else None
+        return cls(header.leader_epoch, header.attributes & ~SPARSE_BIT, time_ms)
+
+
+class _Piece(NamedTuple):
+    """What stays of one batch."""
+
+    header: BatchHeader
+    shape: _Shape | None
+    """None where no record stays."""
+    records: pa.RecordBatch
+    offsets: npt.NDArray[np.int64]
+    size_bytes: int
+    """Of its records in memory, not compressed."""
+    untouched: memoryview | None
+    """The batch's bytes, where nothing was taken from it."""
+
+
+@dataclass(slots=True)
+class _Run:
+    """Batches that become one."""
+
+    header: BatchHeader
+    """Of the first one."""
+    next_offset: Offset
+    untouched: memoryview | None
+    """The bytes that it has already, where it is one batch that nothing was taken from."""
+    shape: _Shape | None = None
+    records: list[pa.RecordBatch] = field(default_factory=list)
+    offsets: list[npt.NDArray[np.int64]] = field(default_factory=list)
+    size_bytes: int = 0
+
+    def takes(self, piece: _Piece) -> bool:
+        alike = self.shape is None or piece.shape is None or piece.shape == self.shape
+        fits = not self.size_bytes or self.size_bytes + piece.size_bytes <= COMPACTED_BATCH_BYTES
+        return (
+            piece.header.leader_epoch == self.header.leader_epoch
+            and alike
+            and (fits or piece.shape is None)
+            and piece.header.next_offset - self.header.base_offset <= _SPAN_MAX
+        )
+
+    def join(self, piece: _Piece) -> None:
+        """One more that `takes` has a place for; its producer's numbers are lost."""
+        self.next_offset, self.untouched = piece.header.next_offset, None
+        self.header = self.header._replace(producer_id=NO_PRODUCER, producer_epoch=NO_PRODUCER, base_sequence=-1)
+        self.put(piece)
+
+    def put(self, piece: _Piece) -> None:
+        if piece.shape is not None:
+            self.shape = piece.shape
+            self.records.append(piece.records)
+            self.offsets.append(piece.offsets)
+            self.size_bytes += piece.size_bytes
+
+    def encoded(self) -> Batch:
+        if self.untouched is not None:
+            return [self.untouched]
+        header = self.header._replace(last_offset_delta=self.next_offset - self.header.base_offset - 1)
+        if self.shape is None:
+            return [emptied_batch(header)]
+        offsets = np.concatenate(self.offsets)
+        times = [part.column(2).to_numpy() for part in self.records]
+        header = header._replace(
+            attributes=self.shape.attributes | SPARSE_BIT,
+            record_count=len(offsets),
+            base_timestamp_ms=int(times[0][0]),
+            max_timestamp_ms=max(int(each.max()) for each in times),
+        )
+        if len(offsets) == self.next_offset - header.base_offset:  # Batches were joined, and nothing was taken.
+            return assemble(header._replace(attributes=self.shape.attributes), pa.concat_batches(self.records))
+        deltas = pa.array((offsets - header.base_offset).astype(np.int32))
+        columns = [*pa.concat_batches(self.records).columns, deltas]
+        return assemble(header, pa.RecordBatch.from_arrays(columns, schema=SPARSE_RECORD_SCHEMA))
+
+
+@dataclass(slots=True)
+class Tally:
+    """What was done so far."""
+
+    records_before: int = 0
+    records_after: int = 0
+    without_key: int = 0
+    """Records that were dropped for want of a key."""
+    tombstones: list[npt.NDArray[np.int64]] = field(default_factory=list)
+    """Offsets of those that stay."""
+
+
+class BatchCompactor:
+    def __init__(self, latest: LatestRecords, keep: Keep) -> None:
+        self._latest = latest
+        self._keep = keep
+        self._run: _Run | None = None
+        self.tally = Tally()
+
+    def add(self, header: BatchHeader, content: memoryview) -> list[Batch]:
+        """The next batch; returns those that are finished. Raises CorruptBatchError."""
+        if header.is_control or header.base_offset >= self._latest.end:
+            return [*self.flush(), [content]]
+        piece = self._what_stays(header, content)
+        tells_producer = self._keep.producers.tell(header)
+        if not tells_producer and self._run is not None and self._run.takes(piece):
+            self._run.join(piece)
+            return []
+        finished = self.flush()
+        self._run = _Run(header, header.next_offset, piece.untouched)
+        self._run.put(piece)
+        return finished + self.flush() if tells_producer else finished
+
+    def flush(self) -> list[Batch]:
+        """What is left: at the end of a segment, so that no batch reaches from one into the next."""
+        run, self._run = self._run, None
+        return [] if run is None else [run.encoded()]
+
+    def _what_stays(self, header: BatchHeader, content: memoryview) -> _Piece:
+        if header.is_empty:
+            return _Piece(header, None, _NO_RECORDS, _NO_OFFSETS, 0, content)
+        batch = decode_batch(content)
+        kept = self._kept(batch)
+        count = int(kept.sum())
+        if count == len(kept):
+            return _Piece(header, _Shape.of(header), batch.records, batch.offsets, batch.records.nbytes, content)
+        if count == 0:
+            return _Piece(header, None, _NO_RECORDS, _NO_OFFSETS, 0, None)
+        records = batch.records.filter(pa.array(kept))
+        return _Piece(header, _Shape.of(header), records, batch.offsets[kept], records.nbytes, None)
+
+    def _kept(self, batch: DecodedBatch) -> npt.NDArray[np.bool_]:
+        """Of each record, whether it stays."""
+        offsets, (keys, values, *_) = batch.offsets, batch.records.columns
+        kept = self._latest.are_last(batch) & (offsets >= self._keep.log_start)
+        tally = self.tally
+        if values.null_count:
+            is_tombstone: Any = values.is_null().to_numpy(zero_copy_only=False)
+            kept &= ~is_tombstone | (offsets >= self._keep.tombstones_from)
+            tally.tombstones.append(offsets[kept & is_tombstone])
+        tally.records_before += len(kept)
+        tally.records_after += int(kept.sum())
+        tally.without_key += keys.null_count
+        return kept
+
+
+_NO_RECORDS = record_columns([], timestamps_ms=0)
+_NO_OFFSETS = np.empty(0, np.int64)

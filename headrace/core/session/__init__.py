@@ -1,0 +1,1 @@
+"""Sessions: one stream that carries produces and fetches of many partitions (docs/protocol.md)."""

@@ -1,0 +1,151 @@
+"""New connections until they have shown what they speak, and those that are told to go: both are short, and bounded.
+
+    accepted ──preface──> HTTP/2     ──a whole head──> HTTP/1.1     ──time is up, or the oldest of a crowd──> aborted
+    one too many ──told so──> lingering ──closed by the client, or time is up──> aborted
+
+A cleartext connection is HTTP/2 when its first bytes are the preface (prior knowledge, RFC 9113 section 3.3). Over
+HTTP/1.1 the first head is awaited here, too, because the parser would wait for the rest of it for ever. What begins
+neither is closed.
+"""
+
+import asyncio
+import json
+import re
+from collections.abc import Callable
+from enum import Enum
+from http import HTTPStatus
+from typing import Protocol, cast
+
+from headrace.core import limits
+from headrace.core.errors import HeadraceError
+from headrace.core.problem import CONTENT_TYPE, to_problem
+from headrace.http2.engine import Engine, Role
+from headrace.http2.events import ErrorCode
+from headrace.http2.frames import PREFACE
+
+_HEAD_ENDS = b"\r\n\r\n", b"\n\n"
+_OTHER_LINE = re.compile(rb"(?![ -~]* HTTP/[0-9.]+\r?\n)[ -~]+\r?\n")
+"""A line of text that begins no HTTP/1 request. What is no text may be TLS: it learns by the answer that we are not."""
+
+
+class Spoken(Enum):
+    HTTP1 = "HTTP/1.1"
+    HTTP2 = "HTTP/2"
+
+
+class _Member(Protocol):
+    def abort(self) -> None: ...
+
+
+class Crowd:
+    """So many at a time; one more ends the oldest."""
+
+    def __init__(self, members_max: int) -> None:
+        self._members_max = members_max
+        self._members: dict[_Member, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def join(self, member: _Member) -> None:
+        if len(self._members) >= self._members_max:
+            next(iter(self._members)).abort()
+        self._members[member] = None
+
+    def leave(self, member: _Member) -> None:
+        self._members.pop(member, None)
+
+    def abort(self) -> None:
+        for member in list(self._members):
+            member.abort()
+
+
+class _Short(asyncio.Protocol):
+    """A connection that lasts so long at most, and makes room in its crowd as soon as it is over."""
+
+    _transport: asyncio.Transport
+    _timeout: asyncio.TimerHandle
+
+    def __init__(self, crowd: Crowd) -> None:
+        self._crowd = crowd
+
+    def begin(self, transport: asyncio.Transport, timeout_ms: int) -> None:
+        self._transport = transport
+        self._crowd.join(self)
+        self._timeout = asyncio.get_running_loop().call_later(timeout_ms / 1000, self.abort)
+
+    def leave(self) -> None:
+        self._timeout.cancel()
+        self._crowd.leave(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.leave()
+
+    def abort(self) -> None:
+        self.leave()
+        self._transport.abort()
+
+
+class FirstBytes(_Short):
+    """`decided` gets the connection, its first bytes, and what they are."""
+
+    def __init__(
+        self,
+        crowd: Crowd,
+        decided: Callable[[asyncio.Transport, bytes, Spoken], None],
+        spoken: Spoken | None = None,
+    ) -> None:
+        """`spoken`: where it is known already."""
+        super().__init__(crowd)
+        self._decided = decided
+        self._spoken = spoken
+        self._first = bytearray()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.begin(cast("asyncio.Transport", transport), limits.HTTP_FIRST_BYTES_TIMEOUT_MS)
+
+    def data_received(self, data: bytes) -> None:
+        self._first += data
+        if self._spoken is None and not PREFACE.startswith(self._first[: len(PREFACE)]):
+            self._spoken = Spoken.HTTP1
+        elif self._spoken is None and len(self._first) >= len(PREFACE):
+            self._spoken = Spoken.HTTP2
+        if self._spoken is Spoken.HTTP1 and _OTHER_LINE.match(self._first):
+            self._transport.close()  # Neither protocol (RFC 9113 section 3.4).
+            return
+        if self._spoken is not None and (self._spoken is Spoken.HTTP2 or self._shows_all):
+            self.leave()
+            self._decided(self._transport, bytes(self._first), self._spoken)
+
+    @property
+    def _shows_all(self) -> bool:
+        """A head of HTTP/1.1 is whole, or cannot be one."""
+        first = self._first
+        is_head = first[:1].isalpha() and len(first) <= limits.HTTP_FIRST_BYTES_MAX
+        return not is_head or any(end in first for end in _HEAD_ENDS)
+
+
+class Refused(_Short):
+    """A connection that is told why it must go, and gets a moment to read it."""
+
+    def tell(self, transport: asyncio.Transport, error: HeadraceError, spoken: Spoken) -> None:
+        transport.set_protocol(self)
+        self.begin(transport, limits.HTTP_LINGER_MS)
+        transport.write(_goaway() if spoken is Spoken.HTTP2 else _answer(error))
+        if transport.can_write_eof():
+            transport.write_eof()
+
+
+def _goaway() -> bytes:
+    engine = Engine(Role.SERVER)
+    engine.go_away(ErrorCode.ENHANCE_YOUR_CALM)
+    return b"".join(engine.data_to_send())
+
+
+def _answer(error: HeadraceError) -> bytes:
+    body = json.dumps(to_problem(error)).encode() + b"\n"
+    head = (
+        f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}\r\nContent-Type: {CONTENT_TYPE}\r\n"
+        f"Content-Length: {len(body)}\r\nRetry-After: {limits.RETRY_AFTER_S}\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() + body

@@ -1,0 +1,175 @@
+"""What is said in a session comes out as it went in, and what must not be said is refused."""
+
+import json
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.core.errors import BrokenSessionError, InvalidRequestError, NotLeaderError
+from headrace.core.replication.events import Acks
+from headrace.core.replication.fence import Fence
+from headrace.core.session.frames import Frame, Kind, pack_head
+from headrace.core.session.messages import (
+    Batches,
+    BrokerMessage,
+    ClientMessage,
+    Close,
+    Closed,
+    Credit,
+    Failed,
+    Heartbeat,
+    Opened,
+    OpenFetch,
+    OpenProduce,
+    Produce,
+    Produced,
+    broker_message,
+    broker_reader,
+    client_message,
+    client_reader,
+)
+from headrace.core.session.terms import FetchTerms, ProduceTerms, Standing
+from headrace.core.types import LeaderEpoch, Offset, PartitionId, TopicName, TopicUid
+
+TOPIC, PARTITION = TopicName("default", "flights"), PartitionId(3)
+FENCE = Fence(TopicUid("uid-1"), LeaderEpoch(4))
+PLACE = {"namespace": "default", "topic": "flights", "partition": 3}
+OPEN_PRODUCE = OpenProduce(1, ProduceTerms(TOPIC, PARTITION, Acks.LEADER, 1000, FENCE))
+OPEN_FETCH = OpenFetch(2, FetchTerms(TOPIC, PARTITION, Offset(9), 1 << 20, 4096, FENCE))
+STANDING = Standing(TopicUid("uid-1"), LeaderEpoch(4), Offset(5), Offset(9), 8 << 20)
+
+CLIENTS: list[ClientMessage] = [
+    OPEN_PRODUCE,
+    OpenProduce(7, ProduceTerms(TOPIC, PARTITION)),
+    Produce(1, 11, [b"ab", b"c"]),
+    OPEN_FETCH,
+    OpenFetch(8, FetchTerms(TOPIC, PARTITION, "latest")),
+    Credit(2, 1 << 40),
+    Close(2),
+]
+BROKERS: list[BrokerMessage] = [
+    Opened(1, STANDING),
+    Opened(2, Standing(TopicUid("uid-1"), LeaderEpoch(4), Offset(5), Offset(9), 8 << 20, Offset(0))),
+    Produced(1, 11, Offset(12), Offset(13), Offset(5), LeaderEpoch(4)),
+    Batches(2, Offset(14), Offset(15), Offset(5), LeaderEpoch(4), [b"ab", b"c"]),
+    Closed(2),
+    Heartbeat(),
+]
+
+
+def sent(message: ClientMessage | BrokerMessage) -> bytes:
+    match message:
+        case Produce() | Batches():
+            return b"".join(message.buffers())
+        case _:
+            return message.pack()
+
+
+def joined(message: ClientMessage | BrokerMessage) -> ClientMessage | BrokerMessage:
+    """Chunks end wherever they end."""
+    match message:
+        case Produce() | Batches():
+            return message._replace(batches=b"".join(message.batches))  # type: ignore[arg-type]  # to compare
+        case _:
+            return message
+
+
+def one_frame(data: bytes) -> Frame:
+    (frame,) = client_reader().receive(data)
+    return frame
+
+
+@given(st.lists(st.sampled_from(CLIENTS)), st.lists(st.integers(0, 1 << 12), max_size=8))
+def test_should_hear_what_a_client_said(messages: list[ClientMessage], places: list[int]) -> None:
+    data, reader = b"".join(map(sent, messages)), client_reader()
+    ends = [0, *sorted(place % (len(data) + 1) for place in places), len(data)]
+    heard = [client_message(frame) for at, end in pairwise(ends) for frame in reader.receive(data[at:end])]
+    assert list(map(joined, heard)) == list(map(joined, messages))
+
+
+@given(st.lists(st.sampled_from(BROKERS)))
+def test_should_hear_what_a_broker_said(messages: list[BrokerMessage]) -> None:
+    heard = [broker_message(frame) for frame in broker_reader().receive(b"".join(map(sent, messages)))]
+    assert list(map(joined, heard)) == list(map(joined, messages))
+
+
+def test_should_raise_the_very_error_that_the_broker_had() -> None:
+    data = Failed(1, NotLeaderError("broker 2 does", leader=2, url="http://there"), 17).pack()
+    (frame,) = broker_reader().receive(data)
+    heard = broker_message(frame)
+    assert isinstance(heard, Failed)
+    assert (heard.channel, heard.sequence, type(heard.error)) == (1, 17, NotLeaderError)
+    assert heard.error.details == {"leader": 2, "url": "http://there"}
+
+
+def test_should_name_an_error_that_this_client_does_not_know() -> None:
+    problem = b'{"status":418,"code":"Teapot","detail":"I am one"}'
+    (frame,) = broker_reader().receive(pack_head(Kind.FAILED, 0, len(problem)) + problem)
+    heard = broker_message(frame)
+    assert isinstance(heard, Failed)
+    assert str(heard.error) == "HTTP 418: I am one"
+
+
+def test_should_take_the_defaults_of_requests() -> None:
+    document = json.dumps(PLACE).encode()
+    opened = client_message(one_frame(pack_head(Kind.OPEN_PRODUCE, 1, len(document)) + document))
+    assert opened == OpenProduce(1, ProduceTerms(TOPIC, PARTITION, Acks.ALL, 30_000, Fence()))
+    opened = client_message(one_frame(pack_head(Kind.OPEN_FETCH, 1, len(document)) + document))
+    assert opened == OpenFetch(1, FetchTerms(TOPIC, PARTITION, "earliest", 8 << 20, 0, Fence()))
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "said"),
+    [
+        (Kind.OPEN_PRODUCE, {"namespace": None}, "namespace None: must be given, as a string"),
+        (Kind.OPEN_PRODUCE, {"topic": 7}, "topic 7: must be given, as a string"),
+        (Kind.OPEN_PRODUCE, {"partition": None}, "partition None: must be a whole number from 0 to 1023"),
+        (Kind.OPEN_FETCH, {"partition": True}, "partition True: must be a whole number"),
+        (Kind.OPEN_PRODUCE, {"acks": 1}, "acks 1: must be one of '0', '1', 'all'"),
+        (Kind.OPEN_PRODUCE, {"acks": ["all"]}, "acks"),
+        (Kind.OPEN_PRODUCE, {"timeoutMs": 0}, "timeoutMs 0: must be a whole number from 1 to 300000"),
+        (Kind.OPEN_PRODUCE, {"topicUid": 1}, "topicUid 1: must be a string"),
+        (Kind.OPEN_FETCH, {"leaderEpoch": -1}, "leaderEpoch -1: must be a whole number from 0"),
+        (Kind.OPEN_PRODUCE, {"offset": 0, "a": 1}, "a: this frame takes no such member; it takes namespace, topic,"),
+        (Kind.OPEN_FETCH, {"offset": "first"}, "offset 'first': must be a whole number from 0 .*, 'earliest' or"),
+        (Kind.OPEN_FETCH, {"offset": -1}, "offset -1"),
+        (Kind.OPEN_FETCH, {"maxBytes": 0}, "maxBytes 0"),
+        (Kind.OPEN_FETCH, {"credit": "1"}, "credit '1'"),
+    ],
+)
+def test_should_refuse_what_a_channel_cannot_be_opened_with(kind: Kind, change: dict[str, object], said: str) -> None:
+    document = json.dumps({**PLACE, **change}).encode()
+    with pytest.raises(InvalidRequestError, match=said):
+        client_message(one_frame(pack_head(kind, 1, len(document)) + document))
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        (b"{", "not JSON"),
+        (b"\xff", "not JSON"),
+        (b"[" * 60_000, "not JSON"),
+        (b"[]", "the payload is the JSON of a list: must be an object"),
+    ],
+)
+def test_should_end_the_session_when_a_payload_is_no_object(document: bytes, said: str) -> None:
+    with pytest.raises(BrokenSessionError, match=said):
+        client_message(one_frame(pack_head(Kind.OPEN_FETCH, 1, len(document)) + document))
+
+
+def test_should_refuse_credit_of_nothing_and_the_sessions_own_channel() -> None:
+    with pytest.raises(BrokenSessionError, match="a CREDIT of 0 bytes: must be 1 or more"):
+        client_message(one_frame(Credit(1, 0).pack()))
+    with pytest.raises(BrokenSessionError, match="number channels from 1"):
+        client_message(one_frame(Close(0).pack()))
+
+
+def test_should_refuse_a_standing_that_lacks_something() -> None:
+    (frame,) = broker_reader().receive(pack_head(Kind.OPENED, 1, 14) + b'{"topicUid":""}'[:14])
+    with pytest.raises(BrokenSessionError):
+        broker_message(frame)
+    (frame,) = broker_reader().receive(pack_head(Kind.OPENED, 1, 15) + b'{"topicUid":""}')
+    with pytest.raises(BrokenSessionError, match="OPENED has no leaderEpoch: must be given"):
+        broker_message(frame)
