@@ -4,12 +4,14 @@ Readers see whole batches below the high watermark. After every wait the leaders
 that outlives an election ends with the error that sends its client to the new leader.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headrace.core.errors import OffsetOutOfRangeError
 from headrace.core.records.header import BatchHeader
+from headrace.core.records.skim import skim
 from headrace.core.types import LeaderEpoch, Offset, TopicUid
+from headrace_broker.admission import Share
 from headrace_broker.clock import monotonic_ms
 from headrace_broker.partition import Partition
 from headrace_broker.requests import Edge, FetchQuery, OffsetsQuery
@@ -31,7 +33,11 @@ class Fetched:
     leader_epoch: LeaderEpoch
     topic_uid: TopicUid
     records: int
-    """From `offset` on."""
+    """In all of the batches."""
+
+    def count_wanted(self) -> int:
+        """Records from `offset` on. Looks into the first batch where compaction left gaps in it: CorruptBatchError."""
+        return self.records - (_records_below(self.buffers[0], self.offset) if self.buffers else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +49,13 @@ class FoundOffset:
     leader_epoch: LeaderEpoch
 
 
-async def fetch(partition: Partition, query: FetchQuery) -> Fetched:
-    """Waits until `min_bytes` are there or `max_wait_ms` are over.
+async def fetch(partition: Partition, query: FetchQuery, share: Share | None = None) -> Fetched:
+    """Waits until `min_bytes` are there or no more would fit, or `max_wait_ms` are over.
 
-    Raises what `Leadership.check_leader` raises, OffsetOutOfRangeError, CorruptLogError, StorageFailedError.
+    What was read is counted in `share`.
+
+    Raises what `Leadership.check_leader` raises, OffsetOutOfRangeError, CorruptLogError, StorageFailedError, and
+    ThrottledError where `share` gets nothing.
     """
     deadline_ms = monotonic_ms() + query.max_wait_ms
     offset = _start(partition, query)
@@ -54,12 +63,39 @@ async def fetch(partition: Partition, query: FetchQuery) -> Fetched:
         epoch = partition.leadership.check_leader(str(partition.place), query.fence)
         _check_range(partition, offset)
         up_to = partition.high_watermark
-        buffers = await _read(partition, offset, query.max_bytes, up_to)
+        max_bytes = share.grant(query.max_bytes) if share is not None and offset < up_to else query.max_bytes
+        buffers = await _read(partition, offset, max_bytes, up_to)
+        size = sum(map(len, buffers))
+        if share is not None:
+            share.resize(size)
         left_ms = deadline_ms - monotonic_ms()
-        if sum(map(len, buffers)) >= query.min_bytes or left_ms <= 0 or partition.is_draining:
+        enough = size >= query.min_bytes or (size and _take(buffers, query.max_records).next_offset < up_to)
+        if enough or left_ms <= 0 or partition.is_draining:
             return _fetched(partition, query, offset, buffers, epoch)
+        # Whoever waits holds nothing.
+        buffers = ()
+        if share is not None:
+            share.resize(0)
         if partition.high_watermark == up_to and partition.leads:
             await partition.moved(left_ms / 1000)
+
+
+def start_offset(partition: Partition, query: FetchQuery) -> Offset:
+    """Where a fetch starts that comes now. Raises what `Leadership.check_leader` raises, OffsetOutOfRangeError."""
+    offset = _start(partition, query)
+    _check_range(partition, offset)
+    return offset
+
+
+def fetch_cached(partition: Partition, query: FetchQuery) -> Fetched | None:
+    """What is there now, where nothing has to be waited for, the disk included; else None. Raises as `fetch` does."""
+    offset = start_offset(partition, query)
+    epoch = partition.leadership.leader_epoch
+    up_to = partition.high_watermark
+    if offset == up_to:
+        return _fetched(partition, query, offset, [], epoch)
+    buffers = partition.log.read_cached(offset, max_bytes=query.max_bytes, up_to=up_to)
+    return _fetched(partition, query, offset, buffers, epoch) if buffers is not None else None
 
 
 async def find_offset(partition: Partition, query: OffsetsQuery) -> FoundOffset:
@@ -126,7 +162,7 @@ def _fetched(
         log_start_offset=partition.log.log_start_offset,
         leader_epoch=epoch,
         topic_uid=partition.key.uid,
-        records=max(0, taken.records - max(0, offset - taken.base_offset)),
+        records=taken.records,
     )
 
 
@@ -134,33 +170,31 @@ def _fetched(
 class _Taken:
     buffers: list[Buffer]
     next_offset: Offset
-    base_offset: Offset
-    """Of the first batch."""
     batches: int = 0
     records: int = 0
 
 
+def _records_below(batch: Buffer, offset: Offset) -> int:
+    """In the first batch of a fetch."""
+    header = BatchHeader.unpack(batch)
+    if offset <= header.base_offset or header.is_empty:
+        return 0
+    if not header.is_sparse:
+        return offset - header.base_offset
+    from headrace.core.records.columns import decode_batch  # pyarrow: only where records are looked at
+
+    return header.record_count - len(decode_batch(batch).since(offset).offsets)
+
+
 def _take(buffers: Sequence[Buffer], max_records: int) -> _Taken:
     """Whole batches until `max_records` are among them."""
-    taken = _Taken([], Offset(0), Offset(0))
+    taken = _Taken([], Offset(0))
     for buffer in buffers:
-        end = 0
-        for header in _headers(buffer):
-            if taken.records >= max_records:
-                break
-            end += header.batch_bytes
-            taken.base_offset = taken.base_offset if taken.batches else header.base_offset
-            taken.batches += 1
-            taken.records += header.record_count
-            taken.next_offset = header.next_offset
-        if end:
-            taken.buffers.append(memoryview(buffer)[:end] if end < len(buffer) else buffer)
+        if taken.buffers and taken.records >= max_records:
+            break
+        run = skim(buffer, max_records - taken.records)
+        taken.batches += run.batches
+        taken.records += run.records
+        taken.next_offset = run.next_offset
+        taken.buffers.append(memoryview(buffer)[: run.nbytes] if run.nbytes < len(buffer) else buffer)
     return taken
-
-
-def _headers(buffer: Buffer) -> Iterator[BatchHeader]:
-    at = 0
-    while at < len(buffer):
-        header = BatchHeader.unpack(buffer, at)
-        yield header
-        at += header.batch_bytes

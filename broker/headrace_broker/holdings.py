@@ -13,7 +13,7 @@ from typing import Any
 
 from headrace.core.control.held import HeldLog
 from headrace.core.errors import HeadraceError
-from headrace.core.limits import HOLDING_RETRY_MS, LOGS_OPENING_MAX, ORPHAN_RETENTION_MS
+from headrace.core.limits import HOLDING_NEWS_MS, HOLDING_RETRY_MS, LOGS_OPENING_MAX, ORPHAN_RETENTION_MS
 from headrace.core.replication.residency import Holding
 from headrace.core.replication.seats import LogFacts
 from headrace.core.resources.metadata import InvalidResourceError
@@ -51,6 +51,8 @@ class Holdings:
         self._held: dict[PartitionKey, _Held] = {}
         self._tasks: set[asyncio.Task[bool]] = set()
         self._opening = asyncio.Semaphore(LOGS_OPENING_MAX)
+        self._news: asyncio.TimerHandle | None = None
+        """Runs while actions have ended that `on_change` was not told of."""
         self.overdue: frozenset[PartitionKey] = frozenset()
         """Orphans whose retention was over when the disk was last looked at (`find_overdue`)."""
 
@@ -60,7 +62,7 @@ class Holdings:
             self._held[stored.key] = _Held(Holding.RESTING, stored.description, _spec_of(stored))
         for stored in await asyncio.to_thread(self._data.store.orphans):
             self._held[stored.key] = _Held(Holding.ORPHANED, stored.description, _spec_of(stored))
-        self._count_orphans()
+        self._metrics.orphaned_partitions.set_function(self._count_orphans)
 
     @property
     def is_busy(self) -> bool:
@@ -195,12 +197,23 @@ class Holdings:
 
     def _ended(self, task: asyncio.Task[bool]) -> None:
         self._tasks.discard(task)
-        self._count_orphans()
         if task.cancelled():
             return
-        # What has failed, as on a disk that cannot be written to, must not be tried again in a tight loop.
-        wait_ms = 0 if task.result() else HOLDING_RETRY_MS
-        task.get_loop().call_later(wait_ms / 1000, self._on_change)
+        loop = task.get_loop()
+        if not task.result():
+            # What has failed, as on a disk that cannot be written to, must not be tried again in a tight loop.
+            loop.call_later(HOLDING_RETRY_MS / 1000, self._on_change)
+        elif not self._tasks:
+            self._tell()
+        elif self._news is None:
+            # A start opens a thousand logs: one look covers all that ends within a moment.
+            self._news = loop.call_later(HOLDING_NEWS_MS / 1000, self._tell)
+
+    def _tell(self) -> None:
+        if self._news is not None:
+            self._news.cancel()
+            self._news = None
+        self._on_change()
 
     async def _open(
         self, description: PartitionDescription, spec: TopicSpec, state: PartitionState, opener: Opener
@@ -257,9 +270,8 @@ class Holdings:
         except HeadraceError as error:
             _log.warning("%s: closed with an error: %s", partition.place, error)
 
-    def _count_orphans(self) -> None:
-        orphans = sum(held.holding is Holding.ORPHANED for held in self._held.values())
-        self._metrics.orphaned_partitions.set(orphans)
+    def _count_orphans(self) -> int:
+        return sum(held.holding is Holding.ORPHANED for held in self._held.values())
 
 
 def _spec_of(stored: StoredPartition) -> TopicSpec | None:

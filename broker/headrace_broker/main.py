@@ -3,19 +3,49 @@
 import asyncio
 import logging
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
 from headrace.core.errors import HeadraceError
+from headrace.core.limits import (
+    BROKER_MEMORY_BYTES_MIN,
+    DISK_QUOTA_BYTES_MIN,
+    HOUSEKEEPING_INTERVAL_MS_MIN,
+    THREAD_SWITCH_US,
+)
+from headrace.core.log.quota import DiskLimits
 from headrace.core.resources.metadata import DEFAULT_CLUSTER
 from headrace.core.types import BrokerId
+from headrace.core.units import UNLIMITED, parse_duration_ms, parse_limited_quantity_bytes, parse_quantity_bytes
 from headrace_broker.process import run
 from headrace_broker.settings import Settings, TlsFiles, TlsSecret
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _LEVELS = ("debug", "info", "warning", "error")
+
+
+def _read_by(
+    parse: Callable[[str], int | None], least: int = 0, least_text: str = ""
+) -> Callable[[click.Context, click.Parameter, str | None], int | None]:
+    """What a resource would spell the same way, `least` or more; None where it is not given."""
+
+    def read(context: click.Context, option: click.Parameter, text: str | None) -> int | None:
+        try:
+            value = None if text is None else parse(text)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from error
+        if value is not None and value < least:
+            raise click.BadParameter(f"{text!r} is too little for a broker: give {least_text} or more")
+        return value
+
+    return read
+
+
+def _mebibytes(count: int) -> str:
+    return f"{count >> 20}Mi"
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
@@ -38,6 +68,36 @@ _LEVELS = ("debug", "info", "warning", "error")
     "--tls-ca-file", type=_FILE, help="Whom to trust as other brokers, PEM.", show_default="the system's roots"
 )
 @click.option("--tls-secret", metavar="NAME", help="Take all three from this Secret: tls.crt, tls.key, ca.crt.")
+@click.option(
+    "--disk-quota",
+    metavar="SIZE",
+    default=UNLIMITED,
+    callback=_read_by(parse_limited_quantity_bytes, DISK_QUOTA_BYTES_MIN, _mebibytes(DISK_QUOTA_BYTES_MIN)),
+    help="Refuse records once this broker's files take so much, as in 100Gi.",
+)
+@click.option(
+    "--disk-reserve",
+    metavar="SIZE",
+    callback=_read_by(parse_quantity_bytes),
+    help="Refuse records once the volume has only so much free.",
+    show_default="a twentieth of the volume, at most 1Gi",
+)
+@click.option(
+    "--housekeeping-interval",
+    "housekeeping_interval_ms",
+    metavar="DURATION",
+    default="60s",
+    callback=_read_by(parse_duration_ms, HOUSEKEEPING_INTERVAL_MS_MIN, f"{HOUSEKEEPING_INTERVAL_MS_MIN}ms"),
+    help="How often each partition is looked at for segments that retention is over for.",
+)
+@click.option(
+    "--memory",
+    "memory_bytes",
+    metavar="SIZE",
+    callback=_read_by(parse_quantity_bytes, BROKER_MEMORY_BYTES_MIN, _mebibytes(BROKER_MEMORY_BYTES_MIN)),
+    help="Refuse requests rather than use more, as in 512Mi.",
+    show_default="the container's limit, else no less than the machine has",
+)
 @click.option("--log-level", type=click.Choice(_LEVELS), default="info", help="Least severe events to log.")
 def main(log_level: str, broker: int, **options: Any) -> None:
     """Run one Headrace broker until SIGTERM or Ctrl-C."""
@@ -47,7 +107,10 @@ def main(log_level: str, broker: int, **options: Any) -> None:
     logging.basicConfig(
         stream=sys.stderr, level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
-    settings = Settings(broker=BrokerId(broker), tls=tls, **options)
+    disk_limits = DiskLimits(options.pop("disk_quota"), options.pop("disk_reserve"))
+    settings = Settings(broker=BrokerId(broker), tls=tls, disk_limits=disk_limits, **options)
+    # Threads read, encode JSON and compact; the event loop, which everybody waits for, must not wait long for them.
+    sys.setswitchinterval(THREAD_SWITCH_US / 1_000_000)
     try:
         asyncio.run(run(settings))
     except HeadraceError as error:

@@ -7,12 +7,16 @@ path never looks labels up.
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from headrace.core.log.quota import DiskBudget
 from headrace.core.types import Offset, PartitionId, TopicName
+from headrace_broker.admission import Admission
 
 _PARTITION_LABELS = ("namespace", "topic", "partition")
 _REQUEST_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
@@ -42,6 +46,13 @@ class PartitionCounters:
     batches_out: Counter
 
 
+class Connections(Protocol):
+    """Of the server that clients talk to."""
+
+    refused: int
+    cut_off: int
+
+
 class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -64,11 +75,26 @@ class Metrics:
             buckets=_REQUEST_SECONDS,
             registry=self.registry,
         )
+        self._request_times: dict[tuple[str, str], Histogram] = {}
         self.errors = Counter(
             "headrace_broker_errors", "Requests refused, by code of the problem.", ("code",), registry=self.registry
         )
         self.fsync_seconds = Histogram(
             "headrace_broker_fsync_seconds", "Time of one log sync.", buckets=_FSYNC_SECONDS, registry=self.registry
+        )
+        self.deleted_segments = Counter(
+            "headrace_broker_deleted_segments",
+            "Segments deleted by retention (time, size) and by deleting their records (request).",
+            ("reason",),
+            registry=self.registry,
+        )
+        self.deleted_bytes = Counter(
+            "headrace_broker_deleted_bytes", "Size of the segments deleted.", ("reason",), registry=self.registry
+        )
+        self.appends_refused = Counter(
+            "headrace_broker_appends_refused",
+            "Appends refused because the disk is full, by its quota or up to its reserve.",
+            registry=self.registry,
         )
         self.lease_renewals = Counter(
             "headrace_broker_lease_renewals", "Lease renewals, by outcome.", ("outcome",), registry=self.registry
@@ -87,6 +113,13 @@ class Metrics:
             registry=self.registry,
         )
 
+    def request_time(self, method: str, route: str) -> Histogram:
+        """Of one kind of request: kept, because looking the labels up takes as long as observing."""
+        found = self._request_times.get((method, route))
+        if found is None:
+            found = self._request_times[method, route] = self.request_seconds.labels(method, route)
+        return found
+
     def counters(self, topic: TopicName, partition: PartitionId) -> PartitionCounters:
         labels = (topic.namespace, topic.name, str(partition))
         return PartitionCounters(**{name: counter.labels(*labels) for name, counter in self._traffic.items()})
@@ -96,9 +129,71 @@ class Metrics:
         for counter in self._traffic.values():
             counter.remove(topic.namespace, topic.name, str(partition))
 
+    def watch_disk(self, budget: DiskBudget) -> None:
+        """Read what the disk holds from `budget` with each scrape."""
+        self.registry.register(_Disk(budget))
+
+    def watch_load(self, admission: Admission, connections: Connections) -> None:
+        """Read what is under way from these with each scrape."""
+        self.registry.register(_Load(admission, connections))
+
     def watch_partitions(self, observe: Callable[[], Iterable[PartitionGauges]]) -> None:
         """Read the partitions' gauges from `observe` with each scrape."""
         self.registry.register(_Partitions(observe))
+
+
+class _Disk(Collector):
+    def __init__(self, budget: DiskBudget) -> None:
+        self._budget = budget
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        budget = self._budget
+        family = GaugeMetricFamily(
+            "headrace_broker_disk_bytes",
+            "What the broker's files take (used), may take (quota), and what stays free on their volume (reserve).",
+            labels=("kind",),
+        )
+        family.add_metric(["used"], budget.used_bytes)
+        family.add_metric(["reserve"], budget.reserve_bytes)
+        if budget.quota_bytes is not None:
+            family.add_metric(["quota"], budget.quota_bytes)
+        yield family
+        yield GaugeMetricFamily(
+            "headrace_broker_disk_full", "1 while appends are refused because the disk is full.", budget.is_full
+        )
+
+
+class _Load(Collector):
+    def __init__(self, admission: Admission, connections: Connections) -> None:
+        self._admission = admission
+        self._connections = connections
+
+    def collect(self) -> Iterator[Metric]:
+        admission, connections = self._admission, self._connections
+        budgets = {"bodies": admission.bodies, "answers": admission.answers, "json": admission.conversions}
+        held = GaugeMetricFamily(
+            "headrace_broker_bytes_in_flight",
+            "Bytes held for clients: bodies of requests, answers on their way, JSON that is made or read.",
+            labels=("kind",),
+        )
+        most = GaugeMetricFamily("headrace_broker_bytes_in_flight_max", "What may be held at most.", labels=("kind",))
+        for kind, budget in budgets.items():
+            held.add_metric([kind], budget.limit_bytes - budget.left_bytes)
+            most.add_metric([kind], budget.limit_bytes)
+        refused = CounterMetricFamily(
+            "headrace_broker_refused", "What was refused because of all that was under way, by what.", labels=("what",)
+        )
+        refused.add_metric(["requests"], admission.requests_refused)
+        refused.add_metric(["connections"], connections.refused)
+        for kind in ("bodies", "answers"):
+            refused.add_metric([kind], budgets[kind].refused)
+        yield from (held, most, refused)
+        yield GaugeMetricFamily(
+            "headrace_broker_requests_in_flight", "Requests under way, long polls included.", admission.requests
+        )
+        yield CounterMetricFamily(
+            "headrace_broker_slow_clients", "Streams and connections cut off: too slow.", connections.cut_off
+        )
 
 
 class _Partitions(Collector):

@@ -6,7 +6,6 @@ takes its older seats for good.
 
 import asyncio
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from headrace.core.log.intact import DiskFacts, ReplicaFacts, why_not_intact
@@ -15,6 +14,7 @@ from headrace.core.replication.leadership import Leadership
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.resources.topic import TopicSpec
 from headrace.core.types import Incarnation, Seat
+from headrace_broker.broker_disk import BrokerDisk
 from headrace_broker.clock import wall_ms
 from headrace_broker.metrics import Metrics
 from headrace_broker.partition import Partition
@@ -34,22 +34,23 @@ class Opened:
 
 
 class Opener:
-    """One per process; `disk` is what was found at its start."""
+    """One per process; `found` is how the disk was at its start."""
 
-    def __init__(
-        self, data: DataDirectory, disk: DiskFacts, me: Seat, metrics: Metrics, on_failure: Callable[[str], None]
-    ) -> None:
+    def __init__(self, data: DataDirectory, found: DiskFacts, me: Seat, metrics: Metrics, disk: BrokerDisk) -> None:
         self._data = data
-        self._disk = disk
+        self._found = found
         self._me = me
         self._metrics = metrics
-        self._on_failure = on_failure
+        self._disk = disk
 
     async def open(self, description: PartitionDescription, spec: TopicSpec, state: PartitionState) -> Opened:
         """Recovery runs in a thread. Raises StorageFailedError, DiskFullError."""
         log, damage = await asyncio.to_thread(self._recover, description, spec, self._seat_in(state))
         place = Place(description.topic, description.key.partition)
-        _log.info("%s: opened, offsets %d to %d%s", place, log.log_start_offset, log.log_end_offset, _about(log))
+        about = _about(log)
+        # A line for each of a thousand logs that are as they were left would hide the one that is not.
+        level = logging.INFO if about else logging.DEBUG
+        _log.log(level, "%s: opened, offsets %d to %d%s", place, log.log_start_offset, log.log_end_offset, about)
         leadership = Leadership(
             self._me,
             spec.durability,
@@ -57,7 +58,7 @@ class Opener:
             durable_end=log.durable_end,
             last_epoch=log.last_epoch,
         )
-        partition = Partition(description.key, place, log, leadership, self._metrics, self._on_failure)
+        partition = Partition(description.key, place, log, leadership, self._metrics, self._disk)
         partition.configure(spec)
         return Opened(partition, damage)
 
@@ -78,7 +79,7 @@ class Opener:
             void_before=self._me.incarnation if void_before is None else void_before,
             seat=seat,
         )
-        damage = why_not_intact(self._disk, facts)
+        damage = why_not_intact(self._found, facts)
         if damage:
             store.write_void_before(description.key, self._me.incarnation)
         return log, damage

@@ -5,15 +5,17 @@ The core decides (`Leadership.step`), this module carries out: appends, syncs, a
 this broker leads and the append there is no `await`, so that no append carries an epoch that is over.
 
 Invariants: one sync runs at a time; every waiter is answered exactly once; after `close` nothing is read or written. A
-failed sync or write is reported to `on_failure`, and nothing is acknowledged after it.
+failed sync or write is reported to the disk, and nothing is acknowledged after it.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from typing import assert_never
+from functools import partial
+from typing import TypeVar, assert_never
 
 from headrace.core.errors import (
+    DiskFullError,
     HeadraceError,
     NotLeaderError,
     RequestTimedOutError,
@@ -21,7 +23,9 @@ from headrace.core.errors import (
     ThrottledError,
 )
 from headrace.core.limits import APPENDS_WAITING_MAX, PARTITION_TICK_MS
+from headrace.core.log.compaction import CompactionRules, check_keys
 from headrace.core.log.group_commit import Sync
+from headrace.core.log.retention import Retention
 from headrace.core.log.segments import LogConfig
 from headrace.core.log.trimming import start_after
 from headrace.core.records.raw import RawBatch
@@ -49,6 +53,8 @@ from headrace.core.replication.leadership import Leadership
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.resources.topic import TimestampType, TopicSpec
 from headrace.core.types import LeaderEpoch, Offset, PartitionKey
+from headrace_broker.broker_disk import BrokerDisk
+from headrace_broker.cleaning import Cleaner
 from headrace_broker.clock import monotonic_ms, wall_ms
 from headrace_broker.metrics import Metrics, PartitionGauges
 from headrace_broker.requests import DeleteQuery, Edge, Place, ProduceQuery
@@ -57,6 +63,10 @@ from headrace_broker.storage.partition_log import PartitionLog
 
 _log = logging.getLogger(__name__)
 _UNKNOWN = "whether the records are written is not known"
+
+T = TypeVar("T")
+Answered = Callable[[HeadraceError | None], None]
+"""Told what became of an append."""
 
 
 class Partition:
@@ -67,7 +77,7 @@ class Partition:
         log: PartitionLog,
         leadership: Leadership,
         metrics: Metrics,
-        on_failure: Callable[[str], None],
+        disk: BrokerDisk,
     ) -> None:
         self.key = key
         self.place = place
@@ -75,20 +85,21 @@ class Partition:
         self.leadership = leadership
         self.counters = metrics.counters(place.topic, place.partition)
         self._fsync_seconds = metrics.fsync_seconds
-        self._on_failure = on_failure
+        self._disk = disk
         self._takes_append_time = False
+        self.cleaner = Cleaner(place, log, leadership, metrics, disk)
+        self.compaction_rules: CompactionRules | None = None
+        """None where the topic is not compacted."""
         self.is_draining = False
         """Long polls end with what there is."""
-        self._answers: dict[int, asyncio.Future[None]] = {}
+        self._answers: dict[int, Answered] = {}
         """By waiter, of the appends that are not acknowledged yet."""
         self._last_waiter = 0
         self._readers: set[asyncio.Future[None]] = set()
         """Long polls: woken when there may be something new to say."""
+        self._followers: set[Callable[[], None]] = set()
         self._syncing: asyncio.Task[None] | None = None
         self._ticking: asyncio.TimerHandle | None = None
-        self._deletions: set[asyncio.Task[None]] = set()
-        self._deleting = asyncio.Lock()
-        """One at a time: those that wait for the log must not hold the threads that other partitions sync in."""
 
     @property
     def leads(self) -> bool:
@@ -105,6 +116,8 @@ class Partition:
     def configure(self, spec: TopicSpec) -> None:
         """The Topic says so."""
         self._takes_append_time = spec.timestamp_type is TimestampType.LOG_APPEND_TIME
+        self.cleaner.configure(Retention.of_topic(spec))
+        self.compaction_rules = CompactionRules.of_topic(spec)
         config = LogConfig.of_topic(spec)
         if config != self.log.config:
             self.log.config = config
@@ -113,15 +126,31 @@ class Partition:
     async def produce(self, batches: list[RawBatch], query: ProduceQuery) -> tuple[Written, LeaderEpoch]:
         """Append and wait for as many acknowledgements as asked for.
 
-        Raises what `Leadership.check_leader` raises, ThrottledError, DiskFullError, StorageFailedError, and
-        RequestTimedOutError or NotLeaderError where the records may or may not be written.
+        Raises what `append` raises, and what it answers.
+        """
+        answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        appended = self.append(batches, query, partial(_settle, answer))
+        await answer
+        return appended
+
+    def append(self, batches: list[RawBatch], query: ProduceQuery, answered: Answered) -> tuple[Written, LeaderEpoch]:
+        """Append now, and have it answered once: in good time, or at once and before this returns.
+
+        The answer is None as soon as there are as many acknowledgements as asked for; else RequestTimedOutError,
+        NotLeaderError or StorageFailedError: the records may or may not be written. Raises what
+        `Leadership.check_leader` raises, InvalidRequestError for records without a key where the topic is compacted,
+        ThrottledError, DiskFullError, StorageFailedError; then nothing is answered.
         """
         epoch = self.leadership.check_leader(str(self.place), query.fence)
+        if self.compaction_rules is not None:
+            check_keys(batches, str(self.place))
         if len(self._answers) >= APPENDS_WAITING_MAX:
             raise ThrottledError(f"{self.place} has {APPENDS_WAITING_MAX} appends in flight; wait and try again")
-        written, answer = self._append(batches, epoch, query)
-        if answer is not None:
-            await answer
+        size, written = self._write(batches, epoch)
+        waiter = None if query.acks is Acks.NONE else self._expect(query, answered)
+        self._step(Appended(self.log.log_end_offset, size, waiter))
+        if waiter is None:
+            answered(None)
         return written, epoch
 
     async def delete_records(self, query: DeleteQuery) -> Offset:
@@ -135,11 +164,7 @@ class Partition:
         before = end if query.before is Edge.LATEST else Offset(int(query.before))
         start = start_after(before, log_start=self.log.log_start_offset, high_watermark=end, label=label)
         if start > self.log.log_start_offset:
-            deletion = asyncio.create_task(self._delete_before(start), name=f"delete {label}")
-            self._deletions.add(deletion)
-            deletion.add_done_callback(self._deletions.discard)
-            # A client that leaves must not leave the half of it: a start on disk that readers do not see.
-            await asyncio.shield(deletion)
+            await self.cleaner.delete_before(start)
         self.leadership.check_leader(label, query.fence)
         return self.log.log_start_offset
 
@@ -155,6 +180,13 @@ class Partition:
         finally:
             self._readers.discard(woken)
 
+    def follow(self, wake: Callable[[], None]) -> None:
+        """Have `wake` called whenever there may be something new to say, until `unfollow`."""
+        self._followers.add(wake)
+
+    def unfollow(self, wake: Callable[[], None]) -> None:
+        self._followers.discard(wake)
+
     def drain(self) -> None:
         self.is_draining = True
         self._wake_readers()
@@ -165,15 +197,18 @@ class Partition:
             await self.log.checkpoint_high_watermark(self.high_watermark)
 
     async def close(self, reason: str) -> None:
-        """Answer everybody, wait for the sync and the deletion in flight, close the log."""
+        """Answer everybody, wait for the sync and the changes in flight, close the log."""
         self._step(Closed(reason))
         if self._ticking is not None:
             self._ticking.cancel()
         while self._syncing is not None and not self._syncing.done():
             await self._syncing
-        if self._deletions:
-            await asyncio.wait(self._deletions)
-        await self.checkpoint()
+        await self.cleaner.finish()
+        try:
+            await self.checkpoint()
+        except DiskFullError as error:
+            # It is a lower bound. The log itself needs no room to go to disk.
+            _log.warning("%s: high watermark not checkpointed: %s", self.place, error)
         await asyncio.to_thread(self.log.close)
 
     def gauges(self) -> PartitionGauges:
@@ -187,10 +222,9 @@ class Partition:
             high_watermark=self.high_watermark,
         )
 
-    def _append(
-        self, batches: list[RawBatch], epoch: LeaderEpoch, query: ProduceQuery
-    ) -> tuple[Written, asyncio.Future[None] | None]:
+    def _write(self, batches: list[RawBatch], epoch: LeaderEpoch) -> tuple[int, Written]:
         size, now_ms = sum(batch.nbytes for batch in batches), wall_ms()
+        self._disk.take(size)
         if self._takes_append_time:
             for batch in batches:
                 batch.take_append_time(now_ms)
@@ -199,18 +233,18 @@ class Partition:
         except StorageFailedError as error:
             self._fail(str(error))
             raise
+        except DiskFullError:
+            self._disk.ran_out()
+            raise
         self.counters.bytes_in.inc(size)
         self.counters.batches_in.inc(len(batches))
         self.counters.records_in.inc(written.last_offset - written.first_offset + 1)
-        answer, waiter = (None, None) if query.acks is Acks.NONE else self._expect(query)
-        self._step(Appended(self.log.log_end_offset, size, waiter))
-        return written, answer
+        return size, written
 
-    def _expect(self, query: ProduceQuery) -> tuple[asyncio.Future[None], Waiter]:
+    def _expect(self, query: ProduceQuery, answered: Answered) -> Waiter:
         self._last_waiter += 1
-        answer = asyncio.get_running_loop().create_future()
-        self._answers[self._last_waiter] = answer
-        return answer, Waiter(self._last_waiter, query.acks, monotonic_ms() + query.timeout_ms)
+        self._answers[self._last_waiter] = answered
+        return Waiter(self._last_waiter, query.acks, monotonic_ms() + query.timeout_ms)
 
     def _step(self, event: Event) -> None:
         for effect in self.leadership.step(event, monotonic_ms()):
@@ -250,37 +284,30 @@ class Partition:
         else:
             self._step(Synced(durable_end))
 
-    async def _delete_before(self, start: Offset) -> None:
-        async with self._deleting:
-            if not self.leads or start <= self.log.log_start_offset:
-                return
-            try:
-                await self.log.delete_before(start)
-            except StorageFailedError as error:
-                self._fail(str(error))
-                raise
-        _log.info("%s: the records below offset %d are deleted", self.place, start)
-
     def _tick(self) -> None:
         self._ticking = None
         self._step(Ticked())
 
     def _answer(self, waiters: Iterable[int], error: HeadraceError | None) -> None:
         for waiter in waiters:
-            answer = self._answers.pop(waiter)
-            # Whoever waited may have gone away meanwhile: then the future is cancelled.
-            if answer.done():
-                continue
-            if error is None:
-                answer.set_result(None)
-            else:
-                answer.set_exception(error)
+            self._answers.pop(waiter)(error)
 
     def _wake_readers(self) -> None:
         for woken in self._readers:
             if not woken.done():
                 woken.set_result(None)
+        for wake in tuple(self._followers):  # They may leave meanwhile.
+            wake()
 
     def _fail(self, reason: str) -> None:
-        _log.critical("%s: the disk failed, this broker stops: %s", self.place, reason)
-        self._on_failure(f"{self.place}: {reason}")
+        self._disk.failed(self.place, reason)
+
+
+def _settle(answer: asyncio.Future[None], error: HeadraceError | None) -> None:
+    # Whoever waited may have gone away meanwhile: then the future is cancelled.
+    if answer.done():
+        return
+    if error is None:
+        answer.set_result(None)
+    else:
+        answer.set_exception(error)

@@ -12,10 +12,11 @@ from typing import Protocol
 
 from aiohttp import web
 
-from headrace.core.errors import BrokerUnreachableError, HeadraceError, NotLeaderError
+from headrace.core.errors import BrokerUnreachableError, HeadraceError, NotLeaderError, ThrottledError
 from headrace.core.types import BrokerId
 from headrace.http2.bridge import break_off
 from headrace.http2.client import AsyncTransport, Response
+from headrace_broker.admission import Share
 from headrace_broker.requests import Place
 
 _log = logging.getLogger(__name__)
@@ -62,13 +63,22 @@ class Proxy:
         self._draining = False
 
     async def forward(
-        self, request: web.Request, elsewhere: Target, body: Sequence[bytes | memoryview], timeout_ms: int
+        self,
+        request: web.Request,
+        elsewhere: Target,
+        body: Sequence[bytes | memoryview],
+        timeout_ms: int,
+        share: Share | None = None,
     ) -> web.Response:
-        """The other broker's answer. Raises the target's error where it cannot be had."""
+        """The other broker's answer, counted in `share`. Raises the target's error where it cannot be had."""
         headers = _forwarded(request, elsewhere)
-        return await self.send(
-            elsewhere, request.method, request.path_qs, headers=headers, body=body, timeout_ms=timeout_ms
-        )
+        with _reaching(elsewhere):
+            answer = await self._ask(
+                elsewhere, request.method, request.path_qs, headers=headers, body=body, timeout_ms=timeout_ms
+            )
+            if share is not None:
+                _count(answer, share)
+            return await _whole(answer)
 
     async def send(
         self,
@@ -82,14 +92,26 @@ class Proxy:
     ) -> web.Response:
         """Ask the other broker. Raises the target's error where it cannot be reached."""
         with _reaching(elsewhere):
-            answer = await self._transport.request(
-                method,
-                elsewhere.url.rstrip("/") + path,
-                headers={**headers, PROXIED_HEADER.lower(): "1"},
-                body=body,
-                timeout_s=timeout_ms / 1000 + _MARGIN_S,
-            )
+            answer = await self._ask(elsewhere, method, path, headers=headers, body=body, timeout_ms=timeout_ms)
             return await _whole(answer)
+
+    async def _ask(
+        self,
+        elsewhere: Target,
+        method: str,
+        path: str,
+        *,
+        headers: dict[str, str],
+        body: Sequence[bytes | memoryview],
+        timeout_ms: int,
+    ) -> Response:
+        return await self._transport.request(
+            method,
+            elsewhere.url.rstrip("/") + path,
+            headers={**headers, PROXIED_HEADER.lower(): "1"},
+            body=body,
+            timeout_s=timeout_ms / 1000 + _MARGIN_S,
+        )
 
     async def relay(self, request: web.Request, elsewhere: Target, silence_ms: int) -> web.StreamResponse:
         """A stream of another broker's, passed on as it comes; broken off where it breaks off or falls silent.
@@ -148,6 +170,15 @@ def _reaching(elsewhere: Target) -> Iterator[None]:
         yield
     except BrokerUnreachableError as error:
         raise elsewhere.error(f", but it cannot be reached from here: {error.message}") from error
+
+
+def _count(answer: Response, share: Share) -> None:
+    """Before it is read. Raises ThrottledError."""
+    try:
+        share.take(int(answer.headers.get("content-length", 0)))
+    except ThrottledError:
+        answer.cancel()
+        raise
 
 
 async def _whole(answer: Response) -> web.Response:

@@ -8,16 +8,17 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from headrace.core.control.held import HeldLog
-from headrace.core.errors import NotReadyError, PartitionOfflineError, ThrottledError
-from headrace.core.limits import REQUEST_BYTES_IN_FLIGHT_MAX
+from headrace.core.errors import NotReadyError, PartitionOfflineError
 from headrace.core.replication.fence import Fence
 from headrace.core.resources.topic import Topic
 from headrace.core.types import BrokerId, PartitionKey, TopicName
+from headrace_broker.admission import Admission, Budget
 from headrace_broker.coordination.cluster_view import ClusterView
 from headrace_broker.metrics import Metrics
 from headrace_broker.partition import Partition
 from headrace_broker.proxy import Elsewhere, Proxy
 from headrace_broker.requests import Place
+from headrace_broker.session.sessions import Sessions
 from headrace_broker.watching import Watches
 
 
@@ -39,22 +40,6 @@ class Readiness:
 
 
 @dataclass(slots=True)
-class BodyBudget:
-    """Bytes of request bodies in memory, over all requests."""
-
-    left_bytes: int = REQUEST_BYTES_IN_FLIGHT_MAX
-
-    def take(self, size: int) -> None:
-        """Raises ThrottledError."""
-        if size > self.left_bytes:
-            raise ThrottledError("this broker holds as many request bodies as it may; wait and try again")
-        self.left_bytes -= size
-
-    def give_back(self, size: int) -> None:
-        self.left_bytes += size
-
-
-@dataclass(slots=True)
 class Serving:
     me: BrokerId
     view: ClusterView
@@ -62,13 +47,26 @@ class Serving:
     proxy: Proxy
     metrics: Metrics
     readiness: Readiness
-    bodies: BodyBudget = field(default_factory=BodyBudget)
+    admission: Admission = field(default_factory=Admission)
     watches: Watches = field(default_factory=Watches)
+    sessions: Sessions = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.sessions = Sessions.for_memory(self.admission.bodies.limit_bytes)
+
+    @property
+    def bodies(self) -> Budget:
+        return self.admission.bodies
+
+    @property
+    def answers(self) -> Budget:
+        return self.admission.answers
 
     def drain(self) -> None:
         """This broker is about to stop: what would go on for ever ends. Its partitions drain by themselves."""
         self.proxy.drain()
         self.watches.drain()
+        self.sessions.drain()
 
     def topic(self, name: TopicName, fence: Fence) -> Topic:
         """Raises NotReadyError, UnknownTopicError, StaleTopicError."""

@@ -1,8 +1,10 @@
 """What a broker process is told at its start; it never changes while the process lives."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from headrace.core.limits import HOUSEKEEPING_INTERVAL_MS_DEFAULT
+from headrace.core.log.quota import DiskLimits
 from headrace.core.types import BrokerId
 
 
@@ -35,3 +37,7 @@ class Settings:
     """Where other brokers and clients reach this one; empty for `host:port` of the listener."""
     zone: str
     tls: TlsFiles | TlsSecret | None = None
+    memory_bytes: int | None = None
+    """What this process may use; None: as much as the machine or the container lets it."""
+    disk_limits: DiskLimits = field(default_factory=DiskLimits)
+    housekeeping_interval_ms: int = HOUSEKEEPING_INTERVAL_MS_DEFAULT

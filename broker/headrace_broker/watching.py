@@ -12,12 +12,13 @@ what `fetch` says. It asks for more only when its caller does, so a slow client 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from headrace.core.errors import ThrottledError
+from headrace.core.errors import NotReadyError, ThrottledError
 from headrace.core.limits import FETCH_RECORDS_MAX, WATCH_DRAIN_MS, WATCH_HEARTBEAT_MS, WATCH_READ_BYTES, WATCHES_MAX
 from headrace.core.replication.fence import Fence
+from headrace_broker.admission import Share
 from headrace_broker.fetch import Fetched, fetch
 from headrace_broker.partition import Partition
 from headrace_broker.requests import FetchQuery, WatchQuery
@@ -29,6 +30,7 @@ class Watches:
     heartbeat_ms: int = WATCH_HEARTBEAT_MS
     drain_ms: int = WATCH_DRAIN_MS
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
+    _draining: bool = False
 
     @property
     def open(self) -> int:
@@ -36,7 +38,9 @@ class Watches:
 
     @contextmanager
     def one_more(self) -> Iterator[None]:
-        """Around the handling of one stream, by the task that handles it. Raises ThrottledError."""
+        """Around the handling of one stream, by the task that handles it. Raises ThrottledError, NotReadyError."""
+        if self._draining:
+            raise NotReadyError("this broker is stopping: watch from another one")
         if self.open >= self.streams_max:
             raise ThrottledError(f"this broker has {self.streams_max} streams open, as many as it may; try again later")
         task = asyncio.current_task()
@@ -48,7 +52,11 @@ class Watches:
             self._tasks.discard(task)
 
     def drain(self) -> None:
-        """Streams end by themselves now; those whose clients do not read are broken off: they hold up no stop."""
+        """No stream begins any more. Those that are open end by themselves; those whose clients do not read are cut.
+
+        They hold up no stop.
+        """
+        self._draining = True
         asyncio.get_running_loop().call_later(self.drain_ms / 1000, self._cancel)
 
     def _cancel(self) -> None:
@@ -64,28 +72,41 @@ class Piece:
     """How many of its records the client still wants; None: all."""
 
 
-async def watch(partition: Partition, query: WatchQuery, heartbeat_ms: int) -> AsyncIterator[Piece]:
-    """The first piece comes at once, with what is there. Raises what `fetch` raises."""
+async def watch(partition: Partition, query: WatchQuery, heartbeat_ms: int, share: Share) -> AsyncIterator[Piece]:
+    """The first piece comes at once, with what is there. Raises what `fetch` raises.
+
+    Each piece is counted in `share` until the next is asked for. Where there is no room for another, it is waited for:
+    only a stream that has not begun is refused.
+    """
     epoch = partition.leadership.check_leader(str(partition.place), query.fence)
     # A later epoch of the same leader may have begun with another log: the client has to look again.
     fence = Fence(query.fence.topic_uid, epoch)
     offset, left, wait_ms = query.offset, query.max_records, 0
+    silence: Piece | None = None
     while True:
-        fetched = await fetch(
-            partition,
-            FetchQuery(
-                offset=offset,
-                max_bytes=min(query.max_bytes, WATCH_READ_BYTES),
-                max_records=FETCH_RECORDS_MAX if left is None else left,
-                min_bytes=1,
-                max_wait_ms=wait_ms,
-                fence=fence,
-                value_format=query.value_format,
-            ),
+        asked = FetchQuery(
+            offset=offset,
+            max_bytes=min(query.max_bytes, WATCH_READ_BYTES),
+            max_records=FETCH_RECORDS_MAX if left is None else left,
+            min_bytes=1,
+            max_wait_ms=wait_ms,
+            fence=fence,
+            value_format=query.value_format,
         )
+        try:
+            fetched = await fetch(partition, asked, share)
+        except ThrottledError:
+            if silence is None:
+                raise
+            if not await share.room(heartbeat_ms / 1000):
+                yield silence
+            continue
         yield Piece(fetched, left)
         if left is not None:
-            left -= fetched.records
+            left -= fetched.count_wanted()
         if partition.is_draining or (left is not None and left <= 0):
             return
         offset, wait_ms = fetched.next_offset, heartbeat_ms
+        # The records are not kept while the next ones are waited for.
+        fetched = replace(fetched, buffers=(), offset=offset, records=0)
+        silence = Piece(fetched, left)

@@ -91,7 +91,7 @@ class Reconciler:
     async def _carry_out(self, action: Action, specs: Mapping[TopicUid, TopicSpec]) -> None:
         match action:
             case Open(key, topic, state, reason):
-                _log.info("%s/%d: opening: %s", topic, key.partition, reason)
+                _log.debug("%s/%d: opening: %s", topic, key.partition, reason)
                 description = PartitionDescription(topic, key, specs[key.uid].to_object())
                 self._holdings.open(description, specs[key.uid], state, self._opener)
             case Delete(key, reason):

@@ -5,66 +5,80 @@ from time import perf_counter
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from headrace_broker.metrics import Metrics
-from headrace_broker.routes.compression import compression_middleware
+from headrace_broker.routes.compression import compressed
 from headrace_broker.routes.fetch import FetchRoute, OffsetsRoute
 from headrace_broker.routes.health import HealthRoutes
 from headrace_broker.routes.held import HeldRoute
 from headrace_broker.routes.metadata import MetadataRoutes
 from headrace_broker.routes.openapi import openapi
-from headrace_broker.routes.problems import problems_middleware
+from headrace_broker.routes.problems import answer_of
 from headrace_broker.routes.produce import ProduceRoute
 from headrace_broker.routes.records import DeleteRoute
+from headrace_broker.routes.sessions import SessionsRoute
 from headrace_broker.routes.spread import SpreadRoute
 from headrace_broker.serving import Serving
 
 _TOPICS = "/v1/namespaces/{namespace}/topics"
 _TOPIC = _TOPICS + "/{topic}"
 _PARTITION = _TOPIC + "/partitions/{partition}"
+ALWAYS_ANSWERED = frozenset({"/healthz", "/readyz", "/metrics"})
+"""Answered under any load: whoever watches over a broker must not take a busy one for a dead one."""
 
 
 def broker_app(serving: Serving) -> web.Application:
     metadata = MetadataRoutes(serving)
     health = HealthRoutes(serving.readiness, serving.metrics)
     serving.metrics.watches.set_function(lambda: serving.watches.open)
-    app = web.Application(
-        middlewares=[_timing(serving.metrics), compression_middleware, problems_middleware(serving.metrics)]
-    )
+    serving.sessions.register(serving.metrics.registry)
+    app = web.Application(middlewares=[_around(serving)])
     app.add_routes(
         [
+            # They are tried in this order: the paths of records come first.
+            web.post(_PARTITION + "/records", ProduceRoute(serving).__call__),
+            web.get(_PARTITION + "/records", FetchRoute(serving).__call__),
+            web.delete(_PARTITION + "/records", DeleteRoute(serving).__call__),
+            web.get(_PARTITION + "/offsets", OffsetsRoute(serving).__call__),
+            web.post("/v1/sessions", SessionsRoute(serving).__call__),
+            web.post(_TOPIC + "/records", SpreadRoute(serving).__call__),
+            web.get(_TOPIC, metadata.topic),
+            web.get(_TOPICS, metadata.topics),
             web.get("/healthz", health.healthz),
             web.get("/readyz", health.readyz),
             web.get("/metrics", health.metrics),
             web.get("/openapi.json", openapi),
             web.get("/v1/cluster", metadata.cluster),
             web.get("/v1/brokers/{broker}/held", HeldRoute(serving).__call__),
-            web.get(_TOPICS, metadata.topics),
-            web.get(_TOPIC, metadata.topic),
-            web.post(_TOPIC + "/records", SpreadRoute(serving).__call__),
-            web.post(_PARTITION + "/records", ProduceRoute(serving).__call__),
-            web.get(_PARTITION + "/records", FetchRoute(serving).__call__),
-            web.delete(_PARTITION + "/records", DeleteRoute(serving).__call__),
-            web.get(_PARTITION + "/offsets", OffsetsRoute(serving).__call__),
         ]
     )
     return app
 
 
-def _timing(metrics: Metrics) -> Middleware:
+def _around(serving: Serving) -> Middleware:
+    """Admits, times, compresses, and answers failures: in one middleware, because each more costs every request."""
+    metrics, admission = serving.metrics, serving.admission
+
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
         started = perf_counter()
+        admission.requests += 1
         try:
-            return await handler(request)
+            try:
+                if admission.is_full and request.path not in ALWAYS_ANSWERED:
+                    raise admission.refusal()
+                response = await handler(request)
+            except Exception as error:
+                response = answer_of(request, error, metrics)
+            return await compressed(request, response) if isinstance(response, web.Response) else response
         finally:
+            admission.requests -= 1
             # Known paths only: a label must not be what a client makes up.
             resource = request.match_info.route.resource
             route, method = (resource.canonical, _verb(request)) if resource is not None else ("none", "any")
-            metrics.request_seconds.labels(method, route).observe(perf_counter() - started)
+            metrics.request_time(method, route).observe(perf_counter() - started)
 
     return middleware
 
 
 def _verb(request: web.Request) -> str:
     """The method; a stream that goes on for as long as its client likes is told apart, as Kubernetes does."""
-    return "WATCH" if request.query.get("watch") == "true" else request.method
+    return "WATCH" if request.method == "GET" and request.query.get("watch") == "true" else request.method

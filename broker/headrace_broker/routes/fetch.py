@@ -6,17 +6,20 @@ import json
 from aiohttp import web
 
 from headrace.http2.bodies import BuffersResponse
+from headrace_broker.admission import Share
 from headrace_broker.fetch import Fetched, fetch, find_offset
 from headrace_broker.partition import Partition
 from headrace_broker.proxy import Elsewhere
 from headrace_broker.requests import FetchQuery, WatchQuery
+from headrace_broker.routes.compression import compressed
 from headrace_broker.routes.headers import fetch_headers
 from headrace_broker.routes.parameters import parse_fetch, parse_offsets, parse_place
-from headrace_broker.routes.record_bodies import BodyFormat, accepted_format, json_of, ndjson_of
+from headrace_broker.routes.record_bodies import BodyFormat, accepted_format, json_of, ndjson_of, unpacked_bytes_of
 from headrace_broker.routes.watch import watch_response
 from headrace_broker.serving import Serving
 
 _OFFSETS_TIMEOUT_MS = 10_000
+_BATCHES = BodyFormat.BATCHES.value
 
 
 class FetchRoute:
@@ -31,9 +34,36 @@ class FetchRoute:
         target = self._serving.locate(place, query.fence)
         if isinstance(query, WatchQuery):
             return await self._watch(request, target, query, body_format)
-        if isinstance(target, Elsewhere):
-            return await self._serving.proxy.forward(request, target, (), query.max_wait_ms)
-        return await _response(await fetch(target, query), query, body_format)
+        with self._serving.answers.share() as share:
+            response: web.StreamResponse
+            if isinstance(target, Elsewhere):
+                response = await self._serving.proxy.forward(request, target, (), query.max_wait_ms, share)
+            else:
+                # Nothing here keeps what was read while its JSON is on the way.
+                response = await self._response(request, await fetch(target, query, share), query, body_format, share)
+            # Sent from here: what is on its way counts until it is gone.
+            await response.prepare(request)
+            await response.write_eof()
+            return response
+
+    async def _response(
+        self, request: web.Request, fetched: Fetched, query: FetchQuery, body_format: BodyFormat, share: Share
+    ) -> web.StreamResponse:
+        if body_format is BodyFormat.BATCHES:
+            headers = {**fetch_headers(fetched, fetched.next_offset), "Vary": "Accept"}
+            return BuffersResponse(fetched.buffers, content_type=_BATCHES, headers=headers)
+        shape = ndjson_of if body_format is BodyFormat.NDJSON else json_of
+        admission = self._serving.admission
+        unpacked = await asyncio.to_thread(unpacked_bytes_of, fetched, admission.json_batch_bytes_max)
+        async with admission.converting(max(share.taken, unpacked)):
+            body, next_offset = await asyncio.to_thread(shape, fetched, query.max_records, query.value_format)
+        share.resize(len(body))
+        headers = {**fetch_headers(fetched, next_offset), "Content-Type": body_format.value, "Vary": "Accept"}
+        whole = await compressed(request, web.Response(body=body, headers=headers))
+        assert isinstance(whole.body, bytes), "as it was made"
+        share.resize(len(whole.body))
+        # In pieces, because a socket copies what it does not take at once.
+        return BuffersResponse([whole.body], content_type=body_format.value, headers=whole.headers)
 
     async def _watch(
         self, request: web.Request, target: Partition | Elsewhere, query: WatchQuery, body_format: BodyFormat
@@ -64,13 +94,3 @@ class OffsetsRoute:
             "leaderEpoch": found.leader_epoch,
         }
         return web.Response(body=json.dumps(answer).encode() + b"\n", content_type="application/json")
-
-
-async def _response(fetched: Fetched, query: FetchQuery, body_format: BodyFormat) -> web.StreamResponse:
-    if body_format is BodyFormat.BATCHES:
-        headers = {**fetch_headers(fetched, fetched.next_offset), "Vary": "Accept"}
-        return BuffersResponse(fetched.buffers, content_type=body_format.value, headers=headers)
-    shape = ndjson_of if body_format is BodyFormat.NDJSON else json_of
-    body, next_offset = await asyncio.to_thread(shape, fetched, query.max_records, query.value_format)
-    headers = {**fetch_headers(fetched, next_offset), "Content-Type": body_format.value, "Vary": "Accept"}
-    return web.Response(body=body, headers=headers)

@@ -4,7 +4,7 @@ What comes out is typed; nothing behind this module sees a raw parameter. Parame
 refused, so that a typing error never changes silently what is asked for.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import TypeVar
 
@@ -34,10 +34,11 @@ from headrace_broker.requests import (
     WatchQuery,
 )
 
-_T = TypeVar("_T")
 _E = TypeVar("_E", bound=StrEnum)
 _INT64_MAX = (1 << 63) - 1
 _INT32_MAX = (1 << 31) - 1
+_NO_FENCE = Fence()
+_EDGES = frozenset(Edge)
 
 
 def parse_topic(path: Mapping[str, str]) -> TopicName:
@@ -123,7 +124,7 @@ def _parse_watch(read: "_Query") -> WatchQuery:
 
 def parse_delete(query: MultiMapping[str]) -> DeleteQuery:
     read = _Query(query)
-    parsed = DeleteQuery(read.required("beforeOffset", _before), read.fence())
+    parsed = DeleteQuery(_before(read.required("beforeOffset")), read.fence())
     read.finish()
     return parsed
 
@@ -139,61 +140,60 @@ class _Query:
     """Takes parameters one by one; `finish` refuses those that nobody took."""
 
     def __init__(self, query: MultiMapping[str]) -> None:
-        self._query = query
+        """Raises InvalidRequestError for a parameter that is given twice."""
+        self._left = dict(query)
         self._known: list[str] = []
+        if len(self._left) < len(query):
+            name = next(name for name in query if len(query.getall(name)) > 1)
+            raise InvalidRequestError(f"{name}: given {len(query.getall(name))} times; give it once", field=name)
 
     def number(self, name: str, default: int, *, least: int, most: int) -> int:
-        return self._parsed(name, default, lambda text: _whole_number(name, text, least=least, most=most))
+        text = self._take(name)
+        return default if text is None else _whole_number(name, text, least=least, most=most)
 
     def choice(self, name: str, choices: type[_E], default: _E) -> _E:
-        return self._parsed(name, default, lambda text: _choice(name, text, choices))
+        text = self._take(name)
+        return default if text is None else _choice(name, text, choices)
 
     def position(self, name: str) -> int | Edge:
         """A number from 0, or one of the ends; `earliest` where nothing is said."""
-        default: int | Edge = Edge.EARLIEST
-        return self._parsed(name, default, lambda text: _position(name, text))
+        text = self._take(name)
+        return Edge.EARLIEST if text is None else _position(name, text)
 
-    def required(self, name: str, parse: Callable[[str], _T]) -> _T:
-        found = self._parsed(name, None, parse)
-        if found is None:
+    def required(self, name: str) -> str:
+        text = self._take(name)
+        if text is None:
             raise InvalidRequestError(f"{name}: must be given", field=name)
-        return found
+        return text
 
     def fence(self) -> Fence:
-        return Fence(
-            self.topic_uid(),
-            self._parsed(
-                "leaderEpoch",
-                None,
-                lambda text: LeaderEpoch(_whole_number("leaderEpoch", text, least=0, most=_INT32_MAX)),
-            ),
-        )
+        topic_uid, epoch = self.topic_uid(), self._take("leaderEpoch")
+        if epoch is None:
+            return Fence(topic_uid) if topic_uid is not None else _NO_FENCE
+        return Fence(topic_uid, LeaderEpoch(_whole_number("leaderEpoch", epoch, least=0, most=_INT32_MAX)))
 
     def topic_uid(self) -> TopicUid | None:
-        return self._parsed("topicUid", None, TopicUid)
+        text = self._take("topicUid")
+        return None if text is None else TopicUid(text)
 
     def offset(self) -> Offset | Edge:
         value = self.position("offset")
         return Offset(value) if isinstance(value, int) else value
 
     def refuse(self, name: str, why: str) -> None:
-        if name in self._query:
+        if name in self._left:
             raise InvalidRequestError(f"{name}: {why}", field=name)
 
     def finish(self) -> None:
-        unknown = sorted(set(self._query) - set(self._known))
-        if unknown:
-            known = ", ".join(self._known) or "none"
+        if self._left:
+            unknown, known = min(self._left), ", ".join(self._known) or "none"
             raise InvalidRequestError(
-                f"{unknown[0]}: this path takes no such query parameter; it takes {known}", field=unknown[0]
+                f"{unknown}: this path takes no such query parameter; it takes {known}", field=unknown
             )
 
-    def _parsed(self, name: str, default: _T, parse: Callable[[str], _T]) -> _T:
+    def _take(self, name: str) -> str | None:
         self._known.append(name)
-        given = self._query.getall(name, [])
-        if len(given) > 1:
-            raise InvalidRequestError(f"{name}: given {len(given)} times; give it once", field=name)
-        return parse(given[0]) if given else default
+        return self._left.pop(name, None)
 
 
 def _choice(name: str, text: str, choices: type[_E]) -> _E:
@@ -204,7 +204,7 @@ def _choice(name: str, text: str, choices: type[_E]) -> _E:
 
 
 def _position(name: str, text: str) -> int | Edge:
-    if text in tuple(Edge):
+    if text in _EDGES:
         return Edge(text)
     if not _is_number(text) or int(text) > _INT64_MAX:
         raise InvalidRequestError(

@@ -5,16 +5,14 @@ import logging
 import re
 
 from aiohttp import ClientPayloadError, web
-from aiohttp.typedefs import Handler, Middleware
 
 from headrace.core.errors import HeadraceError, RemoteError, UnsupportedEncodingError
+from headrace.core.limits import RETRY_AFTER_S
 from headrace.core.problem import CONTENT_TYPE, to_problem
 from headrace_broker.metrics import Metrics
 
 _log = logging.getLogger(__name__)
 _TOPIC_RECORDS = re.compile(r"(?P<topic>/v1/namespaces/[^/]+/topics/[^/]+)/records")
-_RETRY_AFTER_S = 1
-"""Elections and throttling pass about that fast."""
 
 
 class UnknownPathError(RemoteError):
@@ -43,41 +41,39 @@ def problem_response(error: HeadraceError) -> web.Response:
         status=error.status, body=json.dumps(to_problem(error)).encode() + b"\n", content_type=CONTENT_TYPE
     )
     if error.retriable:
-        response.headers["Retry-After"] = str(_RETRY_AFTER_S)
+        response.headers["Retry-After"] = str(RETRY_AFTER_S)
     if isinstance(error, UnsupportedEncodingError):
         response.headers["Accept-Encoding"] = "gzip, identity"
     return response
 
 
-def problems_middleware(metrics: Metrics) -> Middleware:
-    """Answers every failure of a handler, and counts it by code."""
+def answer_of(request: web.Request, error: Exception, metrics: Metrics) -> web.Response:
+    """What the client is told of a handler's failure, which is counted by code. Raised where nobody is to be told."""
+    if isinstance(error, (ConnectionError, ClientPayloadError)):
+        raise error  # the client went away
+    if isinstance(error, web.HTTPException) and error.status < 400:
+        raise error
+    if isinstance(error, web.HTTPMethodNotAllowed) and request.method == "OPTIONS":
+        return web.Response(status=204, headers={"Allow": _allowed(error)})
+    failure = _failure(request, error)
+    metrics.errors.labels(failure.code).inc()
+    response = problem_response(failure)
+    if isinstance(failure, MethodNotAllowedError):
+        response.headers["Allow"] = str(failure.details["allow"])
+    return response
 
-    @web.middleware
-    async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
-        try:
-            return await handler(request)
-        except (ConnectionError, ClientPayloadError):
-            raise  # the client went away: there is nobody to answer
-        except HeadraceError as error:
-            failure: HeadraceError = error
-        except web.HTTPMethodNotAllowed as error:
-            if request.method == "OPTIONS":
-                return web.Response(status=204, headers={"Allow": _allowed(error)})
-            failure = _method_not_allowed(request, error)
-        except web.HTTPException as error:
-            if error.status < 400:
-                raise
-            failure = _http_failure(request, error)
-        except Exception:
-            _log.exception("%s %s failed", request.method, request.path)
-            failure = InternalError("the broker failed to answer; its log says why")
-        metrics.errors.labels(failure.code).inc()
-        response = problem_response(failure)
-        if isinstance(failure, MethodNotAllowedError):
-            response.headers["Allow"] = str(failure.details["allow"])
-        return response
 
-    return middleware
+def _failure(request: web.Request, error: Exception) -> HeadraceError:
+    match error:
+        case HeadraceError():
+            return error
+        case web.HTTPMethodNotAllowed():
+            return _method_not_allowed(request, error)
+        case web.HTTPException():
+            return _http_failure(request, error)
+        case _:
+            _log.error("%s %s failed", request.method, request.path, exc_info=error)
+            return InternalError("the broker failed to answer; its log says why")
 
 
 def _http_failure(request: web.Request, error: web.HTTPException) -> HeadraceError:

@@ -9,8 +9,10 @@ from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from itertools import islice
 
-from headrace.core.errors import InvalidRequestError
+from headrace.core.errors import BatchTooLargeError, InvalidRequestError
 from headrace.core.limits import JSON_FETCH_BYTES_MAX, WATCH_LINES_BYTES
+from headrace.core.records.arrow_message import unpacked_bytes
+from headrace.core.records.header import BatchHeader, Compression
 from headrace.core.records.raw import RawBatch, split_batches
 from headrace.core.records.record import Record
 from headrace.core.types import Offset
@@ -81,6 +83,32 @@ def parse_batches(
     if body_format is not BodyFormat.BATCHES:
         chunks = encode_records(parse_records(chunks, body_format, now_ms), batch_bytes_max)
     return split_batches(chunks, batch_bytes_max=batch_bytes_max)
+
+
+def unpacked_bytes_of(fetched: Fetched, batch_bytes_max: int) -> int:
+    """What the largest of the batches is in memory once it is decompressed: one after the other is made JSON of.
+
+    Raises BatchTooLargeError for one over the limit, which few bytes may be, and CorruptBatchError.
+    """
+    largest = 0
+    for buffer in fetched.buffers:
+        view, at = memoryview(buffer).cast("B"), 0
+        while at < len(view):
+            header = BatchHeader.unpack(view, at)
+            if not header.is_empty and header.compression is not Compression.NONE:
+                largest = max(largest, _bounded(unpacked_bytes(view[at:], header), header, batch_bytes_max))
+            at += header.batch_bytes
+    return largest
+
+
+def _bounded(size: int, header: BatchHeader, limit: int) -> int:
+    if size > limit:
+        raise BatchTooLargeError(
+            f"the batch at offset {header.base_offset} has {size} bytes once it is decompressed, and at most {limit}"
+            f" are made JSON of; fetch it with Accept: {BodyFormat.BATCHES.value}, and decode it there",
+            limit=limit,
+        )
+    return size
 
 
 def json_of(fetched: Fetched, max_records: int, value_format: ValueFormat) -> tuple[bytes, Offset]:

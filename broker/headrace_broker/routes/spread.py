@@ -28,7 +28,7 @@ from headrace_broker.requests import Place, ProduceQuery
 from headrace_broker.routes.parameters import parse_spread, parse_topic
 from headrace_broker.routes.produce import json_answer
 from headrace_broker.routes.record_bodies import BodyFormat, content_format, encode_records, parse_records
-from headrace_broker.routes.uploads import body_of
+from headrace_broker.routes.uploads import take_body
 from headrace_broker.serving import Serving
 
 
@@ -58,11 +58,14 @@ class SpreadRoute:
                 field="Content-Type",
             )
         self._serving.topic(name, query.fence)
-        async with body_of(request, self._serving) as chunks:
-            records = await asyncio.to_thread(parse_records, chunks, body_format, wall_ms())
-            topic = self._serving.topic(name, query.fence)
-            shares = self._shares(topic, records)
-            outcomes = await asyncio.gather(*(self._produce(topic, share, query) for share in shares))
+        with self._serving.bodies.share() as share:
+            admission = self._serving.admission
+            chunks = await take_body(request, share, admission.json_body_bytes_max)
+            async with admission.converting(share.taken):
+                records = await asyncio.to_thread(parse_records, chunks, body_format, wall_ms())
+                topic = self._serving.topic(name, query.fence)
+                shares = self._shares(topic, records)
+                outcomes = await asyncio.gather(*(self._produce(topic, share, query) for share in shares))
         return _answer(query, shares, outcomes, len(records))
 
     def _shares(self, topic: Topic, records: Sequence[Record]) -> list[_Share]:

@@ -5,59 +5,38 @@ broker holds before the next one is made: kilobytes that decode to gigabytes cos
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 
 from aiohttp import web
 
 from headrace.core.errors import UnsupportedEncodingError
-from headrace.core.limits import REQUEST_BODY_BYTES_MAX
+from headrace.core.limits import H2_REQUEST_WINDOW_BYTES
 from headrace.http2.bodies import arriving_chunks, read_chunks, too_large
 from headrace.http2.codings import InflatedTooLargeError, Inflater, is_gzip
-from headrace_broker.serving import BodyBudget, Serving
+from headrace_broker.admission import Share
 
 Chunks = Sequence[bytes | memoryview]
 
 
-@asynccontextmanager
-async def body_of(request: web.Request, serving: Serving) -> AsyncIterator[Chunks]:
-    """The request's body, decoded, counted among all that this broker holds until the context is left.
+async def take_body(request: web.Request, share: Share, limit_bytes: int) -> Chunks:
+    """The request's body, decoded. It is counted in `share`, which the caller keeps for as long as the body.
 
     Raises UnsupportedEncodingError, BatchTooLargeError, ThrottledError, InvalidRequestError.
     """
-    gzipped = _is_gzipped(request)
-    share = _Share(serving.bodies)
-    try:
-        if gzipped:
-            yield await _inflated(request, share)
-        elif request.content_length is not None:
-            # All of it at once: whoever has no room is told before the upload.
-            share.take(min(request.content_length, REQUEST_BODY_BYTES_MAX))
-            yield await read_chunks(request, REQUEST_BODY_BYTES_MAX)
-        else:
-            yield await _counted(request, share)
-    finally:
-        share.give_back()
-
-
-class _Share:
-    """What one body takes of the budget."""
-
-    def __init__(self, budget: BodyBudget) -> None:
-        self._budget = budget
-        self._taken = 0
-
-    def take(self, size: int) -> None:
-        """Raises ThrottledError."""
-        self._budget.take(size)
-        self._taken += size
-
-    def give_back(self) -> None:
-        self._budget.give_back(self._taken)
+    if _is_gzipped(request):
+        return await _inflated(request, share, limit_bytes)
+    if request.content_length is None:
+        return await _counted(request, share, limit_bytes)
+    # All of it at once: whoever has no room is told before the upload.
+    share.take(min(request.content_length, limit_bytes))
+    return await read_chunks(request, limit_bytes)
 
 
 def _is_gzipped(request: web.Request) -> bool:
-    coding = ",".join(request.headers.getall("Content-Encoding", [])).strip()
+    codings = request.headers.getall("Content-Encoding", ())
+    if not codings:
+        return False
+    coding = ",".join(codings).strip()
     if coding.lower() in ("", "identity"):
         return False
     if is_gzip(coding):
@@ -68,24 +47,25 @@ def _is_gzipped(request: web.Request) -> bool:
     )
 
 
-async def _counted(request: web.Request, share: _Share) -> Chunks:
+async def _counted(request: web.Request, share: Share, limit_bytes: int) -> Chunks:
     chunks: list[bytes] = []
-    async for arrived in arriving_chunks(request, REQUEST_BODY_BYTES_MAX):
+    async for arrived in arriving_chunks(request, limit_bytes):
         share.take(sum(map(len, arrived)))
         chunks += arrived
     return chunks
 
 
-async def _inflated(request: web.Request, share: _Share) -> Chunks:
-    inflater = Inflater(REQUEST_BODY_BYTES_MAX)
+async def _inflated(request: web.Request, share: Share, limit_bytes: int) -> Chunks:
+    inflater = Inflater(limit_bytes)
     decoded: list[bytes] = []
     try:
-        async for arrived in arriving_chunks(request, REQUEST_BODY_BYTES_MAX):
+        # A small window, because nobody has counted what waits for its turn in a thread.
+        async for arrived in arriving_chunks(request, limit_bytes, H2_REQUEST_WINDOW_BYTES):
             steps = inflater.steps(b"".join(arrived))
             while (step := await asyncio.to_thread(next, steps, None)) is not None:
                 share.take(len(step))
                 decoded.append(step)
     except InflatedTooLargeError:
-        raise too_large("has more bytes once it is decoded", REQUEST_BODY_BYTES_MAX) from None
+        raise too_large("has more bytes once it is decoded", limit_bytes) from None
     inflater.finish()
     return decoded

@@ -1,5 +1,8 @@
 """GET of records with watch=true: one response that goes on for as long as its client reads and this broker leads.
 
+It may go on for days and be silent for most of them: nothing here keeps records once they are written, which is why
+names are deleted below.
+
 What is wrong before the first byte is a problem document, as for any request. After it there are two ends: the response
 ends as it should (enough records, or the broker drains: ask the next one), or it is broken off (`bridge.break_off`),
 and whoever asks again from where the stream ended is told why. A client that leaves cancels the handler.
@@ -12,15 +15,17 @@ from collections.abc import AsyncIterator
 from aiohttp import web
 
 from headrace.core.errors import HeadraceError
+from headrace.core.limits import JSON_MEMORY_FACTOR
 from headrace.core.records.raw import HEARTBEAT
 from headrace.http2.bridge import break_off
 from headrace.http2.codings import GZIP, Deflater
+from headrace_broker.admission import Share
 from headrace_broker.fetch import Buffer
 from headrace_broker.partition import Partition
 from headrace_broker.requests import WatchQuery
 from headrace_broker.routes.compression import COMPRESSED_IN_LOOP_BYTES, takes_gzip
 from headrace_broker.routes.headers import fetch_headers
-from headrace_broker.routes.record_bodies import BodyFormat, ndjson_pieces
+from headrace_broker.routes.record_bodies import BodyFormat, ndjson_pieces, unpacked_bytes_of
 from headrace_broker.serving import Serving
 from headrace_broker.watching import Piece, watch
 
@@ -31,14 +36,19 @@ async def watch_response(
     serving: Serving, request: web.Request, partition: Partition, query: WatchQuery, body_format: BodyFormat
 ) -> web.StreamResponse:
     """Raises HeadraceError where the stream cannot begin."""
-    with serving.watches.one_more():
-        pieces = watch(partition, query, serving.watches.heartbeat_ms)
+    with serving.watches.one_more(), serving.answers.share() as share:
+        pieces = watch(partition, query, serving.watches.heartbeat_ms, share)
         first = await anext(pieces)
         if body_format is BodyFormat.BATCHES:
             body_format, buffers = BodyFormat.BATCHES, _batches(first, pieces)
         else:
-            body_format, buffers = BodyFormat.NDJSON, _lines(first, pieces, query)
-        return await _Stream(serving, request, first, body_format).send(buffers)
+            body_format, buffers = (
+                BodyFormat.NDJSON,
+                _lines(first, pieces, query, share, serving.admission.json_batch_bytes_max),
+            )
+        stream = _Stream(serving, request, first, body_format)
+        del first
+        return await stream.send(buffers)
 
 
 class _Stream:
@@ -62,8 +72,10 @@ class _Stream:
             return self._response
         try:
             await self._write(beginning)
+            del beginning
             async for buffer in buffers:
                 await self._write(buffer)
+                del buffer
         except HeadraceError as error:
             _log.info("%s: broken off: %s", self._request.path, error)
             self._serving.metrics.errors.labels(error.code).inc()
@@ -87,21 +99,36 @@ class _Stream:
 
 async def _batches(first: Piece, rest: AsyncIterator[Piece]) -> AsyncIterator[Buffer]:
     yield b""
-    for buffer in first.fetched.buffers:
+    for buffer in first.fetched.buffers or (b"",):
         yield buffer
+    del first, buffer
     async for piece in rest:
         for buffer in piece.fetched.buffers or (HEARTBEAT,):
             yield buffer
+        del piece, buffer
 
 
-async def _lines(first: Piece, rest: AsyncIterator[Piece], query: WatchQuery) -> AsyncIterator[Buffer]:
+async def _lines(
+    first: Piece, rest: AsyncIterator[Piece], query: WatchQuery, share: Share, batch_bytes_max: int
+) -> AsyncIterator[Buffer]:
+    await _count(first, share, batch_bytes_max)
     async for lines in _lines_of(first, query):
         yield lines
+    del first
     async for piece in rest:
         if not piece.fetched.buffers:
             yield b"\n"
+        await _count(piece, share, batch_bytes_max)
         async for lines in _lines_of(piece, query):
             yield lines
+        del piece
+
+
+async def _count(piece: Piece, share: Share, batch_bytes_max: int) -> None:
+    """What its JSON takes while it is made. Raises BatchTooLargeError, CorruptBatchError."""
+    if piece.fetched.buffers:
+        unpacked = await asyncio.to_thread(unpacked_bytes_of, piece.fetched, batch_bytes_max)
+        share.resize(max(share.taken, unpacked) * JSON_MEMORY_FACTOR)
 
 
 async def _lines_of(piece: Piece, query: WatchQuery) -> AsyncIterator[bytes]:

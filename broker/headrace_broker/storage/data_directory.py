@@ -3,6 +3,7 @@
     lock           held by one process
     disk.json      {"format": 1, "diskId": "..."}, written once: an empty volume in its place has another id, or none
     incarnation    the last one that was taken, on disk before it is
+    ballast        takes up room, and is given up where there is none left
     boot-id        of the kernel, at the last open
     clean-stop     there from a clean `close` to the next open
 
@@ -19,8 +20,10 @@ from headrace.core.errors import LocalError, StorageFailedError
 from headrace.core.log.sealed import DamagedFileError, seal, unseal, unseal_integers
 from headrace.core.log.segments import LogConfig
 from headrace.core.types import Incarnation
+from headrace_broker.storage.ballast import Ballast
 from headrace_broker.storage.directory_lock import LOCK_FILE, DirectoryLock
 from headrace_broker.storage.disk import TEMPORARY_SUFFIX, fsync_directory, storage_errors, write_atomically
+from headrace_broker.storage.disk_space import volume_of
 from headrace_broker.storage.partition_description import PartitionDescription
 from headrace_broker.storage.partition_log import PartitionLog
 from headrace_broker.storage.partition_store import PartitionStore
@@ -45,6 +48,7 @@ class DataDirectory:
         self._lock = lock
         self.disk_id = _disk_id(path)
         """Random; made when the directory was first opened."""
+        Ballast(path).give_up_where_full(volume_of(path))
         self.stopped_cleanly = (path / _CLEAN_STOP).exists()
         """Whether the last life ended by `close(clean=True)`."""
         boot_id = KERNEL_BOOT_ID.read_bytes().decode().strip()

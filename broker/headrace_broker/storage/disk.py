@@ -13,14 +13,16 @@ from pathlib import Path
 from typing import Final
 
 from headrace.core.errors import CorruptLogError, DiskFullError, HeadraceError, StorageFailedError, ThrottledError
-from headrace.core.limits import WRITEV_BUFFERS_MAX
+from headrace.core.limits import READ_INLINE_BYTES_MAX, WRITEV_BUFFERS_MAX
 
 Buffer = bytes | bytearray | memoryview
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _OUT_OF_FILES: Final = frozenset({errno.EMFILE, errno.ENFILE})
-_NOT_NOW: Final = frozenset({errno.EAGAIN, errno.EOPNOTSUPP})
-"""RWF_NOWAIT says: not in the page cache, or not on this file system."""
+_NOT_NOW: Final = frozenset({errno.EAGAIN, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
+"""RWF_NOWAIT says: not in the page cache, or not on this file system, or not with this kernel."""
+_NOWAIT: Final[int] = getattr(os, "RWF_NOWAIT", 0)
+"""0 where this Python was built without it: then nothing is read without waiting."""
 
 TEMPORARY_SUFFIX: Final = ".new"
 """A file that was not finished before a crash: removed on open."""
@@ -47,6 +49,10 @@ class FileHandle:
     def size(self) -> int:
         return os.fstat(self.fd).st_size
 
+    def written_ms(self) -> int:
+        """When it was last written to, by this machine's clock."""
+        return os.fstat(self.fd).st_mtime_ns // 1_000_000
+
     def sync(self) -> None:
         """Everything of it is on disk then, size and names included. Raises OSError."""
         os.fsync(self.fd)
@@ -71,10 +77,12 @@ ReadAt = Callable[[FileHandle, int, int], Buffer]
 
 
 def read_cached(file: FileHandle, position: int, length: int) -> Buffer:
-    """What the page cache holds, at once. Raises NotCachedError where any byte is missing there."""
+    """What the page cache holds, at once. Raises NotCachedError where any byte is missing there, or for a long read."""
+    if length > READ_INLINE_BYTES_MAX or not _NOWAIT:
+        raise NotCachedError
     found = bytearray(length)
     try:
-        count = os.preadv(file.fd, [found], position, os.RWF_NOWAIT)
+        count = os.preadv(file.fd, [found], position, _NOWAIT)
     except OSError as error:
         if error.errno in _NOT_NOW:
             raise NotCachedError from error

@@ -7,10 +7,11 @@ never holds up producers. A damaged index is built again and the read repeated. 
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
+from weakref import WeakMethod
 
 from headrace.core.errors import CorruptBatchError, CorruptLogError, OffsetOutOfRangeError
-from headrace.core.limits import READ_POSITIONS_MAX
+from headrace.core.limits import READ_INLINE_BYTES_MAX, READ_POSITIONS_MAX
 from headrace.core.log.sparse_index import DamagedIndexError
 from headrace.core.records.header import BatchHeader
 from headrace.core.types import Offset
@@ -35,27 +36,46 @@ class _DamagedSegmentError(Exception):
         self.base_offset = base_offset
 
 
+class _Place(NamedTuple):
+    """Where a read ended."""
+
+    segment: int
+    """Serial of the one that was read: in its compacted form the same offset lies elsewhere."""
+    end: Extent
+
+
 class LogReader:
     def __init__(self, segments: SegmentSet, threads: StorageThreads, close_active: Callable[[], None]) -> None:
-        """`close_active` makes the log go on in a new segment."""
+        """`close_active`, a method, makes the log go on in a new segment."""
         self._segments = segments
         self._threads = threads
-        self._close_active = close_active
-        self._positions: dict[Offset, int] = {}
+        self._close_active = WeakMethod(close_active)
+        """Weak, because its object owns this one: a log that nobody has any more lets go of its files at once. The
+        collector of garbage does not look at what was there when the broker started."""
+        self._positions: dict[Offset, _Place] = {}
         """Where recent reads ended; consumers mostly go on there. Only for offsets within a segment."""
 
     async def read(self, offset: Offset, max_bytes: int, up_to: Offset) -> list[memoryview]:
         """As `PartitionLog.read`; `offset` lies in the log, `up_to` not beyond its end."""
-        buffers, end = await self._attempt(lambda read: self._read(read, offset, max_bytes, up_to))
-        if end is not None:
-            self._positions[end.offset] = end.position
-            if len(self._positions) > READ_POSITIONS_MAX:
-                del self._positions[next(iter(self._positions))]
-        return buffers
+        return self._remembering(*await self._attempt(lambda read: self._read(read, offset, max_bytes, up_to)))
+
+    def read_cached(self, offset: Offset, max_bytes: int, up_to: Offset) -> list[memoryview] | None:
+        """As `read`, without waiting, of no more than may be read at once: None where it has to be waited for."""
+        max_bytes = min(max_bytes, READ_INLINE_BYTES_MAX)
+        with storage_errors("reading the log"), suppress(NotCachedError, SegmentGoneError, _DamagedSegmentError):
+            return self._remembering(*self._read(read_cached, offset, max_bytes, up_to))
+        return None
 
     async def find(self, timestamp_ms: int, up_to: Offset) -> tuple[Offset, int] | None:
         """As `PartitionLog.find_timestamp`."""
         return await self._attempt(lambda read: self._find(read, timestamp_ms, up_to))
+
+    def _remembering(self, buffers: list[memoryview], end: _Place | None) -> list[memoryview]:
+        if end is not None:
+            self._positions[end.end.offset] = end
+            if len(self._positions) > READ_POSITIONS_MAX:
+                del self._positions[next(iter(self._positions))]
+        return buffers
 
     async def _attempt(self, attempt: _Attempt[T]) -> T:
         repaired = set[Offset]()
@@ -85,13 +105,15 @@ class LogReader:
         """Build the indexes anew. An active segment is closed first: nothing may be added to them meanwhile."""
         logger.warning("Segment %d: building its indexes again: %s", damage.base_offset, damage)
         if damage.base_offset == self._segments.active.base_offset:
-            self._close_active()
+            close_active = self._close_active()
+            assert close_active is not None, "whoever reads has the log"
+            close_active()
         with storage_errors(f"building the indexes of segment {damage.base_offset}"):
             await self._threads.read(self._segments.rebuild_indexes, damage.base_offset)
 
     def _read(
         self, read: ReadAt, offset: Offset, max_bytes: int, up_to: Offset
-    ) -> tuple[list[memoryview], Extent | None]:
+    ) -> tuple[list[memoryview], _Place | None]:
         start_offset = self._segments.start_offset
         if offset < start_offset:
             raise OffsetOutOfRangeError(f"offset {offset} was deleted just now", logStartOffset=start_offset)
@@ -104,21 +126,25 @@ class LogReader:
                 found = extent(view, read, start, max_bytes, up_to)
             if found is None or (buffers and found.position - start > max_bytes):
                 break
-            end = found
-            buffers.append(memoryview(read(view.segment.log, start, end.position - start)))
-            max_bytes -= end.position - start
-            offset = end.offset
+            end = _Place(view.segment.serial, found)
+            buffers.append(memoryview(read(view.segment.log, start, found.position - start)))
+            if found.position < view.size:
+                break  # The next batch was left out by `extent`: it need not be looked for again.
+            max_bytes -= found.position - start
+            offset = found.offset
         return buffers, end
 
     def _position(self, view: SegmentView, read: ReadAt, offset: Offset) -> int:
         if offset == view.segment.base_offset:
             return 0
         known = self._positions.get(offset)
-        return locate(view, read, offset) if known is None else known
+        if known is None or known.segment != view.segment.serial:
+            return locate(view, read, offset)
+        return known.end.position
 
     def _find(self, read: ReadAt, timestamp_ms: int, up_to: Offset) -> tuple[Offset, int] | None:
         start = self._segments.start_offset
-        for view in self._segments.views(up_to, read):
+        for view in self._segments.views_since(timestamp_ms, up_to, read):
             with _damage_of(view):
                 for position, header in batches_since(view, read, timestamp_ms):
                     if header.next_offset > up_to:

@@ -61,6 +61,11 @@ class LogSyncer:
         self.failure = self.failure or reason
 
     @property
+    def recovery_segment(self) -> Offset:
+        """Where the segment begins that the next start would scan: closed ones below are on disk with their indexes."""
+        return self._recovery_point.segment
+
+    @property
     def unsynced_segments(self) -> int:
         """How many segments a sync would have to see to, but the active one."""
         return len(self._rolled)

@@ -24,6 +24,7 @@ from headrace.core.log.checkpoints import (
     parse_log_start,
     parse_void_before,
 )
+from headrace.core.log.clean_points import COMPACTION_FILE, CleanPoints
 from headrace.core.log.epochs import EPOCHS_FILE, LeaderEpochs
 from headrace.core.log.sealed import DamagedFileError
 from headrace.core.types import Incarnation, Offset
@@ -67,6 +68,14 @@ class PartitionFiles:
 
     def write_epochs(self, epochs: LeaderEpochs) -> None:
         write_atomically(self.directory / EPOCHS_FILE, epochs.format())
+
+    def clean_points(self) -> CleanPoints:
+        """None where the log was never compacted, or the file is damaged: then it is compacted again."""
+        path = self.directory / COMPACTION_FILE
+        return (self._read(COMPACTION_FILE, CleanPoints.parse) if path.exists() else None) or CleanPoints()
+
+    def write_clean_points(self, points: CleanPoints) -> None:
+        write_atomically(self.directory / COMPACTION_FILE, points.format())
 
     def cut_at(self) -> LogPoint | None:
         """Where the log must be cut after a failed sync; None where nothing says so.

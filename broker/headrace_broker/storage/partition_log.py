@@ -11,22 +11,32 @@ Called by the broker's partition task, which asks `headrace.core.log.group_commi
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from headrace.core.errors import DiskFullError, FencedEpochError, OffsetOutOfRangeError, StorageFailedError
+from headrace.core.errors import (
+    DiskFullError,
+    FencedEpochError,
+    OffsetOutOfRangeError,
+    StorageFailedError,
+    ThrottledError,
+)
+from headrace.core.limits import UNSYNCED_SEGMENTS_MAX
 from headrace.core.log.checkpoints import LogPoint
 from headrace.core.log.epochs import LeaderEpochs
 from headrace.core.log.recovery import RecoveryReport
+from headrace.core.log.retention import Expired, Log, Retention, SegmentTimes, expired, is_over
 from headrace.core.log.segments import Growth, LogConfig, roll_reason
 from headrace.core.records.raw import RawBatch
 from headrace.core.types import LeaderEpoch, Offset
-from headrace_broker.storage.disk import is_passing, storage_error
+from headrace_broker.storage.disk import NotCachedError, is_passing, storage_error, storage_errors
+from headrace_broker.storage.log_compaction import LogCompaction
 from headrace_broker.storage.log_reader import LogReader
 from headrace_broker.storage.log_syncer import LogSyncer
 from headrace_broker.storage.recovery import RecoveredLog, recover
 from headrace_broker.storage.segment_set import SegmentSet
+from headrace_broker.storage.segment_times import ClosedSegmentTimes
 from headrace_broker.storage.threads import StorageThreads
 
 logger = logging.getLogger(__name__)
@@ -49,9 +59,11 @@ class PartitionLog:
         self.recovery: RecoveryReport = recovered.report
         self._threads = threads
         self._epochs: LeaderEpochs = recovered.epochs
-        self._segments = SegmentSet(directory, recovered)
+        self._segments = SegmentSet(directory, recovered, threads.open_segments)
         self._syncer = LogSyncer(directory, self._segments, self._epochs, recovered)
         self._reader = LogReader(self._segments, threads, self._close_active)
+        self._times = ClosedSegmentTimes(self._segments)
+        self.compaction = LogCompaction(directory, self._segments, self._syncer, threads)
 
     @classmethod
     def open(cls, directory: Path, config: LogConfig, *, threads: StorageThreads, now_ms: int) -> Self:
@@ -78,6 +90,16 @@ class PartitionLog:
     def durable_end(self) -> Offset:
         """First offset that is not known to be on disk."""
         return self._syncer.durable.offset
+
+    @property
+    def active_segment(self) -> Offset:
+        """Where the segment begins that is written to: another one once that is closed."""
+        return self._segments.tip.segment
+
+    @property
+    def lags_in_syncs(self) -> bool:
+        """Whether so many closed segments wait for a sync that the active one will soon outgrow `segment.bytes`."""
+        return self._syncer.unsynced_segments >= UNSYNCED_SEGMENTS_MAX // 2
 
     @property
     def size_bytes(self) -> int:
@@ -133,6 +155,10 @@ class PartitionLog:
             )
         return await self._reader.read(offset, max_bytes, min(up_to, end))
 
+    def read_cached(self, offset: Offset, *, max_bytes: int, up_to: Offset) -> list[memoryview] | None:
+        """As `read` of what lies in the log, where nothing has to be waited for; else None. Raises as `read` does."""
+        return self._reader.read_cached(offset, max_bytes, up_to)
+
     async def find_timestamp(self, timestamp_ms: int, up_to: Offset) -> tuple[Offset, int] | None:
         """(offset, time) of the first record below `up_to` whose time is `timestamp_ms` or later; None without one.
 
@@ -144,12 +170,43 @@ class PartitionLog:
         """Remember on disk that everything below `offset` is committed. Raises DiskFullError, StorageFailedError."""
         await self._threads.sync(self._syncer.write_high_watermark, offset)
 
-    async def delete_before(self, offset: Offset) -> None:
+    def close_segment(self, retention: Retention, now_ms: int) -> None:
+        """Go on in a new segment where the active one is as old as `segment.time`, or has outlived its retention.
+
+        Raises DiskFullError and ThrottledError, after which the log goes on; StorageFailedError, after which it does
+        not.
+        """
+        self._syncer.check_usable()
+        over = retention.time_ms is not None and is_over(self._active_times(), retention.time_ms, now_ms)
+        if over and self._segments.tip.position:
+            self._close_active()
+        else:
+            self._guarded(lambda: self._maybe_roll((), self.log_end_offset, now_ms))
+
+    async def expired(self, retention: Retention, high_watermark: Offset, now_ms: int) -> list[Expired]:
+        """The closed segments that retention is over for, oldest first. Nothing is deleted before this returns.
+
+        Raises StorageFailedError, and ThrottledError where no more files can be opened.
+        """
+        segments = self._segments
+        log = Log(segments.closed_segments(), segments.size_bytes, high_watermark)
+        try:
+            return expired(log, retention, now_ms, self._times.known)
+        except NotCachedError:
+            log = log._replace(closed=segments.closed_segments())
+            with storage_errors(f"looking at the age of segments in {self.directory}"):
+                return await self._threads.read(expired, log, retention, now_ms, self._times.look)
+
+    async def delete_before(self, offset: Offset) -> list[int]:
         """The log starts at `offset` now, on disk too; closed segments that lie below it as a whole are removed.
 
-        `offset` is not beyond the end. Readers that are under way finish. Raises StorageFailedError, and DiskFullError
-        where not even the checkpoint finds room, after as much was deleted as whole segments can be.
+        Returns the bytes of each of them, oldest first. At the end of the log the active segment goes too. `offset` is
+        not beyond the end. Readers that are under way finish. Raises StorageFailedError, and DiskFullError where not
+        even the checkpoint finds room, after as much was deleted as whole segments can be.
         """
+        if offset == self.log_end_offset and self._segments.tip.position:
+            await self._leave_active()
+        removed: list[int] = []
         try:
             await self._threads.sync(self._syncer.write_log_start, offset)
         except DiskFullError:
@@ -157,9 +214,9 @@ class PartitionLog:
             floor = self._segments.base_below(offset)
             if floor <= self.log_start_offset:
                 raise
-            await self._drop_below(floor)
+            removed += await self._drop_below(floor)
             await self._threads.sync(self._syncer.write_log_start, offset)
-        await self._drop_below(offset)
+        return removed + await self._drop_below(offset)
 
     def close(self) -> None:
         """Sync, and move the recovery point to the end, so that the next start scans nothing. Blocks.
@@ -169,15 +226,24 @@ class PartitionLog:
         """
         self._syncer.sync(final=True)
 
-    async def _drop_below(self, offset: Offset) -> None:
-        dropped = self._segments.drop_below(offset)
-        if not dropped:
-            return
+    async def _leave_active(self) -> None:
+        """Everything in the active segment is to be deleted: go on in a new one, whose name is on disk first."""
         try:
-            await self._threads.sync(self._segments.delete, dropped)
-        except OSError as error:
-            # The records are deleted for everybody who reads; the next start removes what is left of the files.
-            logger.warning("%s: segments below offset %d are not removed: %s", self.directory, offset, error)
+            self._close_active()
+        except (DiskFullError, ThrottledError) as error:
+            logger.warning("%s: the segment that is written to is kept: %s", self.directory, error)
+        else:
+            await self.sync()
+
+    async def _drop_below(self, offset: Offset) -> list[int]:
+        dropped = self._segments.drop_below(offset)
+        if dropped:
+            try:
+                await self._threads.sync(self._segments.delete, dropped)
+            except OSError as error:
+                # The records are deleted for everybody who reads; the next start removes what is left of the files.
+                logger.warning("%s: segments below offset %d are not removed: %s", self.directory, offset, error)
+        return list(dropped.values())
 
     def _write(self, batches: Sequence[RawBatch], leader_epoch: LeaderEpoch, end: Offset, now_ms: int) -> None:
         try:
@@ -215,10 +281,17 @@ class PartitionLog:
         self._segments.roll(created_ms)
 
     def _close_active(self) -> None:
+        self._guarded(lambda: self._roll(self._segments.tip.segment_created_ms))
+
+    def _guarded(self, roll: Callable[[], None]) -> None:
         try:
-            self._roll(self._segments.tip.segment_created_ms)
+            roll()
         except OSError as error:
             raise self._broken(error) from error
+
+    def _active_times(self) -> SegmentTimes:
+        active = self._segments.active
+        return SegmentTimes(active.indexes.cursor.max_timestamp_ms, active.log.written_ms())
 
     def _broken(self, error: OSError) -> Exception:
         typed = storage_error(error, f"appending to {self.directory}")

@@ -6,19 +6,25 @@ nothing is written; after a crash the scan starts at the recovery point. Blocks;
 What is kept goes to disk before the checkpoints that vouch for it: batches, indexes and names first.
 """
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from headrace.core.errors import CorruptLogError
 from headrace.core.limits import RECOVERY_CHUNK_BYTES
 from headrace.core.log.checkpoints import LogPoint
+from headrace.core.log.clean_points import CleanPoints
 from headrace.core.log.epochs import LeaderEpochs
 from headrace.core.log.recovery import Cut, Kept, RecoveryReport, ScanStart, SegmentFacts, TailScan, Wanted, scan_start
 from headrace.core.log.trimming import segments_below, start_of
 from headrace.core.types import Offset
+from headrace_broker.storage.compaction_files import CLEANED_SUFFIX, SWAP_SUFFIX, finish_swaps
 from headrace_broker.storage.disk import TEMPORARY_SUFFIX, fsync_directory, is_passing, read_blocking
 from headrace_broker.storage.partition_files import PartitionFiles
 from headrace_broker.storage.segment import Segment, delete_segment, segments_in
+
+_UNFINISHED: Final = (TEMPORARY_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +46,11 @@ class RecoveredLog:
 
 def recover(directory: Path, now_ms: int) -> RecoveredLog:
     """`now_ms` becomes the age of the active segment where its own is not known."""
-    for leftover in directory.glob(f"*{TEMPORARY_SUFFIX}"):
-        leftover.unlink()
+    # One listing for all: a long log has hundreds of files.
+    if any(name.endswith(_UNFINISHED) for name in os.listdir(directory)):
+        for leftover in directory.glob(f"*{TEMPORARY_SUFFIX}"):
+            leftover.unlink()
+        finish_swaps(directory)
     return _Recovery(directory).run(now_ms)
 
 
@@ -78,7 +87,7 @@ class _Recovery:
         scan, start = self._start(segments)
         self._scan(scan, segments[start.segment :], start)
         self._settle(scan, cut_at is not None, now_ms)
-        return self._result(scan, now_ms)
+        return self._result(scan, segments_in(self._directory) if self._cut_reason else segments, now_ms)
 
     def _without_deleted(self, segments: list[SegmentFacts]) -> list[SegmentFacts]:
         """A deletion of records that was interrupted is finished."""
@@ -178,6 +187,7 @@ class _Recovery:
         self._checkpointed = self._point is not None and self._point.offset <= end.offset
         if self._log_start is not None and self._log_start > end.offset:
             self._files.write_log_start(end.offset)
+        self._maybe_forget_compaction(end)
         if not (self._scanned_bytes or self._cut_bytes or self._files.damaged or was_cut_at):
             return
         for segment in self._touched:
@@ -188,6 +198,11 @@ class _Recovery:
             self._checkpoint(scan, end)
         if was_cut_at:
             self._files.remove_cut_at()
+
+    def _maybe_forget_compaction(self, end: LogPoint) -> None:
+        """Where a part is lost that was compacted, what will be appended in its place was not."""
+        if not self._checkpointed and PartitionFiles(self._directory).clean_points().end > end.offset:
+            self._files.write_clean_points(CleanPoints())
 
     def _checkpoint(self, scan: TailScan, end: LogPoint) -> None:
         try:
@@ -205,8 +220,8 @@ class _Recovery:
         created_ms = self._point.segment_created_ms if self._point and known else now_ms
         return LogPoint(scan.next_offset, active.base_offset, active.size, created_ms)
 
-    def _result(self, scan: TailScan, now_ms: int) -> RecoveredLog:
-        end, segments = self._end(scan, now_ms), segments_in(self._directory)
+    def _result(self, scan: TailScan, segments: list[SegmentFacts], now_ms: int) -> RecoveredLog:
+        end = self._end(scan, now_ms)
         high_watermark = segments[0].base_offset if self._high_watermark is None else self._high_watermark
         report = RecoveryReport(
             scanned_bytes=self._scanned_bytes,

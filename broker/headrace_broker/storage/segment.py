@@ -1,11 +1,14 @@
 """One segment: a `.log` file with its two indexes. Opening, appending, cutting back, syncing.
 
 The last segment of a log is active: the partition's task appends to it. All others are closed, and nothing in them
-changes but indexes that are built again. Reading is `segment_reader`'s. Invariants: `size` bytes of the log are whole
-batches; the indexes hold an entry for each batch that is due one, and for no other; what lies beyond in a file was
-never reported to anybody. Called by `partition_log` and `recovery`. Raises OSError where nothing else is said.
+changes but indexes that are built again; compaction replaces them as a whole. Reading is `segment_reader`'s.
+
+Invariants: `size` bytes of the log are whole batches; the indexes hold an entry for each batch that is due one, and for
+no other; what lies beyond in a file was never reported to anybody. Called by `partition_log` and `recovery`. Raises
+OSError where nothing else is said.
 """
 
+import itertools
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,15 +24,18 @@ from headrace_broker.storage.disk import FileHandle
 from headrace_broker.storage.segment_indexes import SegmentIndexes, rebuild_indexes
 
 _APPENDING = os.O_RDWR | os.O_APPEND
+_SERIALS = itertools.count()
 
 
 class Segment:
-    __slots__ = ("_name", "base_offset", "indexes", "log", "size")
+    __slots__ = ("_name", "base_offset", "indexes", "log", "serial", "size")
 
     def __init__(self, directory: Path, base_offset: Offset, flags: int) -> None:
         """Without a look at its indexes: `create`, `open_closed` or `resume` see to those."""
         self._name = directory / segment_name(base_offset)
         self.base_offset = base_offset
+        self.serial = next(_SERIALS)
+        """No other one of this process has it: compaction puts another file under the same name."""
         self.log = FileHandle(directory / (segment_name(base_offset) + LOG_SUFFIX), flags)
         self.size = self.log.size()
         self.indexes: SegmentIndexes
@@ -119,8 +125,7 @@ def delete_segment(directory: Path, base_offset: Offset) -> None:
 
 def segments_in(directory: Path) -> list[SegmentFacts]:
     """Of the `.log` files that are there, in order."""
-    names = ((parse_log_name(path.name), path) for path in directory.iterdir())
-    return sorted(
-        (SegmentFacts(base, path.stat().st_size) for base, path in names if base is not None),
-        key=lambda segment: segment.base_offset,
-    )
+    with os.scandir(directory) as entries:
+        found = [(parse_log_name(entry.name), entry) for entry in entries if entry.name.endswith(LOG_SUFFIX)]
+        segments = [SegmentFacts(base, entry.stat().st_size) for base, entry in found if base is not None]
+    return sorted(segments, key=lambda segment: segment.base_offset)

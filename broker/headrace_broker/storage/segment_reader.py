@@ -72,7 +72,7 @@ def batches_since(view: SegmentView, read: ReadAt, timestamp_ms: int) -> Iterato
     entry = view.segment.indexes.by_time.last_while(read, lambda entry: entry.max_timestamp_ms < timestamp_ms)
     start = locate(view, read, entry.offset) if entry and entry.offset < view.end_offset else 0
     for position, header in walk(view.segment.log, read, start, view.size):
-        if header.max_timestamp_ms >= timestamp_ms:
+        if header.max_timestamp_ms >= timestamp_ms and not header.is_empty:
             yield position, header
 
 

@@ -1,39 +1,50 @@
 """The segments of one log: which there are, which are open, and where the log ends.
 
 Owned by a `PartitionLog`. Its task rolls, drops and publishes the ends (`start_offset`, `tip`); readers in other
-threads take a `view`, which never reaches beyond the end that was published when it was taken. At most
-`CLOSED_SEGMENTS_OPEN_MAX` closed segments are open; a segment that is let go of, or deleted, stays open for as long as
+threads take a `view`, which never reaches beyond the end that was published when it was taken. Which closed segments
+are open `OpenSegments` says; one that is let go of, deleted or replaced by its compacted form stays open for as long as
 a reader or a sync holds it.
+Nothing here takes longer the more segments there are, but what retention and metrics ask for.
 """
 
 import threading
-from bisect import bisect_right
-from collections.abc import Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from headrace.core.limits import CLOSED_SEGMENTS_OPEN_MAX
+from headrace.core.errors import StorageFailedError
 from headrace.core.log.checkpoints import LogPoint
+from headrace.core.log.retention import ClosedSegment
 from headrace.core.log.trimming import segments_below
 from headrace.core.types import Offset
+from headrace_broker.storage.compaction_files import Span, swap
 from headrace_broker.storage.disk import NotCachedError, ReadAt, fsync_directory, read_cached
+from headrace_broker.storage.newest_records import NewestRecords, newest_record_ms
+from headrace_broker.storage.open_segments import OpenSegments
 from headrace_broker.storage.recovery import RecoveredLog
 from headrace_broker.storage.segment import Segment, delete_segment
 from headrace_broker.storage.segment_reader import SegmentView
 
 
 class SegmentGoneError(Exception):
-    """The segment was dropped after the caller had looked: look again where the log starts."""
+    """The segment was dropped or replaced after the caller had looked: look again."""
 
 
 class SegmentSet:
-    def __init__(self, directory: Path, recovered: RecoveredLog) -> None:
+    def __init__(self, directory: Path, recovered: RecoveredLog, open_segments: OpenSegments) -> None:
         self._directory = directory
+        self._open = open_segments
+        self._newest = NewestRecords()
         self._bases = [facts.base_offset for facts in recovered.closed] + [recovered.active.base_offset]
-        """Replaced as a whole where segments are dropped, because readers look at it from other threads."""
+        """Replaced as a whole where segments go, because readers look at it from other threads."""
         self._closed_bytes = {facts.base_offset: facts.size_bytes for facts in recovered.closed}
         self._closed: dict[Offset, Segment] = {}
         self._opening = threading.Lock()
-        """Held while files of closed segments are opened, built again or deleted."""
+        """Held while files of closed segments are opened, built again, replaced or deleted."""
+        self._replacing = range(0)
+        """Offsets whose files may be other ones than `_bases` says: nobody opens a segment among them."""
+        self._replace_failed = False
+        """Then they stay so for as long as the log is open."""
         self.start_offset = recovered.log_start
         """First offset that is kept; never falls."""
         self.active = recovered.active
@@ -48,26 +59,31 @@ class SegmentSet:
         """Close the active segment, which is not empty, and go on in a new one. Raises OSError."""
         closed, tip = self.active, self.tip
         self.active = Segment.create(self._directory, tip.offset)
-        self._keep_open(closed)
+        self._newest.note(self._bases, tip.offset, closed.indexes.cursor.max_timestamp_ms)
         self._closed_bytes[closed.base_offset] = closed.size
+        self._keep_open(closed)
         # In this order: readers find the tip's segment in the list, however late they look at it.
         self._bases.append(tip.offset)
         self.tip = LogPoint(tip.offset, tip.offset, 0, created_ms)
+
+    def closed_segments(self) -> Iterator[ClosedSegment]:
+        """Oldest first; none is dropped meanwhile."""
+        bases = self._bases
+        for index in range(len(bases) - 1):
+            yield ClosedSegment(bases[index], bases[index + 1], self._closed_bytes[bases[index]])
 
     def base_below(self, offset: Offset) -> Offset:
         """Where the log would start if all segments were gone that lie below `offset` as a whole."""
         return self._bases[segments_below(offset, self._bases)]
 
-    def drop_below(self, start: Offset) -> list[Offset]:
-        """The log starts at `start` now; returns the segments that nobody needs any more, for `delete`."""
+    def drop_below(self, start: Offset) -> dict[Offset, int]:
+        """The log starts at `start` now; returns the segments that nobody needs any more, and their bytes."""
         self.start_offset = max(self.start_offset, start)
         count = segments_below(self.start_offset, self._bases)
         dropped, self._bases = self._bases[:count], self._bases[count:]
-        for base in dropped:
-            del self._closed_bytes[base]
-        return dropped
+        return {base: self._closed_bytes.pop(base) for base in dropped}
 
-    def delete(self, dropped: list[Offset]) -> None:
+    def delete(self, dropped: Iterable[Offset]) -> None:
         """The files of segments that were dropped, oldest first. Blocks. Raises OSError."""
         with self._opening:
             for base in dropped:
@@ -75,11 +91,40 @@ class SegmentSet:
                 delete_segment(self._directory, base)
         fsync_directory(self._directory)
 
+    def replace(self, span: Span) -> None:
+        """Swap in the compacted form of some closed segments; then call `replaced`. Blocks. Raises OSError.
+
+        After an error only the next opening of the log can tell what is there.
+        """
+        with self._opening:
+            self._replacing = range(span.base_offset, span.next_offset)
+            for base in tuple(self._closed):
+                if base in self._replacing:
+                    self._closed.pop(base, None)
+            try:
+                swap(self._directory, span)
+            except OSError:
+                self._replace_failed = True
+                raise
+
+    def replaced(self, span: Span, size_bytes: int) -> None:
+        """One segment of this size stands where those of the span were."""
+        first, end = (bisect_left(self._bases, offset) for offset in span)
+        for base in self._bases[first + 1 : end]:
+            del self._closed_bytes[base]
+        self._closed_bytes[span.base_offset] = size_bytes
+        self._bases = [*self._bases[: first + 1], *self._bases[end:]]
+        self._replacing = range(0)
+
+    def has(self, span: Span) -> bool:
+        """Whether closed segments begin and end where the span does."""
+        return all(self._bases[bisect_left(self._bases, offset) :][:1] == [offset] for offset in span)
+
     def view(self, offset: Offset, read: ReadAt) -> SegmentView:
         """The segment that holds `offset`, which lies in [start_offset, tip.offset).
 
         Opening a closed segment waits for the disk: with `read_cached` that raises NotCachedError. Raises
-        SegmentGoneError.
+        SegmentGoneError, and StorageFailedError where replacing it has failed.
         """
         active, tip, bases = self.active, self.tip, self._bases
         index = bisect_right(bases, offset) - 1
@@ -87,25 +132,42 @@ class SegmentSet:
             raise SegmentGoneError
         base = bases[index]
         if base == tip.segment:
-            segment = active if active.base_offset == base else self._open_closed(base, read)
-            return SegmentView(segment, tip.position, tip.offset)
+            if active.base_offset != base:
+                raise SegmentGoneError  # It was rolled between the two looks.
+            return SegmentView(active, tip.position, tip.offset)
         segment = self._open_closed(base, read)
+        if self._bases is not bases:
+            # Segments went meanwhile: this one may be a compacted one, which ends elsewhere.
+            raise SegmentGoneError
         return SegmentView(segment, segment.size, bases[index + 1])
 
-    def views(self, up_to: Offset, read: ReadAt) -> Iterator[SegmentView]:
-        """All segments that start below `up_to`, in order. Raises SegmentGoneError."""
-        for base in tuple(self._bases):
-            if base < min(up_to, self.tip.offset):
-                yield self.view(base, read)
+    def views_since(self, timestamp_ms: int, up_to: Offset, read: ReadAt) -> Iterator[SegmentView]:
+        """The segments that start below `up_to`, in order, without those that hold nothing as young as that.
+
+        The first call after a start looks at every segment once. Raises as `view`.
+        """
+        bases, end = self._bases, min(up_to, self.tip.offset)
+        index = self._newest.first_since(
+            timestamp_ms, bases, lambda base: newest_record_ms(self._open_closed(base, read), read)
+        )
+        while index < len(bases) and bases[index] < end:
+            yield self.view(bases[index], read)
+            index += 1
 
     def rebuild_indexes(self, base: Offset) -> None:
         """Of a closed segment. Blocks. Raises OSError, SegmentGoneError."""
         with self._opening:
             self._opened(base).rebuild_indexes()
 
+    def glimpse(self, base: Offset) -> Segment:
+        """A closed segment, which does not stay open for it. Blocks. Raises as `view`, and OSError."""
+        with self._opening:
+            return self._found(base)
+
     def _open_closed(self, base: Offset, read: ReadAt) -> Segment:
         segment = self._closed.get(base)
         if segment is not None:
+            self._open.note(self, base)
             return segment
         if read is read_cached:
             raise NotCachedError
@@ -113,13 +175,21 @@ class SegmentSet:
             return self._opened(base)
 
     def _opened(self, base: Offset) -> Segment:
-        if base not in self._bases:
-            raise SegmentGoneError
-        segment = self._closed.get(base) or Segment.open_closed(self._directory, base)
+        segment = self._found(base)
         self._keep_open(segment)
         return segment
 
+    def _found(self, base: Offset) -> Segment:
+        if base in self._replacing and self._replace_failed:
+            raise StorageFailedError(f"what there is of segment {base} in {self._directory} the next start can tell")
+        if base not in self._closed_bytes or base in self._replacing:
+            raise SegmentGoneError
+        return self._closed.get(base) or Segment.open_closed(self._directory, base)
+
     def _keep_open(self, segment: Segment) -> None:
         self._closed[segment.base_offset] = segment
-        for oldest in tuple(self._closed)[:-CLOSED_SEGMENTS_OPEN_MAX]:
-            self._closed.pop(oldest, None)
+        self._open.note(self, segment.base_offset)
+
+    def let_go(self, base: Offset) -> None:
+        """Of a closed segment that has not been read for longest."""
+        self._closed.pop(base, None)

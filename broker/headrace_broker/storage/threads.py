@@ -1,6 +1,7 @@
-"""The threads that wait for the disk. Syncs have their own, so that readers of cold data never stand before them.
+"""What the logs of one broker share: the threads that wait for the disk, and the closed segments that stay open.
 
-One per broker process, shared by all its partitions; closed after the last log.
+Syncs have threads of their own, so that readers of cold data never stand before them. One per broker process; closed
+after the last log.
 """
 
 import asyncio
@@ -9,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
 from headrace.core.limits import READ_THREADS_MAX, SYNC_THREADS_MAX
+from headrace_broker.storage.open_segments import OpenSegments
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -18,6 +20,7 @@ class StorageThreads:
     def __init__(self) -> None:
         self._syncs = ThreadPoolExecutor(SYNC_THREADS_MAX, "sync")
         self._reads = ThreadPoolExecutor(READ_THREADS_MAX, "read")
+        self.open_segments = OpenSegments()
 
     async def sync(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run what writes and syncs."""

@@ -33,5 +33,5 @@ def _unpack(window: bytes | bytearray | memoryview, at: int, log: FileHandle, po
     except CorruptBatchError as error:
         raise CorruptLogError(f"{log.path} is damaged at position {position}: {error.message}") from error
     if header.is_heartbeat:
-        raise CorruptLogError(f"{log.path} is damaged at position {position}: a batch without records")
+        raise CorruptLogError(f"{log.path} is damaged at position {position}: a heartbeat, which no log holds")
     return header

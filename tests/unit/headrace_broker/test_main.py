@@ -21,6 +21,12 @@ BOTH = ["--tls-cert-file", "a.crt", "--tls-key-file", "a.key"]
         (["--tls-ca-file", "ca.crt"], "--tls-ca-file alone is not enough for TLS"),
         ([*BOTH, "--tls-secret", "tls"], "--tls-secret stands for all of --tls-cert-file, --tls-key-file and"),
         ([*BOTH, "--advertised-url", "http://a:9701"], "--advertised-url must begin with https://"),
+        (["--disk-quota", "100GB"], "Invalid value for '--disk-quota': '100GB' is not a quantity of bytes: write a"),
+        (["--disk-reserve", "5%"], "Invalid value for '--disk-reserve': '5%' is not a quantity of bytes"),
+        (["--housekeeping-interval", "60"], "Invalid value for '--housekeeping-interval': '60' is not a duration"),
+        (["--housekeeping-interval", "0s"], "'--housekeeping-interval': '0s' is too little for a broker: give 10ms or"),
+        (["--disk-quota", "0"], "Invalid value for '--disk-quota': '0' is too little for a broker: give 4Mi or more"),
+        (["--memory", "1"], "Invalid value for '--memory': '1' is too little for a broker: give 176Mi or more"),
     ],
 )
 def test_should_refuse_options_that_do_not_go_together(options: list[str], sentence: str) -> None:

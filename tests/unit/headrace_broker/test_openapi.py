@@ -63,6 +63,7 @@ async def test_should_have_every_route_and_no_other(document: dict[str, Any]) ->
         ("listTopics", parameters.parse_no_query),
         ("getTopic", parameters.parse_no_query),
         ("getHeld", parameters.parse_no_query),
+        ("openSession", parameters.parse_no_query),
         ("produceToTopic", parameters.parse_spread),
         ("produce", parameters.parse_produce),
         ("fetch", parameters.parse_fetch),

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from headrace.core.errors import (
     PartitionOfflineError,
     StorageFailedError,
 )
+from headrace.core.log.quota import DiskLimits
 from headrace.core.log.segments import LogConfig
 from headrace.core.records.raw import split_batches
 from headrace.core.replication.events import Acks
@@ -21,6 +23,7 @@ from headrace.core.replication.fence import Fence
 from headrace.core.replication.leadership import Leadership
 from headrace.core.resources.topic import TopicSpec
 from headrace.core.types import LeaderEpoch, Offset, PartitionEpoch, PartitionId, PartitionKey, TopicName, TopicUid
+from headrace_broker.broker_disk import BrokerDisk
 from headrace_broker.fetch import fetch, find_offset
 from headrace_broker.metrics import Metrics
 from headrace_broker.partition import Partition
@@ -28,7 +31,9 @@ from headrace_broker.requests import DeleteQuery, Edge, FetchQuery, OffsetsQuery
 from headrace_broker.storage.data_directory import DataDirectory
 from headrace_broker.storage.partition_description import PartitionDescription
 from tests.support.batches import TIMESTAMP_MS, batch_of
+from tests.support.descriptors import descriptors_left
 from tests.support.failing_disk import failing_sync
+from tests.support.logs import file_size_limit
 from tests.support.partition_sets import partition_state, seat
 from tests.support.waiting import eventually
 
@@ -51,13 +56,20 @@ def failures() -> list[str]:
 
 
 @pytest.fixture
-async def partition(tmp_path: Path, failures: list[str]) -> AsyncIterator[Partition]:
+def metrics() -> Metrics:
+    return Metrics()
+
+
+@pytest.fixture
+async def partition(tmp_path: Path, metrics: Metrics, failures: list[str]) -> AsyncIterator[Partition]:
     """Led by this broker."""
     data = DataDirectory.open(tmp_path / "data")
     description = PartitionDescription(PLACE.topic, KEY, SPEC.to_object())
     log = data.open_log(description, LogConfig.of_topic(SPEC), now_ms=0)
     leadership = Leadership(ME, SPEC.durability, log_end=log.log_end_offset, durable_end=log.durable_end)
-    partition = Partition(KEY, PLACE, log, leadership, Metrics(), failures.append)
+    disk = BrokerDisk(data.path, DiskLimits(), metrics, failures.append)
+    partition = Partition(KEY, PLACE, log, leadership, metrics, disk)
+    partition.configure(SPEC)
     partition.apply(partition_state(leader=ME))
     yield partition
     with suppress(StorageFailedError):  # a test may have broken the disk
@@ -99,6 +111,18 @@ async def test_should_wake_a_long_poll_when_there_is_enough(partition: Partition
     assert not waiting.done()
     await produce(partition, b"b")
     assert (await waiting).next_offset == 2
+
+
+async def test_should_not_wait_for_bytes_that_would_not_fit(partition: Partition) -> None:
+    size = len(batch_of(b"a"))
+    for value in (b"a", b"b"):
+        await produce(partition, value)
+    query = replace(fetch_query(min_bytes=2 * size - 1, max_wait_ms=600_000), max_bytes=2 * size - 1)
+    async with asyncio.timeout(10):
+        assert (await fetch(partition, query)).next_offset == 1
+        assert (
+            await fetch(partition, fetch_query(min_bytes=9 * size, max_records=1, max_wait_ms=600_000))
+        ).records == 1
 
 
 async def test_should_answer_long_polls_with_what_there_is_when_it_drains(partition: Partition) -> None:
@@ -194,6 +218,70 @@ async def test_should_finish_a_deletion_that_nobody_waits_for_any_more(partition
     with pytest.raises(asyncio.CancelledError):
         await deleting
     await eventually(lambda: partition.log.log_start_offset == 2, "what is on disk is what is shown")
+
+
+async def test_should_want_to_be_cleaned_when_retention_or_the_segment_is_another_one(partition: Partition) -> None:
+    def wants_cleaning() -> bool:
+        return partition.cleaner.wants_cleaning
+
+    assert not wants_cleaning()
+    partition.configure(TopicSpec.parse({"partitions": 1, "retention": {"time": "1h"}, "segment": {"bytes": "1"}}))
+    assert wants_cleaning()
+    await partition.cleaner.expire()
+    assert not wants_cleaning()
+    await produce(partition, b"a")
+    assert not wants_cleaning()
+    await produce(partition, b"b")
+    assert wants_cleaning()
+    partition.apply(partition_state(leader=seat(1), partition_epoch=PartitionEpoch(2)))
+    assert not wants_cleaning()
+    await partition.cleaner.expire()
+    assert partition.log.log_start_offset == 0
+
+
+async def test_should_delete_what_is_too_old_and_tell_the_metrics(partition: Partition, metrics: Metrics) -> None:
+    await produce(partition, b"a", b"b")
+    size = partition.log.size_bytes
+    partition.configure(TopicSpec.parse({"partitions": 1, "retention": {"time": "1h"}}))
+    await partition.cleaner.expire()
+    assert (partition.log.log_start_offset, partition.log.size_bytes) == (2, 0)
+    assert metrics.registry.get_sample_value("headrace_broker_deleted_segments_total", {"reason": "time"}) == 1
+    assert metrics.registry.get_sample_value("headrace_broker_deleted_bytes_total", {"reason": "time"}) == size
+    await produce(partition, b"c")
+    await partition.delete_records(DeleteQuery(Edge.LATEST, Fence()))
+    assert metrics.registry.get_sample_value("headrace_broker_deleted_segments_total", {"reason": "request"}) == 1
+
+
+async def test_should_delete_what_is_closed_when_there_is_no_room_for_another_segment(partition: Partition) -> None:
+    partition.configure(TopicSpec.parse({"partitions": 1, "segment": {"bytes": "1"}, "retention": {"time": "1h"}}))
+    for value in (b"a", b"b", b"c"):
+        await produce(partition, value)
+    with descriptors_left(2):  # a segment is three files
+        await partition.cleaner.expire()
+    assert partition.log.log_start_offset == 2
+    await partition.cleaner.expire()
+    assert partition.log.log_start_offset == 3
+
+
+async def test_should_close_its_log_when_the_disk_is_full(partition: Partition) -> None:
+    await produce(partition, b"a")
+    with file_size_limit(1):
+        await partition.close("the broker stops")
+    assert partition.log.durable_end == 1
+
+
+async def test_should_put_closed_segments_on_disk_before_the_next_outgrows_its_size(partition: Partition) -> None:
+    small = {"partitions": 1, "replicas": 1, "durability": "Replicated", "segment": {"bytes": "1"}}
+    partition.configure(TopicSpec.parse({**small, "retention": {"time": "unlimited"}}))
+    for _ in range(3):
+        await produce(partition, b"a")
+        await partition.cleaner.expire()
+    assert partition.log.durable_end == 0, "a few may wait"
+    for _ in range(3):
+        await produce(partition, b"a")
+    await partition.cleaner.expire()
+    assert partition.log.durable_end == 6
+    assert not partition.log.lags_in_syncs
 
 
 async def test_should_write_nothing_once_it_is_closed(partition: Partition) -> None:

@@ -21,6 +21,7 @@ from headrace_broker.routes.record_bodies import (
     ndjson_of,
     ndjson_pieces,
     parse_batches,
+    unpacked_bytes_of,
 )
 from tests.support.batches import batch_of
 
@@ -97,3 +98,15 @@ def test_should_make_lines_a_piece_at_a_time_and_no_more_than_are_wanted() -> No
     assert [piece.count(b"\n") for piece in pieces] == [2, 2, 2]
     assert b"".join(ndjson_pieces(fetched(offset=1), 1, ValueFormat.TEXT)).count(b"\n") == 1
     assert list(ndjson_pieces(fetched(), 0, ValueFormat.TEXT)) == []
+
+
+def test_should_say_how_much_the_largest_batch_is_once_it_is_decompressed_and_refuse_a_bomb() -> None:
+    small, bomb = batch_of(b"a"), batch_of(bytes(1 << 20), compression=Compression.ZSTD)
+    assert len(bomb) < 4 << 10
+    assert unpacked_bytes_of(replace(fetched(), buffers=[small]), 0) == 0, "it is what it is"
+    together = replace(fetched(), buffers=[small + bomb, small])
+    assert 1 << 20 < unpacked_bytes_of(together, 2 << 20) < 1025 << 10
+    with pytest.raises(
+        BatchTooLargeError, match="at most 1000 are made JSON of; fetch it with Accept: application/vnd"
+    ):
+        unpacked_bytes_of(together, 1000)

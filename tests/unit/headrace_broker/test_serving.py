@@ -10,11 +10,9 @@ from headrace.core.errors import (
     NotReadyError,
     PartitionOfflineError,
     StaleTopicError,
-    ThrottledError,
     UnknownPartitionError,
     UnknownTopicError,
 )
-from headrace.core.limits import REQUEST_BYTES_IN_FLIGHT_MAX
 from headrace.core.replication.fence import Fence
 from headrace.core.resources.lease import BrokerLease
 from headrace.core.resources.metadata import Metadata
@@ -26,7 +24,7 @@ from headrace_broker.metrics import Metrics
 from headrace_broker.partition import Partition
 from headrace_broker.proxy import Elsewhere, Proxy
 from headrace_broker.requests import Place
-from headrace_broker.serving import BodyBudget, Readiness, Serving
+from headrace_broker.serving import Readiness, Serving
 from tests.support.partition_sets import partition_set, partition_state, seat
 
 PLACE = Place(TopicName("default", "flights"), PartitionId(0))
@@ -91,12 +89,3 @@ async def test_should_name_the_leader_when_it_cannot_be_asked(serving: Serving, 
     with pytest.raises(NotLeaderError, match=why) as refused:
         await serving.proxy.send(elsewhere, "GET", "/", headers={}, body=(), timeout_ms=100)
     assert refused.value.details == {"leader": 1, "url": url}
-
-
-def test_should_hold_so_many_bytes_of_bodies_and_no_more() -> None:
-    bodies = BodyBudget()
-    bodies.take(REQUEST_BYTES_IN_FLIGHT_MAX)
-    with pytest.raises(ThrottledError, match="wait and try again"):
-        bodies.take(1)
-    bodies.give_back(1)
-    bodies.take(1)

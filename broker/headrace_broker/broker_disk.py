@@ -1,0 +1,107 @@
+"""The one disk of a broker, as its partitions see it: room for appends, and whom to tell when it fails.
+
+One per process. `take` and `gave_back` run on the event loop, with each append and deletion; `watch` looks at the
+volume and counts the broker's files in threads, beside everything else. Until the first look there is room.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from headrace.core.errors import DiskFullError, HeadraceError
+from headrace.core.limits import DISK_COUNT_INTERVAL_MS, DISK_COUNT_TIME_PART_MAX, DISK_LOOK_INTERVAL_MS
+from headrace.core.log.quota import DiskBudget, DiskLimits
+from headrace_broker.clock import monotonic_ms
+from headrace_broker.metrics import Metrics
+from headrace_broker.storage.ballast import Ballast
+from headrace_broker.storage.disk import storage_errors
+from headrace_broker.storage.disk_space import Volume, bytes_in, volume_of
+
+_log = logging.getLogger(__name__)
+
+
+class BrokerDisk:
+    def __init__(self, root: Path, limits: DiskLimits, metrics: Metrics, failed: Callable[[str], None]) -> None:
+        self._failed = failed
+        self._root = root
+        self._ballast = Ballast(root)
+        self._budget = DiskBudget(limits)
+        self._refused = metrics.appends_refused
+        self._was_full = False
+        self._ballast_trouble = ""
+        self._next_count_ms = 0
+        metrics.watch_disk(self._budget)
+
+    @property
+    def is_full(self) -> bool:
+        return self._budget.is_full
+
+    def failed(self, place: object, why: str) -> None:
+        """A write or a sync of this partition has failed: this broker must not go on."""
+        _log.critical("%s: the disk failed, this broker stops: %s", place, why)
+        self._failed(f"{place}: {why}")
+
+    def take(self, size: int) -> None:
+        """Room for an append of so many bytes. Raises DiskFullError."""
+        try:
+            self._budget.take(size)
+        except DiskFullError as error:
+            self._refused.inc()
+            self._maybe_tell(error.message)
+            raise
+
+    def ran_out(self) -> None:
+        """The file system had no room for an append that was taken, because others write to it too."""
+        self._budget.is_full = True
+        self._refused.inc()
+        self._maybe_tell("the volume has no room left")
+
+    def gave_back(self, size: int) -> None:
+        self._budget.gave_back(size)
+
+    async def watch(self) -> None:
+        """For ever."""
+        while True:
+            try:
+                await self.look()
+            except HeadraceError as error:
+                _log.warning("how full the disk is cannot be told: %s", error)
+            await asyncio.sleep(DISK_LOOK_INTERVAL_MS / 1000)
+
+    async def look(self) -> None:
+        """Raises StorageFailedError."""
+        budget, before = self._budget, self._budget.taken_bytes
+        volume = await asyncio.to_thread(self._look)
+        budget.looked_at_volume(volume.free_bytes, volume.volume_bytes, before)
+        if monotonic_ms() >= self._next_count_ms:
+            await self._count()
+        self._maybe_tell("")
+
+    def _look(self) -> Volume:
+        trouble = ""
+        try:
+            with storage_errors(f"keeping the ballast in {self._root}"):
+                self._ballast.tend(volume_of(self._root))
+        except HeadraceError as error:
+            trouble = str(error)
+        if trouble != self._ballast_trouble:
+            _log.warning("%s", trouble or "the ballast is as it should be again")
+        self._ballast_trouble = trouble
+        return volume_of(self._root)  # The ballast that was just taken is not free.
+
+    async def _count(self) -> None:
+        before, started_ms = self._budget.taken_bytes, monotonic_ms()
+        self._budget.counted_data(await asyncio.to_thread(bytes_in, self._root), before)
+        ended_ms = monotonic_ms()
+        # Whoever makes room on a full disk waits for it.
+        interval_ms = DISK_LOOK_INTERVAL_MS if self.is_full else DISK_COUNT_INTERVAL_MS
+        self._next_count_ms = ended_ms + max(interval_ms, int((ended_ms - started_ms) / DISK_COUNT_TIME_PART_MAX))
+
+    def _maybe_tell(self, why: str) -> None:
+        """Once for each time that it fills."""
+        if self._budget.is_full and not self._was_full:
+            _log.error("appends are refused: %s", why)
+        elif self._was_full and not self._budget.is_full:
+            _log.warning("there is room on the disk again: appends are taken")
+        self._was_full = self._budget.is_full

@@ -1,0 +1,182 @@
+"""One session: reads frames, hands them to their channels, and writes what these say, until either side ends it.
+
+    open ── the client's body ends ──> ending ── no channel is left ──> ended
+      ├── the broker drains ──> draining ── no channel is left ──> ended
+      ├── the client breaks the framing ──> FAILED on channel 0 ──> ended
+      └── the client is gone ──> the task is cancelled
+
+Two tasks: the handler's own writes, the other reads. Frames that have arrived are handled without waiting, some at a
+time; then what was collected is appended, and others have the loop. A single frame that comes alone is handled, and
+answered, where it was received: no turn of the loop lies between. Nothing waits for a partition: partitions call
+back. The rest of a frame that is not whole has its room in the broker's budget of bodies before it is read; a session
+that finds none is not read until there is some, and what its client may push until then is what `sessions` allows.
+Made by the route, for one request.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from contextlib import suppress
+
+from headrace.core.errors import BrokenSessionError, HeadraceError, SlowClientError
+from headrace.core.limits import SESSION_GROUP_BYTES, SESSION_GROUP_FRAMES_MAX
+from headrace.core.session.messages import SESSION, Failed, Heartbeat, client_reader
+from headrace.http2.bodies import RequestBody
+from headrace.http2.patience import Pace
+from headrace_broker.clock import monotonic_ms
+from headrace_broker.serving import Serving
+from headrace_broker.session.channels import Channels
+from headrace_broker.session.outgoing import ROOM_S, Outgoing, Writer
+
+
+class Session:
+    def __init__(self, serving: Serving, body: RequestBody) -> None:
+        self._serving = serving
+        self._body = body
+        self._reader = client_reader()
+        self._outgoing = Outgoing(serving.answers)
+        self._channels = Channels(serving, self._outgoing, self._maybe_end)
+        self._room = serving.bodies.share()
+        """Taken of the budget of bodies, for the frame that is under way."""
+        self._is_ending = False
+        self._received_bytes = 0
+        self._pace: Pace | None = None
+        """Of the frame that is under way."""
+
+    @property
+    def channel_count(self) -> int:
+        return len(self._channels)
+
+    @property
+    def is_pending(self) -> bool:
+        return self._channels.is_pending
+
+    async def run(self, writer: Writer) -> None:
+        """Until it is over."""
+        self._beat()
+        reading = asyncio.create_task(self._read(), name="session")
+        reading.add_done_callback(self._outgoing.fail_with)
+        try:
+            await self._outgoing.write_to(writer)
+        finally:
+            self._body.at_once = None
+            reading.cancel()
+            self._heartbeat.cancel()
+            self._channels.leave()
+
+    def drain(self, why: HeadraceError) -> None:
+        """It ends as soon as what was produced is answered."""
+        self._is_ending = True
+        self._channels.fail(why)
+        self._maybe_end()
+
+    def size_window(self, window: int) -> None:
+        self._body.size_window(window)
+
+    def _maybe_end(self) -> None:
+        if self._is_ending and not len(self._channels):
+            self._outgoing.end()
+
+    def _beat(self) -> None:
+        loop, interval_s = asyncio.get_running_loop(), self._serving.sessions.heartbeat_ms / 1000
+        due_s = self._outgoing.written_s + interval_s
+        if due_s <= loop.time():
+            self._outgoing.say(Heartbeat().pack())
+            due_s = loop.time() + interval_s
+        self._heartbeat = loop.call_at(due_s, self._beat)
+
+    def _serve_at_once(self, chunk: bytes) -> bool:
+        """A single frame needs no turn of the loop of its own: whoever waits for one answer gets it sooner."""
+        if not self._reader.is_one_frame(chunk) or not self._outgoing.is_idle:
+            return False
+        self._received_bytes += len(chunk)
+        self._outgoing.gather()
+        try:
+            for frame in self._reader.receive(chunk):
+                self._channels.serve(frame)
+            self._channels.flush()
+        except HeadraceError as error:
+            self._break(error)
+        except Exception as error:
+            # A mistake of ours ends this session, as it would in the reader, and not the connection that calls.
+            self._outgoing.fail(error)
+        self._outgoing.speak()
+        return True
+
+    async def _read(self) -> None:
+        self._body.at_once = self._serve_at_once
+        try:
+            while chunks := await self._arrived():
+                await self._handle(chunks)
+                await self._make_room()
+            if not self._reader.is_between_frames:
+                raise BrokenSessionError("the session ended within a frame: end it after one")
+        except HeadraceError as error:
+            self._break(error)
+        else:
+            self._is_ending = True
+            self._channels.close()
+            self._maybe_end()
+        finally:
+            self._room.resize(0)
+
+    def _break(self, error: HeadraceError) -> None:
+        """The session's last word."""
+        self._body.at_once = None
+        self._channels.leave()
+        self._serving.metrics.errors.labels(error.code).inc()
+        self._outgoing.say(Failed(SESSION, error).pack())
+        self._outgoing.end()
+
+    async def _arrived(self) -> list[bytes]:
+        """Empty at the end of the body. Raises SlowClientError where a frame does not go on."""
+        wait = self._body.take_chunks if self._reader.is_between_frames else self._rest_of_frame
+        arrived = await wait()
+        self._received_bytes += sum(map(len, arrived))
+        return arrived
+
+    async def _rest_of_frame(self) -> list[bytes]:
+        now_ms, patience = monotonic_ms(), self._serving.sessions.patience
+        self._pace = self._pace or Pace(patience, self._received_bytes, now_ms)
+        while not self._pace.is_too_slow(self._received_bytes, now_ms):
+            with suppress(TimeoutError):
+                async with asyncio.timeout((self._pace.judged_ms - now_ms) / 1000):
+                    return await self._body.take_chunks()
+            now_ms = monotonic_ms()
+        raise SlowClientError(
+            f"a frame has come on by fewer than {patience.least_bytes} bytes in {patience.stall_ms / 1000:g} s: begin a"
+            " frame when all of it is there"
+        )
+
+    async def _handle(self, chunks: Iterable[bytes]) -> None:
+        """What is whole now, in portions. Raises BrokenSessionError."""
+        count, size = 0, 0
+        self._outgoing.gather()
+        for chunk in chunks:
+            for frame in self._reader.receive(chunk):
+                self._pace = None
+                self._channels.serve(frame)
+                count += 1
+                size += sum(map(len, frame.payload))
+                if count >= SESSION_GROUP_FRAMES_MAX or size >= SESSION_GROUP_BYTES:
+                    self._channels.flush()
+                    self._outgoing.speak()
+                    await asyncio.sleep(0)
+                    self._outgoing.gather()
+                    count, size = 0, 0
+        self._channels.flush()
+        self._outgoing.speak()
+
+    async def _make_room(self) -> None:
+        """For the rest of a frame that is not whole, and for answers that the client has yet to take."""
+        missing = self._reader.missing_bytes
+        if missing > self._room.taken:
+            self._room.resize(0)  # Nobody waits for room while holding some.
+            budget = self._serving.bodies
+            missing = min(missing, budget.limit_bytes)
+            while missing > budget.left_bytes:
+                await budget.room(ROOM_S)
+                self._pace = None  # It is we who have kept it waiting.
+            self._room.take(missing)
+        elif not missing:
+            self._room.resize(0)
+        await self._outgoing.room()

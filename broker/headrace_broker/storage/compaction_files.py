@@ -1,0 +1,147 @@
+"""How a part of a log is replaced by its compacted form, so that a crash at any point leaves the old or the new one.
+
+    BASE.log.cleaned        being written, with its two indexes: worth nothing yet
+          │ 1  the indexes become .swap
+          │ 2  BASE-NEXT.log.swap: decided. It stands for all segments from BASE to NEXT, whatever is left of them
+          │ 3  the segments between BASE and NEXT are deleted
+          │ 4  the new indexes take the place of the old ones
+          ▼ 5  BASE.log: done
+
+What a step needs is on disk before it is taken. An opening that finds 2 goes on from there (`finish_swaps`); everything
+else that ends in .cleaned or .swap it removes. While steps 2 to 5 go on, nobody opens these segments; readers that have
+them open already keep what they have. Blocks. Raises OSError.
+"""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from headrace.core.limits import COMPACTION_CHUNK_BYTES
+from headrace.core.log.segments import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, parse_log_name, segment_name
+from headrace.core.records.header import BatchHeader
+from headrace.core.types import Offset
+from headrace_broker.storage.disk import Buffer, FileHandle, fsync_directory, read_blocking
+from headrace_broker.storage.segment import delete_segment
+from headrace_broker.storage.segment_indexes import SegmentIndexes
+
+CLEANED_SUFFIX: Final = ".cleaned"
+SWAP_SUFFIX: Final = ".swap"
+_INDEXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX)
+
+
+class Span(NamedTuple):
+    """What one compacted segment stands for."""
+
+    base_offset: Offset
+    next_offset: Offset
+
+
+class CleanedSegment:
+    """One that is being written; what was left of an earlier attempt is gone."""
+
+    def __init__(self, directory: Path, span: Span) -> None:
+        self.span = span
+        self.size = 0
+        self._directory = directory
+        discard_cleaned(directory, span)
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL
+        self._log = FileHandle(directory / _name(span, LOG_SUFFIX + CLEANED_SUFFIX), flags)
+        name = directory / segment_name(span.base_offset)
+        self._indexes = SegmentIndexes.create(name, span.base_offset, CLEANED_SUFFIX)
+
+    def append(self, batch: Sequence[Buffer]) -> None:
+        header = BatchHeader.unpack(batch[0])
+        self._log.append(batch)
+        self._indexes.add([header], self.size)
+        self.size += header.batch_bytes
+
+    def copy(self, source: FileHandle, headers: Sequence[BatchHeader]) -> None:
+        """The first batches of another segment, as they are; nothing was appended before."""
+        self._indexes.add(headers, 0)
+        end = sum(header.batch_bytes for header in headers)
+        while self.size < end:
+            chunk = read_blocking(source, self.size, min(COMPACTION_CHUNK_BYTES, end - self.size))
+            self._log.append([chunk])
+            self.size += len(chunk)
+
+    def finish(self, written_ns: int) -> None:
+        """All of it is on disk then, as if it was last written to at that time: retention goes by it."""
+        os.utime(self._log.fd, ns=(written_ns, written_ns))
+        self._indexes.sync()
+        self._log.sync()
+        fsync_directory(self._directory)
+
+
+def discard_cleaned(directory: Path, span: Span) -> None:
+    """Remove what was written for it, as far as it is there and not decided on."""
+    (directory / _name(span, LOG_SUFFIX + CLEANED_SUFFIX)).unlink(missing_ok=True)
+    for suffix in _INDEXES:
+        (directory / _name(span, suffix + CLEANED_SUFFIX)).unlink(missing_ok=True)
+        (directory / _swap_name(span, suffix)).unlink(missing_ok=True)
+
+
+def discard_all_cleaned(directory: Path) -> None:
+    """What a pass has left behind that was killed."""
+    for leftover in directory.glob(f"*{CLEANED_SUFFIX}"):
+        leftover.unlink()
+
+
+def prepare_swap(directory: Path, span: Span) -> None:
+    """Step 1: after a failure it may be tried again, or discarded."""
+    for suffix in _INDEXES:
+        os.rename(directory / _name(span, suffix + CLEANED_SUFFIX), directory / _swap_name(span, suffix))
+    fsync_directory(directory)
+
+
+def swap(directory: Path, span: Span) -> None:
+    """Steps 2 to 5: after a failure only the next opening can tell what is there."""
+    os.rename(directory / _name(span, LOG_SUFFIX + CLEANED_SUFFIX), directory / _swap_name(span, LOG_SUFFIX))
+    fsync_directory(directory)
+    _finish(directory, span)
+
+
+def finish_swaps(directory: Path) -> None:
+    """At the opening of a log: what was decided is done, what was not is forgotten."""
+    for path in sorted(directory.glob(f"*{LOG_SUFFIX}{SWAP_SUFFIX}")):
+        span = _parse_swap_name(path.name)
+        if span is not None:
+            _finish(directory, span)
+    for leftover in directory.glob(f"*{SWAP_SUFFIX}"):
+        leftover.unlink()
+    discard_all_cleaned(directory)
+
+
+def _finish(directory: Path, span: Span) -> None:
+    for base in sorted(_bases_in(directory)):
+        if span.base_offset < base < span.next_offset:
+            delete_segment(directory, base)
+    for suffix in _INDEXES:
+        new = directory / _swap_name(span, suffix)
+        if new.exists():
+            os.rename(new, directory / _name(span, suffix))
+    fsync_directory(directory)
+    os.rename(directory / _swap_name(span, LOG_SUFFIX), directory / _name(span, LOG_SUFFIX))
+    fsync_directory(directory)
+
+
+def _bases_in(directory: Path) -> list[Offset]:
+    """By whatever is left of them: a deletion that was interrupted has removed the indexes first."""
+    found = (parse_log_name(path.name) for path in directory.iterdir())
+    return [base for base in found if base is not None]
+
+
+def _name(span: Span, suffix: str) -> str:
+    return segment_name(span.base_offset) + suffix
+
+
+def _swap_name(span: Span, suffix: str) -> str:
+    return f"{segment_name(span.base_offset)}-{segment_name(span.next_offset)}{suffix}{SWAP_SUFFIX}"
+
+
+def _parse_swap_name(file_name: str) -> Span | None:
+    base, _, following = file_name.removesuffix(SWAP_SUFFIX).partition("-")
+    offsets = parse_log_name(base + LOG_SUFFIX), parse_log_name(following)
+    if offsets[0] is None or offsets[1] is None:
+        return None
+    return Span(offsets[0], offsets[1])

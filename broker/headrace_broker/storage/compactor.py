@@ -1,0 +1,162 @@
+"""One pass of compaction over one log: reads closed segments, writes their compacted forms beside them.
+
+Runs in a process of its own (`compaction_worker`), because it looks at every record: Python would hold up the broker's
+event loop meanwhile. It changes nothing that is there; whoever asked for the pass swaps each segment in as it comes
+(`compaction_files`), so that the disk needs room for one of them. Memory is bounded by the keys of a pass
+(`COMPACTION_KEYS_MAX`) and a few chunks.
+
+    segments' dirty part ──> LatestRecords ──> groups of segments ──> CleanedSegment, one at a time ──> Done
+
+Raises OSError; CorruptBatchError and CorruptLogError where a batch cannot be read: then the log stays as it is.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from headrace.core.errors import CorruptLogError
+from headrace.core.limits import BATCH_HEADER_BYTES, COMPACTION_CHUNK_BYTES, SEGMENT_BYTES_MAX
+from headrace.core.log.clean_points import CleanPoints
+from headrace.core.log.compaction import groups
+from headrace.core.log.retention import ClosedSegment
+from headrace.core.log.segments import LOG_SUFFIX, segment_name
+from headrace.core.records.columns import decode_batch
+from headrace.core.records.compacting import Batch, BatchCompactor, Keep, ProducersLast
+from headrace.core.records.header import BatchHeader
+from headrace.core.records.latest import LatestRecords
+from headrace.core.types import Offset
+from headrace_broker.storage.compaction_files import CleanedSegment, Span, discard_cleaned
+from headrace_broker.storage.compaction_job import Cleaned, Done, Job
+from headrace_broker.storage.disk import FileHandle, read_blocking
+
+_SAME_MAX = 1 << 16
+"""Batches of a segment that are remembered instead of being written, in the hope that all of it stays as it is."""
+Pace = Callable[[int], None]
+"""Told how many bytes were read: may wait."""
+
+
+def compact(job: Job, pace: Pace) -> Iterator[Cleaned | Done]:
+    """The last one is Done. A segment is written when the caller asks for the next one: the last is swapped in then."""
+    latest, producers = _latest(job, pace)
+    compactor = BatchCompactor(latest, Keep(job.log_start, job.tombstones_from, producers))
+    segments = [segment for segment in job.segments if segment.base_offset < latest.end]
+    for group in groups(segments, job.segment_bytes):
+        cleaned = _write(Path(job.directory), group, compactor, pace)
+        if cleaned is not None:
+            yield cleaned
+    tally = compactor.tally
+    tombstones: Any = np.concatenate([*tally.tombstones, np.empty(0, np.int64)])
+    points = CleanPoints(job.points).after_pass(latest.end, job.now_ms, tombstones)
+    yield Done(points.points, tally.records_before, tally.records_after, tally.without_key)
+
+
+def _latest(job: Job, pace: Pace) -> tuple[LatestRecords, ProducersLast]:
+    """Of the dirty part, as far as it fits."""
+    dirty = [segment for segment in job.segments if segment.next_offset > job.dirty_from]
+    latest = LatestRecords(job.dirty_from, job.keys_max)
+    producers = ProducersLast(job.dirty_from)
+    for segment in dirty:
+        for header, content in _batches(Path(job.directory), segment, pace):
+            if header.next_offset <= job.dirty_from:
+                continue
+            if header.is_empty or header.is_control:
+                latest.skip(header.next_offset)
+            elif not latest.add(decode_batch(content)):
+                return latest, producers
+            producers.add(header)
+    return latest, producers
+
+
+class _Target:
+    """Where the compacted form of a group goes: nowhere for as long as it is what is there already."""
+
+    def __init__(self, directory: Path, group: Sequence[ClosedSegment]) -> None:
+        self._directory = directory
+        self._group = group
+        self._same: list[BatchHeader] = []
+        """The group's first batches, as they are."""
+        self.span = Span(group[0].base_offset, group[-1].next_offset)
+        self.cleaned: CleanedSegment | None = None
+
+    def put(self, batch: Batch) -> None:
+        # What is passed on as it is comes as the one view that it was read into.
+        if self.cleaned is None and isinstance(batch[0], memoryview) and self._may_be_same():
+            self._same.append(BatchHeader.unpack(batch[0]))
+        else:
+            self._begun().append(batch)
+
+    def finish(self) -> CleanedSegment | None:
+        """On disk; None, and nothing was written, where the group is one segment that loses nothing."""
+        cleaned = self.cleaned if len(self._group) == 1 else self._begun()
+        if cleaned is not None:
+            if cleaned.size > SEGMENT_BYTES_MAX:
+                raise CorruptLogError(
+                    f"{_path(self._directory, self._group[0])} would grow to {cleaned.size} bytes, an index can name"
+                    f" positions up to {SEGMENT_BYTES_MAX}: give the topic a smaller segment.bytes"
+                )
+            cleaned.finish(max(_path(self._directory, segment).stat().st_mtime_ns for segment in self._group))
+        return cleaned
+
+    def _may_be_same(self) -> bool:
+        return len(self._group) == 1 and len(self._same) < _SAME_MAX
+
+    def _begun(self) -> CleanedSegment:
+        if self.cleaned is None:
+            self.cleaned = CleanedSegment(self._directory, self.span)
+            self.cleaned.copy(FileHandle(_path(self._directory, self._group[0]), os.O_RDONLY), self._same)
+        return self.cleaned
+
+
+def _write(directory: Path, group: Sequence[ClosedSegment], compactor: BatchCompactor, pace: Pace) -> Cleaned | None:
+    """None, and nothing stays written, where the segment would be the one that is there."""
+    target = _Target(directory, group)
+    try:
+        for segment in group:
+            for header, content in _batches(directory, segment, pace):
+                for batch in compactor.add(header, content):
+                    target.put(batch)
+            for batch in compactor.flush():
+                target.put(batch)
+        cleaned = target.finish()
+    except BaseException:
+        discard_cleaned(directory, target.span)
+        raise
+    bytes_before = sum(segment.size_bytes for segment in group)
+    return None if cleaned is None else Cleaned(*target.span, cleaned.size, bytes_before)
+
+
+def _batches(directory: Path, segment: ClosedSegment, pace: Pace) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """(header, bytes) of each batch of a closed segment."""
+    log = FileHandle(_path(directory, segment), os.O_RDONLY)
+    window, at, position, offset = memoryview(b""), 0, 0, segment.base_offset
+    while position < segment.size_bytes:
+        left = segment.size_bytes - position
+        wanted = min(BATCH_HEADER_BYTES, left)
+        if len(window) - at >= wanted:
+            header = _header(window, at, log, offset)
+            if header.batch_bytes <= len(window) - at:
+                yield header, window[at : at + header.batch_bytes]
+                at, position, offset = at + header.batch_bytes, position + header.batch_bytes, header.next_offset
+                continue
+            wanted = header.batch_bytes
+        size = min(left, max(COMPACTION_CHUNK_BYTES, wanted))
+        pace(size)
+        window, at = memoryview(read_blocking(log, position, size)), 0
+        if size < wanted:
+            raise CorruptLogError(f"{log.path} ends within the batch at position {position}")
+    if offset != segment.next_offset:
+        raise CorruptLogError(f"{log.path} ends at offset {offset}, the next segment starts at {segment.next_offset}")
+
+
+def _header(window: memoryview, at: int, log: FileHandle, offset: Offset) -> BatchHeader:
+    header = BatchHeader.unpack(window, at)
+    if header.base_offset != offset:
+        raise CorruptLogError(f"{log.path} goes on with offset {header.base_offset} where {offset} must be")
+    return header
+
+
+def _path(directory: Path, segment: ClosedSegment) -> Path:
+    return directory / (segment_name(segment.base_offset) + LOG_SUFFIX)

@@ -1,0 +1,113 @@
+"""The compaction of one log that is open: what a pass may touch, swapping in what it made, remembering how far it came.
+
+Owned by a `PartitionLog`. The pass itself runs in another process (`compactor`). Everything here is called while
+nothing else deletes or replaces segments of the log (`Cleaner.change`), and none of it is cancelled.
+"""
+
+from pathlib import Path
+
+from headrace.core.errors import StorageFailedError
+from headrace.core.log.clean_points import CleanPoints
+from headrace.core.log.compaction import CompactableLog, CompactionRules, Later, Pass, plan_pass
+from headrace.core.log.retention import ClosedSegment, SegmentTimes
+from headrace.core.types import Offset
+from headrace_broker.storage.compaction_files import Span, discard_all_cleaned, discard_cleaned, prepare_swap
+from headrace_broker.storage.compaction_job import Cleaned, Done, Job
+from headrace_broker.storage.disk import storage_error, storage_errors
+from headrace_broker.storage.log_syncer import LogSyncer
+from headrace_broker.storage.partition_files import PartitionFiles
+from headrace_broker.storage.segment_set import SegmentSet
+from headrace_broker.storage.segment_times import ClosedSegmentTimes
+from headrace_broker.storage.threads import StorageThreads
+
+
+class LogCompaction:
+    def __init__(self, directory: Path, segments: SegmentSet, syncer: LogSyncer, threads: StorageThreads) -> None:
+        self._directory = directory
+        self._segments = segments
+        self._syncer = syncer
+        self._threads = threads
+        self._files = PartitionFiles(directory)
+        self._points: CleanPoints | None = None
+        """As on disk; None before the first look."""
+        self._times: dict[ClosedSegment, SegmentTimes] = {}
+        """Of the segments that the last look asked for."""
+
+    async def plan(self, high_watermark: Offset, rules: CompactionRules, now_ms: int) -> Job | Later:
+        """What is to be done now. Raises StorageFailedError, and ThrottledError where no more files can be opened."""
+        if self._syncer.recovery_segment < self._segments.tip.segment:
+            # Under durability Replicated what was closed may wait for its sync for long.
+            await self._threads.sync(self._syncer.sync)
+        if self._points is None:
+            with storage_errors(f"reading how far {self._directory} is compacted"):
+                self._points = await self._threads.read(self._files.clean_points)
+        limit = Offset(min(high_watermark, self._syncer.recovery_segment))
+        log = CompactableLog(tuple(self._segments.closed_segments()), limit, self._points)
+        with storage_errors(f"looking at the age of segments in {self._directory}"):
+            planned = await self._threads.read(self._plan, log, rules, now_ms)
+        if isinstance(planned, Later):
+            return planned
+        return Job(
+            directory=str(self._directory),
+            segments=planned.segments,
+            dirty_from=planned.dirty_from,
+            tombstones_from=planned.tombstones_from,
+            log_start=self._segments.start_offset,
+            segment_bytes=rules.segment_bytes,
+            points=self._points.points,
+            now_ms=now_ms,
+            reason=planned.reason,
+        )
+
+    async def swap_in(self, cleaned: Cleaned) -> bool:
+        """Put a compacted segment in its place; False, and it is gone, where the log has changed there meanwhile.
+
+        Raises DiskFullError and ThrottledError, after which the log goes on as it was; StorageFailedError, after which
+        it does not.
+        """
+        span = Span(cleaned.base_offset, cleaned.next_offset)
+        if not self._segments.has(span):
+            await self._threads.sync(discard_cleaned, self._directory, span)
+            return False
+        await self._threads.sync(self._swap, span)
+        self._segments.replaced(span, cleaned.size_bytes)
+        return True
+
+    async def abandon(self) -> None:
+        """A pass has failed, and nobody works on it any more: what it leaves on the disk goes. Raises as `finish`."""
+        with storage_errors(f"removing what compaction has left in {self._directory}"):
+            await self._threads.sync(discard_all_cleaned, self._directory)
+
+    async def finish(self, done: Done) -> None:
+        """The pass is over, and all that it made is in its place. Raises DiskFullError, StorageFailedError."""
+        points = CleanPoints(done.points)
+        with storage_errors(f"writing how far {self._directory} is compacted"):
+            await self._threads.sync(self._files.write_clean_points, points)
+        self._points = points
+
+    def _plan(self, log: CompactableLog, rules: CompactionRules, now_ms: int) -> Pass | Later:
+        seen = dict[ClosedSegment, SegmentTimes]()
+
+        def times_of(segment: ClosedSegment) -> SegmentTimes:
+            known = self._times.get(segment)
+            seen[segment] = known or ClosedSegmentTimes(self._segments).look(segment)
+            return seen[segment]
+
+        planned = plan_pass(log, rules, now_ms, times_of)
+        self._times = seen
+        if isinstance(planned, Pass):
+            discard_all_cleaned(self._directory)
+        return planned
+
+    def _swap(self, span: Span) -> None:
+        try:
+            prepare_swap(self._directory, span)
+        except OSError as error:
+            discard_cleaned(self._directory, span)
+            raise storage_error(error, f"compacting {self._directory}") from error
+        try:
+            self._segments.replace(span)
+        except OSError as error:
+            typed = storage_error(error, f"compacting {self._directory}")
+            self._syncer.fail(typed.message)
+            raise StorageFailedError(typed.message) from error

@@ -1,0 +1,114 @@
+"""What a broker holds for clients is counted, bounded and given back, and the bound follows its memory."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from headrace.core.errors import ThrottledError
+from headrace.core.limits import (
+    ANSWER_BYTES_IN_FLIGHT_MAX,
+    ANSWER_BYTES_MIN,
+    BUDGET_BYTES_MIN,
+    JSON_MEMORY_FACTOR,
+    REQUEST_BODY_BYTES_MAX,
+    REQUEST_BYTES_IN_FLIGHT_MAX,
+)
+from headrace_broker.admission import Admission, Budget
+from headrace_broker.memory_limit import memory_limit_bytes
+
+MIB = 1 << 20
+
+
+def test_should_hold_so_many_bytes_and_no_more() -> None:
+    budget = Budget("request bodies", MIB)
+    budget.take(MIB)
+    with pytest.raises(ThrottledError, match="as many request bodies as it may; wait and try again"):
+        budget.take(1)
+    assert budget.refused == 1
+    budget.give_back(1)
+    budget.take(1)
+
+
+def test_should_grant_half_of_what_is_left_and_something_to_the_last() -> None:
+    budget = Budget("answers", MIB)
+    assert budget.grant(MIB) == MIB // 2
+    assert budget.grant(100) == 100
+    while budget.left_bytes >= ANSWER_BYTES_MIN:
+        assert budget.grant(MIB) >= ANSWER_BYTES_MIN
+    with pytest.raises(ThrottledError):
+        budget.grant(MIB)
+
+
+def test_should_give_back_all_of_a_share_when_its_request_is_over() -> None:
+    budget = Budget("answers", MIB)
+    with budget.share() as share:
+        assert share.grant(100) == 100
+        share.resize(2 * MIB)
+        assert budget.left_bytes == -MIB, "one batch that is larger than what was granted"
+    assert budget.left_bytes == MIB
+
+
+async def test_should_wake_who_waits_for_room() -> None:
+    budget = Budget("answers", MIB)
+    budget.take(MIB)
+    assert not await budget.room(0.001)
+    waiting = asyncio.ensure_future(budget.room(30))
+    await asyncio.sleep(0)
+    budget.give_back(1)
+    assert not waiting.done()
+    budget.give_back(ANSWER_BYTES_MIN)
+    assert await waiting
+
+
+def test_should_plan_with_the_memory_there_is() -> None:
+    small, ample = Admission.for_memory(512 * MIB), Admission.for_memory(1 << 50)
+    assert small.bodies.limit_bytes == small.answers.left_bytes == small.conversions.left_bytes
+    # A fifth of what is left by the broker itself, the process that compacts, and its keys.
+    assert small.bodies.limit_bytes == (512 - 128 - 96 - 32) * MIB // 5
+    share = small.bodies.limit_bytes
+    assert (small.body_bytes_max, small.json_body_bytes_max) == (share, share // JSON_MEMORY_FACTOR)
+    assert ample.body_bytes_max == ample.json_body_bytes_max == REQUEST_BODY_BYTES_MAX
+    assert Admission.for_memory(MIB).bodies.limit_bytes == BUDGET_BYTES_MIN
+    assert ample.bodies.limit_bytes == REQUEST_BYTES_IN_FLIGHT_MAX
+    assert ample.answers.limit_bytes == ANSWER_BYTES_IN_FLIGHT_MAX
+
+
+def test_should_refuse_one_request_too_many() -> None:
+    admission = Admission(requests_max=1, requests=1)
+    assert [admission.is_full, Admission(requests_max=1, requests=2).is_full] == [False, True]
+    assert "1 requests under way" in admission.refusal().message
+    assert admission.requests_refused == 1
+
+
+async def test_should_make_json_wait_for_its_turn() -> None:
+    admission = Admission.for_memory(MIB)
+    entered = asyncio.Event()
+
+    async def convert() -> None:
+        async with admission.converting(MIB):
+            entered.set()
+
+    async with admission.converting(REQUEST_BODY_BYTES_MAX):
+        assert admission.conversions.left_bytes == 0, "the largest goes alone"
+        other = asyncio.create_task(convert())
+        await asyncio.sleep(0)
+        assert not entered.is_set()
+    await other
+    assert admission.conversions.left_bytes == BUDGET_BYTES_MIN
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "limit"),
+    [
+        ("memory.max", "1048576\n", MIB),
+        ("memory.max", "max\n", None),
+        ("memory/memory.limit_in_bytes", "2097152", 2 * MIB),
+    ],
+)
+def test_should_find_the_limit_of_a_container(tmp_path: Path, name: str, text: str, limit: int | None) -> None:
+    machine = memory_limit_bytes(tmp_path)
+    assert machine > 64 * MIB
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text(text)
+    assert memory_limit_bytes(tmp_path) == (limit or machine)

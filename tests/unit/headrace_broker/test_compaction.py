@@ -1,0 +1,163 @@
+"""Compaction of what a broker holds: what becomes of a pass that fails, or whose log changes meanwhile."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from headrace.core.limits import COMPACTION_KEYS_MAX
+from headrace.core.log.quota import DiskLimits
+from headrace.core.log.segments import LogConfig
+from headrace.core.replication.leadership import Leadership
+from headrace.core.resources.topic import TopicSpec
+from headrace.core.types import Offset, PartitionId, PartitionKey, TopicName, TopicUid
+from headrace_broker.broker_disk import BrokerDisk
+from headrace_broker.compaction import Compaction
+from headrace_broker.metrics import Metrics
+from headrace_broker.partition import Partition
+from headrace_broker.requests import Place
+from headrace_broker.storage.compaction_job import Cleaned, Failed, Job, Told, Why
+from headrace_broker.storage.compactor import compact
+from headrace_broker.storage.data_directory import DataDirectory
+from headrace_broker.storage.partition_description import PartitionDescription
+from tests.support.compaction import append, keyed
+from tests.support.partition_sets import partition_state, seat
+from tests.support.waiting import eventually
+
+ME = seat(0)
+SPEC = TopicSpec.parse(
+    {
+        "partitions": 1,
+        "replicas": 1,
+        "cleanupPolicy": "Compact",
+        "segment": {"bytes": "1Mi"},
+    }
+)
+KEY = PartitionKey(TopicUid("uid-1"), PartitionId(0))
+PLACE = Place(TopicName("default", "prices"), PartitionId(0))
+PLENTY = 64 << 30
+
+
+class Holding:
+    """A broker that holds one partition."""
+
+    def __init__(self, partition: Partition) -> None:
+        self._partition = partition
+
+    def open_partitions(self) -> list[Partition]:
+        return [self._partition]
+
+    def find(self, key: PartitionKey) -> Partition | None:
+        return self._partition if key == self._partition.key else None
+
+
+class InProcess:
+    """Passes without a process; `trouble` may replace what is told, or raise."""
+
+    def __init__(self, trouble: Callable[[Told], Told] = lambda told: told) -> None:
+        self.jobs: list[Job] = []
+        self.trouble = trouble
+
+    async def run(self, job: Job) -> AsyncGenerator[Told, None]:
+        self.jobs.append(job)
+        for told in compact(job, lambda size: None):
+            yield self.trouble(told)
+
+    async def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+async def partition(tmp_path: Path) -> AsyncIterator[Partition]:
+    """Led by this broker; two segments are closed, in which each key comes many times."""
+    data, metrics = DataDirectory.open(tmp_path / "data"), Metrics()
+    log = data.open_log(PartitionDescription(PLACE.topic, KEY, SPEC.to_object()), LogConfig.of_topic(SPEC), now_ms=0)
+    leadership = Leadership(ME, SPEC.durability, log_end=log.log_end_offset, durable_end=log.durable_end)
+    disk = BrokerDisk(data.path, DiskLimits(), metrics, pytest.fail)
+    partition = Partition(KEY, PLACE, log, leadership, metrics, disk)
+    for number in range(24):
+        append(log, keyed((f"key-{number % 5}", str(number) * 60_000)))
+    await log.sync()
+    leadership = Leadership(ME, SPEC.durability, log_end=log.log_end_offset, durable_end=log.durable_end)
+    partition = Partition(KEY, PLACE, log, leadership, metrics, disk)
+    partition.configure(SPEC)
+    partition.apply(partition_state(leader=ME))
+    yield partition
+    await partition.close("the test is over")
+    data.close(clean=False)
+
+
+class Running:
+    """Compaction of that partition, as often as can be."""
+
+    def __init__(self, partition: Partition, passes: InProcess) -> None:
+        self.registry = CollectorRegistry()
+        compaction = Compaction(Holding(partition), passes, self.registry, interval_ms=1, memory_bytes=PLENTY)
+        self._task = asyncio.create_task(compaction.run())
+
+    def value(self, name: str, **labels: str) -> float | None:
+        assert not self._task.done(), "compaction goes on whatever happens"
+        return self.registry.get_sample_value(f"headrace_broker_compaction_{name}", labels)
+
+    async def passed(self, outcome: str) -> None:
+        await eventually(lambda: bool(self.value("passes_total", outcome=outcome)), f"a pass is {outcome}")
+
+    async def stop(self) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+
+async def test_should_not_take_a_segment_for_compacted_that_lost_records_before_it_was_swapped_in(
+    partition: Partition,
+) -> None:
+    deleted = False
+
+    def delete(told: Told) -> Told:
+        nonlocal deleted
+        if isinstance(told, Cleaned) and not deleted:
+            deleted = True
+            # Records of its first segment go: what is told now stands for segments that are no longer all there.
+            return told._replace(base_offset=Offset(told.base_offset + 1))
+        return told
+
+    passes = InProcess(delete)
+    running = Running(partition, passes)
+    await running.passed("changed")
+    await running.passed("done")
+    await running.stop()
+    assert [job.dirty_from for job in passes.jobs] == [0, 0], "all of it is dirty still at the second pass"
+
+
+async def test_should_leave_a_log_alone_for_longer_and_longer_whatever_is_appended(
+    partition: Partition, caplog: pytest.LogCaptureFixture
+) -> None:
+    passes = InProcess(lambda told: Failed(Why.ENDED, "killed"))
+    running = Running(partition, passes)
+    leftover = partition.log.directory / f"{0:020d}.log.cleaned"
+    leftover.write_bytes(b"half of it")
+    with caplog.at_level(logging.WARNING):
+        await running.passed("ended")
+        await eventually(lambda: not leftover.exists(), "what was left takes no room")
+        segment = partition.log.active_segment
+        while partition.log.active_segment == segment:
+            append(partition.log, keyed(("key", "x" * 100_000)))
+        for _ in range(20):
+            await asyncio.sleep(0.001)  # ticks of compaction, which have nothing to do
+    assert running.value("failing_partitions") == 1
+    assert len(passes.jobs) == 1
+    assert passes.jobs[0].keys_max == COMPACTION_KEYS_MAX
+    assert "tried again in 60 s: killed" in caplog.text
+    await running.stop()
+
+
+async def test_should_survive_a_mistake_of_its_own(partition: Partition) -> None:
+    def mistake(told: Told) -> Told:
+        raise AssertionError("a mistake")
+
+    running = Running(partition, InProcess(mistake))
+    await running.passed("ended")
+    assert running.value("damaged_partitions") == 0
+    await running.stop()
