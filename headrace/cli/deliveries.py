@@ -24,6 +24,9 @@ class Deliveries:
     sent: int = 0
     written: int = 0
     failed: int = 0
+    """Records of calls that failed: of a call for many, some may be written."""
+    failures: int = 0
+    """Calls that failed."""
     first_error: Any = None
     """HeadraceError of the first record that was found failed, by the order of sending."""
     _waiting: list[_Sent] = field(default_factory=list)
@@ -54,6 +57,7 @@ class Deliveries:
                 self.written += sent.records
             else:
                 self.failed += sent.records
+                self.failures += 1
                 self.first_error = self.first_error or error
         self._waiting = waiting
         # Twice as many must have come before all are looked at again, or a slow broker would make this quadratic.

@@ -81,7 +81,8 @@ def produce(where: Where, **options: Any) -> None:
     With --format records a line such as {"key": "a", "value": null, "headers": {"source": "me"}} gives more than the
     value: null is a tombstone, keyBase64 and valueBase64 are bytes; partition and offset say nothing.
 
-    Records without a key take turns among the partitions. What cannot be written within 30 s ends the command with 1.
+    Records without a key take turns among the partitions; a compacted topic refuses them: name the field that is the
+    key, or bring keys with --format records. What cannot be written within 30 s ends the command with 1.
     Ctrl-C waits 5 s for what was sent; a second one does not wait.
     """
     _produce(where, Options(**options))
@@ -146,7 +147,9 @@ def _with_count(error: HeadraceError, deliveries: Deliveries) -> HeadraceError:
     deliveries.wait(_DELIVERY_TIMEOUT_MS / 1000)
     if not deliveries.sent:
         return error
-    return type(error)(f"{error.message} (records written: {deliveries.written:,} of {deliveries.sent:,} sent)")
+    # Of a call for many records that failed, some may be written all the same.
+    least = "at least " if deliveries.failed > deliveries.failures else ""
+    return type(error)(f"{error.message} (records written: {least}{deliveries.written:,} of {deliveries.sent:,} sent)")
 
 
 def _share(file: BinaryIO) -> float | None:

@@ -1,18 +1,23 @@
 """Which batch goes out when? The producer's queues, one lane per partition, without I/O or clock.
 
     open_batch, add_columns ──> waiting ──> due ──> in flight ──> arrived
-                                          ^          ├──> failed again: put_back(at_ms) ──> waiting
+                                          ^          ├──> failed, or behind one that failed: put_back ──> waiting
                                           │          └──> given up
                                     linger over, full, or flushed
 
-Invariants: a lane has at most one batch in flight, so a partition's records are written in the order of `send` whatever
-is retried; only a lane's last batch takes more rows; `buffered_bytes` is the sum over batches that have neither arrived
-nor been given up. Called by `headrace.client.producer` and `headrace.client.sender` under the producer's lock.
+A lane has one batch in flight, or several (`pipeline`) where whoever carries them refuses all that follow one that
+failed. What is not full yet goes only when nothing is in flight: the answer to the batch before is not waited for idly.
+
+Invariants: a lane's queue is ordered as its records were sent, whatever comes back, and from where something has come
+back nothing goes before all that is in flight is settled: so a partition's records are written in the order of `send`
+whatever is retried; only a lane's last batch takes more rows; `buffered_bytes` is the sum over batches that have
+neither arrived nor been given up. Called by the producers and their senders, under a lock or on a loop.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Generic, TypeVar
 
 from headrace.client.batches import Batch, ColumnBatch, RowBatch
@@ -27,17 +32,28 @@ class _Lane(Generic[Rows]):
     queue: deque[Batch] = field(default_factory=deque)
     open: Rows | None = None
     """The last of `queue` while it still takes rows."""
-    in_flight: Batch | None = None
+    in_flight: list[Batch] = field(default_factory=list)
+    depth: int = 1
+    """So many may be in flight."""
+    queued: int = 0
+    """Batches that ever were."""
     not_before_ms: int = 0
     error: HeadraceError | None = None
     """The last failure, until a batch arrives again."""
 
     def ready_at_ms(self, linger_ms: int) -> int | None:
-        """When the first batch may go; None while there is none or one is on its way."""
-        if self.in_flight is not None or not self.queue:
+        """When the first batch may go; None while there is none, or an answer must come first."""
+        if not self.queue or len(self.in_flight) >= self.depth:
             return None
         head = self.queue[0]
-        return max(self.not_before_ms, head.opened_ms + linger_ms if head is self.open else head.opened_ms)
+        if head is not self.open:
+            return max(self.not_before_ms, head.opened_ms)
+        return None if self.in_flight else max(self.not_before_ms, head.opened_ms + linger_ms)
+
+    def append(self, batch: Batch) -> None:
+        self.queued += 1
+        batch.number = self.queued
+        self.queue.append(batch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,46 +73,56 @@ class Accumulator(Generic[Rows]):
         self._linger_ms, self._timeout_ms = linger_ms, timeout_ms
         self._lanes: dict[TopicPartition, _Lane[Rows]] = {}
 
-    def open_batch(
-        self, partition: TopicPartition, size_bytes: int, *, batch_bytes: int, now_ms: int
-    ) -> tuple[Rows, bool]:
-        """The batch that a row of this size joins, and whether it is a new one: then the sender has something to plan.
+    def joined_batch(self, partition: TopicPartition, size_bytes: int, batch_bytes: int) -> Rows | None:
+        """The batch that a row of this size joins; None: `open_batch` must make one.
 
         The caller adds the row before it lets go of the lock.
         """
-        lane = self._lane(partition)
-        batch = lane.open
-        opened = batch is None or batch.size_bytes + size_bytes > batch_bytes
-        if batch is None or opened:
-            batch = lane.open = self._make_rows(partition, now_ms)
-            lane.queue.append(batch)
-            self.buffered_bytes += batch.size_bytes
+        lane = self._lanes.get(partition)
+        if lane is None or (batch := lane.open) is None or batch.size_bytes + size_bytes > batch_bytes:
+            return None
         self.buffered_bytes += size_bytes
-        return batch, opened
+        return batch
+
+    def open_batch(self, partition: TopicPartition, size_bytes: int, now_ms: int) -> Rows:
+        """A new batch for a row of this size and those after it: the sender has something to plan."""
+        lane = self._lane(partition)
+        batch = lane.open = self._make_rows(partition, now_ms)
+        lane.append(batch)
+        self.buffered_bytes += batch.size_bytes + size_bytes
+        return batch
 
     def add_columns(self, batch: ColumnBatch) -> None:
         lane = self._lane(batch.partition)
         lane.open = None
-        lane.queue.append(batch)
+        lane.append(batch)
         self.buffered_bytes += batch.size_bytes
 
     def due(self, now_ms: int) -> Due:
-        """Take every batch that may go now, at most one a lane; each is in flight until it is reported on."""
+        """Take every batch that may go now; each is in flight until it is reported on."""
         due = Due([], [])
         for lane in self._lanes.values():
-            ready_at_ms = lane.ready_at_ms(self._linger_ms)
-            if ready_at_ms is None or ready_at_ms > now_ms:
-                continue
-            batch = lane.in_flight = lane.queue.popleft()
-            batch.attempt_ms = now_ms
-            batch.sent_ms = batch.sent_ms or now_ms
-            if batch is lane.open:
-                lane.open = None
-            if lane.error is None or now_ms - batch.opened_ms <= self._timeout_ms:
-                due.send.append(batch)
-            else:
-                due.expired.append((batch, lane.error))
+            while (ready_at_ms := lane.ready_at_ms(self._linger_ms)) is not None and ready_at_ms <= now_ms:
+                batch = lane.queue.popleft()
+                lane.in_flight.append(batch)
+                batch.attempt_ms = now_ms
+                batch.sent_ms = batch.sent_ms or now_ms
+                if batch is lane.open:
+                    lane.open = None
+                if lane.error is None or now_ms - batch.opened_ms <= self._timeout_ms:
+                    due.send.append(batch)
+                else:
+                    due.expired.append((batch, lane.error))
         return due
+
+    def pipeline(self, partition: TopicPartition, depth: int) -> None:
+        """Let `depth` batches be in flight, until one comes back."""
+        self._lane(partition).depth = depth
+
+    def may_go(self, batch: Batch) -> bool:
+        """Whether a batch in flight is the first of its lane: nothing before it is on its way, or has come back."""
+        lane = self._lanes[batch.partition]
+        return lane.in_flight[0] is batch and (not lane.queue or lane.queue[0].number > batch.number)
 
     def next_due_ms(self) -> int | None:
         """When `due` has something next, as far as is known now."""
@@ -109,7 +135,7 @@ class Accumulator(Generic[Rows]):
         return (next_due_ms is not None and next_due_ms <= now_ms) or any(self.in_flight())
 
     def in_flight(self) -> Iterator[Batch]:
-        return (lane.in_flight for lane in self._lanes.values() if lane.in_flight is not None)
+        return (batch for lane in self._lanes.values() for batch in lane.in_flight)
 
     def arrived(self, batch: Batch) -> None:
         self._finish(batch).error = None
@@ -117,12 +143,15 @@ class Accumulator(Generic[Rows]):
     def given_up(self, batch: Batch, error: HeadraceError) -> None:
         self._finish(batch).error = error if error.retriable else None
 
-    def put_back(self, batch: Batch, error: HeadraceError, at_ms: int) -> None:
-        """The batch failed and goes again, first in its lane, at `at_ms`."""
-        lane = self._lanes[batch.partition]
-        assert lane.in_flight is batch, "only the batch in flight can fail"
-        lane.in_flight, lane.error, lane.not_before_ms = None, error, at_ms
-        lane.queue.appendleft(batch)
+    def put_back(self, batches: Sequence[Batch], error: HeadraceError | None, at_ms: int) -> None:
+        """These of one lane go again, the first that failed at `at_ms`, and one at a time until a channel is open."""
+        lane = self._lanes[batches[0].partition]
+        for batch in batches:
+            lane.in_flight.remove(batch)
+        lane.depth = 1
+        if error is not None:
+            lane.error, lane.not_before_ms = error, at_ms
+        lane.queue = deque(sorted([*batches, *lane.queue], key=attrgetter("number")))
 
     def close_batches(self) -> None:
         """Let nothing linger: what is queued goes as soon as its lane is free."""
@@ -133,8 +162,7 @@ class Accumulator(Generic[Rows]):
         """Every batch that has neither arrived nor been given up."""
         waiting: list[Batch] = []
         for lane in self._lanes.values():
-            if lane.in_flight is not None:
-                waiting.append(lane.in_flight)
+            waiting.extend(lane.in_flight)
             waiting.extend(lane.queue)
         return waiting
 
@@ -146,7 +174,8 @@ class Accumulator(Generic[Rows]):
 
     def _finish(self, batch: Batch) -> _Lane[Rows]:
         lane = self._lanes[batch.partition]
-        assert lane.in_flight is batch, "only the batch in flight can end"
-        lane.in_flight, lane.not_before_ms = None, 0
+        assert batch in lane.in_flight, "only a batch in flight can end"
+        lane.in_flight.remove(batch)
+        lane.not_before_ms = 0
         self.buffered_bytes -= batch.size_bytes
         return lane

@@ -21,8 +21,10 @@ from headrace.client.retry import Retries
 from headrace.client.trouble import Trouble
 from headrace.core.errors import BrokerUnreachableError, HeadraceError, LocalError
 from headrace.core.limits import OFFSET_REQUESTS_MAX
+from headrace.core.session.frames import MEDIA_TYPE
 from headrace.http2.blocking import Response
-from headrace.http2.client import AsyncTransport
+from headrace.http2.client import AsyncStream, AsyncTransport
+from headrace.http2.exchange import Decode
 from headrace.http2.origin import Attempts
 
 T = TypeVar("T")
@@ -43,7 +45,9 @@ class AsyncBrokers:
         self.trouble = Trouble()
         self._closed = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._calls = Calls(namespace or DEFAULT_NAMESPACE, request_timeout_ms)
+        self.namespace = namespace or DEFAULT_NAMESPACE
+        self.request_timeout_ms = request_timeout_ms
+        self._calls = Calls(self.namespace, request_timeout_ms)
         self._timeout_ms = timeout_ms
         self._random = Random()
         self._transport = AsyncTransport(self.directory.servers.ssl_context)
@@ -109,12 +113,19 @@ class AsyncBrokers:
 
     async def produce_once(self, partition: TopicPartition, batch: Buffers, acks: str) -> int:
         """Write one encoded batch; its base offset, -1 with acks=0."""
-        layout = await self._layout_with(partition)
+        layout = await self.layout_with(partition)
         return calls.base_offset(await self._request(self._calls.produce(layout, partition.partition, batch, acks)))
+
+    async def open_session(self, url: str, decode: Decode) -> AsyncStream:
+        headers = {**self.directory.servers.headers, "content-type": MEDIA_TYPE}
+        try:
+            return await self._transport.open("POST", url + calls.SESSIONS_PATH, headers=headers, decode=decode)
+        except BrokerUnreachableError as error:
+            raise self.directory.unreachable(url, error, now_ms()) from error.__cause__
 
     async def fetch_once(self, partition: TopicPartition, offset: int, *, max_bytes: int, wait_ms: int) -> Fetched:
         """Whole batches from `offset` on; empty when nothing new came within `wait_ms`."""
-        layout = await self._layout_with(partition)
+        layout = await self.layout_with(partition)
         call = self._calls.fetch(layout, partition.partition, offset, max_bytes=max_bytes, wait_ms=wait_ms)
         return calls.fetched(await self._request(call), partition)
 
@@ -143,10 +154,10 @@ class AsyncBrokers:
         return await self.retrying(f"the offsets of {partition}", once, partition.topic)
 
     async def _offset_once(self, partition: TopicPartition, timestamp: str | int) -> int | None:
-        layout = await self._layout_with(partition)
+        layout = await self.layout_with(partition)
         return calls.offset(await self._request(self._calls.offset(layout, partition.partition, timestamp)))
 
-    async def _layout_with(self, partition: TopicPartition) -> TopicLayout:
+    async def layout_with(self, partition: TopicPartition) -> TopicLayout:
         layout = await self.layout_once(partition.topic)
         self.directory.check_partition(layout, partition)
         return layout

@@ -23,6 +23,8 @@ class AsyncDelivery(asyncio.Future[T]):
 
     looked_at = False
     """Somebody has asked, or waits."""
+    has_callbacks = False
+    """The loop calls them, in its own time."""
 
     def __await__(self) -> Generator[Any, None, T]:
         self.looked_at = True
@@ -58,15 +60,14 @@ class LoopRows(RowBatch):
 
     def add(self, row: Row, size_bytes: int) -> AsyncDelivery[RecordMetadata]:
         delivery: AsyncDelivery[RecordMetadata] = AsyncDelivery(loop=self.loop)
-        self.rows.append(row)
+        self.append(row, size_bytes)
         self.deliveries.append(delivery)
-        self.size_bytes += size_bytes
         return delivery
 
     def delivered(self, base_offset: int) -> None:
         topic, partition = self.partition
         offsets = repeat(-1) if base_offset < 0 else count(base_offset)
-        written = map(RecordMetadata, repeat(topic, len(self.rows)), repeat(partition), offsets)
+        written = map(RecordMetadata, repeat(topic, self.record_count), repeat(partition), offsets)
         for delivery, metadata in zip(self.deliveries, written, strict=True):
             if not delivery.done():
                 delivery.set_result(metadata)

@@ -1,4 +1,4 @@
-"""Reads ahead for an asyncio consumer: what `fetcher` is for threads, with a task for each request on its way.
+"""Reads ahead for an asyncio consumer: what `fetcher` is for threads, with tasks where that has workers.
 
 Owned by one `AsyncConsumer`, from its start to its end. `next_batch` may be cancelled at any time: what has arrived,
 and what is on its way, is there for the next call.
@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from headrace.client.async_brokers import AsyncBrokers
+from headrace.client.async_fetch_sessions import AsyncFetchSessions
 from headrace.client.clock import now_ms
 from headrace.client.cursor import Ask, Cursor
 from headrace.client.fetcher import as_reading_error
@@ -32,6 +33,7 @@ class AsyncFetcher:
         self._batches: Iterator[tuple[Cursor, DecodedBatch]] = iter(())
         """The rest of the answer that is being handed out."""
         self._closed = False
+        self._sessions = AsyncFetchSessions(brokers, self._arrive)
 
     async def close(self) -> None:
         self._closed = True
@@ -39,7 +41,7 @@ class AsyncFetcher:
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, self._sessions.close(), return_exceptions=True)
 
     def settle(self) -> None:
         """Another reading begins: what was left half-read is fetched again."""
@@ -71,7 +73,10 @@ class AsyncFetcher:
     def _start_due(self) -> None:
         for ask in self._reading.plan.due(now_ms()):
             partition = ask.cursor.partition
-            self._start(self._fetch(ask), Answered(ask, _cancelled(partition)))
+            # Old metadata is read again even while all goes well: there may be more partitions.
+            is_known = self._brokers.directory.fresh(partition.topic, now_ms()) is not None
+            if not (is_known and self._sessions.ask(ask)):
+                self._start(self._fetch(ask), Answered(ask, _cancelled(partition)))
         for partition in self._reading.added():
             self._start(self._find_beginning(partition), Added(partition, _cancelled(partition)))
 
@@ -90,6 +95,8 @@ class AsyncFetcher:
         partition, reading = ask.cursor.partition, self._reading
         try:
             async with self._turns:
+                if await self._sessions.open(ask, reading.fetch_bytes):
+                    return
                 fetched = await self._brokers.fetch_once(
                     partition, ask.offset, max_bytes=reading.fetch_bytes, wait_ms=reading.wait_ms
                 )
@@ -118,6 +125,7 @@ class AsyncFetcher:
         with suppress(TimeoutError):
             async with asyncio.timeout(self._reading.patience_s(now_ms())):
                 await self._news.wait()
+        self._sessions.look()
 
 
 def _cancelled(partition: TopicPartition) -> StalledError:

@@ -56,7 +56,7 @@ class AsyncProducer(Writer):
         its record back.
         """
         row = self._row(value, key, headers, timestamp_ms)
-        sender = self._sender
+        sender, accumulator = self._sender, self._sender.in_flight.accumulator
         sender.check_loop()
         self._burst_records += 1
         if self._burst_records >= ASYNC_SEND_BURST_RECORDS:
@@ -68,12 +68,11 @@ class AsyncProducer(Writer):
             await sender.wait_for_room(size)
         chosen = route.partitioning
         number = chosen.choose(row[0], row[1], size) if partition is None else chosen.check(partition)
-        batch, opened = sender.in_flight.accumulator.open_batch(
-            route.places[number], size, batch_bytes=route.batch_bytes, now_ms=now_ms()
-        )
-        delivery = batch.add(row, size)
-        if opened:
-            sender.plan()
+        batch = accumulator.joined_batch(place := route.places[number], size, route.batch_bytes)
+        if batch is not None:
+            return batch.add(row, size)
+        delivery = accumulator.open_batch(place, size, now_ms()).add(row, size)
+        sender.plan()
         return delivery
 
     async def send_batch(
@@ -93,13 +92,13 @@ class AsyncProducer(Writer):
         sender.check_loop()
         future: AsyncDelivery[tuple[BatchMetadata, ...]] = AsyncDelivery(loop=asyncio.get_running_loop())
         delivery = ColumnsDelivery(future)
-        for records in self._pieces(values, keys, timestamps_ms):
+        for columns in self._pieces(values, keys, timestamps_ms):
             route = self._known_route(topic) or await self._route(topic)
-            for place, columns, size in self._divided(route, records, partition):
+            for place, records, size in self._divided(route, columns, partition):
                 await asyncio.sleep(0)
                 await sender.wait_for_room(size)
                 delivery.expect()
-                sender.in_flight.accumulator.add_columns(ColumnBatch(place, now_ms(), size, columns, delivery))
+                sender.in_flight.accumulator.add_columns(ColumnBatch(place, now_ms(), size, records, delivery))
                 sender.plan()
         delivery.settle()
         return future

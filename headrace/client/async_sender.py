@@ -1,27 +1,31 @@
-"""The asyncio producer's tasks: one for each batch on its way, started by whatever makes a batch due.
+"""The asyncio producer's sending: whatever makes a batch due sends it, on the session with its leader.
 
-One `AsyncSender` per `AsyncProducer`, on one event loop. There is no planning task that could die: a new batch, an
-answer and a timer each call `plan`. All state changes happen between two awaits, so nothing is locked. While records
-wait, a timer looks whether anything moves, and every future and waiter is told where nothing does, or where somebody
-(the end of the loop, for example) cancels a task that sends.
+A task finds the leader of a partition that has no channel yet and opens one; where only other brokers lead to the
+leader, it carries the batch as a request. One `AsyncSender` per `AsyncProducer`, on one event loop. There is no
+planning task that could die: a new batch, an answer and a timer each call `plan`. All state changes happen between two
+awaits, so nothing is locked. While records wait, a timer looks whether anything moves, and every future and waiter is
+told where nothing does, or where somebody (the end of the loop, for example) cancels a task that sends or reads.
 """
 
 import asyncio
 import logging
+from contextlib import suppress
 from functools import partial
 
 from headrace.client.async_brokers import AsyncBrokers
 from headrace.client.async_deliveries import LoopRows
+from headrace.client.async_produce_sessions import AsyncProduceSessions
 from headrace.client.batches import Batch
+from headrace.client.calls import Buffers
 from headrace.client.clock import now_ms
 from headrace.client.in_flight import InFlight
+from headrace.client.produce_session import Arrived, Outcome, Refused
 from headrace.client.record import TopicPartition
 from headrace.client.retry import GiveUp, TryAgain
 from headrace.client.write_options import WriteOptions
-from headrace.client.writer import as_raised, closed_error
+from headrace.client.writer import as_raised, closed_error, unsendable
 from headrace.core.errors import HeadraceError, LocalError, StalledError
 from headrace.core.limits import CLIENT_STALL_CHECK_MS, PRODUCER_REQUESTS_MAX
-from headrace.core.records.columns import encode_batch
 
 _log = logging.getLogger(__name__)
 
@@ -36,8 +40,11 @@ class AsyncSender:
         self.in_flight: InFlight[LoopRows] = InFlight(options, LoopRows, brokers.trouble)
         self.check_loop = brokers.check_loop
         self._brokers, self._options = brokers, options
+        self._sessions = AsyncProduceSessions(brokers, options.acks, self._tell, self._cancelled)
         self._turns = asyncio.Semaphore(PRODUCER_REQUESTS_MAX)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._refreshing: dict[str, asyncio.Task[None]] = {}
+        """Topics whose metadata is asked for."""
         self.room = asyncio.Lock()
         """Held by the first of those who wait for room: woken all at once, thousands would plan for each answer."""
         self._progress = asyncio.Event()
@@ -88,11 +95,11 @@ class AsyncSender:
         for timer in (self._timer, self._watching):
             if timer is not None:
                 timer.cancel()
-        tasks = list(self._tasks)
+        tasks = [*self._tasks, *self._refreshing.values()]
         for task in tasks:
             task.cancel()
         try:
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.gather(*tasks, self._sessions.close(), return_exceptions=True)
         finally:
             await self._brokers.close()
 
@@ -104,18 +111,45 @@ class AsyncSender:
             return
         while (due := self.in_flight.due(now_ms())).send or due.expired:
             for batch in due.send:
-                task = asyncio.get_running_loop().create_task(self._attempt(batch), name="headrace-produce")
-                self._tasks.add(task)
-                task.add_done_callback(partial(self._done, batch.partition))
+                self._carry(batch)
             for batch, error in due.expired:
                 self._give_up(batch, error)
         self._set_timers()
+
+    def _carry(self, batch: Batch) -> None:
+        """On the channel of its partition, or by a task where there is none."""
+        if self._sessions.has_channel(batch.partition):
+            self._maybe_refresh(batch.partition.topic)
+            encoded = self._encoded(batch)
+            if encoded is not None:
+                self._sessions.produce(batch, encoded)
+            return
+        if not self.in_flight.accumulator.may_go(batch):  # The channel is over: what went before goes first.
+            self.in_flight.put_back([batch])
+            return
+        task = asyncio.get_running_loop().create_task(self._attempt(batch), name="headrace-produce")
+        self._tasks.add(task)
+        task.add_done_callback(partial(self._done, batch.partition))
+
+    def _maybe_refresh(self, topic: str) -> None:
+        """Channels go on without metadata; but there may be more partitions by now."""
+        if topic not in self._refreshing and self._brokers.directory.fresh(topic, now_ms()) is None:
+            task = asyncio.get_running_loop().create_task(self._refresh(topic), name="headrace-metadata")
+            self._refreshing[topic] = task
+            task.add_done_callback(lambda _: self._refreshing.pop(topic, None))
+
+    async def _refresh(self, topic: str) -> None:
+        with suppress(HeadraceError):  # The next batch asks again.
+            await self._brokers.layout_once(topic)
 
     def _done(self, partition: TopicPartition, task: asyncio.Task[None]) -> None:
         """A task may be cancelled before it has begun: it says nothing then."""
         self._tasks.discard(task)
         if task.cancelled():
-            self._break(StalledError(f"a task that sends to {partition} was cancelled: make a new AsyncProducer"))
+            self._cancelled(f"a task that sends to {partition} was cancelled")
+
+    def _cancelled(self, what: str) -> None:
+        self._break(StalledError(f"{what}: make a new AsyncProducer"))
 
     def _set_timers(self) -> None:
         loop, next_due_ms = asyncio.get_running_loop(), self.in_flight.accumulator.next_due_ms()
@@ -129,6 +163,7 @@ class AsyncSender:
 
     def _watch(self) -> None:
         self._watching = None
+        self._sessions.end_overdue()
         stalled = self.in_flight.stalled(now_ms())
         if stalled is not None:
             self._break(stalled)
@@ -149,30 +184,62 @@ class AsyncSender:
     # -- sending -----------------------------------------------------------------------------------------------------
 
     async def _attempt(self, batch: Batch) -> None:
+        encoded = self._encoded(batch)
+        if encoded is None:
+            return
         try:
             async with self._turns:
-                encoded = encode_batch(batch.records(), compression=self._options.compression)
-                base_offset = await self._brokers.produce_once(batch.partition, encoded, self._options.acks)
+                if await self._sessions.open(batch, encoded):
+                    self.in_flight.pipeline(batch.partition)
+                else:
+                    base_offset = await self._brokers.produce_once(batch.partition, encoded, self._options.acks)
+                    self._arrived(batch, base_offset)
         except HeadraceError as error:
-            self._retry_or_give_up(batch, error)
+            self._refused(Refused(batch.partition, error, [batch]))
         except Exception as error:
-            _log.exception("a batch for %s could not be sent", batch.partition)
-            self._give_up(batch, HeadraceError(f"a batch for {batch.partition} could not be sent: {error!r}"))
-        else:
-            if self.broken is None:
-                batch.delivered(base_offset)
-                self.in_flight.arrived(batch)
-                self._moved()
+            self._give_up(batch, unsendable(batch, error))
         self.plan()
 
-    def _retry_or_give_up(self, batch: Batch, error: HeadraceError) -> None:
-        match self.in_flight.decide(batch, error, now_ms()):
+    def _encoded(self, batch: Batch) -> Buffers | None:
+        """None: it cannot be, and was given up."""
+        try:
+            return batch.encoded(self._options.compression)
+        except HeadraceError as error:
+            self._give_up(batch, error)
+        except Exception as error:
+            self._give_up(batch, unsendable(batch, error))
+        return None
+
+    def _tell(self, outcomes: list[Outcome]) -> None:
+        """What has come of batches on channels."""
+        for outcome in outcomes:
+            if isinstance(outcome, Arrived):
+                self._arrived(outcome.batch, outcome.base_offset)
+            else:
+                self._refused(outcome)
+        self.plan()
+
+    def _arrived(self, batch: Batch, base_offset: int) -> None:
+        if self.broken is None:
+            batch.delivered(-1 if self._options.acks == "0" else base_offset)
+            self.in_flight.arrived(batch)
+            self._moved()
+
+    def _refused(self, refused: Refused) -> None:
+        """The first of them failed; those behind it go after it."""
+        if not refused.batches:
+            self._brokers.directory.forget(refused.partition.topic)
+            return
+        first, *behind = refused.batches
+        match self.in_flight.decide(first, refused.error, now_ms()):
             case TryAgain(at_ms, refresh):
                 if refresh:
-                    self._brokers.directory.forget(batch.partition.topic)
-                self.in_flight.put_back(batch, error, at_ms)
+                    self._brokers.directory.forget(first.partition.topic)
+                self.in_flight.put_back(refused.batches, refused.error, at_ms)
             case GiveUp(last):
-                self._give_up(batch, last)
+                if behind:
+                    self.in_flight.put_back(behind)
+                self._give_up(first, last)
 
     def _give_up(self, batch: Batch, error: HeadraceError) -> None:
         if self.broken is None:

@@ -7,14 +7,20 @@ them fits the topic's `maxMessageBytes`. How those who sent the records hear of 
 """
 
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from dataclasses import dataclass, field
 from operator import attrgetter
 from threading import Lock
 from typing import Any, Protocol, TypeAlias
 
+import numpy as np
+
 from headrace.client.record import BatchMetadata, Headers, TopicPartition
 from headrace.core.errors import HeadraceError
-from headrace.core.records.columns import record_columns
+from headrace.core.records.arrays import bytes_array, number_array
+from headrace.core.records.columns import encode_batch, record_columns
+from headrace.core.records.few_rows import are_few, encode_rows
+from headrace.core.records.header import Compression
 
 BATCH_OVERHEAD_BYTES = 2560
 """Header, Arrow's message metadata, the padding of 15 buffers to 64 bytes each and of the batch to 64."""
@@ -23,11 +29,12 @@ ROW_OVERHEAD_BYTES = 21
 HEADER_OVERHEAD_BYTES = 9
 
 Row: TypeAlias = tuple[bytes | None, bytes | None, int, Headers]
-"""Key, value, timestamp in ms, headers. A plain tuple: millions are made."""
+"""Key, value, timestamp in ms, headers. A plain tuple: millions are made, and none is kept."""
 
 
-def row_bytes(key: bytes | None, value: bytes | None, _timestamp_ms: int, headers: Headers) -> int:
+def row_bytes(row: Row) -> int:
     """Upper bound of what the row adds to its batch."""
+    key, value, _, headers = row
     size = ROW_OVERHEAD_BYTES
     if key is not None:
         size += len(key)
@@ -50,13 +57,51 @@ class RowBatch(ABC):
     """When the first attempt began."""
     attempt_ms: int = 0
     """When the last one did."""
-    rows: list[Row] = field(default_factory=list)
+    number: int = 0
+    """Its place among all batches of its partition."""
+    record_count: int = 0
+    _values: list[bytes | None] = field(default_factory=list)
+    _times_ms: list[int] = field(default_factory=list)
+    _keys: list[bytes | None] = field(default_factory=list)
+    """Shorter than the values, or empty, where the last rows have no key; so are the headers."""
+    _headers: list[Headers] = field(default_factory=list)
+
+    def append(self, row: Row, size_bytes: int) -> int:
+        """Its number in the batch."""
+        key, value, timestamp_ms, headers = row
+        number = self.record_count
+        self.record_count = number + 1
+        self.size_bytes += size_bytes
+        self._values.append(value)
+        self._times_ms.append(timestamp_ms)
+        if key is not None:
+            self._keys.extend([None] * (number - len(self._keys)))
+            self._keys.append(key)
+        if headers:
+            self._headers.extend([()] * (number - len(self._headers)))
+            self._headers.append(headers)
+        return number
+
+    def encoded(self, compression: Compression) -> list[bytes | memoryview]:
+        """Its bytes, in pieces. Raises what `encode_batch` does, and what its values may be wrong about."""
+        values: Any = self._values
+        keys: Any = self._keys
+        is_plain = not self._headers and compression is Compression.NONE and len(keys) in (0, len(values))
+        if is_plain and are_few(values, keys, self.size_bytes):
+            return encode_rows(values, keys, self._times_ms)
+        return encode_batch(self.records(), compression=compression)
 
     def records(self) -> Any:
         """A pyarrow.RecordBatch of RECORD_SCHEMA."""
-        keys, values, timestamps_ms, headers = zip(*self.rows, strict=True)
-        some_headers = headers if any(headers) else None
-        return record_columns(values, keys, timestamps_ms=timestamps_ms, headers=some_headers)
+        keys, headers = self._keys, self._headers
+        some_keys = bytes_array(keys + [None] * (self.record_count - len(keys))) if keys else None
+        some_headers = headers + [()] * (self.record_count - len(headers)) if headers else None
+        times_ms = number_array(np.array(self._times_ms, np.int64))
+        return record_columns(bytes_array(self._values), some_keys, timestamps_ms=times_ms, headers=some_headers)
+
+    def forget_rows(self) -> None:
+        """Everything is told: what holds on to a delivery does not hold its neighbours' bytes."""
+        self._values, self._times_ms, self._keys, self._headers = [], [], [], []
 
     @abstractmethod
     def delivered(self, base_offset: int) -> None:
@@ -69,12 +114,19 @@ class RowBatch(ABC):
     def overlooked(self) -> int:
         """How many failures nobody has asked for."""
 
+    @property
+    def has_callbacks(self) -> bool:
+        """Whether telling runs what somebody else has written."""
+        return False
+
 
 class ColumnsFuture(Protocol):
     """What `send_batch` gives to its caller."""
 
     @property
     def is_overlooked(self) -> bool: ...
+    @property
+    def has_callbacks(self) -> bool: ...
     def done(self) -> bool: ...
     def set_result(self, result: tuple[BatchMetadata, ...], /) -> None: ...
     def set_exception(self, exception: HeadraceError, /) -> None: ...
@@ -102,10 +154,11 @@ class ColumnsDelivery:
                 return
         if self.future.done():  # Cancelled: nobody waits for it.
             return
-        if self.error is None:
-            self.future.set_result(tuple(sorted(self.written, key=attrgetter("partition", "base_offset"))))
-        else:
-            self.future.set_exception(self.error)
+        with suppress(SystemExit):  # Of a callback: it would end a thread that others need.
+            if self.error is None:
+                self.future.set_result(tuple(sorted(self.written, key=attrgetter("partition", "base_offset"))))
+            else:
+                self.future.set_exception(self.error)
 
 
 @dataclass(slots=True, eq=False)
@@ -121,9 +174,13 @@ class ColumnBatch:
     attempts: int = 0
     sent_ms: int = 0
     attempt_ms: int = 0
+    number: int = 0
 
     def records(self) -> Any:
         return self.columns
+
+    def encoded(self, compression: Compression) -> list[bytes | memoryview]:
+        return encode_batch(self.columns, compression=compression)
 
     def delivered(self, base_offset: int) -> None:
         self.delivery.written.append(BatchMetadata(*self.partition, base_offset, self.columns.num_rows))
@@ -135,6 +192,10 @@ class ColumnBatch:
 
     def overlooked(self) -> int:
         return self.columns.num_rows if self.delivery.future.is_overlooked else 0
+
+    @property
+    def has_callbacks(self) -> bool:
+        return self.delivery.future.has_callbacks
 
 
 Batch = RowBatch | ColumnBatch

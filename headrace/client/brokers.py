@@ -25,7 +25,9 @@ from headrace.client.trouble import Trouble
 from headrace.client.workers import Workers
 from headrace.core.errors import BrokerUnreachableError, HeadraceError, LocalError
 from headrace.core.limits import OFFSET_REQUESTS_MAX
-from headrace.http2.blocking import BlockingTransport, Response
+from headrace.core.session.frames import MEDIA_TYPE
+from headrace.http2.blocking import BlockingStream, BlockingTransport, Response
+from headrace.http2.exchange import Decode
 from headrace.http2.origin import Attempts
 
 T = TypeVar("T")
@@ -45,7 +47,9 @@ class Brokers:
         self.directory = Directory(find_servers(server, ca_file))
         self.trouble = Trouble()
         self.closed = threading.Event()
-        self._calls = Calls(namespace or DEFAULT_NAMESPACE, request_timeout_ms)
+        self.namespace = namespace or DEFAULT_NAMESPACE
+        self.request_timeout_ms = request_timeout_ms
+        self._calls = Calls(self.namespace, request_timeout_ms)
         self._timeout_ms = timeout_ms
         self._random = Random()
         self._transport = BlockingTransport(self.directory.servers.ssl_context)
@@ -109,12 +113,22 @@ class Brokers:
 
     def produce_once(self, partition: TopicPartition, batch: Buffers, acks: str) -> int:
         """Write one encoded batch; its base offset, -1 with acks=0."""
-        layout = self._layout_with(partition)
+        layout = self.layout_with(partition)
         return calls.base_offset(self._request(self._calls.produce(layout, partition.partition, batch, acks)))
+
+    def open_session(self, url: str, listener: Callable[[BlockingStream], None], decode: Decode) -> BlockingStream:
+        """A session with this broker; `listener` hears of all that happens in it, and takes what `decode` makes."""
+        headers = {**self.directory.servers.headers, "content-type": MEDIA_TYPE}
+        try:
+            return self._transport.open(
+                "POST", url + calls.SESSIONS_PATH, headers=headers, listener=listener, decode=decode
+            )
+        except BrokerUnreachableError as error:
+            raise self.directory.unreachable(url, error, now_ms()) from error.__cause__
 
     def fetch_once(self, partition: TopicPartition, offset: int, *, max_bytes: int, wait_ms: int) -> Fetched:
         """Whole batches from `offset` on; empty when nothing new came within `wait_ms`."""
-        layout = self._layout_with(partition)
+        layout = self.layout_with(partition)
         call = self._calls.fetch(layout, partition.partition, offset, max_bytes=max_bytes, wait_ms=wait_ms)
         return calls.fetched(self._request(call), partition)
 
@@ -155,10 +169,10 @@ class Brokers:
         return self.retrying(f"the offsets of {partition}", once, partition.topic)
 
     def _offset_once(self, partition: TopicPartition, timestamp: str | int) -> int | None:
-        layout = self._layout_with(partition)
+        layout = self.layout_with(partition)
         return calls.offset(self._request(self._calls.offset(layout, partition.partition, timestamp)))
 
-    def _layout_with(self, partition: TopicPartition) -> TopicLayout:
+    def layout_with(self, partition: TopicPartition) -> TopicLayout:
         layout = self.layout_once(partition.topic)
         self.directory.check_partition(layout, partition)
         return layout

@@ -11,13 +11,18 @@ from urllib.parse import quote, urlencode
 
 from headrace.client.layout import TopicLayout
 from headrace.client.record import TopicPartition
-from headrace.core.errors import BrokerUnreachableError, HeadraceError, RemoteError
-from headrace.core.limits import METADATA_TIMEOUT_MS
+from headrace.core.errors import BrokerUnreachableError, HeadraceError, NotReadyError, RemoteError, ThrottledError
+from headrace.core.limits import CONSUMER_FRAME_BYTES_MAX, FETCH_BYTES_MIN, METADATA_TIMEOUT_MS
 from headrace.core.problem import from_problem
+from headrace.core.replication.events import Acks
+from headrace.core.replication.fence import Fence
+from headrace.core.session.terms import FetchTerms, ProduceTerms
+from headrace.core.types import LeaderEpoch, Offset, PartitionId, TopicName, TopicUid
 
+SESSIONS_PATH = "/v1/sessions"
 BATCH_TYPE = "application/vnd.headrace.batch"
 DEFAULT_NAMESPACE = "default"
-_ANSWER_SLACK_MS = 2_000
+ANSWER_SLACK_MS = 2_000
 """A broker that keeps its own time limit gets this much longer to say so."""
 _GATEWAY_STATUSES = frozenset({502, 503, 504})
 """What a proxy between us and the broker says when it cannot reach it."""
@@ -47,7 +52,7 @@ class Call:
 
     @property
     def timeout_s(self) -> float:
-        return (self.timeout_ms + _ANSWER_SLACK_MS) / 1000
+        return (self.timeout_ms + ANSWER_SLACK_MS) / 1000
 
     @property
     def headers(self) -> dict[str, str]:
@@ -58,8 +63,8 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    body: bytes
-    """Whole batches, one after the other; the first may begin below the offset that was asked for."""
+    batches: bytes | bytearray | memoryview
+    """Whole ones, one after the other; the first may begin below the offset that was asked for."""
     next_offset: int
 
 
@@ -116,10 +121,49 @@ class Calls:
         return f"/v1/namespaces/{quote(self.namespace, safe='')}/topics/{quote(topic, safe='')}"
 
 
+def produce_terms(namespace: str, layout: TopicLayout, partition: int, acks: str, timeout_ms: int) -> ProduceTerms:
+    """What a channel of a session is opened with."""
+    fence = Fence(TopicUid(layout.uid), LeaderEpoch(layout.partitions[partition].leader_epoch))
+    return ProduceTerms(TopicName(namespace, layout.topic), PartitionId(partition), Acks(acks), timeout_ms, fence)
+
+
+def fetch_terms(namespace: str, layout: TopicLayout, partition: int, offset: int, window_bytes: int) -> FetchTerms:
+    """The same for reading, with room for so many bytes."""
+    return FetchTerms(
+        TopicName(namespace, layout.topic),
+        PartitionId(partition),
+        Offset(offset),
+        max_bytes=max(FETCH_BYTES_MIN, min(CONSUMER_FRAME_BYTES_MAX, window_bytes // 4)),
+        credit=window_bytes,
+        fence=Fence(TopicUid(layout.uid), LeaderEpoch(layout.partitions[partition].leader_epoch)),
+    )
+
+
 def check(answer: Answer, url: str) -> None:
     """Raises the error that `url` answered with."""
     if answer.status >= 400:
-        raise _error_of(answer, url)
+        raise error_of(answer, url)
+
+
+def ended_error(url: str) -> BrokerUnreachableError:
+    """A session's answer has ended, and nothing was said."""
+    return BrokerUnreachableError(f"broker {url} has ended the session")
+
+
+def overdue_error(url: str, limit_ms: int) -> BrokerUnreachableError:
+    """An answer is missing in a session."""
+    return BrokerUnreachableError(f"broker {url} did not answer within {limit_ms / 1000:g} s")
+
+
+def refused_session(answer: Answer, url: str) -> HeadraceError:
+    """What to raise where a session was refused; `hasSessions` is False where none is to be had, and requests are left.
+
+    A broker with as many sessions as it keeps still answers requests.
+    """
+    error = error_of(answer, url)
+    if error.retriable and not isinstance(error, ThrottledError):
+        return error
+    return NotReadyError(f"broker {url} takes no sessions: {error.message}", hasSessions=False)
 
 
 def base_offset(answer: Answer) -> int:
@@ -156,7 +200,8 @@ def parse_json(body: bytes) -> dict[str, Any]:
     return document
 
 
-def _error_of(answer: Answer, url: str) -> HeadraceError:
+def error_of(answer: Answer, url: str) -> HeadraceError:
+    """What a response of 400 or above means."""
     try:
         document = parse_json(answer.body)
     except RemoteError:

@@ -4,7 +4,9 @@ No Python runs per row here: partitions come from NumPy, rows are gathered with 
 sizes. Called by `headrace.client.producer`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
@@ -16,26 +18,89 @@ import pyarrow.compute as pc
 from headrace.client.batches import BATCH_OVERHEAD_BYTES, ROW_OVERHEAD_BYTES
 from headrace.client.values import as_timestamp_ms
 from headrace.core.errors import LocalError
-from headrace.core.records.columns import record_columns
+from headrace.core.records.arrays import binary_array, timestamp_array
+from headrace.core.records.columns import RECORD_SCHEMA, record_columns
 
 _TIMES_REMEDY = "give whole milliseconds since 1970-01-01 UTC, or datetimes"
+_BLOCK_ROWS = 1 << 14
+"""Sizes of so many rows are looked at together: they stay in the processor's cache."""
 _MOMENTS = (date, np.datetime64)
 """A date alone is refused: it does not say where on Earth that day is."""
 
 
-def batch_columns(values: Any, keys: Any, timestamps_ms: Any, now_ms: int) -> Any:
-    """The columns of `send_batch` as one pyarrow.RecordBatch of RECORD_SCHEMA.
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """What `send_batch` was given, checked. It becomes records a piece at a time: columns that the user did not give
+    (times, headers) are made for a piece only, in memory that the next piece takes over."""
 
-    Values and keys are lists, Arrow arrays or table columns, pandas Series or NumPy arrays of text or bytes;
+    values: Any
+    keys: Any
+    """Arrow arrays of binary; no keys are None."""
+    times_ms: Any
+    """One for all, or an Arrow array of int64."""
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def records(self, start: int = 0, rows: int | None = None) -> Any:
+        """A pyarrow.RecordBatch of RECORD_SCHEMA."""
+        times = self.times_ms
+        return record_columns(
+            self.values.slice(start, rows),
+            None if self.keys is None else self.keys.slice(start, rows),
+            timestamps_ms=times if isinstance(times, int) else times.slice(start, rows),
+        )
+
+    def pieces(self, piece_bytes: int) -> Iterator[Any]:
+        """Records in pieces of about this size, so that a long column never waits in memory twice."""
+        nbytes = self.values.nbytes + (0 if self.keys is None else self.keys.nbytes)
+        rows = min(len(self), max(1, len(self) * piece_bytes // max(1, nbytes)))
+        if not rows:
+            return
+        one_time = isinstance(self.times_ms, int)
+        # What the user did not give is the same in every piece.
+        same = record_columns(pa.nulls(rows), timestamps_ms=self.times_ms if one_time else 0)
+        for start in range(0, len(self), rows):
+            values = self.values.slice(start, rows)
+            keys, _, times, headers = same.slice(0, len(values)).columns
+            given = [
+                keys if self.keys is None else self.keys.slice(start, rows),
+                values,
+                times if one_time else self.times_ms.slice(start, rows),
+                headers,
+            ]
+            yield pa.RecordBatch.from_arrays(given, schema=RECORD_SCHEMA)
+
+    def large_rows(self, limit_bytes: int) -> list[int]:
+        """Rows whose upper bound is above this."""
+        found: list[int] = []
+        for start in range(0, len(self), _BLOCK_ROWS):
+            keys = None if self.keys is None else self.keys.slice(start, _BLOCK_ROWS)
+            sizes = row_sizes(self.values.slice(start, _BLOCK_ROWS), keys)
+            if sizes.max() > limit_bytes:
+                found += (np.flatnonzero(sizes > limit_bytes) + start).tolist()
+        return found
+
+
+def checked_columns(values: Any, keys: Any, timestamps_ms: Any, now_ms: int) -> Columns:
+    """Values and keys are lists, Arrow arrays or table columns, pandas Series or NumPy arrays of text or bytes;
     `timestamps_ms` is None (now), a number or a time, or a column of such. Raises TypeError for other types,
     ValueError for columns of different lengths, LocalError for times before 1970.
     """
     check_column("values", values)
     check_column("keys", keys)
     times = now_ms if timestamps_ms is None else milliseconds(timestamps_ms)
-    records = record_columns(values, keys, timestamps_ms=times)
-    _check_times(records.column("timestamp_ms").to_numpy())
-    return records
+    columns = Columns(
+        binary_array(values, "values"),
+        None if keys is None else binary_array(keys, "keys"),
+        times if isinstance(times, int) else timestamp_array(times, len(times)),
+    )
+    for name, column in (("keys", columns.keys), ("timestamps_ms", columns.times_ms)):
+        if column is not None and not isinstance(column, int) and len(column) != len(columns):
+            raise ValueError(f"{name}: {len(column)} entries for {len(columns)} values: give one for each record")
+    if not isinstance(columns.times_ms, int):
+        _check_times(columns.times_ms.to_numpy())
+    return columns
 
 
 def _check_times(times: npt.NDArray[np.int64]) -> None:
@@ -93,19 +158,14 @@ def _times(column: Any) -> Any:
         raise TypeError(f"timestamps_ms: {error}: {_TIMES_REMEDY}") from error
 
 
-def row_sizes(records: Any) -> npt.NDArray[np.int64]:
-    """Upper bound of what each row of a RECORD_SCHEMA batch without headers adds to its batch."""
-    sizes = np.full(records.num_rows, ROW_OVERHEAD_BYTES, np.int64)
-    for name in ("key", "value"):
-        lengths = pc.fill_null(pc.binary_length(records.column(name)), 0)
-        sizes += lengths.to_numpy(zero_copy_only=False)
+def row_sizes(values: Any, keys: Any) -> npt.NDArray[np.int64]:
+    """Upper bound of what each row without headers adds to its batch."""
+    sizes = np.full(len(values), ROW_OVERHEAD_BYTES, np.int64)
+    for column in (values, keys):
+        if column is not None and column.null_count < len(column):
+            lengths = pc.binary_length(column)
+            sizes += (pc.fill_null(lengths, 0) if lengths.null_count else lengths).to_numpy()
     return sizes
-
-
-def pieces(records: Any, piece_bytes: int) -> Iterator[Any]:
-    """`records` in slices of about this size, so that a long column never waits in memory twice."""
-    rows = max(1, records.num_rows * piece_bytes // max(1, records.nbytes))
-    return (records.slice(start, rows) for start in range(0, records.num_rows, rows))
 
 
 def by_partition(records: Any, partitions: npt.NDArray[Any]) -> Iterator[tuple[int, Any]]:
@@ -122,10 +182,30 @@ def cut(records: Any, batch_bytes: int) -> Iterator[tuple[Any, int]]:
 
     A single row over the limit comes alone, with a bound over the limit: the caller refuses it by its exact size.
     """
-    ends = np.cumsum(row_sizes(records))
-    start, taken = 0, 0
+    bounds = _bounds(records)
+    ends = range(records.num_rows + 1)
+    start = 0
     while start < records.num_rows:
-        room = taken + batch_bytes - BATCH_OVERHEAD_BYTES
-        end = max(start + 1, int(np.searchsorted(ends, room, side="right")))
-        yield records.slice(start, end - start), int(ends[end - 1]) - taken + BATCH_OVERHEAD_BYTES
-        start, taken = end, int(ends[end - 1])
+        before = bounds(start)
+        room = before + batch_bytes - BATCH_OVERHEAD_BYTES
+        end = max(start + 1, bisect_right(ends, room, lo=start, key=bounds) - 1)
+        yield records.slice(start, end - start), bounds(end) - before + BATCH_OVERHEAD_BYTES
+        start = end
+
+
+def _bounds(records: Any) -> Callable[[int], int]:
+    """Upper bound of all rows before a row: from where Arrow has their ends, so that no length is ever computed."""
+    value_ends, key_ends = _ends(records.column("value")), _ends(records.column("key"))
+
+    def bound(row: int) -> int:
+        ends = sum(ends[row] for ends in (value_ends, key_ends) if ends is not None)
+        return ends + row * ROW_OVERHEAD_BYTES
+
+    return bound
+
+
+def _ends(column: Any) -> memoryview | None:
+    """Where each entry of a binary column begins, and at last where they all end; None where there are only nulls."""
+    if column.null_count == len(column):
+        return None
+    return memoryview(column.buffers()[1]).cast("B").cast("i")[column.offset :]

@@ -4,7 +4,7 @@ One per producer or consumer, shared by its threads: every step is one operation
 replaced whole.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from headrace.client.calls import Answer, Call, check, parse_json
@@ -18,12 +18,15 @@ from headrace.core.errors import BrokerUnreachableError, StaleTopicError, Unknow
 class Directory:
     servers: Servers
     routes: Routes = field(init=False)
+    newest: Callable[[str], TopicLayout | None] = field(init=False)
+    """What is known of a topic, however old it is. Every `send` asks: a look-up, and no call of ours."""
     _layouts: dict[str, TopicLayout] = field(default_factory=dict)
     _pinned: dict[str, str] = field(default_factory=dict)
     """Uids of topics in which somebody has positions."""
 
     def __post_init__(self) -> None:
         self.routes = Routes(self.servers.urls, self.servers.reaches_leaders)
+        self.newest = self._layouts.get
 
     # -- topics ------------------------------------------------------------------------------------------------------
 
@@ -31,10 +34,6 @@ class Directory:
         """None: a broker must be asked."""
         known = self._layouts.get(topic)
         return known if known is not None and not known.is_old(now_ms) else None
-
-    def newest(self, topic: str) -> TopicLayout | None:
-        """However old it is."""
-        return self._layouts.get(topic)
 
     def learn(self, topic: str, answer: Answer, now_ms: int) -> TopicLayout:
         """Take over what a broker said. Raises StaleTopicError where positions belong to an older topic of the name."""
@@ -73,6 +72,12 @@ class Directory:
 
     def url_for(self, call: Call, now_ms: int) -> str:
         return self.routes.choose(call.leader_url, now_ms)
+
+    def leader_url(self, layout: TopicLayout, partition: int, now_ms: int) -> str | None:
+        """The leader itself; None where only requests lead there, which other brokers pass on."""
+        url = layout.partitions[partition].leader_url
+        reached = url is not None and self.servers.reaches_leaders and self.routes.choose(url, now_ms) == url
+        return url if reached else None
 
     def headers_of(self, call: Call) -> Mapping[str, str]:
         return {**self.servers.headers, **call.headers}

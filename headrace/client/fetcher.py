@@ -1,7 +1,8 @@
-"""Reads ahead for a consumer: one fetch per partition on its way, one answer per partition waiting to be read.
+"""Reads ahead for a consumer: what partitions' leaders push over sessions, one answer of each waiting to be read.
 
-The consumer's thread decides (with `ReadAhead`) and takes answers from a queue; workers only carry fetches to brokers.
-So all state belongs to the one thread that uses the consumer. Owned by one `Consumer`, for its lifetime.
+The consumer's thread decides (with `ReadAhead`), asks, and takes answers from a queue. Workers find leaders and open
+channels to them; where only other brokers lead to a leader, they carry fetches as requests. So all state belongs to the
+one thread that uses the consumer. Owned by one `Consumer`, for its lifetime.
 """
 
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from queue import Empty, SimpleQueue
 from headrace.client.brokers import Brokers
 from headrace.client.clock import now_ms
 from headrace.client.cursor import Ask, Cursor
+from headrace.client.fetch_sessions import FetchSessions
 from headrace.client.read_ahead import Added, Answered, Arrival, ReadAhead
 from headrace.client.record import TopicPartition
 from headrace.client.workers import Workers
@@ -24,6 +26,7 @@ class Fetcher:
         self._brokers, self._reading = brokers, reading
         self._workers = Workers("headrace-fetch", CONSUMER_REQUESTS_MAX)
         self._arrived: SimpleQueue[Arrival] = SimpleQueue()
+        self._sessions = FetchSessions(brokers, self._arrived.put)
 
     def close(self) -> None:
         self._workers.stop()
@@ -48,7 +51,10 @@ class Fetcher:
 
     def _start_due(self) -> None:
         for ask in self._reading.plan.due(now_ms()):
-            self._workers.submit(partial(self._fetch, ask, self._reading.fetch_bytes, self._reading.wait_ms))
+            # Old metadata is read again even while all goes well: there may be more partitions.
+            is_known = self._brokers.directory.fresh(ask.cursor.partition.topic, now_ms()) is not None
+            if not (is_known and self._sessions.ask(ask)):
+                self._workers.submit(partial(self._fetch, ask, self._reading.fetch_bytes, self._reading.wait_ms))
         for partition in self._reading.added():
             self._workers.submit(partial(self._find_beginning, partition))
 
@@ -56,6 +62,8 @@ class Fetcher:
         """On a worker's thread, as all that follows."""
         partition = ask.cursor.partition
         try:
+            if self._sessions.open(ask, max_bytes):
+                return
             fetched = self._brokers.fetch_once(partition, ask.offset, max_bytes=max_bytes, wait_ms=wait_ms)
             self._arrived.put(Answered(ask, fetched))
         except Exception as error:
@@ -74,6 +82,7 @@ class Fetcher:
             try:
                 arrival = self._arrived.get_nowait() if patience_s is None else self._arrived.get(timeout=patience_s)
             except Empty:
+                self._sessions.look()
                 self._reading.check(now_ms())
                 return
             patience_s = None

@@ -2,10 +2,8 @@
 
 from typing import Any
 
-import numpy as np
-
 from headrace.client.batches import BATCH_OVERHEAD_BYTES, Row
-from headrace.client.columns import row_sizes
+from headrace.client.columns import Columns
 from headrace.client.layout import TopicLayout
 from headrace.core.errors import BatchTooLargeError
 from headrace.core.records.columns import encode_batch, record_columns
@@ -20,11 +18,10 @@ def check_row(row: Row, size_bytes: int, layout: TopicLayout, compression: Compr
         _check(single, "the record", layout, compression)
 
 
-def check_rows(records: Any, layout: TopicLayout, compression: Compression) -> None:
-    """As `check_row` for columns (RECORD_SCHEMA): the error names the first row that is too large."""
-    in_doubt = np.flatnonzero(row_sizes(records) + BATCH_OVERHEAD_BYTES > layout.max_message_bytes)
-    for number in in_doubt.tolist():
-        _check(records.slice(number, 1), f"the record in row {number}", layout, compression)
+def check_rows(columns: Columns, layout: TopicLayout, compression: Compression) -> None:
+    """As `check_row` for columns: the error names the first row that is too large."""
+    for number in columns.large_rows(layout.max_message_bytes - BATCH_OVERHEAD_BYTES):
+        _check(columns.records(number, 1), f"the record in row {number}", layout, compression)
 
 
 def _check(single: Any, what: str, layout: TopicLayout, compression: Compression) -> None:

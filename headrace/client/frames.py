@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.client.record import Record, TopicPartition
-from headrace.core.records.arrays import HEADERS_TYPE, header_rows
+from headrace.core.records.arrays import HEADERS_TYPE, bytes_array, header_rows, number_array
 from headrace.core.records.columns import DecodedBatch
 
 CONSUMED_SCHEMA: Final = pa.schema(
@@ -25,6 +25,15 @@ CONSUMED_SCHEMA: Final = pa.schema(
 """The columns of `Consumer.batches()`; each RecordBatch comes from one partition, by ascending offset."""
 
 
+def allocate(nbytes: int) -> memoryview:
+    """Memory for batches from the network, aligned as Arrow wants it: they are decoded where they are.
+
+    Arrow's allocator takes it back and gives it again: from the system's it would be new each time, a page fault for
+    every 4 KiB.
+    """
+    return memoryview(pa.allocate_buffer(nbytes)).cast("B")
+
+
 def between(batch: DecodedBatch, start: int, end: int | None) -> DecodedBatch:
     """Only the records from `start` on and below `end` (None: to its end)."""
     batch = batch.since(start)
@@ -39,11 +48,12 @@ def between(batch: DecodedBatch, start: int, end: int | None) -> DecodedBatch:
 def columns(partition: TopicPartition, batch: DecodedBatch) -> Any:
     """A pyarrow.RecordBatch of CONSUMED_SCHEMA; keys and values are not copied."""
     rows = batch.records.num_rows
-    zeros = pa.array(np.zeros(rows, np.int32))
+    zeros = number_array(np.zeros(rows, np.int32))
+    topic = bytes_array([partition.topic.encode()], pa.string())
     place = [
-        pa.DictionaryArray.from_arrays(zeros, pa.array([partition.topic])),
-        pa.array(np.full(rows, partition.partition, np.int32)),
-        pa.array(batch.offsets),
+        pa.DictionaryArray.from_arrays(zeros, topic),
+        number_array(np.full(rows, partition.partition, np.int32)),
+        number_array(batch.offsets),
     ]
     return pa.RecordBatch.from_arrays([*batch.records.columns, *place], schema=CONSUMED_SCHEMA)
 

@@ -9,7 +9,7 @@ must be told. Owned by one sender, called under its producer's lock (or on its l
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Generic
 
@@ -21,7 +21,12 @@ from headrace.client.trouble import Trouble
 from headrace.client.watchdog import Watchdog
 from headrace.client.write_options import WriteOptions
 from headrace.core.errors import HeadraceError, StaleTopicError, StalledError
-from headrace.core.limits import CLIENT_STALL_CHECK_MS, CLIENT_STALL_SLACK_MS, FAILED_BATCHES_KEPT_MAX
+from headrace.core.limits import (
+    CLIENT_STALL_CHECK_MS,
+    CLIENT_STALL_SLACK_MS,
+    FAILED_BATCHES_KEPT_MAX,
+    PRODUCER_PIPELINE_BATCHES_MAX,
+)
 
 
 class InFlight(Generic[Rows]):
@@ -57,9 +62,14 @@ class InFlight(Generic[Rows]):
         failure = Failure(_what(batch), error, batch.attempts, batch.opened_ms, batch.sent_ms)
         return self._policy.decide(failure, now_ms, self._random)
 
-    def put_back(self, batch: Batch, error: HeadraceError, at_ms: int) -> None:
+    def put_back(self, batches: Sequence[Batch], error: HeadraceError | None = None, at_ms: int = 0) -> None:
+        """The first of them has failed; without an error, it was only late."""
         self.watchdog.moved()
-        self.accumulator.put_back(batch, error, at_ms)
+        self.accumulator.put_back(batches, error, at_ms)
+
+    def pipeline(self, partition: TopicPartition) -> None:
+        """A channel is open to its leader."""
+        self.accumulator.pipeline(partition, PRODUCER_PIPELINE_BATCHES_MAX)
 
     def given_up(self, batch: Batch, error: HeadraceError) -> None:
         """Its deliveries have been told."""
@@ -75,7 +85,9 @@ class InFlight(Generic[Rows]):
         if not overlooked:
             return None
         total, first = sum(count for count, _ in overlooked), overlooked[0][1]
-        return type(first)(f"{total} records were not written: {first.message}", **first.details)
+        return type(first)(
+            f"{total} record{' was' if total == 1 else 's were'} not written: {first.message}", **first.details
+        )
 
     def stalled(self, now_ms: int) -> StalledError | None:
         """Tells of requests that have no answer, too. May be asked at any time, and looks once a second."""

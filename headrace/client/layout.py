@@ -63,11 +63,20 @@ class Routes:
     _learned: dict[str, None] = field(default_factory=dict)
     """Leaders' URLs seen in metadata, in that order: they answer when every bootstrap server is gone."""
     _failed_at_ms: dict[str, int] = field(default_factory=dict)
+    _epochs: dict[tuple[str, int], int] = field(default_factory=dict)
+    """The leader epoch that was last seen of each partition."""
 
     def learn(self, layout: TopicLayout) -> None:
+        """A leader that was elected since its URL failed lives: the URL is worth another try at once."""
         if not self.reaches_leaders:
             return
-        self._learned.update((p.leader_url, None) for p in layout.partitions if p.leader_url is not None)
+        for number, partition in enumerate(layout.partitions):
+            place, epoch = (layout.topic, number), partition.leader_epoch
+            if partition.leader_url is not None:
+                self._learned[partition.leader_url] = None
+                if epoch > self._epochs.get(place, epoch):
+                    self._failed_at_ms.pop(partition.leader_url, None)
+            self._epochs[place] = epoch
 
     def choose(self, leader_url: str | None, now_ms: int) -> str:
         """The leader's own URL if it can be reached, else another broker's; if none can, the one that failed first."""

@@ -6,17 +6,15 @@ several threads; what one thread sends to a partition is written in the order of
 
 import weakref
 from contextlib import suppress
-from threading import Condition
 from types import TracebackType
 from typing import Any, Self
 
 from headrace.client.batches import ColumnBatch, ColumnsDelivery
 from headrace.client.brokers import Brokers
 from headrace.client.clock import now_ms
-from headrace.client.deliveries import Delivery
+from headrace.client.deliveries import BatchesDelivery, Delivery
 from headrace.client.directory import Directory
 from headrace.client.discovery import Servers
-from headrace.client.record import BatchMetadata, RecordMetadata
 from headrace.client.sender import Sender
 from headrace.client.values import Bytes, HeadersInput, Time
 from headrace.client.writer import Route, Writer, as_raised, closed_error
@@ -47,7 +45,7 @@ class Producer(Writer):
         headers: HeadersInput = (),
         partition: int | None = None,
         timestamp_ms: Time | None = None,
-    ) -> Delivery[RecordMetadata]:
+    ) -> Delivery:
         """Queue one record; the future gives its partition and offset, or raises why it was not written.
 
         Text is stored as UTF-8, a value of None is a tombstone. Without `partition` the user's partitioner chooses,
@@ -59,18 +57,21 @@ class Producer(Writer):
         row = self._row(value, key, headers, timestamp_ms)
         route = self._known_route(topic) or self._route(topic)
         size = self._checked_size(row, route)
-        sender = self._sender
+        sender, accumulator = self._sender, self._sender.in_flight.accumulator
         with sender.lock:
-            if sender.closed or not sender.in_flight.has_room(size):
+            if sender.closed or accumulator.buffered_bytes + size > self._options.buffer_bytes:
                 self._wait_for_room(size)
             chosen = route.partitioning
             number = chosen.choose(row[0], row[1], size) if partition is None else chosen.check(partition)
-            batch, opened = sender.in_flight.accumulator.open_batch(
-                route.places[number], size, batch_bytes=route.batch_bytes, now_ms=now_ms()
-            )
-            if opened:
+            batch = accumulator.joined_batch(place := route.places[number], size, route.batch_bytes)
+            if batch is not None:
+                return batch.add(row, size)
+            delivery = accumulator.open_batch(place, size, now_ms()).add(row, size)
+            if self._options.linger_ms:
                 sender.work.notify()
-            return batch.add(row, size)
+        if not self._options.linger_ms:
+            sender.send_now()
+        return delivery
 
     def send_batch(
         self,
@@ -80,7 +81,7 @@ class Producer(Writer):
         keys: Any = None,
         partition: int | None = None,
         timestamps_ms: Any = None,
-    ) -> Delivery[tuple[BatchMetadata, ...]]:
+    ) -> BatchesDelivery:
         """Queue columns of records; the future gives one BatchMetadata per batch written, by partition and offset.
 
         `values` and `keys` are lists, Arrow arrays or table columns, pandas Series or NumPy arrays of bytes or text,
@@ -91,15 +92,15 @@ class Producer(Writer):
         columns of different lengths: before anything is queued, but where an iterator gives them, or raises, the pieces
         before are sent; a note of the error says how many records that are.
         """
-        future: Delivery[tuple[BatchMetadata, ...]] = Delivery(Condition())
+        future = BatchesDelivery()
         delivery = ColumnsDelivery(future)
-        for records in self._pieces(values, keys, timestamps_ms):
+        for columns in self._pieces(values, keys, timestamps_ms):
             route = self._known_route(topic) or self._route(topic)
-            for place, columns, size in self._divided(route, records, partition):
+            for place, records, size in self._divided(route, columns, partition):
                 with self._sender.lock:
                     self._wait_for_room(size)
                     delivery.expect()
-                    batch = ColumnBatch(place, now_ms(), size, columns, delivery)
+                    batch = ColumnBatch(place, now_ms(), size, records, delivery)
                     self._sender.in_flight.accumulator.add_columns(batch)
                     self._sender.work.notify()
         delivery.settle()

@@ -162,7 +162,7 @@ class ReadAhead:
         ask, fetched = self._open
         cursor = ask.cursor
         try:
-            for batch in decode_batches(fetched.body):
+            for batch in decode_batches(fetched.batches):
                 wanted = between(batch, cursor.position, cursor.end)
                 if len(wanted.offsets):
                     cursor.position = int(wanted.offsets[-1]) + 1

@@ -1,7 +1,13 @@
-"""The producer's thread: takes what is due from the accumulator, and has workers carry each batch to its leader.
+"""The producer's thread: takes what is due from the accumulator, and sends it on the session with its leader.
 
-One `Sender` per `Producer`, for its lifetime. All of `in_flight` is touched under `lock`; futures are resolved outside
-of it, before their batch leaves the accumulator, so that `flush` returns only after every future is done. Whoever waits
+One `Sender` per `Producer`, for its lifetime. A batch whose partition has no channel yet goes to a worker, which finds
+the leader and opens one; where only other brokers lead to the leader, the worker carries it as a request. Answers are
+told by who reads from the connection (its thread, or a caller that waits for a future), but by a worker where that
+runs callbacks. What is taken and what is sent on channels is one step, under `_carrying`, so that no batch overtakes
+another; with `linger_ms=0` the caller takes it himself.
+
+All of `in_flight` is touched under `lock`; futures are resolved outside of it, before their batch leaves the
+accumulator, so that `flush` returns only after every future is done. Whoever waits
 looks now and then whether anything still moves, and raises `StalledError` where nothing does; so does every future when
 the thread dies. A producer that is forgotten, or still open when the interpreter ends, is flushed and closed by its
 finalizer. The child of a fork has no such threads: there every producer of the parent is closed, and what it holds is
@@ -11,21 +17,25 @@ the parent's to send.
 import logging
 import os
 import threading
+from contextlib import suppress
 from functools import partial
 from weakref import WeakSet
 
+from headrace.client.accumulator import Due
 from headrace.client.batches import Batch
 from headrace.client.brokers import Brokers
+from headrace.client.calls import Buffers
 from headrace.client.clock import now_ms
 from headrace.client.deliveries import ThreadRows
 from headrace.client.in_flight import InFlight
+from headrace.client.produce_session import Arrived, Outcome, Refused
+from headrace.client.produce_sessions import ProduceSessions
 from headrace.client.retry import GiveUp, TryAgain
 from headrace.client.workers import Workers
 from headrace.client.write_options import WriteOptions
-from headrace.client.writer import as_raised
+from headrace.client.writer import as_raised, unsendable
 from headrace.core.errors import HeadraceError, StalledError
 from headrace.core.limits import CLIENT_STALL_CHECK_MS, PRODUCER_REQUESTS_MAX
-from headrace.core.records.columns import encode_batch, record_columns
 
 _log = logging.getLogger(__name__)
 
@@ -37,13 +47,18 @@ class Sender:
         """Nothing more is taken."""
         self.broken: StalledError | None = None
         """Nothing moves any more."""
-        self.in_flight: InFlight[ThreadRows] = InFlight(options, ThreadRows, brokers.trouble)
         self._answered: set[Batch] = set()
         """Batches whose deliveries are being told, by the worker that has their answer."""
         self._brokers, self._options = brokers, options
         self._workers = Workers("headrace-produce", PRODUCER_REQUESTS_MAX)
-        # Loads what pyarrow leaves for later (pandas, where it is installed): an interpreter that ends cannot any more.
-        record_columns([b""], timestamps_ms=0)
+        self._sessions = ProduceSessions(brokers, options.acks, self._tell)
+        make_rows = partial(ThreadRows, carrier_of=self._sessions.carrier)
+        self.in_flight: InFlight[ThreadRows] = InFlight(options, make_rows, brokers.trouble)
+        self._carrying = threading.Lock()
+        self._refreshing: set[str] = set()
+        """Topics whose metadata a worker asks for."""
+        self._is_asleep = False
+        """The thread waits until it is notified, and looks at no clock."""
         _senders.add(self)
         self._thread = threading.Thread(target=self._run, name="headrace-sender", daemon=True)
         self._thread.start()
@@ -100,20 +115,61 @@ class Sender:
 
     def _step(self) -> bool:
         """Start what is due, or wait for more. False: that was all."""
-        with self.lock:
-            if self.broken is not None:
-                return False
-            due = self.in_flight.due(now_ms())
-            if not due.send and not due.expired:
+        if self.broken is not None:
+            return False
+        if not self._carry_due():
+            with self.lock:
                 if self.closed and not self.in_flight.accumulator.buffered_bytes:
                     return False
-                self.work.wait(self._patience_s())
-        for batch in due.send:
-            self._workers.submit(partial(self._attempt, batch))
-        for batch, error in due.expired:
-            self._give_up(batch, error)
+                patience_s = self._patience_s()
+                self._is_asleep = patience_s is None
+                self.work.wait(patience_s)
+                self._is_asleep = False
         self._watch()
         return True
+
+    def send_now(self) -> None:
+        """Start what is due in the caller's own thread, where nobody else is at it: no other has to wake for it."""
+        if not self._carrying.acquire(blocking=False):
+            self._wake()
+            return
+        try:
+            self._take_due()
+        finally:
+            self._carrying.release()
+        if self._is_asleep:  # Somebody must look whether an answer comes in time.
+            self._wake()
+
+    def _wake(self) -> None:
+        with self.lock:
+            self.work.notify()
+
+    def _carry_due(self) -> bool:
+        with self._carrying:
+            return self._take_due()
+
+    def _take_due(self) -> bool:
+        with self.lock:
+            due = self.in_flight.due(now_ms()) if self.broken is None else Due([], [])
+        for batch in due.send:
+            self._carry(batch)
+        for batch, error in due.expired:
+            self._give_up(batch, error)
+        return bool(due.send or due.expired)
+
+    def _carry(self, batch: Batch) -> None:
+        """On the channel of its partition, or by a worker where there is none."""
+        if self._sessions.has_channel(batch.partition):
+            self._maybe_refresh(batch.partition.topic)
+            encoded = self._encoded(batch)
+            if encoded is None or self._sessions.produce(batch, encoded):
+                return
+        with self.lock:
+            may_go = self.in_flight.accumulator.may_go(batch)
+            if not may_go:  # The channel has just failed: what went before comes back too, and goes first.
+                self.in_flight.put_back([batch])
+        if may_go:
+            self._workers.submit(partial(self._attempt, batch))
 
     def _patience_s(self) -> float | None:
         """Until something is due or the watchdog looks; None while there is nothing at all."""
@@ -125,6 +181,7 @@ class Sender:
         return min(wait_ms, CLIENT_STALL_CHECK_MS) / 1000
 
     def _watch(self) -> None:
+        self._sessions.end_overdue()
         with self.lock:
             stalled = self.in_flight.stalled(now_ms())
         if stalled is not None:
@@ -149,36 +206,95 @@ class Sender:
         for batch in lost:
             batch.failed(error)
 
-    # -- the workers -------------------------------------------------------------------------------------------------
+    def _maybe_refresh(self, topic: str) -> None:
+        """Channels go on without metadata; but there may be more partitions by now."""
+        if topic not in self._refreshing and self._brokers.directory.fresh(topic, now_ms()) is None:
+            self._refreshing.add(topic)
+            self._workers.submit(partial(self._refresh, topic))
+
+    # -- the workers, and the threads of connections ----------------------------------------------------------------
 
     def _attempt(self, batch: Batch) -> None:
+        encoded = self._encoded(batch)
+        if encoded is None:
+            return
         try:
-            encoded = encode_batch(batch.records(), compression=self._options.compression)
-            base_offset = self._brokers.produce_once(batch.partition, encoded, self._options.acks)
+            is_sent = self._sessions.open(batch, encoded)
+            base_offset = 0 if is_sent else self._brokers.produce_once(batch.partition, encoded, self._options.acks)
         except HeadraceError as error:
-            self._retry_or_give_up(batch, error)
+            self._refused(Refused(batch.partition, error, [batch]))
         except Exception as error:
-            _log.exception("a batch for %s could not be sent", batch.partition)
-            self._give_up(batch, HeadraceError(f"a batch for {batch.partition} could not be sent: {error!r}"))
+            self._give_up(batch, unsendable(batch, error))
         else:
-            if not self._is_ours(batch):
-                return
-            batch.delivered(base_offset)
-            with self.lock:
-                self._answered.discard(batch)
-                self.in_flight.arrived(batch)
-                self._moved()
+            if is_sent:
+                with self.lock:
+                    self.in_flight.pipeline(batch.partition)
+                    self.work.notify()
+            else:
+                self._arrived(batch, base_offset)
 
-    def _retry_or_give_up(self, batch: Batch, error: HeadraceError) -> None:
-        match self.in_flight.decide(batch, error, now_ms()):
+    def _refresh(self, topic: str) -> None:
+        try:
+            with suppress(HeadraceError):  # The next batch asks again.
+                self._brokers.layout_once(topic)
+        finally:
+            self._refreshing.discard(topic)
+
+    def _encoded(self, batch: Batch) -> Buffers | None:
+        """None: it cannot be, and was given up."""
+        try:
+            return batch.encoded(self._options.compression)
+        except HeadraceError as error:
+            self._give_up(batch, error)
+        except Exception as error:
+            self._give_up(batch, unsendable(batch, error))
+        return None
+
+    def _tell(self, outcomes: list[Outcome]) -> None:
+        """What has come of batches on channels."""
+        for outcome in outcomes:
+            batches = [outcome.batch] if isinstance(outcome, Arrived) else outcome.batches[:1]
+            tell = partial(self._carry_out, outcome)
+            if any(batch.has_callbacks for batch in batches):
+                self._workers.submit(tell)
+            else:
+                tell()
+
+    def _carry_out(self, outcome: Outcome) -> None:
+        if isinstance(outcome, Arrived):
+            self._arrived(outcome.batch, outcome.base_offset)
+        else:
+            self._refused(outcome)
+
+    def _arrived(self, batch: Batch, base_offset: int) -> None:
+        if not self._is_ours(batch):
+            return
+        batch.delivered(-1 if self._options.acks == "0" else base_offset)
+        with self.lock:
+            self._answered.discard(batch)
+            self.in_flight.arrived(batch)
+            self._moved()
+
+    def _refused(self, refused: Refused) -> None:
+        """The first of them failed; those behind it go after it."""
+        if not refused.batches:
+            self._brokers.directory.forget(refused.partition.topic)
+            return
+        first, *behind = refused.batches
+        match self.in_flight.decide(first, refused.error, now_ms()):
             case TryAgain(at_ms, refresh):
                 if refresh:
-                    self._brokers.directory.forget(batch.partition.topic)
-                with self.lock:
-                    self.in_flight.put_back(batch, error, at_ms)
-                    self.work.notify()
+                    self._brokers.directory.forget(first.partition.topic)
+                self._put_back(refused.batches, refused.error, at_ms)
             case GiveUp(last):
-                self._give_up(batch, last)
+                if behind:
+                    self._put_back(behind)
+                self._give_up(first, last)
+
+    def _put_back(self, batches: list[Batch], error: HeadraceError | None = None, at_ms: int = 0) -> None:
+        with self.lock:
+            self.in_flight.put_back(batches, error, at_ms)
+            self.work.notify()
 
     def _give_up(self, batch: Batch, error: HeadraceError) -> None:
         if not self._is_ours(batch):
@@ -198,7 +314,8 @@ class Sender:
 
     def _moved(self) -> None:
         self.progress.notify_all()
-        self.work.notify()
+        if self.in_flight.accumulator.next_due_ms() is not None:
+            self.work.notify()
 
 
 _senders: WeakSet[Sender] = WeakSet()

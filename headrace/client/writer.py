@@ -3,16 +3,17 @@
 `Writer` is the base of `Producer` and `AsyncProducer`, which add threads or tasks, and the waiting. It does no I/O.
 """
 
+import logging
 import random
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from time import time_ns
 from typing import Any
 
-from headrace.client.batches import BATCH_OVERHEAD_BYTES, Row, row_bytes
+from headrace.client.batches import BATCH_OVERHEAD_BYTES, Batch, Row, row_bytes
 from headrace.client.clock import epoch_ms
-from headrace.client.columns import batch_columns, pieces
+from headrace.client.columns import Columns, checked_columns
 from headrace.client.directory import Directory
 from headrace.client.discovery import Servers
 from headrace.client.fitting import check_row, check_rows
@@ -29,6 +30,8 @@ from headrace.core.limits import (
     PRODUCER_BATCH_BYTES_DEFAULT,
     PRODUCER_BUFFER_BYTES_DEFAULT,
 )
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,15 +91,15 @@ class Writer(ABC):
 
     def _row(self, value: Bytes, key: Bytes, headers: HeadersInput, timestamp_ms: Time | None) -> Row:
         return (
-            as_bytes("key", key),
-            as_bytes("value", value),
-            time.time_ns() // 1_000_000 if timestamp_ms is None else as_timestamp_ms(timestamp_ms),
+            key if key is None or type(key) is bytes else as_bytes("key", key),
+            value if type(value) is bytes else as_bytes("value", value),
+            time_ns() // 1_000_000 if timestamp_ms is None else as_timestamp_ms(timestamp_ms),
             as_headers(headers) if headers else (),
         )
 
     def _checked_size(self, row: Row, route: Route) -> int:
         """Upper bound of the row's size. Raises BatchTooLargeError where no batch can hold it."""
-        size = row_bytes(*row)
+        size = row_bytes(row)
         if size + BATCH_OVERHEAD_BYTES > route.batch_bytes:
             check_row(row, size, route.layout, self._options.compression)
         return size
@@ -119,31 +122,33 @@ class Writer(ABC):
         )
         return route
 
-    def _pieces(self, values: Any, keys: Any, timestamps_ms: Any) -> Iterator[Any]:
-        """The columns of `send_batch` (RECORD_SCHEMA): whole, or piece by piece where an iterator gives them."""
+    def _pieces(self, values: Any, keys: Any, timestamps_ms: Any) -> Iterator[Columns]:
+        """The columns of `send_batch`: whole, or piece by piece where an iterator gives them."""
         now = epoch_ms()
         if not any(map(is_iterated, (values, keys, timestamps_ms))):
-            yield batch_columns(values, keys, timestamps_ms, now)
+            yield checked_columns(values, keys, timestamps_ms, now)
             return
         given = 0
         try:
             for piece in column_pieces(values, keys, timestamps_ms, piece_bytes=self._piece_bytes):
-                records = batch_columns(*piece, now)
-                yield records
-                given += records.num_rows
+                columns = checked_columns(*piece, now)
+                yield columns
+                given += len(columns)
         except Exception as error:  # The caller's iterator, or what it gave: whoever catches it may want to go on.
             error.add_note(f"send_batch: the first {given} records were queued before this, and no others")
             raise
 
-    def _divided(self, route: Route, records: Any, partition: int | None) -> Iterator[tuple[TopicPartition, Any, int]]:
-        """Batches of `records`, ready to be queued: partition, columns, upper bound of the bytes.
+    def _divided(
+        self, route: Route, columns: Columns, partition: int | None
+    ) -> Iterator[tuple[TopicPartition, Any, int]]:
+        """Batches of `columns`, ready to be queued: partition, columns, upper bound of the bytes.
 
         Raises BatchTooLargeError before the first of them where a row fits no batch.
         """
-        check_rows(records, route.layout, self._options.compression)
-        for piece in pieces(records, max(route.batch_bytes, self._piece_bytes)):
-            for number, columns, size in route.partitioning.divide(piece, partition, route.batch_bytes):
-                yield route.places[number], columns, size
+        check_rows(columns, route.layout, self._options.compression)
+        for piece in columns.pieces(max(route.batch_bytes, self._piece_bytes)):
+            for number, records, size in route.partitioning.divide(piece, partition, route.batch_bytes):
+                yield route.places[number], records, size
 
     @property
     def _piece_bytes(self) -> int:
@@ -157,3 +162,9 @@ def closed_error() -> LocalError:
 def as_raised(error: HeadraceError) -> HeadraceError:
     """The same for one who waits: an exception that several raise would gather all their tracebacks."""
     return type(error)(error.message, **error.details)
+
+
+def unsendable(batch: Batch, error: Exception) -> HeadraceError:
+    """A batch that a mistake in the SDK stops: it is given up, and the mistake is logged."""
+    _log.error("a batch for %s could not be sent", batch.partition, exc_info=error)
+    return HeadraceError(f"a batch for {batch.partition} could not be sent: {error!r}")

@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from typing import Any, Generic, Self, TypeVar
 
 import aiohttp
-from kubernetes.aio.client import ApiClient
 
-from headrace.core.limits import API_CONNECT_TIMEOUT_MS, API_REQUEST_TIMEOUT_MS
+from headrace.core.limits import API_CONNECT_TIMEOUT_MS, API_LINE_BYTES_MAX, API_REQUEST_TIMEOUT_MS
 from headrace.core.resources.metadata import Object
 from headrace.kube.credentials import Credentials, load_credentials
-from headrace.kube.errors import ApiUnavailableError, KubeConfigError, error_of
+from headrace.kube.errors import ApiUnavailableError, error_of
 from headrace.kube.resource import Resource
 
 T = TypeVar("T")
@@ -42,11 +41,9 @@ class KubeClient:
         """Raises KubeConfigError for certificates that cannot be read."""
         self.credentials = credentials
         self.namespace = credentials.namespace
-        try:
-            self._api: Any = ApiClient(credentials.configuration)
-        except OSError as error:
-            raise KubeConfigError(f"the certificates of the kubeconfig cannot be used: {error}") from error
-        self._api.user_agent = "headrace"
+        self._tls = credentials.ssl_context()
+        self._session: aiohttp.ClientSession | None = None
+        """Made with the first request, within the event loop that it belongs to."""
 
     @classmethod
     async def connect(cls, *, kubeconfig: str | None = None, context: str | None = None) -> "KubeClient":
@@ -54,7 +51,8 @@ class KubeClient:
         return cls(await load_credentials(kubeconfig, context))
 
     async def close(self) -> None:
-        await self._api.close()
+        if self._session is not None:
+            await self._session.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -123,16 +121,18 @@ class KubeClient:
         await self._request("DELETE", resource.path(namespace, name), body=options)
 
     @asynccontextmanager
-    async def stream(self, path: str, query: _Query, timeout: aiohttp.ClientTimeout) -> AsyncIterator[Any]:
-        """The open response (an `aiohttp.ClientResponse`) of an endless GET, for `headrace.kube.watch` alone."""
+    async def stream(
+        self, path: str, query: _Query, timeout: aiohttp.ClientTimeout
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """The open response of an endless GET, for `headrace.kube.watch` alone."""
         response = await self._send("GET", path, query=query, timeout=timeout)
         try:
             if response.status != 200:
                 raise error_of(response.status, await response.read(), f"GET {path}")
-            yield response.response
+            yield response
         finally:
             # Not `release`: what is left of an endless answer must not be waited for.
-            response.response.close()
+            response.close()
 
     async def _request(
         self,
@@ -165,19 +165,35 @@ class KubeClient:
         body: Object | None = None,
         content_type: str = _JSON,
         timeout: aiohttp.ClientTimeout = _REQUEST_TIMEOUT,
-    ) -> Any:
-        request = await self._api.param_serialize(
-            method,
-            path,
-            query_params=list(query),
-            header_params={"Accept": _JSON, "Content-Type": content_type},
-            body=body,
-            auth_settings=["BearerToken"],
-        )
+    ) -> aiohttp.ClientResponse:
+        # A write must reach the server once: nothing is sent again here, callers decide.
         try:
-            return await self._api.call_api(*request, _request_timeout=timeout)
+            return await self._connected().request(
+                method,
+                self.credentials.server + path,
+                params=list(query),
+                headers=await self._headers(content_type),
+                data=None if body is None else json.dumps(body),
+                timeout=timeout,
+                proxy=self.credentials.proxy,
+                server_hostname=self.credentials.tls_server_name,
+            )
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise _unavailable(method, path, error) from error
+
+    async def _headers(self, content_type: str) -> dict[str, str]:
+        headers = {"Accept": _JSON, "Content-Type": content_type, "User-Agent": "headrace"}
+        authorization = await self.credentials.authorization()
+        return headers if authorization is None else {**headers, "Authorization": authorization}
+
+    def _connected(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(ssl=self._tls or False),
+                trust_env=self.credentials.takes_proxy_of_environment,
+                read_bufsize=API_LINE_BYTES_MAX,
+            )
+        return self._session
 
 
 def selection(label_selector: str, name: str) -> list[tuple[str, str]]:

@@ -1,65 +1,56 @@
 """Where the API server is and who we are there: read once from a kubeconfig, or from the pod that we run in.
 
 Order: the path that is given, `KUBECONFIG`, `~/.kube/config`, the pod's service account. Plain `http` servers (the
-embedded API) are fine and need no user. A service account's token is read again as it is rotated.
+embedded API) are fine and need no user. A service account's token is read again as it is rotated. What `plain_config`
+cannot read is read by the Kubernetes library, which is loaded then and not before.
 """
 
 import os
 import ssl
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import yaml
-from kubernetes.aio import config as kube_config
-from kubernetes.aio.client import Configuration
-from kubernetes.aio.config.kube_config import ENV_KUBECONFIG_PATH_SEPARATOR
 
 from headrace.kube.errors import KubeConfigError, NoKubeConfigError
+from headrace.kube.plain_config import PlainConfig, read_kubeconfig, read_pod
 
-_POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """`configuration` is the Kubernetes client's own; the properties are for whoever else must log in (kopf)."""
-
-    configuration: Any
+    server: str
     namespace: str
     """Of the context, or of the pod; else `default`."""
-
-    @property
-    def server(self) -> str:
-        return str(self.configuration.host)
-
-    @property
-    def ca_file(self) -> str | None:
-        return self.configuration.ssl_ca_cert or None
-
-    @property
-    def client_certificate(self) -> tuple[str, str] | None:
-        """Paths of the certificate and its key."""
-        if not self.configuration.cert_file:
-            return None
-        return self.configuration.cert_file, self.configuration.key_file
-
-    @property
-    def insecure(self) -> bool:
-        return not self.configuration.verify_ssl
+    authorization: Callable[[], Awaitable[str | None]]
+    """The value of the Authorization header, fresh. Raises OSError."""
+    ca_file: str | None = None
+    client_certificate: tuple[str, str] | None = None
+    """Paths of the certificate and its key."""
+    insecure: bool = False
+    proxy: str | None = None
+    tls_server_name: str | None = None
 
     @property
     def detour(self) -> str | None:
-        """What only the Kubernetes client itself can do on the way to this server; None: anybody can reach it."""
-        if self.configuration.proxy:
-            return f"proxy-url {self.configuration.proxy}"
-        if self.configuration.tls_server_name:
-            return f"tls-server-name {self.configuration.tls_server_name}"
+        """What only `KubeClient` itself can do on the way to this server; None: anybody can reach it."""
+        if self.proxy:
+            return f"proxy-url {self.proxy}"
+        if self.tls_server_name:
+            return f"tls-server-name {self.tls_server_name}"
         return None
 
+    @property
+    def takes_proxy_of_environment(self) -> bool:
+        """A proxy from the environment cannot reach a server on this very machine."""
+        return urlsplit(self.server).hostname not in _LOOPBACK
+
     def ssl_context(self) -> ssl.SSLContext | None:
-        """For other transports to the same server; None for plain HTTP. Raises KubeConfigError."""
+        """None for plain HTTP. Raises KubeConfigError."""
         if not self.server.startswith("https:"):
             return None
         try:
@@ -73,45 +64,59 @@ class Credentials:
             context.verify_mode = ssl.CERT_NONE
         return context
 
-    async def authorization(self) -> str | None:
-        """The value of the Authorization header, fresh."""
-        key: str | None = await self.configuration.get_api_key_with_prefix("BearerToken")
-        return key
-
 
 async def load_credentials(kubeconfig: str | None = None, context: str | None = None) -> Credentials:
     """Raises KubeConfigError with the remedy where nothing usable is found."""
-    configuration = Configuration()
     path = kubeconfig or os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
+    from_file = _is_there(path)
+    if not from_file and (kubeconfig is not None or "KUBERNETES_SERVICE_HOST" not in os.environ):
+        raise NoKubeConfigError(
+            f"kubeconfig {path}: no such file; give --kubeconfig PATH or set KUBECONFIG, or start `headrace dev`"
+        )
     try:
-        if _is_there(path):
-            namespace = await _from_file(configuration, path, context)
-        elif kubeconfig is None and "KUBERNETES_SERVICE_HOST" in os.environ:
-            namespace = _from_pod(configuration)
-        else:
-            raise NoKubeConfigError(
-                f"kubeconfig {path}: no such file; give --kubeconfig PATH or set KUBECONFIG, or start `headrace dev`"
-            )
-    except (kube_config.ConfigException, yaml.YAMLError, OSError, TypeError) as error:
+        plain = read_kubeconfig(path, context) if from_file else read_pod(os.environ)
+        return _of_plain(plain) if plain else await _by_library(path if from_file else None, context)
+    except (yaml.YAMLError, OSError) as error:
         raise KubeConfigError(f"kubeconfig {path} cannot be used: {error}") from error
-    # A write must reach the server once: the library's own retries stay off, callers decide.
-    configuration.retries = None
-    # A proxy from the environment cannot reach a server on this very machine.
-    configuration.client_session_kwargs = {"trust_env": urlsplit(configuration.host).hostname not in _LOOPBACK}
-    return Credentials(configuration, namespace)
 
 
 def _is_there(path: str) -> bool:
-    return any(Path(part).expanduser().is_file() for part in path.split(ENV_KUBECONFIG_PATH_SEPARATOR))
+    return any(Path(part).expanduser().is_file() for part in path.split(os.pathsep))
 
 
-async def _from_file(configuration: Any, path: str, context: str | None) -> str:
-    load: Any = kube_config.load_kube_config
-    loader = await load(config_file=path, context=context, client_configuration=configuration, persist_config=False)
-    return str(loader.current_context["context"].get("namespace") or "default")
+def _of_plain(plain: PlainConfig) -> Credentials:
+    async def authorization() -> str | None:
+        return plain.authorization()
+
+    return Credentials(plain.server, plain.namespace, authorization, plain.ca_file, plain.client_certificate)
 
 
-def _from_pod(configuration: Any) -> str:
-    load: Any = kube_config.load_incluster_config
-    load(configuration)
-    return _POD_NAMESPACE.read_text().strip() if _POD_NAMESPACE.is_file() else "default"
+async def _by_library(path: str | None, context: str | None) -> Credentials:
+    """`path` None: the pod. Raises KubeConfigError, YAMLError, OSError."""
+    from kubernetes.aio import config
+    from kubernetes.aio.client import Configuration
+
+    configuration: Any = Configuration()
+    load: Any = config.load_kube_config if path else config.load_incluster_config
+    namespace = "default"
+    try:
+        if path:
+            loader = await load(
+                config_file=path, context=context, client_configuration=configuration, persist_config=False
+            )
+            namespace = str(loader.current_context["context"].get("namespace") or namespace)
+        else:
+            load(configuration)
+    except (config.ConfigException, AttributeError, TypeError) as error:
+        raise KubeConfigError(f"kubeconfig {path} cannot be used: {error}") from error
+    certificate = (configuration.cert_file, configuration.key_file) if configuration.cert_file else None
+    return Credentials(
+        server=configuration.host,
+        namespace=namespace,
+        authorization=lambda: configuration.get_api_key_with_prefix("BearerToken"),
+        ca_file=configuration.ssl_ca_cert or None,
+        client_certificate=certificate,
+        insecure=not configuration.verify_ssl,
+        proxy=configuration.proxy or None,
+        tls_server_name=configuration.tls_server_name or None,
+    )

@@ -38,6 +38,7 @@ def test_should_count_what_is_written_what_failed_and_what_nobody_knows() -> Non
     deliveries.add(future(DiskFullError("full")), 7)
     deliveries.look()
     assert (deliveries.sent, deliveries.written, deliveries.failed, deliveries.waiting) == (15, 3, 7, 5)
+    assert deliveries.failures == 1
     assert deliveries.first_error.message == "full"
 
 

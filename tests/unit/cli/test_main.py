@@ -114,8 +114,7 @@ def test_should_name_the_remedy_when_there_is_no_kubeconfig(capsys: pytest.Captu
 
 def test_should_name_the_pip_command_when_the_kubernetes_client_is_missing() -> None:
     program = (
-        "import sys; sys.modules['kubernetes'] = None; from headrace.cli.main import run;"
-        " sys.exit(run(['topic', 'list']))"
+        "import sys; sys.modules['aiohttp'] = None; from headrace.cli.main import run; sys.exit(run(['topic', 'list']))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 1

@@ -48,7 +48,7 @@ def test_should_not_choose_between_two_clusters() -> None:
 
 
 def test_should_do_without_kubernetes_where_it_is_not_installed(tmp_path: Path) -> None:
-    program = "import sys; sys.modules['kubernetes'] = None; from headrace.cli.main import run; run(['consume', 'x'])"
+    program = "import sys; sys.modules['aiohttp'] = None; from headrace.cli.main import run; run(['consume', 'x'])"
     environment = {name: value for name, value in os.environ.items() if name != "HEADRACE_SERVER"}
     environment["HEADRACE_HOME"] = str(tmp_path)
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)

@@ -1,9 +1,8 @@
 """One batch in flight per partition, in order, whatever is retried; bytes are counted until the end."""
 
+import asyncio
 from collections import defaultdict
-from concurrent.futures import ThreadPoolExecutor, wait
-from threading import Condition
-from typing import Any
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, as_completed, wait
 
 import pytest
 from hypothesis import given
@@ -18,10 +17,10 @@ from headrace.client.batches import (
     Row,
     row_bytes,
 )
-from headrace.client.columns import batch_columns
-from headrace.client.deliveries import Delivery, ThreadRows
-from headrace.client.record import RecordMetadata, TopicPartition
+from headrace.client.deliveries import BatchesDelivery, Delivery, ThreadRows
+from headrace.client.record import TopicPartition
 from headrace.core.errors import BatchTooLargeError, NotLeaderError
+from tests.support.client_columns import batch_columns
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
 LINGER_MS, TIMEOUT_MS = 5, 1_000
@@ -32,10 +31,10 @@ def add(
     queue: Accumulator[ThreadRows], partition: TopicPartition, value: bytes, *, now_ms: int, batch_bytes: int = MIB
 ) -> bool:
     row: Row = (None, value, 0, ())
-    size = row_bytes(*row)
-    batch, opened = queue.open_batch(partition, size, batch_bytes=batch_bytes, now_ms=now_ms)
-    batch.add(row, size)
-    return opened
+    size = row_bytes(row)
+    joined = queue.joined_batch(partition, size, batch_bytes)
+    (joined or queue.open_batch(partition, size, now_ms)).add(row, size)
+    return joined is None
 
 
 def values_of(batch: Batch) -> list[bytes]:
@@ -91,7 +90,7 @@ def test_should_send_the_failed_batch_first_when_it_is_put_back() -> None:
     add(queue, P0, b"a", now_ms=0)
     (first,) = queue.due(10).send
     add(queue, P0, b"b", now_ms=10)
-    queue.put_back(first, NotLeaderError("no"), at_ms=50)
+    queue.put_back([first], NotLeaderError("no"), at_ms=50)
 
     assert queue.due(49).send == []
     assert queue.next_due_ms() == 50
@@ -134,9 +133,7 @@ def test_should_send_at_once_when_batches_are_closed() -> None:
 def test_should_keep_the_order_when_columns_follow_rows() -> None:
     queue = accumulator()
     add(queue, P0, b"a", now_ms=0)
-    queue.add_columns(
-        ColumnBatch(P0, 0, 500, batch_columns(["b"], None, None, 0), ColumnsDelivery(Delivery(Condition())))
-    )
+    queue.add_columns(ColumnBatch(P0, 0, 500, batch_columns(["b"], None, None, 0), ColumnsDelivery(BatchesDelivery())))
     add(queue, P0, b"c", now_ms=0)
     queue.close_batches()
     sent = []
@@ -162,7 +159,7 @@ def test_should_write_every_record_once_and_in_order_whatever_fails(sent_to: lis
         while in_flight and (until_empty or data.draw(st.booleans(), label="an answer comes")):
             batch = in_flight.pop(data.draw(st.integers(0, len(in_flight) - 1), label="whose"))
             if not until_empty and data.draw(st.booleans(), label="it fails"):
-                queue.put_back(batch, NotLeaderError("no"), now_ms + 1)
+                queue.put_back([batch], NotLeaderError("no"), now_ms + 1)
             else:
                 queue.arrived(batch)
                 written[batch.partition.partition] += values_of(batch)
@@ -179,7 +176,20 @@ def test_should_write_every_record_once_and_in_order_whatever_fails(sent_to: lis
     assert queue.buffered_bytes == 0
 
 
-def row_batch(rows: int) -> tuple[ThreadRows, list[Delivery[RecordMetadata]]]:
+def test_should_fill_a_batch_while_others_are_in_flight() -> None:
+    queue = accumulator()
+    queue.pipeline(P0, 3)
+    small = BATCH_OVERHEAD_BYTES + 200
+    for letter in (b"a", b"b", b"c"):
+        add(queue, P0, letter * 100, now_ms=0, batch_bytes=small)
+    assert [values_of(batch)[0][:1] for batch in queue.due(LINGER_MS).send] == [b"a", b"b"]
+    assert queue.next_due_ms() is None, "the third is not full, and an answer will come"
+    assert queue.should_move(LINGER_MS)
+    queue.close_batches()
+    assert len(queue.due(LINGER_MS).send) == 1
+
+
+def row_batch(rows: int) -> tuple[ThreadRows, list[Delivery]]:
     batch = ThreadRows(P1, 0)
     return batch, [batch.add((None, b"v", 0, ()), 30) for _ in range(rows)]
 
@@ -217,17 +227,51 @@ def test_should_be_an_ordinary_future_for_those_who_wait() -> None:
     assert heard == [9]
 
 
-def test_should_wait_on_when_only_another_future_of_the_batch_is_done() -> None:
-    _, (first, second) = row_batch(2)
-    first.set_result(RecordMetadata("flights", 1, 0))
-    with pytest.raises(TimeoutError):
-        second.result(timeout=0.01)
+def test_should_wait_for_the_first_of_several_batches_as_futures_do() -> None:
+    (early, (first,)), (late, (second, third)) = row_batch(1), row_batch(2)
     with ThreadPoolExecutor(1) as threads:
-        answer = threads.submit(second.result)
-        with first._condition:
-            first._condition.notify_all()
-        second.set_result(RecordMetadata("flights", 1, 1))
-        assert answer.result(timeout=10).offset == 1
+        answer = threads.submit(wait, [first, second], 10, FIRST_COMPLETED)
+        late.delivered(3)
+        assert answer.result(timeout=10) == ({second}, {first})
+    with ThreadPoolExecutor(1) as threads:
+        completed = threads.submit(lambda: [done.done() for done in as_completed([first, third], 10)])
+        early.failed(NotLeaderError("no"))
+        assert completed.result(timeout=10) == [True, True]
+    with pytest.raises(NotLeaderError):
+        first.result()
+    assert (third.running(), third.cancelled(), third.done()) == (False, False, True)
+
+
+def test_should_give_up_waiting_in_time_and_be_told_all_the_same() -> None:
+    batch, (first, second) = row_batch(2)
+    assert repr(first) == "<Delivery to flights/1: on its way>"
+    with pytest.raises(TimeoutError):
+        first.result(timeout=0.01)
+    batch.failed(NotLeaderError("no"))
+    assert batch.overlooked() == 1, "who has waited once has seen to it"
+    assert "NotLeaderError" in repr(first)
+    assert isinstance(second.exception(), NotLeaderError)
+
+
+def test_should_log_what_a_callback_raises_and_tell_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    batch, (first, second) = row_batch(2)
+    heard: list[int] = []
+    first.add_done_callback(lambda _: 1 / 0)
+    second.add_done_callback(lambda done: heard.append(done.result().offset))
+    batch.delivered(4)
+    second.add_done_callback(lambda done: heard.append(done.result().offset))
+    assert heard == [5, 5]
+    assert caplog.messages == [f"a callback of {first!r} raised"]
+
+
+async def test_should_be_awaitable_by_wrap_future() -> None:
+    batch, (first, second) = row_batch(2)
+    wrapped = [asyncio.wrap_future(first), asyncio.wrap_future(second)]
+    assert (first._state, first._exception, first._result) == ("PENDING", None, None)
+    batch.delivered(4)
+    # What the wrapping reads from Python 3.14 on.
+    assert (first._state, first._exception, first._result) == ("FINISHED", None, ("flights", 1, 4))
+    assert [metadata.offset for metadata in await asyncio.gather(*wrapped)] == [4, 5]
 
 
 def test_should_not_be_called_back_once_it_is_sent() -> None:
@@ -238,7 +282,7 @@ def test_should_not_be_called_back_once_it_is_sent() -> None:
 
 
 def test_should_give_one_answer_when_all_parts_of_send_batch_are_settled() -> None:
-    future: Delivery[Any] = Delivery(Condition())
+    future = BatchesDelivery()
     delivery = ColumnsDelivery(future)
     parts = [ColumnBatch(p, 0, 500, batch_columns(["x", "y"], None, None, 0), delivery) for p in (P1, P0)]
     for _ in parts:
@@ -251,7 +295,7 @@ def test_should_give_one_answer_when_all_parts_of_send_batch_are_settled() -> No
 
 
 def test_should_fail_send_batch_when_one_part_fails() -> None:
-    future: Delivery[Any] = Delivery(Condition())
+    future = BatchesDelivery()
     delivery, error = ColumnsDelivery(future), NotLeaderError("no")
     part = ColumnBatch(P0, 0, 500, batch_columns(["x"], None, None, 0), delivery)
     delivery.expect()

@@ -13,11 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.client.batches import BATCH_OVERHEAD_BYTES, Row, row_bytes
-from headrace.client.columns import batch_columns, by_partition, cut, pieces
+from headrace.client.columns import by_partition, checked_columns, cut
 from headrace.client.deliveries import ThreadRows
 from headrace.client.record import TopicPartition
 from headrace.core.records.columns import encode_batch
 from headrace.core.records.header import Compression
+from tests.support.client_columns import batch_columns
 
 keys_or_values = st.one_of(st.none(), st.binary(max_size=300))
 texts = st.text(max_size=20)
@@ -129,17 +130,17 @@ def test_should_bound_the_encoded_size_of_rows(rows: list[tuple[Any, Any, Any]],
     batch = ThreadRows(TopicPartition("t", 0), 0)
     for key, value, headers in rows:
         row: Row = (key, value, 0, tuple(headers))
-        batch.add(row, row_bytes(*row))
+        batch.add(row, row_bytes(row))
     encoded = sum(len(buffer) for buffer in encode_batch(batch.records(), compression=compression))
     assert encoded <= batch.size_bytes
 
 
 def test_should_slice_long_columns_into_pieces() -> None:
-    records = batch_columns([b"x" * 100] * 1_000, None, None, now_ms=0)
-    parts = list(pieces(records, 20_000))
+    columns = checked_columns([b"x" * 100] * 1_000, None, None, now_ms=0)
+    parts = list(columns.pieces(20_000))
     assert 5 <= len(parts) <= 8
     assert sum(part.num_rows for part in parts) == 1_000
-    assert list(pieces(batch_columns([], None, None, now_ms=0), 100)) == []
+    assert list(checked_columns([], None, None, now_ms=0).pieces(100)) == []
 
 
 def test_should_say_that_values_are_missing() -> None:

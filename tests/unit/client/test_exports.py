@@ -25,5 +25,19 @@ def test_should_load_no_client_for_those_who_only_need_the_core() -> None:
 
 
 def test_should_load_no_pandas_where_nobody_hands_over_any() -> None:
-    program = "import headrace, sys; headrace.Producer, headrace.Consumer; sys.exit('pandas' in sys.modules)"
+    program = """
+import sys
+from headrace import Consumer, Producer
+from headrace.client.deliveries import ThreadRows
+from headrace.client.frames import columns
+from headrace.client.record import TopicPartition
+from headrace.core.records.columns import decode_batch, encode_batch
+rows = ThreadRows(TopicPartition("t", 0), 0)
+rows.append((b"key", b"value", 1, (("name", b"x"), ("name", None))), 1)
+rows.append((None, None, 1, ()), 1)
+batch = decode_batch(b"".join(encode_batch(rows.records())))
+columns(rows.partition, batch)
+Producer("http://127.0.0.1:1").close()
+sys.exit("pandas" in sys.modules)
+"""
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -1,21 +1,20 @@
 """Failures are tried again, told, given up and remembered until somebody has heard of them."""
 
-from threading import Condition
 from typing import Any
 
 import pytest
 
 from headrace.client.batches import ColumnBatch, ColumnsDelivery
-from headrace.client.columns import batch_columns
-from headrace.client.deliveries import Delivery, ThreadRows
+from headrace.client.deliveries import BatchesDelivery, Delivery, ThreadRows
 from headrace.client.in_flight import InFlight
-from headrace.client.record import RecordMetadata, TopicPartition
+from headrace.client.record import TopicPartition
 from headrace.client.retry import GiveUp, TryAgain
 from headrace.client.trouble import Trouble
 from headrace.client.write_options import WriteOptions
 from headrace.core.errors import BatchTooLargeError, BrokerUnreachableError, NotLeaderError, StaleTopicError
 from headrace.core.limits import CLIENT_STALL_CHECK_MS, CLIENT_STALL_SLACK_MS
 from headrace.core.records.header import Compression
+from tests.support.client_columns import batch_columns
 
 PLACE = TopicPartition("flights", 0)
 REFUSED = BrokerUnreachableError("broker a:1 cannot be reached: Connection refused")
@@ -26,9 +25,9 @@ def sending() -> InFlight[ThreadRows]:
     return InFlight(OPTIONS, ThreadRows, Trouble())
 
 
-def sent(plan: InFlight[ThreadRows], now_ms: int) -> tuple[Any, Delivery[RecordMetadata]]:
+def sent(plan: InFlight[ThreadRows], now_ms: int) -> tuple[Any, Delivery]:
     """A record, queued and on its way."""
-    batch, _ = plan.accumulator.open_batch(PLACE, 30, batch_bytes=1 << 20, now_ms=now_ms)
+    batch = plan.accumulator.open_batch(PLACE, 30, now_ms)
     delivery = batch.add((None, b"v", 0, ()), 30)
     (due,) = plan.due(now_ms).send
     return due, delivery
@@ -41,7 +40,7 @@ def test_should_tell_what_has_failed_for_long_and_go_on_with_a_topic_that_was_cr
     batch, _ = sent(plan, 1_000)
     decision = plan.decide(batch, StaleTopicError("created again"), 1_500)
     assert isinstance(decision, TryAgain)
-    plan.put_back(batch, REFUSED, decision.at_ms)
+    plan.put_back([batch], REFUSED, decision.at_ms)
     assert caplog.text == ""
     (again,) = plan.due(decision.at_ms).send
     assert isinstance(plan.decide(again, REFUSED, 2_500), TryAgain)
@@ -57,7 +56,7 @@ def test_should_give_up_what_will_not_pass_and_tell_of_it_once() -> None:
     plan.given_up(batch, too_large)
     overlooked = plan.overlooked()
     assert isinstance(overlooked, BatchTooLargeError)
-    assert overlooked.message == "1 records were not written: 9 MiB is over 8 MiB"
+    assert overlooked.message == "1 record was not written: 9 MiB is over 8 MiB"
     assert overlooked.details == {"limit": 8}
     assert plan.overlooked() is None
     assert delivery.exception() is too_large
@@ -73,7 +72,7 @@ def test_should_not_tell_of_failures_that_somebody_has_seen() -> None:
 
 
 def test_should_count_columns_by_their_rows() -> None:
-    plan, future = sending(), Delivery[Any](Condition())
+    plan, future = sending(), BatchesDelivery()
     delivery = ColumnsDelivery(future)
     batch = ColumnBatch(PLACE, 0, 500, batch_columns(["x", "y"], None, None, 0), delivery)
     delivery.expect()

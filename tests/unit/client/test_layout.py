@@ -1,5 +1,6 @@
 """Metadata becomes a layout; a URL that cannot be reached is replaced by one that can."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -63,6 +64,17 @@ def test_should_ask_a_known_leader_when_every_bootstrap_server_is_gone() -> None
     routes.failed(BOOTSTRAP, 10)
     routes.failed(OTHER, 20)
     assert routes.choose(None, 30) == LEADER
+
+
+def test_should_try_a_leader_again_at_once_when_it_was_elected_since() -> None:
+    routes, layout = Routes([BOOTSTRAP]), TopicLayout.parse(document(), 0)
+    routes.learn(layout)
+    routes.failed(LEADER, 10)
+    routes.learn(layout)
+    assert routes.choose(LEADER, 20) == BOOTSTRAP
+    elected = tuple(replace(partition, leader_epoch=partition.leader_epoch + 1) for partition in layout.partitions)
+    routes.learn(replace(layout, partitions=elected))
+    assert routes.choose(LEADER, 20) == LEADER
 
 
 def test_should_never_try_leaders_when_a_proxy_leads_to_them() -> None:

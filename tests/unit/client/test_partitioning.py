@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.client.columns import batch_columns
 from headrace.client.partitioning import Partitioner, Partitioning
 from headrace.core.errors import LocalError, UnknownPartitionError
 from headrace.core.limits import STICKY_BYTES
 from headrace.core.partitioner import partition_for_key
+from tests.support.client_columns import batch_columns
 
 MIB = 1 << 20
 

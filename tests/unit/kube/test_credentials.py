@@ -6,14 +6,16 @@ import yaml
 
 from headrace.kube.credentials import load_credentials
 from headrace.kube.errors import KubeConfigError
+from headrace.kube.plain_config import read_kubeconfig, read_pod
 from tests.support.kubeconfig import write_kubeconfig
 
 
-def write(path: Path, *, server: str = "https://api.example:6443", **user: Any) -> Path:
+def write(path: Path, *, server: str = "https://api.example:6443", insecure: bool = True, **user: Any) -> Path:
+    cluster = {"server": server, **({"insecure-skip-tls-verify": True} if insecure else {})}
     document = {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": "c", "cluster": {"server": server, "insecure-skip-tls-verify": True}}],
+        "clusters": [{"name": "c", "cluster": cluster}],
         "users": [{"name": "u", "user": user}],
         "contexts": [
             {"name": "one", "context": {"cluster": "c", "user": "u"}},
@@ -61,12 +63,8 @@ async def test_should_look_in_the_home_folder_last(tmp_path: Path, monkeypatch: 
 async def test_should_not_use_a_proxy_for_this_very_machine(tmp_path: Path) -> None:
     local = await load_credentials(str(write(tmp_path / "a", server="http://localhost:9700")))
     remote = await load_credentials(str(write(tmp_path / "b")))
-    assert local.configuration.client_session_kwargs == {"trust_env": False}
-    assert remote.configuration.client_session_kwargs == {"trust_env": True}
-
-
-async def test_should_never_let_the_library_send_a_write_twice(tmp_path: Path) -> None:
-    assert (await load_credentials(str(write(tmp_path / "config")))).configuration.retries is None
+    assert not local.takes_proxy_of_environment
+    assert remote.takes_proxy_of_environment
 
 
 async def test_should_name_the_file_and_the_remedy_when_it_is_missing(tmp_path: Path) -> None:
@@ -78,6 +76,16 @@ async def test_should_name_the_file_and_the_remedy_when_it_is_missing(tmp_path: 
 async def test_should_say_so_when_the_file_is_no_kubeconfig(tmp_path: Path, text: str) -> None:
     path = tmp_path / "config"
     path.write_text(text)
+    with pytest.raises(KubeConfigError, match="cannot be used"):
+        await load_credentials(str(path))
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"clusters": [{"name": "c", "cluster": None}]}, {"users": [{"name": "u", "user": "me"}]}]
+)
+async def test_should_say_so_when_a_part_is_of_another_kind(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    path = write(tmp_path / "config")
+    path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), **wrong}))
     with pytest.raises(KubeConfigError, match="cannot be used"):
         await load_credentials(str(path))
 
@@ -94,3 +102,41 @@ async def test_should_say_so_when_the_pods_account_is_missing(monkeypatch: pytes
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     with pytest.raises(KubeConfigError, match="Service token file does not exist"):
         await load_credentials()
+
+
+def test_should_read_a_pods_account_and_its_rotated_token(tmp_path: Path) -> None:
+    environment = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"}
+    (tmp_path / "ca.crt").write_text("certificate")
+    assert read_pod(environment, tmp_path) is None
+    (tmp_path / "token").write_text("first\n")
+    found = read_pod(environment, tmp_path)
+    assert found is not None
+    assert (found.server, found.namespace, found.ca_file) == ("https://[fd00::1]:443", "default", f"{tmp_path}/ca.crt")
+    assert found.authorization() == "Bearer first"
+    (tmp_path / "token").write_text("second")
+    (tmp_path / "namespace").write_text("data\n")
+    assert found.authorization() == "Bearer second"
+    again = read_pod({**environment, "KUBERNETES_SERVICE_HOST": "10.0.0.1"}, tmp_path)
+    assert again is not None
+    assert (again.server, again.namespace) == ("https://10.0.0.1:443", "data")
+
+
+async def test_should_find_what_a_kubeconfig_names_beside_it(tmp_path: Path) -> None:
+    path = write(tmp_path / "config", insecure=False, tokenFile="token")
+    (tmp_path / "token").write_text("t")
+    found = await load_credentials(str(path))
+    assert await found.authorization() == "Bearer t"
+    certificate = {"client-certificate": "me.crt", "client-key": "/keys/me.key"}
+    plain = read_kubeconfig(str(write(tmp_path / "config", insecure=False, **certificate)), None)
+    assert plain is not None
+    assert plain.client_certificate == (str(tmp_path / "me.crt"), "/keys/me.key")
+
+
+@pytest.mark.parametrize(
+    "user",
+    [{"exec": {"command": "x"}}, {"auth-provider": {"name": "x"}}, {"client-key-data": "x"}, {"client-key": "x"}],
+)
+def test_should_leave_to_the_library_what_is_not_simple(tmp_path: Path, user: dict[str, Any]) -> None:
+    assert read_kubeconfig(str(write(tmp_path / "config", insecure=False, **user)), None) is None
+    assert read_kubeconfig(f"{write(tmp_path / 'config')}:{tmp_path / 'other'}", None) is None
+    assert read_kubeconfig(str(write(tmp_path / "config")), None) is None

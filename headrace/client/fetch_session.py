@@ -1,0 +1,117 @@
+"""A session as a consumer uses it: on each channel answers that are pushed ahead of those who ask for them. No I/O.
+
+    open(ask) ──> asked ──BATCHES──> answered ──ask──> answered at once, or asked
+                               └── not asked: kept for the next ask
+
+A channel belongs to one turn of a cursor and goes on where its last answer ended. What the broker may push ahead is
+bounded by credit, which goes back when an answer is handed out. An ask that has waited for `FETCH_LONG_POLL_MS` gets an
+empty answer as long as the broker is heard, so that whoever reads can look after other things. What must be sent is
+gathered in `outgoing`. Called by `fetch_sessions` and `async_fetch_sessions`, under a lock or on a loop.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from headrace.client.calls import Fetched
+from headrace.client.cursor import Ask
+from headrace.client.read_ahead import Answered
+from headrace.client.session import LeaderSession
+from headrace.core.errors import HeadraceError
+from headrace.core.limits import FETCH_LONG_POLL_MS
+from headrace.core.session.messages import Batches, BrokerMessage, Close, Credit, OpenFetch
+from headrace.core.session.terms import FetchTerms
+
+
+@dataclass(slots=True, eq=False)
+class FetchChannel:
+    number: int
+    turn: int
+    next_offset: int
+    """Where the next answer begins."""
+    window_bytes: int
+    asked: Ask | None
+    arrived: deque[Fetched | HeadraceError] = field(default_factory=deque)
+    """Answers that nobody has asked for yet; an error is the last of them."""
+    uncredited_bytes: int = 0
+
+    def goes_on_with(self, ask: Ask) -> bool:
+        return self.turn == ask.turn and self.next_offset == ask.offset
+
+
+class FetchSession(LeaderSession[FetchChannel, Answered]):
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.heard_ms = 0
+        """When the broker has said something, kept by whoever listens."""
+        self._outgoing = bytearray()
+
+    def open(self, ask: Ask, terms: FetchTerms) -> FetchChannel:
+        """Raises the error of a session that is over."""
+        channel = FetchChannel(self._number(), ask.turn, ask.offset, terms.credit, ask)
+        self._channels[channel.number] = channel
+        self._outgoing += OpenFetch(channel.number, terms).pack()
+        return channel
+
+    def ask(self, channel: FetchChannel, ask: Ask) -> Answered | None:
+        """None: the answer will come."""
+        if not channel.arrived:
+            channel.asked = ask
+            return None
+        return self._answer(channel, ask, channel.arrived.popleft())
+
+    def close(self, channel: FetchChannel) -> None:
+        """Nobody wants it any more."""
+        if self._channels.pop(channel.number, None) is not None:
+            self._outgoing += Close(channel.number).pack()
+
+    def idle(self, now_ms: int) -> list[Answered]:
+        """Asks that have waited for long enough are answered: there is nothing new."""
+        answered = []
+        for channel in self._channels.values():
+            ask = channel.asked
+            if ask is not None and now_ms - ask.cursor.attempt_ms >= FETCH_LONG_POLL_MS:
+                channel.asked = None
+                answered.append(Answered(ask, Fetched(b"", ask.offset)))
+        return answered
+
+    def silent_ms(self, now_ms: int) -> int:
+        """For how long nothing has come; what has come since this was last asked counts as coming now."""
+        if self._has_come:
+            self.heard_ms, self._has_come = now_ms, False
+        return now_ms - self.heard_ms
+
+    @property
+    def is_asked(self) -> bool:
+        return any(channel.asked is not None for channel in self._channels.values())
+
+    def outgoing(self) -> bytes:
+        """What to send now."""
+        data = bytes(self._outgoing)
+        self._outgoing.clear()
+        return data
+
+    def _hear(self, channel: FetchChannel, message: BrokerMessage) -> list[Answered]:
+        if not isinstance(message, Batches):
+            return []
+        (batches,) = message.batches or (b"",)
+        fetched = Fetched(batches, message.next_offset)
+        if channel.asked is None:
+            channel.arrived.append(fetched)
+            return []
+        return [self._answer(channel, channel.asked, fetched)]
+
+    def _failed(self, channel: FetchChannel, error: HeadraceError) -> list[Answered]:
+        if channel.asked is None:
+            channel.arrived.append(error)
+            return []
+        return [self._answer(channel, channel.asked, error)]
+
+    def _answer(self, channel: FetchChannel, ask: Ask, outcome: Fetched | HeadraceError) -> Answered:
+        channel.asked = None
+        if isinstance(outcome, Fetched):
+            channel.next_offset = outcome.next_offset
+            channel.uncredited_bytes += len(outcome.batches)
+            if channel.uncredited_bytes >= channel.window_bytes // 4 and self.is_open(channel):
+                self._outgoing += Credit(channel.number, channel.uncredited_bytes).pack()
+                channel.uncredited_bytes = 0
+        return Answered(ask, outcome)

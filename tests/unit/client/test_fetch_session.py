@@ -1,0 +1,120 @@
+"""Answers that a broker pushes: handed out in order to those who ask, bounded by credit, never to the wrong turn."""
+
+from headrace.client import calls
+from headrace.client.calls import Fetched
+from headrace.client.cursor import Ask, Cursor
+from headrace.client.fetch_session import FetchChannel, FetchSession
+from headrace.client.layout import PartitionLayout, TopicLayout
+from headrace.client.read_ahead import Answered
+from headrace.client.record import TopicPartition
+from headrace.core.errors import BrokerUnreachableError, NotLeaderError
+from headrace.core.limits import FETCH_LONG_POLL_MS
+from headrace.core.session.messages import (
+    Batches,
+    Close,
+    Credit,
+    Failed,
+    OpenFetch,
+    client_message,
+    client_reader,
+)
+from headrace.core.types import LeaderEpoch, Offset
+
+LAYOUT = TopicLayout("flights", "uid-1", 1 << 20, (PartitionLayout("http://a:1", 3),), 0)
+WINDOW = 1 << 20
+
+
+def asked(offset: int, turn: int = 0) -> Ask:
+    return Ask(Cursor(TopicPartition("flights", 0), offset, offset, turn=turn), turn, offset)
+
+
+def opened() -> tuple[FetchSession, FetchChannel, Ask]:
+    session, ask = FetchSession("http://a:1"), asked(5)
+    return session, session.open(ask, calls.fetch_terms("default", LAYOUT, 0, 5, WINDOW)), ask
+
+
+def pushed(channel: FetchChannel, next_offset: int, size: int = 10) -> bytes:
+    frame = Batches(channel.number, Offset(next_offset), Offset(99), Offset(0), LeaderEpoch(3), [b"b" * size])
+    return b"".join(frame.buffers())
+
+
+def said(session: FetchSession) -> list[object]:
+    return [client_message(frame) for frame in client_reader().receive(session.outgoing())]
+
+
+def test_should_open_where_it_is_asked_and_give_what_is_pushed_to_those_who_ask() -> None:
+    session, channel, ask = opened()
+    (opening,) = said(session)
+    assert isinstance(opening, OpenFetch)
+    assert (opening.terms.offset, opening.terms.credit, opening.terms.max_bytes) == (5, WINDOW, WINDOW // 4)
+    (first,) = session.receive(session.decode(pushed(channel, 7) + pushed(channel, 9)))
+    assert isinstance(first.outcome, Fetched)
+    assert (first.ask, first.outcome.next_offset, bytes(first.outcome.batches)) == (ask, 7, b"b" * 10)
+    assert channel.goes_on_with(asked(7))
+    assert not channel.goes_on_with(asked(5))
+    assert not channel.goes_on_with(asked(7, turn=1))
+    second = session.ask(channel, asked(7))
+    assert second is not None
+    assert isinstance(second.outcome, Fetched)
+    assert second.outcome.next_offset == 9
+    third = asked(9)
+    assert session.ask(channel, third) is None
+    (answered,) = session.receive(session.decode(pushed(channel, 11)))
+    assert answered.ask is third
+
+
+def test_should_hear_the_broker_in_parts_of_a_frame() -> None:
+    session, channel, _ = opened()
+    frame = pushed(channel, 7)
+    assert list(session.decode(frame[:20])) == []
+    assert (session.silent_ms(1_000), session.silent_ms(1_400)) == (0, 400)
+    assert len(list(session.decode(frame[20:]))) == 1
+    assert session.silent_ms(1_900) == 0
+
+
+def test_should_give_credit_for_what_was_handed_out_and_not_for_what_waits() -> None:
+    session, channel, _ = opened()
+    said(session)
+    session.receive(session.decode(pushed(channel, 7, WINDOW // 4)))
+    assert said(session) == [Credit(channel.number, WINDOW // 4)]
+    session.receive(session.decode(pushed(channel, 9, WINDOW // 8) + pushed(channel, 11, WINDOW // 8)))
+    session.ask(channel, asked(7))
+    assert said(session) == [], "little things are credited together"
+    session.ask(channel, asked(9))
+    assert said(session) == [Credit(channel.number, WINDOW // 4)]
+
+
+def test_should_answer_with_nothing_after_a_while() -> None:
+    session, channel, ask = opened()
+    assert session.idle(FETCH_LONG_POLL_MS - 1) == []
+    assert session.idle(FETCH_LONG_POLL_MS) == [Answered(ask, Fetched(b"", 5))]
+    assert not session.is_asked
+    assert channel.goes_on_with(asked(5))
+
+
+def test_should_hand_out_what_came_before_a_failure_first() -> None:
+    session, channel, _ = opened()
+    said(session)
+    failed = Failed(channel.number, NotLeaderError("no")).pack()
+    (first,) = session.receive(session.decode(pushed(channel, 7) + pushed(channel, 9) + failed))
+    assert isinstance(first.outcome, Fetched)
+    assert not session.is_open(channel)
+    second, third = session.ask(channel, asked(7)), session.ask(channel, asked(9))
+    assert second is not None
+    assert third is not None
+    assert isinstance(second.outcome, Fetched)
+    assert isinstance(third.outcome, NotLeaderError)
+    assert said(session) == [], "no credit for a channel that is over"
+
+
+def test_should_tell_who_has_asked_when_the_session_ends_and_forget_what_is_closed() -> None:
+    session, channel, ask = opened()
+    other = session.open(asked(5), calls.fetch_terms("default", LAYOUT, 0, 5, WINDOW))
+    said(session)
+    session.close(other)
+    session.close(other)
+    assert said(session) == [Close(other.number)]
+    assert session.receive(session.decode(pushed(other, 7))) == []
+    error = BrokerUnreachableError("gone")
+    assert session.end(error) == [Answered(ask, error)]
+    assert not session.is_open(channel)
