@@ -61,7 +61,8 @@ def test_should_find_nothing_that_a_broker_does_otherwise(cluster: Cluster, tmp_
     # A run that broke off in the middle has found nothing either.
     selected = re.search(r"Selected: (\d+)/(\d+)\s+Tested: (\d+)", output)
     assert selected is not None, output
-    assert len(set(selected.groups())) == 1, output
+    tried, there, tested = map(int, selected.groups())
+    assert tried == tested == there - 1, output  # all but sessions: see schemathesis.toml
 
 
 def _forgotten_field(document: dict[str, Any]) -> None:

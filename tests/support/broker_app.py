@@ -10,6 +10,7 @@ from pathlib import Path
 
 from headrace.core.control.held import HeldLog
 from headrace.core.errors import StorageFailedError
+from headrace.core.log.quota import DiskLimits
 from headrace.core.log.segments import LogConfig
 from headrace.core.records.raw import split_batches
 from headrace.core.replication.events import Acks
@@ -20,6 +21,7 @@ from headrace.core.resources.topic import Topic, TopicSpec
 from headrace.core.types import BrokerId, PartitionId, PartitionKey, TopicName, TopicUid
 from headrace.http2.client import AsyncTransport
 from headrace.http2.server import Server, serve
+from headrace_broker.broker_disk import BrokerDisk
 from headrace_broker.coordination.cluster_view import ClusterView
 from headrace_broker.metrics import Metrics
 from headrace_broker.partition import Partition
@@ -70,8 +72,9 @@ async def running_app(data_path: Path) -> AsyncIterator[BrokerApp]:
     data = DataDirectory.open(data_path)
     log = data.open_log(PartitionDescription(PLACE.topic, KEY, SPEC.to_object()), LogConfig.of_topic(SPEC), now_ms=0)
     metrics = Metrics()
+    disk = BrokerDisk(data_path, DiskLimits(), metrics, lambda reason: None)
     leadership = Leadership(seat(0), SPEC.durability, log_end=log.log_end_offset, durable_end=log.durable_end)
-    partition = Partition(KEY, PLACE, log, leadership, metrics, lambda reason: None)
+    partition = Partition(KEY, PLACE, log, leadership, metrics, disk)
     state = partition_state(leader=seat(0))
     partition.apply(state)
     view = ClusterView("headrace")

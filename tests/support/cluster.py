@@ -87,6 +87,8 @@ class Cluster:
     api_url: str = ""
     tls: ssl.SSLContext | None = None
     """Trusts the brokers that speak TLS."""
+    broker_prefix: tuple[str, ...] = ()
+    """What brokers are started by, as `nsenter` with its options."""
 
     @property
     def kubeconfig(self) -> Path:
@@ -111,6 +113,7 @@ class Cluster:
             "headrace_broker.main",
             *("--id", str(broker), "--data", str(data), "--kubeconfig", str(self.kubeconfig), "--port", "0"),
             *options,
+            prefix=self.broker_prefix,
         )
         if ready:
             self.wait_ready(program)
@@ -137,12 +140,15 @@ class Cluster:
         )
 
     def create_topic(self, name: str = "flights", *, partitions: int = 1, wait: bool = True, **spec: Any) -> str:
-        """A Topic of one replica; its uid. Waits until every partition is led by a broker that knows it."""
+        """A Topic of one replica that keeps what tests write, of whatever time; its uid.
+
+        Waits until every partition is led by a broker that knows it.
+        """
         manifest = {
             "apiVersion": API_VERSION,
             "kind": "Topic",
             "metadata": {"name": name},
-            "spec": {"partitions": partitions, "replicas": 1, **spec},
+            "spec": {"partitions": partitions, "replicas": 1, "retention": {"time": "unlimited"}, **spec},
         }
         uid: str = self.kube("POST", _TOPICS, manifest)["metadata"]["uid"]
         if wait:
@@ -200,13 +206,13 @@ class Cluster:
             if program.is_running:
                 program.kill()
 
-    def _start(self, name: str, module: str, *options: str) -> Program:
+    def _start(self, name: str, module: str, *options: str, prefix: Sequence[str] = ()) -> Program:
         running = self.programs.get(name)
         assert running is None or not running.is_running, f"{name} runs already"
         log_file = self.home / f"{name}.log"
         with log_file.open("wb") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", module, *options],
+                [*prefix, sys.executable, "-m", module, *options],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

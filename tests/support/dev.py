@@ -87,11 +87,12 @@ class Dev:
 
 
 def topic_manifest(name: str, partitions: int = 1) -> dict[str, Any]:
+    """Of a topic that keeps what tests write, of whatever time."""
     return {
         "apiVersion": "headrace.io/v1alpha1",
         "kind": "Topic",
         "metadata": {"name": name},
-        "spec": {"partitions": partitions, "replicas": 1},
+        "spec": {"partitions": partitions, "replicas": 1, "retention": {"time": "unlimited"}},
     }
 
 

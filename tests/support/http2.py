@@ -9,6 +9,11 @@ POST: Fields = [(b":method", b"POST"), *GET[1:]]
 OK: Fields = [(b":status", b"200")]
 
 
+def output(engine: Engine) -> bytes:
+    """What the engine has to say, in one piece."""
+    return b"".join(engine.data_to_send())
+
+
 class Link:
     def __init__(self) -> None:
         self.client, self.server = Engine(Role.CLIENT), Engine(Role.SERVER)
@@ -21,7 +26,7 @@ class Link:
     def run(self) -> None:
         """Deliver in both directions until nobody has anything to say."""
         while True:
-            to_server, to_client = self.client.data_to_send(), self.server.data_to_send()
+            to_server, to_client = output(self.client), output(self.server)
             if not to_server and not to_client:
                 return
             self.server_events += self.server.receive_data(to_server)

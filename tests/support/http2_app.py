@@ -9,7 +9,7 @@ from typing import Any
 
 from aiohttp import web
 
-from headrace.core.errors import BatchTooLargeError
+from headrace.core.errors import RemoteError
 from headrace.core.problem import to_problem
 from headrace.http2.bodies import BuffersResponse, read_chunks
 from headrace.http2.bridge import break_off
@@ -35,6 +35,7 @@ class Application:
                 web.post("/upload", self.upload),
                 web.post("/read", self.read),
                 web.post("/early", self.early),
+                web.post("/echo", self.echo),
                 web.get("/stream", self.stream),
                 web.get("/large", self.large),
                 web.get("/fail", self.fail),
@@ -42,6 +43,7 @@ class Application:
                 web.get("/half", self.half),
                 web.get("/short", self.short),
                 web.get("/broken", self.broken),
+                web.get("/flood", self.flood),
                 web.get("/file", self.file),
                 web.get("/nothing", self.nothing),
                 web.get("/empty", self.empty),
@@ -64,7 +66,7 @@ class Application:
     async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
             response = await handler(request)
-        except BatchTooLargeError as error:
+        except RemoteError as error:
             response = web.json_response(to_problem(error), status=error.status)
         except asyncio.CancelledError:
             await self.count("cancelled")
@@ -107,6 +109,17 @@ class Application:
     async def early(self, request: web.Request) -> web.Response:
         return web.Response(status=413, text="no")
 
+    async def echo(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        async for chunk in request.content.iter_any():
+            await response.write(chunk)
+            if chunk == b"enough":
+                break
+        await response.write_eof()
+        await self.count("echoed")
+        return response
+
     async def stream(self, request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
         await response.prepare(request)
@@ -146,6 +159,17 @@ class Application:
         await response.prepare(request)
         await response.write(b"half")
         break_off(request)
+        return response
+
+    async def flood(self, request: web.Request) -> web.StreamResponse:
+        """More than a socket takes, broken off while its client does not read."""
+        response = web.StreamResponse()
+        await response.prepare(request)
+        writing = asyncio.ensure_future(response.write(bytes(64 << 20)))
+        await asyncio.sleep(0)
+        break_off(request)
+        await self.count("flooded")
+        await writing
         return response
 
     async def file(self, request: web.Request) -> web.FileResponse:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from headrace.core.errors import HeadraceError
+from headrace.core.problem import from_problem
 from headrace.core.records.columns import decode_batches, encode_batch, record_columns
 from headrace.http2.blocking import BlockingTransport
 from tests.support.history import Entry
@@ -31,6 +32,8 @@ class Writer:
     """Of the partition's records, at its leader."""
     acknowledged: list[Entry] = field(default_factory=list)
     """Only ever appended to: another thread may copy it."""
+    failures: list[HeadraceError] = field(default_factory=list)
+    """Why requests failed, each of which was given up."""
     _stopped: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> None:
@@ -51,10 +54,10 @@ class Writer:
             answer = transport.request(
                 "POST", f"{self.url}?acks=all", headers={"content-type": _BATCH_TYPE}, body=body, timeout_s=_TIMEOUT_S
             )
-        except HeadraceError:
-            self._stopped.wait(_KNOCK_S)
-            return
-        if answer.status != 200:
+            if answer.status != 200:
+                raise from_problem(json.loads(answer.body), answer.status)
+        except HeadraceError as error:
+            self.failures.append(error)
             self._stopped.wait(_KNOCK_S)
             return
         base = json.loads(answer.body)["baseOffset"]

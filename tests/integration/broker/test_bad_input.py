@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.batches import batch_of, sealed
 from tests.support.cluster import Answer, Cluster, http
+from tests.support.waiting import wait_for
 
 BATCH = {"Content-Type": "application/vnd.headrace.batch"}
 JSON = {"Content-Type": "application/json"}
@@ -78,9 +79,11 @@ def test_should_name_the_methods_when_one_is_not_allowed(shared: Cluster) -> Non
 
 
 def test_should_end_the_answer_that_says_nothing_with_a_newline_too(url: str) -> None:
+    before = high_watermark(url)
     for path in (url, url.replace("/partitions/0", "")):
         answer = http("POST", f"{path}?acks=0", b'{"value": 1}', NDJSON)
         assert (answer.status, answer.body) == (202, b"{}\n")
+    wait_for(lambda: high_watermark(url) == before + 2, "what nobody waited for is written")
 
 
 def test_should_say_the_valid_range_when_an_offset_is_out_of_it(url: str) -> None:

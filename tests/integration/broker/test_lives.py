@@ -10,6 +10,7 @@ from headrace.http2.blocking import BlockingTransport
 from tests.support.batches import batch_of
 from tests.support.cluster import Cluster, Program, http
 from tests.support.waiting import wait_for
+from tests.support.writers import Writer, progress_since_now, read_from, writing
 
 NDJSON = {"Content-Type": "application/x-ndjson"}
 BATCH = {"Content-Type": "application/vnd.headrace.batch"}
@@ -106,6 +107,26 @@ def test_should_answer_long_polls_and_end_streams_when_it_is_told_to_stop(cluste
         assert json.loads(pending.result(5).body)["records"] == []
         assert json.loads(stream.result(5).body.splitlines()[0])["value"] == "a"
     cluster.start_broker()
+
+
+def test_should_fail_no_request_for_good_when_it_is_restarted_under_load(cluster: Cluster, topic: str) -> None:
+    cluster.create_topic(topic, partitions=3)
+    writers = [Writer(number, cluster.records_url(topic, number)) for number in range(3)]
+    with writing(writers), BlockingTransport() as transport:
+        wait_for(progress_since_now(writers, 100), "all are writing")
+        poll = transport.start("GET", f"{cluster.records_url(topic)}?offset=latest&minBytes=9999999&maxWaitMs=60000")
+        assert cluster.broker().stop(timeout_s=5) == 0
+        assert poll.result(5).status == 200, "what was asked is answered"
+        cluster.start_broker()
+        cluster.wait_led(topic, 3)
+        for writer in writers:
+            writer.url = cluster.records_url(topic, writer.partition)
+        wait_for(progress_since_now(writers, 100), "all are writing again")
+    for writer in writers:
+        assert writer.failures, "it has met a broker that stops"
+        assert [error for error in writer.failures if not error.retriable] == []
+        written = read_from(writer, 0)
+        assert [entry for entry in writer.acknowledged if entry not in written] == []
 
 
 def test_should_say_what_may_be_lost_when_it_comes_back_with_an_empty_disk(cluster: Cluster, topic: str) -> None:

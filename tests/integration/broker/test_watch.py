@@ -169,6 +169,13 @@ async def test_should_end_as_it_should_when_the_broker_drains(app: BrokerApp, pr
     assert json.loads(lines[0])["value"] == "a"
 
 
+async def test_should_not_begin_when_the_broker_drains(app: BrokerApp, protocol: str) -> None:
+    app.serving.drain()
+    async with watching(protocol, app.url) as refused:
+        assert (refused.status, refused.headers["retry-after"]) == (503, "1")
+        assert json.loads(await refused.rest())["code"] == "NotReady"
+
+
 async def test_should_compress_so_that_each_record_is_seen_at_once(app: BrokerApp, protocol: str) -> None:
     async with watching(protocol, app.url, **{"Accept-Encoding": "gzip"}) as stream:
         assert stream.headers["content-encoding"] == "gzip"

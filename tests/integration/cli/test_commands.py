@@ -115,7 +115,7 @@ def test_should_take_keys_from_json_and_csv_files(headrace: Headrace, topic: str
 
 def test_should_copy_records_with_all_that_they_have(headrace: Headrace, topic: str) -> None:
     for name in (topic, f"{topic}-copy"):
-        headrace("topic", "create", name, "--partitions", "1")
+        headrace("topic", "create", name, "--partitions", "1", "--set", "retention.time=unlimited")
     lines = [f'{{"key": "k{number}", "value": "v{number}", "timestamp": {number}}}' for number in range(100)]
     lines += [
         '{"key": "k1", "value": null}',

@@ -139,9 +139,9 @@ async def test_should_raise_and_go_on_when_somebody_cancels_the_task_that_reads(
         waiting = asyncio.create_task(anext(records))
         await asyncio.sleep(0)
         for task in asyncio.all_tasks():
-            if task.get_name() == "headrace-fetch":
+            if task.get_name().startswith("headrace-"):
                 task.cancel()
-        with pytest.raises(StalledError, match=f"the task that reads {bench.topic}/0 was cancelled"):
+        with pytest.raises(StalledError, match=r"the task that reads from .* was cancelled"):
             await waiting
         with bench.producer() as producer:
             producer.send(bench.topic, "3")

@@ -34,7 +34,8 @@ async def test_should_write_every_field_and_keep_the_order_of_a_task(bench: Benc
         for number in range(2_000):
             await producer.send(bench.topic, str(number), keys[number % len(keys)])
         await producer.flush()
-        assert own_tasks() == []
+        assert {task.get_name() for task in own_tasks()} <= {"headrace-session"}
+    assert own_tasks() == []
     first, *records = bench.read_all(partitions=[2])
     assert first == (bench.topic, 2, 0, 7, b"key", "ü".encode(), (("a", b"1"),))
     records += bench.read_all(partitions=[0, 1])
@@ -151,9 +152,9 @@ async def test_should_raise_when_somebody_cancels_the_task_that_sends(
             for task in own_tasks():
                 task.cancel()
             for delivery in lost:
-                with pytest.raises(StalledError, match=f"sends to {bench.topic}/0 was cancelled"):
+                with pytest.raises(StalledError, match=r"a task that reads the answers of .* was cancelled"):
                     await delivery
-            with pytest.raises(StalledError, match=f"sends to {bench.topic}/0 was cancelled"):
+            with pytest.raises(StalledError, match=r"a task that reads the answers of .* was cancelled"):
                 await flush
         with pytest.raises(StalledError):
             await producer.send(bench.topic, b"fourth")

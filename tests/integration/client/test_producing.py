@@ -1,7 +1,8 @@
 """What is sent is written: every field, every partitioner, every kind of column, whatever the size."""
 
+import asyncio
 from collections.abc import Iterator, Sequence
-from concurrent.futures import wait
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 import pandas as pd
@@ -14,8 +15,10 @@ from headrace.core.errors import (
     UnknownPartitionError,
     UnknownTopicError,
 )
+from headrace.core.limits import H2_READS_BEFORE_CALLERS_READ
 from headrace.core.partitioner import partition_for_key
 from tests.support.client_bench import Bench
+from tests.support.waiting import wait_for
 
 KEYS = [f"N{number:05}" for number in range(40)]
 
@@ -250,15 +253,6 @@ def test_should_say_so_when_a_producer_is_used_after_its_end(bench: Bench) -> No
     assert len(bench.read_all()) == 1
 
 
-def test_should_use_partitions_that_are_added_while_it_runs(bench: Bench) -> None:
-    bench.create(partitions=1)
-    with bench.producer() as producer:
-        producer.send(bench.topic, "a").result(30)
-        bench.add_partitions(2)
-        with bench.producer() as later:
-            assert later.send(bench.topic, "b", partition=1).result(30).partition == 1
-
-
 def in_order(values: Sequence[bytes | None]) -> bool:
     numbers = [int(value) for value in values if value is not None]
     return numbers == sorted(numbers)
@@ -274,3 +268,39 @@ def test_should_keep_the_order_of_one_thread_between_send_and_send_batch(bench: 
     values = [record.value for record in bench.read_all()]
     assert len(values) == 3_000
     assert in_order(values)
+
+
+def test_should_tell_answers_that_nobody_waits_for_after_many_that_were_waited_for(bench: Bench) -> None:
+    bench.create()
+    with bench.producer(linger_ms=0) as producer:
+        # One that waits alone comes to read its answers itself.
+        waited = [producer.send(bench.topic, str(n)).result(30).offset for n in range(4 * H2_READS_BEFORE_CALLERS_READ)]
+        told: list[int] = []
+        for number in range(4):
+            producer.send(bench.topic, str(number)).add_done_callback(
+                lambda future: told.append(future.result().offset)
+            )
+        wait_for(lambda: len(told) == 4, "callbacks are called")
+        with ThreadPoolExecutor(8) as threads:
+            shared = threads.map(lambda n: producer.send(bench.topic, str(n)).result(30).offset, range(80))
+            offsets = sorted([*waited, *told, *shared])
+    assert offsets == list(range(len(offsets)))
+
+
+async def test_should_write_to_partitions_that_are_added_later(bench: Bench) -> None:
+    bench.create()
+    with bench.producer(linger_ms=0, partitioner=last) as blocking:
+        async with bench.async_producer(linger_ms=0, partitioner=last) as tasks:
+            assert blocking.send(bench.topic, "a").result(30).partition == 0
+            assert (await (await tasks.send(bench.topic, "a"))).partition == 0
+            bench.add_partitions(2)
+            for client in (blocking, tasks):  # As after a minute.
+                client._brokers.directory.forget(bench.topic)
+            wait_for(lambda: blocking.send(bench.topic, "b").result(30).partition == 1, "the new partition is used")
+            async with asyncio.timeout(30):
+                while (await (await tasks.send(bench.topic, "b"))).partition != 1:
+                    pass
+
+
+def last(topic: str, key: bytes | None, value: bytes | None, partitions: int) -> int:
+    return partitions - 1

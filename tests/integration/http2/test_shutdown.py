@@ -128,7 +128,7 @@ async def test_should_leave_nothing_behind_when_an_upload_is_broken_off() -> Non
         stream_id = engine.open_stream([*POST[:3], (b":path", b"/upload"), (b"content-length", b"100")], ended=False)
         engine.send_body(stream_id, b"only this", ended=False)
         _, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        writer.write(engine.data_to_send())
+        writer.writelines(engine.data_to_send())
         await writer.drain()
         transport: asyncio.WriteTransport = writer.transport
         sock = transport.get_extra_info("socket")
@@ -146,9 +146,9 @@ async def test_should_refuse_an_upload_when_it_is_shorter_than_announced(trailer
         stream_id = engine.open_stream([*POST[:3], (b":path", b"/upload"), (b"content-length", b"9")], ended=False)
         engine.send_body(stream_id, b"short", ended=not trailers)
         if trailers:
-            engine._conn.send_headers(stream_id, [(b"x-sum", b"1")], end_stream=True)
+            engine.send_head(stream_id, [(b"x-sum", b"1")], ended=True)
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        writer.write(engine.data_to_send())
+        writer.writelines(engine.data_to_send())
         async with asyncio.timeout(10):
             while not reader.at_eof() and engine.is_receiving(stream_id) and not engine.failed:
                 events = engine.receive_data(await reader.read(65536))

@@ -3,8 +3,10 @@
 import asyncio
 import socket
 import ssl
+import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 import trustme
@@ -13,8 +15,10 @@ from headrace.core import limits
 from headrace.core.errors import BrokerUnreachableError, UntrustedBrokerError
 from headrace.http2.blocking import BlockingTransport
 from headrace.http2.client import AsyncTransport
-from headrace.http2.server import Server
+from headrace.http2.engine import Engine, Role
+from headrace.http2.server import Server, serve
 from tests.support.http2_app import Application, serving
+from tests.support.waiting import eventually
 
 MIB = 1 << 20
 
@@ -162,3 +166,41 @@ async def both_fail(url: str, context: ssl.SSLContext) -> list[BrokerUnreachable
         with pytest.raises(BrokerUnreachableError) as awaited:
             await transport.request("GET", f"{url}/hello/x")
     return [blocking.value, awaited.value]
+
+
+async def test_should_hold_no_buffers_of_its_own_for_each_connection(
+    authority: trustme.CA, trusting: ssl.SSLContext
+) -> None:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("localhost").configure_cert(context)
+    async with (
+        serving(Application(), ssl_context=context) as server,
+        AsyncTransport(trusting) as one,
+        AsyncTransport(trusting) as other,
+    ):
+        for transport in (one, other):
+            await (await transport.request("GET", f"https://localhost:{server.port}/hello/x")).read()
+        tls: list[Any] = [connection._transport for connection in server._http2]
+        assert len({id(transport._ssl_protocol._ssl_buffer) for transport in tls}) == 1
+        assert len({id(connection._read_buffer) for connection in server._http2}) == 1
+
+
+async def test_should_not_wait_for_clients_that_ignore_its_goodbye(
+    authority: trustme.CA, trusting: ssl.SSLContext
+) -> None:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("localhost").configure_cert(context)
+    server = await serve(Application().web, host="127.0.0.1", port=0, ssl_context=context)
+    with await asyncio.to_thread(ignorant, server.port, trusting):
+        await eventually(lambda: len(server._http2) == 1, "it is connected")
+        started = time.monotonic()
+        await server.close(30)
+        assert time.monotonic() - started < 3, "a moment for the goodbye, not the time that TLS would wait"
+
+
+def ignorant(port: int, trusting: ssl.SSLContext) -> ssl.SSLSocket:
+    """Connected, and never reads."""
+    trusting.set_alpn_protocols(["h2"])
+    secure = trusting.wrap_socket(socket.create_connection(("127.0.0.1", port)), server_hostname="localhost")
+    secure.sendall(b"".join(Engine(Role.CLIENT).data_to_send()))
+    return secure

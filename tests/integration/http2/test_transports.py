@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from queue import SimpleQueue
 
 import pytest
 
@@ -260,3 +261,91 @@ async def test_should_refuse_new_requests_when_it_was_closed() -> None:
         await transport.close()
         with pytest.raises(LocalProtocolError, match="closed"):
             await transport.request("GET", f"http://127.0.0.1:{server.port}/hello/x")
+
+
+def test_should_send_and_receive_side_by_side_on_a_blocking_stream(
+    served: ServedElsewhere, blocking: BlockingTransport
+) -> None:
+    stream = blocking.open("POST", f"{served.url}/echo")
+    with pytest.raises(TimeoutError, match="POST /echo: nothing came within"):
+        stream.receive(timeout_s=0.01)
+    for word in (b"one", b"two"):
+        stream.send(word)
+        assert stream.receive() == [word]
+    assert stream.status == 200
+    stream.send(b"th", b"ree", ended=True)
+    arrived: list[bytes] = []
+    while chunks := stream.receive():
+        arrived += chunks
+    assert b"".join(arrived) == b"three"
+    served.reached("echoed")
+
+
+def test_should_end_the_blocking_stream_when_the_server_has_said_enough(
+    served: ServedElsewhere, blocking: BlockingTransport
+) -> None:
+    stream = blocking.open("POST", f"{served.url}/echo")
+    stream.send(b"enough")
+    assert stream.receive() == [b"enough"]
+    assert stream.receive() == []
+    stream.send(b"dropped")
+    assert stream.receive() == []
+
+
+def test_should_reset_the_blocking_stream_when_it_is_cancelled(
+    served: ServedElsewhere, blocking: BlockingTransport
+) -> None:
+    stream = blocking.open("POST", f"{served.url}/echo")
+    stream.send(b"one")
+    assert stream.receive() == [b"one"]
+    stream.cancel()
+    with pytest.raises(BrokerUnreachableError, match="was told to stop"):
+        stream.receive()
+    served.reached("cancelled")
+
+
+def test_should_call_the_listener_of_a_stream_for_all_that_happens(served: ServedElsewhere) -> None:
+    heard: SimpleQueue[tuple[list[bytes], bool]] = SimpleQueue()
+    transport = BlockingTransport()
+    stream = transport.open(
+        "POST", f"{served.url}/echo", listener=lambda stream: heard.put((stream.take(), stream.is_over))
+    )
+    stream.send(b"one")
+    while (last := heard.get(timeout=10)) == ([], False):
+        pass  # The head.
+    assert last == ([b"one"], False)
+    transport.close()
+    assert heard.get(timeout=10) == ([], True)
+    assert isinstance(stream.error, BrokerUnreachableError)
+
+
+def test_should_receive_what_a_stream_decodes(served: ServedElsewhere, blocking: BlockingTransport) -> None:
+    stream = blocking.open("POST", f"{served.url}/echo", decode=bytes)
+    stream.send(b"ab", ended=True)
+    assert stream.receive() == list(b"ab")
+    assert stream.receive() == []
+
+
+async def test_should_send_and_receive_side_by_side_on_an_async_stream(transport: AsyncTransport) -> None:
+    application = Application()
+    async with serving(application) as server:
+        url = f"http://127.0.0.1:{server.port}"
+        stream = await transport.open("POST", f"{url}/echo")
+        with pytest.raises(TimeoutError):
+            await stream.receive(timeout_s=0.01)
+        for word in (b"one", b"two"):
+            stream.send(word)
+            assert await stream.receive() == [word]
+        assert stream.status == 200
+        stream.send(ended=True)
+        assert await stream.receive() == []
+        await application.reached("echoed")
+
+        decoding = await transport.open("POST", f"{url}/echo", decode=bytes)
+        decoding.send(b"ab", ended=True)
+        assert await decoding.receive() == list(b"ab")
+
+        cancelled = await transport.open("POST", f"{url}/echo")
+        cancelled.cancel()
+        with pytest.raises(BrokerUnreachableError, match="was told to stop"):
+            await cancelled.receive()

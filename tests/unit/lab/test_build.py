@@ -35,9 +35,14 @@ def test_should_build_nothing_when_all_is_there(home: Path) -> None:
     put_program(home, "etcd", "etcd Version: 3.6.5")
     put_program(home, "kube-apiserver", "Kubernetes v1.36.3")
     put_program(home, "kubectl", "Client Version: v1.36.3")
+    put_program(home, "h2spec", "Version: 2.2.1+incompatible ((Unknown))")
     said: list[str] = []
     build_missing(said.append)
-    assert said == ["etcd v3.6.5: already built", "kube-apiserver, kubectl v1.36.3: already built"]
+    assert said == [
+        "etcd v3.6.5: already built",
+        "kube-apiserver, kubectl v1.36.3: already built",
+        "h2spec v2.2.1+incompatible: already built",
+    ]
 
 
 def test_should_say_what_to_install_when_there_is_no_go(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

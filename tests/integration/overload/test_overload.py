@@ -1,0 +1,218 @@
+"""Four times what a broker may hold, of everything at once: some are served, the others told to wait, and it lives on.
+
+One broker process that may use 256 MiB. Whoever takes or sends slowly is played by sockets that stop half-way, so that
+what is in flight does not depend on the speed of the machine.
+"""
+
+import asyncio
+import json
+import re
+import socket
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from headrace.core.records.columns import encode_batch, record_columns
+from headrace.core.session.frames import Kind, pack_head
+from headrace.core.session.messages import Opened, Produce
+from headrace.http2.client import AsyncTransport
+from headrace_broker.admission import Admission
+from tests.support.cluster import Cluster, http, running_cluster
+from tests.support.sessions import session_at, to_produce
+from tests.support.waiting import eventually, wait_for
+
+MEMORY_BYTES = 256 << 20
+BUDGET_BYTES = Admission.for_memory(MEMORY_BYTES).bodies.limit_bytes
+BATCHES = "application/vnd.headrace.batch"
+BODY = b"".join(bytes(part) for part in encode_batch(record_columns([bytes(1 << 20)] * 5, timestamps_ms=1)))
+TOO_MANY = 4 * BUDGET_BYTES // len(BODY)
+"""Connections of which each has one body under way."""
+SESSIONS = 40
+FLOOD_S = 2.0
+_RSS_INTERVAL_S = 0.02
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with running_cluster(tmp_path_factory.mktemp("overload"), options=["--memory", "256Mi"]) as cluster:
+        cluster.create_topic("full", durability="Replicated")
+        yield cluster
+
+
+@pytest.fixture
+def records(cluster: Cluster) -> str:
+    return cluster.records_url("full")
+
+
+@pytest.fixture(autouse=True)
+def bounded(cluster: Cluster) -> Iterator[None]:
+    """Looks at the broker's memory all the time."""
+    peaks, over = [0], threading.Event()
+    status = Path(f"/proc/{cluster.broker().pid}/status")
+
+    def look() -> None:
+        while not over.wait(_RSS_INTERVAL_S):
+            found = re.search(r"VmRSS:\s+(\d+) kB", status.read_text())
+            peaks.append(int(found[1]) << 10 if found is not None else 0)
+
+    watching = threading.Thread(target=look)
+    watching.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watching.join()
+    assert 0 < max(peaks) < MEMORY_BYTES
+
+
+class Slow:
+    """One connection of HTTP/1.1 that does one thing at a time, when it is told to."""
+
+    def __init__(self, url: str, method: str, path_more: str, *headers: str) -> None:
+        host, _, path = url.removeprefix("http://").partition("/")
+        name, _, port = host.partition(":")
+        self._sock = socket.create_connection((name, int(port)), timeout=30)
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)
+        lines = [f"{method} /{path}{path_more} HTTP/1.1", f"Host: {host}", "Connection: close", *headers, "", ""]
+        self._sock.sendall("\r\n".join(lines).encode())
+        self._received = b""
+
+    def send(self, body: bytes) -> None:
+        self._sock.sendall(body)
+
+    def status(self) -> int:
+        """Of its answer, of which no more is read than that."""
+        while b"\r\n" not in self._received:
+            more = self._sock.recv(256)
+            assert more, "closed without an answer"
+            self._received += more
+        return int(self._received.split(b" ", 2)[1])
+
+    def rest(self) -> bytes:
+        while more := self._sock.recv(1 << 20):
+            self._received += more
+        return self._received.partition(b"\r\n\r\n")[2]
+
+    def close(self) -> None:
+        self._sock.close()
+
+
+@contextmanager
+def many(count: int, url: str, method: str, more: str, *headers: str) -> Iterator[list[Slow]]:
+    with ExitStack() as stack:
+        clients = []
+        for _ in range(count):
+            clients.append(Slow(url, method, more, *headers))
+            stack.callback(clients[-1].close)
+        yield clients
+
+
+def metric(cluster: Cluster, series: str) -> float:
+    text = http("GET", f"{cluster.url()}/metrics").body.decode()
+    found = re.search(rf"^{re.escape(series)} (\S+)$", text, re.MULTILINE)
+    assert found is not None, f"{series} is not among the metrics"
+    return float(found[1])
+
+
+def held(cluster: Cluster, kind: str) -> float:
+    return metric(cluster, f'headrace_broker_bytes_in_flight{{kind="{kind}"}}')
+
+
+def refused(cluster: Cluster, what: str) -> float:
+    return metric(cluster, f'headrace_broker_refused_total{{what="{what}"}}')
+
+
+def quiet(cluster: Cluster) -> Callable[[], bool]:
+    """Whether the broker's process has hardly run since it was asked some times before."""
+    stat, ticks = Path(f"/proc/{cluster.broker().pid}/stat"), [0]
+
+    def is_quiet() -> bool:
+        ticks.append(int(stat.read_text().rpartition(")")[2].split()[11]))
+        return len(ticks) > 20 and ticks[-1] - ticks[-20] <= 1
+
+    return is_quiet
+
+
+def require_normal_service(cluster: Cluster, records: str) -> None:
+    wait_for(lambda: held(cluster, "bodies") + held(cluster, "answers") == 0, "nothing is held any more")
+    assert http("POST", records, BODY, {"Content-Type": BATCHES}).status == 200
+    assert http("GET", f"{records}?offset=latest", headers={"Accept": BATCHES}).status == 200
+
+
+def test_should_refuse_uploads_beyond_the_budget_and_take_those_within(cluster: Cluster, records: str) -> None:
+    headers = (f"Content-Type: {BATCHES}", f"Content-Length: {len(BODY)}")
+    with many(TOO_MANY, records, "POST", "?acks=all", *headers) as clients:
+        wait_for(lambda: refused(cluster, "bodies") >= TOO_MANY - BUDGET_BYTES // len(BODY), "those beyond are refused")
+        assert 0 < held(cluster, "bodies") <= BUDGET_BYTES
+        taken = clients[: BUDGET_BYTES // len(BODY)]
+        for client in taken:
+            client.send(BODY)
+        assert [client.status() for client in taken] == [200] * len(taken)
+        assert Counter(client.status() for client in clients)[429] == TOO_MANY - len(taken)
+        assert json.loads(clients[-1].rest())["code"] == "Throttled"
+    require_normal_service(cluster, records)
+
+
+def test_should_refuse_fetches_when_too_many_do_not_take_their_answers(cluster: Cluster, records: str) -> None:
+    http("POST", records, BODY, {"Content-Type": BATCHES})
+    with many(TOO_MANY, records, "GET", "?offset=earliest", f"Accept: {BATCHES}") as clients:
+        answers = [client.status() for client in clients]
+        assert set(answers) == {200, 429}
+        assert held(cluster, "answers") > BUDGET_BYTES // 2
+        assert refused(cluster, "answers") == answers.count(429)
+        served = next(client for client, status in zip(clients, answers, strict=True) if status == 200)
+        assert served.rest().endswith(BODY[-1000:]), "whoever is served gets whole batches, slowly as it reads"
+    require_normal_service(cluster, records)
+
+
+def test_should_serve_some_and_refuse_others_under_a_flood(cluster: Cluster, records: str) -> None:
+    with many(TOO_MANY // 2, records, "GET", "?offset=earliest", f"Accept: {BATCHES}"):
+        answers = asyncio.run(flood(records))
+    assert answers[200] > 0
+    assert set(answers) <= {200, 429}
+    assert http("GET", f"{cluster.url()}/readyz").status == 200
+    require_normal_service(cluster, records)
+
+
+async def flood(records: str) -> Counter[int]:
+    """Large produces and fetches over HTTP/2, over several connections, all the time."""
+    answers: Counter[int] = Counter()
+    end_s = asyncio.get_running_loop().time() + FLOOD_S
+
+    async def ask(transport: AsyncTransport, method: str, body: Sequence[bytes]) -> None:
+        while asyncio.get_running_loop().time() < end_s:
+            headers = {"content-type": BATCHES, "accept": BATCHES}
+            response = await transport.request(method, records, headers=headers, body=body, timeout_s=30)
+            await response.read()
+            answers[response.status] += 1
+
+    async with AsyncTransport() as one, AsyncTransport() as other, asyncio.TaskGroup() as tasks:
+        for transport in (one, other):
+            for _ in range(TOO_MANY // 4):
+                tasks.create_task(ask(transport, "POST", [BODY]))
+                tasks.create_task(ask(transport, "GET", []))
+    return answers
+
+
+async def test_should_keep_little_of_what_sessions_push_while_there_is_no_room_for_it(
+    cluster: Cluster, records: str
+) -> None:
+    async with AsyncExitStack() as stack, asyncio.timeout(60):
+        hog = await stack.enter_async_context(session_at(cluster.url()))
+        hog.stream.send(pack_head(Kind.PRODUCE, 1, BUDGET_BYTES))  # So much it wants to send, and does not.
+        await eventually(lambda: held(cluster, "bodies") == BUDGET_BYTES, "all of the room is taken")
+        sessions = [await stack.enter_async_context(session_at(cluster.url())) for _ in range(SESSIONS)]
+        for session in sessions:
+            session.say(to_produce(1, "full"))
+            session.stream.send(b"".join(Produce(1, 7, (BODY, BODY)).buffers()))
+        for session in sessions:
+            await session.hear(Opened)
+        await eventually(quiet(cluster), "the broker has taken what it takes")
+        hog.stream.cancel()
+        for session in sessions:
+            assert [answer.sequence for answer in await session.produced(1)] == [7]
+    require_normal_service(cluster, records)

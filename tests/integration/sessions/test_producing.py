@@ -1,0 +1,90 @@
+"""Producing over sessions, at a broker's application on real sockets."""
+
+from typing import Any
+
+from headrace.core.errors import CorruptBatchError, InvalidRequestError, NotLeaderError, RequestTimedOutError
+from headrace.core.limits import SESSION_PRODUCES_PENDING_MAX
+from headrace.core.records.columns import columns_of
+from headrace.core.records.record import Record
+from headrace.core.resources.topic import TopicSpec
+from headrace.core.session.messages import Closed, Failed, Opened, Produce
+from headrace.core.types import BrokerId
+from tests.support.batches import TIMESTAMP_MS, batch_of, encoded
+from tests.support.broker_app import BrokerApp
+from tests.support.partition_sets import partition_state, seat
+from tests.support.sessions import session_at, to_fetch, to_produce
+
+WITH_ANOTHER: dict[str, Any] = {"replicas": (BrokerId(0), BrokerId(1)), "isr": (seat(0), seat(1))}
+
+
+async def test_should_answer_produces_in_their_order(app: BrokerApp) -> None:
+    async with session_at(app.url) as session:
+        session.say(to_produce(1), *(Produce(1, n, [batch_of(b"a", b"b")]) for n in range(10)))
+        opened = await session.hear(Opened)
+        assert (opened.channel, opened.standing.log_start_offset) == (1, 0)
+        answers = await session.produced(10)
+        assert [(each.sequence, each.base_offset, each.last_offset) for each in answers] == [
+            (n, 2 * n, 2 * n + 1) for n in range(10)
+        ]
+        session.end()
+        await session.hear(Closed)
+        assert await session.rest() == []
+
+
+async def test_should_refuse_all_that_follows_a_failure(app: BrokerApp) -> None:
+    async with session_at(app.url) as session:
+        broken = bytearray(batch_of(b"b"))
+        broken[-1] ^= 1
+        session.say(
+            to_produce(1), Produce(1, 1, [batch_of(b"a")]), Produce(1, 2, [broken]), Produce(1, 3, [batch_of(b"c")])
+        )
+        await session.hear(Opened)
+        assert [each.sequence for each in await session.produced(1)] == [1]
+        failed = await session.failed(1)
+        assert (failed.sequence, type(failed.error)) == (2, CorruptBatchError)
+        session.say(Produce(1, 4, [batch_of(b"d")]), to_produce(2), Produce(2, 3, [batch_of(b"c")]))
+        await session.hear(Opened)
+        (answer,) = await session.produced(1)
+        assert (answer.channel, answer.sequence, answer.base_offset) == (2, 3, 1)
+
+
+async def test_should_name_the_produce_at_fault_among_those_that_came_together(app: BrokerApp) -> None:
+    app.partition.configure(TopicSpec.parse({"partitions": 1, "cleanupPolicy": "Compact"}))
+    keyed = encoded(columns_of([Record(b"key", b"value", TIMESTAMP_MS)]))
+    async with session_at(app.url) as session:
+        batches = [keyed, keyed, batch_of(b"no key"), keyed]
+        session.say(to_produce(1), *(Produce(1, n, [batch]) for n, batch in enumerate(batches)))
+        await session.hear(Opened)
+        assert [each.base_offset for each in await session.produced(2)] == [0, 1]
+        failed = await session.failed(1)
+        assert (failed.sequence, type(failed.error)) == (2, InvalidRequestError)
+    assert app.partition.high_watermark == 2
+
+
+async def test_should_fail_a_channel_with_too_many_unanswered(app: BrokerApp) -> None:
+    """Nothing is acknowledged while another replica is in the ISR, which never answers here."""
+    app.partition.apply(partition_state(leader=seat(0), partition_epoch=2, **WITH_ANOTHER))
+    async with session_at(app.url) as session:
+        session.say(to_produce(1, timeout_ms=500))
+        session.say(*(Produce(1, n, [batch_of(b"a")]) for n in range(SESSION_PRODUCES_PENDING_MAX)))
+        session.say(to_produce(2), Produce(1, 9999, [batch_of(b"a")]))
+        assert [(await session.hear(Opened)).channel for _ in range(2)] == [1, 2]
+        failed = await session.failed(1)
+        # The first one timed out before any other was answered.
+        assert (failed.sequence, type(failed.error)) == (0, RequestTimedOutError)
+        session.say(*(Produce(2, n, [batch_of(b"a")]) for n in range(2)))
+        app.partition.apply(partition_state(leader=seat(0), partition_epoch=3))
+        assert [each.sequence for each in await session.produced(2)] == [0, 1]
+
+
+async def test_should_refuse_pending_produces_when_leadership_is_lost(app: BrokerApp) -> None:
+    app.partition.apply(partition_state(leader=seat(0), partition_epoch=2, **WITH_ANOTHER))
+    async with session_at(app.url) as session:
+        session.say(to_produce(1), *(Produce(1, n, [batch_of(b"a")]) for n in range(3)), to_fetch(2))
+        await session.hear(Opened)
+        await session.hear(Opened)
+        app.partition.apply(partition_state(leader=seat(1), leader_epoch=2, partition_epoch=3, **WITH_ANOTHER))
+        failed = {each.channel: each for each in [await session.hear(Failed), await session.hear(Failed)]}
+        assert {channel: each.sequence for channel, each in failed.items()} == {1: 0, 2: -1}
+        assert isinstance(failed[1].error, NotLeaderError)
+        assert "whether the records are written is not known" in failed[1].error.message

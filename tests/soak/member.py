@@ -1,0 +1,88 @@
+"""What all who use a cluster during a soak have in common: a place, a thread that outlives faults, plain requests."""
+
+import json
+import threading
+import time
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, Final
+
+from headrace.core.errors import HeadraceError
+from headrace.http2.blocking import BlockingTransport, Response
+
+BATCH_TYPE: Final = "application/vnd.headrace.batch"
+TIMEOUT_S: Final = 15
+KNOCK_S: Final = 0.05
+"""Whoever was refused tries again so soon."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A partition; `number` is its own among all partitions of the run."""
+
+    topic: str
+    number: int
+    url: str
+    """Of its records, at its leader."""
+
+
+class Member(ABC, threading.Thread):
+    """One thread; `wrong` has what it saw that must not be."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(name=f"{type(self).__name__} {place.topic}", daemon=True)
+        self.place = place
+        self.wrong: list[str] = []
+        self.failures = 0
+        """Requests that were not answered or refused."""
+        self._stopped = threading.Event()
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def run(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                self._work()
+            except (HeadraceError, OSError):
+                self.failures += 1
+                self._stopped.wait(KNOCK_S)
+            except Exception as error:  # whatever it is, the verdict must say it
+                self.wrong.append(f"{self.name}: {error!r}")
+                return
+
+    @abstractmethod
+    def _work(self) -> None:
+        """Until it is stopped or a request fails."""
+
+
+def post(transport: BlockingTransport, place: Place, body: bytes) -> dict[str, Any] | None:
+    """The answer; None where the broker refused, so that nothing was written or nobody knows."""
+    url, headers = f"{place.url}?acks=all", {"content-type": BATCH_TYPE}
+    answer = transport.request("POST", url, headers=headers, body=body, timeout_s=TIMEOUT_S)
+    return json.loads(answer.body) if answer.status == 200 else None
+
+
+def fetch(transport: BlockingTransport, place: Place, offset: int) -> Response:
+    """Batches from there on, or what the broker has to say instead."""
+    url = f"{place.url}?offset={offset}&maxWaitMs=500"
+    return transport.request("GET", url, headers={"accept": BATCH_TYPE}, timeout_s=TIMEOUT_S)
+
+
+def start_of(transport: BlockingTransport, place: Place) -> int | None:
+    """The first offset that is kept; None where the broker does not say."""
+    return edge_of(transport, place, "earliest")
+
+
+def edge_of(transport: BlockingTransport, place: Place, edge: str) -> int | None:
+    """The offset of `earliest` or `latest`; None where the broker does not say."""
+    url = f"{place.url.removesuffix('/records')}/offsets?timestamp={edge}"
+    try:
+        answer = transport.request("GET", url, timeout_s=TIMEOUT_S)
+    except HeadraceError:
+        return None
+    return int(json.loads(answer.body)["offset"]) if answer.status == 200 else None
+
+
+def wall_ms() -> int:
+    return time.time_ns() // 1_000_000
