@@ -11,10 +11,10 @@ CONTRACT_TESTS := tests/contract
 REAL_API_TESTS := $(CONTRACT_TESTS) tests/integration/kube tests/integration/operator
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fmt lint types test openapi-check foreign demo bench ci lab-build contract clean
+.PHONY: help setup fmt lint types test openapi-check foreign demo bench soak bench-peers ci lab-build h2spec contract clean
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 setup: $(VENV)/.dev  ## make .venv with everything a contributor needs
 	@echo "ready: . $(BIN)/activate"
@@ -53,8 +53,17 @@ demo: $(VENV)/.demo  ## real flights through three brokers: produced, consumed, 
 bench: setup  ## produce, fetch and latency beside what the machine can do (BENCH=--short for a quick look)
 	$(BIN)/python -m bench $(BENCH)
 
-lab-build: setup  ## build etcd, kube-apiserver and kubectl from their Go modules (minutes the first time)
+bench-peers: setup  ## Kafka 4.1 and its clients beside Headrace (minutes; BENCH=--short for a quick look)
+	$(BIN)/python -m bench.peers --json build/bench-peers.json $(BENCH)
+
+soak: setup  ## ten minutes at full load with kill -9, retention, compaction, slow readers (SOAK=--short for one)
+	$(BIN)/python -m tests.soak $(SOAK)
+
+lab-build: setup  ## build etcd, kube-apiserver, kubectl and h2spec from their Go modules (minutes the first time)
 	$(BIN)/python -m e2e.lab build
+
+h2spec: lab-build  ## HTTP/2 conformance and load of a real broker, in the clear and over TLS
+	$(PYTEST) tests/conformance
 
 contract: lab-build  ## contract and operator tests against a real kube-apiserver
 	$(BIN)/python -m e2e.lab run $(PYTEST) $(REAL_API_TESTS)

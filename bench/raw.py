@@ -2,6 +2,7 @@
 
 import time
 from collections import deque
+from collections.abc import Iterator
 
 from bench.workload import Batch
 from headrace.http2.blocking import BlockingTransport, PendingResponse, Response
@@ -17,6 +18,8 @@ class RawClient:
 
     def __init__(self, transport: BlockingTransport, broker_url: str, topic: str) -> None:
         self._transport = transport
+        self._end = 1
+        """Of the partition, as the last answer said; before the first it is not known to be empty."""
         self._url = f"{broker_url}/v1/namespaces/default/topics/{topic}/partitions/0/records"
 
     def produce(self, batch: Batch, count: int) -> float:
@@ -25,10 +28,10 @@ class RawClient:
         started = time.perf_counter()
         for _ in range(count):
             if len(waiting) == _IN_FLIGHT:
-                _require_ok(waiting.popleft().result(_TIMEOUT_S))
+                require_ok(waiting.popleft().result(_TIMEOUT_S))
             waiting.append(self._start(batch))
         while waiting:
-            _require_ok(waiting.popleft().result(_TIMEOUT_S))
+            require_ok(waiting.popleft().result(_TIMEOUT_S))
         return count * batch.records / (time.perf_counter() - started)
 
     def produce_times(self, batch: Batch, count: int) -> list[float]:
@@ -36,22 +39,28 @@ class RawClient:
         times = []
         for _ in range(count):
             started = time.perf_counter()
-            _require_ok(self._start(batch).result(_TIMEOUT_S))
+            require_ok(self._start(batch).result(_TIMEOUT_S))
             times.append(time.perf_counter() - started)
         return times
 
     def fetch(self) -> float:
         """Records per second from the partition's start to its end."""
-        offset, end = 0, 1
         started = time.perf_counter()
-        while offset < end:
+        for _ in self.answers():
+            pass
+        return self._end / (time.perf_counter() - started)
+
+    def answers(self) -> Iterator[int]:
+        """The bytes of each answer from the partition's start to its end."""
+        offset = 0
+        while offset < self._end:
             response = self._transport.request(
                 "GET", f"{self._url}?offset={offset}", headers={"accept": _BATCH_TYPE}, timeout_s=_TIMEOUT_S
             )
-            _require_ok(response)
+            require_ok(response)
             offset = int(response.headers["headrace-next-offset"])
-            end = int(response.headers["headrace-high-watermark"])
-        return end / (time.perf_counter() - started)
+            self._end = int(response.headers["headrace-high-watermark"])
+            yield len(response.body)
 
     def _start(self, batch: Batch) -> PendingResponse:
         return self._transport.start(
@@ -59,6 +68,6 @@ class RawClient:
         )
 
 
-def _require_ok(response: Response) -> None:
+def require_ok(response: Response) -> None:
     if response.status != 200:
         raise RuntimeError(f"HTTP {response.status}: {response.body[:500]!r}")

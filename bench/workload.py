@@ -1,5 +1,6 @@
 """What is sent: records of 100 bytes, as columns and as batches that are encoded once."""
 
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,5 +29,5 @@ def values(count: int) -> pa.Array:
 
 
 def batch(records: int) -> Batch:
-    columns = record_columns(values(records), timestamps_ms=1_700_000_000_000)
+    columns = record_columns(values(records), timestamps_ms=time.time_ns() // 1_000_000)
     return Batch(tuple(encode_batch(columns)), records)

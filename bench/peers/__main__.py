@@ -1,0 +1,134 @@
+"""`python -m bench.peers [--short] [--rounds N] [--into PAGE] [--json FILE]`."""
+
+import json
+import os
+import platform
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import click
+import confluent_kafka
+import pyarrow as pa
+
+from bench.peers.cases import FULL, LARGE_BYTES, SHORT, SMALL_BYTES, cases
+from bench.peers.errors import PeersError
+from bench.peers.figures import Idle, Started
+from bench.peers.headrace_dev import Headrace, running_headrace
+from bench.peers.kafka import Kafka, running_kafka
+from bench.peers.maven import kafka_classpath
+from bench.peers.measuring import Bench, headrace_topics
+from bench.peers.pages import put_into
+from bench.peers.processes import Server
+from bench.peers.report import Results, as_json, as_markdown
+
+_PAYLOADS = 10_000
+_REST_TOPIC = "rest"
+_RESTARTS, _RESTARTS_SHORT = 3, 1
+_SETTLE_S, _SETTLE_SHORT_S = 10.0, 2.0
+_REST_S = 5.0
+
+
+@click.command()
+@click.option("--short", is_flag=True, help="A quick look: one round of a fraction of the data, and no warm-up.")
+@click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True, help="That are counted.")
+@click.option(
+    "--into",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Put the tables into this page, between its marks.",
+)
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write everything that was measured there.")
+def main(*, short: bool, rounds: int, into: Path | None, json_file: Path | None) -> None:
+    """Kafka 4.1, its Java clients and confluent-kafka beside Headrace: the same work on this machine, in turns."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # Servers go, too, and their folders.
+    try:
+        if into is not None:
+            put_into(into.read_text(), "")  # A page that cannot take the tables is told before minutes have passed.
+        results = _measure(short=short, rounds=1 if short else rounds)
+    except PeersError as error:
+        raise click.ClickException(str(error)) from error
+    if json_file is not None:
+        json_file.parent.mkdir(parents=True, exist_ok=True)
+        json_file.write_text(json.dumps(as_json(results), indent=2) + "\n")
+    if into is not None:
+        into.write_text(put_into(into.read_text(), as_markdown(results)))
+    click.echo(as_markdown(results), nl=False)
+
+
+def _measure(*, short: bool, rounds: int) -> Results:
+    classpath, size, groups = kafka_classpath(), SHORT if short else FULL, cases()
+    numbers = range(1 if short else 0, rounds + 1)
+    with (
+        tempfile.TemporaryDirectory(prefix="headrace-bench-peers-") as name,
+        running_kafka(classpath) as kafka,
+        running_headrace({_REST_TOPIC: "Replicated", **headrace_topics(numbers)}) as headrace,
+    ):
+        folder = Path(name)
+        kafka.create_topics({_REST_TOPIC: {}})
+        restarts = _RESTARTS_SHORT if short else _RESTARTS
+        starts = [_restarted(system, restarts) for system in (kafka, headrace)]
+        time.sleep(_SETTLE_SHORT_S if short else _SETTLE_S)
+        idle = [_idle(server) for server in (kafka.server, headrace.server, headrace.operator())]
+        bench = Bench(kafka, headrace, classpath, folder, _payloads(folder))
+        measured = [bench.round(number, groups, SHORT if number == 0 else size, _say) for number in numbers]
+    counted = measured if short else measured[1:]  # The first one warms up both servers.
+    kafka_started, headrace_started = (Started(*times, rest) for times, rest in zip(starts, idle[:2], strict=True))
+    return Results(counted, size, kafka_started, headrace_started, idle[2], _machine(classpath))
+
+
+def _restarted(system: Kafka | Headrace, restarts: int) -> tuple[float, float]:
+    """Seconds to ready and to the first acknowledged record: medians of some restarts."""
+    starts = []
+    for number in range(1, restarts + 1):
+        _say(f"start {number} of {type(system).__name__}")
+        starts.append(system.restart(_REST_TOPIC))
+    ready, acknowledged = zip(*((start.ready_s, start.acknowledged_s) for start in starts), strict=True)
+    return statistics.median(ready), statistics.median(acknowledged)
+
+
+def _idle(server: Server) -> Idle:
+    before = server.cpu_s()
+    time.sleep(_REST_S)
+    return Idle(server.resident_bytes(), (server.cpu_s() - before) / _REST_S)
+
+
+def _payloads(folder: Path) -> dict[int, Path]:
+    """Files of random letters, one value a line: all clients send the same."""
+    chance, letters = random.Random(0), bytes(ord("A") + value % 26 for value in range(256))
+    files = {}
+    for size in (SMALL_BYTES, LARGE_BYTES):
+        files[size] = folder / f"payloads-{size}"
+        files[size].write_bytes(b"".join(chance.randbytes(size).translate(letters) + b"\n" for _ in range(_PAYLOADS)))
+    return files
+
+
+def _machine(classpath: str) -> dict[str, str]:
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    java = subprocess.run(["java", "--version"], capture_output=True, text=True, check=True).stdout.splitlines()[0]
+    kafka = next(Path(jar).stem for jar in classpath.split(os.pathsep) if Path(jar).stem.startswith("kafka_2"))
+    return {
+        "processors": f"{os.cpu_count()} x {_processor()}",
+        "memory": f"{memory / (1 << 30):.0f} GiB",
+        "system": f"{platform.system()} {platform.release()}, {platform.freedesktop_os_release()['PRETTY_NAME']}",
+        "Kafka": f"{kafka} on {java}, one node, broker and controller in one process, its own scripts' JVM options",
+        "confluent-kafka": f"{confluent_kafka.__version__}, librdkafka {confluent_kafka.libversion()[0]}",
+        "Headrace": f"one broker under `headrace dev`, Python {platform.python_version()}, pyarrow {pa.__version__}",
+    }
+
+
+def _processor() -> str:
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)
+
+
+if __name__ == "__main__":
+    main()
