@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 KUBERNETES_MINOR_PATCH = "36.3"
 ETCD_VERSION = "3.6.5"
+H2SPEC_VERSION = "2.2.1+incompatible"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,4 +59,12 @@ ETCD = GoModule(
     programs=(Program("etcd", "go.etcd.io/etcd/server/v3"),),
 )
 
-MODULES = (ETCD, KUBERNETES)
+# The last tag that Go's module rules allow: later ones have a go.mod without the /v2 that they would need.
+H2SPEC = GoModule(
+    path="github.com/summerwind/h2spec",
+    version=f"v{H2SPEC_VERSION}",
+    programs=(Program("h2spec", "github.com/summerwind/h2spec/cmd/h2spec"),),
+    linker_variables={"main.VERSION": H2SPEC_VERSION},
+)
+
+MODULES = (ETCD, KUBERNETES, H2SPEC)
