@@ -40,6 +40,7 @@ from headrace.http2.events import (
     StreamReset,
     WindowOpened,
 )
+from headrace.http2.first_bytes import Lingering
 from headrace.http2.gathered import write_gathered
 from headrace.http2.outbox import Outbox
 from headrace.http2.patience import Patience, Slowness, bytes_taken
@@ -62,12 +63,14 @@ class ServerConnection(asyncio.BufferedProtocol):
         *,
         read_buffer: memoryview,
         patience: Patience,
+        lingering: Lingering,
     ) -> None:
         """`read_buffer` is empty whenever the loop turns: all connections of a server may share one."""
         self._app_server = app_server
         self._on_lost = on_lost
         self._read_buffer = read_buffer
         self._slowness: Slowness[int] = Slowness(patience)
+        self._lingering = lingering
         self._engine = Engine(Role.SERVER)
         self._outbox = Outbox(self._engine)
         self._streams: dict[int, ServerStream] = {}
@@ -111,8 +114,7 @@ class ServerConnection(asyncio.BufferedProtocol):
                 self._carry_out(event)
         except RemoteProtocolError as error:
             logger.info("HTTP/2 connection from %s closed: %s", self._protocol.peername, error.message)
-            self._abandon_all("the client broke HTTP/2")
-            self._close_transport()
+            self._break_off()
         else:
             self._flush()
 
@@ -310,7 +312,7 @@ class ServerConnection(asyncio.BufferedProtocol):
     def _flush(self) -> None:
         """Give the socket what it takes now; the rest waits for `resume_writing`."""
         self._flush_scheduled = False
-        if self._transport.is_closing():
+        if self._lost.is_set() or self._transport.is_closing():
             return
         for _ in range(limits.H2_SEND_BUFFER_BYTES // limits.H2_WRITE_BYTES):
             moved = [] if self._paused else self._outbox.pump(limits.H2_WRITE_BYTES)
@@ -384,6 +386,16 @@ class ServerConnection(asyncio.BufferedProtocol):
             await asyncio.wait(list(self._tasks), timeout=_CLOSE_TIMEOUT_S)
         self._close_transport()
         await self._lost.wait()
+
+    def _break_off(self) -> None:
+        """The client broke HTTP/2, and is told so, though it may be sending still."""
+        self._abandon_all("the client broke HTTP/2")
+        self._flush()
+        if self._transport.can_write_eof():
+            self._lingering.keep(self._transport)
+            self.connection_lost(None)
+        else:
+            self._close_transport()
 
     def _close_transport(self) -> None:
         """Close once the socket has taken what is written; a client that takes nothing is not waited for."""

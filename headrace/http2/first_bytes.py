@@ -1,7 +1,7 @@
 """New connections until they have shown what they speak, and those that are told to go: both are short, and bounded.
 
     accepted ──preface──> HTTP/2     ──a whole head──> HTTP/1.1     ──time is up, or the oldest of a crowd──> aborted
-    one too many ──told so──> lingering ──closed by the client, or time is up──> aborted
+    one too many, or broke HTTP/2 ──told so──> lingering ──closed by the client, or time is up──> aborted
 
 A cleartext connection is HTTP/2 when its first bytes are the preface (prior knowledge, RFC 9113 section 3.3). Over
 HTTP/1.1 the first head is awaited here, too, because the parser would wait for the rest of it for ever. What begins
@@ -125,15 +125,23 @@ class FirstBytes(_Short):
         return not is_head or any(end in first for end in _HEAD_ENDS)
 
 
-class Refused(_Short):
-    """A connection that is told why it must go, and gets a moment to read it."""
+class Lingering(_Short):
+    """A connection that was told why it must go, and gets a moment to read it.
 
-    def tell(self, transport: asyncio.Transport, error: HeadraceError, spoken: Spoken) -> None:
+    What it still sends is read and dropped: a socket that is closed with unread bytes is reset, and its peer may lose
+    what it was told (RFC 9112 section 9.6).
+    """
+
+    def keep(self, transport: asyncio.Transport) -> None:
         transport.set_protocol(self)
         self.begin(transport, limits.HTTP_LINGER_MS)
-        transport.write(_goaway() if spoken is Spoken.HTTP2 else _answer(error))
+        transport.resume_reading()
         if transport.can_write_eof():
             transport.write_eof()
+
+    def refuse(self, transport: asyncio.Transport, error: HeadraceError, spoken: Spoken) -> None:
+        transport.write(_goaway() if spoken is Spoken.HTTP2 else _answer(error))
+        self.keep(transport)
 
 
 def _goaway() -> bytes:

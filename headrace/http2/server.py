@@ -24,7 +24,7 @@ from headrace.core import limits
 from headrace.core.errors import ThrottledError
 from headrace.http2.bodies import PATIENCE
 from headrace.http2.connection import ServerConnection
-from headrace.http2.first_bytes import Crowd, FirstBytes, Refused, Spoken
+from headrace.http2.first_bytes import Crowd, FirstBytes, Lingering, Spoken
 from headrace.http2.handshakes import Handshakes
 from headrace.http2.patience import Patience, Slowness, bytes_taken
 
@@ -141,10 +141,14 @@ class Server:
         if one_too_many and (http2 or _path(first) not in terms.always):
             self.refused += 1
             error = ThrottledError(f"this broker has {terms.connections_max} connections, as many as it may; try again")
-            Refused(self._undecided).tell(transport, error, spoken)
+            Lingering(self._undecided).refuse(transport, error, spoken)
         elif http2:
             connection = ServerConnection(
-                self._http1, self._http2.discard, read_buffer=self._read_buffer, patience=terms.patience
+                self._http1,
+                self._http2.discard,
+                read_buffer=self._read_buffer,
+                patience=terms.patience,
+                lingering=Lingering(self._undecided),
             )
             self._http2.add(connection)
             _hand_over(transport, connection, first)

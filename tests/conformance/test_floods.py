@@ -21,6 +21,8 @@ GET: Fields = [(b":method", b"GET"), (b":scheme", b"http"), (b":authority", b"br
 POST: Fields = [(b":method", b"POST"), *GET[1:3], (b":path", b"/v1/namespaces/default/topics/x/partitions/0/records")]
 FRAMES_MAX = 2 * limits.H2_IDLE_FRAMES_MAX
 AT_ONCE = 100
+RECEIVE_BYTES_MIN = 2304
+"""The smallest receive buffer that Linux gives: answers wait in the broker's socket."""
 
 
 def repeated(frame: bytes, *, on_stream: bool = False) -> Iterator[bytes]:
@@ -73,9 +75,20 @@ def test_should_end_a_flood_and_serve_everybody_else(served: Served, flood: str)
     assert http("GET", f"{served.url}/healthz", tls=served.cluster.tls).status == 200
 
 
-def connected(served: Served) -> socket.socket:
+def test_should_tell_a_client_that_reads_late_why_it_must_go(served: Served) -> None:
+    with connected(served, receive_bytes=RECEIVE_BYTES_MIN) as sock:
+        sock.sendall(HELLO)
+        said = answers(sock, FLOODS["PING"]())
+    assert ErrorCode.ENHANCE_YOUR_CALM in goaways(said)
+
+
+def connected(served: Served, *, receive_bytes: int | None = None) -> socket.socket:
     parts = urlsplit(served.url)
-    plain = socket.create_connection((parts.hostname, parts.port), timeout=30)
+    plain = socket.socket()
+    plain.settimeout(30)
+    if receive_bytes is not None:
+        plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+    plain.connect((parts.hostname, parts.port))
     if served.cluster.tls is None:
         return plain
     trust = served.cluster.tls
