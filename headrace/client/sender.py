@@ -36,6 +36,7 @@ from headrace.client.write_options import WriteOptions
 from headrace.client.writer import as_raised, unsendable
 from headrace.core.errors import HeadraceError, StalledError
 from headrace.core.limits import CLIENT_STALL_CHECK_MS, PRODUCER_REQUESTS_MAX
+from headrace.http2.interrupts import HeldInterrupts
 
 _log = logging.getLogger(__name__)
 
@@ -130,15 +131,16 @@ class Sender:
 
     def send_now(self) -> None:
         """Start what is due in the caller's own thread, where nobody else is at it: no other has to wake for it."""
-        if not self._carrying.acquire(blocking=False):
-            self._wake()
-            return
-        try:
-            self._take_due()
-        finally:
-            self._carrying.release()
-        if self._is_asleep:  # Somebody must look whether an answer comes in time.
-            self._wake()
+        with HeldInterrupts():  # What is taken must be sent.
+            if not self._carrying.acquire(blocking=False):
+                self._wake()
+                return
+            try:
+                self._take_due()
+            finally:
+                self._carrying.release()
+            if self._is_asleep:  # Somebody must look whether an answer comes in time.
+                self._wake()
 
     def _wake(self) -> None:
         with self.lock:

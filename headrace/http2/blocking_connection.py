@@ -6,8 +6,8 @@ caller that waits alone, again and again, reads for itself (`reading_turn`).
 
 Invariants: socket and protocol state are touched only under the connection's lock, and nobody waits for the network
 while holding it; listeners are called by one thread at a time, in the order of what has arrived; a time-out or an
-interrupt resets that one stream. Threads do not survive a fork: a child process that closes the connection that it
-inherited says nothing to the parent's server.
+interrupt resets that one stream, and an interrupt never tears apart what a caller reads. Threads do not survive a fork:
+a child process that closes the connection that it inherited says nothing to the parent's server.
 """
 
 import os
@@ -24,6 +24,7 @@ from headrace.core import limits
 from headrace.core.errors import BrokerUnreachableError, HeadraceError
 from headrace.http2.events import RemoteProtocolError
 from headrace.http2.exchange import Decode, Exchange, Exchanges
+from headrace.http2.interrupts import HeldInterrupts
 from headrace.http2.origin import Origin, Request
 from headrace.http2.output import Buffer
 from headrace.http2.reading_turn import ReadingTurn
@@ -136,16 +137,17 @@ class Connection:
 
     def wait_with(self, is_done: Callable[[], bool], wait: Callable[[], None], timeout_s: float | None) -> None:
         """Until `is_done`, which some listener brings about: by reading here if that is our turn, else by `wait`."""
-        with self._lock:
-            reads = self._turn.come()
-        try:
-            if not (reads and self._read_until(is_done, timeout_s)):
-                wait()
-        finally:
+        with HeldInterrupts() as interrupts:
             with self._lock:
-                self._turn.leave()
+                reads = self._turn.come()
+            try:
+                if not (reads and self._read_until(is_done, timeout_s, interrupts)):
+                    interrupts.allowing(wait)
+            finally:
+                with self._lock:
+                    self._turn.leave()
 
-    def _read_until(self, is_done: Callable[[], bool], timeout_s: float | None) -> bool:
+    def _read_until(self, is_done: Callable[[], bool], timeout_s: float | None, interrupts: HeldInterrupts) -> bool:
         """In the caller's thread. False: it took too long, the thread reads again."""
         served = False
         try:
@@ -153,7 +155,7 @@ class Connection:
             deadline = time.monotonic() + (longest_s if timeout_s is None else min(timeout_s, longest_s))
             while not (served := is_done()) and not self.is_lost:
                 left_s = deadline - time.monotonic()
-                if left_s <= 0 or not self._callers_poll.poll(left_s * 1000):
+                if left_s <= 0 or not interrupts.allowing(self._callers_poll.poll, left_s * 1000):
                     break
                 with self._lock:
                     self._read()

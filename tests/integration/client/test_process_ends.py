@@ -52,6 +52,36 @@ producer.send(topic, "after")
 producer.close()
 print([record.value.decode() for record in consumer.records(follow=False)])
 """
+INTERRUPTED = """
+import os, signal, sys, threading
+from random import Random
+from headrace import Producer
+random, over, within, interrupted = Random(0), threading.Event(), False, 0
+def arrived(number, frame):
+    if within:  # What the SDK does with it, not what this program does.
+        raise KeyboardInterrupt
+def keep_interrupting():
+    while not over.wait(random.uniform(0, 0.01)):
+        os.kill(os.getpid(), signal.SIGINT)
+signal.signal(signal.SIGINT, arrived)
+with Producer(linger_ms=0) as producer:
+    deliveries = [producer.send(sys.argv[1], "first")]
+    deliveries[0].result(30)
+    threading.Thread(target=keep_interrupting).start()
+    while interrupted < 500:
+        try:
+            within = True
+            deliveries.append(producer.send(sys.argv[1], "next"))
+            deliveries[-1].result(30)
+        except KeyboardInterrupt:
+            interrupted += 1
+        finally:
+            within = False
+    over.set()
+    offsets = [delivery.result(5).offset for delivery in deliveries]
+    assert offsets == sorted(set(offsets)), "two records were told of the same offset"
+    print(len(offsets))
+"""
 
 
 def run(bench: Bench, program: str) -> str:
@@ -71,6 +101,12 @@ def test_should_send_what_is_left_when_a_program_forgets_to_close(bench: Bench, 
 def test_should_leave_everything_to_the_parent_when_a_program_forks(bench: Bench) -> None:
     bench.create()
     assert run(bench, FORKS) == "['before', 'after']\n"
+
+
+def test_should_lose_no_answer_when_sending_or_waiting_is_interrupted(bench: Bench) -> None:
+    bench.create()
+    answered = int(run(bench, INTERRUPTED))
+    assert len(list(bench.read_all())) >= answered
 
 
 def test_should_refuse_whoever_still_waits_for_room_when_the_producer_is_closed(bench: Bench) -> None:
