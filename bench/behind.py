@@ -46,6 +46,7 @@ def measure(folder: Path, size: int, rounds: int, seconds: float, value: bytes) 
         processes.wait_led(TOPIC)
         broker.stop()
         files = fill(processes.broker_data, {TOPIC: size})[TOPIC]
+        os.sync()  # Else the kernel would write beside the first round.
         broker = processes.start_broker()
         latencies(broker.url, TOPIC, value, seconds)  # warms up; not counted
         return [_round(broker, files, seconds, value) for _ in range(rounds)]

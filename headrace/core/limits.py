@@ -44,6 +44,8 @@ CLOSED_SEGMENTS_OPEN_MAX = 1024
 READ_INLINE_BYTES_MAX = 1 << 20
 """A longer read leaves the event loop even where the page cache has it: to copy it takes a quarter of a millisecond.
 What producers make, and what sessions and streams read at a time, is no longer: it is named after this below."""
+READ_ONCE_BYTES_MIN = 64 << 10
+"""A fetch that reads less from the disk leaves it in the page cache: an index, or records that somebody looks at."""
 THREAD_SWITCH_US = 500
 """How long a thread of a broker may compute while its event loop waits for its turn, instead of Python's own 5 ms."""
 READ_POSITIONS_MAX = 64

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from headrace.core.errors import CorruptLogError, DiskFullError, HeadraceError, StorageFailedError, ThrottledError
-from headrace.core.limits import READ_INLINE_BYTES_MAX, WRITEV_BUFFERS_MAX
+from headrace.core.limits import READ_INLINE_BYTES_MAX, READ_ONCE_BYTES_MIN, WRITEV_BUFFERS_MAX
 
 Buffer = bytes | bytearray | memoryview
 
@@ -106,6 +106,28 @@ def read_blocking(file: FileHandle, position: int, length: int) -> Buffer:
         parts.append(part)
         missing -= len(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def read_once(file: FileHandle, position: int, length: int) -> Buffer:
+    """`read_blocking` for a reader far behind: what had to come from the disk is not left in the page cache.
+
+    Gigabytes that are read once would take the memory that appends and other readers need. Where the kernel cannot say
+    what had to come from the disk, all is left there.
+    """
+    passing = bool(_NOWAIT) and length >= READ_ONCE_BYTES_MIN and not _is_cached(file, position + length // 2)
+    found = read_blocking(file, position, length)
+    if passing:
+        os.posix_fadvise(file.fd, position, length, os.POSIX_FADV_DONTNEED)
+    return found
+
+
+def _is_cached(file: FileHandle, position: int) -> bool:
+    """Whether that byte is. Ask in the middle: the end was looked at already, and the kernel reads the beginning ahead."""
+    try:
+        read_cached(file, position, 1)
+    except NotCachedError:
+        return False
+    return True
 
 
 def write_atomically(path: Path, content: bytes) -> None:

@@ -15,7 +15,7 @@ from headrace.core.limits import READ_INLINE_BYTES_MAX, READ_POSITIONS_MAX
 from headrace.core.log.sparse_index import DamagedIndexError
 from headrace.core.records.header import BatchHeader
 from headrace.core.types import Offset
-from headrace_broker.storage.disk import NotCachedError, ReadAt, read_blocking, read_cached, storage_errors
+from headrace_broker.storage.disk import NotCachedError, ReadAt, read_cached, read_once, storage_errors
 from headrace_broker.storage.segment_reader import Extent, SegmentView, batches_since, extent, locate
 from headrace_broker.storage.segment_set import SegmentGoneError, SegmentSet
 from headrace_broker.storage.threads import StorageThreads
@@ -99,7 +99,7 @@ class LogReader:
             try:
                 return attempt(read_cached)
             except NotCachedError:
-                return await self._threads.read(attempt, read_blocking)
+                return await self._threads.read(attempt, read_once)
 
     async def _repair(self, damage: _DamagedSegmentError) -> None:
         """Build the indexes anew. An active segment is closed first: nothing may be added to them meanwhile."""

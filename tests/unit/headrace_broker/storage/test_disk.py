@@ -1,0 +1,53 @@
+"""What a read leaves in the page cache, as the kernel tells it."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace.core.limits import READ_ONCE_BYTES_MIN
+from headrace_broker.storage.disk import FileHandle, NotCachedError, read_cached, read_once
+
+SIZE = 4 * READ_ONCE_BYTES_MIN
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Iterator[FileHandle]:
+    """All of it on disk, and in the page cache."""
+    (tmp_path / "file").write_bytes(bytes(SIZE))
+    handle = FileHandle(tmp_path / "file", os.O_RDONLY)
+    handle.sync()
+    if not is_cached(handle):
+        pytest.skip("this file system does not say what is in the page cache")
+    yield handle
+
+
+def is_cached(file: FileHandle) -> bool:
+    try:
+        read_cached(file, SIZE // 2, 1)
+    except NotCachedError:
+        return False
+    return True
+
+
+def forget(file: FileHandle) -> None:
+    os.posix_fadvise(file.fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    assert not is_cached(file)
+
+
+def test_should_leave_nothing_behind_when_a_long_read_waited_for_the_disk(file: FileHandle) -> None:
+    forget(file)
+    assert read_once(file, 0, SIZE) == bytes(SIZE)
+    assert not is_cached(file)
+
+
+def test_should_leave_what_others_had_brought_in(file: FileHandle) -> None:
+    assert read_once(file, 0, SIZE) == bytes(SIZE)
+    assert is_cached(file)
+
+
+def test_should_leave_a_short_read_in_the_page_cache(file: FileHandle) -> None:
+    forget(file)
+    assert read_once(file, SIZE // 2, 100) == bytes(100)
+    assert is_cached(file)
