@@ -1,7 +1,6 @@
 """What a read leaves in the page cache, as the kernel tells it."""
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,14 +12,14 @@ SIZE = 4 * READ_ONCE_BYTES_MIN
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Iterator[FileHandle]:
+def file(tmp_path: Path) -> FileHandle:
     """All of it on disk, and in the page cache."""
     (tmp_path / "file").write_bytes(bytes(SIZE))
     handle = FileHandle(tmp_path / "file", os.O_RDONLY)
     handle.sync()
     if not is_cached(handle):
         pytest.skip("this file system does not say what is in the page cache")
-    yield handle
+    return handle
 
 
 def is_cached(file: FileHandle) -> bool:
