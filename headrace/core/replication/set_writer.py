@@ -1,0 +1,95 @@
+"""Compare-and-set writes of one PartitionSet whose outcome may stay unknown (design section 5). No I/O.
+
+    settled ── write ──> writing ── 200 ──> settled
+                            └── anything else ──> undecided ── write again, on the same version ──> writing
+    writing, undecided ── a newer state is seen, or a read that began meanwhile shows another version ──> settled
+
+A PUT that timed out may land at any later time, as long as the version that it was based on is the present one. It is
+decided by its own 200, by a state with a greater partition epoch, or by a read (a GET without resourceVersion) that
+began after it and shows another version: from then on it cannot land. A conflict decides nothing: who answered it may
+have seen the first of two attempts. Until it is decided the next attempt goes out on the same version, with greater
+partition epochs, so that a lost PUT cannot hold up a partition for ever: one of them lands, or a read shows why not.
+
+Invariants: one PUT is in flight; whatever is based on a version is forgotten only once that version is known to be
+over. Owned by a broker's coordination, one for each PartitionSet in which it leads; told of everything it sees.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from headrace.core.replication.isr import Isr
+from headrace.core.replication.seats import supersedes
+from headrace.core.resources.partition_set import PartitionSet, PartitionState
+from headrace.core.types import PartitionId
+
+
+class SetWriter:
+    def __init__(self, known: PartitionSet) -> None:
+        self.known = known
+        """The newest state that is known to have landed; attempts are based on its version."""
+        self._isrs = {state.id: Isr(state) for state in known.partitions}
+        self._in_flight = False
+
+    @property
+    def is_writing(self) -> bool:
+        return self._in_flight
+
+    @property
+    def is_undecided(self) -> bool:
+        """Something may still land: write again, or read."""
+        return any(isr.pending is not None for isr in self._isrs.values())
+
+    def isr(self, partition: PartitionId) -> Isr:
+        return self._isrs[partition]
+
+    def write(self, wanted: Iterable[PartitionState]) -> PartitionSet | None:
+        """What to PUT so that these states become true; None while a PUT is in flight, or where there is nothing to say.
+
+        Partitions that are undecided and not wanted otherwise are written as they were last known. The partition epochs
+        of `wanted` are not looked at.
+        """
+        if self._in_flight:
+            return None
+        states = {state.id: state for state in wanted}
+        undecided = {number: isr.state for number, isr in self._isrs.items() if isr.pending is not None}
+        changed = [self._attempt(state) for state in (undecided | states).values()]
+        if not changed:
+            return None
+        self._in_flight = True
+        return self.known.with_partitions(*changed)
+
+    def landed(self, partition_set: PartitionSet) -> None:
+        """200: this is what was written, with its new version. A watch may have shown it before, and more."""
+        self._in_flight = False
+        self.seen(partition_set)
+
+    def unanswered(self) -> None:
+        """A time-out, a broken connection, a conflict, a 5xx: whether it landed, or will, is not known."""
+        self._in_flight = False
+
+    def seen(self, partition_set: PartitionSet) -> None:
+        """By a watch, which may be late and says nothing of what comes after: only greater partition epochs count."""
+        newer = {state.id: supersedes(state, self._state(state.id)) for state in partition_set.partitions}
+        if any(newer.values()):
+            self._settle(partition_set)
+
+    def read(self, partition_set: PartitionSet, *, based_on: str) -> None:
+        """By a GET without resourceVersion that began while `known` had the version `based_on`."""
+        version = partition_set.metadata.resource_version
+        if based_on == self.known.metadata.resource_version != version:
+            self._settle(partition_set)
+
+    def _attempt(self, state: PartitionState) -> PartitionState:
+        isr = self._isrs[state.id]
+        attempt = replace(state, partition_epoch=isr.next_epoch)
+        self._isrs[state.id] = isr.proposing(attempt)
+        return attempt
+
+    def _state(self, partition: PartitionId) -> PartitionState | None:
+        isr = self._isrs.get(partition)
+        return isr.state if isr is not None else None
+
+    def _settle(self, partition_set: PartitionSet) -> None:
+        """The version that every attempt was based on is over."""
+        self.known = partition_set
+        self._isrs = {state.id: Isr(state) for state in partition_set.partitions}
