@@ -18,6 +18,7 @@ from headrace.cli.options import TOPIC, Where, broker_options, naming_remedy, ou
 from headrace.cli.output import tell
 from headrace.cli.progress import Tally, progress, summary
 from headrace.cli.starts import parse_start
+from headrace.core.errors import LocalError
 
 if TYPE_CHECKING:
     from headrace.cli.forms import Form
@@ -74,6 +75,11 @@ def consume(where: Where, **options: Any) -> None:
 
 
 def _consume(where: Where, options: Options) -> None:
+    if options.group is not None:
+        raise LocalError(
+            f"--group {options.group}: consumer groups are not available yet; leave it out, and choose with --from"
+            " where to begin"
+        )
     found = where.find()
     watched = sys.stderr.isatty() and not options.quiet
     shown = watched and _goes_into_a_file()
@@ -100,7 +106,6 @@ def _consumer(found: "Found", options: Options) -> "Consumer":
     with naming_remedy(options.topic, found.namespace):
         return Consumer(
             options.topic,
-            group=options.group,
             start=options.start,
             partitions=None if options.partition is None else [options.partition],
             server=found.server,

@@ -92,7 +92,7 @@ def _find_by_default(namespace: str | None) -> Found:
 def _namespace_of(kubeconfig: Path) -> str:
     """Of its current context, as `headrace topic` and kubectl have it; read without the Kubernetes client."""
     try:
-        document = yaml.safe_load(kubeconfig.read_text())
+        document = yaml.safe_load(kubeconfig.read_bytes())
         contexts = {each["name"]: each["context"] for each in document["contexts"]}
         return str(contexts[document["current-context"]].get("namespace") or _DEFAULT_NAMESPACE)
     except (OSError, yaml.YAMLError, KeyError, TypeError):

@@ -29,6 +29,8 @@ INDEX_INTERVAL_BYTES = 4096
 """At least this much log lies between two entries of a segment's sparse indexes."""
 WRITEV_BUFFERS_MAX = 1024
 """Buffers given to one `writev` (IOV_MAX on Linux)."""
+SEGMENT_BYTES_MIN = 16 << 10
+"""For a smaller `segment.bytes` too: a segment is three files, and not every small request is worth that much."""
 SEGMENT_BYTES_MAX = (1 << 32) - 1
 """Positions in an index have 32 bits; a larger `segment.bytes` rolls here."""
 SEGMENT_OFFSETS_MAX = (1 << 32) - 1

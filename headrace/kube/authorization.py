@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from headrace.core.limits import KUBE_AUTHORIZATION_AGE_MS_MAX
 from headrace.kube.credentials import load_credentials
+from headrace.kube.errors import KubeConfigError
 
 _HEADER = "authorization"
 
@@ -58,4 +59,8 @@ class Authorization(Mapping[str, str]):
             return self._value
 
     async def _read(self) -> str | None:
-        return await (await load_credentials(*self._source)).authorization()
+        credentials = await load_credentials(*self._source)
+        try:
+            return await credentials.authorization()
+        except OSError as error:
+            raise KubeConfigError(f"the token of the kubeconfig cannot be read: {error}") from error

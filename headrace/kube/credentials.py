@@ -78,6 +78,8 @@ async def load_credentials(kubeconfig: str | None = None, context: str | None = 
         return _of_plain(plain) if plain else await _by_library(path if from_file else None, context)
     except (yaml.YAMLError, OSError) as error:
         raise KubeConfigError(f"kubeconfig {path} cannot be used: {error}") from error
+    except UnicodeDecodeError as error:  # The library's: it reads the files that a kubeconfig names, as `tokenFile`.
+        raise KubeConfigError(f"kubeconfig {path} cannot be used: a file that it names is not UTF-8 text") from error
 
 
 def _is_there(path: str) -> bool:

@@ -6,6 +6,7 @@ is not simple is None here, mistakes too: then the library reads it, and it is t
 Called by `credentials`. Raises OSError and YAMLError.
 """
 
+import errno
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ class PlainConfig:
 
     def authorization(self) -> str | None:
         """Fresh: whoever rotates the token replaces the file. Raises OSError."""
-        token = Path(self.token_file).read_text().strip() if self.token_file else self.token
+        token = _text_of(Path(self.token_file)) if self.token_file else self.token
         return f"Bearer {token}" if token else None
 
 
@@ -42,7 +43,7 @@ def read_pod(environment: Mapping[str, str], account: Path = _ACCOUNT) -> PlainC
         return None
     return PlainConfig(
         server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
-        namespace=namespace.read_text().strip() if namespace.is_file() else "default",
+        namespace=_text_of(namespace) if namespace.is_file() else "default",
         ca_file=str(authority),
         token_file=str(token),
     )
@@ -79,3 +80,11 @@ def _plain(folder: Path, cluster: Mapping[str, Any], user: Mapping[str, Any], na
 
 def _named(items: list[Mapping[str, Any]], name: str) -> Mapping[str, Any]:
     return next(item for item in items if item["name"] == name)
+
+
+def _text_of(file: Path) -> str:
+    """Raises OSError that names the file, where it is not text too: a file that is replaced later may be."""
+    try:
+        return file.read_text(encoding="utf-8").strip()
+    except UnicodeDecodeError as error:
+        raise OSError(errno.EILSEQ, "is not UTF-8 text", str(file)) from error

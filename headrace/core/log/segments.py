@@ -8,7 +8,7 @@ beside it. Only the last segment is written to; the others are closed and never 
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Self
 
-from headrace.core.limits import SEGMENT_BYTES_MAX, SEGMENT_OFFSETS_MAX, UNSYNCED_SEGMENTS_MAX
+from headrace.core.limits import SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SEGMENT_OFFSETS_MAX, UNSYNCED_SEGMENTS_MAX
 from headrace.core.resources.topic import Durability, TopicSpec
 from headrace.core.types import Offset
 
@@ -37,12 +37,13 @@ class LogConfig:
     """What a log takes from its topic's spec; may be replaced while the log is open."""
 
     segment_bytes: int
+    """At least SEGMENT_BYTES_MIN where it comes from a topic."""
     segment_ms: int
     durability: Durability
 
     @classmethod
     def of_topic(cls, spec: TopicSpec) -> Self:
-        return cls(spec.segment_bytes, spec.segment_ms, spec.durability)
+        return cls(max(spec.segment_bytes, SEGMENT_BYTES_MIN), spec.segment_ms, spec.durability)
 
 
 class Growth(NamedTuple):

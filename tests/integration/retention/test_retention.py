@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import aiohttp
@@ -118,7 +119,7 @@ def test_should_close_a_segment_after_its_time_though_nobody_writes(cluster: Clu
 
 
 def test_should_let_streams_go_on_while_segments_go_behind_them(cluster: Cluster, topic: str) -> None:
-    cluster.create_topic(topic, retention={"bytes": "1k", "time": "unlimited"}, segment={"bytes": "2k"})
+    cluster.create_topic(topic, retention={"bytes": "1k", "time": "unlimited"}, segment={"bytes": str(SEGMENT_BYTES)})
     url = cluster.records_url(topic)
 
     async def read_all(lines: aiohttp.StreamReader) -> AsyncIterator[int]:
@@ -131,12 +132,12 @@ def test_should_let_streams_go_on_while_segments_go_behind_them(cluster: Cluster
         """Each record is written when the one before was seen, so that no segment goes that is still to be read."""
         seen: list[int] = []
         async with aiohttp.ClientSession() as session, session.get(f"{url}?watch=true") as stream, asyncio.timeout(30):
-            await asyncio.to_thread(produce, url)
+            await asyncio.to_thread(partial(produce, url, value_bytes=SEGMENT_BYTES // 2))
             async for offset in read_all(stream.content):
                 seen.append(offset)
                 if offset == 39:
                     break
-                await asyncio.to_thread(produce, url)
+                await asyncio.to_thread(partial(produce, url, value_bytes=SEGMENT_BYTES // 2))
         return seen
 
     assert asyncio.run(follow()) == list(range(40))

@@ -78,6 +78,8 @@ def test_should_take_the_namespace_of_the_running_devs_context(tmp_path: Path, m
     state = {"kubeconfig": str(kubeconfig), "api": {"url": "http://127.0.0.1:9700", "pid": os.getpid()}}
     (tmp_path / "dev.json").write_text(json.dumps({**state, "brokers": [broker]}))
     assert find(None, None, None, None, None).namespace == "default"
+    kubeconfig.write_bytes(b"\xff\xfe\xff")
+    assert find(None, None, None, None, None).namespace == "default"
     kubeconfig.write_text("current-context: a\ncontexts: [{name: a, context: {namespace: teamx}}]\n")
     assert find(None, None, None, None, None).namespace == "teamx"
     assert find(None, None, None, None, "other").namespace == "other"

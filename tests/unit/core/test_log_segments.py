@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.limits import SEGMENT_BYTES_MAX, SEGMENT_OFFSETS_MAX, UNSYNCED_SEGMENTS_MAX
+from headrace.core.limits import SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SEGMENT_OFFSETS_MAX, UNSYNCED_SEGMENTS_MAX
 from headrace.core.log.segments import Growth, LogConfig, parse_log_name, roll_reason, segment_name
 from headrace.core.resources.topic import Durability, TopicSpec
 from headrace.core.types import Offset
@@ -38,6 +38,14 @@ def test_should_leave_a_file_alone_when_its_name_is_not_a_log_s(name: str) -> No
 def test_should_take_the_log_s_part_of_a_topic_s_spec() -> None:
     spec = TopicSpec.parse({"partitions": 1, "segment": {"bytes": "1Mi", "time": "1h"}, "durability": "Replicated"})
     assert LogConfig.of_topic(spec) == LogConfig(1 << 20, 3_600_000, Durability.REPLICATED)
+
+
+@pytest.mark.parametrize(
+    ("asked", "taken"), [(1, SEGMENT_BYTES_MIN), (SEGMENT_BYTES_MIN, SEGMENT_BYTES_MIN), (1 << 20, 1 << 20)]
+)
+def test_should_take_the_least_size_for_a_segment_of_which_each_request_would_be_one(asked: int, taken: int) -> None:
+    spec = TopicSpec.parse({"partitions": 1, "segment": {"bytes": str(asked)}})
+    assert LogConfig.of_topic(spec).segment_bytes == taken
 
 
 def test_should_stay_in_the_segment_when_the_append_just_fits() -> None:

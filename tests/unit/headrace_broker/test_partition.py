@@ -15,6 +15,7 @@ from headrace.core.errors import (
     PartitionOfflineError,
     StorageFailedError,
 )
+from headrace.core.limits import SEGMENT_BYTES_MIN
 from headrace.core.log.quota import DiskLimits
 from headrace.core.log.segments import LogConfig
 from headrace.core.records.raw import split_batches
@@ -42,6 +43,8 @@ SPEC = TopicSpec.parse({"partitions": 1, "replicas": 1})
 KEY = PartitionKey(TopicUid("uid-1"), PartitionId(0))
 PLACE = Place(TopicName("default", "flights"), PartitionId(0))
 ALL = ProduceQuery(Acks.ALL, 30_000, Fence())
+SEGMENT = bytes(SEGMENT_BYTES_MIN)
+"""A record that fills the smallest segment."""
 
 
 def fetch_query(
@@ -229,9 +232,9 @@ async def test_should_want_to_be_cleaned_when_retention_or_the_segment_is_anothe
     assert wants_cleaning()
     await partition.cleaner.expire()
     assert not wants_cleaning()
-    await produce(partition, b"a")
+    await produce(partition, SEGMENT)
     assert not wants_cleaning()
-    await produce(partition, b"b")
+    await produce(partition, SEGMENT)
     assert wants_cleaning()
     partition.apply(partition_state(leader=seat(1), partition_epoch=PartitionEpoch(2)))
     assert not wants_cleaning()
@@ -254,8 +257,8 @@ async def test_should_delete_what_is_too_old_and_tell_the_metrics(partition: Par
 
 async def test_should_delete_what_is_closed_when_there_is_no_room_for_another_segment(partition: Partition) -> None:
     partition.configure(TopicSpec.parse({"partitions": 1, "segment": {"bytes": "1"}, "retention": {"time": "1h"}}))
-    for value in (b"a", b"b", b"c"):
-        await produce(partition, value)
+    for _ in range(3):
+        await produce(partition, SEGMENT)
     with descriptors_left(2):  # a segment is three files
         await partition.cleaner.expire()
     assert partition.log.log_start_offset == 2
@@ -274,11 +277,11 @@ async def test_should_put_closed_segments_on_disk_before_the_next_outgrows_its_s
     small = {"partitions": 1, "replicas": 1, "durability": "Replicated", "segment": {"bytes": "1"}}
     partition.configure(TopicSpec.parse({**small, "retention": {"time": "unlimited"}}))
     for _ in range(3):
-        await produce(partition, b"a")
+        await produce(partition, SEGMENT)
         await partition.cleaner.expire()
     assert partition.log.durable_end == 0, "a few may wait"
     for _ in range(3):
-        await produce(partition, b"a")
+        await produce(partition, SEGMENT)
     await partition.cleaner.expire()
     assert partition.log.durable_end == 6
     assert not partition.log.lags_in_syncs

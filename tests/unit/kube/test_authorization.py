@@ -37,6 +37,15 @@ def test_should_read_a_token_anew_when_it_is_old(tmp_path: Path) -> None:
         dict(headers)
 
 
+@pytest.mark.parametrize("token", [None, b"\xff\xfe"])
+def test_should_name_the_token_file_that_cannot_be_read_any_more(tmp_path: Path, token: bytes | None) -> None:
+    headers = Authorization(_write(tmp_path / "config", {}, {"tokenFile": "token"}), None, "Bearer first", age_ms_max=0)
+    if token is not None:
+        (tmp_path / "token").write_bytes(token)
+    with pytest.raises(KubeConfigError, match=f"the token of the kubeconfig cannot be read: .*{tmp_path}/token"):
+        dict(headers)
+
+
 async def test_should_read_a_token_anew_beside_a_running_event_loop(tmp_path: Path) -> None:
     path = _write(tmp_path / "config", {}, {"token": "second"})
     assert Authorization(path, None, "Bearer first", age_ms_max=0)["authorization"] == "Bearer second"

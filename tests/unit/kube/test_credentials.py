@@ -4,9 +4,11 @@ from typing import Any
 import pytest
 import yaml
 
+from headrace.kube.client import KubeClient
 from headrace.kube.credentials import load_credentials
-from headrace.kube.errors import KubeConfigError
+from headrace.kube.errors import ApiUnavailableError, KubeConfigError
 from headrace.kube.plain_config import read_kubeconfig, read_pod
+from headrace.kube.resource import TOPICS
 from tests.support.kubeconfig import write_kubeconfig
 
 
@@ -119,6 +121,35 @@ def test_should_read_a_pods_account_and_its_rotated_token(tmp_path: Path) -> Non
     again = read_pod({**environment, "KUBERNETES_SERVICE_HOST": "10.0.0.1"}, tmp_path)
     assert again is not None
     assert (again.server, again.namespace) == ("https://10.0.0.1:443", "data")
+
+
+@pytest.mark.parametrize("name", ["token", "namespace"])
+def test_should_name_the_file_of_a_pods_account_that_is_not_text(tmp_path: Path, name: str) -> None:
+    for each in ("ca.crt", "token", "namespace"):
+        (tmp_path / each).write_text("text")
+    (tmp_path / name).write_bytes(b"\xff\xfe")
+    environment = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
+
+    def authorization() -> str | None:
+        found = read_pod(environment, tmp_path)
+        return found and found.authorization()
+
+    with pytest.raises(OSError, match=rf"is not UTF-8 text: '{tmp_path}/{name}'"):
+        authorization()
+
+
+async def test_should_refuse_with_the_file_when_a_token_is_not_text(tmp_path: Path) -> None:
+    (tmp_path / "token").write_bytes(b"\xff\xfe")
+    path = write(tmp_path / "config", server="http://127.0.0.1:1", insecure=False, tokenFile="token")
+    async with KubeClient(await load_credentials(str(path))) as client:
+        with pytest.raises(ApiUnavailableError, match=rf"is not UTF-8 text: '{tmp_path}/token'"):
+            await client.list(TOPICS)
+
+
+async def test_should_say_so_when_a_token_that_the_library_reads_is_not_text(tmp_path: Path) -> None:
+    (tmp_path / "token").write_bytes(b"\xff\xfe")
+    with pytest.raises(KubeConfigError, match="cannot be used: a file that it names is not UTF-8 text"):
+        await load_credentials(str(write(tmp_path / "config", tokenFile="token")))
 
 
 async def test_should_find_what_a_kubeconfig_names_beside_it(tmp_path: Path) -> None:
