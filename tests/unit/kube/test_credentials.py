@@ -132,7 +132,7 @@ def test_should_name_the_file_of_a_pods_account_that_is_not_text(tmp_path: Path,
 
     def authorization() -> str | None:
         found = read_pod(environment, tmp_path)
-        return found and found.authorization()
+        return None if found is None else found.authorization()
 
     with pytest.raises(OSError, match=rf"is not UTF-8 text: '{tmp_path}/{name}'"):
         authorization()
