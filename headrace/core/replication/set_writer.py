@@ -43,7 +43,7 @@ class SetWriter:
         return self._isrs[partition]
 
     def write(self, wanted: Iterable[PartitionState]) -> PartitionSet | None:
-        """What to PUT so that these states become true; None while a PUT is in flight, or where there is nothing to say.
+        """What to PUT so that these states become true; None where there is nothing to say, or a PUT is in flight.
 
         Partitions that are undecided and not wanted otherwise are written as they were last known. The partition epochs
         of `wanted` are not looked at.
