@@ -1,0 +1,100 @@
+"""What a leader knows of its followers in one epoch, and whom it wants in the ISR. No I/O.
+
+Made anew for every leader epoch, so that no vote outlives the epoch in which it was given; positions are kept by seat,
+so that none outlives the life of the broker that gave it. A follower's vote is its durable end under `Fsync`, its log
+end under `Replicated`; one that has not reported since the epoch began has none, and holds the high watermark.
+
+A follower is caught up when it vouches for all that the leader had when it reported last (Kafka's
+`lastCaughtUpTimeMs`): under steady traffic nobody ever has everything.
+
+Invariants: a member that cannot be reached leaves the ISR only while `min_insync_replicas` others remain; the leader
+itself never leaves; a follower joins once it vouches for everything below the high watermark and the start of the
+epoch, and only while its Lease is live and it does not drain. Owned by `leadership`.
+"""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from headrace.core.resources.partition_set import PartitionState
+from headrace.core.resources.topic import Durability
+from headrace.core.types import Offset, Seat
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """Of one replica's log (both exclusive)."""
+
+    log_end: Offset
+    durable_end: Offset
+
+    def vouched(self, durability: Durability) -> Offset:
+        return self.durable_end if durability is Durability.FSYNC else self.log_end
+
+
+@dataclass(slots=True)
+class _Follower:
+    last_caught_up_ms: int
+    leader_end: Offset
+    """Of the leader when this follower reported last ..."""
+    reported_ms: int
+    """... and when that was."""
+    ends: Ends | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InSyncRules:
+    """What the ISR is judged by."""
+
+    durability: Durability
+    min_insync_replicas: int
+    replica_lag_ms_max: int
+
+
+class Followers:
+    def __init__(self, epoch_start: Offset, began_ms: int) -> None:
+        """`epoch_start`: where the leader's log ended when the epoch began."""
+        self._epoch_start = epoch_start
+        self._began_ms = began_ms
+        self._by_seat: dict[Seat, _Follower] = {}
+
+    def reported(self, seat: Seat, ends: Ends, leader: Ends, rules: InSyncRules, now_ms: int) -> None:
+        """`seat` has reconciled its log with the leader's in this epoch, and holds so much of it."""
+        leader_end = leader.vouched(rules.durability)
+        follower = self._by_seat.setdefault(seat, _Follower(self._began_ms, leader_end, now_ms))
+        vouched = ends.vouched(rules.durability)
+        if vouched >= leader_end:
+            follower.last_caught_up_ms = now_ms
+        elif vouched >= follower.leader_end:
+            follower.last_caught_up_ms = max(follower.last_caught_up_ms, follower.reported_ms)
+        follower.ends, follower.leader_end, follower.reported_ms = ends, leader_end, now_ms
+
+    def vote(self, seat: Seat, durability: Durability) -> Offset | None:
+        """None: it has said nothing in this epoch."""
+        follower = self._by_seat.get(seat)
+        return None if follower is None or follower.ends is None else follower.ends.vouched(durability)
+
+    def wanted_isr(
+        self, state: PartitionState, high_watermark: Offset, live: Collection[Seat], rules: InSyncRules, now_ms: int
+    ) -> tuple[Seat, ...]:
+        """`state` is known to have landed; `live` are the seats whose Leases are live and that do not drain."""
+        kept = self._without_lagging(state, rules, now_ms)
+        joining = [seat for seat in sorted(live) if self._may_join(seat, state, high_watermark, rules)]
+        replaced = {seat.broker for seat in joining}
+        return (*(seat for seat in kept if seat.broker not in replaced), *joining)
+
+    def _without_lagging(self, state: PartitionState, rules: InSyncRules, now_ms: int) -> Iterable[Seat]:
+        lagging = [(self._lag_ms(seat, now_ms), seat) for seat in state.isr if seat != state.leader]
+        late = sorted((each for each in lagging if each[0] > rules.replica_lag_ms_max), reverse=True)
+        may_leave = max(0, len(state.isr) - max(1, rules.min_insync_replicas))
+        leaving = {seat for _, seat in late[:may_leave]}
+        return [seat for seat in state.isr if seat not in leaving]
+
+    def _lag_ms(self, seat: Seat, now_ms: int) -> int:
+        follower = self._by_seat.get(seat)
+        return now_ms - (self._began_ms if follower is None else follower.last_caught_up_ms)
+
+    def _may_join(self, seat: Seat, state: PartitionState, high_watermark: Offset, rules: InSyncRules) -> bool:
+        vote = self.vote(seat, rules.durability)
+        if vote is None or seat in state.isr or seat.broker not in state.replicas:
+            return False
+        return vote >= high_watermark and vote >= self._epoch_start
