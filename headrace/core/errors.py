@@ -85,6 +85,21 @@ class FencedEpochError(RemoteError):
     retriable = True
 
 
+class OutOfOrderSequenceError(RemoteError):
+    """A batch of an idempotent producer does not follow its last one, nor repeat one that is remembered (HTTP 409);
+    `expectedSequence` and `sequence`. Nothing is written."""
+
+    code = "OutOfOrderSequence"
+    status = 409
+
+
+class FencedProducerError(RemoteError):
+    """A batch has an older epoch than its producer has written in (HTTP 409); `producerEpoch`. Nothing is written."""
+
+    code = "FencedProducer"
+    status = 409
+
+
 class BatchTooLargeError(RemoteError):
     """A batch, line or body is over its limit (HTTP 413); `limit` in bytes."""
 
@@ -137,6 +152,14 @@ class PartitionOfflineError(RemoteError):
     retriable = True
 
 
+class NotEnoughReplicasError(RemoteError):
+    """Fewer replicas are in sync than `minInsyncReplicas`, and `acks=all` was asked for (HTTP 503). Not written."""
+
+    code = "NotEnoughReplicas"
+    status = 503
+    retriable = True
+
+
 class NotReadyError(RemoteError):
     """The broker is starting, draining, or does not know its partitions yet (HTTP 503)."""
 
@@ -174,6 +197,13 @@ class CorruptLogError(RemoteError):
 
     code = "CorruptLog"
     status = 500
+
+
+class DivergedLogError(RemoteError):
+    """A replica's log does not go on where its leader's does (HTTP 409): reconcile with the leader again."""
+
+    code = "DivergedLog"
+    status = 409
 
 
 class StorageFailedError(RemoteError):

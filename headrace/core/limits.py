@@ -86,7 +86,13 @@ COMPACTOR_IDLE_MS = 30_000
 CLEAN_POINTS_MAX = 64
 """Times that one log remembers at which a part of it was compacted: tombstones are kept for a while from then."""
 PRODUCER_BATCHES_REMEMBERED = 5
-"""Batches of one producer by which a repeated one is known."""
+"""Batches of one producer by which a repeated one is known: an idempotent producer has no more on their way."""
+PRODUCERS_REMEMBERED_MAX = 2_000
+"""Idempotent producers that one partition remembers; above it the one that wrote nothing for longest is forgotten."""
+PRODUCER_EXPIRY_MS = 86_400_000
+"""A producer that wrote nothing for so long may be forgotten (Kafka's producer.id.expiration.ms)."""
+PRODUCERS_REBUILD_BYTES = 64 << 20
+"""Where the snapshot of a log's producers is lost, so much of the newest log below the recovery point is looked at."""
 ORPHAN_RETENTION_MS = 7 * 86_400_000
 
 # HTTP
@@ -223,6 +229,8 @@ H2_UNWRITTEN_BYTES_MAX = 256 << 10
 """What a socket may leave unwritten before the writers of its streams wait."""
 H2_WRITE_BYTES = 1 << 20
 """Body bytes framed at a time, before the socket is asked to take them."""
+H2_WRITES_PER_TURN = H2_SEND_BUFFER_BYTES // H2_WRITE_BYTES
+"""Writes of one connection before others get the loop, or the lock."""
 H2_JOINED_BYTES_MAX = 64 << 10
 """Payloads shorter than this are copied to what goes before and after them: one buffer less to write."""
 H2_READ_BYTES = 1 << 20
@@ -295,6 +303,8 @@ TLS_FILES_INTERVAL_MS = 1_000
 # Coordination
 LEASE_DURATION_MS = 10_000
 LEASE_RENEW_INTERVAL_MS = 3_000
+REPLICA_LAG_MS_MAX = 10_000
+"""A follower that was not caught up for longer leaves the ISR (Kafka's `replica.lag.time.max.ms`)."""
 RECONCILE_RESYNC_MS = 15_000
 RECONCILE_INTERVAL_MS_MIN = 100
 """Between two passes of the operator at least, however much is going on."""
@@ -302,6 +312,15 @@ OPERATOR_PULSE_MS = 500
 """How often the operator looks whether its process has been running all the time."""
 OPERATOR_STALL_MS_MAX = 60_000
 """An operator whose loop has not come round for this long reports itself unhealthy."""
+REPLICAS_MAX = 1
+"""Copies of a partition that brokers can keep. Until they replicate, topics that ask for more are refused by the
+operator, and no data moves: this is the one place that says so."""
+LEADER_RETURN_DELAY_MS = 5_000
+"""A broker must have been ready for so long, in one life, before leaderships return to it or data moves there."""
+LEADER_RETURNS_MAX = 50
+"""Leaderships that return to their preferred leaders in one pass of the operator; each is a short interruption."""
+REASSIGNMENTS_MAX = 10
+"""Partitions of a cluster that copy data to new replicas at the same time."""
 FINALIZER_WAIT_MS = 30_000
 """A deleted Topic waits this long at most for its brokers to delete the data."""
 API_REQUEST_TIMEOUT_MS = 5_000
