@@ -1,10 +1,14 @@
-"""Which leader epoch begins at which offset of a log: the file `leader-epoch-checkpoint` (KIP-101).
+"""Which leader epoch begins at which offset of a log: the file `leader-epoch-checkpoint` (KIP-101, KIP-279).
 
-Owned by one partition's log, for as long as that is open. Invariants: epochs and start offsets rise from entry to
-entry; an entry's epoch is that of every batch from its offset to the next entry's. Batches carry their epoch, so
-whatever lies above the recovery point is found again by recovery, and the file has to be right only below it.
+Owned by one partition's log, for as long as that is open: `assign` when a batch is written, `cut` when the log ends
+lower, `forget_below` when it starts higher; `end_of` is what a leader answers to a follower that reconciles
+(`headrace.core.replication.truncation`). Invariants: epochs and start offsets rise from entry to entry; an entry's
+epoch is that of every batch from its offset to the next entry's, so the first one may begin below the log's start.
+Batches carry their epoch, so whatever lies above the recovery point is found again by recovery, and the file has to be
+right only below it. The list is replaced as a whole where it shrinks: a sync in another thread looks at it meanwhile.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterable
 from itertools import pairwise
 from typing import Final, NamedTuple, Self
@@ -20,7 +24,14 @@ NO_EPOCH: Final = LeaderEpoch(-1)
 class EpochStart(NamedTuple):
     epoch: LeaderEpoch
     offset: Offset
-    """Of the epoch's first record in this log."""
+    """Of the epoch's first record in this log, which may be deleted meanwhile."""
+
+
+class EpochEnd(NamedTuple):
+    epoch: LeaderEpoch
+    """`NO_EPOCH` where the log has none as low as that."""
+    end_offset: Offset
+    """Where the next epoch begins, or the log ends: no batch of `epoch` lies at it or above."""
 
 
 class LeaderEpochs:
@@ -38,6 +49,16 @@ class LeaderEpochs:
         """Epoch of the last batch; `NO_EPOCH` where there is none."""
         return self._starts[-1].epoch if self._starts else NO_EPOCH
 
+    def end_of(self, epoch: LeaderEpoch, log_end: Offset) -> EpochEnd:
+        """The greatest epoch of this log that is not above `epoch`, and where it ends (OffsetForLeaderEpoch, KIP-279).
+
+        Where all are above, `NO_EPOCH` and where the first one begins.
+        """
+        index = bisect_right(self._starts, epoch, key=_epoch_of) - 1
+        found = self._starts[index].epoch if index >= 0 else NO_EPOCH
+        is_last = index + 1 == len(self._starts)
+        return EpochEnd(found, log_end if is_last else self._starts[index + 1].offset)
+
     def assign(self, epoch: LeaderEpoch, offset: Offset) -> None:
         """A batch of `epoch` is appended at `offset`."""
         latest = self.latest
@@ -47,8 +68,15 @@ class LeaderEpochs:
 
     def cut(self, end: Offset) -> None:
         """The log now ends at `end`: epochs that began there or later are forgotten."""
-        while self._starts and self._starts[-1].offset >= end:
-            self._starts.pop()
+        self._starts = [start for start in self._starts if start.offset < end]
+
+    def forget_below(self, log_start: Offset) -> None:
+        """The log now starts at `log_start`: epochs that ended there or before are forgotten, but never the last one.
+
+        What was deleted counts as seen: nobody may append in an epoch below the last one, however little is left.
+        """
+        first = bisect_right(self._starts, log_start, key=_offset_of) - 1
+        self._starts = self._starts[max(first, 0) :]
 
     def format(self) -> bytes:
         return seal(EPOCHS_FILE, [f"{epoch} {offset}" for epoch, offset in self._starts])
@@ -65,3 +93,11 @@ class LeaderEpochs:
         if any(a.epoch >= b.epoch or a.offset >= b.offset for a, b in pairwise(starts)):
             raise DamagedFileError(f"{lines}: epochs and offsets must rise")
         return cls(starts)
+
+
+def _epoch_of(start: EpochStart) -> LeaderEpoch:
+    return start.epoch
+
+
+def _offset_of(start: EpochStart) -> Offset:
+    return start.offset

@@ -8,8 +8,11 @@ for the partition's high watermark (`headrace.core.replication.leadership`), of 
     Replicated  appended ──> Sync when `REPLICATED_SYNC_BYTES` have come: recovery stays short
     both        Sync ──> failed ──> GiveUp, for ever: a page whose write failed is clean in the page cache, so that a
                                     second fdatasync would succeed without it
+                truncating ──> truncated ──> appended: a follower's log is cut, and the cut is on disk before anything
+                                    is appended; a sync that was in flight then vouches for nothing
 
-Invariants: `durable_end` never falls and never passes `log_end`; one sync at most is in flight.
+Invariants: `durable_end` never passes `log_end` and falls only with it; one sync at most is in flight; nothing that a
+truncation took away is ever vouched for, whatever a sync reports that had covered it.
 """
 
 from dataclasses import dataclass
@@ -53,6 +56,9 @@ class GroupCommit:
     _wanted: bool = False
     """Something was appended under Fsync since the last sync was started."""
     _failed: bool = False
+    _truncating: bool = False
+    _in_flight_is_void: bool = False
+    """The log was cut after the running sync was started."""
 
     @property
     def vouched_end(self) -> Offset:
@@ -69,17 +75,31 @@ class GroupCommit:
     def appended(self, log_end: Offset, append_bytes: int) -> list[Effect]:
         """An append of `append_bytes` was written to the page cache and the log now ends at `log_end`."""
         assert not self._failed, "nothing is appended to a log that was given up"
+        assert not self._truncating, "nothing is appended before the cut is on disk"
         self.log_end = log_end
         self._unsynced_bytes += append_bytes
         self._wanted = self._wanted or self.durability is Durability.FSYNC
         return self._maybe_sync("append")
 
+    def truncating(self, end: Offset) -> None:
+        """The log is about to be cut at `end`, or a little below: from now on nothing above is vouched for."""
+        self.log_end, self.durable_end = min(self.log_end, end), min(self.durable_end, end)
+        self._truncating, self._in_flight_is_void = True, self._in_flight is not None
+
+    def truncated(self, log_end: Offset) -> None:
+        """The log ends at `log_end` now, and all of it is on disk."""
+        assert self._truncating, "a cut is announced before it is made"
+        self.log_end = self.durable_end = log_end
+        self._unsynced_bytes, self._wanted, self._truncating = 0, False, False
+
     def synced(self, durable_end: Offset) -> list[Effect]:
         """The sync came back: everything below `durable_end` is on disk."""
         assert self._in_flight is not None, "a sync reports that was never asked for"
-        assert durable_end >= self._in_flight, f"sync to {durable_end} does not cover {self._in_flight}"
-        self._in_flight = None
-        self.durable_end = max(self.durable_end, durable_end)
+        covers = durable_end >= self._in_flight or self._in_flight_is_void
+        assert covers, f"sync to {durable_end} does not cover {self._in_flight}"
+        if not self._in_flight_is_void:
+            self.durable_end = max(self.durable_end, durable_end)
+        self._in_flight, self._in_flight_is_void = None, False
         self._wanted = self._wanted and self.durable_end < self.log_end
         return self._maybe_sync("appended during the last sync")
 
@@ -90,7 +110,7 @@ class GroupCommit:
 
     def _maybe_sync(self, reason: str) -> list[Effect]:
         due = self._wanted or self._unsynced_bytes >= REPLICATED_SYNC_BYTES
-        if self._failed or self._in_flight is not None or not due:
+        if self._failed or self._truncating or self._in_flight is not None or not due:
             return []
         self._in_flight, self._unsynced_bytes, self._wanted = self.log_end, 0, False
         return [Sync(self.log_end, reason)]

@@ -18,7 +18,7 @@ from headrace.core.log.checkpoints import (
     parse_log_start,
     parse_void_before,
 )
-from headrace.core.log.epochs import NO_EPOCH, EpochStart, LeaderEpochs
+from headrace.core.log.epochs import NO_EPOCH, EpochEnd, EpochStart, LeaderEpochs
 from headrace.core.log.sealed import DamagedFileError, seal, unseal, unseal_integers
 from headrace.core.types import Incarnation, LeaderEpoch, Offset
 
@@ -96,3 +96,23 @@ def test_should_forget_epochs_that_began_at_the_cut_or_later(end: int, kept: int
     epochs = epochs_of((1, 0), (3, 9))
     epochs.cut(Offset(end))
     assert epochs.starts == epochs_of((1, 0), (3, 9)).starts[:kept]
+
+
+@pytest.mark.parametrize(
+    ("asked", "epoch", "end"), [(0, NO_EPOCH, 5), (1, 1, 9), (2, 1, 9), (3, 3, 20), (4, 3, 20), (7, 7, 30), (9, 7, 30)]
+)
+def test_should_answer_with_the_greatest_epoch_up_to_the_one_asked_for(asked: int, epoch: int, end: int) -> None:
+    epochs = epochs_of((1, 5), (3, 9), (7, 20))
+    assert epochs.end_of(LeaderEpoch(asked), Offset(30)) == EpochEnd(LeaderEpoch(epoch), Offset(end))
+
+
+def test_should_answer_with_its_end_when_the_log_has_no_batch() -> None:
+    assert LeaderEpochs().end_of(LeaderEpoch(4), Offset(30)) == EpochEnd(NO_EPOCH, Offset(30))
+
+
+@pytest.mark.parametrize(("log_start", "left"), [(0, 3), (5, 3), (8, 3), (9, 2), (19, 2), (20, 1), (99, 1)])
+def test_should_forget_epochs_that_were_deleted_but_never_the_last(log_start: int, left: int) -> None:
+    starts = (1, 5), (3, 9), (7, 20)
+    epochs = epochs_of(*starts)
+    epochs.forget_below(Offset(log_start))
+    assert epochs.starts == epochs_of(*starts[-left:]).starts

@@ -82,6 +82,49 @@ def test_should_not_accept_a_report_when_no_sync_was_asked_for() -> None:
         commit_of().synced(Offset(1))
 
 
+def test_should_cap_the_sync_in_flight_when_the_log_is_cut() -> None:
+    commit = commit_of()
+    commit.appended(Offset(200), 100)
+    commit.truncating(Offset(125))
+    assert (commit.log_end, commit.vouched_end) == (125, 0)
+    assert commit.configured(Durability.REPLICATED) == []
+    assert commit.vouched_end == 125
+    commit.configured(Durability.FSYNC)
+
+    commit.truncated(Offset(120))
+    assert commit.vouched_end == 120
+    assert commit.appended(Offset(300), 100) == []
+    assert commit.synced(Offset(200)) == [Sync(Offset(300), "appended during the last sync")]
+
+    assert commit.vouched_end == 120
+    commit.synced(Offset(300))
+    assert commit.vouched_end == 300
+
+
+def test_should_start_no_sync_before_the_cut_is_made() -> None:
+    commit = commit_of()
+    commit.appended(Offset(3), 100)
+    commit.appended(Offset(9), 100)
+    commit.truncating(Offset(5))
+    assert commit.synced(Offset(5)) == []
+    with pytest.raises(AssertionError, match="before the cut is on disk"):
+        commit.appended(Offset(6), 100)
+    commit.truncated(Offset(5))
+    assert commit.appended(Offset(6), 100) == [Sync(Offset(6), "append")]
+
+
+def test_should_lower_what_was_durable_when_the_log_is_cut_below() -> None:
+    commit = commit_of()
+    commit.appended(Offset(200), 100)
+    commit.synced(Offset(200))
+    commit.truncating(Offset(150))
+    assert commit.durable_end == 150
+    commit.truncated(Offset(140))
+    assert commit.durable_end == commit.log_end == 140
+    with pytest.raises(AssertionError, match="announced"):
+        commit.truncated(Offset(140))
+
+
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=30), st.data())
 def test_should_reach_the_log_end_and_never_vouch_for_more_than_was_synced(
     sizes: list[int], data: st.DataObject
@@ -108,3 +151,30 @@ def test_should_reach_the_log_end_and_never_vouch_for_more_than_was_synced(
         disk_answers()
 
     assert commit.vouched_end == commit.log_end == end
+
+
+@given(data=st.data())
+def test_should_never_vouch_for_what_a_truncation_took_away(data: st.DataObject) -> None:
+    """`log` is the epoch at each offset; a sync reports where the log ended when it began, whatever was cut since."""
+    commit, log, on_disk = commit_of(), list[int](), list[int]()
+    covering, reports = list[int](), None
+    for epoch in range(data.draw(st.integers(1, 30))):
+        effects: list[Effect] = []
+        match data.draw(st.sampled_from(["append", "truncate", "the disk answers"])):
+            case "append":
+                log += [epoch] * data.draw(st.integers(1, 9))
+                effects = commit.appended(Offset(len(log)), 1)
+            case "truncate":
+                asked = data.draw(st.integers(0, len(log)), label="asked")
+                commit.truncating(Offset(asked))
+                assert commit.vouched_end <= asked
+                log = log[: data.draw(st.integers(max(0, asked - 3), asked), label="end")]
+                commit.truncated(Offset(len(log)))
+                on_disk, covering = list(log), covering[: len(log)]
+            case _ if reports is not None:
+                on_disk = max(on_disk, covering, key=len)
+                effects, reports = commit.synced(Offset(reports)), None
+        if effects:
+            covering, reports = list(log), len(log)
+        assert log[: commit.vouched_end] == on_disk[: commit.vouched_end]
+        assert commit.vouched_end <= commit.log_end == len(log)

@@ -1,0 +1,66 @@
+"""Where does a follower's log stop being the leader's? Its step of the reconciliation by epoch, without I/O.
+
+On every start and every new stream the follower asks for the end of its last epoch; the leader answers from its own log
+(`LeaderEpochs.end_of`), and so on until they agree. Only then is anything fetched.
+
+    ask(last epoch) ──answer──> AskAgain: truncate, ask for the epoch before ──> ... ──> Agreed: truncate, then fetch
+
+Why that is right (KIP-101, KIP-279): one leader wrote each epoch, so two logs that both hold an epoch are one up to
+where the shorter of the two ends it. The leader's answer is its greatest epoch that is not above the one asked for:
+what the follower has of epochs between the two is not in the leader's log. Where the follower lacks the answer's epoch,
+as after two quick elections, its own epoch below may end too late as well, so it asks again.
+
+Invariants: each `AskAgain` names an epoch below the one before, so there are no more answers than epochs in the
+follower's log; nothing that both logs hold is truncated. The high watermark has no say: a follower's may be too low,
+and truncating to it loses committed records. A leader that has nothing as old as the follower's last epoch cannot vouch
+for any of it, so the follower keeps nothing; its log start is then often below the leader's, as the fetch finds out.
+
+Called by whoever runs the follower's stream, which truncates before it asks again or fetches. The question and the
+answer carry the leader's epoch and are fenced by it, as every request is.
+"""
+
+from dataclasses import dataclass
+
+from headrace.core.errors import DivergedLogError
+from headrace.core.log.epochs import NO_EPOCH, EpochEnd, LeaderEpochs
+from headrace.core.types import LeaderEpoch, Offset
+
+
+@dataclass(frozen=True, slots=True)
+class AskAgain:
+    """Truncate to `end`, then ask for the end of `epoch`, which is the last that is left."""
+
+    end: Offset
+    epoch: LeaderEpoch
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Agreed:
+    """Truncate to `end`: what is left is the leader's too."""
+
+    end: Offset
+    reason: str
+
+
+def reconcile(epochs: LeaderEpochs, log_start: Offset, log_end: Offset, answer: EpochEnd) -> AskAgain | Agreed:
+    """What the leader's answer to the question for the last of `epochs` means for this log.
+
+    `end` may lie within a batch that compaction has joined: `PartitionLog.truncate` says where the log then ends.
+    Raises DivergedLogError for an answer that no leader gives.
+    """
+    if answer.epoch > epochs.latest:
+        raise DivergedLogError(
+            f"the leader answers with the end of epoch {answer.epoch}, above {epochs.latest} that it was asked for"
+        )
+    if answer.epoch == NO_EPOCH:
+        return Agreed(log_start, f"the leader has nothing of epoch {epochs.latest} or before")
+    mine = epochs.end_of(answer.epoch, log_end)
+    end = min(mine.end_offset, answer.end_offset)
+    if end <= log_start:
+        return Agreed(log_start, f"nothing of this log is in the leader's, whose epoch {answer.epoch} ends at {end}")
+    if mine.epoch == answer.epoch:
+        return Agreed(end, f"epoch {mine.epoch} ends at {mine.end_offset} here, at {answer.end_offset} for the leader")
+    left = LeaderEpochs(epochs.starts)
+    left.cut(end)
+    return AskAgain(end, left.latest, f"the leader has no epoch from {answer.epoch + 1} to {epochs.latest}")
