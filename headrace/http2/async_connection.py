@@ -9,20 +9,17 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from headrace.core import limits
-from headrace.core.errors import BrokerUnreachableError, HeadraceError
+from headrace.core.errors import HeadraceError
 from headrace.http2.events import RemoteProtocolError
 from headrace.http2.exchange import Exchange, Exchanges
 from headrace.http2.gathered import write_gathered
 from headrace.http2.origin import Origin, Request
 from headrace.http2.output import Buffer
 from headrace.http2.trust import lost_reason
+from headrace.http2.writing_turns import WritingTurns
 
 _CLOSE_TIMEOUT_S = 1.0
 """What a server gets to take our last bytes."""
-
-
-def unreachable(origin: Origin, reason: str) -> BrokerUnreachableError:
-    return BrokerUnreachableError(f"broker {origin.authority} {reason}", unprocessed=True)
 
 
 class WaitableExchange(Exchange):
@@ -39,16 +36,13 @@ class WaitableExchange(Exchange):
             self.waiter.set_result(None)
 
 
-class Connection(asyncio.BufferedProtocol):
+class Connection(WritingTurns):
     def __init__(self, origin: Origin) -> None:
+        super().__init__()
         self._origin = origin
         self._exchanges = Exchanges(origin.authority)
         self._read_buffer = memoryview(bytearray(limits.H2_READ_BYTES))  # A view: asyncio's TLS slices it.
-        self._paused = False
-        self._flush_scheduled = False
-        self._closing_when_idle = False
         self._heard = False
-        self._lost = asyncio.Event()
         self.on_lost: Callable[[Connection], None] = lambda connection: None
 
     # -- what the transport asks ---------------------------------------------------------------------------------
@@ -100,14 +94,12 @@ class Connection(asyncio.BufferedProtocol):
             exchange.waiter = None
 
     def cancel(self, exchange: Exchange, reason: str) -> HeadraceError:
-        message = f"broker {self._origin.authority} {reason} ({exchange.request.name})"
-        error = BrokerUnreachableError(message, unprocessed=False)
-        self._exchanges.cancel(exchange, error)
+        error = self._exchanges.cancel(exchange, reason)
         self._schedule_flush()
         return error
 
     def close_when_idle(self) -> None:
-        self._closing_when_idle = True
+        """Of a connection that is not usable any more."""
         self._maybe_close()
 
     async def close(self) -> None:
@@ -144,39 +136,17 @@ class Connection(asyncio.BufferedProtocol):
             self._schedule_flush()
             self._maybe_close()
 
-    def eof_received(self) -> bool:
-        return False
-
-    def pause_writing(self) -> None:
-        self._paused = True
-
-    def resume_writing(self) -> None:
-        self._paused = False
-        self._flush()
-
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost.set()
         self._exchanges.fail(f"{lost_reason(self._origin, heard=self._heard)}{f': {exc}' if exc else ''}")
         self.on_lost(self)
 
     def _maybe_close(self) -> None:
-        leaving = self._closing_when_idle or not self._exchanges.is_usable
-        if leaving and self._exchanges.is_idle:
+        if not self._exchanges.is_usable and self._exchanges.is_idle:
             self._transport.close()
 
-    def _schedule_flush(self) -> None:
-        if not self._flush_scheduled:
-            self._flush_scheduled = True
-            self._loop.call_soon(self._flush)
-
-    def _flush(self) -> None:
-        self._flush_scheduled = False
-        if self._lost.is_set() or self._transport.is_closing():
-            return
-        for _ in range(limits.H2_SEND_BUFFER_BYTES // limits.H2_WRITE_BYTES):
-            buffers = self._exchanges.data_to_send(0 if self._paused else limits.H2_WRITE_BYTES)
-            if not buffers:
-                return
+    def _write_some(self, limit: int) -> bool:
+        buffers = self._exchanges.data_to_send(limit)
+        if buffers:
             write_gathered(self._transport, buffers)
-        if not self._paused:
-            self._schedule_flush()  # Let others have the loop in between.
+        return bool(buffers)

@@ -16,10 +16,11 @@ from types import TracebackType
 from typing import Any, Self
 
 from headrace.core.errors import BrokerUnreachableError, HeadraceError
-from headrace.http2.blocking_connection import Connection, WaitableExchange, unreachable
+from headrace.http2.blocking_connection import Connection, WaitableExchange
 from headrace.http2.events import LocalProtocolError
 from headrace.http2.exchange import Decode
-from headrace.http2.origin import Attempts, Origin, client_tls, parse_request
+from headrace.http2.open_stream import OpenStream
+from headrace.http2.origin import Attempts, Origin, client_tls, parse_request, unreachable, whole_request
 from headrace.http2.output import Buffer
 from headrace.http2.trust import tls_error
 
@@ -49,22 +50,8 @@ class PendingResponse:
         self._connection.cancel(self._exchange, "was told to stop")
 
 
-class BlockingStream:
+class BlockingStream(OpenStream[Connection, WaitableExchange]):
     """A request whose body and response go on side by side. One thread receives; any sends."""
-
-    def __init__(self, connection: Connection, exchange: WaitableExchange) -> None:
-        self._connection = connection
-        self._exchange = exchange
-
-    @property
-    def status(self) -> int:
-        """0 until the head of the response is there: at the latest when `receive` has returned."""
-        return self._exchange.status
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """By lower-case name; empty until the head is there."""
-        return self._exchange.headers
 
     @property
     def is_over(self) -> bool:
@@ -79,13 +66,6 @@ class BlockingStream:
     def take(self) -> list[Any]:
         """What has arrived since the last call, perhaps nothing: for listeners. Bytes, or what `decode` makes."""
         return self._connection.take(self._exchange)
-
-    def send(self, *buffers: Buffer, ended: bool = False) -> None:
-        """Send these, and with `ended` nothing more. Never waits; the buffers must not change until they are sent.
-
-        What a stream that is over was given is dropped: `receive` says why.
-        """
-        self._connection.send(self._exchange, buffers, ended=ended)
 
     def wait_with(self, is_done: Callable[[], bool], wait: Callable[[], None], timeout_s: float | None) -> None:
         """Return when `is_done`, or `wait` does. For those who wait for what the listener makes of what arrives.
@@ -104,10 +84,6 @@ class BlockingStream:
         if not chunks and self._exchange.error is not None:
             raise self._exchange.error
         return chunks
-
-    def cancel(self) -> None:
-        """Reset the stream; `receive` then raises."""
-        self._connection.cancel(self._exchange, "was told to stop")
 
 
 class BlockingTransport:
@@ -145,8 +121,7 @@ class BlockingTransport:
 
         Raises `BrokerUnreachableError`: with `details["unprocessed"]` true, the server has not acted on it.
         """
-        buffers = [body] if isinstance(body, (bytes, bytearray, memoryview)) else list(body)
-        request = parse_request(method, url, headers or {}, sum(memoryview(buffer).nbytes for buffer in buffers))
+        request, buffers = whole_request(method, url, headers, body)
         connection = self._connection_to(request.origin)
         exchange = WaitableExchange(request, buffers)
         connection.start(exchange)

@@ -21,11 +21,11 @@ from contextlib import suppress
 from typing import Any
 
 from headrace.core import limits
-from headrace.core.errors import BrokerUnreachableError, HeadraceError
+from headrace.core.errors import HeadraceError
 from headrace.http2.events import RemoteProtocolError
 from headrace.http2.exchange import Decode, Exchange, Exchanges
 from headrace.http2.interrupts import HeldInterrupts
-from headrace.http2.origin import Origin, Request
+from headrace.http2.origin import Origin, Request, unreachable
 from headrace.http2.output import Buffer
 from headrace.http2.reading_turn import ReadingTurn
 from headrace.http2.trust import lost_reason
@@ -33,10 +33,6 @@ from headrace.http2.trust import lost_reason
 _CLOSE_TIMEOUT_S = 1.0
 """What a server gets to take our last bytes."""
 _WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
-
-
-def unreachable(origin: Origin, reason: str) -> BrokerUnreachableError:
-    return BrokerUnreachableError(f"broker {origin.authority} {reason}", unprocessed=True)
 
 
 class WaitableExchange(Exchange):
@@ -74,7 +70,6 @@ class Connection:
         self._lock = threading.Lock()
         self._unsent: list[memoryview] = []
         self._closing = False
-        self._closing_when_idle = False
         self._heard = False
         self.is_lost = False
         self._to_call: dict[Callable[[], None], None] = {}
@@ -202,17 +197,14 @@ class Connection:
             self._cancel(exchange, reason)
 
     def _cancel(self, exchange: Exchange, reason: str) -> HeadraceError:
-        message = f"broker {self._origin.authority} {reason} ({exchange.request.name})"
-        error = BrokerUnreachableError(message, unprocessed=False)
-        self._exchanges.cancel(exchange, error)
+        error = self._exchanges.cancel(exchange, reason)
         self._write()
         if self._to_call:
             self._wake()
         return error
 
     def close_when_idle(self) -> None:
-        with self._lock:
-            self._closing_when_idle = True
+        """Of a connection that is not usable any more: the thread ends it."""
         self._wake()
 
     def close(self) -> None:
@@ -244,7 +236,7 @@ class Connection:
         """Send what the socket takes now, as much as is fair to others who want the lock; the thread sends the rest."""
         had_backlog = bool(self._unsent)
         try:
-            for _ in range(limits.H2_SEND_BUFFER_BYTES // limits.H2_WRITE_BYTES):
+            for _ in range(limits.H2_WRITES_PER_TURN):
                 if not self._has_unsent():
                     return
                 self._send_some()
@@ -340,9 +332,8 @@ class Connection:
                     listener()
 
     def _is_done(self) -> bool:
-        leaving = self._closing_when_idle or not self._exchanges.is_usable
-        idle = leaving and self._exchanges.is_idle
-        return self.is_lost or ((self._closing or idle) and not self._unsent)
+        served = not self._exchanges.is_usable and self._exchanges.is_idle
+        return self.is_lost or ((self._closing or served) and not self._unsent)
 
     def _wake(self) -> None:
         with suppress(OSError):  # The thread may have gone.

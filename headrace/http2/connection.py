@@ -45,6 +45,7 @@ from headrace.http2.gathered import write_gathered
 from headrace.http2.outbox import Outbox
 from headrace.http2.patience import Patience, Slowness, bytes_taken
 from headrace.http2.server_stream import ServerStream
+from headrace.http2.writing_turns import WritingTurns
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +56,7 @@ _SOCKET = 0
 """Beside the ids of streams."""
 
 
-class ServerConnection(asyncio.BufferedProtocol):
+class ServerConnection(WritingTurns):
     def __init__(
         self,
         app_server: web.Server,
@@ -66,6 +67,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         lingering: Lingering,
     ) -> None:
         """`read_buffer` is empty whenever the loop turns: all connections of a server may share one."""
+        super().__init__()
         self._app_server = app_server
         self._on_lost = on_lost
         self._read_buffer = read_buffer
@@ -77,15 +79,12 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._responded: dict[int, ServerStream] = {}
         """Streams whose handler is done while their response is still being framed."""
         self._tasks: set[asyncio.Task[None]] = set()
-        self._paused = False
-        self._flush_scheduled = False
         self._alone = False
         """The event that is carried out is all that came."""
         self._reading = True
         self._idle_from: tuple[int, int] | None = None
         """Since when no stream was opened after which; None while one is open."""
         self._idle = asyncio.Event()
-        self._lost = asyncio.Event()
         self._abort: asyncio.TimerHandle | None = None
 
     # -- asyncio's side --------------------------------------------------------------------------------------------
@@ -117,12 +116,6 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._break_off()
         else:
             self._flush()
-
-    def eof_received(self) -> bool:
-        return False
-
-    def pause_writing(self) -> None:
-        self._paused = True
 
     def resume_writing(self) -> None:
         self._paused = False
@@ -304,27 +297,15 @@ class ServerConnection(asyncio.BufferedProtocol):
         passable = min(self._engine.sendable(stream_id), limits.H2_STREAM_SEND_BUFFER_BYTES)
         return self._outbox.pending(stream_id) > passable
 
-    def _schedule_flush(self) -> None:
-        if not self._flush_scheduled:
-            self._flush_scheduled = True
-            self._loop.call_soon(self._flush)
-
-    def _flush(self) -> None:
-        """Give the socket what it takes now; the rest waits for `resume_writing`."""
-        self._flush_scheduled = False
-        if self._lost.is_set() or self._transport.is_closing():
-            return
-        for _ in range(limits.H2_SEND_BUFFER_BYTES // limits.H2_WRITE_BYTES):
-            moved = [] if self._paused else self._outbox.pump(limits.H2_WRITE_BYTES)
-            write_gathered(self._transport, self._engine.data_to_send())
+    def _write_some(self, limit: int) -> bool:
+        moved = self._outbox.pump(limit)
+        write_gathered(self._transport, self._engine.data_to_send())
+        if moved:
             self._moved(moved)
-            if not moved:
-                break
-        if self._outbox.has_ready and not self._paused:
-            self._schedule_flush()  # Let others have the loop in between.
-        elif self._transport.get_write_buffer_size() > limits.H2_SEND_BUFFER_BYTES and self._reading:
+        elif self._reading and self._transport.get_write_buffer_size() > limits.H2_SEND_BUFFER_BYTES:
             self._reading = False  # A peer that asks and never reads the answers.
             self._transport.pause_reading()
+        return bool(moved)
 
     def _moved(self, stream_ids: list[int]) -> None:
         for stream_id in stream_ids:

@@ -106,6 +106,7 @@ class Exchanges:
 
     @property
     def is_idle(self) -> bool:
+        """Nothing is under way. Where it is not usable either the connection has served its time."""
         return not self._open and not self._waiting
 
     # -- requests --------------------------------------------------------------------------------------------------
@@ -144,10 +145,11 @@ class Exchanges:
         else:
             exchange.body = [*exchange.body, *buffers]
 
-    def cancel(self, exchange: Exchange, error: HeadraceError) -> None:
-        """Give one request up; the others on the connection go on."""
+    def cancel(self, exchange: Exchange, reason: str) -> HeadraceError:
+        """Give one request up; the others on the connection go on. What to raise where somebody waits for it."""
+        error = self._error(exchange, reason, unprocessed=False)
         if exchange.is_over:
-            return
+            return error
         if exchange.stream_id:
             self._outbox.discard(exchange.stream_id)
             self._engine.reset(exchange.stream_id, ErrorCode.CANCEL)
@@ -158,6 +160,7 @@ class Exchanges:
         exchange.buffered_bytes = 0
         _fail(exchange, error)
         self._start_waiting()
+        return error
 
     def take(self, exchange: Exchange) -> list[Any]:
         """What has arrived of the body since the last call; the server may send as many bytes again."""

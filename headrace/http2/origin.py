@@ -1,13 +1,14 @@
 """Where a URL points: the server to connect to, and what to ask of it."""
 
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote, urlsplit
 
 from headrace.core.errors import BrokerUnreachableError, InvalidRequestError
 from headrace.http2.events import Fields
 from headrace.http2.fields import request_fields
+from headrace.http2.output import Buffer
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _SAFE_IN_TARGET = "/%?&=:@!$'()*+,;~[]"
@@ -95,6 +96,19 @@ def parse_request(method: str, url: str, headers: Mapping[str, str], body_bytes:
     if body_bytes is not None and not announced and (body_bytes or method.upper() in {"POST", "PUT", "PATCH"}):
         fields.append((b"content-length", str(body_bytes).encode("ascii")))
     return Request(origin, fields, f"{method.upper()} {target.partition('?')[0]}")
+
+
+def whole_request(
+    method: str, url: str, headers: Mapping[str, str] | None, body: Buffer | Sequence[Buffer]
+) -> tuple[Request, list[Buffer]]:
+    """A request whose body is all there, and the buffers of that. Errors as of `parse_request`."""
+    buffers = [body] if isinstance(body, (bytes, bytearray, memoryview)) else list(body)
+    return parse_request(method, url, headers or {}, sum(memoryview(buffer).nbytes for buffer in buffers)), buffers
+
+
+def unreachable(origin: Origin, reason: str) -> BrokerUnreachableError:
+    """Nothing was sent there; `reason` goes on from a sentence about the broker."""
+    return BrokerUnreachableError(f"broker {origin.authority} {reason}", unprocessed=True)
 
 
 def client_tls(ssl_context: ssl.SSLContext | None) -> ssl.SSLContext:

@@ -162,12 +162,14 @@ def test_should_tell_a_refusal_from_a_failure_when_the_stream_is_reset(code: Err
 def test_should_reset_only_its_stream_when_cancelled() -> None:
     talk = Conversation()
     exchange, other = talk.start([FRAME] * 12), talk.start()
-    talk.exchanges.cancel(exchange, BrokerUnreachableError("enough"))
-    talk.exchanges.cancel(exchange, BrokerUnreachableError("twice"))
+    error = talk.exchanges.cancel(exchange, "did enough")
+    assert str(talk.exchanges.cancel(exchange, "did it twice")).startswith("broker broker:9701 did it twice (")
     talk.run()
 
     assert StreamReset(exchange.stream_id, ErrorCode.CANCEL) in talk.events
-    assert str(exchange.error) == "enough"
+    assert exchange.error is error
+    assert str(error) == f"broker broker:9701 did enough ({exchange.request.name})"
+    assert unprocessed(exchange) is False
     talk.answer(other)
     assert other.ended
 
@@ -178,7 +180,7 @@ def test_should_wait_its_turn_when_the_server_takes_no_more_streams() -> None:
     late, cancelled = exchanges[-2:]
     assert late.stream_id == cancelled.stream_id == 0
 
-    talk.exchanges.cancel(cancelled, BrokerUnreachableError("not sent at all"))
+    talk.exchanges.cancel(cancelled, "was not sent at all")
     talk.answer(exchanges[0])
     assert late.stream_id
     assert cancelled.stream_id == 0

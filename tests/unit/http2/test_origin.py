@@ -1,9 +1,12 @@
 """URLs: where they point, and what is asked there."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from headrace.core.errors import InvalidRequestError
-from headrace.http2.origin import Origin, parse_request, parse_url
+from headrace.http2.origin import Origin, parse_request, parse_url, whole_request
+from headrace.http2.output import Buffer
 
 
 @pytest.mark.parametrize(
@@ -38,3 +41,11 @@ def test_should_put_brackets_around_an_ipv6_address() -> None:
 def test_should_announce_the_length_once(method: str, headers: dict[str, str], size: int, length: bytes | None) -> None:
     fields = parse_request(method, "http://a/", headers, size).fields
     assert [value for name, value in fields if name == b"content-length"] == ([length] if length is not None else [])
+
+
+@pytest.mark.parametrize("body", [b"flight", bytearray(b"flight"), [b"fl", memoryview(b"ight")], (), b""])
+def test_should_take_a_body_in_one_piece_or_in_several(body: Buffer | Sequence[Buffer]) -> None:
+    request, buffers = whole_request("POST", "http://a/b?c", None, body)
+    whole = b"".join(buffers)
+    assert (request.name, whole) == ("POST /b", b"flight" if body else b"")
+    assert (b"content-length", str(len(whole)).encode()) in request.fields

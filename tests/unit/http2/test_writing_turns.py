@@ -1,0 +1,107 @@
+"""A connection writes once per turn, gives way to others, and frames no bodies while its socket is full."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from headrace.core.limits import H2_WRITE_BYTES, H2_WRITES_PER_TURN
+from headrace.http2.writing_turns import WritingTurns
+
+
+class Written(WritingTurns):
+    """Has `left` pieces to write; the socket is full after `room` of them."""
+
+    def __init__(self, left: int, room: int = 1 << 20) -> None:
+        super().__init__()
+        self.left, self.room = left, room
+        self.limits: list[int] = []
+
+    def connect(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._transport = Transport()
+
+    def ask(self) -> None:
+        self._schedule_flush()
+
+    def lose(self) -> None:
+        self._lost.set()
+
+    def leave(self) -> None:
+        self._transport.close()
+
+    def _write_some(self, limit: int) -> bool:
+        self.limits.append(limit)
+        if not (limit and self.left):
+            return False
+        self.left -= 1
+        self.room -= 1
+        if not self.room:
+            self.pause_writing()
+        return True
+
+    def get_buffer(self, sizehint: int) -> Any:
+        raise NotImplementedError
+
+    def buffer_updated(self, nbytes: int) -> None:
+        raise NotImplementedError
+
+
+class Transport(asyncio.Transport):
+    closing = False
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+    def close(self) -> None:
+        self.closing = True
+
+
+def connected(left: int, room: int = 1 << 20) -> Written:
+    written = Written(left, room)
+    written.connect()
+    return written
+
+
+async def test_should_write_all_in_one_turn_however_often_it_is_asked() -> None:
+    written = connected(2)
+    written.ask()
+    written.ask()
+    assert written.limits == []
+    await asyncio.sleep(0)
+    assert written.limits == [H2_WRITE_BYTES] * 3
+    await asyncio.sleep(0)
+    assert len(written.limits) == 3, "asked for once"
+    assert written.eof_received() is False
+
+
+async def test_should_let_others_have_the_loop_when_there_is_much_to_write() -> None:
+    written = connected(H2_WRITES_PER_TURN + 1)
+    written.ask()
+    await asyncio.sleep(0)
+    assert (written.left, len(written.limits)) == (1, H2_WRITES_PER_TURN)
+    await asyncio.sleep(0)
+    assert written.left == 0
+
+
+@pytest.mark.parametrize("room", [1, H2_WRITES_PER_TURN])
+async def test_should_frame_nothing_while_the_socket_is_full(room: int) -> None:
+    written = connected(room + 2, room)
+    written.ask()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert written.left == 2
+    written.ask()
+    await asyncio.sleep(0)
+    assert (written.left, written.limits[-1]) == (2, 0), "only what the protocol itself has to say"
+    written.resume_writing()
+    assert written.left == 0
+
+
+@pytest.mark.parametrize("end", [Written.lose, Written.leave])
+async def test_should_write_nothing_when_it_is_lost_or_closing(end: Any) -> None:
+    written = connected(1)
+    written.ask()
+    end(written)
+    await asyncio.sleep(0)
+    assert (written.left, written.limits) == (1, [])
