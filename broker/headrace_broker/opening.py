@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from headrace.core.log.intact import DiskFacts, ReplicaFacts, why_not_intact
 from headrace.core.log.segments import LogConfig
+from headrace.core.replication.followers import InSyncRules
 from headrace.core.replication.leadership import Leadership
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.resources.topic import TopicSpec
@@ -53,7 +54,7 @@ class Opener:
         _log.log(level, "%s: opened, offsets %d to %d%s", place, log.log_start_offset, log.log_end_offset, about)
         leadership = Leadership(
             self._me,
-            spec.durability,
+            InSyncRules.of_topic(spec),
             log_end=log.log_end_offset,
             durable_end=log.durable_end,
             last_epoch=log.last_epoch,

@@ -49,6 +49,7 @@ from headrace.core.replication.events import (
     Ticked,
     Waiter,
 )
+from headrace.core.replication.followers import InSyncRules
 from headrace.core.replication.leadership import Leadership
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.resources.topic import TimestampType, TopicSpec
@@ -121,7 +122,9 @@ class Partition:
         config = LogConfig.of_topic(spec)
         if config != self.log.config:
             self.log.config = config
-            self._step(Configured(spec.durability))
+        rules = InSyncRules.of_topic(spec)
+        if rules != self.leadership.rules:
+            self._step(Configured(rules))
 
     async def produce(self, batches: list[RawBatch], query: ProduceQuery) -> tuple[Written, LeaderEpoch]:
         """Append and wait for as many acknowledgements as asked for.
@@ -138,10 +141,10 @@ class Partition:
 
         The answer is None as soon as there are as many acknowledgements as asked for; else RequestTimedOutError,
         NotLeaderError or StorageFailedError: the records may or may not be written. Raises what
-        `Leadership.check_leader` raises, InvalidRequestError for records without a key where the topic is compacted,
+        `Leadership.check_writable` raises, InvalidRequestError for records without a key where the topic is compacted,
         ThrottledError, DiskFullError, StorageFailedError; then nothing is answered.
         """
-        epoch = self.leadership.check_leader(str(self.place), query.fence)
+        epoch = self.leadership.check_writable(str(self.place), query.fence, query.acks)
         if self.compaction_rules is not None:
             check_keys(batches, str(self.place))
         if len(self._answers) >= APPENDS_WAITING_MAX:

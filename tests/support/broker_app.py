@@ -15,6 +15,7 @@ from headrace.core.log.segments import LogConfig
 from headrace.core.records.raw import split_batches
 from headrace.core.replication.events import Acks
 from headrace.core.replication.fence import Fence
+from headrace.core.replication.followers import InSyncRules
 from headrace.core.replication.leadership import Leadership
 from headrace.core.resources.metadata import Metadata
 from headrace.core.resources.topic import Topic, TopicSpec
@@ -73,7 +74,9 @@ async def running_app(data_path: Path) -> AsyncIterator[BrokerApp]:
     log = data.open_log(PartitionDescription(PLACE.topic, KEY, SPEC.to_object()), LogConfig.of_topic(SPEC), now_ms=0)
     metrics = Metrics()
     disk = BrokerDisk(data_path, DiskLimits(), metrics, lambda reason: None)
-    leadership = Leadership(seat(0), SPEC.durability, log_end=log.log_end_offset, durable_end=log.durable_end)
+    leadership = Leadership(
+        seat(0), InSyncRules.of_topic(SPEC), log_end=log.log_end_offset, durable_end=log.durable_end
+    )
     partition = Partition(KEY, PLACE, log, leadership, metrics, disk)
     state = partition_state(leader=seat(0))
     partition.apply(state)

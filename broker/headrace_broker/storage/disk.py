@@ -122,7 +122,7 @@ def read_once(file: FileHandle, position: int, length: int) -> Buffer:
 
 
 def _is_cached(file: FileHandle, position: int) -> bool:
-    """Whether that byte is. Ask in the middle: the end was looked at before, and the kernel reads the beginning ahead."""
+    """Whether that byte is. Ask in the middle: the end was looked at, and the beginning may be read ahead."""
     try:
         read_cached(file, position, 1)
     except NotCachedError:

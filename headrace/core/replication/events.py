@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from headrace.core.log.group_commit import Sync
+from headrace.core.replication.followers import Ends, InSyncRules
+from headrace.core.replication.isr import PendingIsr
 from headrace.core.resources.partition_set import PartitionState
-from headrace.core.resources.topic import Durability
-from headrace.core.types import LeaderEpoch, Offset
+from headrace.core.types import LeaderEpoch, Offset, Seat
 
 
 class Acks(StrEnum):
@@ -50,6 +51,14 @@ class Appended:
 
 
 @dataclass(frozen=True, slots=True)
+class Repeated:
+    """Nothing was written: all of it is in the log already, and ends at `log_end` (exclusive)."""
+
+    log_end: Offset
+    waiter: Waiter
+
+
+@dataclass(frozen=True, slots=True)
 class Synced:
     """The sync that was asked for came back: everything below `durable_end` is on disk."""
 
@@ -65,9 +74,25 @@ class SyncFailed:
 
 @dataclass(frozen=True, slots=True)
 class Configured:
-    """The topic asks for this durability from now on."""
+    """The topic asks for this from now on."""
 
-    durability: Durability
+    rules: InSyncRules
+
+
+@dataclass(frozen=True, slots=True)
+class FollowerReported:
+    """A follower has reconciled its log with this leader's in `leader_epoch`, and holds so much of it."""
+
+    seat: Seat
+    leader_epoch: LeaderEpoch
+    ends: Ends
+
+
+@dataclass(frozen=True, slots=True)
+class IsrProposed:
+    """These writes may land from now on: told before the PUT is sent. None: nothing is on its way any more."""
+
+    pending: PendingIsr | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +107,18 @@ class Closed:
     reason: str
 
 
-Event = StateApplied | Appended | Synced | SyncFailed | Configured | Ticked | Closed
+Event = (
+    StateApplied
+    | Appended
+    | Repeated
+    | Synced
+    | SyncFailed
+    | Configured
+    | FollowerReported
+    | IsrProposed
+    | Ticked
+    | Closed
+)
 
 
 @dataclass(frozen=True, slots=True)

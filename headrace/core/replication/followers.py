@@ -14,9 +14,12 @@ epoch, and only while its Lease is live and it does not drain. Owned by `leaders
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from typing import Self
 
+from headrace.core.limits import REPLICA_LAG_MS_MAX
+from headrace.core.replication.isr import floor
 from headrace.core.resources.partition_set import PartitionState
-from headrace.core.resources.topic import Durability
+from headrace.core.resources.topic import Durability, TopicSpec
 from headrace.core.types import Offset, Seat
 
 
@@ -46,8 +49,12 @@ class InSyncRules:
     """What the ISR is judged by."""
 
     durability: Durability
-    min_insync_replicas: int
-    replica_lag_ms_max: int
+    min_insync_replicas: int = 1
+    replica_lag_ms_max: int = REPLICA_LAG_MS_MAX
+
+    @classmethod
+    def of_topic(cls, spec: TopicSpec) -> Self:
+        return cls(spec.durability, spec.min_insync_replicas)
 
 
 class Followers:
@@ -85,7 +92,7 @@ class Followers:
     def _without_lagging(self, state: PartitionState, rules: InSyncRules, now_ms: int) -> Iterable[Seat]:
         lagging = [(self._lag_ms(seat, now_ms), seat) for seat in state.isr if seat != state.leader]
         late = sorted((each for each in lagging if each[0] > rules.replica_lag_ms_max), reverse=True)
-        may_leave = max(0, len(state.isr) - max(1, rules.min_insync_replicas))
+        may_leave = max(0, len(state.isr) - floor(state, rules.min_insync_replicas))
         leaving = {seat for _, seat in late[:may_leave]}
         return [seat for seat in state.isr if seat not in leaving]
 

@@ -13,6 +13,15 @@ from headrace.core.resources.partition_set import PartitionState
 from headrace.core.types import PartitionEpoch, Seat
 
 
+def floor(state: PartitionState, min_insync_replicas: int) -> int:
+    """How many must be in sync: as the topic says, but no more than there are replicas (KIP-966), and at least one.
+
+    Replicas that are being added do not count before they have caught up.
+    """
+    settled = [broker for broker in state.replicas if broker not in state.adding]
+    return max(1, min(min_insync_replicas, len(settled)))
+
+
 @dataclass(frozen=True, slots=True)
 class PendingIsr:
     """All writes of one partition that are not decided, taken together."""

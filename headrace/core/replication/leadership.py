@@ -3,9 +3,11 @@
     resting ── state names this seat, in no epoch below the log's ──> leading ── any other state, or closed ──> resting
     leading: appended ──> Sync ──> synced ──> Acknowledge, RaiseHighWatermark
                            └── failed ──> GiveUp                     (the broker surrenders every seat and stops)
+             repeated ──> Acknowledge as soon as its original is what this request asks for
 
-The high watermark (exclusive) is the smallest vote of the ISR. A vote is the durable end under `Fsync` and the log end
-under `Replicated`; a member whose vote is not known holds the high watermark where it is.
+The high watermark (exclusive) is the smallest vote of all who may be in the ISR (the maximal ISR, `isr`), and moves
+only while at least `min_insync_replicas` surely are. A vote is the durable end under `Fsync` and the log end under
+`Replicated`; a member that has said nothing in this epoch holds the high watermark where it is (`followers`).
 
 Invariants: the applied partition epoch never goes back; nobody leads in an epoch below one that the log has seen (the
 API server's data went back: `headrace cluster recover` raises it); the high watermark never goes back and never passes
@@ -13,10 +15,14 @@ the log end; a waiter is answered exactly once; acks=all only below the high wat
 `headrace_broker.partition`, which feeds events and carries out effects; the simulator runs the same code.
 """
 
+from bisect import insort
 from collections import deque
+from collections.abc import Collection
+from dataclasses import replace
+from operator import itemgetter
 from typing import assert_never
 
-from headrace.core.errors import NotLeaderError, PartitionOfflineError
+from headrace.core.errors import NotEnoughReplicasError, NotLeaderError, PartitionOfflineError
 from headrace.core.log import group_commit
 from headrace.core.log.epochs import NO_EPOCH
 from headrace.core.log.group_commit import GroupCommit
@@ -30,9 +36,12 @@ from headrace.core.replication.events import (
     Effect,
     Event,
     Expire,
+    FollowerReported,
     GiveUp,
+    IsrProposed,
     Lead,
     RaiseHighWatermark,
+    Repeated,
     Resign,
     StateApplied,
     Synced,
@@ -41,9 +50,10 @@ from headrace.core.replication.events import (
     Waiter,
 )
 from headrace.core.replication.fence import Fence
+from headrace.core.replication.followers import Ends, Followers, InSyncRules
+from headrace.core.replication.isr import Isr, floor
 from headrace.core.replication.seats import supersedes
 from headrace.core.resources.partition_set import PartitionState
-from headrace.core.resources.topic import Durability
 from headrace.core.types import LeaderEpoch, Offset, Seat
 
 
@@ -53,7 +63,7 @@ class Leadership:
     def __init__(
         self,
         me: Seat,
-        durability: Durability,
+        rules: InSyncRules,
         *,
         log_end: Offset,
         durable_end: Offset,
@@ -62,15 +72,27 @@ class Leadership:
         self.me = me
         self.high_watermark = Offset(0)
         """First offset that is not committed, as far as this broker knows; 0 until it leads."""
-        self.state: PartitionState | None = None
-        """As last applied."""
-        self._commit = GroupCommit(durability, durable_end, log_end)
+        self.isr: Isr | None = None
+        """The state as last applied, and what is on its way."""
+        self.rules = rules
+        """As the topic says now."""
+        self._commit = GroupCommit(rules.durability, durable_end, log_end)
         """Its `vouched_end` is this broker's own vote."""
+        self._followers = Followers(log_end, 0)
+        """In the present epoch."""
+        self._others: frozenset[Seat] = frozenset()
+        """Whose votes count beside this broker's own."""
+        self._may_commit = False
         self._waiting: deque[tuple[Offset, Waiter]] = deque()
-        """(end offset, waiter) of acks=all, in the order of append, none committed."""
+        """(end offset, waiter) of acks=all, in the order of the log, none committed."""
         self._closed = False
         self._least_epoch = last_epoch
         """To lead in: whatever was led in before is over in all epochs below."""
+
+    @property
+    def state(self) -> PartitionState | None:
+        """As last applied."""
+        return self.isr.state if self.isr is not None else None
 
     @property
     def leads(self) -> bool:
@@ -108,6 +130,21 @@ class Leadership:
         fence.check_epoch(label, self.leader_epoch)
         return self.leader_epoch
 
+    def check_writable(self, label: str, fence: Fence, acks: Acks) -> LeaderEpoch:
+        """The epoch to append in. Raises what `check_leader` raises, and NotEnoughReplicasError."""
+        epoch = self.check_leader(label, fence)
+        if acks is Acks.ALL and not self._may_commit:
+            raise NotEnoughReplicasError(
+                f"{label} has fewer replicas in sync than acks=all needs ({self.rules.min_insync_replicas},"
+                " minInsyncReplicas): try again when more are back"
+            )
+        return epoch
+
+    def wanted_isr(self, live: Collection[Seat], now_ms: int) -> tuple[Seat, ...]:
+        """Whom this leader wants in sync; `live` are the seats whose Leases are live and that do not drain."""
+        assert self.state is not None, "only a leader is asked"
+        return self._followers.wanted_isr(self.state, self.high_watermark, live, self.rules, now_ms)
+
     def check_not_regressed(self, label: str) -> None:
         """Raises PartitionOfflineError where only a person can help."""
         if self.regressed:
@@ -117,17 +154,22 @@ class Leadership:
         """What to do about `event`, in this order."""
         match event:
             case StateApplied(state):
-                return self._applied(state)
+                return self._applied(state, now_ms)
             case Appended():
                 return self._appended(event)
+            case Repeated(log_end, waiter):
+                return self._repeated(log_end, waiter)
             case Synced(durable_end):
                 syncs = self._carry(self._commit.synced(durable_end))
                 return [*syncs, *self._maybe_commit(f"durable to {durable_end}")]
             case SyncFailed(error):
                 return self._carry(self._commit.failed(error))
-            case Configured(durability):
-                syncs = self._carry(self._commit.configured(durability))
-                return [*syncs, *self._maybe_commit(f"durability is {durability}")]
+            case Configured(rules):
+                self.rules = rules
+                syncs = self._carry(self._commit.configured(rules.durability))
+                return [*syncs, *self._counted_anew(f"durability is {rules.durability}")]
+            case FollowerReported() | IsrProposed():
+                return self._heard(event, now_ms)
             case Ticked():
                 return self._expired(now_ms)
             case Closed(reason):
@@ -136,18 +178,39 @@ class Leadership:
             case _:
                 assert_never(event)
 
-    def _applied(self, state: PartitionState) -> list[Effect]:
+    def _applied(self, state: PartitionState, now_ms: int) -> list[Effect]:
         if self._closed or not supersedes(state, self.state):
             return []
         led, epoch_before = self.leads, self.leader_epoch
-        self.state = state
+        self.isr = Isr(state, self.isr.pending if self.isr is not None else None)
         if not self.leads:
             return self._resigned(self.regressed or f"the leader is {state.leader or 'nobody'}") if led else []
         self._least_epoch = state.leader_epoch
         effects: list[Effect] = []
         if not led or state.leader_epoch != epoch_before:
+            self._followers = Followers(self._commit.log_end, now_ms)
             effects.append(Lead(state.leader_epoch, f"partition epoch {state.partition_epoch} names {self.me}"))
-        return [*effects, *self._maybe_commit("state applied")]
+        return [*effects, *self._counted_anew("state applied")]
+
+    def _heard(self, event: FollowerReported | IsrProposed, now_ms: int) -> list[Effect]:
+        """Of followers, or of the writes that make them members."""
+        if isinstance(event, IsrProposed):
+            self.isr = replace(self.isr, pending=event.pending) if self.isr is not None else None
+            return self._counted_anew("an ISR is written")
+        if not self.leads or event.leader_epoch != self.leader_epoch:
+            return []  # Of another epoch: it says nothing about this one.
+        mine = Ends(self._commit.log_end, self._commit.durable_end)
+        self._followers.reported(event.seat, event.ends, mine, self.rules, now_ms)
+        return self._maybe_commit(f"{event.seat} has {event.ends}") if event.seat in self._others else []
+
+    def _counted_anew(self, reason: str) -> list[Effect]:
+        """Those who vote, or how many must, may have changed."""
+        if self.isr is None or not self.leads:
+            return []
+        self._others = self.isr.maximal - {self.me}
+        needed = floor(self.isr.state, self.rules.min_insync_replicas)
+        self._may_commit = self.me in self.isr.maximal and len(self.isr.certain) >= needed
+        return self._maybe_commit(reason)
 
     def _resigned(self, reason: str) -> list[Effect]:
         waiters = self._take_waiting()
@@ -163,6 +226,13 @@ class Leadership:
         elif waiter is not None:
             effects.append(Acknowledge((waiter.number,), "written by the leader"))
         return [*effects, *self._maybe_commit("append")]
+
+    def _repeated(self, log_end: Offset, waiter: Waiter) -> list[Effect]:
+        assert self.leads, "only the leader answers"
+        if waiter.acks is Acks.ALL and log_end > self.high_watermark:
+            insort(self._waiting, (log_end, waiter), key=itemgetter(0))
+            return []
+        return [Acknowledge((waiter.number,), "it was written before")]
 
     def _carry(self, effects: list[group_commit.Effect]) -> list[Effect]:
         """Group commit's effects, with everybody who waits refused where it gives up."""
@@ -184,8 +254,12 @@ class Leadership:
         return taken
 
     def _maybe_commit(self, reason: str) -> list[Effect]:
+        if not self._may_commit or not self.leads:
+            return []
         vote = self._commit.vouched_end
-        if not self._may_commit() or vote <= self.high_watermark:
+        for seat in self._others:
+            vote = min(vote, self._followers.vote(seat, self.rules.durability) or self.high_watermark)
+        if vote <= self.high_watermark:
             return []
         self.high_watermark = vote
         committed = []
@@ -193,9 +267,6 @@ class Leadership:
             committed.append(self._waiting.popleft()[1].number)
         answers = [Acknowledge(tuple(committed), reason)] if committed else []
         return [*answers, RaiseHighWatermark(vote, reason)]
-
-    def _may_commit(self) -> bool:
-        return self.leads and self.state is not None and self.state.isr == (self.me,)
 
     def _expired(self, now_ms: int) -> list[Effect]:
         late = tuple(waiter.number for _, waiter in self._waiting if waiter.expires_ms <= now_ms)

@@ -157,7 +157,7 @@ async def test_should_end_a_session_whose_read_from_the_disk_fails_by_a_mistake_
         raise ZeroDivisionError
 
     monkeypatch.setattr(log_reader, "read_cached", not_cached)
-    monkeypatch.setattr(log_reader, "read_blocking", fail)
+    monkeypatch.setattr(log_reader, "read_once", fail)
     async with session_at(app.url) as session:
         session.say(to_fetch(1, credit=1 << 20))
         await session.hear(Opened)

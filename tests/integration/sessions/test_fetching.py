@@ -127,7 +127,7 @@ async def test_should_go_on_with_others_while_one_waits_for_the_disk(
             return read_blocking(file, at, count)
 
         monkeypatch.setattr(log_reader, "read_cached", cached_but_for_the_start)
-        monkeypatch.setattr(log_reader, "read_blocking", slow)
+        monkeypatch.setattr(log_reader, "read_once", slow)
         session.say(to_fetch(2, credit=PLENTY), to_fetch(3, credit=PLENTY))
         await session.hear(Opened)
         await session.hear(Opened)

@@ -29,6 +29,7 @@ from headrace.core.replication.events import (
     Waiter,
 )
 from headrace.core.replication.fence import Fence
+from headrace.core.replication.followers import InSyncRules
 from headrace.core.replication.leadership import Leadership
 from headrace.core.resources.topic import Durability
 from headrace.core.types import BrokerId, LeaderEpoch, Offset, PartitionEpoch, TopicUid
@@ -36,10 +37,11 @@ from tests.support.partition_sets import partition_state, seat
 
 ME = seat(0, 2)
 LED = partition_state(leader=ME)
+RULES = InSyncRules(Durability.FSYNC)
 
 
 def leader(durability: Durability = Durability.FSYNC) -> Leadership:
-    leadership = Leadership(ME, durability, log_end=Offset(0), durable_end=Offset(0))
+    leadership = Leadership(ME, InSyncRules(durability), log_end=Offset(0), durable_end=Offset(0))
     leadership.step(StateApplied(LED), 0)
     return leadership
 
@@ -52,7 +54,7 @@ def append(
 
 
 def test_should_serve_what_it_recovered_when_it_becomes_leader() -> None:
-    leadership = Leadership(ME, Durability.FSYNC, log_end=Offset(9), durable_end=Offset(9))
+    leadership = Leadership(ME, InSyncRules(Durability.FSYNC), log_end=Offset(9), durable_end=Offset(9))
     assert leadership.leader_epoch == 0
 
     effects = leadership.step(StateApplied(LED), 0)
@@ -111,20 +113,20 @@ def test_should_commit_at_the_log_end_when_durability_is_replicated() -> None:
 def test_should_commit_what_is_written_when_durability_becomes_replicated() -> None:
     leadership = leader()
     append(leadership, 3, Acks.ALL, 7)
-    effects = leadership.step(Configured(Durability.REPLICATED), 0)
+    effects = leadership.step(Configured(InSyncRules(Durability.REPLICATED)), 0)
     assert effects[0] == Acknowledge((7,), "durability is Replicated")
 
 
 def test_should_sync_what_was_acknowledged_from_memory_when_durability_becomes_fsync() -> None:
     leadership = leader(Durability.REPLICATED)
     append(leadership, 3, Acks.ALL, 7)
-    assert leadership.step(Configured(Durability.FSYNC), 0) == [Sync(Offset(3), "durability is Fsync now")]
+    assert leadership.step(Configured(InSyncRules(Durability.FSYNC)), 0) == [Sync(Offset(3), "durability is Fsync now")]
     assert leadership.high_watermark == 3
 
 
 def test_should_hold_the_high_watermark_when_a_member_of_the_isr_has_not_voted() -> None:
     shared = partition_state(leader=ME, replicas=(BrokerId(0), BrokerId(1)), isr=(ME, seat(1)))
-    leadership = Leadership(ME, Durability.REPLICATED, log_end=Offset(0), durable_end=Offset(0))
+    leadership = Leadership(ME, InSyncRules(Durability.REPLICATED), log_end=Offset(0), durable_end=Offset(0))
     leadership.step(StateApplied(shared), 0)
     assert append(leadership, 3, Acks.ALL, 7) == []
     assert leadership.high_watermark == 0
@@ -180,7 +182,7 @@ def test_should_expire_those_whose_time_is_over_and_no_others() -> None:
 
 
 def test_should_say_who_leads_when_it_does_not() -> None:
-    leadership = Leadership(ME, Durability.FSYNC, log_end=Offset(0), durable_end=Offset(0))
+    leadership = Leadership(ME, InSyncRules(Durability.FSYNC), log_end=Offset(0), durable_end=Offset(0))
     with pytest.raises(PartitionOfflineError, match="flights/0 has no leader"):
         leadership.check_leader("flights/0", Fence())
     leadership.step(StateApplied(partition_state(leader=seat(1))), 0)
@@ -264,7 +266,9 @@ def test_should_answer_every_waiter_exactly_once_in_any_interleaving(
 
 
 def test_should_not_lead_in_an_epoch_below_its_log_until_the_api_says_a_later_one() -> None:
-    leadership = Leadership(ME, Durability.FSYNC, log_end=Offset(9), durable_end=Offset(9), last_epoch=LeaderEpoch(5))
+    leadership = Leadership(
+        ME, InSyncRules(Durability.FSYNC), log_end=Offset(9), durable_end=Offset(9), last_epoch=LeaderEpoch(5)
+    )
     assert leadership.step(StateApplied(LED), 0) == []
     assert not leadership.leads
     for number, named in enumerate((ME, seat(0, 1), None), 2):  # Whoever is named, if it is an older life or nobody.
@@ -278,7 +282,7 @@ def test_should_not_lead_in_an_epoch_below_its_log_until_the_api_says_a_later_on
 
 
 def test_should_resign_when_the_epoch_that_it_led_in_is_taken_back() -> None:
-    leadership = Leadership(ME, Durability.FSYNC, log_end=Offset(0), durable_end=Offset(0))
+    leadership = Leadership(ME, InSyncRules(Durability.FSYNC), log_end=Offset(0), durable_end=Offset(0))
     leadership.step(StateApplied(partition_state(leader=ME, leader_epoch=LeaderEpoch(5))), 0)
 
     placed_anew = partition_state(leader=ME, partition_epoch=PartitionEpoch(2))

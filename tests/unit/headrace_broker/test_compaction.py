@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from headrace.core.limits import COMPACTION_KEYS_MAX
 from headrace.core.log.quota import DiskLimits
 from headrace.core.log.segments import LogConfig
+from headrace.core.replication.followers import InSyncRules
 from headrace.core.replication.leadership import Leadership
 from headrace.core.resources.topic import TopicSpec
 from headrace.core.types import Offset, PartitionId, PartitionKey, TopicName, TopicUid
@@ -75,13 +76,13 @@ async def partition(tmp_path: Path) -> AsyncIterator[Partition]:
     """Led by this broker; two segments are closed, in which each key comes many times."""
     data, metrics = DataDirectory.open(tmp_path / "data"), Metrics()
     log = data.open_log(PartitionDescription(PLACE.topic, KEY, SPEC.to_object()), LogConfig.of_topic(SPEC), now_ms=0)
-    leadership = Leadership(ME, SPEC.durability, log_end=log.log_end_offset, durable_end=log.durable_end)
+    leadership = Leadership(ME, InSyncRules.of_topic(SPEC), log_end=log.log_end_offset, durable_end=log.durable_end)
     disk = BrokerDisk(data.path, DiskLimits(), metrics, pytest.fail)
     partition = Partition(KEY, PLACE, log, leadership, metrics, disk)
     for number in range(24):
         append(log, keyed((f"key-{number % 5}", str(number) * 60_000)))
     await log.sync()
-    leadership = Leadership(ME, SPEC.durability, log_end=log.log_end_offset, durable_end=log.durable_end)
+    leadership = Leadership(ME, InSyncRules.of_topic(SPEC), log_end=log.log_end_offset, durable_end=log.durable_end)
     partition = Partition(KEY, PLACE, log, leadership, metrics, disk)
     partition.configure(SPEC)
     partition.apply(partition_state(leader=ME))

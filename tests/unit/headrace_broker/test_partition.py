@@ -21,6 +21,7 @@ from headrace.core.log.segments import LogConfig
 from headrace.core.records.raw import split_batches
 from headrace.core.replication.events import Acks
 from headrace.core.replication.fence import Fence
+from headrace.core.replication.followers import InSyncRules
 from headrace.core.replication.leadership import Leadership
 from headrace.core.resources.topic import TopicSpec
 from headrace.core.types import LeaderEpoch, Offset, PartitionEpoch, PartitionId, PartitionKey, TopicName, TopicUid
@@ -69,7 +70,7 @@ async def partition(tmp_path: Path, metrics: Metrics, failures: list[str]) -> As
     data = DataDirectory.open(tmp_path / "data")
     description = PartitionDescription(PLACE.topic, KEY, SPEC.to_object())
     log = data.open_log(description, LogConfig.of_topic(SPEC), now_ms=0)
-    leadership = Leadership(ME, SPEC.durability, log_end=log.log_end_offset, durable_end=log.durable_end)
+    leadership = Leadership(ME, InSyncRules.of_topic(SPEC), log_end=log.log_end_offset, durable_end=log.durable_end)
     disk = BrokerDisk(data.path, DiskLimits(), metrics, failures.append)
     partition = Partition(KEY, PLACE, log, leadership, metrics, disk)
     partition.configure(SPEC)

@@ -1,0 +1,173 @@
+"""A leader with followers: what is committed, by whose votes, and when nothing may be."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.core.errors import NotEnoughReplicasError
+from headrace.core.replication.events import (
+    Acknowledge,
+    Acks,
+    Appended,
+    Configured,
+    Effect,
+    FollowerReported,
+    IsrProposed,
+    RaiseHighWatermark,
+    StateApplied,
+    Synced,
+    Waiter,
+)
+from headrace.core.replication.fence import Fence
+from headrace.core.replication.followers import Ends, InSyncRules
+from headrace.core.replication.isr import Isr, floor
+from headrace.core.replication.leadership import Leadership
+from headrace.core.resources.partition_set import PartitionState
+from headrace.core.resources.topic import Durability
+from headrace.core.types import BrokerId, LeaderEpoch, Offset, PartitionEpoch, Seat
+from tests.support.partition_sets import partition_state, seat
+
+ME, SECOND, THIRD = seat(0), seat(1), seat(2)
+BROKERS = tuple(BrokerId(each) for each in range(3))
+STATE = partition_state(leader=ME, replicas=BROKERS, isr=(ME, SECOND, THIRD))
+RULES = InSyncRules(Durability.REPLICATED, min_insync_replicas=2)
+EPOCH = LeaderEpoch(1)
+NOW_MS = 0
+
+
+def leader(state: PartitionState = STATE, rules: InSyncRules = RULES) -> Leadership:
+    leadership = Leadership(ME, rules, log_end=Offset(0), durable_end=Offset(0))
+    leadership.step(StateApplied(state), NOW_MS)
+    return leadership
+
+
+def changed(state: PartitionState, **changes: Any) -> PartitionState:
+    return replace(state, partition_epoch=PartitionEpoch(state.partition_epoch + 1), **changes)
+
+
+def append(leadership: Leadership, log_end: int, number: int = 1) -> list[Effect]:
+    return leadership.step(Appended(Offset(log_end), 100, Waiter(number, Acks.ALL, expires_ms=1_000)), NOW_MS)
+
+
+def report(
+    leadership: Leadership, who: Seat, log_end: int, durable_end: int = 0, epoch: LeaderEpoch = EPOCH
+) -> list[Effect]:
+    return leadership.step(FollowerReported(who, epoch, Ends(Offset(log_end), Offset(durable_end))), NOW_MS)
+
+
+def test_should_commit_what_every_member_has() -> None:
+    leadership = leader()
+    assert append(leadership, 5, 7) == []
+    assert report(leadership, SECOND, 5) == []
+    assert report(leadership, THIRD, 3)[0] == RaiseHighWatermark(Offset(3), f"{THIRD} has {Ends(Offset(3), Offset(0))}")
+    assert report(leadership, THIRD, 5)[0] == Acknowledge((7,), f"{THIRD} has {Ends(Offset(5), Offset(0))}")
+    assert leadership.high_watermark == 5
+
+
+def test_should_count_what_is_on_disk_under_fsync() -> None:
+    leadership = leader(rules=replace(RULES, durability=Durability.FSYNC))
+    append(leadership, 5)
+    leadership.step(Synced(Offset(5)), NOW_MS)
+    for follower in (SECOND, THIRD):
+        report(leadership, follower, 5, durable_end=2)
+    assert leadership.high_watermark == 2
+
+
+def test_should_take_no_vote_of_another_epoch_or_life() -> None:
+    leadership = leader()
+    append(leadership, 5)
+    report(leadership, SECOND, 5)
+    assert report(leadership, THIRD, 5, epoch=LeaderEpoch(0)) == []
+    assert report(leadership, seat(2, 9), 5) == []
+    assert leadership.high_watermark == 0
+    leadership.step(StateApplied(changed(STATE, leader_epoch=LeaderEpoch(2))), NOW_MS)
+    report(leadership, THIRD, 5, epoch=LeaderEpoch(2))
+    assert leadership.high_watermark == 0, "the second has not voted in this epoch"
+
+
+def test_should_wait_for_whom_it_proposes_to_take_in() -> None:
+    state = replace(STATE, isr=(ME, SECOND))
+    leadership = leader(state)
+    append(leadership, 5)
+    report(leadership, SECOND, 5)
+    assert leadership.high_watermark == 5
+    proposed = Isr(state).proposing(changed(state, isr=STATE.isr))
+    leadership.step(IsrProposed(proposed.pending), NOW_MS)
+    append(leadership, 9, 2)
+    report(leadership, SECOND, 9)
+    assert leadership.high_watermark == 5, "the third may be in sync, and has nothing"
+    leadership.step(IsrProposed(None), NOW_MS)
+    assert leadership.high_watermark == 9
+
+
+def test_should_go_on_without_a_removed_member_once_that_has_landed() -> None:
+    leadership = leader()
+    append(leadership, 5)
+    report(leadership, SECOND, 5)
+    without = changed(STATE, isr=(ME, SECOND))
+    leadership.step(IsrProposed(Isr(STATE).proposing(without).pending), NOW_MS)
+    assert leadership.high_watermark == 0, "it may be elected yet"
+    leadership.step(StateApplied(without), NOW_MS)
+    leadership.step(IsrProposed(None), NOW_MS)
+    assert leadership.high_watermark == 5
+
+
+def test_should_commit_nothing_and_refuse_acks_all_below_the_floor() -> None:
+    leadership = leader(replace(STATE, isr=(ME,)))
+    append(leadership, 5)
+    assert leadership.high_watermark == 0
+    with pytest.raises(NotEnoughReplicasError, match="fewer replicas in sync than acks=all needs"):
+        leadership.check_writable("flights/0", Fence(), Acks.ALL)
+    assert leadership.check_writable("flights/0", Fence(), Acks.LEADER) == EPOCH
+    leadership.step(Configured(replace(RULES, min_insync_replicas=1)), NOW_MS)
+    assert leadership.high_watermark == 5
+
+
+def test_should_count_a_removal_against_the_floor_before_it_has_landed() -> None:
+    state = replace(STATE, isr=(ME, SECOND))
+    leadership = leader(state)
+    leadership.step(IsrProposed(Isr(state).proposing(changed(state, isr=(ME,))).pending), NOW_MS)
+    append(leadership, 5)
+    report(leadership, SECOND, 5)
+    assert leadership.high_watermark == 0
+
+
+@pytest.mark.parametrize(
+    ("replicas", "adding", "expected"), [(3, (), 2), (1, (), 1), (3, (1, 2), 1), (3, (2,), 2), (1, (0,), 1)]
+)
+def test_should_ask_for_no_more_than_have_been_there_for_long_enough(
+    replicas: int, adding: tuple[int, ...], expected: int
+) -> None:
+    state = replace(STATE, replicas=BROKERS[:replicas], adding=tuple(BrokerId(each) for each in adding))
+    assert floor(state, 2) == expected
+
+
+def test_should_want_whoever_is_caught_up_in_the_isr() -> None:
+    leadership = leader(replace(STATE, isr=(ME,)), replace(RULES, min_insync_replicas=1))
+    append(leadership, 5)
+    report(leadership, SECOND, 5)
+    report(leadership, THIRD, 4)
+    assert leadership.wanted_isr((ME, SECOND, THIRD), NOW_MS) == (ME, SECOND)
+
+
+def test_should_ignore_a_proposal_before_there_is_a_state() -> None:
+    leadership = Leadership(ME, RULES, log_end=Offset(0), durable_end=Offset(0))
+    assert leadership.step(IsrProposed(None), NOW_MS) == []
+    assert leadership.isr is None
+
+
+@given(st.lists(st.tuples(st.sampled_from([ME, SECOND, THIRD]), st.integers(1, 5)), max_size=30))
+def test_should_never_commit_what_some_member_lacks(moves: list[tuple[Seat, int]]) -> None:
+    leadership = leader()
+    ends = dict.fromkeys((ME, SECOND, THIRD), 0)
+    for who, more in moves:
+        if who == ME:
+            ends[ME] += more
+            append(leadership, ends[ME])
+        else:
+            ends[who] = min(ends[who] + more, ends[ME])
+            report(leadership, who, ends[who])
+        assert leadership.high_watermark == min(ends.values())
