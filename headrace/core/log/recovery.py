@@ -20,7 +20,7 @@ from headrace.core.limits import BATCH_HEADER_BYTES
 from headrace.core.log.checkpoints import LogPoint
 from headrace.core.log.epochs import LeaderEpochs
 from headrace.core.records.header import CRC_FROM, BatchHeader
-from headrace.core.types import Offset
+from headrace.core.types import LeaderEpoch, Offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,13 +124,18 @@ class TailScan:
         self.next_offset = header.next_offset
 
     def _broken_rule(self, header: BatchHeader) -> str:
-        if header.is_heartbeat:
-            return "a heartbeat, which no log holds"
-        if header.base_offset != self.next_offset:
-            return f"base_offset is {header.base_offset}, the log goes on at {self.next_offset}"
-        if header.leader_epoch < self.epochs.latest:
-            return f"leader_epoch falls from {self.epochs.latest} to {header.leader_epoch}"
-        return ""
+        return why_not_next(header, self.next_offset, self.epochs.latest)
+
+
+def why_not_next(header: BatchHeader, next_offset: Offset, latest_epoch: LeaderEpoch) -> str:
+    """Why this stamped batch cannot follow in a log that ends at `next_offset`; empty where it can."""
+    if header.is_heartbeat:
+        return "a heartbeat, which no log holds"
+    if header.base_offset != next_offset:
+        return f"base_offset is {header.base_offset}, the log goes on at {next_offset}"
+    if header.leader_epoch < latest_epoch:
+        return f"leader_epoch falls from {latest_epoch} to {header.leader_epoch}"
+    return ""
 
 
 def _broken_crc(header: BatchHeader, window: memoryview) -> str:

@@ -41,7 +41,7 @@ class RawBatch:
     header: BatchHeader
     buffers: list[memoryview]
     keyless_count: int
-    """Records without a key."""
+    """Records without a key; 0 where a leader sent the batch, because it has looked when the batch was produced."""
 
     @property
     def nbytes(self) -> int:
@@ -87,6 +87,24 @@ def split_batches(chunks: Sequence[bytes | bytearray | memoryview], *, batch_byt
     except (CorruptBatchError, BatchTooLargeError) as error:
         index = len(batches)
         raise type(error)(f"batch {index}: {error.message}", **error.details, batch=index) from error
+    return batches
+
+
+def split_replicated(chunks: Sequence[bytes | bytearray | memoryview]) -> list[RawBatch]:
+    """The batches that a leader sent as they stand in its log, in order. Chunks may end anywhere, within a header too.
+
+    Headers and CRCs are checked, no more: compaction has emptied some, and the bits are there that only leaders set.
+    Raises CorruptBatchError.
+    """
+    cursor, batches = _Cursor(chunks), list[RawBatch]()
+    while cursor.left_bytes:
+        header = BatchHeader.unpack(cursor.peek(BATCH_HEADER_BYTES))
+        _check_complete(header, cursor)
+        head = memoryview(bytearray(cursor.peek(BATCH_HEADER_BYTES)))
+        cursor.take(BATCH_HEADER_BYTES)
+        batch = RawBatch(header, [head, *cursor.take(header.batch_bytes - BATCH_HEADER_BYTES)], 0)
+        _check_crc(batch)
+        batches.append(batch)
     return batches
 
 
@@ -140,8 +158,7 @@ def _only_batch(chunk: memoryview, batch_bytes_max: int) -> RawBatch | None:
 def _take_batch(cursor: _Cursor, batch_bytes_max: int) -> RawBatch:
     header = BatchHeader.unpack(cursor.peek(BATCH_HEADER_BYTES))
     _check_produced(header, batch_bytes_max)
-    if header.batch_bytes > cursor.left_bytes:
-        raise CorruptBatchError(f"batch_bytes is {header.batch_bytes}, only {cursor.left_bytes} bytes follow")
+    _check_complete(header, cursor)
     start = cursor.peek(min(header.batch_bytes, METADATA_END_MAX))
     cursor.take(BATCH_HEADER_BYTES)
     return _checked(header, start, cursor.take(header.batch_bytes - BATCH_HEADER_BYTES))
@@ -149,16 +166,28 @@ def _take_batch(cursor: _Cursor, batch_bytes_max: int) -> RawBatch:
 
 def _checked(header: BatchHeader, start: memoryview, body: list[memoryview]) -> RawBatch:
     """`start` has the first bytes of the batch, its metadata among them."""
-    head = memoryview(bytearray(start[:BATCH_HEADER_BYTES]))
-    crc = batch_crc(head, body)
-    if crc != header.crc32c:
-        raise CorruptBatchError(f"crc32c is {header.crc32c:#010x}, the bytes give {crc:#010x}: damaged on the way")
+    batch = RawBatch(header, [memoryview(bytearray(start[:BATCH_HEADER_BYTES])), *body], 0)
+    _check_crc(batch)
     message = read_message(start, header.batch_bytes)
     if message.row_count != header.record_count:
         raise CorruptBatchError(
             f"record_count is {header.record_count}, the body has {message.row_count} rows: they must agree"
         )
-    return RawBatch(header, [head, *body], message.keyless_count)
+    batch.keyless_count = message.keyless_count
+    return batch
+
+
+def _check_complete(header: BatchHeader, cursor: _Cursor) -> None:
+    if header.batch_bytes > cursor.left_bytes:
+        raise CorruptBatchError(f"batch_bytes is {header.batch_bytes}, only {cursor.left_bytes} bytes follow")
+
+
+def _check_crc(batch: RawBatch) -> None:
+    crc = batch_crc(batch.buffers[0], batch.buffers[1:])
+    if crc != batch.header.crc32c:
+        raise CorruptBatchError(
+            f"crc32c is {batch.header.crc32c:#010x}, the bytes give {crc:#010x}: damaged on the way"
+        )
 
 
 def _check_produced(header: BatchHeader, batch_bytes_max: int) -> None:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from headrace.core.errors import BatchTooLargeError, CorruptBatchError
 from headrace.core.limits import BATCH_METADATA_BYTES_MAX
 from headrace.core.records.columns import columns_of, decode_batch, encode_batch
-from headrace.core.records.header import APPEND_TIME_BIT, CONTROL_BIT, BatchHeader, Compression
-from headrace.core.records.raw import HEARTBEAT, RawBatch, split_batches
+from headrace.core.records.header import APPEND_TIME_BIT, CONTROL_BIT, BatchHeader, Compression, ProducerNumbers
+from headrace.core.records.raw import HEARTBEAT, RawBatch, emptied_batch, split_batches, split_replicated
 from headrace.core.records.record import Record
 from headrace.core.types import LeaderEpoch, Offset
 from tests.support.batches import TIMESTAMP_MS, batch_of, message_of, packed, sealed
@@ -80,7 +80,7 @@ def test_should_decode_with_its_place_when_stamped(offset: int, epoch: int) -> N
 
 def test_should_take_idempotent_producers() -> None:
     records = columns_of([Record(None, b"v", TIMESTAMP_MS)])
-    chunks = encode_batch(records, producer_id=1 << 62, producer_epoch=0, base_sequence=17)
+    chunks = encode_batch(records, numbers=ProducerNumbers(1 << 62, 0, 17))
     (batch,) = split_batches(chunks, batch_bytes_max=LIMIT)
     assert (batch.header.producer_id, batch.header.producer_epoch, batch.header.base_sequence) == (1 << 62, 0, 17)
 
@@ -192,3 +192,32 @@ def test_should_give_batches_or_refuse_when_metadata_is_nonsense(at: int, data: 
     except CorruptBatchError:
         return
     assert [b.header.record_count for b in batches] == [2]
+
+
+@given(places=st.lists(st.integers(0, 1 << 12), max_size=12))
+def test_should_take_what_a_leader_sends_as_it_stands_in_its_log(places: list[int]) -> None:
+    """Stamped, with the leader's time, emptied by compaction: all that no producer may send."""
+    first, second = split_batches([batch_of(b"a") + batch_of(b"b", b"c")], batch_bytes_max=LIMIT)
+    first.stamp(Offset(7), LeaderEpoch(3)).take_append_time(TIMESTAMP_MS + 5)
+    second.stamp(Offset(8), LeaderEpoch(4))
+    emptied = emptied_batch(second.header)
+    sent = joined(first) + emptied + joined(second)
+
+    batches = split_replicated(cut(sent, places))
+
+    assert b"".join(map(joined, batches)) == sent
+    assert [batch.header.base_offset for batch in batches] == [7, 8, 8]
+    assert [batch.header.leader_epoch for batch in batches] == [3, 4, 4]
+    assert all(len(batch.buffers[0]) == 64 for batch in batches)
+    assert split_replicated([]) == []
+
+
+def test_should_refuse_what_was_damaged_on_the_way_from_the_leader() -> None:
+    damaged = bytearray(ONE)
+    damaged[-1] ^= 1
+    with pytest.raises(CorruptBatchError, match="damaged on the way"):
+        split_replicated([ONE, damaged])
+    with pytest.raises(CorruptBatchError, match="bytes follow"):
+        split_replicated([ONE, ONE[:-1]])
+    with pytest.raises(CorruptBatchError, match="ends within a batch"):
+        split_replicated([ONE, ONE[:63]])

@@ -72,8 +72,11 @@ def test_should_end_at_the_longest_common_prefix_after_no_more_answers_than_epoc
             assert answers <= len(set(follower))
 
 
-def test_should_ask_again_when_two_quick_elections_left_an_epoch_in_neither_log() -> None:
-    """KIP-279: B took 1 record of epoch 1 and led alone in epoch 2; A, longer, led alone in 3; B follows A now."""
+def test_should_drop_what_the_leader_never_saw_when_two_elections_came_quickly() -> None:
+    """KIP-279: B had 1 record of epoch 1 and led alone in epoch 2, A had 3 and led alone in epoch 3; B follows A now.
+
+    The start of the leader's next epoch, which KIP-101 answered with, would leave two records of epoch 2 here.
+    """
     a = [1, 1, 1, 3]
     b = [1, 2, 2, 2]
     epochs = epochs_of(b)
