@@ -8,6 +8,7 @@ from pathlib import Path
 
 from headrace.core.log.segments import LogConfig
 from headrace.core.records.columns import decode_batches, encode_batch, record_columns
+from headrace.core.records.header import NOT_IDEMPOTENT, ProducerNumbers
 from headrace.core.records.raw import RawBatch, split_batches
 from headrace.core.resources.topic import Durability
 from headrace.core.types import LeaderEpoch, Offset
@@ -23,10 +24,15 @@ END = Offset(1 << 62)
 """Above every log's end."""
 
 
-def raw_batch(records: int = 1, value_bytes: int = 10, timestamps_ms: int | Sequence[int] = NOW_MS) -> RawBatch:
+def raw_batch(
+    records: int = 1,
+    value_bytes: int = 10,
+    timestamps_ms: int | Sequence[int] = NOW_MS,
+    numbers: ProducerNumbers = NOT_IDEMPOTENT,
+) -> RawBatch:
     """Not stamped yet; all values are alike."""
     columns = record_columns([b"v" * value_bytes] * records, timestamps_ms=timestamps_ms)
-    (batch,) = split_batches(encode_batch(columns), batch_bytes_max=1 << 30)
+    (batch,) = split_batches(encode_batch(columns, numbers=numbers), batch_bytes_max=1 << 30)
     return batch
 
 

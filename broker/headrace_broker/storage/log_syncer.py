@@ -43,6 +43,7 @@ class LogSyncer:
         """The last segment whose names are on disk."""
         self._recovery_point = recovered.end if recovered.checkpointed else _UNWRITTEN
         self._written_starts = epochs.starts if recovered.checkpointed else None
+        self._producers = recovered.producers
         self.durable = recovered.end
         """Everything below is on disk."""
         self.high_watermark = recovered.high_watermark
@@ -137,6 +138,7 @@ class LogSyncer:
         try:
             active.indexes.sync()
             self._write_epochs()
+            self._producers.write()
             self._files.write_recovery_point(new)
         except OSError as error:
             if not is_passing(error):

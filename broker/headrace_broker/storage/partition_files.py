@@ -4,7 +4,7 @@
 whole ones, because a checkpoint that cannot be read must not pass for one that says zero.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -27,6 +27,7 @@ from headrace.core.log.checkpoints import (
 from headrace.core.log.clean_points import COMPACTION_FILE, CleanPoints
 from headrace.core.log.epochs import EPOCHS_FILE, LeaderEpochs
 from headrace.core.log.sealed import DamagedFileError
+from headrace.core.replication.producers import PRODUCERS_FILE, Producers, ProducerState, format_producers
 from headrace.core.types import Incarnation, Offset
 from headrace_broker.storage.disk import fsync_directory, write_atomically
 
@@ -68,6 +69,16 @@ class PartitionFiles:
 
     def write_epochs(self, epochs: LeaderEpochs) -> None:
         write_atomically(self.directory / EPOCHS_FILE, epochs.format())
+
+    def has_producers(self) -> bool:
+        return (self.directory / PRODUCERS_FILE).exists()
+
+    def producers(self) -> Producers | None:
+        """Those that have written below the recovery point: none where there is no file. None where it is damaged."""
+        return self._read(PRODUCERS_FILE, Producers.parse) if self.has_producers() else Producers()
+
+    def write_producers(self, states: Mapping[int, ProducerState]) -> None:
+        write_atomically(self.directory / PRODUCERS_FILE, format_producers(states))
 
     def clean_points(self) -> CleanPoints:
         """None where the log was never compacted, or the file is damaged: then it is compacted again."""

@@ -29,6 +29,7 @@ from headrace.core.log.recovery import RecoveryReport
 from headrace.core.log.retention import Expired, Log, Retention, SegmentTimes, expired, is_over
 from headrace.core.log.segments import Growth, LogConfig, roll_reason
 from headrace.core.records.raw import RawBatch
+from headrace.core.replication.producers import Producers
 from headrace.core.types import LeaderEpoch, Offset
 from headrace_broker.storage.disk import NotCachedError, is_passing, storage_error, storage_errors
 from headrace_broker.storage.log_compaction import LogCompaction
@@ -49,6 +50,7 @@ class Appended(NamedTuple):
     last_offset: Offset
     base_offsets: tuple[Offset, ...]
     """Of each batch, in order."""
+    last_offsets: tuple[Offset, ...]
 
 
 class PartitionLog:
@@ -59,6 +61,8 @@ class PartitionLog:
         self.recovery: RecoveryReport = recovered.report
         self._threads = threads
         self._epochs: LeaderEpochs = recovered.epochs
+        self.producers: Producers = recovered.producers.producers
+        """The idempotent ones that have written here."""
         self._segments = SegmentSet(directory, recovered, threads.open_segments)
         self._syncer = LogSyncer(directory, self._segments, self._epochs, recovered)
         self._reader = LogReader(self._segments, threads, self._close_active)
@@ -127,12 +131,13 @@ class PartitionLog:
         if leader_epoch < self._epochs.latest:
             raise FencedEpochError(f"leader epoch {leader_epoch} is over: the log holds {self._epochs.latest}")
         end = first = self.log_end_offset
-        base_offsets = []
+        base_offsets, last_offsets = [], []
         for batch in batches:
             base_offsets.append(end)
             end = batch.stamp(end, leader_epoch).header.next_offset
+            last_offsets.append(Offset(end - 1))
         self._write(batches, leader_epoch, end, now_ms)
-        return Appended(first, Offset(end - 1), tuple(base_offsets))
+        return Appended(first, Offset(end - 1), tuple(base_offsets), tuple(last_offsets))
 
     async def sync(self) -> Offset:
         """Put everything on disk that was appended before the call; returns the new durable end.
@@ -256,9 +261,11 @@ class PartitionLog:
             self._syncer.fail(error.message)
             raise
         tip = self._segments.tip
-        # Before the new end is published: a sync in its thread may write the recovery point there, and the epochs with
-        # it, which must hold every epoch below.
+        # Before the new end is published: a sync in its thread may write the recovery point there, and with it the
+        # epochs and producers, which must hold everything below.
         self._epochs.assign(leader_epoch, tip.offset)
+        for batch in batches:
+            self.producers.note(batch.header, now_ms)
         created_ms = tip.segment_created_ms if tip.position else now_ms
         self._segments.tip = LogPoint(end, segment.base_offset, segment.size, created_ms)
 

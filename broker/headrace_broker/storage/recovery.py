@@ -22,6 +22,7 @@ from headrace.core.types import Offset
 from headrace_broker.storage.compaction_files import CLEANED_SUFFIX, SWAP_SUFFIX, finish_swaps
 from headrace_broker.storage.disk import TEMPORARY_SUFFIX, fsync_directory, is_passing, read_blocking
 from headrace_broker.storage.partition_files import PartitionFiles
+from headrace_broker.storage.producer_snapshots import ProducerSnapshot, rebuild_producers
 from headrace_broker.storage.segment import Segment, delete_segment, segments_in
 
 _UNFINISHED: Final = (TEMPORARY_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX)
@@ -35,6 +36,7 @@ class RecoveredLog:
     active: Segment
     end: LogPoint
     epochs: LeaderEpochs
+    producers: ProducerSnapshot
     log_start: Offset
     """First offset that is kept."""
     high_watermark: Offset
@@ -51,7 +53,7 @@ def recover(directory: Path, now_ms: int) -> RecoveredLog:
         for leftover in directory.glob(f"*{TEMPORARY_SUFFIX}"):
             leftover.unlink()
         finish_swaps(directory)
-    return _Recovery(directory).run(now_ms)
+    return _Recovery(directory, now_ms).run()
 
 
 def begin_log(directory: Path, now_ms: int) -> None:
@@ -64,8 +66,9 @@ def begin_log(directory: Path, now_ms: int) -> None:
 
 
 class _Recovery:
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, now_ms: int) -> None:
         self._directory = directory
+        self._now_ms = now_ms
         self._files = PartitionFiles(directory)
         self._point = self._files.recovery_point()
         self._high_watermark = self._files.high_watermark()
@@ -73,21 +76,23 @@ class _Recovery:
         # Read after that: where it is lost, too much is shown, but nothing that this replica held is missing.
         self._log_start = self._files.log_start()
         self._checkpointed = True
+        self._snapshot: ProducerSnapshot
         self._cut_bytes = 0
         self._cut_reason = ""
         self._scanned_bytes = 0
         self._touched: list[Segment] = []
         """Scanned, cut or with other indexes, in order; the last one becomes the active segment."""
 
-    def run(self, now_ms: int) -> RecoveredLog:
+    def run(self) -> RecoveredLog:
         cut_at = self._files.cut_at()
         if cut_at:
             self._cut_at(cut_at)
         segments = self._without_deleted(segments_in(self._directory)) or [self._begin()]
         scan, start = self._start(segments)
+        self._snapshot = self._producers_below(segments, start)
         self._scan(scan, segments[start.segment :], start)
-        self._settle(scan, cut_at is not None, now_ms)
-        return self._result(scan, segments_in(self._directory) if self._cut_reason else segments, now_ms)
+        self._settle(scan, cut_at is not None)
+        return self._result(scan, segments_in(self._directory) if self._cut_reason else segments)
 
     def _without_deleted(self, segments: list[SegmentFacts]) -> list[SegmentFacts]:
         """A deletion of records that was interrupted is finished."""
@@ -132,6 +137,17 @@ class _Recovery:
         self._touched.append(segment)
         return TailScan(start.offset, epochs), start
 
+    def _producers_below(self, segments: list[SegmentFacts], start: ScanStart) -> ProducerSnapshot:
+        found = self._files.producers()
+        if found is None:
+            last = SegmentFacts(segments[start.segment].base_offset, start.position)
+            rebuilt = rebuild_producers(self._directory, [*segments[: start.segment], last], self._now_ms)
+            snapshot = ProducerSnapshot(self._files, rebuilt, is_written=False)
+        else:
+            snapshot = ProducerSnapshot(self._files, found, is_written=True)
+        snapshot.producers.cut(start.offset)
+        return snapshot
+
     def _scan(self, scan: TailScan, segments: list[SegmentFacts], start: ScanStart) -> None:
         """From `start`, in the first of `segments`, to the end of the log or to the first batch that is not kept."""
         cut = self._scan_segment(scan, self._touched[0], start.position)
@@ -157,6 +173,7 @@ class _Recovery:
             match scan.judge(window[at:], left):
                 case Kept(header):
                     segment.passed([header])
+                    self._snapshot.producers.note(header, self._now_ms)
                     self._scanned_bytes += header.batch_bytes
                     at, wanted = at + header.batch_bytes, 1
                 case Wanted(batch_bytes):
@@ -177,25 +194,24 @@ class _Recovery:
         self._cut_reason = self._cut_reason or reason
         delete_segment(self._directory, facts.base_offset)
 
-    def _settle(self, scan: TailScan, was_cut_at: bool, now_ms: int) -> None:
+    def _settle(self, scan: TailScan, was_cut_at: bool) -> None:
         """A page-cache tail after kill -9 is not durable: what is kept becomes so before anything is reported.
 
         Where something is missing, the old recovery point stays until the next sync: this start may die before anybody
         has acted on its report, and then the next one has to find the same.
         """
-        end = self._end(scan, now_ms)
+        end = self._end(scan)
         self._checkpointed = self._point is not None and self._point.offset <= end.offset
         if self._log_start is not None and self._log_start > end.offset:
             self._files.write_log_start(end.offset)
         self._maybe_forget_compaction(end)
-        if not (self._scanned_bytes or self._cut_bytes or self._files.damaged or was_cut_at):
+        if self._checkpointed and not (self._scanned_bytes or self._cut_bytes or self._files.damaged or was_cut_at):
             return
         for segment in self._touched:
             segment.sync_log()
             segment.indexes.sync()
         fsync_directory(self._directory)
-        if self._checkpointed:
-            self._checkpoint(scan, end)
+        self._checkpoint(scan, end)
         if was_cut_at:
             self._files.remove_cut_at()
 
@@ -206,22 +222,24 @@ class _Recovery:
 
     def _checkpoint(self, scan: TailScan, end: LogPoint) -> None:
         try:
-            self._files.write_epochs(scan.epochs)
-            self._files.write_recovery_point(end)
+            self._snapshot.write()
+            if self._checkpointed:
+                self._files.write_epochs(scan.epochs)
+                self._files.write_recovery_point(end)
         except OSError as error:
             # A full disk can be read from, and room made on it: the checkpoints follow with the next sync.
             if not is_passing(error):
                 raise
             self._checkpointed = False
 
-    def _end(self, scan: TailScan, now_ms: int) -> LogPoint:
+    def _end(self, scan: TailScan) -> LogPoint:
         active = self._touched[-1]
         known = self._point is not None and self._point.segment == active.base_offset
-        created_ms = self._point.segment_created_ms if self._point and known else now_ms
+        created_ms = self._point.segment_created_ms if self._point and known else self._now_ms
         return LogPoint(scan.next_offset, active.base_offset, active.size, created_ms)
 
-    def _result(self, scan: TailScan, segments: list[SegmentFacts], now_ms: int) -> RecoveredLog:
-        end = self._end(scan, now_ms)
+    def _result(self, scan: TailScan, segments: list[SegmentFacts]) -> RecoveredLog:
+        end = self._end(scan)
         high_watermark = segments[0].base_offset if self._high_watermark is None else self._high_watermark
         report = RecoveryReport(
             scanned_bytes=self._scanned_bytes,
@@ -237,6 +255,7 @@ class _Recovery:
             active=self._touched[-1],
             end=end,
             epochs=scan.epochs,
+            producers=self._snapshot,
             log_start=start_of(self._log_start, first_segment=segments[0].base_offset, log_end=end.offset),
             high_watermark=min(high_watermark, end.offset),
             report=report,

@@ -33,7 +33,14 @@ from headrace.core.records.arrays import (
     timestamp_array,
 )
 from headrace.core.records.arrow_message import check_buffers, read_message
-from headrace.core.records.header import ALIGNMENT_BYTES, MAGIC, NO_PRODUCER, BatchHeader, Compression
+from headrace.core.records.header import (
+    ALIGNMENT_BYTES,
+    MAGIC,
+    NOT_IDEMPOTENT,
+    BatchHeader,
+    Compression,
+    ProducerNumbers,
+)
 from headrace.core.records.raw import batch_crc
 from headrace.core.records.record import Record
 from headrace.core.types import LeaderEpoch, Offset
@@ -131,9 +138,7 @@ def encode_batch(
     records: pa.RecordBatch,
     *,
     compression: Compression = Compression.NONE,
-    producer_id: int = NO_PRODUCER,
-    producer_epoch: int = NO_PRODUCER,
-    base_sequence: int = NO_PRODUCER,
+    numbers: ProducerNumbers = NOT_IDEMPOTENT,
 ) -> list[bytes | memoryview]:
     """A whole batch, not yet stamped, as buffers to be written one after the other; the header comes first.
 
@@ -143,30 +148,28 @@ def encode_batch(
     if not 1 <= count <= BATCH_RECORDS_MAX:
         raise ValueError(f"{count} records: a batch has from 1 to {BATCH_RECORDS_MAX}")
     times = long_numbers(records.column(2))
-    header = plain_header(count, int(times[0]), int(times.max()))._replace(
-        attributes=compression,
-        producer_epoch=producer_epoch,
-        base_sequence=base_sequence,
-        producer_id=producer_id,
-    )
-    return assemble(header, records)
+    header = plain_header(count, int(times[0]), int(times.max()), numbers)
+    return assemble(header._replace(attributes=compression), records)
 
 
-def plain_header(count: int, base_timestamp_ms: int, max_timestamp_ms: int) -> BatchHeader:
-    """Of a batch that is not compressed and of no idempotent producer; length and checksum are yet to be known."""
+def plain_header(
+    count: int, base_timestamp_ms: int, max_timestamp_ms: int, numbers: ProducerNumbers = NOT_IDEMPOTENT
+) -> BatchHeader:
+    """Of a batch that is not compressed; length and checksum are yet to be known."""
+    producer_id, producer_epoch, base_sequence = numbers
     return BatchHeader(
         *_UNSTAMPED,
         batch_bytes=BATCH_HEADER_BYTES,
         magic=MAGIC,
         crc32c=0,
         attributes=Compression.NONE,
-        producer_epoch=NO_PRODUCER,
+        producer_epoch=producer_epoch,
         last_offset_delta=count - 1,
         record_count=count,
-        base_sequence=NO_PRODUCER,
+        base_sequence=base_sequence,
         base_timestamp_ms=base_timestamp_ms,
         max_timestamp_ms=max_timestamp_ms,
-        producer_id=NO_PRODUCER,
+        producer_id=producer_id,
     )
 
 

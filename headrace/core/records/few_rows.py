@@ -18,6 +18,7 @@ from headrace.core.limits import FEW_ROWS_BYTES_MAX, FEW_ROWS_MAX
 from headrace.core.records.arrays import headers_array
 from headrace.core.records.arrow_message import NumberPlaces, number_places
 from headrace.core.records.columns import RECORD_SCHEMA, plain_header, sealed
+from headrace.core.records.header import NOT_IDEMPOTENT, ProducerNumbers
 
 _BUFFER_ALIGNMENT_BYTES = 8
 _I64 = struct.Struct("<q")
@@ -39,10 +40,15 @@ def are_few(values: Sequence[bytes | None], keys: Sequence[bytes | None], size_b
     return len(values) <= FEW_ROWS_MAX and size_bytes <= FEW_ROWS_BYTES_MAX and None not in values and None not in keys
 
 
-def encode_rows(values: Sequence[bytes], keys: Sequence[bytes], times_ms: Sequence[int]) -> list[bytes | memoryview]:
+def encode_rows(
+    values: Sequence[bytes],
+    keys: Sequence[bytes],
+    times_ms: Sequence[int],
+    numbers: ProducerNumbers = NOT_IDEMPOTENT,
+) -> list[bytes | memoryview]:
     """A whole batch, not yet stamped, of records that `are_few`."""
     count = len(values)
-    header = plain_header(count, times_ms[0], max(times_ms))
+    header = plain_header(count, times_ms[0], max(times_ms), numbers)
     # In one piece: each buffer costs those that send it more than the copy.
     return [b"".join(sealed(header, _message(_columns(count, values, keys, times_ms), count, has_keys=bool(keys))))]
 

@@ -43,6 +43,17 @@ KNOWN_BITS: Final = COMPRESSION_BITS | APPEND_TIME_BIT | CONTROL_BIT | SPARSE_BI
 NO_PRODUCER: Final = -1
 """`producer_id`, `producer_epoch` and `base_sequence` of a producer that is not idempotent."""
 
+
+class ProducerNumbers(NamedTuple):
+    """Who an idempotent producer is, and how far it had come in the partition before this batch."""
+
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+
+
+NOT_IDEMPOTENT: Final = ProducerNumbers(NO_PRODUCER, NO_PRODUCER, NO_PRODUCER)
+
 _LAYOUT = struct.Struct("<qiIBBHIHhiiiqqq")
 _STAMPED = struct.Struct("<qiIBB")
 _STAMP = struct.Struct("<qi")

@@ -155,9 +155,9 @@ def _judged(state: ProducerState, header: BatchHeader, index: int) -> Written | 
     if epoch == state.epoch and sequence == state.next_sequence:
         return None
     for batch in state.batches:
-        if batch.base_sequence == sequence and batch.epoch == epoch:
-            if batch.last_offset - batch.base_offset == header.last_offset_delta:
-                return batch
+        is_same_size = batch.last_offset - batch.base_offset == header.last_offset_delta
+        if batch.base_sequence == sequence and batch.epoch == epoch and is_same_size:
+            return batch
     if epoch < state.epoch:
         raise FencedProducerError(
             f"producer {header.producer_id} has written in epoch {state.epoch}: what it sends in epoch {epoch} is"

@@ -23,7 +23,7 @@ from headrace.core.records.columns import (
     decode_batch,
     encode_batch,
 )
-from headrace.core.records.header import APPEND_TIME_BIT, SPARSE_BIT, BatchHeader, Compression
+from headrace.core.records.header import APPEND_TIME_BIT, SPARSE_BIT, BatchHeader, Compression, ProducerNumbers
 from headrace.core.records.json_form import to_json
 from headrace.core.records.raw import HEARTBEAT, emptied_batch, split_batches
 from headrace.core.records.record import Record
@@ -65,7 +65,7 @@ def zstd() -> bytes:
 
 def idempotent() -> bytes:
     """A producer with an id: epoch 2, sequence 17."""
-    return b"".join(encode_batch(columns_of([FLIGHT]), producer_id=1 << 62, producer_epoch=2, base_sequence=17))
+    return b"".join(encode_batch(columns_of([FLIGHT]), numbers=ProducerNumbers(1 << 62, 2, 17)))
 
 
 def stamped() -> bytes:

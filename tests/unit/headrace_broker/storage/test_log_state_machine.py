@@ -9,8 +9,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from headrace.core.limits import PRODUCER_BATCHES_REMEMBERED
 from headrace.core.log.segments import LogConfig
-from headrace.core.records.header import BatchHeader
+from headrace.core.records.header import NO_PRODUCER, NOT_IDEMPOTENT, BatchHeader, ProducerNumbers
+from headrace.core.replication.producers import Written
 from headrace.core.resources.topic import Durability
 from headrace.core.types import LeaderEpoch, Offset
 from headrace_broker.storage.partition_log import PartitionLog
@@ -19,12 +21,14 @@ from tests.support.logs import NOW_MS, content_of, log_bytes, log_files, new_log
 
 CONFIG = LogConfig(segment_bytes=16_000, segment_ms=1 << 40, durability=Durability.FSYNC)
 SIZES = st.sampled_from([1, 300, 2_000, 9_000])
+PRODUCERS = st.sampled_from([NO_PRODUCER, 1, 2])
 
 
 class LogMachine(RuleBasedStateMachine):
     """`batches` is what the disk must hold, byte for byte; the first `durable` of them survive whatever happens.
 
     What lies below `start` is deleted, though it may be on the disk still; `base` is where the first segment begins.
+    `written` has all batches of idempotent producers that the log has held and not lost, deleted or not.
     """
 
     def __init__(self) -> None:
@@ -39,6 +43,7 @@ class LogMachine(RuleBasedStateMachine):
         self.epoch = LeaderEpoch(1)
         self.high_watermark = Offset(0)
         self.start = self.base = Offset(0)
+        self.written: dict[int, list[Written]] = {1: [], 2: []}
 
     @initialize()
     def begin(self) -> None:
@@ -53,11 +58,17 @@ class LogMachine(RuleBasedStateMachine):
     def end(self) -> Offset:
         return BatchHeader.unpack(self.batches[-1]).next_offset if self.batches else self.base
 
-    @rule(sizes=st.lists(st.tuples(st.integers(1, 3), SIZES), min_size=1, max_size=4), new_epoch=st.booleans())
-    def append(self, sizes: list[tuple[int, int]], new_epoch: bool) -> None:
+    @rule(
+        sizes=st.lists(st.tuples(st.integers(1, 3), SIZES, PRODUCERS), min_size=1, max_size=4), new_epoch=st.booleans()
+    )
+    def append(self, sizes: list[tuple[int, int, int]], new_epoch: bool) -> None:
         self.epoch = LeaderEpoch(self.epoch + new_epoch)
-        first = self.end
-        batches = [raw_batch(records, size, NOW_MS + len(self.batches)) for records, size in sizes]
+        first = end = self.end
+        batches = []
+        for records, size, producer in sizes:
+            numbers = self._written(producer, end, records)
+            batches.append(raw_batch(records, size, NOW_MS + len(self.batches), numbers))
+            end = Offset(end + records)
 
         appended = self.log.append(batches, self.epoch, NOW_MS)
 
@@ -153,6 +164,32 @@ class LogMachine(RuleBasedStateMachine):
             assert self.log.size_bytes == sum(map(len, self.batches))
             assert (self.log.log_start_offset, self.log.log_end_offset) == (self.start, self.end)
 
+    @invariant()
+    def knows_its_producers(self) -> None:
+        """Their last batches; after a loss, those that are left of them."""
+        states = self.log.producers.states() if hasattr(self, "log") else {}
+        for producer, state in states.items():
+            written = self.written[producer]
+            assert list(state.batches) == written[len(written) - len(state.batches) :]
+            assert state.next_sequence == (written[-1].next_sequence if written else 0)
+
+    def _written(self, producer: int, offset: Offset, records: int) -> ProducerNumbers:
+        if producer == NO_PRODUCER:
+            return NOT_IDEMPOTENT
+        before = self.written[producer]
+        sequence = before[-1].next_sequence if before else 0
+        before.append(Written(0, sequence, offset, Offset(offset + records - 1)))
+        return ProducerNumbers(producer, 0, sequence)
+
+    def _lose_written(self) -> None:
+        for producer, written in self.written.items():
+            kept = [batch for batch in written if batch.last_offset < self.end]
+            remembered = self.log.producers.states().get(producer)
+            self.written[producer] = kept
+            held = len(remembered.batches) if remembered is not None else 0
+            lost = len(written) - len(kept)
+            assert held >= min(len(kept), PRODUCER_BATCHES_REMEMBERED - lost), "what may come again"
+
     def _offset_of(self, index: int) -> Offset:
         """Where the batch with this index begins, or would."""
         return BatchHeader.unpack(self.batches[index]).base_offset if index < len(self.batches) else self.end
@@ -189,6 +226,7 @@ class LogMachine(RuleBasedStateMachine):
         self.durable = len(self.batches)
         assert self.log.durable_end == self.log.log_end_offset
         assert self.log.high_watermark_checkpoint == min(self.high_watermark, self.end)
+        self._lose_written()
 
     def _damage(self, kind: str, at: int) -> None:
         files = log_files(self.directory)
@@ -220,6 +258,7 @@ class LogMachine(RuleBasedStateMachine):
         self.high_watermark, before = min(self.high_watermark, self.end), self.high_watermark
         self.start = min(self.start, self.end)
         self.log = open_log(self.directory, self.threads, CONFIG)
+        self._lose_written()
         report = self.log.recovery
         self.durable = len(self.batches)
         assert report.cut_bytes == len(left) - len(kept)
