@@ -9,25 +9,20 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from headrace.client import calls
 from headrace.client.async_brokers import AsyncBrokers
-from headrace.client.clock import now_ms
-from headrace.client.layout import TopicLayout
+from headrace.client.known_sessions import KnownSessions
 from headrace.client.session import LeaderSession
-from headrace.core.errors import BrokerUnreachableError, HeadraceError
-from headrace.http2.blocking import Response
+from headrace.core.errors import HeadraceError
 from headrace.http2.client import AsyncStream
 
 S = TypeVar("S", bound=LeaderSession[Any, Any])
 
 
-class AsyncSessions(ABC, Generic[S]):
+class AsyncSessions(KnownSessions[S, AsyncStream], ABC, Generic[S]):
     def __init__(self, brokers: AsyncBrokers, make_session: Callable[[str], S]) -> None:
-        self._brokers, self._make_session = brokers, make_session
+        super().__init__(brokers.directory, make_session)
+        self._brokers = brokers
         self._opening: dict[str, asyncio.Lock] = {}
-        self._streams: dict[str, tuple[S, AsyncStream]] = {}
-        self._without: set[str] = set()
-        """Servers that know no sessions."""
         self._readers: set[asyncio.Task[None]] = set()
 
     async def close(self) -> None:
@@ -44,16 +39,11 @@ class AsyncSessions(ABC, Generic[S]):
     def _cancelled(self, session: S) -> None:
         """Somebody has ended the task that reads it: `close`, or somebody from outside."""
 
-    def _leader_url(self, layout: TopicLayout, partition: int) -> str | None:
-        """None: only requests lead there just now."""
-        url = self._brokers.directory.leader_url(layout, partition, now_ms())
-        return None if url in self._without else url
-
     async def _session(self, url: str) -> tuple[S, AsyncStream]:
         """May connect."""
         async with self._opening.setdefault(url, asyncio.Lock()):
-            known = self._streams.get(url)
-            if known is not None and known[0].error is None:
+            known = self._known(url)
+            if known is not None:
                 return known
             session = self._make_session(url)
             stream = await self._brokers.open_session(url, session.decode)
@@ -82,15 +72,5 @@ class AsyncSessions(ABC, Generic[S]):
         else:
             self._end(session, self._why(session, stream, refusal))
 
-    def _why(self, session: S, stream: AsyncStream, refusal: list[bytes]) -> HeadraceError:
-        if stream.status < 400:
-            return calls.ended_error(session.url)
-        error = calls.refused_session(Response(stream.status, stream.headers, b"".join(refusal)), session.url)
-        if error.details.get("hasSessions") is False:
-            self._without.add(session.url)
-        return error
-
     def _end(self, session: S, error: HeadraceError) -> None:
-        if session.error is None and isinstance(error, BrokerUnreachableError):
-            error = self._brokers.directory.unreachable(session.url, error, now_ms())
-        self._hear(session, session.end(error))
+        self._hear(session, session.end(self._told(session, error)))

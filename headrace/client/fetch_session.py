@@ -6,18 +6,18 @@
 A channel belongs to one turn of a cursor and goes on where its last answer ended. What the broker may push ahead is
 bounded by credit, which goes back when an answer is handed out. An ask that has waited for `FETCH_LONG_POLL_MS` gets an
 empty answer as long as the broker is heard, so that whoever reads can look after other things. What must be sent is
-gathered in `outgoing`. Called by `fetch_sessions` and `async_fetch_sessions`, under a lock or on a loop.
+gathered in `outgoing`. Called by `fetch_channels` and its shells, under a lock or on a loop.
 """
 
 from collections import deque
 from dataclasses import dataclass, field
 
-from headrace.client.calls import Fetched
+from headrace.client.calls import Fetched, overdue_error
 from headrace.client.cursor import Ask
 from headrace.client.read_ahead import Answered
 from headrace.client.session import LeaderSession
 from headrace.core.errors import HeadraceError
-from headrace.core.limits import FETCH_LONG_POLL_MS
+from headrace.core.limits import FETCH_LONG_POLL_MS, SESSION_SILENCE_MS_MAX
 from headrace.core.session.messages import Batches, BrokerMessage, Close, Credit, OpenFetch
 from headrace.core.session.terms import FetchTerms
 
@@ -44,6 +44,10 @@ class FetchSession(LeaderSession[FetchChannel, Answered]):
         self.heard_ms = 0
         """When the broker has said something, kept by whoever listens."""
         self._outgoing = bytearray()
+
+    def begin(self, now_ms: int) -> None:
+        """Whoever opens a channel counts on being heard from now on, where nothing has been heard yet."""
+        self.heard_ms = self.heard_ms or now_ms
 
     def open(self, ask: Ask, terms: FetchTerms) -> FetchChannel:
         """Raises the error of a session that is over."""
@@ -74,6 +78,15 @@ class FetchSession(LeaderSession[FetchChannel, Answered]):
                 answered.append(Answered(ask, Fetched(b"", ask.offset)))
         return answered
 
+    def look(self, now_ms: int) -> list[Answered] | HeadraceError:
+        """Answers of `idle`; nothing while the broker is silent, and at last why the session must be given up."""
+        silent_ms = self.silent_ms(now_ms)
+        if silent_ms <= SESSION_SILENCE_MS_MAX // 2:
+            return self.idle(now_ms)
+        if silent_ms > SESSION_SILENCE_MS_MAX and self.error is None and self.is_asked:
+            return overdue_error(self.url, silent_ms)
+        return []
+
     def silent_ms(self, now_ms: int) -> int:
         """For how long nothing has come; what has come since this was last asked counts as coming now."""
         if self._has_come:
@@ -85,7 +98,9 @@ class FetchSession(LeaderSession[FetchChannel, Answered]):
         return any(channel.asked is not None for channel in self._channels.values())
 
     def outgoing(self) -> bytes:
-        """What to send now."""
+        """What to send now; nothing most of the time."""
+        if not self._outgoing:
+            return b""
         data = bytes(self._outgoing)
         self._outgoing.clear()
         return data

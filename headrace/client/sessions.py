@@ -11,40 +11,31 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from headrace.client import calls
 from headrace.client.brokers import Brokers
-from headrace.client.clock import now_ms
-from headrace.client.layout import TopicLayout
+from headrace.client.known_sessions import KnownSessions
 from headrace.client.session import LeaderSession
-from headrace.core.errors import BrokerUnreachableError, HeadraceError
-from headrace.http2.blocking import BlockingStream, Response
+from headrace.core.errors import HeadraceError
+from headrace.http2.blocking import BlockingStream
 
 S = TypeVar("S", bound=LeaderSession[Any, Any])
 
 
-class Sessions(ABC, Generic[S]):
+class Sessions(KnownSessions[S, BlockingStream], ABC, Generic[S]):
     def __init__(self, brokers: Brokers, make_session: Callable[[str], S]) -> None:
-        self._brokers, self._make_session = brokers, make_session
+        super().__init__(brokers.directory, make_session)
+        self._brokers = brokers
         self._lock = threading.Lock()
         self._opening: dict[str, threading.Lock] = {}
-        self._streams: dict[str, tuple[S, BlockingStream]] = {}
-        self._without: set[str] = set()
-        """Servers that know no sessions."""
 
     @abstractmethod
     def _hear(self, session: S, news: list[Any]) -> None:
         """Called without the lock."""
 
-    def _leader_url(self, layout: TopicLayout, partition: int) -> str | None:
-        """None: only requests lead there just now."""
-        url = self._brokers.directory.leader_url(layout, partition, now_ms())
-        return None if url in self._without else url
-
     def _session(self, url: str) -> tuple[S, BlockingStream]:
         """May connect."""
         with self._opening.setdefault(url, threading.Lock()):
-            known = self._streams.get(url)
-            if known is not None and known[0].error is None:
+            known = self._known(url)
+            if known is not None:
                 return known
             session = self._make_session(url)
             refusal: list[bytes] = []
@@ -63,19 +54,10 @@ class Sessions(ABC, Generic[S]):
                 news = session.receive(chunks)
             self._hear(session, news)
         if is_over:
-            self._end(session, self._why(session, stream, refusal))
-
-    def _why(self, session: S, stream: BlockingStream, refusal: list[bytes]) -> HeadraceError:
-        if stream.error is not None or stream.status < 400:
-            return stream.error or calls.ended_error(session.url)
-        error = calls.refused_session(Response(stream.status, stream.headers, b"".join(refusal)), session.url)
-        if error.details.get("hasSessions") is False:
-            self._without.add(session.url)
-        return error
+            self._end(session, stream.error or self._why(session, stream, refusal))
 
     def _end(self, session: S, error: HeadraceError) -> None:
-        if session.error is None and isinstance(error, BrokerUnreachableError):
-            error = self._brokers.directory.unreachable(session.url, error, now_ms())
+        error = self._told(session, error)
         with self._lock:
             news = session.end(error)
         self._hear(session, news)

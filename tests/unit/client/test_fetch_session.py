@@ -8,7 +8,7 @@ from headrace.client.layout import PartitionLayout, TopicLayout
 from headrace.client.read_ahead import Answered
 from headrace.client.record import TopicPartition
 from headrace.core.errors import BrokerUnreachableError, NotLeaderError
-from headrace.core.limits import FETCH_LONG_POLL_MS
+from headrace.core.limits import FETCH_LONG_POLL_MS, SESSION_SILENCE_MS_MAX
 from headrace.core.session.messages import (
     Batches,
     Close,
@@ -118,3 +118,19 @@ def test_should_tell_who_has_asked_when_the_session_ends_and_forget_what_is_clos
     error = BrokerUnreachableError("gone")
     assert session.end(error) == [Answered(ask, error)]
     assert not session.is_open(channel)
+
+
+def test_should_answer_the_patient_while_the_broker_is_heard_and_give_up_when_it_is_not() -> None:
+    session, channel, ask = opened()
+    session.begin(1_000)
+    session.begin(9_000)
+    assert session.heard_ms == 1_000
+    assert session.look(1_000 + SESSION_SILENCE_MS_MAX // 2) == [Answered(ask, Fetched(b"", 5))]
+    assert session.look(1_000 + 2 * SESSION_SILENCE_MS_MAX) == [], "nobody has asked"
+    session.ask(channel, asked(5))
+    assert session.look(1_000 + SESSION_SILENCE_MS_MAX) == [], "it may be heard again"
+    overdue = session.look(1_001 + SESSION_SILENCE_MS_MAX)
+    assert isinstance(overdue, BrokerUnreachableError)
+    assert f"http://a:1 did not answer within {(SESSION_SILENCE_MS_MAX + 1) / 1000:g} s" in overdue.message
+    session.end(overdue)
+    assert session.look(1_000 + 2 * SESSION_SILENCE_MS_MAX) == []
