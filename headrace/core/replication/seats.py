@@ -68,18 +68,20 @@ def supersedes(state: PartitionState, applied: PartitionState | None) -> bool:
 
 
 def claim(state: PartitionState, me: Seat, log: LogFacts) -> Claim | Regressed | None:
-    """What this broker may write to lead the partition; None where it has nothing to claim.
+    """What this broker may write when it comes back; None where it has nothing to claim.
 
-    Only the sole replica elects itself. It does so even when its log is not intact, since there is no better copy to
-    wait for, and says what may be lost.
+    One of several replicas renews its seat in the ISR, or gives it up. Only the sole replica elects itself. It does so
+    even when its log is not intact, since there is no better copy to wait for, and says what may be lost.
     """
-    if state.replicas != (me.broker,):
+    if me.broker not in state.replicas:
         return None
     if state.leader_epoch < log.last_epoch:
         return Regressed(
             f"the API says leader epoch {state.leader_epoch}, but the log has records of epoch {log.last_epoch}: the"
             " API server's data went back, as after a restore; run `headrace cluster recover`"
         )
+    if len(state.replicas) > 1:
+        return _renewed(state, me, log)
     if state.leader == me:
         return None
     elected = replace(
@@ -91,6 +93,21 @@ def claim(state: PartitionState, me: Seat, log: LogFacts) -> Claim | Regressed |
     )
     void = "nobody leads" if state.leader is None else f"the seat of {state.leader} is void"
     return Claim(elected, f"{void}, and {me} is the only replica", _loss(state, log))
+
+
+def _renewed(state: PartitionState, me: Seat, log: LogFacts) -> Claim | None:
+    """What becomes of this broker's ISR seat of an older life; None where it has none.
+
+    Where its log is intact it is renewed; else it is given up, unless it is the last: who comes next must know which
+    log was in sync. The leadership is not its to renew: the operator elects under a new epoch.
+    """
+    old = [seat for seat in state.isr if seat.broker == me.broker and seat != me]
+    others = tuple(seat for seat in state.isr if seat not in old)
+    if not old or (log.damage and not others):
+        return None
+    isr = others if log.damage else tuple(me if seat in old else seat for seat in state.isr)
+    reason = f"{old[0]} is given up: {log.damage}" if log.damage else f"{old[0]} is renewed: its log is intact"
+    return Claim(replace(state, isr=isr, partition_epoch=PartitionEpoch(state.partition_epoch + 1)), reason)
 
 
 def resign(state: PartitionState, me: Seat) -> PartitionState | None:

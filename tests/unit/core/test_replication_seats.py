@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,7 +17,8 @@ from headrace.core.replication.seats import (
     supersedes,
     surrender,
 )
-from headrace.core.types import BrokerId, Incarnation, LeaderEpoch, PartitionEpoch
+from headrace.core.resources.partition_set import PartitionState
+from headrace.core.types import BrokerId, Incarnation, LeaderEpoch, PartitionEpoch, Seat
 from tests.support.partition_sets import partition_set, partition_state, seat
 
 INTACT = LogFacts(LeaderEpoch(1))
@@ -73,9 +75,8 @@ def test_should_claim_nothing_when_it_leads_already() -> None:
     assert claim(partition_state(leader=seat(0, 2)), seat(0, 2), INTACT) is None
 
 
-def test_should_claim_nothing_when_it_is_not_the_only_replica() -> None:
-    shared = partition_state(leader=seat(0, 1), replicas=(BrokerId(0), BrokerId(1)))
-    assert claim(shared, seat(0, 2), INTACT) is None
+def test_should_claim_nothing_when_it_is_no_replica() -> None:
+    assert claim(partition_state(leader=seat(1)), seat(0, 2), INTACT) is None
     assert claim(partition_state(leader=seat(1, 1)), seat(0, 2), INTACT) is None
 
 
@@ -144,3 +145,36 @@ def test_should_raise_both_epochs_and_name_only_itself_when_it_claims(
         assert after.isr == (seat(0, incarnation),)
         assert after.leader_epoch == before.leader_epoch + 1 > last_epoch
         assert after.partition_epoch == before.partition_epoch + 1
+
+
+def replicated(*isr: Seat) -> PartitionState:
+    return partition_state(leader=seat(1), replicas=(BrokerId(0), BrokerId(1)), isr=isr)
+
+
+def test_should_renew_the_seat_of_an_intact_log_and_leave_the_election_to_the_operator() -> None:
+    claimed = claim(replicated(seat(0, 1), seat(1)), seat(0, 2), INTACT)
+    after = replace(replicated(seat(0, 2), seat(1)), partition_epoch=PartitionEpoch(2))
+    assert claimed == Claim(after, "0@1 is renewed: its log is intact")
+
+
+def test_should_give_up_the_seat_of_a_log_that_is_not_intact() -> None:
+    claimed = claim(replicated(seat(0, 1), seat(1)), seat(0, 2), DAMAGED)
+    after = replace(replicated(seat(1)), partition_epoch=PartitionEpoch(2))
+    assert claimed == Claim(after, "0@1 is given up: the directory is missing")
+
+
+@pytest.mark.parametrize(
+    ("isr", "log"),
+    [
+        ((seat(0, 1),), DAMAGED),
+        ((seat(0, 2), seat(1)), INTACT),
+        ((seat(1),), INTACT),
+    ],
+    ids=["the last seat", "of this life", "of others"],
+)
+def test_should_leave_a_seat_that_is(isr: tuple[Seat, ...], log: LogFacts) -> None:
+    assert claim(replicated(*isr), seat(0, 2), log) is None
+
+
+def test_should_claim_nothing_of_several_replicas_in_an_epoch_below_its_log() -> None:
+    assert isinstance(claim(replicated(seat(0, 1), seat(1)), seat(0, 2), LogFacts(LeaderEpoch(9))), Regressed)
