@@ -41,6 +41,7 @@ class PartitionCounters:
     bytes_in: Counter
     records_in: Counter
     batches_in: Counter
+    batches_repeated: Counter
     bytes_out: Counter
     records_out: Counter
     batches_out: Counter
@@ -63,6 +64,7 @@ class Metrics:
                 ("bytes_in", "Bytes of batches appended."),
                 ("records_in", "Records appended."),
                 ("batches_in", "Batches appended."),
+                ("batches_repeated", "Batches that idempotent producers have sent again, and that were there."),
                 ("bytes_out", "Bytes of batches read by fetches."),
                 ("records_out", "Records read by fetches."),
                 ("batches_out", "Batches read by fetches."),

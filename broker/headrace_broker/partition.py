@@ -10,7 +10,7 @@ failed sync or write is reported to the disk, and nothing is acknowledged after 
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TypeVar, assert_never
 
@@ -42,6 +42,7 @@ from headrace.core.replication.events import (
     GiveUp,
     Lead,
     RaiseHighWatermark,
+    Repeated,
     Resign,
     StateApplied,
     Synced,
@@ -51,6 +52,7 @@ from headrace.core.replication.events import (
 )
 from headrace.core.replication.followers import InSyncRules
 from headrace.core.replication.leadership import Leadership
+from headrace.core.replication.producers import Remembered
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.resources.topic import TimestampType, TopicSpec
 from headrace.core.types import LeaderEpoch, Offset, PartitionKey
@@ -142,18 +144,26 @@ class Partition:
         The answer is None as soon as there are as many acknowledgements as asked for; else RequestTimedOutError,
         NotLeaderError or StorageFailedError: the records may or may not be written. Raises what
         `Leadership.check_writable` raises, InvalidRequestError for records without a key where the topic is compacted,
-        ThrottledError, DiskFullError, StorageFailedError; then nothing is answered.
+        OutOfOrderSequenceError, FencedProducerError, ThrottledError, DiskFullError, StorageFailedError; then nothing is
+        answered. A batch that its producer repeats is not appended: it has the place that it has.
         """
         epoch = self.leadership.check_writable(str(self.place), query.fence, query.acks)
         if self.compaction_rules is not None:
             check_keys(batches, str(self.place))
         if len(self._answers) >= APPENDS_WAITING_MAX:
             raise ThrottledError(f"{self.place} has {APPENDS_WAITING_MAX} appends in flight; wait and try again")
-        size, written = self._write(batches, epoch)
+        repeated = self.log.producers.repeated([batch.header for batch in batches], self.log.log_end_offset)
+        new = [batch for i, batch in enumerate(batches) if i not in repeated] if repeated else batches
+        size, written = self._write(new, epoch) if new else (0, None)
         waiter = None if query.acks is Acks.NONE else self._expect(query, answered)
-        self._step(Appended(self.log.log_end_offset, size, waiter))
+        if written is not None:
+            self._step(Appended(self.log.log_end_offset, size, waiter))
+        elif waiter is not None:
+            self._step(Repeated(Offset(1 + max(each.last_offset for each in repeated.values())), waiter))
         if waiter is None:
             answered(None)
+        if written is None or repeated:
+            written = self._with_repeated(written, repeated, len(batches))
         return written, epoch
 
     async def delete_records(self, query: DeleteQuery) -> Offset:
@@ -243,6 +253,14 @@ class Partition:
         self.counters.batches_in.inc(len(batches))
         self.counters.records_in.inc(written.last_offset - written.first_offset + 1)
         return size, written
+
+    def _with_repeated(self, written: Written | None, repeated: Mapping[int, Remembered], count: int) -> Written:
+        """Where each of `count` batches lies, those that were there before among them."""
+        self.counters.batches_repeated.inc(len(repeated))
+        new = zip(written.base_offsets, written.last_offsets, strict=True) if written is not None else iter(())
+        known = {index: (batch.base_offset, batch.last_offset) for index, batch in repeated.items()}
+        bases, lasts = zip(*(known[i] if i in known else next(new) for i in range(count)), strict=True)
+        return Written(bases[0], lasts[-1], bases, lasts)
 
     def _expect(self, query: ProduceQuery, answered: Answered) -> Waiter:
         self._last_waiter += 1

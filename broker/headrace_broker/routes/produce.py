@@ -95,9 +95,8 @@ def _answer(partition: Partition, written: Appended, epoch: LeaderEpoch, body_fo
 
 
 def _results(written: Appended) -> str:
-    following = [*written.base_offsets[1:], written.last_offset + 1]
-    each = zip(written.base_offsets, following, strict=True)
-    return ', "results": [' + ", ".join([_RESULT % (base, after - 1) for base, after in each]) + "]"
+    each = zip(written.base_offsets, written.last_offsets, strict=True)
+    return ', "results": [' + ", ".join([_RESULT % place for place in each]) + "]"
 
 
 def json_answer(document: dict[str, Any], status: int = 200) -> web.Response:

@@ -13,7 +13,7 @@ from headrace.core.limits import SESSION_GROUP_BYTES, SESSION_GROUP_FRAMES_MAX
 from headrace.core.records.raw import RawBatch, split_batches
 from headrace.core.session.channels import Group, Ledger
 from headrace.core.session.messages import Closed, Failed, Produce, Produced
-from headrace.core.types import LeaderEpoch, Offset
+from headrace.core.types import LeaderEpoch
 from headrace_broker.requests import ProduceQuery
 from headrace_broker.session.hold import Hold
 from headrace_broker.session.outgoing import Outgoing
@@ -119,11 +119,10 @@ class ProduceChannel:
 
     def _answers(self, produces: list[_Checked], written: Appended, epoch: LeaderEpoch) -> list[Produced]:
         start = self.hold.partition.log.log_start_offset
-        ends = [*written.base_offsets[1:], Offset(written.last_offset + 1)]
         answers, first = [], 0
         for sequence, batches in produces:
-            base, end = written.base_offsets[first], ends[first + len(batches) - 1]
-            answers.append(Produced(self.number, sequence, base, Offset(end - 1), start, epoch))
+            base, last = written.base_offsets[first], written.last_offsets[first + len(batches) - 1]
+            answers.append(Produced(self.number, sequence, base, last, start, epoch))
             first += len(batches)
         return answers
 

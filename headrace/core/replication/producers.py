@@ -34,7 +34,7 @@ SEQUENCES: Final = 1 << 31
 """So many there are: after the last one comes 0."""
 
 
-class Written(NamedTuple):
+class Remembered(NamedTuple):
     """A batch that the log holds."""
 
     epoch: int
@@ -54,7 +54,7 @@ class ProducerState(NamedTuple):
     next_sequence: int
     used_ms: int
     """When it last wrote here, as far as is known."""
-    batches: tuple[Written, ...]
+    batches: tuple[Remembered, ...]
     """The last ones, in order; of an older epoch too. None where all that was remembered was cut."""
 
 
@@ -69,13 +69,13 @@ class Producers:
         """A copy: for a snapshot that another thread writes."""
         return self._states.copy()
 
-    def repeated(self, headers: Sequence[BatchHeader], log_end: Offset) -> dict[int, Written]:
+    def repeated(self, headers: Sequence[BatchHeader], log_end: Offset) -> dict[int, Remembered]:
         """Which of these batches are in the log already, by their index; the others are to be appended at `log_end`.
 
         One that stands among them twice is new once. Raises OutOfOrderSequenceError and FencedProducerError, with
         `batch` in the details; then none of them may be appended.
         """
-        found: dict[int, Written] = {}
+        found: dict[int, Remembered] = {}
         ahead: dict[int, ProducerState] = {}
         more = len(headers) - 1
         for index, header in enumerate(headers):
@@ -145,11 +145,11 @@ def _words(number: int, state: ProducerState) -> Iterable[str]:
 
 def _parse_line(line: str) -> tuple[int, ProducerState]:
     number, epoch, sequence, used_ms, *batches = line.split(" ")
-    written = (Written._make(map(int, each.split(":"))) for each in batches)
+    written = (Remembered._make(map(int, each.split(":"))) for each in batches)
     return int(number), ProducerState(int(epoch), int(sequence), int(used_ms), tuple(written))
 
 
-def _judged(state: ProducerState, header: BatchHeader, index: int) -> Written | None:
+def _judged(state: ProducerState, header: BatchHeader, index: int) -> Remembered | None:
     """The batch that this one repeats; None where it is new."""
     epoch, sequence = header.producer_epoch, header.base_sequence
     if epoch == state.epoch and sequence == state.next_sequence:
@@ -181,6 +181,6 @@ def _judged(state: ProducerState, header: BatchHeader, index: int) -> Written | 
 
 def _after(state: ProducerState | None, header: BatchHeader, base_offset: Offset, now_ms: int) -> ProducerState:
     last_offset = Offset(base_offset + header.last_offset_delta)
-    written = Written(header.producer_epoch, header.base_sequence, base_offset, last_offset)
+    written = Remembered(header.producer_epoch, header.base_sequence, base_offset, last_offset)
     before = () if state is None else state.batches[1 - PRODUCER_BATCHES_REMEMBERED :]
     return ProducerState(written.epoch, written.next_sequence, now_ms, (*before, written))

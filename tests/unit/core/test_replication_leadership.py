@@ -21,6 +21,7 @@ from headrace.core.replication.events import (
     GiveUp,
     Lead,
     RaiseHighWatermark,
+    Repeated,
     Resign,
     StateApplied,
     Synced,
@@ -91,6 +92,21 @@ def test_should_acknowledge_all_only_when_the_sync_came_back() -> None:
 def test_should_acknowledge_at_once_when_only_the_leader_is_asked_for() -> None:
     effects = append(leader(), 3, Acks.LEADER, 7)
     assert effects == [Sync(Offset(3), "append"), Acknowledge((7,), "written by the leader")]
+
+
+def test_should_answer_a_repetition_when_its_original_is_what_it_asks_for() -> None:
+    leadership = leader()
+    append(leadership, 3, Acks.ALL, 1)
+    append(leadership, 5, Acks.ALL, 2)
+    assert leadership.step(Repeated(Offset(3), Waiter(3, Acks.ALL, 1000)), 0) == []
+    at_once = [Acknowledge((4,), "it was written before")]
+    assert leadership.step(Repeated(Offset(3), Waiter(4, Acks.LEADER, 1000)), 0) == at_once
+
+    effects = leadership.step(Synced(Offset(3)), 0)
+
+    assert Acknowledge((1, 3), "durable to 3") in effects
+    assert leadership.step(Repeated(Offset(3), Waiter(4, Acks.ALL, 1000)), 0) == at_once
+    assert leadership.waits
 
 
 def test_should_sync_for_readers_when_nobody_waits() -> None:
@@ -236,7 +252,7 @@ def test_should_answer_every_waiter_exactly_once_in_any_interleaving(
     disk = Disk(leader(durability))
     waiters, epoch, high_watermark = 0, 1, 0
     for now_ms in range(data.draw(st.integers(1, 25), label="steps")):
-        move = data.draw(st.sampled_from(["append", "sync", "depose", "elect", "tick", "fail"]), label="move")
+        move = data.draw(st.sampled_from(["append", "repeat", "sync", "depose", "elect", "tick", "fail"]), label="move")
         leadership = disk.leadership
         if move == "append" and leadership.leads:
             acks = data.draw(st.sampled_from([Acks.LEADER, Acks.ALL]))
@@ -244,6 +260,10 @@ def test_should_answer_every_waiter_exactly_once_in_any_interleaving(
             waiter = Waiter(waiters, acks, expires_ms=now_ms + data.draw(st.integers(1, 9)))
             waiters += 1
             disk.step(leadership.step(Appended(Offset(disk.log_end), 10, waiter), now_ms))
+        elif move == "repeat" and leadership.leads and disk.log_end:
+            repeated = Offset(data.draw(st.integers(1, disk.log_end)))
+            disk.step(leadership.step(Repeated(repeated, Waiter(waiters, Acks.ALL, now_ms + 9)), now_ms))
+            waiters += 1
         elif move == "sync" and disk.syncs:
             disk.step(leadership.step(Synced(disk.syncs.popleft()), now_ms))
         elif move == "fail" and disk.syncs:

@@ -17,7 +17,7 @@ from headrace.core.replication.producers import (
     SEQUENCES,
     Producers,
     ProducerState,
-    Written,
+    Remembered,
     format_producers,
 )
 from headrace.core.types import Offset
@@ -43,14 +43,14 @@ def noted(*headers: BatchHeader) -> tuple[Producers, Offset]:
     return producers, end
 
 
-def repeated(producers: Producers, *headers: BatchHeader, end: int = 100) -> dict[int, Written]:
+def repeated(producers: Producers, *headers: BatchHeader, end: int = 100) -> dict[int, Remembered]:
     return producers.repeated(headers, Offset(end))
 
 
 def test_should_know_a_batch_again_and_take_the_next_one() -> None:
     producers, end = noted(batch(0, 3), batch(3, 2))
-    assert repeated(producers, batch(3, 2)) == {0: Written(0, 3, Offset(3), Offset(4))}
-    assert repeated(producers, batch(0, 3), batch(5)) == {0: Written(0, 0, Offset(0), Offset(2))}
+    assert repeated(producers, batch(3, 2)) == {0: Remembered(0, 3, Offset(3), Offset(4))}
+    assert repeated(producers, batch(0, 3), batch(5)) == {0: Remembered(0, 0, Offset(0), Offset(2))}
     assert repeated(producers, batch(5), end=end) == {}
 
 
@@ -68,7 +68,7 @@ def test_should_take_whatever_comes_first_of_a_producer_that_it_does_not_know() 
 def test_should_find_repetitions_within_one_list() -> None:
     producers, end = noted(batch(0, 2))
     found = repeated(producers, batch(2, 3), batch(2, 3), batch(0, producer=8), batch(5), batch(5), end=end)
-    assert found == {1: Written(0, 2, Offset(2), Offset(4)), 4: Written(0, 5, Offset(6), Offset(6))}
+    assert found == {1: Remembered(0, 2, Offset(2), Offset(4)), 4: Remembered(0, 5, Offset(6), Offset(6))}
     with pytest.raises(OutOfOrderSequenceError, match="expected is 5") as refused:
         repeated(producers, batch(2, 3), batch(6), end=end)
     assert refused.value.details["batch"] == 1
@@ -108,7 +108,7 @@ def test_should_begin_a_new_epoch_at_sequence_zero_and_fence_the_old_one() -> No
     with pytest.raises(FencedProducerError, match="has written in epoch 1") as fenced:
         repeated(producers, batch(2))
     assert fenced.value.details == {"producerEpoch": 1, "batch": 0}
-    assert repeated(producers, batch(1)) == {0: Written(0, 1, Offset(1), Offset(1))}, (
+    assert repeated(producers, batch(1)) == {0: Remembered(0, 1, Offset(1), Offset(1))}, (
         "it is there: no harm in saying so"
     )
 
@@ -123,7 +123,7 @@ def test_should_go_on_at_zero_after_the_last_sequence() -> None:
 def test_should_expect_again_what_the_log_has_lost() -> None:
     producers, _ = noted(batch(0, 2), batch(2, 2), batch(4, 2))
     producers.cut(Offset(4))
-    assert repeated(producers, batch(2, 2), batch(4)) == {0: Written(0, 2, Offset(2), Offset(3))}
+    assert repeated(producers, batch(2, 2), batch(4)) == {0: Remembered(0, 2, Offset(2), Offset(3))}
 
     producers.cut(Offset(0))
     assert repeated(producers, batch(0, 2)) == {}

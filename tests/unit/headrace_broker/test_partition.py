@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,33 +15,23 @@ from headrace.core.errors import (
     StorageFailedError,
 )
 from headrace.core.limits import SEGMENT_BYTES_MIN
-from headrace.core.log.quota import DiskLimits
-from headrace.core.log.segments import LogConfig
 from headrace.core.records.raw import split_batches
 from headrace.core.replication.events import Acks
 from headrace.core.replication.fence import Fence
-from headrace.core.replication.followers import InSyncRules
-from headrace.core.replication.leadership import Leadership
 from headrace.core.resources.topic import TopicSpec
-from headrace.core.types import LeaderEpoch, Offset, PartitionEpoch, PartitionId, PartitionKey, TopicName, TopicUid
-from headrace_broker.broker_disk import BrokerDisk
+from headrace.core.types import LeaderEpoch, Offset, PartitionEpoch
 from headrace_broker.fetch import fetch, find_offset
 from headrace_broker.metrics import Metrics
 from headrace_broker.partition import Partition
-from headrace_broker.requests import DeleteQuery, Edge, FetchQuery, OffsetsQuery, Place, ProduceQuery, ValueFormat
-from headrace_broker.storage.data_directory import DataDirectory
-from headrace_broker.storage.partition_description import PartitionDescription
+from headrace_broker.requests import DeleteQuery, Edge, FetchQuery, OffsetsQuery, ProduceQuery, ValueFormat
 from tests.support.batches import TIMESTAMP_MS, batch_of
 from tests.support.descriptors import descriptors_left
 from tests.support.failing_disk import failing_sync
 from tests.support.logs import file_size_limit
 from tests.support.partition_sets import partition_state, seat
+from tests.support.partitions import ME, led_partition
 from tests.support.waiting import eventually
 
-ME = seat(0)
-SPEC = TopicSpec.parse({"partitions": 1, "replicas": 1})
-KEY = PartitionKey(TopicUid("uid-1"), PartitionId(0))
-PLACE = Place(TopicName("default", "flights"), PartitionId(0))
 ALL = ProduceQuery(Acks.ALL, 30_000, Fence())
 SEGMENT = bytes(SEGMENT_BYTES_MIN)
 """A record that fills the smallest segment."""
@@ -66,19 +55,8 @@ def metrics() -> Metrics:
 
 @pytest.fixture
 async def partition(tmp_path: Path, metrics: Metrics, failures: list[str]) -> AsyncIterator[Partition]:
-    """Led by this broker."""
-    data = DataDirectory.open(tmp_path / "data")
-    description = PartitionDescription(PLACE.topic, KEY, SPEC.to_object())
-    log = data.open_log(description, LogConfig.of_topic(SPEC), now_ms=0)
-    leadership = Leadership(ME, InSyncRules.of_topic(SPEC), log_end=log.log_end_offset, durable_end=log.durable_end)
-    disk = BrokerDisk(data.path, DiskLimits(), metrics, failures.append)
-    partition = Partition(KEY, PLACE, log, leadership, metrics, disk)
-    partition.configure(SPEC)
-    partition.apply(partition_state(leader=ME))
-    yield partition
-    with suppress(StorageFailedError):  # a test may have broken the disk
-        await partition.close("the test is over")
-    data.close(clean=False)
+    async with led_partition(tmp_path / "data", metrics, failures.append) as partition:
+        yield partition
 
 
 async def produce(partition: Partition, *values: bytes, query: ProduceQuery = ALL) -> Offset:

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from headrace.core.limits import PRODUCER_BATCHES_REMEMBERED
 from headrace.core.log.segments import LogConfig
 from headrace.core.records.header import NO_PRODUCER, NOT_IDEMPOTENT, BatchHeader, ProducerNumbers
-from headrace.core.replication.producers import Written
+from headrace.core.replication.producers import Remembered
 from headrace.core.resources.topic import Durability
 from headrace.core.types import LeaderEpoch, Offset
 from headrace_broker.storage.partition_log import PartitionLog
@@ -43,7 +43,7 @@ class LogMachine(RuleBasedStateMachine):
         self.epoch = LeaderEpoch(1)
         self.high_watermark = Offset(0)
         self.start = self.base = Offset(0)
-        self.written: dict[int, list[Written]] = {1: [], 2: []}
+        self.written: dict[int, list[Remembered]] = {1: [], 2: []}
 
     @initialize()
     def begin(self) -> None:
@@ -178,7 +178,7 @@ class LogMachine(RuleBasedStateMachine):
             return NOT_IDEMPOTENT
         before = self.written[producer]
         sequence = before[-1].next_sequence if before else 0
-        before.append(Written(0, sequence, offset, Offset(offset + records - 1)))
+        before.append(Remembered(0, sequence, offset, Offset(offset + records - 1)))
         return ProducerNumbers(producer, 0, sequence)
 
     def _lose_written(self) -> None:

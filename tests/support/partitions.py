@@ -1,0 +1,41 @@
+"""A partition on a real log, led by the broker under test."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+from headrace.core.errors import StorageFailedError
+from headrace.core.log.quota import DiskLimits
+from headrace.core.log.segments import LogConfig
+from headrace.core.replication.followers import InSyncRules
+from headrace.core.replication.leadership import Leadership
+from headrace.core.resources.topic import TopicSpec
+from headrace.core.types import PartitionId, PartitionKey, TopicName, TopicUid
+from headrace_broker.broker_disk import BrokerDisk
+from headrace_broker.metrics import Metrics
+from headrace_broker.partition import Partition
+from headrace_broker.requests import Place
+from headrace_broker.storage.data_directory import DataDirectory
+from headrace_broker.storage.partition_description import PartitionDescription
+from tests.support.partition_sets import partition_state, seat
+
+ME = seat(0)
+SPEC = TopicSpec.parse({"partitions": 1, "replicas": 1})
+KEY = PartitionKey(TopicUid("uid-1"), PartitionId(0))
+PLACE = Place(TopicName("default", "flights"), PartitionId(0))
+
+
+@asynccontextmanager
+async def led_partition(path: Path, metrics: Metrics, failed: Callable[[str], None]) -> AsyncIterator[Partition]:
+    data = DataDirectory.open(path)
+    description = PartitionDescription(PLACE.topic, KEY, SPEC.to_object())
+    log = data.open_log(description, LogConfig.of_topic(SPEC), now_ms=0)
+    leadership = Leadership(ME, InSyncRules.of_topic(SPEC), log_end=log.log_end_offset, durable_end=log.durable_end)
+    disk = BrokerDisk(data.path, DiskLimits(), metrics, failed)
+    partition = Partition(KEY, PLACE, log, leadership, metrics, disk)
+    partition.configure(SPEC)
+    partition.apply(partition_state(leader=ME))
+    yield partition
+    with suppress(StorageFailedError):  # a test may have broken the disk
+        await partition.close("the test is over")
+    data.close(clean=False)
