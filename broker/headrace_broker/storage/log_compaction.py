@@ -32,6 +32,10 @@ class LogCompaction:
         """As on disk; None before the first look."""
         self._times: dict[ClosedSegment, SegmentTimes] = {}
         """Of the segments that the last look asked for."""
+        self._planned_end = Offset(0)
+        """Of the pass that was planned last."""
+        self._is_void = False
+        """The log was cut below that: other segments may lie there by now, under the same names."""
 
     async def plan(self, high_watermark: Offset, rules: CompactionRules, now_ms: int) -> Job | Later:
         """What is to be done now. Raises StorageFailedError, and ThrottledError where no more files can be opened."""
@@ -47,6 +51,7 @@ class LogCompaction:
             planned = await self._threads.read(self._plan, log, rules, now_ms)
         if isinstance(planned, Later):
             return planned
+        self._planned_end, self._is_void = planned.segments[-1].next_offset, False
         return Job(
             directory=str(self._directory),
             segments=planned.segments,
@@ -66,7 +71,7 @@ class LogCompaction:
         it does not.
         """
         span = Span(cleaned.base_offset, cleaned.next_offset)
-        if not self._segments.has(span):
+        if self._is_void or not self._segments.has(span):
             await self._threads.sync(discard_cleaned, self._directory, span)
             return False
         await self._threads.sync(self._swap, span)
@@ -80,10 +85,20 @@ class LogCompaction:
 
     async def finish(self, done: Done) -> None:
         """The pass is over, and all that it made is in its place. Raises DiskFullError, StorageFailedError."""
+        if self._is_void:
+            return
         points = CleanPoints(done.points)
         with storage_errors(f"writing how far {self._directory} is compacted"):
             await self._threads.sync(self._files.write_clean_points, points)
         self._points = points
+
+    def cut(self, end: Offset) -> None:
+        """The log is about to end at `end`: what will be appended there was not compacted. Blocks. Raises OSError."""
+        if (self._points or self._files.clean_points()).end > end:
+            self._files.write_clean_points(CleanPoints())
+            self._points = CleanPoints()
+        self._is_void = self._is_void or self._planned_end > end
+        self._times = {}
 
     def _plan(self, log: CompactableLog, rules: CompactionRules, now_ms: int) -> Pass | Later:
         seen = dict[ClosedSegment, SegmentTimes]()

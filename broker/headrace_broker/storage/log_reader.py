@@ -63,7 +63,9 @@ class LogReader:
         """As `read`, without waiting, of no more than may be read at once: None where it has to be waited for."""
         max_bytes = min(max_bytes, READ_INLINE_BYTES_MAX)
         with storage_errors("reading the log"), suppress(NotCachedError, SegmentGoneError, _DamagedSegmentError):
-            return self._remembering(*self._read(read_cached, offset, max_bytes, up_to))
+            return self._remembering(
+                *self._of_one_history(lambda read: self._read(read, offset, max_bytes, up_to), read_cached)
+            )
         return None
 
     async def find(self, timestamp_ms: int, up_to: Offset) -> tuple[Offset, int] | None:
@@ -83,7 +85,7 @@ class LogReader:
             try:
                 return await self._cached_or_blocking(attempt)
             except SegmentGoneError:
-                continue  # Records were deleted meanwhile: the next attempt begins at the new start.
+                continue  # Records were deleted or cut off meanwhile: the next attempt sees what is left.
             except _DamagedSegmentError as damage:
                 if damage.base_offset in repaired:
                     raise CorruptLogError(
@@ -97,9 +99,22 @@ class LogReader:
         # Opening a closed segment takes descriptors, and there may be none left.
         with storage_errors("reading the log"):
             try:
-                return attempt(read_cached)
+                return self._of_one_history(attempt, read_cached)
             except NotCachedError:
-                return await self._threads.read(attempt, read_once)
+                return await self._threads.read(self._of_one_history, attempt, read_once)
+
+    def _of_one_history(self, attempt: _Attempt[T], read: ReadAt) -> T:
+        """Raises SegmentGoneError where the log was cut meanwhile, whatever the attempt has found or run into."""
+        history = self._segments.history(read)
+        try:
+            found = attempt(read)
+        except Exception as error:
+            if history != self._segments.cuts:
+                raise SegmentGoneError from error
+            raise
+        if history != self._segments.cuts:
+            raise SegmentGoneError
+        return found
 
     async def _repair(self, damage: _DamagedSegmentError) -> None:
         """Build the indexes anew. An active segment is closed first: nothing may be added to them meanwhile."""
@@ -114,9 +129,12 @@ class LogReader:
     def _read(
         self, read: ReadAt, offset: Offset, max_bytes: int, up_to: Offset
     ) -> tuple[list[memoryview], _Place | None]:
-        start_offset = self._segments.start_offset
+        start_offset, log_end = self._segments.start_offset, self._segments.tip.offset
         if offset < start_offset:
             raise OffsetOutOfRangeError(f"offset {offset} was deleted just now", logStartOffset=start_offset)
+        if offset > log_end:
+            raise OffsetOutOfRangeError(f"offset {offset} was cut off just now", logStartOffset=start_offset)
+        up_to = min(up_to, log_end)
         buffers: list[memoryview] = []
         end = None
         while offset < up_to and (max_bytes > 0 or not buffers):

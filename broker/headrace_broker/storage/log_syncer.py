@@ -3,9 +3,10 @@
 Owned by a `PartitionLog`; `sync` and the writes of checkpoints run in threads, one at a time, while the log is appended
 to. What a sync covers is what was there when it began.
 
-Invariants: `durable` never falls; the recovery point is never above it; a checkpoint is written only after all that it
-vouches for is on disk. A failed `fdatasync` is the end (`failure`): the kernel has marked the pages clean, so another
-one would succeed without them. Where the disk still lets us, `cut-at` tells the next start to cut there.
+Invariants: `durable` falls only where the log is cut; the recovery point is never above it; a checkpoint is written
+only after all that it vouches for is on disk, and lowered before any of that is cut off. A failed `fdatasync` is the
+end (`failure`): the kernel has marked the pages clean, so another one would succeed without them. Where the disk still
+lets us, `cut-at` tells the next start to cut there.
 """
 
 import logging
@@ -17,7 +18,7 @@ from headrace.core.limits import RECOVERY_SCAN_BYTES
 from headrace.core.log.checkpoints import LogPoint
 from headrace.core.log.epochs import LeaderEpochs
 from headrace.core.types import Offset
-from headrace_broker.storage.disk import is_passing, open_directory, storage_error
+from headrace_broker.storage.disk import is_passing, open_directory, storage_error, storage_errors
 from headrace_broker.storage.partition_files import PartitionFiles
 from headrace_broker.storage.recovery import RecoveredLog
 from headrace_broker.storage.segment import Segment
@@ -90,8 +91,34 @@ class LogSyncer:
                 self.durable = tip
                 self._maybe_move_recovery_point(active, final)
             except OSError as error:
-                raise self._give_up(error) from error
+                raise self._give_up(error, "fdatasync") from error
             return tip.offset
+
+    def truncate(self, place: LogPoint) -> None:
+        """Cut the log at `place`, where a batch starts, and put on disk what is left of it.
+
+        No sync goes on meanwhile, and one that comes later sees the log that is left. Raises CorruptLogError,
+        DiskFullError, ThrottledError, and nothing is cut; StorageFailedError, after which the log is over.
+        """
+        with self._turn:
+            self.check_usable()
+            with storage_errors(f"preparing to cut the log in {self._files.directory}"):
+                self._step_back(place)
+            self.durable = min(self.durable, place, key=_offset_of)
+            try:
+                self._segments.cut(place)
+                self._epochs.cut(place.offset)
+                self._rolled = [segment for segment in self._rolled if segment.base_offset < place.segment]
+                self._segments.active.log.sync()
+                self._named = _UNWRITTEN.segment
+                self._sync_segments(self._segments.active, tuple(self._rolled))
+                self.durable = place
+                self._maybe_move_recovery_point(self._segments.active, final=False)
+            except OSError as error:
+                if self._segments.tip != place and not self._segments.is_being_cut:
+                    # Nothing is cut yet: only the segment could not be opened that the log is to go on in.
+                    raise storage_error(error, f"opening what is left of the log in {self._files.directory}") from error
+                raise self._give_up(error, "cutting the log") from error
 
     def write_high_watermark(self, offset: Offset) -> None:
         """Raises DiskFullError, StorageFailedError."""
@@ -119,6 +146,18 @@ class LogSyncer:
             except OSError as error:
                 raise storage_error(error, f"writing the log-start checkpoint in {self._files.directory}") from error
             self._log_start = offset
+
+    def _step_back(self, place: LogPoint) -> None:
+        """What vouches for more than is left says less, on disk too: a crash must not pass for lost records."""
+        if self.high_watermark > place.offset:
+            self._files.write_high_watermark(place.offset)
+            self.high_watermark = place.offset
+        if self._log_start > place.offset:
+            self._files.write_log_start(place.offset)
+            self._log_start = place.offset
+        if self._recovery_point.offset > place.offset:
+            self._files.write_recovery_point(place)
+            self._recovery_point = place
 
     def _sync_segments(self, active: Segment, rolled: tuple[Segment, ...]) -> None:
         for segment in (*rolled, active):
@@ -154,10 +193,14 @@ class LogSyncer:
             self._files.write_epochs(LeaderEpochs(starts))
             self._written_starts = starts
 
-    def _give_up(self, error: OSError) -> StorageFailedError:
-        self.fail(f"fdatasync in {self._files.directory} failed: {error.strerror}; the broker gives up its partitions")
+    def _give_up(self, error: OSError, doing: str) -> StorageFailedError:
+        self.fail(f"{doing} in {self._files.directory} failed: {error.strerror}; the broker gives up its partitions")
         try:
             self._files.write_cut_at(self.durable)
         except OSError as second:
             logger.error("%s: the next start cannot be told to cut: %s", self._files.directory, second.strerror)
         return StorageFailedError(self.failure)
+
+
+def _offset_of(point: LogPoint) -> Offset:
+    return point.offset

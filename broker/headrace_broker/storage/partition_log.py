@@ -1,11 +1,11 @@
-"""The log of one partition: append, sync, read, find by time, delete from the front.
+"""The log of one partition: append, sync, read, find by time, delete from the front, cut off the end.
 
 Lives from `open` to `close`. One asyncio task owns it: `append`, and everything that is async, belongs to that task's
 event loop; nothing else may write to the directory meanwhile. Reads and syncs go on in threads while the task appends.
 
 Invariants: [log_start_offset, log_end_offset) has no gap; `durable_end` <= `log_end_offset`, and none of the three ever
-falls; a read never returns a part of a batch or anything at or after `log_end_offset`. After a sync has failed nothing
-more is appended or synced, ever, and the next start cuts the log to what was durable.
+falls but by `truncate`; a read never returns a part of a batch or anything at or after `log_end_offset`. After a sync
+has failed nothing more is appended or synced, ever, and the next start cuts the log to what was durable.
 
 Called by the broker's partition task, which asks `headrace.core.log.group_commit` when to sync.
 """
@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from headrace.core.errors import (
+    CorruptLogError,
     DiskFullError,
+    DivergedLogError,
     FencedEpochError,
     OffsetOutOfRangeError,
     StorageFailedError,
@@ -25,7 +27,7 @@ from headrace.core.errors import (
 from headrace.core.limits import UNSYNCED_SEGMENTS_MAX
 from headrace.core.log.checkpoints import LogPoint
 from headrace.core.log.epochs import LeaderEpochs
-from headrace.core.log.recovery import RecoveryReport
+from headrace.core.log.recovery import RecoveryReport, why_not_next
 from headrace.core.log.retention import Expired, Log, Retention, SegmentTimes, expired, is_over
 from headrace.core.log.segments import Growth, LogConfig, roll_reason
 from headrace.core.records.raw import RawBatch
@@ -44,7 +46,7 @@ logger = logging.getLogger(__name__)
 
 
 class Appended(NamedTuple):
-    """Where an append has gone."""
+    """Where the batches of an append lie: one after the other, but for those that were there before."""
 
     first_offset: Offset
     last_offset: Offset
@@ -67,6 +69,8 @@ class PartitionLog:
         self._syncer = LogSyncer(directory, self._segments, self._epochs, recovered)
         self._reader = LogReader(self._segments, threads, self._close_active)
         self._times = ClosedSegmentTimes(self._segments)
+        self._is_being_cut = False
+        """Then nothing is appended or rolled."""
         self.compaction = LogCompaction(directory, self._segments, self._syncer, threads)
 
     @classmethod
@@ -116,6 +120,11 @@ class PartitionLog:
         return self._epochs.latest
 
     @property
+    def epochs(self) -> LeaderEpochs:
+        """Where each epoch begins: what a leader answers from, and a follower asks by. Only to be read."""
+        return self._epochs
+
+    @property
     def high_watermark_checkpoint(self) -> Offset:
         """The last one that was written, as far as the log still reaches."""
         return self._syncer.high_watermark
@@ -130,21 +139,61 @@ class PartitionLog:
         self._syncer.check_usable()
         if leader_epoch < self._epochs.latest:
             raise FencedEpochError(f"leader epoch {leader_epoch} is over: the log holds {self._epochs.latest}")
-        end = first = self.log_end_offset
-        base_offsets, last_offsets = [], []
+        end = self.log_end_offset
         for batch in batches:
-            base_offsets.append(end)
             end = batch.stamp(end, leader_epoch).header.next_offset
-            last_offsets.append(Offset(end - 1))
-        self._write(batches, leader_epoch, end, now_ms)
-        return Appended(first, Offset(end - 1), tuple(base_offsets), tuple(last_offsets))
+        return self._write(batches, now_ms)
+
+    def append_replicated(self, batches: Sequence[RawBatch], now_ms: int) -> Appended:
+        """As `append`, of batches that a leader has stamped (`split_replicated`): they stay as they are.
+
+        Raises DivergedLogError where they do not follow what the log holds, by offset or epoch, and else as `append`.
+        """
+        assert batches, "an append has a batch at least"
+        self._syncer.check_usable()
+        end, epoch = self.log_end_offset, self._epochs.latest
+        for header in (batch.header for batch in batches):
+            reason = why_not_next(header, end, epoch)
+            if reason:
+                raise DivergedLogError(f"what the leader sends does not follow in {self.directory}: {reason}")
+            end, epoch = header.next_offset, header.leader_epoch
+        return self._write(batches, now_ms)
 
     async def sync(self) -> Offset:
         """Put everything on disk that was appended before the call; returns the new durable end.
 
-        Raises StorageFailedError: the sync is not repeated, the log is over.
+        That is what is left of it where the log was cut meanwhile. Raises StorageFailedError: the sync is not repeated,
+        the log is over.
         """
-        return await self._threads.sync(self._syncer.sync)
+        return min(await self._threads.sync(self._syncer.sync), self.durable_end)
+
+    async def truncate(self, end: Offset, *, allow_below_high_watermark: bool = False) -> Offset:
+        """Cut the log at `end`, or where the batch starts that holds it; returns the new end. All below is on disk.
+
+        For a follower, which truncates by epoch before it takes anything from a new leader. Called while nothing else
+        appends, deletes or replaces segments (`Cleaner.change`), and not cancelled. Whoever keeps something beside the
+        log cuts it at the returned offset before the next append. Readers that are under way see the log before or
+        after.
+
+        No clean election asks for less than a high watermark that this replica has checkpointed: then CorruptLogError,
+        unless the caller knows that what was committed is lost, after an unclean election or `cluster recover`, and
+        says so: `allow_below_high_watermark`. Raises OffsetOutOfRangeError below the log's start; CorruptLogError where
+        no batch can be found at `end`; DiskFullError and ThrottledError, after which the log is as it was;
+        StorageFailedError, after which it is over.
+        """
+        start = self.log_start_offset
+        if end < start:
+            raise OffsetOutOfRangeError(f"cannot cut at {end}: the log starts at {start}", logStartOffset=start)
+        if end >= self.log_end_offset:
+            return await self.sync()
+        self._is_being_cut = True
+        try:
+            await self._threads.sync(self._truncate, end, allow_below_high_watermark=allow_below_high_watermark)
+        finally:
+            self._is_being_cut = False
+        self.producers.cut(self.log_end_offset)
+        self._times = ClosedSegmentTimes(self._segments)
+        return self.log_end_offset
 
     async def read(self, offset: Offset, *, max_bytes: int, up_to: Offset) -> list[memoryview]:
         """Whole batches from the one that holds `offset` on, which may begin below it, to `up_to` at most.
@@ -242,6 +291,7 @@ class PartitionLog:
 
     async def _drop_below(self, offset: Offset) -> list[int]:
         dropped = self._segments.drop_below(offset)
+        self._epochs.forget_below(self.log_start_offset)
         if dropped:
             try:
                 await self._threads.sync(self._segments.delete, dropped)
@@ -250,7 +300,21 @@ class PartitionLog:
                 logger.warning("%s: segments below offset %d are not removed: %s", self.directory, offset, error)
         return list(dropped.values())
 
-    def _write(self, batches: Sequence[RawBatch], leader_epoch: LeaderEpoch, end: Offset, now_ms: int) -> None:
+    def _truncate(self, end: Offset, *, allow_below_high_watermark: bool) -> None:
+        with storage_errors(f"preparing to cut the log in {self.directory}"):
+            place = self._segments.place_of(end)
+            if place.offset < self._syncer.high_watermark and not allow_below_high_watermark:
+                raise CorruptLogError(
+                    f"cutting the log in {self.directory} at offset {place.offset} would take away what is committed:"
+                    f" its high-watermark checkpoint is {self._syncer.high_watermark}"
+                )
+            self.compaction.cut(place.offset)
+        self._syncer.truncate(place)
+
+    def _write(self, batches: Sequence[RawBatch], now_ms: int) -> Appended:
+        """What is stamped and follows the end of the log."""
+        assert not self._is_being_cut, "nothing is appended before the cut is on disk"
+        end = batches[-1].header.next_offset
         try:
             self._maybe_roll(batches, end, now_ms)
             segment = self._segments.active
@@ -263,11 +327,18 @@ class PartitionLog:
         tip = self._segments.tip
         # Before the new end is published: a sync in its thread may write the recovery point there, and with it the
         # epochs and producers, which must hold everything below.
-        self._epochs.assign(leader_epoch, tip.offset)
-        for batch in batches:
-            self.producers.note(batch.header, now_ms)
+        headers = [batch.header for batch in batches]
+        for header in headers:
+            self._epochs.assign(header.leader_epoch, header.base_offset)
+            self.producers.note(header, now_ms)
         created_ms = tip.segment_created_ms if tip.position else now_ms
         self._segments.tip = LogPoint(end, segment.base_offset, segment.size, created_ms)
+        return Appended(
+            first_offset=tip.offset,
+            last_offset=Offset(end - 1),
+            base_offsets=tuple(header.base_offset for header in headers),
+            last_offsets=tuple(header.last_offset for header in headers),
+        )
 
     def _maybe_roll(self, batches: Sequence[RawBatch], end: Offset, now_ms: int) -> None:
         tip = self._segments.tip
@@ -291,6 +362,8 @@ class PartitionLog:
         self._guarded(lambda: self._roll(self._segments.tip.segment_created_ms))
 
     def _guarded(self, roll: Callable[[], None]) -> None:
+        if self._is_being_cut:
+            raise ThrottledError(f"the log in {self.directory} is being cut just now; try again")
         try:
             roll()
         except OSError as error:

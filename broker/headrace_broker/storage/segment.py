@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from headrace.core.errors import CorruptLogError, StorageFailedError
+from headrace.core.log.checkpoints import LogPoint
 from headrace.core.log.recovery import SegmentFacts
 from headrace.core.log.segments import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, parse_log_name, segment_name
 from headrace.core.log.sparse_index import DamagedIndexError
@@ -66,15 +67,37 @@ class Segment:
         """For recovery, which calls `resume` next."""
         return cls(directory, base_offset, _APPENDING)
 
+    @classmethod
+    def reopen(cls, directory: Path, place: LogPoint) -> "Segment":
+        """The one that a log will go on in that is to be cut at `place`. No file is changed before `cut_back`.
+
+        Raises CorruptLogError as `resume`.
+        """
+        segment = cls.open_last(directory, place.segment)
+        segment._trust(place.position, place.offset)
+        segment.size = place.position
+        return segment
+
+    def cut_back(self) -> None:
+        """The files of a reopened one hold what it counts, and no more. They are not synced."""
+        self.log.cut(self.size)
+        self.indexes.trim()
+
     def resume(self, position: int, offset: Offset) -> str:
         """Trust what lies below `position`, where `offset` starts; forget what the indexes say of what lies above.
 
         Returns why the indexes had to be built again, else "". Raises CorruptLogError where the batches below do not
         lead to `position` and `offset`. Costs the same however much lies below.
         """
+        reason = self._trust(position, offset)
+        self.indexes.trim()
+        return reason
+
+    def _trust(self, position: int, offset: Offset) -> str:
+        """As `resume`; the indexes do not count what lies above, and have it in their files still."""
         try:
             self.indexes = SegmentIndexes.open(self._name, self.base_offset)
-            reached, reason = self.indexes.resume(self.log, self.base_offset, position), ""
+            reached, reason = self.indexes.forget_from(self.log, self.base_offset, position), ""
         except DamagedIndexError as error:
             self.indexes, place, reached = rebuild_indexes(self._name, self.log, self.base_offset, position)
             reason = str(error)

@@ -69,10 +69,11 @@ class SegmentIndexes:
         self.by_offset.handle.sync_data()
         self.by_time.handle.sync_data()
 
-    def resume(self, log: FileHandle, base_offset: Offset, position: int) -> Offset:
-        """Forget the entries from `position` on; returns the offset to which the batches before it lead.
+    def forget_from(self, log: FileHandle, base_offset: Offset, position: int) -> Offset:
+        """Do not count the entries from `position` on; returns the offset to which the batches before it lead.
 
-        Reads only the batches after the last entry. Raises DamagedIndexError where entries and batches disagree.
+        The files stay as they are until `trim`. Reads only the batches after the last entry. Raises DamagedIndexError
+        where entries and batches disagree.
         """
         count = self.by_offset.count_while(read_blocking, lambda entry: entry.position < position)
         offset, cursor = base_offset, IndexCursor()
@@ -87,8 +88,13 @@ class SegmentIndexes:
                 offset = header.next_offset
         except CorruptLogError as error:
             raise DamagedIndexError(f"entry {count - 1} leads to no batch: {error.message}") from error
-        self.cut(count, cursor)
+        self.by_offset.count = self.by_time.count = count
+        self.cursor = cursor
         return offset
+
+    def trim(self) -> None:
+        """The files hold what is counted, and no more."""
+        self.cut(self.count, self.cursor)
 
 
 def rebuild_indexes(name: Path, log: FileHandle, base_offset: Offset, end: int) -> tuple[SegmentIndexes, int, Offset]:

@@ -52,6 +52,18 @@ def locate(view: SegmentView, read: ReadAt, offset: Offset) -> int:
     raise CorruptLogError(f"{segment.log.path} ends before offset {offset}")
 
 
+def batch_holding(view: SegmentView, read: ReadAt, offset: Offset) -> tuple[int, Offset]:
+    """(position, base offset) of the batch that holds `offset`; by the batches alone where an index is damaged."""
+    try:
+        start = locate(view, read, offset)
+    except DamagedIndexError:
+        start = 0
+    for position, header in walk(view.segment.log, read, start, view.size):
+        if header.next_offset > offset:
+            return position, header.base_offset
+    raise CorruptLogError(f"{view.segment.log.path} ends before offset {offset}")
+
+
 def extent(view: SegmentView, read: ReadAt, start: int, max_bytes: int, up_to: Offset) -> Extent | None:
     """Where the batches from `start` on end that together have at most `max_bytes`, but one batch at least.
 

@@ -4,6 +4,10 @@ Owned by a `PartitionLog`. Its task rolls, drops and publishes the ends (`start_
 threads take a `view`, which never reaches beyond the end that was published when it was taken. Which closed segments
 are open `OpenSegments` says; one that is let go of, deleted or replaced by its compacted form stays open for as long as
 a reader or a sync holds it.
+
+A cut is the one change to bytes that readers may have under their eyes. It is made in a thread, while the task waits;
+`cuts` counts before any file changes, so whoever reads compares it before and after, and throws away what it has read
+of two histories (`history`).
 Nothing here takes longer the more segments there are, but what retention and metrics ask for.
 """
 
@@ -18,12 +22,12 @@ from headrace.core.log.retention import ClosedSegment
 from headrace.core.log.trimming import segments_below
 from headrace.core.types import Offset
 from headrace_broker.storage.compaction_files import Span, swap
-from headrace_broker.storage.disk import NotCachedError, ReadAt, fsync_directory, read_cached
+from headrace_broker.storage.disk import NotCachedError, ReadAt, fsync_directory, read_blocking, read_cached
 from headrace_broker.storage.newest_records import NewestRecords, newest_record_ms
 from headrace_broker.storage.open_segments import OpenSegments
 from headrace_broker.storage.recovery import RecoveredLog
 from headrace_broker.storage.segment import Segment, delete_segment
-from headrace_broker.storage.segment_reader import SegmentView
+from headrace_broker.storage.segment_reader import SegmentView, batch_holding
 
 
 class SegmentGoneError(Exception):
@@ -47,6 +51,10 @@ class SegmentSet:
         """Then they stay so for as long as the log is open."""
         self.start_offset = recovered.log_start
         """First offset that is kept; never falls."""
+        self.cuts = 0
+        """How often the log was cut; counted when a cut begins."""
+        self.is_being_cut = False
+        """Stays so where a cut has failed half-way."""
         self.active = recovered.active
         self.tip = recovered.end
         """The end of the log; set after everything below it is written."""
@@ -115,6 +123,60 @@ class SegmentSet:
         self._closed_bytes[span.base_offset] = size_bytes
         self._bases = [*self._bases[: first + 1], *self._bases[end:]]
         self._replacing = range(0)
+
+    def place_of(self, end: Offset) -> LogPoint:
+        """Where the batch starts that holds `end`, which lies in the log: to cut there. Blocks.
+
+        Raises CorruptLogError, and OSError. The age of a segment that was closed counts from its last write.
+        """
+        tip, index = self.tip, bisect_right(self._bases, end) - 1
+        base = self._bases[index]
+        if base == tip.segment:
+            view, created_ms = SegmentView(self.active, tip.position, tip.offset), tip.segment_created_ms
+        else:
+            segment = self.glimpse(base)
+            view, created_ms = SegmentView(segment, segment.size, self._bases[index + 1]), segment.log.written_ms()
+        position, offset = batch_holding(view, read_blocking, end)
+        return LogPoint(offset, base, position, created_ms)
+
+    def cut(self, place: LogPoint) -> None:
+        """The log ends at `place` and goes on in the segment there; what is cut off is gone. Nothing is synced.
+
+        The last segments go first: whenever it is interrupted, what is left is a log. Blocks. Raises OSError; while
+        `is_being_cut` then, only the next opening can tell what is there, and nothing has changed where not.
+        """
+        with self._opening:
+            active = Segment.reopen(self._directory, place)
+            self.is_being_cut = True
+            self.cuts += 1
+            kept = [base for base in self._bases if base <= place.segment]
+            for base in reversed(self._bases[len(kept) :]):
+                delete_segment(self._directory, base)
+            active.cut_back()
+            self._closed_bytes = {base: self._closed_bytes[base] for base in kept[:-1]}
+            self._closed = {base: closed for base, closed in self._closed.items() if base < place.segment}
+            self._newest = NewestRecords()
+            self._bases, self.active = kept, active
+            self.start_offset = min(self.start_offset, place.offset)
+            self.tip = place
+            self.is_being_cut = False
+
+    def history(self, read: ReadAt) -> int:
+        """To be compared with `cuts` after a read: where it is another number, what was read may be torn.
+
+        Waits for a cut that is being made: with `read_cached` that raises NotCachedError. Raises StorageFailedError
+        where it has failed.
+        """
+        history = self.cuts
+        if self.is_being_cut:
+            if read is read_cached:
+                raise NotCachedError
+            with self._opening:
+                if self.is_being_cut:
+                    raise StorageFailedError(
+                        f"how much is left of the log in {self._directory} the next start can tell"
+                    )
+        return history
 
     def has(self, span: Span) -> bool:
         """Whether closed segments begin and end where the span does."""

@@ -1,0 +1,140 @@
+"""Cutting off the end of a log: what is left, now and after a crash, and what else has to know."""
+
+from pathlib import Path
+
+import pytest
+
+from headrace.core.errors import CorruptLogError, OffsetOutOfRangeError
+from headrace.core.log.clean_points import CleanPoint, CleanPoints
+from headrace.core.log.epochs import EpochStart
+from headrace.core.types import LeaderEpoch, Offset
+from headrace_broker.storage.partition_files import PartitionFiles
+from headrace_broker.storage.partition_log import PartitionLog
+from headrace_broker.storage.threads import StorageThreads
+from tests.support.logs import END, EPOCH, NOW_MS, SMALL, fill, log_bytes, open_log, raw_batch, values_from
+from tests.support.replicas import epochs_of, replicate
+
+
+@pytest.mark.parametrize("synced", [True, False])
+@pytest.mark.parametrize("end", [0, 1, 17, 18, 19, 50, 98, 99])
+async def test_should_end_where_it_was_cut_now_and_after_a_crash(
+    log: PartitionLog, directory: Path, threads: StorageThreads, end: int, synced: bool
+) -> None:
+    fill(log, 50)
+    fill(log, 50, epoch=LeaderEpoch(7))
+    if synced:
+        await log.sync()
+    kept = log_bytes(directory)[: end * len(log_bytes(directory)) // 100]
+
+    assert await log.truncate(Offset(end)) == end
+
+    assert log_bytes(directory) == kept
+    assert (log.log_end_offset, log.durable_end, log.size_bytes) == (end, end, len(kept))
+    assert log.last_epoch == (-1 if end == 0 else 1 if end <= 50 else 7)
+    for each in (log, open_log(directory, threads, SMALL)):
+        assert not each.recovery.cut_bytes
+        assert await values_from(each, 0) == list(range(end))
+        assert epochs_of(each) == epochs_of(log)
+    replicate(log, range(end, 110), 5) if end <= 50 else fill(log, 110 - end, epoch=LeaderEpoch(7))
+    assert await values_from(log, 0) == list(range(110))
+    await log.sync()
+    again = open_log(directory, threads, SMALL)
+    assert (again.log_end_offset, epochs_of(again)) == (110, epochs_of(log))
+    assert await values_from(again, 0) == list(range(110))
+    assert not again.recovery.damaged_files
+
+
+async def test_should_cut_off_the_batch_that_holds_the_end(log: PartitionLog) -> None:
+    log.append([raw_batch(4), raw_batch(5), raw_batch(6)], EPOCH, NOW_MS)
+    assert await log.truncate(Offset(8)) == 4
+    assert await log.truncate(Offset(9)) == 4
+    assert await log.truncate(Offset(3)) == 0
+
+
+async def test_should_put_all_on_disk_when_there_is_nothing_to_cut(log: PartitionLog) -> None:
+    fill(log, 40)
+    assert await log.truncate(Offset(40)) == 40
+    assert log.durable_end == 40
+
+
+async def test_should_refuse_to_cut_below_its_start(log: PartitionLog) -> None:
+    fill(log, 40)
+    await log.delete_before(Offset(20))
+    with pytest.raises(OffsetOutOfRangeError, match="cannot cut at 19: the log starts at 20"):
+        await log.truncate(Offset(19))
+    assert await log.truncate(Offset(20)) == 20
+    assert (log.log_start_offset, log.log_end_offset) == (20, 20)
+
+
+async def test_should_start_lower_when_it_started_within_the_batch_that_goes(
+    log: PartitionLog, directory: Path, threads: StorageThreads
+) -> None:
+    log.append([raw_batch(4), raw_batch(5)], EPOCH, NOW_MS)
+    await log.delete_before(Offset(6))
+    assert await log.truncate(Offset(7)) == 4
+    assert log.log_start_offset == 4
+    replicate(log, range(4, 6), 1)
+    for each in (log, open_log(directory, threads, SMALL)):
+        assert (each.log_start_offset, each.log_end_offset) == (4, 6)
+
+
+async def test_should_refuse_to_cut_what_is_committed_unless_it_is_known_to_be_lost(
+    log: PartitionLog, directory: Path, threads: StorageThreads
+) -> None:
+    fill(log, 60)
+    await log.sync()
+    await log.checkpoint_high_watermark(Offset(30))
+    before = log_bytes(directory)
+
+    with pytest.raises(CorruptLogError, match=r"at offset 29 would take away what is committed: .* checkpoint is 30"):
+        await log.truncate(Offset(29))
+    assert (log_bytes(directory), log.log_end_offset) == (before, 60)
+    assert await log.truncate(Offset(30)) == 30
+    assert await log.truncate(Offset(29), allow_below_high_watermark=True) == 29
+
+    assert log.high_watermark_checkpoint == 29
+    report = open_log(directory, threads, SMALL).recovery
+    assert not report.cut_below_high_watermark
+
+
+async def test_should_find_nothing_of_what_was_cut_when_other_records_take_its_place(log: PartitionLog) -> None:
+    fill(log, 100)
+    assert await values_from(log, 0) == list(range(100))  # positions, open segments and times are remembered now
+    assert await log.find_timestamp(NOW_MS + 500, END) == (50, NOW_MS + 500)
+    await log.truncate(Offset(20))
+
+    for offset in range(20, 120):
+        log.append_replicated([raw_batch(1, 700, 5).stamp(Offset(offset), LeaderEpoch(2))], NOW_MS)
+
+    assert await values_from(log, 0) == list(range(120))
+    for offset in range(120):
+        assert await values_from(log, offset) == list(range(offset, 120))
+    assert await log.find_timestamp(NOW_MS + 191, END) is None
+    assert await log.find_timestamp(NOW_MS + 100, END) == (10, NOW_MS + 100)
+
+
+async def test_should_count_as_not_compacted_above_the_cut(
+    log: PartitionLog, directory: Path, threads: StorageThreads
+) -> None:
+    fill(log, 100)
+    await log.sync()
+    files = PartitionFiles(directory)
+    files.write_clean_points(CleanPoints([CleanPoint(Offset(40), 1, 0)]))
+    await log.truncate(Offset(40))
+    assert files.clean_points().end == 40
+    await log.truncate(Offset(39))
+    assert files.clean_points().end == 0
+    assert open_log(directory, threads, SMALL).log_end_offset == 39
+
+
+async def test_should_forget_the_epochs_of_deleted_records_but_not_the_last(
+    log: PartitionLog, directory: Path, threads: StorageThreads
+) -> None:
+    for epoch in range(1, 11):
+        fill(log, 10, epoch=LeaderEpoch(epoch))
+    await log.delete_before(Offset(55))
+    assert epochs_of(log)[0] == (6, 50)
+    await log.delete_before(Offset(100))
+    assert log.epochs.starts == (EpochStart(LeaderEpoch(10), Offset(90)),)
+    log.close()
+    assert open_log(directory, threads, SMALL).last_epoch == 10
