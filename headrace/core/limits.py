@@ -407,6 +407,10 @@ DEV_WATCH_HISTORY_BYTES_MAX = 8 << 20
 """Changes of one resource that watchers may still ask for, by number and by size; older ones are answered with 410."""
 DEV_REQUEST_BODY_BYTES_MAX = 3 << 20
 """As a kube-apiserver's own limit."""
+DEV_UPDATE_MANAGERS_MAX = 10
+"""As many writers of an object are told apart in its managedFields, beside those that apply it."""
+DEV_MANAGER_NAME_BYTES_MAX = 128
+"""As a kube-apiserver's own limit."""
 DEV_LOG_READ_BYTES = 64 << 10
 """`kubectl logs` reads a file in pieces of this size."""
 DEV_LOG_LINE_BYTES_MAX = 1 << 20

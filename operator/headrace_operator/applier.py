@@ -19,7 +19,7 @@ from headrace.core.control.actions import (
     SetFinalizers,
     TopicPlan,
 )
-from headrace.core.resources.metadata import Object
+from headrace.core.resources.metadata import Metadata, Object
 from headrace.core.resources.partition_set import PartitionSet
 from headrace.core.resources.topic import Topic
 from headrace.kube.client import KubeClient
@@ -67,6 +67,7 @@ class Applier:
                 await self._client.create(PARTITION_SETS, action.set.to_object())
             case ReplaceSet():
                 await self._client.replace(PARTITION_SETS, action.set.to_object())
+                await self._tell(_owner_of(action.set), action.notices)
             case DeleteSet():
                 await self._delete(action.set)
             case DeleteOrphanSet():
@@ -74,11 +75,11 @@ class Applier:
             case SetFinalizers():
                 metadata = {**_as_read(action.topic), "finalizers": list(action.finalizers)}
                 await self._patch(action.topic, {"metadata": metadata})
-                await self._tell(action.topic, action.notices)
+                await self._tell(action.topic.metadata, action.notices)
             case PatchStatus():
                 patch = {"metadata": _as_read(action.topic), "status": dict(action.status)}
                 await self._patch(action.topic, patch, subresource="status")
-                await self._tell(action.topic, action.notices)
+                await self._tell(action.topic.metadata, action.notices)
             case _:
                 assert_never(action)
 
@@ -100,10 +101,15 @@ class Applier:
         metadata = topic.metadata
         await self._client.patch(TOPICS, metadata.name, metadata.namespace, patch, subresource=subresource)
 
-    async def _tell(self, topic: Topic, notices: tuple[Notice, ...]) -> None:
+    async def _tell(self, topic: Metadata, notices: tuple[Notice, ...]) -> None:
         for notice in notices:
             kind = EventType.WARNING if notice.warning else EventType.NORMAL
-            await self._recorder.record(Regarding(TOPICS, topic.metadata), kind, notice.reason, notice.message)
+            await self._recorder.record(Regarding(TOPICS, topic), kind, notice.reason, notice.message)
+
+
+def _owner_of(partition_set: PartitionSet) -> Metadata:
+    """As much of its Topic as an Event names."""
+    return Metadata(partition_set.topic, partition_set.metadata.namespace, uid=partition_set.topic_uid)
 
 
 def _as_read(topic: Topic) -> dict[str, Any]:

@@ -1,9 +1,9 @@
 """Reads the whole state for one pass: three linearizable lists, and what this process knows about time.
 
-Owns the monotonic clocks of the operator: `Liveness` of the brokers' Leases and the `DeletionTimers`. Lives as long as
-the process; used in the event loop of the reconcile loop alone. A list that fails, and a process that stood still, are
-gaps in our contact with the API server: the first picture after one restarts the Leases' timers before it believes
-them.
+Owns the monotonic clocks of the operator: `Liveness` of the brokers' Leases, `SteadyTimers` and `DeletionTimers`. Lives
+as long as the process; used in the event loop of the reconcile loop alone. A list that fails, and a process that stood
+still, are gaps in our contact with the API server: the first picture after one restarts the Leases' timers before it
+believes them.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 
 from headrace.core.control.liveness import Liveness
-from headrace.core.control.observed import Broker, DeletionTimers, Observed
+from headrace.core.control.observed import Broker, DeletionTimers, Observed, SteadyTimers
 from headrace.core.limits import LEASE_RENEW_INTERVAL_MS, OPERATOR_PULSE_MS
 from headrace.core.resources.lease import CLUSTER_LABEL, BrokerLease
 from headrace.core.resources.topic import Topic
@@ -48,6 +48,7 @@ class Observer:
         self._client = client
         self._scope = scope
         self._liveness = Liveness()
+        self._steady = SteadyTimers()
         self._deletions = DeletionTimers(scope.finalizer_wait_ms)
         self._contact_ms = monotonic_ms()
         self._gap = False
@@ -76,6 +77,7 @@ class Observer:
             sets=sets.items,
             brokers=self._brokers,
             overdue=self._deletions.observe(deleted, now_ms),
+            steady=self._steady.observe(self._brokers.values(), now_ms),
         )
         return Picture(topics.items, observed)
 
@@ -87,7 +89,8 @@ class Observer:
 
     def next_change_ms(self) -> int | None:
         """When time alone changes the last picture, on `monotonic_ms`; it may be past already."""
-        ends = (self._liveness.next_expiry_ms(self._contact_ms), self._deletions.next_due_ms(self._contact_ms))
+        timers = (self._liveness.next_expiry_ms, self._steady.next_due_ms, self._deletions.next_due_ms)
+        ends = (next_ms(self._contact_ms) for next_ms in timers)
         return min((end for end in ends if end is not None), default=None)
 
     async def keep_pulse(self) -> None:

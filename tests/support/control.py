@@ -14,6 +14,7 @@ from headrace.core.control.actions import (
 )
 from headrace.core.control.observed import Broker, BrokerState, Observed
 from headrace.core.control.plan import plan
+from headrace.core.limits import REPLICAS_MAX
 from headrace.core.resources.metadata import Metadata
 from headrace.core.resources.partition_set import PartitionSet
 from headrace.core.resources.topic import Topic, TopicSpec
@@ -60,6 +61,11 @@ class ModelApi:
     sets: dict[str, PartitionSet] = field(default_factory=dict)
     overdue: frozenset[TopicUid] = frozenset()
     writes: int = 0
+    steady: frozenset[BrokerId] | None = None
+    """None: whoever is ready is steady."""
+    leaving: frozenset[BrokerId] = frozenset()
+    regressed: frozenset[TopicUid] = frozenset()
+    replicas_max: int = REPLICAS_MAX
 
     def __repr__(self) -> str:
         """Short: a thousand partitions are of no help to whoever reads a counter-example."""
@@ -78,10 +84,19 @@ class ModelApi:
 
     @property
     def observed(self) -> Observed:
-        return Observed("headrace", tuple(self.sets.values()), self.brokers, self.overdue)
+        ready = frozenset(b.id for b in self.brokers.values() if b.state is BrokerState.READY)
+        return Observed(
+            "headrace",
+            tuple(self.sets.values()),
+            self.brokers,
+            self.overdue,
+            steady=ready if self.steady is None else self.steady,
+            leaving=self.leaving,
+            regressed=self.regressed,
+        )
 
     def plan(self, now_ms: int = NOW_MS) -> list[Action]:
-        plans = plan(tuple(self.topics.values()), self.observed, now_ms)
+        plans = plan(tuple(self.topics.values()), self.observed, now_ms, replicas_max=self.replicas_max)
         return [action for topic_plan in plans for action in topic_plan.actions]
 
     def settle(self) -> None:

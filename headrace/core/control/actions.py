@@ -34,6 +34,8 @@ class ReplaceSet:
 
     set: PartitionSet
     reason: str
+    notices: tuple[Notice, ...] = ()
+    """Of the topic."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from headrace.core.control.liveness import Liveness
-from headrace.core.limits import FINALIZER_WAIT_MS
+from headrace.core.limits import FINALIZER_WAIT_MS, LEADER_RETURN_DELAY_MS
 from headrace.core.resources.lease import BrokerLease
 from headrace.core.resources.partition_set import PartitionSet, PartitionState
 from headrace.core.types import BrokerId, Incarnation, Seat, TopicUid
@@ -53,11 +53,30 @@ class Observed:
     brokers: Mapping[BrokerId, Broker]
     overdue: frozenset[TopicUid] = frozenset()
     """Deleted topics whose brokers have had their time."""
+    steady: frozenset[BrokerId] = frozenset()
+    """Brokers that have been ready for so long that leaderships may return to them, and data move there for balance."""
+    leaving: frozenset[BrokerId] = frozenset()
+    """Brokers that go for good: their ordinal is not below the StatefulSet's `replicas` any more."""
+    regressed: frozenset[TopicUid] = frozenset()
+    """Topics of which a broker knows higher epochs than the API: nothing is decided until `cluster recover`."""
 
     def holds(self, seat: Seat | None) -> bool:
         """Whether `seat` is of a live broker in its present life."""
         broker = self.brokers.get(seat.broker) if seat is not None else None
         return broker is not None and broker.seat == seat and broker.state is not BrokerState.LOST
+
+    def state_of(self, broker: BrokerId) -> BrokerState:
+        """A broker that has no Lease was never heard of: it is lost."""
+        found = self.brokers.get(broker)
+        return found.state if found is not None else BrokerState.LOST
+
+    def serves(self, seat: Seat | None) -> bool:
+        """Whether `seat` is held by a broker that has proved to be alive: nothing is decided on a mere Lease."""
+        return seat is not None and self.holds(seat) and self.state_of(seat.broker) is not BrokerState.UNPROVEN
+
+    def is_open_to(self, broker: BrokerId) -> bool:
+        """Whether a broker may be given replicas."""
+        return self.state_of(broker) is BrokerState.READY and broker not in self.leaving
 
     def knows_holders_of(self, state: PartitionState) -> bool:
         """Whether it is known of every broker in the partition's ISR that it is alive, or that it is not."""
@@ -66,6 +85,23 @@ class Observed:
 
     def in_state(self, *states: BrokerState) -> list[Broker]:
         return [broker for _, broker in sorted(self.brokers.items()) if broker.state in states]
+
+
+class SteadyTimers:
+    """How long brokers have been ready without a break, in one life: leaders do not follow a broker that flaps."""
+
+    def __init__(self, delay_ms: int = LEADER_RETURN_DELAY_MS) -> None:
+        self._delay_ms = delay_ms
+        self._due_ms: dict[Seat, int] = {}
+
+    def observe(self, brokers: Iterable[Broker], now_ms: int) -> frozenset[BrokerId]:
+        """All brokers as they are just now -> those that are steady."""
+        ready = (broker.seat for broker in brokers if broker.state is BrokerState.READY)
+        self._due_ms = {seat: self._due_ms.get(seat, now_ms + self._delay_ms) for seat in ready}
+        return frozenset(seat.broker for seat, due_ms in self._due_ms.items() if due_ms <= now_ms)
+
+    def next_due_ms(self, now_ms: int) -> int | None:
+        return min((due_ms for due_ms in self._due_ms.values() if due_ms > now_ms), default=None)
 
 
 class DeletionTimers:

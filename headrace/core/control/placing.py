@@ -27,6 +27,10 @@ class TooFewBrokers:
     """Brokers that could be given partitions."""
     known: int
 
+    @classmethod
+    def of(cls, topic: Topic, observed: Observed) -> "TooFewBrokers":
+        return cls(topic.spec.replicas, sum(map(observed.is_open_to, observed.brokers)), len(observed.brokers))
+
 
 def missing_partitions(topic: Topic, sets: Iterable[PartitionSet]) -> list[PartitionId]:
     """The partitions that the topic asks for and that no set holds, in order."""
@@ -38,10 +42,10 @@ def place(
     topic: Topic, sets: Sequence[PartitionSet], missing: Sequence[PartitionId], observed: Observed, others: Load
 ) -> list[CreateSet | ReplaceSet] | TooFewBrokers:
     """The writes that give each of `missing` its seats; `sets` are the topic's own, `others` the rest of the load."""
-    ready = observed.in_state(BrokerState.READY)
+    ready = [broker for broker in observed.in_state(BrokerState.READY) if observed.is_open_to(broker.id)]
     needed = topic.spec.replicas
     if len(ready) < needed:
-        return TooFewBrokers(needed, len(ready), len(observed.brokers))
+        return TooFewBrokers.of(topic, observed)
     candidates = [Candidate(broker.id, broker.zone) for broker in ready]
     own = [state.replicas for partition_set in sets for state in partition_set.partitions]
     placed = spread(len(missing), needed, candidates, own=own, others=others)

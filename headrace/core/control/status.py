@@ -1,17 +1,21 @@
 """A Topic's status: a summary of its PartitionSets and of who is alive, written by the operator alone.
 
 `leaders` counts partitions whose leader is a live broker in its present life, `inSync` the ISR seats of which the same
-is true. Messages depend on nothing but that state, so that looking again never changes them.
+is true, those that are to go left out. A partition is under-replicated while fewer are in sync than `spec.replicas`
+says, also while it waits for its turn to get more. Messages depend on nothing but that state, so that looking again
+never changes them.
 """
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.core.control.actions import PatchStatus
 from headrace.core.control.conditions import Condition, ConditionType, by_type, notices, render
 from headrace.core.control.observed import Observed
 from headrace.core.control.placing import TooFewBrokers
+from headrace.core.control.reassigning import Unfinished
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.resources.topic import ADOPT_ANNOTATION, PAUSED_ANNOTATION, Topic
 
@@ -19,22 +23,32 @@ _LISTED_MAX = 10
 """Partitions that a message names; the rest is counted."""
 
 
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What the planner cannot, or will not, do for a topic now."""
+
+    refused: bool = False
+    """It asks for more replicas than brokers can keep."""
+    regressed: bool = False
+    too_few: TooFewBrokers | None = None
+    unfinished: Unfinished = field(default_factory=Unfinished)
+
+
 def summarize(
     topic: Topic,
     states: Sequence[PartitionState],
     observed: Observed,
-    too_few: TooFewBrokers | None,
+    outlook: Outlook,
     now_ms: int,
 ) -> PatchStatus | None:
     """The patch that makes the status true, or None where it is; `now_ms` is wall time, for `lastTransitionTime`."""
     offline = [state for state in states if not observed.holds(state.leader)]
-    lagging = [state for state in states if _in_sync(state, observed) < len(state.replicas)]
     unplaced = _unplaced_message(topic, states)
     conditions = (
-        _ready(topic, states, offline, too_few),
-        _under_replicated(lagging, unplaced),
+        _ready(topic, states, offline, outlook),
+        _under_replicated(topic, states, observed, unplaced),
         _offline(offline, unplaced),
-        _reassigning(states),
+        _reassigning(states, outlook.unfinished),
         Condition.off(ConditionType.PAUSED, "NotPaused"),
     )
     wanted = topic.spec.partitions
@@ -68,30 +82,40 @@ def _patch(topic: Topic, summary: dict[str, Any], conditions: Sequence[Condition
 
 
 def _ready(
-    topic: Topic, states: Sequence[PartitionState], offline: Sequence[PartitionState], too_few: TooFewBrokers | None
+    topic: Topic, states: Sequence[PartitionState], offline: Sequence[PartitionState], outlook: Outlook
 ) -> Condition:
-    replicas = topic.spec.replicas
-    if replicas > 1:
-        message = (
-            f"spec.replicas is {replicas}, but replication is not available yet: this version keeps one replica of"
-            " each partition; set spec.replicas to 1"
-        )
-        return Condition.off(ConditionType.READY, "ReplicationNotAvailable", message)
-    if topic.adopts and not states:
-        message = (
-            f"annotation {ADOPT_ANNOTATION} is set, but adopting data is not available yet; the topic is not placed, as"
-            " it would begin empty, and the data is kept where it is: remove the annotation to begin empty"
-        )
-        return Condition.off(ConditionType.READY, "AdoptionNotAvailable", message)
-    if too_few is not None:
-        message = (
-            f"spec.replicas is {too_few.needed}, which needs as many brokers that are live and not draining, and there"
-            f" are {too_few.ready} of {too_few.known}: start more brokers (scale the StatefulSet) or wait for them"
-        )
-        return Condition.off(ConditionType.READY, "InsufficientBrokers", message)
+    obstacle = _obstacle(topic, states, outlook)
+    if obstacle is not None:
+        return Condition.off(ConditionType.READY, *obstacle)
     if offline:
         return Condition.off(ConditionType.READY, "PartitionsOffline", _offline_message(offline))
     return Condition.on(ConditionType.READY, "AllPartitionsOnline")
+
+
+def _obstacle(topic: Topic, states: Sequence[PartitionState], outlook: Outlook) -> tuple[str, str] | None:
+    """(reason, message) of what keeps the operator from giving the topic what it asks for."""
+    if outlook.refused:
+        return "ReplicationNotAvailable", (
+            f"spec.replicas is {topic.spec.replicas}, but replication is not available yet: this version keeps one"
+            " replica of each partition; set spec.replicas to 1"
+        )
+    if outlook.regressed:
+        return "MetadataRegressed", (
+            "brokers have seen higher epochs than the API server tells, as after a restore of its data: nobody is"
+            " elected until `headrace cluster recover` has run"
+        )
+    if topic.adopts and not states:
+        return "AdoptionNotAvailable", (
+            f"annotation {ADOPT_ANNOTATION} is set, but adopting data is not available yet; the topic is not placed, as"
+            " it would begin empty, and the data is kept where it is: remove the annotation to begin empty"
+        )
+    if outlook.too_few is not None:
+        too_few = outlook.too_few
+        return "InsufficientBrokers", (
+            f"spec.replicas is {too_few.needed}, which needs as many brokers that are live and not draining, and there"
+            f" are {too_few.ready} of {too_few.known}: start more brokers (scale the StatefulSet) or wait for them"
+        )
+    return None
 
 
 def _unplaced_message(topic: Topic, states: Sequence[PartitionState]) -> str:
@@ -103,7 +127,14 @@ def _unplaced_message(topic: Topic, states: Sequence[PartitionState]) -> str:
     )
 
 
-def _under_replicated(lagging: Sequence[PartitionState], unplaced: str) -> Condition:
+def _under_replicated(topic: Topic, states: Sequence[PartitionState], observed: Observed, unplaced: str) -> Condition:
+    counts = [(state, _in_sync(state, observed)) for state in states]
+    lagging = [state for state, in_sync in counts if in_sync < topic.spec.replicas]
+    least = topic.spec.min_insync_replicas
+    below = [state for state, in_sync in counts if in_sync < least and observed.holds(state.leader)]
+    if below:
+        message = f"{_named(below)}: fewer replicas in sync than minInsyncReplicas, {least}: acks=all is refused"
+        return Condition.on(ConditionType.UNDER_REPLICATED, "BelowMinInsyncReplicas", message)
     if lagging:
         message = f"{_named(lagging)}: a replica is not in sync"
         return Condition.on(ConditionType.UNDER_REPLICATED, "ReplicasNotInSync", message)
@@ -120,17 +151,30 @@ def _offline(offline: Sequence[PartitionState], unplaced: str) -> Condition:
     return Condition.off(ConditionType.OFFLINE, "AllPartitionsOnline")
 
 
-def _reassigning(states: Sequence[PartitionState]) -> Condition:
+def _reassigning(states: Sequence[PartitionState], unfinished: Unfinished) -> Condition:
     moving = [state for state in states if state.adding or state.removing]
+    waiting = f"partitions that wait for their turn: {unfinished.waiting}" if unfinished.waiting else ""
     if moving:
-        return Condition.on(ConditionType.REASSIGNING, "ReplicasMoving", f"{_named(moving)}: replicas are moving")
+        message = f"{_named(moving)}: replicas are moving" + (f"; {waiting}" if waiting else "")
+        return Condition.on(ConditionType.REASSIGNING, "ReplicasMoving", message)
+    if waiting:
+        return Condition.on(ConditionType.REASSIGNING, "WaitingForTurn", waiting)
+    if unfinished.stuck:
+        leaving = ", ".join(map(str, unfinished.stuck))
+        message = (
+            f"brokers that are to leave ({leaving}) hold replicas that no other broker can take: start more brokers"
+        )
+        return Condition.on(ConditionType.REASSIGNING, "WaitingForBrokers", message)
     return Condition.off(ConditionType.REASSIGNING, "NothingMoving")
 
 
 def _offline_message(offline: Sequence[PartitionState]) -> str:
     holders = sorted({broker for state in offline for broker in state.replicas})
     brokers = ", ".join(map(str, holders)) or "none"
-    return f"{_named(offline)}: no live leader; the replicas are on these brokers, start them: {brokers}"
+    if all(len(state.replicas) <= 1 for state in offline):
+        return f"{_named(offline)}: no live leader; the replicas are on these brokers, start them: {brokers}"
+    in_sync = ", ".join(map(str, sorted({seat.broker for state in offline for seat in state.isr})))
+    return f"{_named(offline)}: no live leader; these brokers were in sync, start them: {in_sync}"
 
 
 def _named(states: Sequence[PartitionState]) -> str:
@@ -141,4 +185,4 @@ def _named(states: Sequence[PartitionState]) -> str:
 
 
 def _in_sync(state: PartitionState, observed: Observed) -> int:
-    return sum(observed.holds(member) for member in state.isr)
+    return sum(observed.holds(member) for member in state.isr if member.broker not in state.removing)

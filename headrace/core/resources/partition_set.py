@@ -35,7 +35,14 @@ class PartitionState:
     """The first is the preferred leader."""
     isr: tuple[Seat, ...]
     adding: tuple[BrokerId, ...] = ()
+    """Those of `replicas` that have yet to catch up."""
     removing: tuple[BrokerId, ...] = ()
+    """Those of `replicas` that go as soon as the others can do without them."""
+
+    @property
+    def target(self) -> tuple[BrokerId, ...]:
+        """The replicas once nothing moves any more, the preferred leader first."""
+        return tuple(broker for broker in self.replicas if broker not in self.removing)
 
     @classmethod
     def parse(cls, raw: Object) -> "PartitionState":

@@ -1,7 +1,7 @@
 import pytest
 
 from headrace.core.control.liveness import Liveness
-from headrace.core.control.observed import Broker, BrokerState, DeletionTimers, Observed
+from headrace.core.control.observed import Broker, BrokerState, DeletionTimers, Observed, SteadyTimers
 from headrace.core.resources.lease import BrokerLease
 from headrace.core.resources.metadata import Metadata
 from headrace.core.types import BrokerId, Incarnation, Seat, TopicUid
@@ -100,3 +100,46 @@ def test_should_forget_a_deletion_when_the_topic_is_gone() -> None:
     timers.observe([], 10)
     assert timers.observe([UID], 20) == frozenset()
     assert timers.next_due_ms(20) == 50
+
+
+def test_should_be_steady_when_it_was_ready_for_long_enough_in_one_life() -> None:
+    timers = SteadyTimers(delay_ms=30)
+    assert timers.observe([broker(0), broker(1)], 100) == frozenset()
+    assert timers.next_due_ms(100) == 130
+    assert timers.observe([broker(0), broker(1, incarnation=2)], 130) == {0}
+    assert timers.next_due_ms(130) == 160
+
+
+@pytest.mark.parametrize("state", [BrokerState.LOST, BrokerState.DRAINING, BrokerState.UNPROVEN])
+def test_should_begin_anew_when_it_was_not_ready_in_between(state: BrokerState) -> None:
+    timers = SteadyTimers(delay_ms=30)
+    timers.observe([broker(0)], 0)
+    assert timers.observe([broker(0, state=state)], 40) == frozenset()
+    assert timers.next_due_ms(40) is None
+    assert timers.observe([broker(0)], 50) == frozenset()
+    assert timers.observe([broker(0)], 80) == {0}
+
+
+def test_should_serve_only_where_the_broker_has_proved_to_live() -> None:
+    world = observed(broker(0), broker(1, state=BrokerState.UNPROVEN), broker(2, state=BrokerState.DRAINING))
+    assert [world.serves(each) for each in (seat(0), seat(1), seat(2), seat(0, 2), None)] == [
+        True,
+        False,
+        True,
+        False,
+        False,
+    ]
+
+
+def test_should_take_a_broker_without_a_lease_for_lost() -> None:
+    assert observed().state_of(BrokerId(7)) is BrokerState.LOST
+
+
+def test_should_give_replicas_only_to_brokers_that_are_ready_and_stay() -> None:
+    world = Observed(
+        "headrace",
+        (),
+        {b.id: b for b in (broker(0), broker(1), broker(2, state=BrokerState.DRAINING))},
+        leaving=frozenset({BrokerId(1)}),
+    )
+    assert [world.is_open_to(BrokerId(number)) for number in range(4)] == [True, False, False, False]

@@ -1,0 +1,174 @@
+"""Who leads, and who is no longer in sync: the operator's part of a partition's life (design sections 5 to 7).
+
+    led ── the leader is lost, or of an older life ──> elect a renewed member of the ISR under the next leader epoch
+     │                                                  ├── nobody can be, and unclean elections are allowed and sane
+     │                                                  │     ──> elect a live replica, its ISR is itself alone, say it
+     │                                                  └── else ──> offline: no leader, the ISR stays as it is
+     ├── the leader drains, leaves, or is to be removed ──> elect another, if there is one; else it goes on
+     └── the preferred leader is in sync and steady ──> elect it
+    whatever else happens: the seats of lost brokers leave the ISR while enough others are in sync
+
+A seat is *renewed* when it is of its broker's present life. A void seat (of an older life) elects nobody and counts for
+nothing, but stays in the ISR while its broker lives: the broker renews it where its log is intact, or gives it up.
+
+Invariants: a leader that is elected cleanly is a renewed member of the ISR on a broker that is ready; the ISR only
+shrinks here, by brokers that are lost, and only under a leader and while `minInsyncReplicas` renewed members stay:
+being unreachable never brings it below that, and never empties it. Both epochs only rise. A partition with a single
+replica is left to its broker, which elects itself (`headrace.core.replication.seats.claim`): nobody else could know
+more.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+
+from headrace.core.control.changing import Budget, Change, revised
+from headrace.core.control.observed import BrokerState, Observed
+from headrace.core.resources.partition_set import PartitionState
+from headrace.core.resources.topic import TopicSpec
+from headrace.core.types import BrokerId, LeaderEpoch, Seat
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    leader: Seat | None
+    isr: tuple[Seat, ...]
+    reason: str
+    loss: str = ""
+
+
+@dataclass(slots=True)
+class Elections:
+    """Those of one topic in one pass; partitions are looked at in the order of their ids."""
+
+    spec: TopicSpec
+    observed: Observed
+    budget: Budget
+    leads: Counter[BrokerId]
+    """Partitions of the topic that each live broker leads; kept up to date."""
+
+    def look_at(self, state: PartitionState) -> Change | None:
+        """What to write for this partition, if anything."""
+        if len(state.replicas) <= 1 or self._waits_for_a_sign_of(state.leader):
+            return None
+        outcome = self._decide(state) or _Outcome(state.leader, state.isr, "")
+        isr = self._without_the_lost(outcome.isr) if outcome.leader is not None else outcome.isr
+        if outcome.leader == state.leader:
+            return None if isr == state.isr else Change(revised(state, isr=isr), _lost_reason(state, isr))
+        epoch = state.leader_epoch if outcome.leader is None else LeaderEpoch(state.leader_epoch + 1)
+        elected = revised(state, leader=outcome.leader, leader_epoch=epoch, isr=isr)
+        self._count(state.leader, outcome.leader)
+        return Change(elected, outcome.reason, outcome.loss)
+
+    def _waits_for_a_sign_of(self, leader: Seat | None) -> bool:
+        """Whether the leader's broker may be alive and may be dead."""
+        return self.observed.holds(leader) and not self.observed.serves(leader)
+
+    def _decide(self, state: PartitionState) -> _Outcome | None:
+        leader = state.leader
+        if leader is None or not self._is_sound(state, leader):
+            return self._replace(state)
+        if self.observed.state_of(leader.broker) is BrokerState.DRAINING:
+            return self._move(state, self._electable(state), f"broker {leader.broker} drains")
+        unwanted = self._why_unwanted(state, leader.broker)
+        if unwanted:
+            staying = [seat for seat in self._electable(state) if self._is_staying(state, seat.broker)]
+            return self._move(state, staying, unwanted)
+        return self._maybe_return(state, leader)
+
+    def _is_sound(self, state: PartitionState, leader: Seat) -> bool:
+        return self.observed.serves(leader) and leader in state.isr and leader.broker in state.replicas
+
+    def _why_unwanted(self, state: PartitionState, leader: BrokerId) -> str:
+        if leader in self.observed.leaving:
+            return f"broker {leader} is to leave"
+        # While others catch up, there is no hurry.
+        if leader in state.removing and not state.adding:
+            return f"broker {leader} is to give its replica away"
+        return ""
+
+    def _replace(self, state: PartitionState) -> _Outcome | None:
+        """The partition has no leader, or none that can lead."""
+        gone = "nobody leads" if state.leader is None else f"leader {state.leader} is gone"
+        electable = self._electable(state)
+        if electable:
+            return self._elect(state, self._best(state, electable), gone)
+        if any(self.observed.state_of(seat.broker) is BrokerState.UNPROVEN for seat in state.isr):
+            return None  # who is in sync may be alive
+        uncleanly = self._elect_uncleanly(state, gone)
+        if uncleanly is None and state.leader is not None:
+            return _Outcome(None, state.isr, f"{gone}, and no member of the ISR can be elected")
+        return uncleanly
+
+    def _move(self, state: PartitionState, others: list[Seat], why: str) -> _Outcome | None:
+        """Away from a leader that still serves: where there is nobody else, it goes on."""
+        return self._elect(state, self._best(state, others), why) if others else None
+
+    def _maybe_return(self, state: PartitionState, leader: Seat) -> _Outcome | None:
+        preferred = (state.target or state.replicas)[0]
+        seats = [seat for seat in self._electable(state) if seat.broker == preferred != leader.broker]
+        wanted = bool(seats) and preferred in self.observed.steady and self._is_staying(state, preferred)
+        if not wanted or self.budget.returns == 0:
+            return None
+        self.budget.returns -= 1
+        return self._elect(state, seats[0], "the preferred leader is in sync")
+
+    def _elect_uncleanly(self, state: PartitionState, gone: str) -> _Outcome | None:
+        """Only while every member of the ISR is away: one that lives may still renew its seat, and loses nothing."""
+        if not self.spec.unclean_leader_election or not all(self._is_lost(seat.broker) for seat in state.isr):
+            return None
+        live = [broker for broker in state.replicas if self.observed.state_of(broker) is BrokerState.READY]
+        if not live:
+            return None
+        broker = min(live, key=lambda broker: (broker in state.adding, *self._rank(state, broker)))
+        leader = self.observed.brokers[broker].seat
+        in_sync = ", ".join(str(seat.broker) for seat in state.isr) or "nobody"
+        loss = (
+            f"partition {state.id}: {leader} was elected although it was not in sync, as spec.uncleanLeaderElection"
+            f" allows: acknowledged records that only those in sync had (brokers: {in_sync}) are lost"
+        )
+        return _Outcome(leader, (leader,), f"{gone}, and {leader} is elected uncleanly", loss)
+
+    def _elect(self, state: PartitionState, leader: Seat, why: str) -> _Outcome:
+        return _Outcome(leader, state.isr, f"{why}: {leader} is elected")
+
+    def _electable(self, state: PartitionState) -> list[Seat]:
+        ready = [seat for seat in state.isr if self.observed.serves(seat) and seat.broker in state.replicas]
+        return [seat for seat in ready if self.observed.state_of(seat.broker) is BrokerState.READY]
+
+    def _best(self, state: PartitionState, electable: list[Seat]) -> Seat:
+        return min(electable, key=lambda seat: self._rank(state, seat.broker))
+
+    def _rank(self, state: PartitionState, broker: BrokerId) -> tuple[int, ...]:
+        """The least is the best: one that stays, the preferred leader, whoever leads least."""
+        return (
+            not self._is_staying(state, broker),
+            broker != state.replicas[0],
+            self.leads[broker],
+            self.budget.leads[broker],
+            state.replicas.index(broker),
+        )
+
+    def _is_staying(self, state: PartitionState, broker: BrokerId) -> bool:
+        return broker not in state.removing and broker not in self.observed.leaving
+
+    def _is_lost(self, broker: BrokerId) -> bool:
+        return self.observed.state_of(broker) is BrokerState.LOST
+
+    def _without_the_lost(self, isr: tuple[Seat, ...]) -> tuple[Seat, ...]:
+        """Nothing commits with fewer than the minimum anyway: those who are away stay electable then."""
+        in_sync = sum(self.observed.serves(seat) for seat in isr)
+        if in_sync < self.spec.min_insync_replicas:
+            return isr
+        return tuple(seat for seat in isr if not self._is_lost(seat.broker))
+
+    def _count(self, before: Seat | None, after: Seat | None) -> None:
+        for counts in (self.leads, self.budget.leads):
+            if before is not None and self.observed.holds(before):
+                counts[before.broker] -= 1
+            if after is not None:
+                counts[after.broker] += 1
+
+
+def _lost_reason(state: PartitionState, isr: tuple[Seat, ...]) -> str:
+    gone = ", ".join(str(seat) for seat in state.isr if seat not in isr)
+    return f"lost, and enough others are in sync: {gone}"

@@ -1,0 +1,70 @@
+"""What becomes of a topic's placed partitions in one pass: elections first, then moves; one write per PartitionSet.
+
+Both look at the whole topic and change partitions one by one; a partition that an election has changed moves in the
+next pass, which sees the new leader. Nothing is remembered: the same picture gives the same sets, and a set that needs
+no change comes back as it is. Called by `headrace.core.control.plan`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from headrace.core.control.actions import Notice, ReplaceSet
+from headrace.core.control.changing import Budget, Change, leaders_of
+from headrace.core.control.electing import Elections
+from headrace.core.control.observed import Observed
+from headrace.core.control.reassigning import Unfinished, reassign
+from headrace.core.placement.spread import Load
+from headrace.core.resources.partition_set import PartitionSet
+from headrace.core.resources.topic import TopicSpec
+from headrace.core.types import PartitionId
+
+_REASONS_MAX = 3
+"""Reasons that one write gives for the log; the rest is counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tended:
+    writes: tuple[ReplaceSet, ...]
+    """At most one for each set."""
+    unfinished: Unfinished = field(default_factory=Unfinished)
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What a pass knows beside the topic itself."""
+
+    observed: Observed
+    budget: Budget
+    others: Load
+    """What all other topics load the brokers with."""
+    moves: bool
+    """Whether data may move: not before brokers replicate."""
+
+
+def tend(spec: TopicSpec, sets: Sequence[PartitionSet], around: Round) -> Tended:
+    """The writes that bring `sets`, all of one topic, on by one step."""
+    states = [state for partition_set in sets for state in partition_set.partitions]
+    elections = Elections(spec, around.observed, around.budget, leaders_of(states, around.observed))
+    elected = {state.id: change for state in states if (change := elections.look_at(state))}
+    if not around.moves:
+        return Tended(_writes(sets, elected))
+    now = [elected[state.id].state if state.id in elected else state for state in states]
+    moved = reassign(spec, now, around.observed, around.budget, around.others)
+    return Tended(_writes(sets, {**moved.changes, **elected}), moved.unfinished)
+
+
+def _writes(sets: Sequence[PartitionSet], changes: Mapping[PartitionId, Change]) -> tuple[ReplaceSet, ...]:
+    writes = []
+    for partition_set in sets:
+        own = [changes[state.id] for state in partition_set.partitions if state.id in changes]
+        if own:
+            changed = partition_set.with_partitions(*(change.state for change in own))
+            notices = tuple(Notice("UncleanLeaderElection", c.loss, warning=True) for c in own if c.loss)
+            writes.append(ReplaceSet(changed, _reason(own), notices))
+    return tuple(writes)
+
+
+def _reason(changes: Sequence[Change]) -> str:
+    told = "; ".join(f"partition {change.state.id}: {change.reason}" for change in changes[:_REASONS_MAX])
+    more = len(changes) - _REASONS_MAX
+    return f"{told}; and {more} more partitions" if more > 0 else told

@@ -1,0 +1,177 @@
+"""Where a partition that is placed already should stand now: pure, deterministic, and moving as little as possible.
+
+- `refit`: its replication factor changed, or a broker that holds it is to leave. Whoever may stay stays, in its place
+  in the order; who comes takes the place of who goes, or the end. What cannot be done yet is left as it is.
+- `level`: brokers were added, so the topic stands unevenly. One replica moves where that puts a partition into more
+  zones, or takes from a broker that holds at least two more than the one that gets it; where no data has to move, the
+  order of a partition's replicas changes so that each broker is preferred equally often.
+
+Every step of `level` lowers (replicas that share a zone, then the unevenness of replicas, then that of preferred
+leaders) and raises none before it, so that it ends, and has nothing to do where `spread` has just placed a topic.
+Called by `headrace.core.control.reassigning`.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from headrace.core.placement.spread import Candidate, Load, Replicas, ranked
+from headrace.core.types import BrokerId
+
+_UNEVEN = 2
+"""A difference that moving one replica lowers; one of 1 would only change sides."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """Where replicas may stand."""
+
+    candidates: Sequence[Candidate]
+    """Brokers that may be given replicas, best first."""
+    zones: Mapping[BrokerId, str]
+    """Of every broker that is known, those that may be given nothing included."""
+    leaving: Collection[BrokerId] = ()
+    """Brokers that must hold nothing in the end."""
+    faults: Mapping[BrokerId, int] = field(default_factory=dict)
+    """How little a replica there is worth: whoever has most goes first when there are too many."""
+    at_hand: Collection[BrokerId] = ()
+    """Brokers that still hold the partition although they were to give it away: nothing has to be copied there."""
+
+    @classmethod
+    def of(cls, candidates: Sequence[Candidate], zones: Mapping[BrokerId, str], others: Load) -> "Ground":
+        return cls(ranked(candidates, others), zones)
+
+    def of_partition(self, faults: Mapping[BrokerId, int], at_hand: Collection[BrokerId]) -> "Ground":
+        """The same, for one partition."""
+        return replace(self, faults=faults, at_hand=at_hand)
+
+    def crowd(self, replicas: Sequence[BrokerId]) -> int:
+        """Pairs of replicas that share a zone."""
+        counts = Counter(self.zones.get(broker, "") for broker in replicas)
+        return sum(_pairs(count) for count in counts.values())
+
+    def crowd_min(self, count: int) -> int:
+        """What `crowd` cannot be below for so many replicas."""
+        zones = max(1, len(set(self.zones.values())))
+        each, more = divmod(count, zones)
+        return more * _pairs(each + 1) + (zones - more) * _pairs(each)
+
+
+def refit(current: Replicas, replication: int, ground: Ground, load: Load) -> Replicas:
+    """`current` with `replication` brokers, none of which is to leave, as far as there are brokers for it.
+
+    `load` is that of the topic, `current` included; it is not changed.
+    """
+    kept = _without_leaving(_shrunk(current, replication, ground, load), ground, load)
+    if len(kept) < replication and len(_free(kept, ground)) >= replication - len(kept):
+        while len(kept) < replication:
+            kept = (*kept, _best(kept, ground, load.replicas))
+    return kept
+
+
+def level(
+    own: Sequence[Replicas], ground: Ground, moves_max: int, may_move: Callable[[int], bool]
+) -> dict[int, Replicas]:
+    """What to change for a topic that stands as `own`, by place in it: at most `moves_max` of them move data."""
+    load = Load.of(own)
+    changed: dict[int, Replicas] = {}
+    moves = 0
+    for index, replicas in enumerate(own):
+        if not may_move(index):
+            continue
+        moved = _relieved(replicas, ground, load) if moves < moves_max else replicas
+        moves += moved != replicas
+        ordered = moved if moved != replicas else _reordered(replicas, load)
+        if ordered != replicas:
+            load.moved(replicas, ordered)
+            changed[index] = ordered
+    return changed
+
+
+def _shrunk(current: Replicas, replication: int, ground: Ground, load: Load) -> Replicas:
+    kept = current
+    while len(kept) > replication:
+        gone = max(range(len(kept)), key=lambda index: _unwanted(kept, index, ground, load))
+        kept = (*kept[:gone], *kept[gone + 1 :])
+    return kept
+
+
+def _unwanted(kept: Replicas, index: int, ground: Ground, load: Load) -> tuple[int, ...]:
+    """The greatest goes. The preferred leader stays where its log is as good as the others'."""
+    broker, rest = kept[index], (*kept[:index], *kept[index + 1 :])
+    return (
+        broker in ground.leaving,
+        ground.faults.get(broker, 0),
+        index > 0,
+        -ground.crowd(rest),
+        load.replicas[broker],
+        index,
+    )
+
+
+def _without_leaving(kept: Replicas, ground: Ground, load: Load) -> Replicas:
+    for index, broker in enumerate(kept):
+        if broker in ground.leaving and _free(kept, ground):
+            rest = (*kept[:index], *kept[index + 1 :])
+            counts = load.replicas if index > 0 else load.leaders
+            kept = (*kept[:index], _best(kept, ground, counts, rest), *kept[index + 1 :])
+    return kept
+
+
+def _free(kept: Replicas, ground: Ground) -> list[Candidate]:
+    return [candidate for candidate in ground.candidates if candidate.broker not in kept]
+
+
+def _best(
+    kept: Replicas, ground: Ground, counts: Counter[BrokerId], beside: Sequence[BrokerId] | None = None
+) -> BrokerId:
+    """The broker to join `beside`, which is `kept` where it is not given; `min` keeps the first of equals."""
+    rest = kept if beside is None else beside
+    best = min(
+        _free(kept, ground),
+        key=lambda c: (ground.crowd((*rest, c.broker)), c.broker not in ground.at_hand, counts[c.broker]),
+    )
+    return best.broker
+
+
+def _relieved(replicas: Replicas, ground: Ground, load: Load) -> Replicas:
+    """With one replica elsewhere where that helps most; the same where nothing does."""
+    before = ground.crowd(replicas)
+    if before == ground.crowd_min(len(replicas)) and not _is_uneven(replicas, ground, load):
+        return replicas  # nearly always: a topic has a thousand partitions, and each would be tried on every broker
+    best, best_gain = replicas, (0, 0, 0)
+    for index, candidate, moved in _moves(replicas, ground):
+        giver, taker = replicas[index], candidate.broker
+        closer = before - ground.crowd(moved)
+        even = load.replicas[giver] - load.replicas[taker]
+        lead = load.leaders[giver] - load.leaders[taker] if index == 0 else 0
+        if closer < 0 or (closer == 0 and even < _UNEVEN) or (index == 0 and lead < _UNEVEN):
+            continue
+        if (closer, even, lead) > best_gain:
+            best, best_gain = moved, (closer, even, lead)
+    return best
+
+
+def _is_uneven(replicas: Replicas, ground: Ground, load: Load) -> bool:
+    most = max(load.replicas[broker] for broker in replicas)
+    return any(most - load.replicas[candidate.broker] >= _UNEVEN for candidate in _free(replicas, ground))
+
+
+def _moves(replicas: Replicas, ground: Ground) -> Iterator[tuple[int, Candidate, Replicas]]:
+    for candidate in _free(replicas, ground):
+        for index in range(len(replicas)):
+            yield index, candidate, (*replicas[:index], candidate.broker, *replicas[index + 1 :])
+
+
+def _pairs(count: int) -> int:
+    return count * (count - 1) // 2
+
+
+def _reordered(replicas: Replicas, load: Load) -> Replicas:
+    """With the broker first that is preferred least, where that makes the topic more even."""
+    first = replicas[0]
+    least = min(replicas, key=lambda broker: load.leaders[broker])
+    if load.leaders[first] - load.leaders[least] < _UNEVEN:
+        return replicas
+    swapped = {first: least, least: first}
+    return tuple(swapped.get(broker, broker) for broker in replicas)
