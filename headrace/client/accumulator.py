@@ -22,13 +22,16 @@ from typing import Generic, TypeVar
 
 from headrace.client.batches import Batch, ColumnBatch, RowBatch
 from headrace.client.record import TopicPartition
+from headrace.client.sequences import Sequences
 from headrace.core.errors import HeadraceError
+from headrace.core.records.header import NO_PRODUCER
 
 Rows = TypeVar("Rows", bound=RowBatch)
 
 
 @dataclass(slots=True)
 class _Lane(Generic[Rows]):
+    sequences: Sequences
     queue: deque[Batch] = field(default_factory=deque)
     open: Rows | None = None
     """The last of `queue` while it still takes rows."""
@@ -66,9 +69,17 @@ class Due:
 
 
 class Accumulator(Generic[Rows]):
-    def __init__(self, make_rows: Callable[[TopicPartition, int], Rows], *, linger_ms: int, timeout_ms: int) -> None:
-        """`make_rows(partition, now_ms)` gives an empty batch."""
+    def __init__(
+        self,
+        make_rows: Callable[[TopicPartition, int], Rows],
+        *,
+        linger_ms: int,
+        timeout_ms: int,
+        producer_id: int = NO_PRODUCER,
+    ) -> None:
+        """`make_rows(partition, now_ms)` gives an empty batch. Those of an idempotent producer are numbered."""
         self.buffered_bytes = 0
+        self._producer_id = producer_id
         self._make_rows = make_rows
         self._linger_ms, self._timeout_ms = linger_ms, timeout_ms
         self._lanes: dict[TopicPartition, _Lane[Rows]] = {}
@@ -107,6 +118,7 @@ class Accumulator(Generic[Rows]):
                 lane.in_flight.append(batch)
                 batch.attempt_ms = now_ms
                 batch.sent_ms = batch.sent_ms or now_ms
+                lane.sequences.number(batch)
                 if batch is lane.open:
                     lane.open = None
                 if lane.error is None or now_ms - batch.opened_ms <= self._timeout_ms:
@@ -141,7 +153,13 @@ class Accumulator(Generic[Rows]):
         self._finish(batch).error = None
 
     def given_up(self, batch: Batch, error: HeadraceError) -> None:
-        self._finish(batch).error = error if error.retriable else None
+        lane = self._finish(batch)
+        lane.error = error if error.retriable else None
+        lane.sequences.leave_out(batch)
+
+    def renumber(self, batch: Batch) -> None:
+        """This one and those after it get other numbers when they go again."""
+        self._lanes[batch.partition].sequences.leave_out(batch)
 
     def put_back(self, batches: Sequence[Batch], error: HeadraceError | None, at_ms: int) -> None:
         """These of one lane go again, the first that failed at `at_ms`, and one at a time until a channel is open."""
@@ -169,7 +187,7 @@ class Accumulator(Generic[Rows]):
     def _lane(self, partition: TopicPartition) -> _Lane[Rows]:
         lane = self._lanes.get(partition)
         if lane is None:
-            lane = self._lanes[partition] = _Lane()
+            lane = self._lanes[partition] = _Lane(Sequences(self._producer_id))
         return lane
 
     def _finish(self, batch: Batch) -> _Lane[Rows]:

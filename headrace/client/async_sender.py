@@ -18,10 +18,9 @@ from headrace.client.async_produce_sessions import AsyncProduceSessions
 from headrace.client.batches import Batch
 from headrace.client.calls import Buffers
 from headrace.client.clock import now_ms
-from headrace.client.in_flight import InFlight
+from headrace.client.in_flight import Again, InFlight
 from headrace.client.produce_session import Arrived, Outcome, Refused
 from headrace.client.record import TopicPartition
-from headrace.client.retry import GiveUp, TryAgain
 from headrace.client.write_options import WriteOptions
 from headrace.client.writer import as_raised, closed_error, unsendable
 from headrace.core.errors import HeadraceError, LocalError, StalledError
@@ -125,7 +124,7 @@ class AsyncSender:
                 self._sessions.produce(batch, encoded)
             return
         if not self.in_flight.accumulator.may_go(batch):  # The channel is over: what went before goes first.
-            self.in_flight.put_back([batch])
+            self.in_flight.put_back(Again([batch]))
             return
         task = asyncio.get_running_loop().create_task(self._attempt(batch), name="headrace-produce")
         self._tasks.add(task)
@@ -193,9 +192,9 @@ class AsyncSender:
                     self.in_flight.pipeline(batch.partition)
                 else:
                     base_offset = await self._brokers.produce_once(batch.partition, encoded, self._options.acks)
-                    self._arrived(batch, base_offset)
+                    self._carry_out(Arrived(batch, base_offset))
         except HeadraceError as error:
-            self._refused(Refused(batch.partition, error, [batch]))
+            self._carry_out(Refused.request(batch, error))
         except Exception as error:
             self._give_up(batch, unsendable(batch, error))
         self.plan()
@@ -203,43 +202,33 @@ class AsyncSender:
     def _encoded(self, batch: Batch) -> Buffers | None:
         """None: it cannot be, and was given up."""
         try:
-            return batch.encoded(self._options.compression)
+            return self.in_flight.encoded(batch)
         except HeadraceError as error:
             self._give_up(batch, error)
-        except Exception as error:
-            self._give_up(batch, unsendable(batch, error))
         return None
 
     def _tell(self, outcomes: list[Outcome]) -> None:
         """What has come of batches on channels."""
         for outcome in outcomes:
-            if isinstance(outcome, Arrived):
-                self._arrived(outcome.batch, outcome.base_offset)
-            else:
-                self._refused(outcome)
+            self._carry_out(outcome)
         self.plan()
+
+    def _carry_out(self, outcome: Outcome) -> None:
+        verdict = self.in_flight.judge(outcome, now_ms())
+        if verdict.forget is not None:
+            self._brokers.directory.forget(verdict.forget)
+        if verdict.again is not None:
+            self.in_flight.put_back(verdict.again)
+        if verdict.failed is not None:
+            self._give_up(*verdict.failed)
+        if verdict.delivered is not None:
+            self._arrived(*verdict.delivered)
 
     def _arrived(self, batch: Batch, base_offset: int) -> None:
         if self.broken is None:
-            batch.delivered(-1 if self._options.acks == "0" else base_offset)
+            batch.delivered(base_offset)
             self.in_flight.arrived(batch)
             self._moved()
-
-    def _refused(self, refused: Refused) -> None:
-        """The first of them failed; those behind it go after it."""
-        if not refused.batches:
-            self._brokers.directory.forget(refused.partition.topic)
-            return
-        first, *behind = refused.batches
-        match self.in_flight.decide(first, refused.error, now_ms()):
-            case TryAgain(at_ms, refresh):
-                if refresh:
-                    self._brokers.directory.forget(first.partition.topic)
-                self.in_flight.put_back(refused.batches, refused.error, at_ms)
-            case GiveUp(last):
-                if behind:
-                    self.in_flight.put_back(behind)
-                self._give_up(first, last)
 
     def _give_up(self, batch: Batch, error: HeadraceError) -> None:
         if self.broken is None:

@@ -20,7 +20,7 @@ from headrace.core.errors import HeadraceError
 from headrace.core.records.arrays import bytes_array, number_array
 from headrace.core.records.columns import encode_batch, record_columns
 from headrace.core.records.few_rows import are_few, encode_rows
-from headrace.core.records.header import Compression
+from headrace.core.records.header import NOT_IDEMPOTENT, Compression, ProducerNumbers
 
 BATCH_OVERHEAD_BYTES = 2560
 """Header, Arrow's message metadata, the padding of 15 buffers to 64 bytes each and of the batch to 64."""
@@ -59,6 +59,10 @@ class RowBatch(ABC):
     """When the last one did."""
     number: int = 0
     """Its place among all batches of its partition."""
+    numbers: ProducerNumbers = NOT_IDEMPOTENT
+    """By which a broker knows it again (`sequences`)."""
+    may_be_written: bool = False
+    """An attempt was not answered, or not so that this is sure."""
     record_count: int = 0
     _values: list[bytes | None] = field(default_factory=list)
     _times_ms: list[int] = field(default_factory=list)
@@ -88,8 +92,8 @@ class RowBatch(ABC):
         keys: Any = self._keys
         is_plain = not self._headers and compression is Compression.NONE and len(keys) in (0, len(values))
         if is_plain and are_few(values, keys, self.size_bytes):
-            return encode_rows(values, keys, self._times_ms)
-        return encode_batch(self.records(), compression=compression)
+            return encode_rows(values, keys, self._times_ms, self.numbers)
+        return encode_batch(self.records(), compression=compression, numbers=self.numbers)
 
     def records(self) -> Any:
         """A pyarrow.RecordBatch of RECORD_SCHEMA."""
@@ -175,15 +179,21 @@ class ColumnBatch:
     sent_ms: int = 0
     attempt_ms: int = 0
     number: int = 0
+    numbers: ProducerNumbers = NOT_IDEMPOTENT
+    may_be_written: bool = False
+
+    @property
+    def record_count(self) -> int:
+        return int(self.columns.num_rows)
 
     def records(self) -> Any:
         return self.columns
 
     def encoded(self, compression: Compression) -> list[bytes | memoryview]:
-        return encode_batch(self.columns, compression=compression)
+        return encode_batch(self.columns, compression=compression, numbers=self.numbers)
 
     def delivered(self, base_offset: int) -> None:
-        self.delivery.written.append(BatchMetadata(*self.partition, base_offset, self.columns.num_rows))
+        self.delivery.written.append(BatchMetadata(*self.partition, base_offset, self.record_count))
         self.delivery.settle()
 
     def failed(self, error: HeadraceError) -> None:
@@ -191,7 +201,7 @@ class ColumnBatch:
         self.delivery.settle()
 
     def overlooked(self) -> int:
-        return self.columns.num_rows if self.delivery.future.is_overlooked else 0
+        return self.record_count if self.delivery.future.is_overlooked else 0
 
     @property
     def has_callbacks(self) -> bool:

@@ -2,31 +2,74 @@
 
     due ──> in flight ──> arrived
                 ├──> failed ──> waits, goes again
+                ├──> refused for its sequence ──> surely not written: goes again with other numbers
+                │                            └──> else, it may be written: given up
                 └──> given up ──> remembered until `overlooked` tells of it
 
-Invariant: where `stalled` gives an error, nothing has moved for longer than all time limits together, and whoever waits
-must be told. Owned by one sender, called under its producer's lock (or on its loop).
+A broker that misses what came before a batch has lost it, or it was given up here. To send the batch under other
+numbers is safe only where no attempt with the old ones can still be on its way: else it might be written twice.
+
+Senders ask what is to be done about an `Outcome` (`judge`) and do it. Invariant: where `stalled` gives an error,
+nothing has moved for longer than all time limits together, and whoever waits must be told. Owned by one sender, called
+under its producer's lock (or on its loop).
 """
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from random import Random
 from typing import Generic
 
 from headrace.client.accumulator import Accumulator, Due, Rows
 from headrace.client.batches import Batch
+from headrace.client.calls import Buffers
+from headrace.client.produce_session import Arrived, Outcome
 from headrace.client.record import TopicPartition
 from headrace.client.retry import Failure, GiveUp, RetryPolicy, TryAgain
 from headrace.client.trouble import Trouble
 from headrace.client.watchdog import Watchdog
 from headrace.client.write_options import WriteOptions
-from headrace.core.errors import HeadraceError, StaleTopicError, StalledError
+from headrace.client.writer import unsendable
+from headrace.core.errors import (
+    FencedProducerError,
+    HeadraceError,
+    OutOfOrderSequenceError,
+    StaleTopicError,
+    StalledError,
+)
 from headrace.core.limits import (
     CLIENT_STALL_CHECK_MS,
     CLIENT_STALL_SLACK_MS,
     FAILED_BATCHES_KEPT_MAX,
+    PRODUCER_BATCHES_REMEMBERED,
     PRODUCER_PIPELINE_BATCHES_MAX,
 )
+from headrace.core.records.header import NO_PRODUCER
+
+_MISNUMBERED = (OutOfOrderSequenceError, FencedProducerError)
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """To be put back: the first of them has failed by `error`; without one, it was only late."""
+
+    batches: Sequence[Batch]
+    error: HeadraceError | None = None
+    at_ms: int = 0
+    renumber: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is to be done about an outcome, in this order."""
+
+    forget: str | None = None
+    """A topic whose metadata is to be read again."""
+    again: Again | None = None
+    failed: tuple[Batch, HeadraceError] | None = None
+    """To be told, then `given_up`."""
+    delivered: tuple[Batch, int] | None = None
+    """To be told, with its base offset (-1: nobody said), then `arrived`."""
 
 
 class InFlight(Generic[Rows]):
@@ -34,23 +77,54 @@ class InFlight(Generic[Rows]):
         self, options: WriteOptions, make_rows: Callable[[TopicPartition, int], Rows], trouble: Trouble
     ) -> None:
         timeout_ms = options.delivery_timeout_ms
-        self.accumulator = Accumulator(make_rows, linger_ms=options.linger_ms, timeout_ms=timeout_ms)
+        self._random = Random()
+        self._options = options
+        self.accumulator = Accumulator(
+            make_rows,
+            linger_ms=options.linger_ms,
+            timeout_ms=timeout_ms,
+            producer_id=self._random.getrandbits(63) if options.is_idempotent else NO_PRODUCER,
+        )
         self.watchdog = Watchdog(timeout_ms + options.request_timeout_ms + CLIENT_STALL_SLACK_MS)
-        self._buffer_bytes = options.buffer_bytes
         self._failed: deque[tuple[Batch, HeadraceError]] = deque(maxlen=FAILED_BATCHES_KEPT_MAX)
         # A topic that was created again is another place for the same records: producers go on.
-        self._policy = RetryPolicy(timeout_ms, (StaleTopicError,), trouble)
+        self._policy = RetryPolicy(timeout_ms, (StaleTopicError, *_MISNUMBERED), trouble)
         self._trouble = trouble
-        self._random = Random()
         self._looked_ms = 0
 
     def has_room(self, size_bytes: int) -> bool:
         """A record larger than the buffer waits for all others."""
         buffered = self.accumulator.buffered_bytes
-        return not buffered or buffered + size_bytes <= self._buffer_bytes
+        return not buffered or buffered + size_bytes <= self._options.buffer_bytes
 
     def due(self, now_ms: int) -> Due:
         return self.accumulator.due(now_ms)
+
+    def encoded(self, batch: Batch) -> Buffers:
+        """Raises HeadraceError, and nothing else: it cannot be sent, and is to be given up."""
+        try:
+            return batch.encoded(self._options.compression)
+        except HeadraceError:
+            raise
+        except Exception as error:
+            raise unsendable(batch, error) from error
+
+    def judge(self, outcome: Outcome, now_ms: int) -> Verdict:
+        if isinstance(outcome, Arrived):
+            offset = -1 if self._options.acks == "0" else outcome.base_offset
+            return Verdict(delivered=(outcome.batch, offset))
+        topic, error, batches, may_be_written = outcome.partition.topic, *outcome[1:]
+        if not batches:
+            return Verdict(forget=topic)
+        first, *behind = batches
+        for batch in batches:
+            batch.may_be_written = batch.may_be_written or may_be_written
+        match self.decide(first, error, now_ms):
+            case TryAgain(at_ms, refresh):
+                again = Again(batches, error, at_ms, renumber=isinstance(error, _MISNUMBERED))
+                return Verdict(topic if refresh else None, again)
+            case GiveUp(last):
+                return Verdict(None, Again(behind) if behind else None, (first, last))
 
     def arrived(self, batch: Batch) -> None:
         self.watchdog.moved()
@@ -59,17 +133,22 @@ class InFlight(Generic[Rows]):
     def decide(self, batch: Batch, error: HeadraceError, now_ms: int) -> TryAgain | GiveUp:
         """Then `put_back` or `given_up`."""
         batch.attempts += 1
+        if isinstance(error, _MISNUMBERED) and batch.may_be_written:
+            return GiveUp(_left_open(batch, error))
         failure = Failure(_what(batch), error, batch.attempts, batch.opened_ms, batch.sent_ms)
         return self._policy.decide(failure, now_ms, self._random)
 
-    def put_back(self, batches: Sequence[Batch], error: HeadraceError | None = None, at_ms: int = 0) -> None:
-        """The first of them has failed; without an error, it was only late."""
+    def put_back(self, again: Again) -> None:
         self.watchdog.moved()
-        self.accumulator.put_back(batches, error, at_ms)
+        self.accumulator.put_back(again.batches, again.error, again.at_ms)
+        if again.renumber:
+            self.accumulator.renumber(again.batches[0])
 
     def pipeline(self, partition: TopicPartition) -> None:
-        """A channel is open to its leader."""
-        self.accumulator.pipeline(partition, PRODUCER_PIPELINE_BATCHES_MAX)
+        """A channel is open to its leader. Of an idempotent producer a broker must know each batch again."""
+        is_idempotent = self._options.is_idempotent
+        depth = PRODUCER_BATCHES_REMEMBERED if is_idempotent else PRODUCER_PIPELINE_BATCHES_MAX
+        self.accumulator.pipeline(partition, depth)
 
     def given_up(self, batch: Batch, error: HeadraceError) -> None:
         """Its deliveries have been told."""
@@ -102,6 +181,14 @@ class InFlight(Generic[Rows]):
             f"this producer has stalled: {self.accumulator.buffered_bytes} bytes wait, and for {self.watchdog.still_s}"
             " no request has ended; make a new producer"
         )
+
+
+def _left_open(batch: Batch, error: HeadraceError) -> HeadraceError:
+    return type(error)(
+        f"{_what(batch)} may be written or not: an earlier attempt was not answered, and the broker misses what came"
+        f" before: {error.message}",
+        **error.details,
+    )
 
 
 def _what(batch: Batch) -> str:

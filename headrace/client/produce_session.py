@@ -16,7 +16,14 @@ from headrace.client.batches import Batch
 from headrace.client.calls import Buffers
 from headrace.client.record import TopicPartition
 from headrace.client.session import LeaderSession
-from headrace.core.errors import BrokenSessionError, HeadraceError
+from headrace.core.errors import (
+    BrokenSessionError,
+    HeadraceError,
+    NotLeaderError,
+    RemoteError,
+    RequestTimedOutError,
+    StorageFailedError,
+)
 from headrace.core.session.messages import BrokerMessage, OpenProduce, Produce, Produced
 from headrace.core.session.terms import ProduceTerms
 
@@ -29,14 +36,28 @@ class Arrived(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """A channel is over. The error is that of the first batch; those behind it were not tried."""
+    """A channel is over, or a request has failed. The error is that of the first batch; those behind it go after it."""
 
     partition: TopicPartition
     error: HeadraceError
     batches: list[Batch]
+    may_be_written: bool
+    """Else none of them is, by this attempt, nor ever will be."""
+
+    @classmethod
+    def request(cls, batch: Batch, error: HeadraceError) -> "Refused":
+        return cls(batch.partition, error, [batch], _leaves_open(error))
 
 
 Outcome: TypeAlias = Arrived | Refused
+
+_LEAVE_OPEN = (NotLeaderError, StorageFailedError, RequestTimedOutError)
+
+
+def _leaves_open(error: HeadraceError) -> bool:
+    """Whether what a broker answers so may be written all the same (docs/protocol.md, "Problems")."""
+    is_brokers = isinstance(error, RemoteError) and type(error) is not RemoteError
+    return not is_brokers or isinstance(error, _LEAVE_OPEN)
 
 
 @dataclass(slots=True, eq=False)
@@ -72,4 +93,6 @@ class ProduceSession(LeaderSession[ProduceChannel, Outcome]):
         return [Arrived(channel.pending.popleft(), message.base_offset)]
 
     def _failed(self, channel: ProduceChannel, error: HeadraceError) -> list[Outcome]:
-        return [Refused(channel.partition, error, list(channel.pending))]
+        # What ends the whole session says nothing of its channels.
+        may_be_written = self.error is not None or _leaves_open(error)
+        return [Refused(channel.partition, error, list(channel.pending), may_be_written)]

@@ -27,10 +27,9 @@ from headrace.client.brokers import Brokers
 from headrace.client.calls import Buffers
 from headrace.client.clock import now_ms
 from headrace.client.deliveries import ThreadRows
-from headrace.client.in_flight import InFlight
+from headrace.client.in_flight import Again, InFlight
 from headrace.client.produce_session import Arrived, Outcome, Refused
 from headrace.client.produce_sessions import ProduceSessions
-from headrace.client.retry import GiveUp, TryAgain
 from headrace.client.workers import Workers
 from headrace.client.write_options import WriteOptions
 from headrace.client.writer import as_raised, unsendable
@@ -169,7 +168,7 @@ class Sender:
         with self.lock:
             may_go = self.in_flight.accumulator.may_go(batch)
             if not may_go:  # The channel has just failed: what went before comes back too, and goes first.
-                self.in_flight.put_back([batch])
+                self.in_flight.put_back(Again([batch]))
         if may_go:
             self._workers.submit(partial(self._attempt, batch))
 
@@ -224,7 +223,7 @@ class Sender:
             is_sent = self._sessions.open(batch, encoded)
             base_offset = 0 if is_sent else self._brokers.produce_once(batch.partition, encoded, self._options.acks)
         except HeadraceError as error:
-            self._refused(Refused(batch.partition, error, [batch]))
+            self._carry_out(Refused.request(batch, error))
         except Exception as error:
             self._give_up(batch, unsendable(batch, error))
         else:
@@ -233,7 +232,7 @@ class Sender:
                     self.in_flight.pipeline(batch.partition)
                     self.work.notify()
             else:
-                self._arrived(batch, base_offset)
+                self._carry_out(Arrived(batch, base_offset))
 
     def _refresh(self, topic: str) -> None:
         try:
@@ -245,11 +244,9 @@ class Sender:
     def _encoded(self, batch: Batch) -> Buffers | None:
         """None: it cannot be, and was given up."""
         try:
-            return batch.encoded(self._options.compression)
+            return self.in_flight.encoded(batch)
         except HeadraceError as error:
             self._give_up(batch, error)
-        except Exception as error:
-            self._give_up(batch, unsendable(batch, error))
         return None
 
     def _tell(self, outcomes: list[Outcome]) -> None:
@@ -263,40 +260,26 @@ class Sender:
                 tell()
 
     def _carry_out(self, outcome: Outcome) -> None:
-        if isinstance(outcome, Arrived):
-            self._arrived(outcome.batch, outcome.base_offset)
-        else:
-            self._refused(outcome)
+        verdict = self.in_flight.judge(outcome, now_ms())
+        if verdict.forget is not None:
+            self._brokers.directory.forget(verdict.forget)
+        if verdict.again is not None:
+            with self.lock:
+                self.in_flight.put_back(verdict.again)
+                self.work.notify()
+        if verdict.failed is not None:
+            self._give_up(*verdict.failed)
+        if verdict.delivered is not None:
+            self._arrived(*verdict.delivered)
 
     def _arrived(self, batch: Batch, base_offset: int) -> None:
         if not self._is_ours(batch):
             return
-        batch.delivered(-1 if self._options.acks == "0" else base_offset)
+        batch.delivered(base_offset)
         with self.lock:
             self._answered.discard(batch)
             self.in_flight.arrived(batch)
             self._moved()
-
-    def _refused(self, refused: Refused) -> None:
-        """The first of them failed; those behind it go after it."""
-        if not refused.batches:
-            self._brokers.directory.forget(refused.partition.topic)
-            return
-        first, *behind = refused.batches
-        match self.in_flight.decide(first, refused.error, now_ms()):
-            case TryAgain(at_ms, refresh):
-                if refresh:
-                    self._brokers.directory.forget(first.partition.topic)
-                self._put_back(refused.batches, refused.error, at_ms)
-            case GiveUp(last):
-                if behind:
-                    self._put_back(behind)
-                self._give_up(first, last)
-
-    def _put_back(self, batches: list[Batch], error: HeadraceError | None = None, at_ms: int = 0) -> None:
-        with self.lock:
-            self.in_flight.put_back(batches, error, at_ms)
-            self.work.notify()
 
     def _give_up(self, batch: Batch, error: HeadraceError) -> None:
         if not self._is_ours(batch):

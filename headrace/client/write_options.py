@@ -25,9 +25,15 @@ class WriteOptions:
     partitioner: Partitioner | None
     delivery_timeout_ms: int
     request_timeout_ms: int
+    is_idempotent: bool = False
 
     def __post_init__(self) -> None:
         _choice("acks", self.acks, _ACKS)
+        if self.is_idempotent and self.acks != "all":
+            raise ValueError(
+                f"enable_idempotence=True needs acks='all', acks is {self.acks!r}: who does not wait until a record is"
+                " safe cannot know whether to repeat it; leave one of the two out"
+            )
         _at_least("linger_ms", self.linger_ms, 0)
         _at_least("batch_bytes", self.batch_bytes, 2 * BATCH_OVERHEAD_BYTES)
         _at_least("buffer_bytes", self.buffer_bytes, self.batch_bytes)

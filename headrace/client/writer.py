@@ -53,8 +53,9 @@ class Writer(ABC):
     `1` until the leader has it, `0` for nothing. Records wait `linger_ms` for company; `send` waits once `buffer_bytes`
     are on their way. What cannot be written within `delivery_timeout_ms` fails with the last error.
 
-    A retry after an answer that was lost may write a batch a second time; it never changes the order of records. (Each
-    record exactly once comes with idempotent producers, which come with replication.)
+    A producer with `acks="all"` is idempotent, unless `enable_idempotence` is False: whatever answer is lost and tried
+    again, brokers write each record once, in the order of `send`; a record whose future raises may be written or not.
+    Without idempotence, a retry after a lost answer may write a batch a second time; it never changes the order.
     """
 
     def __init__(  # noqa: PLR0913 - the SDK's own signature: named options, each with its default
@@ -70,6 +71,7 @@ class Writer(ABC):
         partitioner: Partitioner | None = None,
         delivery_timeout_ms: int = DELIVERY_TIMEOUT_MS_DEFAULT,
         request_timeout_ms: int = PRODUCE_TIMEOUT_MS_DEFAULT,
+        enable_idempotence: bool | None = None,
         ca_file: str | None = None,
     ) -> None:
         self._options = WriteOptions(
@@ -81,6 +83,7 @@ class Writer(ABC):
             partitioner,
             delivery_timeout_ms,
             request_timeout_ms,
+            str(acks) == "all" if enable_idempotence is None else enable_idempotence,
         )
         self._routes: dict[str, Route] = {}
         self._directory = self._open(server, namespace, ca_file)

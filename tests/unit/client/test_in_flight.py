@@ -6,7 +6,7 @@ import pytest
 
 from headrace.client.batches import ColumnBatch, ColumnsDelivery
 from headrace.client.deliveries import BatchesDelivery, Delivery, ThreadRows
-from headrace.client.in_flight import InFlight
+from headrace.client.in_flight import Again, InFlight
 from headrace.client.record import TopicPartition
 from headrace.client.retry import GiveUp, TryAgain
 from headrace.client.trouble import Trouble
@@ -40,7 +40,7 @@ def test_should_tell_what_has_failed_for_long_and_go_on_with_a_topic_that_was_cr
     batch, _ = sent(plan, 1_000)
     decision = plan.decide(batch, StaleTopicError("created again"), 1_500)
     assert isinstance(decision, TryAgain)
-    plan.put_back([batch], REFUSED, decision.at_ms)
+    plan.put_back(Again([batch], REFUSED, decision.at_ms))
     assert caplog.text == ""
     (again,) = plan.due(decision.at_ms).send
     assert isinstance(plan.decide(again, REFUSED, 2_500), TryAgain)
