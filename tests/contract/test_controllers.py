@@ -119,15 +119,3 @@ async def test_should_refuse_a_definition_that_cannot_work(space: Space) -> None
     fields = {field for field, _, _ in answer.causes}
     assert "metadata.name" in fields
     assert any(field.endswith("x-kubernetes-validations[0].rule") for field in fields)
-
-
-async def test_should_refuse_server_side_apply_with_the_remedy(space: Space) -> None:
-    answer = await space.api.request(
-        "PATCH",
-        space.path("topics", "flights"),
-        topic(),
-        content_type="application/apply-patch+yaml",
-        query={"fieldManager": "test"},
-    )
-    assert answer.status == 415
-    assert "use `kubectl apply` without --server-side" in answer.message

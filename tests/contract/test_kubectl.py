@@ -27,13 +27,6 @@ def test_should_apply_the_definitions_again(kubectl: Kubectl) -> None:
 
 
 @pytest.mark.usefixtures("embedded")
-def test_should_say_that_it_does_not_apply_on_the_server_side(kubectl: Kubectl) -> None:
-    said = kubectl.refused("apply", "--server-side", "-f", "-", stdin=json.dumps(topic()))
-    assert "server-side apply is not supported by the API of headrace dev" in said
-    assert "use `kubectl apply` without --server-side" in said
-
-
-@pytest.mark.usefixtures("embedded")
 @pytest.mark.parametrize("command", [("exec", "headrace-0", "--", "true"), ("attach", "headrace-0")])
 def test_should_say_that_there_is_no_container_to_go_into(kubectl: Kubectl, command: tuple[str, ...]) -> None:
     kubectl.ok("create", "-f", "-", stdin=json.dumps(pod(nodeName="node0")))

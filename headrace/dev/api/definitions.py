@@ -11,6 +11,7 @@ import cel
 
 from headrace.dev.api.kinds import Kind
 from headrace.dev.api.objects import GroupResource, Object, rfc3339
+from headrace.dev.api.shapes import custom_shape
 from headrace.dev.api.status import Cause, invalid, invalid_value, required, unsupported_value
 from headrace.dev.api.structural import Schema
 from headrace.dev.api.tables import age_column, name_column, path_column
@@ -62,6 +63,7 @@ def resource_of(definition: Object) -> GroupResource:
 def _kind(spec: Object, version: Object) -> Kind:
     names = spec["names"]
     raw_schema = version["schema"]["openAPIV3Schema"]
+    schema = Schema.parse(raw_schema)
     columns = version.get("additionalPrinterColumns")
     shown = (
         [path_column(c["name"], c["type"], c["jsonPath"], c.get("priority", 0), _described(c)) for c in columns]
@@ -79,7 +81,8 @@ def _kind(spec: Object, version: Object) -> Kind:
         short_names=tuple(names.get("shortNames", ())),
         categories=tuple(names.get("categories", ())),
         subresources=frozenset(version.get("subresources", {})) & {"status"},
-        schema=Schema.parse(raw_schema),
+        schema=schema,
+        shape=custom_shape(schema),
         description=raw_schema.get("description", ""),
     )
 

@@ -4,6 +4,7 @@ Of a JSON body the fields that it names twice are told as well.
 """
 
 import json
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +33,7 @@ def decode(body: bytes, media_type: str, kind: str = "") -> Document:
     """Raises StatusError 415 for another media type, 400 for a body that cannot be read as an object of `kind`."""
     if media_type in (JSON, _UNSAID) or media_type.endswith("+json"):
         return _decode_json(body, kind)
-    if media_type in (YAML, "application/apply-patch+yaml"):
+    if media_type == YAML:
         return _decode_yaml(body)
     if media_type == protobuf.MEDIA_TYPE:
         return _decode_protobuf(body)
@@ -148,6 +149,50 @@ def _decode_yaml(body: bytes) -> Document:
     if len(documents) != 1:
         raise _unreadable(body, "one YAML document is wanted")
     return Document(documents[0])
+
+
+class _RepeatingLoader(_JsonLoader):
+    """Remembers which names come twice in one mapping, and where."""
+
+    def __init__(self, stream: bytes) -> None:
+        super().__init__(stream)
+        self.repeated: list[tuple[int, str]] = []
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for name, _ in node.value:
+            if name.value in seen:
+                self.repeated.append((name.start_mark.line + 1, str(name.value)))
+            seen.add(name.value)
+        return super().construct_mapping(node, deep)
+
+
+def _yaml_complaint(error: Exception) -> str:
+    """As Go's YAML reader, which is made after the same model, says it."""
+    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
+        return str(error)
+    wanted = re.fullmatch(r"expected (?:the )?(.*), but found .*", error.problem or "")
+    said = f"did not find expected {wanted[1]}" if wanted else error.problem
+    return f"line {error.problem_mark.line + 1}: {said}"
+
+
+def decode_apply(body: bytes) -> Document:
+    """The object in part that is applied, in YAML; its duplicates are sentences. Raises StatusError 400."""
+    loader = _RepeatingLoader(body)
+    try:
+        value = loader.get_single_data()
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise bad_request(
+            f"error decoding YAML: error converting YAML to JSON: yaml: {_yaml_complaint(error)}"
+        ) from error
+    finally:
+        loader.dispose()
+    if value is not None and not isinstance(value, dict):
+        found = {list: "array", str: "string", bool: "bool"}.get(type(value), "number")
+        why = f"json: cannot unmarshal {found} into Go value of type map[string]interface {{}}"
+        raise bad_request(f"error decoding YAML: error unmarshaling JSON: while decoding JSON: {why}")
+    said = tuple(f'line {line}: key "{name}" already set in map' for line, name in loader.repeated)
+    return Document(value or {}, said)
 
 
 def _decode_protobuf(body: bytes) -> Document:

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from headrace.dev.api.objects import GroupResource, Object, api_version
+from headrace.dev.api.shapes import Shape
 from headrace.dev.api.structural import Schema
 from headrace.dev.api.typed_members import read_outline
 
@@ -49,6 +50,8 @@ class Kind:
     subresources: frozenset[str] = frozenset()
     schema: Schema | None = None
     """The structural schema of a custom resource; None for the kinds that Kubernetes itself defines."""
+    shape: Shape | None = None
+    """How the parts of a custom resource are merged; None for the kinds that Kubernetes itself defines."""
     description: str = ""
     counts_generations: bool = True
     unconditional_update: bool = False

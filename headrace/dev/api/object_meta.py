@@ -77,8 +77,6 @@ def normalize(meta: Object) -> list[str]:
         _check_type(name, meta[name])
         if meta[name] in (None, "", {}, []):
             del meta[name]
-    # Field ownership belongs to server-side apply, which this API does not offer.
-    meta.pop("managedFields", None)
     meta.pop("selfLink", None)
     return [f"metadata.{name}" for name in unknown]
 

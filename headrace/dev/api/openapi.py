@@ -42,7 +42,7 @@ _WRITE_PARAMETERS: list[Object] = [
     {"name": name, "in": "query", "description": description, "schema": {"type": "string", "uniqueItems": True}}
     for name, description in {
         "dryRun": "All: check everything, change nothing.",
-        "fieldManager": "Who makes the change. Accepted, not kept.",
+        "fieldManager": "Who makes the change, as managedFields name them.",
         "fieldValidation": "What becomes of unknown and duplicate fields: Ignore, Warn or Strict.",
     }.items()
 ]

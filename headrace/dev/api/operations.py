@@ -12,17 +12,21 @@ from datetime import UTC, datetime
 from random import Random
 from typing import Any
 
+from headrace.dev.api.applied import check_new, duplicate_warnings, read_applied, read_applied_scale
+from headrace.dev.api.apply_patch import apply
 from headrace.dev.api.builtin import BUILTIN_KINDS, DEFINITIONS, NAMESPACES, PODS, SERVICES
 from headrace.dev.api.definitions import kinds_of, resource_of
 from headrace.dev.api.deletion import DeleteOptions, check_deletable, doomed, may_go
 from headrace.dev.api.documents import Document
 from headrace.dev.api.kinds import Catalog, Kind
+from headrace.dev.api.managed_fields import Author, stamped, updated
 from headrace.dev.api.object_meta import finalizer_warnings
-from headrace.dev.api.objects import Key, Object, copy_of, in_order
+from headrace.dev.api.objects import Key, Object, copy_of, in_order, rfc3339
 from headrace.dev.api.paging import Listing, ListOptions, page_of
 from headrace.dev.api.patches import apply_patch
 from headrace.dev.api.pods import read_scale, scale_of, with_scale
 from headrace.dev.api.selectors import Selection
+from headrace.dev.api.shapes import shape_of
 from headrace.dev.api.status import (
     Cause,
     StatusError,
@@ -41,7 +45,7 @@ from headrace.dev.api.status import (
 from headrace.dev.api.store import Store
 from headrace.dev.api.strategy import prepare_create, prepare_status_update, prepare_update
 from headrace.dev.api.structural import fill_defaults
-from headrace.dev.api.written import WriteOptions, Written, read_object, unreadable
+from headrace.dev.api.written import FieldValidation, WriteOptions, Written, read_object, unreadable
 
 _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _SUFFIX_LENGTH = 5
@@ -59,6 +63,16 @@ class Target:
     @property
     def key(self) -> Key:
         return Key(self.kind.storage, self.namespace, self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """What a writer wants an object to be, in the form of its kind."""
+
+    object: Object
+    warnings: tuple[str, ...] = ()
+    managed: list[Object] | None = None
+    """The managedFields that an apply leads to; those of other writes follow from what they change."""
 
 
 class Operations:
@@ -93,13 +107,7 @@ class Operations:
         _place_in(meta, namespace)
         if "name" not in meta and "generateName" in meta:
             meta["name"] = meta["generateName"] + self._suffix()
-        target = Target(kind, namespace, meta.get("name", ""))
-        self._check_namespace(target)
-        obj = prepare_create(kind, kind.to_stored(obj), str(uuid.uuid4()), self.now())
-        if self.store.get(target.key) is not None:
-            raise already_exists(kind.resource, target.name)
-        stored = obj if options.dry_run else self._put(target.key, obj)
-        return Written(kind.from_stored(stored), (*warnings, *_warnings(kind, stored, {})), created=True)
+        return self._insert(Target(kind, namespace, meta.get("name", "")), _Change(obj, warnings), options)
 
     def replace(self, target: Target, document: Document, options: WriteOptions) -> Written:
         if target.kind.create_on_update and self.store.get(target.key) is None:
@@ -113,7 +121,7 @@ class Operations:
             raise unreadable(target.kind, error) from error
         _check_identity(target, obj["metadata"])
         self._check_version(target, obj["metadata"], current)
-        return self._write(target, target.kind.to_stored(obj), current, options, warnings)
+        return self._write(target, _Change(obj, warnings), current, options)
 
     def patch(self, target: Target, media_type: str, document: Document, options: WriteOptions) -> Written:
         current = self._current(target)
@@ -128,14 +136,29 @@ class Operations:
         except UndecodableError as error:
             shown = patched if target.kind.schema is None else in_order(patched)
             raise undecodable_patch(shown, str(error)) from error
-        meta = obj["metadata"]
-        _check_identity(target, meta)
-        if (
-            meta.get("resourceVersion", current["metadata"]["resourceVersion"])
-            != current["metadata"]["resourceVersion"]
-        ):
-            raise modified(target.kind.resource, target.name)
-        return self._write(target, target.kind.to_stored(obj), current, options, warnings)
+        _check_latest(target, obj["metadata"], current)
+        return self._write(target, _Change(obj, warnings), current, options)
+
+    def apply(self, target: Target, document: Document, options: WriteOptions) -> Written:
+        """Server-side apply: an object in part, whose fields from now on belong to `options.manager`."""
+        if target.subresource == "scale":
+            return self._apply_scale(target, document, options)
+        kind, patch = target.kind, read_applied(target.kind, document)
+        current = self._current(target) if target.subresource else self.store.get(target.key)
+        if current is None:
+            check_new(kind, target.name, patch)
+        applied = apply(self._author(target, options), current, kind.to_stored(copy_of(patch)), force=options.force)
+        shown = kind.from_stored(applied.object)
+        try:
+            obj, _ = read_object(kind, Document(shown), FieldValidation.IGNORE)
+        except UndecodableError as error:
+            raise unreadable(kind, error) from error
+        change = _Change(obj, duplicate_warnings(document, options.validation), applied.managed)
+        if current is None:
+            _check_identity(target, obj["metadata"])
+            return self._insert(target, change, options)
+        _check_latest(target, obj["metadata"], current)
+        return self._write(target, change, current, options)
 
     def delete(self, target: Target, options: DeleteOptions) -> Object:
         """The object as it now is where something still holds it, else a Status that says success."""
@@ -170,6 +193,20 @@ class Operations:
             return obj
         return self._put(key, obj)
 
+    def _author(self, target: Target, options: WriteOptions) -> Author:
+        kind = target.kind if target.kind.stored_as is None else self.catalog.of_resource(target.kind.storage)
+        assert kind is not None, "what a view shows is served, too"
+        return Author(
+            name=options.manager,
+            api_version=kind.api_version,
+            subresource=target.subresource,
+            shape=shape_of(kind.kind, kind.shape),
+            is_custom=kind.schema is not None,
+            keeps_status_apart="status" in kind.subresources,
+            # A Scale has no managedFields of its own, so that those of what it scales learn no time.
+            time=rfc3339(self.now()) if target.subresource != "scale" else "",
+        )
+
     def _current(self, target: Target) -> Object:
         current = self.store.get(target.key)
         known = not target.subresource or target.subresource in target.kind.subresources
@@ -183,25 +220,49 @@ class Operations:
             document.value["metadata"].pop("resourceVersion", None)
         return self.create(target.kind, target.namespace, document, options)
 
-    def _write(
-        self, target: Target, obj: Object, current: Object, options: WriteOptions, warnings: tuple[str, ...]
-    ) -> Written:
+    def _insert(self, target: Target, change: _Change, options: WriteOptions) -> Written:
+        kind = target.kind
+        self._check_namespace(target)
+        obj = prepare_create(kind, kind.to_stored(change.object), str(uuid.uuid4()), self.now())
+        if self.store.get(target.key) is not None:
+            raise already_exists(kind.resource, target.name)
+        managed = change.managed
+        if managed is None:
+            managed = updated(self._author(target, options), None, obj, None)
+        obj = stamped(obj, {"metadata": {}}, managed)
+        stored = obj if options.dry_run else self._put(target.key, obj)
+        return Written(kind.from_stored(stored), (*change.warnings, *_warnings(kind, stored, {})), created=True)
+
+    def _write(self, target: Target, change: _Change, current: Object, options: WriteOptions) -> Written:
+        obj = target.kind.to_stored(change.object)
+        said = obj["metadata"].pop("managedFields", None)
         prepare = prepare_status_update if target.subresource == "status" else prepare_update
-        updated = prepare(target.kind, obj, current, self.now())
+        prepared = prepare(target.kind, obj, current, self.now())
+        managed = change.managed
+        if managed is None:
+            managed = updated(self._author(target, options), current, prepared, said)
+        written = stamped(prepared, current, managed)
         # A write that changes nothing is no change: no new resourceVersion, nothing for watchers.
-        if updated != current and not options.dry_run:
-            updated = self.settle(target.key, updated)
-        return Written(target.kind.from_stored(updated), (*warnings, *_warnings(target.kind, updated, current)))
+        if written is not current and not options.dry_run:
+            written = self.settle(target.key, written)
+        warnings = (*change.warnings, *_warnings(target.kind, written, current))
+        return Written(target.kind.from_stored(written), warnings)
 
     def _write_scale(self, target: Target, current: Object, body: Any, options: WriteOptions) -> Written:
         scale = read_scale(body)
         version = (scale.get("metadata") or {}).get("resourceVersion")
         if version not in (None, "", current["metadata"]["resourceVersion"]):
             raise modified(target.kind.resource, target.name)
-        updated = prepare_update(target.kind, copy_of(with_scale(current, scale)), current, self.now())
-        if updated != current and not options.dry_run:
-            updated = self._put(target.key, updated)
-        return Written(scale_of(updated))
+        written = self._write(target, _Change(copy_of(with_scale(current, scale))), current, options)
+        return Written(scale_of(written.object))
+
+    def _apply_scale(self, target: Target, document: Document, options: WriteOptions) -> Written:
+        current = self._current(target)
+        patch = read_applied(target.kind, read_applied_scale(target.kind, document))
+        applied = apply(self._author(target, options), current, patch, force=options.force)
+        scaled = copy_of(with_scale(current, applied.object))
+        written = self._write(target, _Change(scaled, managed=applied.managed), current, options)
+        return Written(scale_of(written.object))
 
     def _check_version(self, target: Target, meta: Object, current: Object) -> None:
         """The writer must have read the latest version, of the same object."""
@@ -275,3 +336,11 @@ def _check_identity(target: Target, meta: Object) -> None:
     if name != target.name:
         raise bad_request(f"the name of the object ({name}) does not match the name on the URL ({target.name})")
     _place_in(meta, target.namespace)
+
+
+def _check_latest(target: Target, meta: Object, current: Object) -> None:
+    """A patch that names a version means the latest one."""
+    _check_identity(target, meta)
+    latest = current["metadata"]["resourceVersion"]
+    if meta.get("resourceVersion", latest) != latest:
+        raise modified(target.kind.resource, target.name)

@@ -48,15 +48,6 @@ def apply_patch(media_type: str, obj: Object, patch: Any) -> Object:
     return _merge_object(copy_of(obj), patch)
 
 
-def refuse_apply() -> StatusError:
-    """415: server-side apply needs field ownership, which this API does not keep."""
-    return StatusError(
-        415,
-        "UnsupportedMediaType",
-        "server-side apply is not supported by the API of headrace dev: use `kubectl apply` without --server-side",
-    )
-
-
 def _json_patch(obj: Object, patch: Any) -> Object:
     if not isinstance(patch, list):
         raise _wrong_type(patch, "[]handlers.jsonPatchOp")

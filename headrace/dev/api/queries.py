@@ -1,8 +1,8 @@
 """Query parameters and delete bodies, parsed once into options. Pure; raises StatusError where Kubernetes would."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from headrace.core.limits import DEV_WATCH_TIMEOUT_S
+from headrace.core.limits import DEV_MANAGER_NAME_BYTES_MAX, DEV_WATCH_TIMEOUT_S
 from headrace.dev.api.deletion import DeleteOptions, Propagation
 from headrace.dev.api.documents import Document
 from headrace.dev.api.kinds import Kind
@@ -15,6 +15,8 @@ from headrace.dev.api.status import (
     bad_request,
     forbidden_value,
     invalid_options,
+    invalid_value,
+    required,
     unsupported_value,
 )
 from headrace.dev.api.watch import WatchOptions
@@ -81,13 +83,39 @@ def is_watch(query: Query) -> bool:
     return _is_true(query.get("watch"))
 
 
-def read_write_options(query: Query, options_kind: str) -> WriteOptions:
-    """`options_kind`: CreateOptions, UpdateOptions or PatchOptions, for the message."""
+def read_write_options(query: Query, options_kind: str, user_agent: str = "", *, applies: bool = False) -> WriteOptions:
+    """`options_kind`: CreateOptions, UpdateOptions or PatchOptions, for the message. `user_agent` is the manager of
+    those who name none; who applies must."""
+    manager = query.get("fieldManager", "")
+    causes = list(_manager_causes(manager, options_kind, asked_to_force="force" in query, applies=applies))
+    if causes:
+        raise invalid_options(options_kind, *causes)
     asked = query.get("fieldValidation") or FieldValidation.WARN
     if asked not in list(FieldValidation):
         cause = unsupported_value("fieldValidation", asked, ["", "Ignore", "Strict", "Warn"])
         raise invalid_options(options_kind, cause)
-    return WriteOptions(FieldValidation(asked), _dry_run(query.get("dryRun"), options_kind))
+    dry_run = _dry_run(query.get("dryRun"), options_kind)
+    named = manager or _manager_of(user_agent)
+    return WriteOptions(FieldValidation(asked), dry_run, named, applies and _is_true(query.get("force")))
+
+
+def _manager_causes(manager: str, options_kind: str, *, asked_to_force: bool, applies: bool) -> Iterator[Cause]:
+    if applies and not manager:
+        yield required("fieldManager", "is required for apply patch")
+    elif options_kind == "PatchOptions" and asked_to_force and not applies:
+        yield forbidden_value("force", "may not be specified for non-apply patch")
+    if len(manager.encode()) > DEV_MANAGER_NAME_BYTES_MAX:
+        rule = f"Too long: may not be more than {DEV_MANAGER_NAME_BYTES_MAX} bytes"
+        yield Cause("FieldValueTooLong", rule, "fieldManager")
+    for at, character in enumerate(manager):
+        if not character.isprintable():
+            yield invalid_value("fieldManager", manager, f"invalid character U+{ord(character):04X} (at position {at})")
+
+
+def _manager_of(user_agent: str) -> str:
+    """The program's name: what stands before the first slash."""
+    name = "".join(filter(str.isprintable, user_agent.partition("/")[0]))
+    return name.encode()[:DEV_MANAGER_NAME_BYTES_MAX].decode(errors="ignore") or "unknown"
 
 
 def read_delete_options(query: Query, body: Document | None) -> DeleteOptions:

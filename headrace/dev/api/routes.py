@@ -14,13 +14,13 @@ from headrace.core.limits import DEV_REQUEST_BODY_BYTES_MAX
 from headrace.dev.api import discovery, openapi
 from headrace.dev.api.addresses import Address, parse_address
 from headrace.dev.api.builtin import PODS
-from headrace.dev.api.documents import Document, decode, decode_patch
+from headrace.dev.api.documents import Document, decode, decode_apply, decode_patch
 from headrace.dev.api.kinds import Kind
 from headrace.dev.api.negotiation import Form, Representation, negotiate
 from headrace.dev.api.objects import Object, to_json
 from headrace.dev.api.operations import Operations, Target
 from headrace.dev.api.paging import Listing
-from headrace.dev.api.patches import APPLY, JSON_PATCH, MERGE, STRATEGIC, refuse_apply
+from headrace.dev.api.patches import APPLY, JSON_PATCH, MERGE, STRATEGIC
 from headrace.dev.api.pods import ATTACHING, refuse_to_attach
 from headrace.dev.api.queries import (
     is_watch,
@@ -34,7 +34,7 @@ from headrace.dev.api.status import StatusError, bad_request, method_not_allowed
 from headrace.dev.api.streaming import EventEncoder, stream
 from headrace.dev.api.tables import IncludeObject, partial_metadata, table
 from headrace.dev.api.watch import Watch
-from headrace.dev.api.written import Written
+from headrace.dev.api.written import WriteOptions, Written
 
 _Answer = Awaitable[web.StreamResponse]
 _NO_PAGE = "404 page not found\n"
@@ -133,7 +133,7 @@ class Routes:
         return _answer(request, self._shown_list(request, kind, listing, representation.form))
 
     async def _create(self, request: web.Request, kind: Kind, address: Address) -> web.Response:
-        options = read_write_options(request.query, "CreateOptions")
+        options = _write_options(request, "CreateOptions")
         document = await _read(request, kind)
         return self._written(request, kind, self._operations.create(kind, address.namespace or "", document, options))
 
@@ -148,15 +148,17 @@ class Routes:
         return _answer(request, self._shown(request, target.kind, obj))
 
     async def _replace(self, request: web.Request, target: Target) -> web.Response:
-        options = read_write_options(request.query, "UpdateOptions")
+        options = _write_options(request, "UpdateOptions")
         document = await _read(request, target.kind)
         return self._written(request, target.kind, self._operations.replace(target, document, options))
 
     async def _patch(self, request: web.Request, target: Target) -> web.Response:
-        options = read_write_options(request.query, "PatchOptions")
         media_type = request.content_type
         if media_type == APPLY:
-            raise refuse_apply()
+            options = _write_options(request, "PatchOptions", applies=True)
+            document = decode_apply(await request.read())
+            return self._written(request, target.kind, self._operations.apply(target, document, options))
+        options = _write_options(request, "PatchOptions")
         accepted = [JSON_PATCH, MERGE] if target.kind.schema is not None else [JSON_PATCH, MERGE, STRATEGIC]
         if media_type not in accepted:
             raise unsupported_media_type([*accepted, APPLY])
@@ -243,6 +245,10 @@ def _answer(request: web.Request, document: Object, status: int = 200) -> web.Re
     else:
         text = to_json(document) + "\n"
     return web.Response(body=text.encode(), status=status, headers={"Content-Type": representation.media_type})
+
+
+def _write_options(request: web.Request, options_kind: str, *, applies: bool = False) -> WriteOptions:
+    return read_write_options(request.query, options_kind, request.headers.get("User-Agent", ""), applies=applies)
 
 
 async def _read(request: web.Request, kind: Kind) -> Document:

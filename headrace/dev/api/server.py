@@ -31,6 +31,7 @@ from headrace.dev.api.written import WriteOptions
 from headrace.http2.server import Server, serve
 
 _log = logging.getLogger(__name__)
+_OPTIONS = WriteOptions(manager="headrace-dev")
 _STORE_FILE = "kubernetes.sqlite3"
 _SWEEP_INTERVAL_S = 60
 """Events grow old without any change that would wake the collector."""
@@ -74,7 +75,7 @@ def bootstrap(operations: Operations, definitions: Sequence[Object]) -> None:
     for name in SYSTEM_NAMESPACES:
         if operations.store.get(Key(NAMESPACES, "", name)) is None:
             namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
-            operations.create(_kind(operations, "v1", "Namespace"), "", Document(namespace), WriteOptions())
+            operations.create(_kind(operations, "v1", "Namespace"), "", Document(namespace), _OPTIONS)
     for definition in definitions:
         _install(operations, definition)
 
@@ -84,11 +85,11 @@ def _install(operations: Operations, definition: Object) -> None:
     name = definition["metadata"]["name"]
     current = operations.store.get(Key(DEFINITIONS, "", name))
     if current is None:
-        operations.create(kind, "", Document(copy_of(definition)), WriteOptions())
+        operations.create(kind, "", Document(copy_of(definition)), _OPTIONS)
         return
     # The CRDs belong to this version of Headrace: a data directory of an older one gets the newer schema.
     updated = copy_of(current) | {"spec": copy_of(definition)["spec"]}
-    operations.replace(Target(kind, "", name), Document(updated), WriteOptions())
+    operations.replace(Target(kind, "", name), Document(updated), _OPTIONS)
 
 
 def _kind(operations: Operations, version: str, name: str) -> Kind:

@@ -19,7 +19,7 @@ from headrace.dev.api.validation import validate_object, validate_status
 def prepare_create(kind: Kind, obj: Object, uid: str, now: datetime) -> Object:
     """Make `obj` (the writer's copy, with its name and namespace) ready to store. Raises StatusError 422."""
     meta = obj["metadata"]
-    for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "generation"):
+    for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "generation", "managedFields"):
         meta.pop(name, None)
     if "status" in kind.subresources:
         obj.pop("status", None)

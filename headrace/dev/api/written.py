@@ -27,6 +27,10 @@ class FieldValidation(StrEnum):
 class WriteOptions:
     validation: FieldValidation = FieldValidation.WARN
     dry_run: bool = False
+    manager: str = "unknown"
+    """Who writes, as managedFields name them."""
+    force: bool = False
+    """Of an apply: take fields from other managers that have other values in them."""
 
 
 @dataclass(frozen=True, slots=True)
