@@ -114,8 +114,6 @@ _WORDS: tuple[tuple[str, str], ...] = (
     (r'(?<="resourceVersion":")\d+(?=")', "VERSION"),
     (r"(?<=Resource Version:)( +)\d+", r"\1VERSION"),
     (r'(?<=\\"resourceVersion\\":\\")\d+', "VERSION"),
-    # Within an object that a message quotes: server-side apply keeps them, and only a real server has it.
-    (r'\\"managedFields\\":\[.*?\],(?=\\"name\\")', ""),
     (r"(?<=too old resource version: )\d+ \(\d+\)", "VERSION (VERSION)"),
     (r"(?<=kubectl-edit-)\d+(?=\.yaml)", "FILE"),
     (r"(?<=/)(LIVE|MERGED)-\d+", r"\1-FOLDER"),
