@@ -60,10 +60,11 @@ class SessionClient:
         return self._heard.popleft() if self._heard else None
 
     async def rest(self) -> list[BrokerMessage]:
-        """All that comes until the end."""
-        heard = []
+        """All that comes until the end. On a slow machine there may be heartbeats in between."""
+        heard: list[BrokerMessage] = []
         while (message := await self.next()) is not None:
-            heard.append(message)
+            if not isinstance(message, Heartbeat):
+                heard.append(message)
         return heard
 
     async def produced(self, count: int) -> list[Produced]:
