@@ -63,7 +63,9 @@ class Observed:
     def holds(self, seat: Seat | None) -> bool:
         """Whether `seat` is of a live broker in its present life."""
         broker = self.brokers.get(seat.broker) if seat is not None else None
-        return broker is not None and broker.seat == seat and broker.state is not BrokerState.LOST
+        if seat is None or broker is None or broker.state is BrokerState.LOST:
+            return False
+        return broker.incarnation == seat.incarnation
 
     def state_of(self, broker: BrokerId) -> BrokerState:
         """A broker that has no Lease was never heard of: it is lost."""

@@ -74,7 +74,8 @@ class _Reassigning:
     def run(self) -> Reassignment:
         led = [state for state in self._states if self._observed.serves(state.leader)]
         for state in led:
-            self._refit(state)
+            if len(state.target) != self._spec.replicas or self._observed.leaving.intersection(state.target):
+                self._refit(state)
         if not self._targets and self._is_at_rest():
             self._level()
         for state in led:
@@ -122,6 +123,8 @@ class _Reassigning:
 
     def _settled(self, state: PartitionState) -> PartitionState:
         """With those that have caught up counted in, and those that nobody needs any more gone."""
+        if not state.adding and not state.removing:
+            return state
         adding = tuple(broker for broker in state.adding if not self._is_in_sync(broker, state))
         settled = replace(state, adding=adding)
         if adding or not state.removing or not self._can_do_without_others(settled):

@@ -12,7 +12,7 @@ Called by `headrace.core.control.reassigning`.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from headrace.core.placement.spread import Candidate, Load, Replicas, ranked
@@ -48,13 +48,7 @@ class Ground:
     def crowd(self, replicas: Sequence[BrokerId]) -> int:
         """Pairs of replicas that share a zone."""
         counts = Counter(self.zones.get(broker, "") for broker in replicas)
-        return sum(_pairs(count) for count in counts.values())
-
-    def crowd_min(self, count: int) -> int:
-        """What `crowd` cannot be below for so many replicas."""
-        zones = max(1, len(set(self.zones.values())))
-        each, more = divmod(count, zones)
-        return more * _pairs(each + 1) + (zones - more) * _pairs(each)
+        return sum(count * (count - 1) // 2 for count in counts.values())
 
 
 def refit(current: Replicas, replication: int, ground: Ground, load: Load) -> Replicas:
@@ -136,35 +130,27 @@ def _best(
 
 def _relieved(replicas: Replicas, ground: Ground, load: Load) -> Replicas:
     """With one replica elsewhere where that helps most; the same where nothing does."""
-    before = ground.crowd(replicas)
-    if before == ground.crowd_min(len(replicas)) and not _is_uneven(replicas, ground, load):
-        return replicas  # nearly always: a topic has a thousand partitions, and each would be tried on every broker
+    zones = [ground.zones.get(broker, "") for broker in replicas]
     best, best_gain = replicas, (0, 0, 0)
-    for index, candidate, moved in _moves(replicas, ground):
-        giver, taker = replicas[index], candidate.broker
-        closer = before - ground.crowd(moved)
-        even = load.replicas[giver] - load.replicas[taker]
-        lead = load.leaders[giver] - load.leaders[taker] if index == 0 else 0
-        if closer < 0 or (closer == 0 and even < _UNEVEN) or (index == 0 and lead < _UNEVEN):
-            continue
-        if (closer, even, lead) > best_gain:
-            best, best_gain = moved, (closer, even, lead)
+    for candidate in _free(replicas, ground):
+        for index, giver in enumerate(replicas):
+            gain = _gain(load, giver, candidate.broker, first=index == 0)
+            closer = _closer(zones, zones[index], candidate.zone)
+            gained = (closer, *gain)
+            if gained > best_gain and (closer > 0 or gain[0] >= _UNEVEN) and (index > 0 or gain[1] >= _UNEVEN):
+                best = (*replicas[:index], candidate.broker, *replicas[index + 1 :])
+                best_gain = gained
     return best
 
 
-def _is_uneven(replicas: Replicas, ground: Ground, load: Load) -> bool:
-    most = max(load.replicas[broker] for broker in replicas)
-    return any(most - load.replicas[candidate.broker] >= _UNEVEN for candidate in _free(replicas, ground))
+def _gain(load: Load, giver: BrokerId, taker: BrokerId, *, first: bool) -> tuple[int, int]:
+    """How much more `giver` holds and is preferred than `taker`; the latter matters to the first replica alone."""
+    return load.replicas[giver] - load.replicas[taker], load.leaders[giver] - load.leaders[taker] if first else 0
 
 
-def _moves(replicas: Replicas, ground: Ground) -> Iterator[tuple[int, Candidate, Replicas]]:
-    for candidate in _free(replicas, ground):
-        for index in range(len(replicas)):
-            yield index, candidate, (*replicas[:index], candidate.broker, *replicas[index + 1 :])
-
-
-def _pairs(count: int) -> int:
-    return count * (count - 1) // 2
+def _closer(zones: Sequence[str], before: str, after: str) -> int:
+    """How many pairs of replicas fewer share a zone when one of them goes from `before` to `after`."""
+    return 0 if before == after else zones.count(before) - 1 - zones.count(after)
 
 
 def _reordered(replicas: Replicas, load: Load) -> Replicas:

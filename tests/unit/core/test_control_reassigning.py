@@ -109,6 +109,11 @@ def test_should_keep_the_replica_that_is_in_sync_and_wait_until_the_leader_has_m
     assert moving(only(replace(waits, leader=seat(0)), 1, world(count=2))) == ((0,), (), ())
 
 
+def test_should_give_up_the_replica_whose_broker_is_away() -> None:
+    observed = world(broker(0, state=LOST), count=3)
+    assert moving(only(at(0, 1, 2, isr=(seat(1), seat(2))), 2, observed)) == ((1, 2), (), ())
+
+
 def test_should_never_take_the_isr_below_the_minimum() -> None:
     found = at(0, 1, 2, isr=(seat(0), seat(1), seat(2)), removing=ids(2))
     lost = world(broker(1, state=LOST), count=3)

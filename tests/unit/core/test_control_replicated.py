@@ -4,6 +4,9 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from headrace.core.control.actions import CreateSet, Notice, PatchStatus, ReplaceSet, SetFinalizers
 from headrace.core.control.observed import Broker, BrokerState
 from headrace.core.limits import LEADER_RETURNS_MAX, REASSIGNMENTS_MAX
@@ -113,6 +116,22 @@ def test_should_give_leaders_back_a_few_at_a_time() -> None:
         assert leaders(cluster)[0] == share * LEADER_RETURNS_MAX
         cluster.plan()
     assert leaders(cluster) == dict.fromkeys(range(3), LEADER_RETURNS_MAX)
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 4), st.lists(st.integers(0, 3), max_size=4))
+def test_should_elect_the_same_when_it_dies_after_any_prefix_of_its_actions(number: int, prefixes: list[int]) -> None:
+    topics = [topic(name, partitions=130, replicas=3) for name in ("a", "b")]
+    ends = []
+    for lengths in (prefixes, []):
+        cluster = ReplicatedCluster.of(topics, brokers(5))
+        cluster.settle()
+        lose(cluster, number)
+        for length in lengths:
+            cluster.plan(length)
+        cluster.settle(work=False)
+        ends.append((partitions(cluster), [topic.status for topic in cluster.api.topics.values()]))
+    assert ends[0] == ends[1]
 
 
 def test_should_elect_and_grow_in_one_write() -> None:
