@@ -1,6 +1,6 @@
 """The SDK at full load during a soak: one producer with many batches in flight, one consumer of all partitions.
 
-The producer retries by itself, so a batch may be written twice after an answer was lost; it is judged for the rest.
+The producer retries by itself, and is idempotent: a batch whose answer was lost is there once all the same.
 """
 
 from collections import deque

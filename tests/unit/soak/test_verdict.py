@@ -77,12 +77,12 @@ def test_should_know_a_batch_by_its_name_and_refuse_a_mixture() -> None:
         entries_of(3, 5, values)
 
 
-def test_should_forgive_a_batch_that_is_there_twice_where_writers_retry() -> None:
+def test_should_notice_a_batch_that_is_there_twice_and_say_whose_it_is() -> None:
     twice = replace(KEPT, seen=[*entries(0, 1, 2), Entry(0, 3, b"w0-2"), *entries(4, 5, 6)], acknowledged=entries(0, 2))
     findings = Findings()
-    judge_history(twice, findings, retried=True)
-    assert findings.wrong == []
-    assert "found more than once" in broken(twice)
+    judge_history(twice, findings, by=" by the SDK")
+    assert "2 batches acknowledged by the SDK was read once" in findings.wrong[0]
+    assert "found more than once" in findings.wrong[0]
 
 
 def test_should_allow_a_key_its_last_value_and_what_was_never_answered_after_it() -> None:

@@ -1,0 +1,76 @@
+"""A TCP relay before a broker that cuts connections off when it is told to: answers that are under way are lost."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+_CHUNK_BYTES = 1 << 16
+
+
+class Relay:
+    """Runs on a loop in a thread of its own. Invariant: after `cut` no byte of an answer comes to any client any more
+    over a connection that was there before."""
+
+    def __init__(self, target_port: int) -> None:
+        self.port = 0
+        self._target_port = target_port
+        self._loop = asyncio.new_event_loop()
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def cut(self) -> None:
+        """All connections at once."""
+        asyncio.run_coroutine_threadsafe(self._cut(), self._loop).result(10)
+
+    async def _cut(self) -> None:
+        for writer in tuple(self._writers):
+            writer.transport.abort()
+
+    async def _serve(self, stopped: asyncio.Event, started: threading.Event) -> None:
+        server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self.port = server.sockets[0].getsockname()[1]
+        started.set()
+        await stopped.wait()
+        server.close()
+        await self._cut()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            there, back = await asyncio.open_connection("127.0.0.1", self._target_port)
+        except OSError:
+            writer.transport.abort()
+            return
+        pumps = [asyncio.create_task(self._pump(reader, back)), asyncio.create_task(self._pump(there, writer))]
+        self._tasks.update(pumps)
+        for pump in pumps:
+            pump.add_done_callback(self._tasks.discard)
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
+        with suppress(OSError):
+            while chunk := await reader.read(_CHUNK_BYTES):
+                writer.write(chunk)
+                await writer.drain()
+        self._writers.discard(writer)
+        writer.close()
+
+
+@contextmanager
+def relaying(target_port: int) -> Iterator[Relay]:
+    relay, started, stopped = Relay(target_port), threading.Event(), asyncio.Event()
+    loop = relay._loop
+    thread = threading.Thread(target=lambda: loop.run_until_complete(relay._serve(stopped, started)))
+    thread.start()
+    assert started.wait(10)
+    try:
+        yield relay
+    finally:
+        loop.call_soon_threadsafe(stopped.set)
+        thread.join(10)
+        loop.close()
