@@ -6,8 +6,8 @@ They are recorded on a real kube-apiserver, by
 
 and replayed against the embedded API by `make test`, against the real one by `make contract`. What cannot agree stands
 in no session: what controllers do (a bare kube-apiserver has none, so no namespace ends there and no Pod starts), the
-schemas of Kubernetes' own kinds, server-side apply and the fields that it manages, the descriptions of `metadata`,
-OpenAPI v2, and lists of all that is served. What needs no kubectl to be seen is tested over HTTP, which is cheaper.
+schemas of Kubernetes' own kinds, the descriptions of `metadata`, OpenAPI v2, and lists of all that is served. What
+needs no kubectl to be seen is tested over HTTP, which is cheaper.
 """
 
 import asyncio

@@ -89,12 +89,12 @@ def _fields_of(value: Any, shape: Shape, path: Path) -> Iterator[Path]:
 
 
 def _compare(old: Any, new: Any, shape: Shape, path: Path, found: Comparison) -> None:
+    if old == new:
+        return
     if _has_comparable_parts(old, new, shape):
         _compare_parts(old, new, shape, path, found)
     elif old is not _NOTHING and new is not _NOTHING:
-        if old != new:
-            found.written.add(path)
-        return
+        found.written.add(path)
     if path and old is _NOTHING:
         found.written.add(path)
     elif path and new is _NOTHING:
