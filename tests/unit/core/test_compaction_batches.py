@@ -10,7 +10,7 @@ from headrace.core.errors import CorruptBatchError
 from headrace.core.limits import COMPACTED_BATCH_BYTES
 from headrace.core.records.columns import columns_of, decode_batch, encode_batch
 from headrace.core.records.compacting import BatchCompactor, Keep, ProducersLast, Tally
-from headrace.core.records.header import CONTROL_BIT, BatchHeader, Compression
+from headrace.core.records.header import CONTROL_BIT, BatchHeader, Compression, ProducerNumbers
 from headrace.core.records.latest import LatestRecords
 from headrace.core.records.raw import RawBatch, split_batches
 from headrace.core.records.record import Record
@@ -36,8 +36,8 @@ class Log:
         append_time_ms: int | None = None,
         producer: int = -1,
     ) -> "Log":
-        numbers = {"producer_id": producer, "producer_epoch": min(producer, 0), "base_sequence": min(producer, 0)}
-        buffers = encode_batch(columns_of(records), compression=compression, **numbers)
+        numbers = ProducerNumbers(producer, min(producer, 0), min(producer, 0))
+        buffers = encode_batch(columns_of(records), compression=compression, numbers=numbers)
         (batch,) = split_batches(buffers, batch_bytes_max=1 << 30)
         if append_time_ms is not None:
             batch.take_append_time(append_time_ms)
