@@ -7,6 +7,7 @@ before anything is merged. Called by `operations`.
 from headrace.dev.api.apply_errors import check_applied, identity_of
 from headrace.dev.api.documents import Document
 from headrace.dev.api.kinds import Kind
+from headrace.dev.api.object_meta import normalize
 from headrace.dev.api.objects import Object, copy_of
 from headrace.dev.api.shapes import shape_of
 from headrace.dev.api.status import StatusError, UndecodableError, bad_request
@@ -26,6 +27,14 @@ def read_applied(kind: Kind, document: Document) -> Object:
     if kind.schema is None:
         check_applied(patch, shape, _undeclared(kind, patch))
     return patch
+
+
+def read_merged(kind: Kind, obj: Object) -> Object:
+    """What an apply has made of the object, brought into the form that is stored. Raises UndecodableError."""
+    normalize(obj["metadata"])
+    if kind.schema is None:
+        kind.read(obj)
+    return obj
 
 
 def read_applied_scale(kind: Kind, document: Document) -> Document:

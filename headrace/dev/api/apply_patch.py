@@ -50,10 +50,12 @@ def apply(author: Author, live: Object | None, patch: Object, *, force: bool) ->
     managed = _managed_of(author, live)
     before = bare(live) if live is not None else {}
     me, last = author.manager(APPLY), managed.get(author.manager(APPLY))
-    managed = managed | {me: author.entry(author.within_reach(fields_of(patch, author.shape)))}
+    applied = author.within_reach(fields_of(patch, author.shape))
+    managed = managed | {me: author.entry(applied)}
     merged = merge(before, patch, author.shape)
     if last is not None:
-        merged = _pruned(merged, managed, author.within_reach(last.fields), author.shape)
+        owned = applied.union(*(entry.fields for entry in managed.values()))
+        merged = _pruned(merged, owned, author.within_reach(last.fields), author.shape)
     difference = author.compare(before, merged)
     conflicts = _conflicts(managed, me, difference.written)
     if conflicts and not force:
@@ -75,12 +77,11 @@ def _managed_of(author: Author, live: Object | None) -> Managed:
     return found or before_first_apply(author, live)
 
 
-def _pruned(merged: Object, managed: Managed, last: FieldSet, shape: Shape) -> Object:
+def _pruned(merged: Object, owned: FieldSet, last: FieldSet, shape: Shape) -> Object:
     """`merged` without what the applier owned, if nobody owns it now, neither the applier."""
-    all_there = with_structs(fields_of(merged, shape), shape)
-    owned = with_structs(frozenset[Path]().union(*(entry.fields for entry in managed.values())), shape)
-    dropped = with_structs(last, shape)
-    kept = _there(without(merged, dropped, shape), shape) | owned
+    all_there, dropped = with_structs(fields_of(merged, shape), shape), with_structs(last, shape)
+    # `metadata` itself is nobody's and always stays, whatever was in it.
+    kept = _there(without(merged, dropped, shape), shape) | with_structs(owned, shape) | {("f:metadata",)}
     # Elements go as a whole: what others own in one brings it back, and then only what was the applier's may go.
     kept = _there(without(merged, all_there - kept, shape), shape)
     pruned: Object = without(merged, (all_there - kept) & dropped, shape) or {}

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from random import Random
 from typing import Any
 
-from headrace.dev.api.applied import check_new, duplicate_warnings, read_applied, read_applied_scale
+from headrace.dev.api.applied import check_new, duplicate_warnings, read_applied, read_applied_scale, read_merged
 from headrace.dev.api.apply_patch import apply
 from headrace.dev.api.builtin import BUILTIN_KINDS, DEFINITIONS, NAMESPACES, PODS, SERVICES
 from headrace.dev.api.definitions import kinds_of, resource_of
@@ -45,7 +45,7 @@ from headrace.dev.api.status import (
 from headrace.dev.api.store import Store
 from headrace.dev.api.strategy import prepare_create, prepare_status_update, prepare_update
 from headrace.dev.api.structural import fill_defaults
-from headrace.dev.api.written import FieldValidation, WriteOptions, Written, read_object, unreadable
+from headrace.dev.api.written import WriteOptions, Written, read_object, unreadable
 
 _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _SUFFIX_LENGTH = 5
@@ -148,9 +148,8 @@ class Operations:
         if current is None:
             check_new(kind, target.name, patch)
         applied = apply(self._author(target, options), current, kind.to_stored(copy_of(patch)), force=options.force)
-        shown = kind.from_stored(applied.object)
         try:
-            obj, _ = read_object(kind, Document(shown), FieldValidation.IGNORE)
+            obj = read_merged(kind, kind.from_stored(applied.object))
         except UndecodableError as error:
             raise unreadable(kind, error) from error
         change = _Change(obj, duplicate_warnings(document, options.validation), applied.managed)

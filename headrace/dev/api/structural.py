@@ -1,8 +1,9 @@
-"""Structural schemas: what a CRD says about its objects, and the two things done with it before validation.
+"""Structural schemas: what a CRD says about its objects, and the three things done with it before validation.
 
-`fill_defaults` and `prune` change the object that they are given (the writer's own copy), as Kubernetes does:
-defaults first for fields that are absent or null, then unknown fields go. `metadata`, `apiVersion` and `kind` belong
-to Kubernetes and are left alone here. Pure; called by `operations` through the kind's schema.
+`prune`, `drop_nulls` and `fill_defaults` change the object that they are given (the writer's own copy), as Kubernetes
+does: unknown fields go, then nulls that may not be, then fields that are absent or null get their defaults.
+`metadata`, `apiVersion` and `kind` belong to Kubernetes and are left alone here. Pure; called by `operations` through
+the kind's schema.
 """
 
 from collections.abc import Iterator, Mapping
@@ -73,19 +74,31 @@ def has_rules(schema: Schema) -> bool:
 
 
 def fill_defaults(value: Any, schema: Schema) -> None:
-    """Set what is absent, or null and not nullable, to its default; drop other nulls that are not nullable."""
+    """Set what is absent, or null and not nullable, to its default."""
     if isinstance(value, dict):
         for name, node in schema.properties.items():
             if node.has_default and _is_missing(value, name, node):
                 value[name] = _fresh(node.raw["default"])
-            elif name in value and _is_missing(value, name, node):
-                del value[name]
         for name, child in value.items():
             if (known := schema.of_field(name)) is not None:
                 fill_defaults(child, known)
     elif isinstance(value, list) and schema.items is not None:
         for child in value:
             fill_defaults(child, schema.items)
+
+
+def drop_nulls(value: Any, schema: Schema) -> None:
+    """Drop the fields that are null, may not be, and have no default. To what is applied this is not done."""
+    if isinstance(value, dict):
+        for name, node in schema.properties.items():
+            if name in value and not node.has_default and _is_missing(value, name, node):
+                del value[name]
+        for name, child in value.items():
+            if (known := schema.of_field(name)) is not None:
+                drop_nulls(child, known)
+    elif isinstance(value, list) and schema.items is not None:
+        for child in value:
+            drop_nulls(child, schema.items)
 
 
 def prune(value: Any, schema: Schema, path: str = "") -> list[str]:

@@ -12,7 +12,7 @@ from headrace.dev.api.kinds import Kind
 from headrace.dev.api.object_meta import normalize
 from headrace.dev.api.objects import GroupResource, Object, to_json
 from headrace.dev.api.status import StatusError, UndecodableError, bad_request, invalid, invalid_value
-from headrace.dev.api.structural import prune_root
+from headrace.dev.api.structural import drop_nulls, prune_root
 
 
 class FieldValidation(StrEnum):
@@ -60,7 +60,11 @@ def read_object(kind: Kind, document: Document, validation: FieldValidation) -> 
     if not isinstance(meta, dict):
         raise UndecodableError("json: cannot unmarshal metadata into Go value of type v1.ObjectMeta")
     unknown = normalize(meta)
-    unknown += kind.read(obj) if kind.schema is None else prune_root(obj, kind.schema)
+    if kind.schema is None:
+        unknown += kind.read(obj)
+    else:
+        unknown += prune_root(obj, kind.schema)
+        drop_nulls(obj, kind.schema)
     said = [f'duplicate field "{path}"' for path in document.duplicates]
     said += [f'unknown field "{path}"' for path in unknown]
     if said and validation is FieldValidation.STRICT:

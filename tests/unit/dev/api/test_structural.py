@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.dev.api.structural import Schema, fill_defaults, has_rules, prune, prune_root
+from headrace.dev.api.structural import Schema, drop_nulls, fill_defaults, has_rules, prune, prune_root
 
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
@@ -23,7 +23,9 @@ _NESTED = {
 
 
 def _defaulted(value: Any, raw: dict[str, Any]) -> Any:
-    fill_defaults(value, Schema.parse(raw))
+    schema = Schema.parse(raw)
+    drop_nulls(value, schema)
+    fill_defaults(value, schema)
     return value
 
 
