@@ -41,7 +41,8 @@ def closed_segments(directory: Path) -> list[ClosedSegment]:
 def job(directory: Path, **changed: Any) -> Job:
     """The first pass over all closed segments, as if it were `NOW_MS`."""
     nowhere = Offset(0)
-    first = Job(str(directory), tuple(closed_segments(directory)), nowhere, nowhere, nowhere, 1 << 20, (), NOW_MS, "")
+    segments = tuple(closed_segments(directory))
+    first = Job(str(directory), segments, nowhere, nowhere, nowhere, 1 << 20, (), NOW_MS, "", producers=())
     return first._replace(**changed)
 
 

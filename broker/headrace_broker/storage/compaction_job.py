@@ -29,6 +29,8 @@ class Job(NamedTuple):
     points: tuple[CleanPoint, ...]
     now_ms: int
     reason: str
+    producers: tuple[int, ...]
+    """Those idempotent ones whose last batches must stay."""
     keys_max: int = COMPACTION_KEYS_MAX
 
     @classmethod

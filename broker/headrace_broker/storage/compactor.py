@@ -57,7 +57,7 @@ def _latest(job: Job, pace: Pace) -> tuple[LatestRecords, ProducersLast]:
     """Of the dirty part, as far as it fits."""
     dirty = [segment for segment in job.segments if segment.next_offset > job.dirty_from]
     latest = LatestRecords(job.dirty_from, job.keys_max)
-    producers = ProducersLast(job.dirty_from)
+    producers = ProducersLast(job.dirty_from, frozenset(job.producers))
     for segment in dirty:
         for header, content in _batches(Path(job.directory), segment, pace):
             if header.next_offset <= job.dirty_from:

@@ -10,6 +10,7 @@ from headrace.core.errors import StorageFailedError
 from headrace.core.log.clean_points import CleanPoints
 from headrace.core.log.compaction import CompactableLog, CompactionRules, Later, Pass, plan_pass
 from headrace.core.log.retention import ClosedSegment, SegmentTimes
+from headrace.core.replication.producers import Producers
 from headrace.core.types import Offset
 from headrace_broker.storage.compaction_files import Span, discard_all_cleaned, discard_cleaned, prepare_swap
 from headrace_broker.storage.compaction_job import Cleaned, Done, Job
@@ -22,11 +23,19 @@ from headrace_broker.storage.threads import StorageThreads
 
 
 class LogCompaction:
-    def __init__(self, directory: Path, segments: SegmentSet, syncer: LogSyncer, threads: StorageThreads) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        segments: SegmentSet,
+        syncer: LogSyncer,
+        producers: Producers,
+        threads: StorageThreads,
+    ) -> None:
         self._directory = directory
         self._segments = segments
         self._syncer = syncer
         self._threads = threads
+        self._producers = producers
         self._files = PartitionFiles(directory)
         self._points: CleanPoints | None = None
         """As on disk; None before the first look."""
@@ -62,6 +71,7 @@ class LogCompaction:
             points=self._points.points,
             now_ms=now_ms,
             reason=planned.reason,
+            producers=tuple(self._producers.states()),
         )
 
     async def swap_in(self, cleaned: Cleaned) -> bool:

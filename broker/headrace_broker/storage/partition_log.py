@@ -71,7 +71,7 @@ class PartitionLog:
         self._times = ClosedSegmentTimes(self._segments)
         self._is_being_cut = False
         """Then nothing is appended or rolled."""
-        self.compaction = LogCompaction(directory, self._segments, self._syncer, threads)
+        self.compaction = LogCompaction(directory, self._segments, self._syncer, self.producers, threads)
 
     @classmethod
     def open(cls, directory: Path, config: LogConfig, *, threads: StorageThreads, now_ms: int) -> Self:

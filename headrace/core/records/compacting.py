@@ -14,7 +14,7 @@ Called by `headrace_broker.storage.compactor`.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -39,22 +39,24 @@ _SPAN_MAX = 1 << 31
 class ProducersLast:
     """Which batches say how far each producer has come: its last `PRODUCER_BATCHES_REMEMBERED`.
 
-    Fed the dirty part of a log in order. What lies before was compacted already, so that a producer's batches there are
-    its last ones, unless there are enough of them in the dirty part.
+    Only of producers that are still `remembered`: those that the partition has forgotten would each leave some batches
+    for ever. Fed the dirty part of a log in order. What lies before was compacted already, so that a producer's batches
+    there are its last ones, unless there are enough of them in the dirty part.
     """
 
-    def __init__(self, dirty_from: Offset) -> None:
+    def __init__(self, dirty_from: Offset, remembered: Container[int]) -> None:
         self._dirty_from = dirty_from
+        self._remembered = remembered
         self._last: dict[int, deque[Offset]] = {}
 
     def add(self, header: BatchHeader) -> None:
-        if header.producer_id != NO_PRODUCER:
+        if header.producer_id in self._remembered:
             last = self._last.setdefault(header.producer_id, deque(maxlen=PRODUCER_BATCHES_REMEMBERED))
             last.append(header.base_offset)
 
     def tell(self, header: BatchHeader) -> bool:
         """Whether this batch must stay the one of its producer that it is."""
-        if header.producer_id == NO_PRODUCER:
+        if header.producer_id not in self._remembered:
             return False
         last = self._last.get(header.producer_id, ())
         if header.base_offset < self._dirty_from:

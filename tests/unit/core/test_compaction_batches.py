@@ -1,6 +1,6 @@
 """What compaction leaves of batches: the last record of each key, at its offset, and no hole between batches."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 import pytest
 from hypothesis import given
@@ -17,7 +17,7 @@ from headrace.core.records.record import Record
 from headrace.core.types import LeaderEpoch, Offset
 from tests.support.batches import TIMESTAMP_MS, packed
 
-NOTHING_ELSE = Keep(Offset(0), Offset(0), ProducersLast(Offset(0)))
+NOTHING_ELSE = Keep(Offset(0), Offset(0), ProducersLast(Offset(0), ()))
 FAR = Offset(1 << 40)
 
 
@@ -77,8 +77,10 @@ def compacted(
     return [b"".join(made) for made in (*found, *compactor.flush())], compactor.tally
 
 
-def producers_of(headers: Sequence[BatchHeader], dirty_from: int = 0) -> ProducersLast:
-    last = ProducersLast(Offset(dirty_from))
+def producers_of(
+    headers: Sequence[BatchHeader], dirty_from: int = 0, remembered: Container[int] = range(10)
+) -> ProducersLast:
+    last = ProducersLast(Offset(dirty_from), remembered)
     for header in headers:
         last.add(header)
     return last
@@ -200,6 +202,8 @@ def test_should_know_the_last_batches_of_each_producer_after_their_records_are_g
         more.add(record("b", "1"), producer=3)
     overtaken, _ = compacted(found, Keep(Offset(0), Offset(0), producers_of(more.headers, dirty_from=9)))
     assert [BatchHeader.unpack(batch).producer_id for batch in overtaken] == [-1, 4, -1]
+    forgotten, _ = compacted(found, Keep(Offset(0), Offset(0), producers_of([], dirty_from=9, remembered=(3,))))
+    assert [BatchHeader.unpack(batch).producer_id for batch in forgotten] == [-1, *[3] * 5, -1]
 
 
 def test_should_pass_control_batches_on_as_they_are() -> None:

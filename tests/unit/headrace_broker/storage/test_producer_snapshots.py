@@ -5,10 +5,12 @@ from pathlib import Path
 import pytest
 
 from headrace.core.log.checkpoints import RECOVERY_POINT_FILE
+from headrace.core.log.compaction import CompactionRules
 from headrace.core.records.header import ProducerNumbers
 from headrace.core.replication.producers import PRODUCERS_FILE, ProducerState
 from headrace.core.types import Offset
 from headrace_broker.storage import producer_snapshots
+from headrace_broker.storage.compaction_job import Job
 from headrace_broker.storage.partition_log import PartitionLog
 from headrace_broker.storage.threads import StorageThreads
 from tests.support.logs import EPOCH, NOW_MS, SMALL, fill, flip_bit, log_files, open_log, raw_batch
@@ -70,6 +72,13 @@ async def test_should_know_producers_whose_records_are_deleted(
     fill(filled, 1)
     again = open_log(directory, threads, SMALL)
     assert known(again) == known(filled)
+
+
+async def test_should_tell_compaction_whose_last_batches_must_stay(filled: PartitionLog) -> None:
+    rules = CompactionRules(min_lag_ms=0, delete_retention_ms=0, segment_bytes=SMALL.segment_bytes)
+    planned = await filled.compaction.plan(filled.log_end_offset, rules, NOW_MS)
+    assert isinstance(planned, Job)
+    assert planned.producers == (1, 2)
 
 
 def test_should_not_believe_more_than_the_log_holds(
