@@ -1,9 +1,12 @@
 """A disk that fails under a log that is open in this process, without a root's device mapper."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 
 def descriptor_of(path: Path) -> int:
@@ -28,6 +31,25 @@ def failing_sync(path: Path) -> Iterator[None]:
         os.dup2(saved, fd, inheritable=False)
         os.close(saved)
         os.close(device)
+
+
+@contextmanager
+def before_each(kinds: tuple[str, ...], act: Callable[[Any], None]) -> Iterator[None]:
+    """`act` is called with its first argument before each of these functions of `os`."""
+
+    def acting(kind: str) -> Callable[..., object]:
+        real = getattr(os, kind)
+
+        def call(*args: object, **kwargs: object) -> object:
+            act(args[0])
+            return real(*args, **kwargs)
+
+        return call
+
+    with pytest.MonkeyPatch.context() as patch:
+        for kind in kinds:
+            patch.setattr(os, kind, acting(kind))
+        yield
 
 
 def _target(entry: Path) -> str:

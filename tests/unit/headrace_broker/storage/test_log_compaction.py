@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from headrace.core.errors import StorageFailedError
+from headrace.core.log.clean_points import CleanPoint
 from headrace.core.log.compaction import CompactionRules, Later
 from headrace.core.types import Offset
-from headrace_broker.storage.compaction_job import Cleaned, Job
+from headrace_broker.storage.compaction_job import Cleaned, Done, Job
 from headrace_broker.storage.compactor import compact
 from headrace_broker.storage.partition_log import PartitionLog
 from headrace_broker.storage.threads import StorageThreads
@@ -236,3 +237,27 @@ def rows_of(buffers: list[memoryview], offset: int) -> Rows:
 
 def list_of(directory: Path, suffix: str) -> list[str]:
     return [path.name for path in directory.iterdir() if path.suffix == suffix]
+
+
+async def test_should_swap_nothing_in_for_what_has_been_cut_and_written_anew(log: PartitionLog) -> None:
+    """Segments of the same names and ends, of another history: an unclean election took away what was committed."""
+    write(log)
+    job = await plan(log)
+    assert isinstance(job, Job)
+    made = next(iter(compact(job, lambda size: None)))
+    assert isinstance(made, Cleaned)
+    ends = [segment.next_offset for segment in job.segments]
+
+    await log.truncate(Offset(1), allow_below_high_watermark=True)
+    for number in range(1, 100):
+        append(log, keyed(("another", f"{number}" * 200), time_ms=NOW_MS + number))
+    before = await rows_from(log)
+
+    assert Offset(made.next_offset) in ends
+    assert not await log.compaction.swap_in(made)
+    await log.compaction.finish(Done((CleanPoint(made.next_offset, NOW_MS, 0),), 1, 1, 0))
+    assert await rows_from(log) == before
+    job = await plan(log)
+    assert isinstance(job, Job)
+    assert job.dirty_from == 0
+    assert await run(log, job)

@@ -1,17 +1,20 @@
-"""A log against a list of batches: appends, rolls, deletions, reads, clean stops, crashes and damage in any order."""
+"""A log against a list of batches: appends, rolls, deletions, cuts, reads, stops, crashes, damage, in any order."""
 
 import asyncio
 import shutil
 import tempfile
 from pathlib import Path
 
-from hypothesis import HealthCheck, settings
+import pytest
+from hypothesis import HealthCheck, assume, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from headrace.core.errors import CorruptLogError
 from headrace.core.limits import PRODUCER_BATCHES_REMEMBERED
 from headrace.core.log.segments import LogConfig
 from headrace.core.records.header import NO_PRODUCER, NOT_IDEMPOTENT, BatchHeader, ProducerNumbers
+from headrace.core.records.raw import RawBatch, split_replicated
 from headrace.core.replication.producers import Remembered
 from headrace.core.resources.topic import Durability
 from headrace.core.types import LeaderEpoch, Offset
@@ -28,6 +31,7 @@ class LogMachine(RuleBasedStateMachine):
     """`batches` is what the disk must hold, byte for byte; the first `durable` of them survive whatever happens.
 
     What lies below `start` is deleted, though it may be on the disk still; `base` is where the first segment begins.
+    A sync may be under way for long; it `covers` so many of the batches, as far as they are not cut meanwhile.
     `written` has all batches of idempotent producers that the log has held and not lost, deleted or not.
     """
 
@@ -40,6 +44,8 @@ class LogMachine(RuleBasedStateMachine):
         self.log: PartitionLog
         self.batches: list[bytes] = []
         self.durable = 0
+        self.syncing: asyncio.Task[None] | None = None
+        self.covers = 0
         self.epoch = LeaderEpoch(1)
         self.high_watermark = Offset(0)
         self.start = self.base = Offset(0)
@@ -50,6 +56,7 @@ class LogMachine(RuleBasedStateMachine):
         self.log = open_log(self.directory, self.threads, CONFIG)
 
     def teardown(self) -> None:
+        self._finish_sync()
         self.threads.close()
         self.runner.close()
         shutil.rmtree(self.root)
@@ -63,12 +70,7 @@ class LogMachine(RuleBasedStateMachine):
     )
     def append(self, sizes: list[tuple[int, int, int]], new_epoch: bool) -> None:
         self.epoch = LeaderEpoch(self.epoch + new_epoch)
-        first = end = self.end
-        batches = []
-        for records, size, producer in sizes:
-            numbers = self._written(producer, end, records)
-            batches.append(raw_batch(records, size, NOW_MS + len(self.batches), numbers))
-            end = Offset(end + records)
+        first, batches = self.end, self._made(sizes)
 
         appended = self.log.append(batches, self.epoch, NOW_MS)
 
@@ -76,10 +78,57 @@ class LogMachine(RuleBasedStateMachine):
         assert (appended.first_offset, appended.last_offset) == (first, self.end - 1)
         assert appended.base_offsets == tuple(batch.header.base_offset for batch in batches)
 
+    @rule(
+        sizes=st.lists(st.tuples(st.integers(1, 3), SIZES, PRODUCERS), min_size=1, max_size=4),
+        jumps=st.lists(st.integers(0, 2), min_size=4, max_size=4),
+    )
+    def replicate(self, sizes: list[tuple[int, int, int]], jumps: list[int]) -> None:
+        """In whatever epochs the leader has it: after a cut they may be lower than what was here."""
+        end, epoch, batches = self.end, LeaderEpoch(max(self.log.last_epoch, 0)), self._made(sizes)
+        for batch, jump in zip(batches, jumps, strict=False):
+            epoch = LeaderEpoch(epoch + jump)
+            end = batch.stamp(end, epoch).header.next_offset
+
+        self.log.append_replicated(split_replicated([content_of(batch) for batch in batches]), NOW_MS)
+
+        self.batches.extend(content_of(batch) for batch in batches)
+        self.epoch = epoch
+
+    @rule(data=st.data())
+    def truncate(self, data: st.DataObject) -> None:
+        asked = Offset(data.draw(st.integers(self.start, self.end), label="asked"))
+        kept = [batch for batch in self.batches if BatchHeader.unpack(batch).next_offset <= asked]
+        end = BatchHeader.unpack(kept[-1]).next_offset if kept else self.base
+        committed = min(self.high_watermark, self.end)
+        if end < committed:
+            with pytest.raises(CorruptLogError, match="committed"):
+                self.runner.run(self.log.truncate(asked))
+
+        assert self.runner.run(self.log.truncate(asked, allow_below_high_watermark=end < committed)) == end
+
+        self.batches, self.durable, self.covers = kept, len(kept), min(self.covers, len(kept))
+        self.start, self.high_watermark = min(self.start, end), min(self.high_watermark, end)
+        self.epoch = LeaderEpoch(max(self.log.last_epoch, 1))
+        assert self.log.durable_end == end
+        self._lose_written()
+
     @rule()
     def sync(self) -> None:
         assert self.runner.run(self.log.sync()) == self.end
         self.durable = len(self.batches)
+
+    @rule()
+    def begin_sync(self) -> None:
+        self._finish_sync()
+        self.syncing, self.covers = self.runner.get_loop().create_task(self._sync()), len(self.batches)
+        self.runner.run(asyncio.sleep(0))
+
+    @rule()
+    def _finish_sync(self) -> None:
+        if self.syncing is not None:
+            syncing, self.syncing = self.syncing, None
+            self.runner.run(asyncio.wait_for(syncing, 10))
+            self.durable = max(self.durable, self.covers)
 
     @rule()
     def checkpoint_high_watermark(self) -> None:
@@ -126,6 +175,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def stop_cleanly_and_open(self) -> None:
+        self._finish_sync()
         self.log.close()
         self._open()
         assert self.log.recovery.scanned_bytes == 0
@@ -133,13 +183,16 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def kill_and_open(self) -> None:
+        self._finish_sync()
         self._open()
         assert self.log.recovery.cut_bytes == 0
 
     @rule(data=st.data(), kind=st.sampled_from(["truncate", "lose files", "flip", "zero", "garbage"]))
     @precondition(lambda self: len(self.batches) > self.durable)
     def crash_with_a_damaged_tail(self, data: st.DataObject, kind: str) -> None:
+        self._finish_sync()
         durable_bytes = sum(map(len, self.batches[: self.durable]))
+        assume(durable_bytes < sum(map(len, self.batches)))
         at = data.draw(st.integers(durable_bytes, sum(map(len, self.batches)) - 1), label="at byte")
         self._damage(kind, at)
         self._open_damaged()
@@ -148,6 +201,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     @precondition(lambda self: self.batches)
     def damage_an_index_and_open(self, data: st.DataObject) -> None:
+        self._finish_sync()
         if data.draw(st.booleans(), label="clean stop"):
             self.log.close()
         indexes = sorted(path for path in self.directory.iterdir() if path.suffix in {".index", ".timeindex"})
@@ -165,6 +219,21 @@ class LogMachine(RuleBasedStateMachine):
             assert (self.log.log_start_offset, self.log.log_end_offset) == (self.start, self.end)
 
     @invariant()
+    def vouches_for_no_more_than_it_has(self) -> None:
+        if hasattr(self, "log"):
+            assert self._offset_of(self.durable) <= self.log.durable_end <= self.log.log_end_offset
+
+    @invariant()
+    def knows_its_epochs(self) -> None:
+        starts = self.log.epochs.starts if hasattr(self, "log") else ()
+        headers = [BatchHeader.unpack(batch) for batch in self.batches]
+        shown = [header for header in headers if header.next_offset > self.start]
+        for header in shown:
+            assert header.leader_epoch == [each.epoch for each in starts if each.offset <= header.base_offset][-1]
+        if shown:
+            assert starts[-1].epoch == shown[-1].leader_epoch
+
+    @invariant()
     def knows_its_producers(self) -> None:
         """Their last batches; after a loss, those that are left of them."""
         states = self.log.producers.states() if hasattr(self, "log") else {}
@@ -172,6 +241,15 @@ class LogMachine(RuleBasedStateMachine):
             written = self.written[producer]
             assert list(state.batches) == written[len(written) - len(state.batches) :]
             assert state.next_sequence == (written[-1].next_sequence if written else 0)
+
+    def _made(self, sizes: list[tuple[int, int, int]]) -> list[RawBatch]:
+        """To be appended at the end, in this order."""
+        end, batches = self.end, []
+        for records, size, producer in sizes:
+            numbers = self._written(producer, end, records)
+            batches.append(raw_batch(records, size, NOW_MS + len(self.batches), numbers))
+            end = Offset(end + records)
+        return batches
 
     def _written(self, producer: int, offset: Offset, records: int) -> ProducerNumbers:
         if producer == NO_PRODUCER:
@@ -189,6 +267,10 @@ class LogMachine(RuleBasedStateMachine):
             held = len(remembered.batches) if remembered is not None else 0
             lost = len(written) - len(kept)
             assert held >= min(len(kept), PRODUCER_BATCHES_REMEMBERED - lost), "what may come again"
+
+    async def _sync(self) -> None:
+        """Whenever it comes back, it says no more than is so then."""
+        assert await self.log.sync() <= self.log.durable_end
 
     def _offset_of(self, index: int) -> Offset:
         """Where the batch with this index begins, or would."""

@@ -1,5 +1,6 @@
 """Cutting off the end of a log: what is left, now and after a crash, and what else has to know."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -7,11 +8,14 @@ import pytest
 from headrace.core.errors import CorruptLogError, OffsetOutOfRangeError
 from headrace.core.log.clean_points import CleanPoint, CleanPoints
 from headrace.core.log.epochs import EpochStart
+from headrace.core.log.retention import Retention
+from headrace.core.records.header import ProducerNumbers
 from headrace.core.types import LeaderEpoch, Offset
 from headrace_broker.storage.partition_files import PartitionFiles
 from headrace_broker.storage.partition_log import PartitionLog
 from headrace_broker.storage.threads import StorageThreads
-from tests.support.logs import END, EPOCH, NOW_MS, SMALL, fill, log_bytes, open_log, raw_batch, values_from
+from tests.support.failing_disk import before_each
+from tests.support.logs import END, EPOCH, NOW_MS, SMALL, fill, log_bytes, log_files, open_log, raw_batch, values_from
 from tests.support.replicas import epochs_of, replicate
 
 
@@ -138,3 +142,44 @@ async def test_should_forget_the_epochs_of_deleted_records_but_not_the_last(
     assert log.epochs.starts == (EpochStart(LeaderEpoch(10), Offset(90)),)
     log.close()
     assert open_log(directory, threads, SMALL).last_epoch == 10
+
+
+async def test_should_forget_the_batches_of_producers_that_are_cut_off(
+    log: PartitionLog, directory: Path, threads: StorageThreads
+) -> None:
+    for sequence in range(4):
+        log.append([raw_batch(1, 1000, NOW_MS, ProducerNumbers(7, 0, sequence))], EPOCH, NOW_MS)
+    await log.sync()
+    log.close()
+    log = open_log(directory, threads, SMALL)
+    await log.truncate(Offset(2))
+    for each in (log, open_log(directory, threads, SMALL)):
+        assert [batch.last_offset for batch in each.producers.states()[7].batches] == [0, 1]
+        assert each.producers.states()[7].next_sequence == 2
+
+
+async def test_should_know_how_old_a_segment_is_that_took_the_place_of_another(log: PartitionLog) -> None:
+    fill(log, 40)
+    assert await log.expired(Retention(100, None), Offset(40), NOW_MS + 1_000)
+    await log.truncate(Offset(0))
+    for offset in range(40):
+        log.append_replicated([raw_batch(1, 1000, NOW_MS + 999).stamp(Offset(offset), EPOCH)], NOW_MS)
+    assert await log.expired(Retention(100, None), Offset(40), NOW_MS + 1_000) == []
+
+
+async def test_should_put_on_disk_what_is_left_and_none_of_what_is_gone(log: PartitionLog, directory: Path) -> None:
+    fill(log, 60)
+    assert len(log_files(directory)) == 5
+    synced = list[str]()
+
+    def note(fd: int) -> None:
+        synced.append(os.path.realpath(f"/proc/self/fd/{fd}"))
+
+    with before_each(("fsync", "fdatasync"), note):
+        await log.truncate(Offset(30))
+
+    left = list(map(str, log_files(directory)))
+    assert len(left) == 3
+    assert {*left, str(directory)} <= {*synced}
+    assert not [path for path in synced if "deleted" in path]
+    assert {f"{base:020d}" for base in log._segments._closed} <= {path.stem for path in log_files(directory)}

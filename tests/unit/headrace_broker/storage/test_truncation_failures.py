@@ -2,10 +2,8 @@
 
 import errno
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,6 +11,7 @@ from headrace.core.errors import CorruptLogError, DiskFullError, StorageFailedEr
 from headrace.core.types import LeaderEpoch, Offset
 from headrace_broker.storage.partition_log import PartitionLog
 from headrace_broker.storage.threads import StorageThreads
+from tests.support.failing_disk import before_each
 from tests.support.logs import (
     END,
     EPOCH,
@@ -28,25 +27,6 @@ from tests.support.logs import (
     raw_batch,
     values_from,
 )
-
-
-@contextmanager
-def before_each(kinds: tuple[str, ...], act: Callable[[Any], None]) -> Iterator[None]:
-    """`act` is called with its first argument before each of these functions of `os`."""
-
-    def acting(kind: str) -> Callable[..., object]:
-        real = getattr(os, kind)
-
-        def call(*args: object, **kwargs: object) -> object:
-            act(args[0])
-            return real(*args, **kwargs)
-
-        return call
-
-    with pytest.MonkeyPatch.context() as patch:
-        for kind in kinds:
-            patch.setattr(os, kind, acting(kind))
-        yield
 
 
 def failing_for(path: Path) -> Callable[[int], None]:
