@@ -47,6 +47,11 @@ class ReplicatedCluster:
             elif seen.state is not BrokerState.DRAINING:
                 self.api.brokers[number] = replace(seen, state=BrokerState.READY)
 
+    def lose(self, number: BrokerId) -> None:
+        """It dies, and the operator notices before it does anything else."""
+        self.kill(number)
+        self.notice()
+
     def drain(self, number: BrokerId) -> None:
         if number not in self.dead:
             self.api.brokers[number] = replace(self.api.brokers[number], state=BrokerState.DRAINING)
@@ -153,7 +158,7 @@ class ReplicatedCluster:
                 assert lost or seat.broker not in new.replicas
         else:
             assert topic.spec.unclean_leader_election
-            assert not any(self.api.observed.holds(seat) for seat in old.isr)
+            assert all(self.api.observed.state_of(seat.broker) is BrokerState.LOST for seat in old.isr)
             assert new.isr == (new.leader,)
             self.unclean += 1
 

@@ -25,14 +25,21 @@ class Step:
     conflicts: frozenset[int] = frozenset()
 
 
-_some_broker = st.integers(0, BROKERS - 1)
+def mostly(weights: dict[str, int]) -> st.SearchStrategy[str]:
+    return st.sampled_from([what for what, weight in weights.items() for _ in range(weight)])
+
+
+of_brokers = {"kill": 6, "lose": 6, "drain": 2, "start": 5, "renew": 4, "give up": 1, "leave": 2, "stay": 1}
+of_all = {"notice": 2, "restart operator": 1, "catch up": 3, "plan": 8, "unclean": 2, "clean": 1}
 steps = st.one_of(
-    st.builds(Step, st.sampled_from(["kill", "drain", "start", "renew", "give up", "leave", "stay"]), _some_broker),
-    st.builds(Step, st.sampled_from(["notice", "restart operator", "catch up", "plan", "plan", "unclean", "clean"])),
-    st.builds(Step, st.just("plan some"), st.integers(0, 4), st.frozensets(st.integers(0, 4), max_size=2)),
-    st.builds(Step, st.just("replicas"), st.integers(1, 4)),
-    st.builds(Step, st.just("min"), st.integers(1, 4)),
-    st.builds(Step, st.just("grow"), st.sampled_from([1, 2, 5, 95])),
+    st.builds(Step, mostly(of_brokers), st.integers(0, BROKERS - 1)),
+    st.builds(Step, mostly(of_all)),
+    st.one_of(
+        st.builds(Step, st.just("plan some"), st.integers(0, 4), st.frozensets(st.integers(0, 4), max_size=2)),
+        st.builds(Step, st.just("replicas"), st.integers(1, 4)),
+        st.builds(Step, st.just("min"), st.integers(1, 4)),
+        st.builds(Step, st.just("grow"), st.sampled_from([1, 2, 5, 95])),
+    ),
 )
 
 
@@ -42,15 +49,16 @@ def clusters(draw: st.DrawFn) -> ReplicatedCluster:
         topic("flights", partitions=draw(st.integers(1, 8)), replicas=draw(st.integers(1, 4))),
         topic("orders", partitions=draw(st.integers(1, 3)), replicas=draw(st.integers(1, 3))),
     ]
-    count = draw(st.integers(1, BROKERS))
+    count = draw(st.integers(2, BROKERS))
     cluster = ReplicatedCluster.of(topics, [broker(number, zone="abc"[number % 3]) for number in range(count)])
     cluster.settle()
     return cluster
 
 
 def take(cluster: ReplicatedCluster, step: Step) -> None:
-    of_a_broker: dict[str, Callable[[BrokerId], object]] = {
+    to_one: dict[str, Callable[[BrokerId], object]] = {
         "kill": cluster.kill,
+        "lose": cluster.lose,
         "drain": cluster.drain,
         "renew": cluster.renew,
         "give up": cluster.give_up,
@@ -58,18 +66,18 @@ def take(cluster: ReplicatedCluster, step: Step) -> None:
         "leave": cluster.leave,
         "stay": cluster.stay,
     }
-    of_all: dict[str, Callable[[], object]] = {
+    to_all: dict[str, Callable[[], object]] = {
         "notice": cluster.notice,
         "restart operator": cluster.restart_operator,
         "catch up": cluster.catch_up,
         "plan": cluster.plan,
         "plan some": lambda: cluster.plan(step.which, step.conflicts),
     }
-    if step.what in of_all:
-        of_all[step.what]()
-    elif step.what in of_a_broker:
+    if step.what in to_all:
+        to_all[step.what]()
+    elif step.what in to_one:
         if step.which in cluster.api.brokers or step.what == "start":
-            of_a_broker[step.what](BrokerId(step.which))
+            to_one[step.what](BrokerId(step.which))
     else:
         cluster.api.change("uid-flights", spec=changed_spec(cluster.api.topics[TopicUid("uid-flights")].spec, step))
 
@@ -131,7 +139,7 @@ def unevenness(counts: Counter[BrokerId]) -> int:
 
 
 @settings(deadline=None, max_examples=100)
-@given(clusters(), st.lists(steps, max_size=40))
+@given(clusters(), st.lists(steps, min_size=8, max_size=40))
 def test_should_be_safe_at_every_step_and_right_in_the_end(cluster: ReplicatedCluster, story: list[Step]) -> None:
     for step in story:
         take(cluster, step)
