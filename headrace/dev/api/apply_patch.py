@@ -63,7 +63,7 @@ def apply(author: Author, live: Object | None, patch: Object, *, force: bool) ->
     own = managed[me] if merged != before else replace(managed[me], time=last.time if last is not None else "")
     managed = without_fields(managed, set().union(*conflicts.values()) | difference.removed)
     if own.fields:
-        managed[me] = replace(own, fields=own.fields - difference.removed)
+        managed[me] = own
     return Applied(_with_last_applied(author, copy_of(merged), patch), write_managed(managed))
 
 

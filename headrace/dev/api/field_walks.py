@@ -95,6 +95,9 @@ def _compare(old: Any, new: Any, shape: Shape, path: Path, found: Comparison) ->
         _compare_parts(old, new, shape, path, found)
     elif old is not _NOTHING and new is not _NOTHING:
         found.written.add(path)
+        # One of them may have parts where the other is plain: in fields without a schema anything may become anything.
+        before, after = (value if shape.has_parts(value) else _NOTHING for value in (old, new))
+        _compare_parts(before, after, shape, path, found)
     if path and old is _NOTHING:
         found.written.add(path)
     elif path and new is _NOTHING:

@@ -118,3 +118,16 @@ def test_should_want_force_for_what_another_owns_otherwise() -> None:
         apply(_author(), live, _object({"names": {"a": "y"}, "tags": ["u"]}), force=False)
     shared = apply(_author(), live, _object({"names": {"a": "x", "b": "y"}, "tags": ["u"]}), force=False)
     assert shared.object["spec"] == {"names": {"a": "x", "b": "y"}, "tags": ["t", "u"]}
+
+
+def test_should_own_what_becomes_of_another_type_and_its_parts() -> None:
+    plain, deep = _object({"free": {"a": [1]}}), _object({"free": {"a": {"b": "x"}}})
+    path = ("f:spec", "f:free", "f:a")
+    there, back = _author().compare(plain, deep), _author().compare(deep, plain)
+    assert (there.written, there.removed) == ({path, (*path, "f:b")}, set())
+    assert (back.written, back.removed) == ({path}, {(*path, "f:b")})
+
+
+def test_should_own_what_is_applied_even_where_nothing_of_it_is_left() -> None:
+    live = _apply(None, "me", {"ports": [{"port": 1}], "tags": []})
+    assert _owned(_apply(live, "me", {})) == {"me": {"f:spec": {}}}
