@@ -18,9 +18,9 @@ from tests.support.cluster import Cluster, http, running_cluster
 from tests.support.relay import Relay, relaying
 from tests.support.waiting import wait_for
 
-CUTS = 9
-KILLS = 3
-RECORDS_BETWEEN = 200
+CUTS = 6
+KILLS = 2
+RECORDS_BETWEEN = 100
 
 
 class Load:
