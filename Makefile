@@ -5,13 +5,14 @@ BIN := $(VENV)/bin
 SHELL := /bin/bash
 # Whole files to each of JOBS processes, in the order of collection. Three, because process tests mostly wait.
 JOBS ?= 3
+SEEDS ?= 300
 PYTEST := $(BIN)/python -m pytest
 IN_PARALLEL := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 CONTRACT_TESTS := tests/contract
 REAL_API_TESTS := $(CONTRACT_TESTS) tests/integration/kube tests/integration/operator
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fmt lint types test openapi-check foreign demo bench soak bench-peers ci lab-build h2spec contract clean
+.PHONY: help setup fmt lint types test openapi-check foreign demo sim bench soak bench-peers ci lab-build h2spec contract clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -49,6 +50,9 @@ demo: $(VENV)/.demo  ## real flights through three brokers: produced, consumed, 
 	trap 'headrace dev stop' EXIT; trap 'exit 130' INT; trap 'exit 143' TERM; \
 	echo "starting headrace dev with three brokers"; \
 	headrace dev --detach --brokers 3 --port 0 >/dev/null && python examples/flights/demo.py
+
+sim: setup  ## the core in SEEDS simulated runs full of faults (SEEDS="1 --first 33" for that seed alone)
+	$(BIN)/python -m tests.sim $(SEEDS)
 
 bench: setup  ## produce, fetch and latency beside what the machine can do (BENCH=--short for a quick look)
 	$(BIN)/python -m bench $(BENCH)

@@ -5,7 +5,8 @@
            this broker is no replica any more
 
 Nothing is fetched, and no end is reported, before both logs agree (`truncation`), on every new stream and in every
-epoch: a report is a vote. What another stream or epoch asked for is void: answers carry their epoch and are dropped
+epoch: a report is a vote, and the sign of life that keeps this replica in the ISR: whatever is received is answered by
+one. What another stream or epoch asked for is void: answers carry their epoch and are dropped
 where that is over; a cut that has begun is finished first, whoever leads by then.
 
 Invariants: the epoch that is followed never falls, nor does it change its leader (where the API server says so, nobody
@@ -71,18 +72,13 @@ class Truncated:
 
 
 @dataclass(frozen=True, slots=True)
-class Replicated:
-    """What the leader sent was appended."""
-
-    append_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class CommitHeard:
-    """The leader's high watermark, which may be above this log."""
+class Received:
+    """What the leader sent in this epoch. Where it is accepted, so much was appended: 0 bytes for a heartbeat."""
 
     leader_epoch: LeaderEpoch
+    append_bytes: int
     high_watermark: Offset
+    """The leader's, which may be above this log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +86,7 @@ class FollowerSynced:
     durable_end: Offset
 
 
-Event = Named | Connected | Disconnected | EpochAnswered | Truncated | Replicated | CommitHeard | FollowerSynced
+Event = Named | Connected | Disconnected | EpochAnswered | Truncated | Received | FollowerSynced
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,12 +155,13 @@ class Following:
         self.high_watermark = Offset(0)
         """As far as this log has what the leader says is committed."""
         self._log = log
-        self._commit = commit
+        self.commit = commit
         self._led_by: Seat | None = None
         """Whoever led in `leader_epoch`, as far as is known."""
+        self.is_cutting = False
+        """A cut has begun: whoever leads, nothing of this log is sent or appended to before it is done."""
         self._cut: AskAgain | Agreed | None = None
-        """What a cut that has begun was for."""
-        self._is_cutting = False
+        """What it was for."""
 
     def accepts(self, leader_epoch: LeaderEpoch) -> bool:
         """Whether batches that were sent in this epoch may be appended now."""
@@ -184,12 +181,10 @@ class Following:
                 return self._answered(leader_epoch, answer)
             case Truncated():
                 return self._truncated()
-            case Replicated(append_bytes):
-                return self._replicated(append_bytes)
-            case CommitHeard():
-                return self._heard(event)
+            case Received():
+                return self._received(event)
             case FollowerSynced(durable_end):
-                return [*self._commit.synced(durable_end), *self._reported()]
+                return [*self.commit.synced(durable_end), *self._reported()]
             case _:
                 assert_never(event)
 
@@ -223,26 +218,26 @@ class Following:
         if self.phase is Phase.RESTING or leader_epoch != self.leader_epoch:
             return []
         self.phase, self._cut = Phase.RECONCILING, None
-        return [] if self._is_cutting else self._ask()
+        return [] if self.is_cutting else self._ask()
 
     def _ask(self) -> list[Effect]:
         epoch = self._log.epochs.latest
         return self._fetch() if epoch == NO_EPOCH else [AskEpochEnd(self.leader_epoch, epoch)]
 
     def _answered(self, leader_epoch: LeaderEpoch, answer: EpochEnd) -> list[Effect]:
-        if self.phase is not Phase.RECONCILING or self._is_cutting or leader_epoch != self.leader_epoch:
+        if self.phase is not Phase.RECONCILING or self.is_cutting or leader_epoch != self.leader_epoch:
             return []
         log = self._log
         verdict = reconcile(log.epochs, log.log_start_offset, log.log_end_offset, answer)
         if verdict.end >= log.log_end_offset:
             return self._agreed_or_ask(verdict)
-        self._cut, self._is_cutting = verdict, True
-        self._commit.truncating(verdict.end)
+        self._cut, self.is_cutting = verdict, True
+        self.commit.truncating(verdict.end)
         return [Truncate(verdict.end, verdict.reason)]
 
     def _truncated(self) -> list[Effect]:
-        self._is_cutting = False
-        self._commit.truncated(self._log.log_end_offset)
+        self.is_cutting = False
+        self.commit.truncated(self._log.log_end_offset)
         self.high_watermark = min(self.high_watermark, self._log.log_end_offset)
         verdict, self._cut = self._cut, None
         if self.phase is not Phase.RECONCILING:
@@ -256,16 +251,15 @@ class Following:
         self.phase = Phase.FETCHING
         return [Fetch(self.leader_epoch, self._log.log_end_offset), *self._reported()]
 
-    def _replicated(self, append_bytes: int) -> list[Effect]:
-        assert self.phase is Phase.FETCHING, "nothing is appended before both logs agree"
-        return [*self._commit.appended(self._log.log_end_offset, append_bytes), *self._reported()]
-
-    def _heard(self, event: CommitHeard) -> list[Effect]:
-        if self.accepts(event.leader_epoch):
-            self.high_watermark = max(self.high_watermark, min(event.high_watermark, self._log.log_end_offset))
-        return []
+    def _received(self, event: Received) -> list[Effect]:
+        if not self.accepts(event.leader_epoch):
+            return []
+        end = self._log.log_end_offset
+        syncs = self.commit.appended(end, event.append_bytes) if event.append_bytes else []
+        self.high_watermark = max(self.high_watermark, min(event.high_watermark, end))
+        return [*syncs, *self._reported()]
 
     def _reported(self) -> list[Effect]:
         if self.phase is not Phase.FETCHING:
             return []
-        return [Report(self.leader_epoch, Ends(self._commit.log_end, self._commit.durable_end))]
+        return [Report(self.leader_epoch, Ends(self.commit.log_end, self.commit.durable_end))]

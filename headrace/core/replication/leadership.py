@@ -76,8 +76,8 @@ class Leadership:
         """The state as last applied, and what is on its way."""
         self.rules = rules
         """As the topic says now."""
-        self._commit = GroupCommit(rules.durability, durable_end, log_end)
-        """Its `vouched_end` is this broker's own vote."""
+        self.commit = GroupCommit(rules.durability, durable_end, log_end)
+        """Of the log, whoever leads. Its `vouched_end` is this broker's own vote."""
         self._followers = Followers(log_end, 0)
         """In the present epoch."""
         self._others: frozenset[Seat] = frozenset()
@@ -160,13 +160,13 @@ class Leadership:
             case Repeated(log_end, waiter):
                 return self._repeated(log_end, waiter)
             case Synced(durable_end):
-                syncs = self._carry(self._commit.synced(durable_end))
+                syncs = self._carry(self.commit.synced(durable_end))
                 return [*syncs, *self._maybe_commit(f"durable to {durable_end}")]
             case SyncFailed(error):
-                return self._carry(self._commit.failed(error))
+                return self._carry(self.commit.failed(error))
             case Configured(rules):
                 self.rules = rules
-                syncs = self._carry(self._commit.configured(rules.durability))
+                syncs = self._carry(self.commit.configured(rules.durability))
                 return [*syncs, *self._counted_anew(f"durability is {rules.durability}")]
             case FollowerReported() | IsrProposed():
                 return self._heard(event, now_ms)
@@ -188,7 +188,7 @@ class Leadership:
         self._least_epoch = state.leader_epoch
         effects: list[Effect] = []
         if not led or state.leader_epoch != epoch_before:
-            self._followers = Followers(self._commit.log_end, now_ms)
+            self._followers = Followers(self.commit.log_end, now_ms)
             effects.append(Lead(state.leader_epoch, f"partition epoch {state.partition_epoch} names {self.me}"))
         return [*effects, *self._counted_anew("state applied")]
 
@@ -199,7 +199,7 @@ class Leadership:
             return self._counted_anew("an ISR is written")
         if not self.leads or event.leader_epoch != self.leader_epoch:
             return []  # Of another epoch: it says nothing about this one.
-        mine = Ends(self._commit.log_end, self._commit.durable_end)
+        mine = Ends(self.commit.log_end, self.commit.durable_end)
         self._followers.reported(event.seat, event.ends, mine, self.rules, now_ms)
         return self._maybe_commit(f"{event.seat} has {event.ends}") if event.seat in self._others else []
 
@@ -218,8 +218,8 @@ class Leadership:
 
     def _appended(self, event: Appended) -> list[Effect]:
         assert self.leads, "only the leader appends"
-        assert event.log_end > self._commit.log_end, "an append moves the log end"
-        effects = self._carry(self._commit.appended(event.log_end, event.append_bytes))
+        assert event.log_end > self.commit.log_end, "an append moves the log end"
+        effects = self._carry(self.commit.appended(event.log_end, event.append_bytes))
         waiter = event.waiter
         if waiter is not None and waiter.acks is Acks.ALL:
             self._waiting.append((event.log_end, waiter))
@@ -256,7 +256,7 @@ class Leadership:
     def _maybe_commit(self, reason: str) -> list[Effect]:
         if not self._may_commit or not self.leads:
             return []
-        vote = self._commit.vouched_end
+        vote = self.commit.vouched_end
         for seat in self._others:
             vote = min(vote, self._followers.vote(seat, self.rules.durability) or self.high_watermark)
         if vote <= self.high_watermark:

@@ -10,7 +10,6 @@ from headrace.core.log.group_commit import GroupCommit, Sync
 from headrace.core.replication.followers import Ends
 from headrace.core.replication.following import (
     AskEpochEnd,
-    CommitHeard,
     Connected,
     Disconnected,
     Effect,
@@ -21,7 +20,7 @@ from headrace.core.replication.following import (
     Following,
     Named,
     Phase,
-    Replicated,
+    Received,
     Report,
     Truncate,
     Truncated,
@@ -73,7 +72,7 @@ class Follower:
     def replicated(self, count: int) -> list[Effect]:
         self.log.epochs.assign(EPOCH, self.log.log_end_offset)
         self.log.log_end_offset = Offset(self.log.log_end_offset + count)
-        return self.following.step(Replicated(100))
+        return self.following.step(Received(EPOCH, 100, Offset(0)))
 
 
 def fetch_from(offset: int) -> list[Effect]:
@@ -194,11 +193,11 @@ def test_should_not_follow_in_an_epoch_below_its_log() -> None:
 def test_should_know_as_committed_what_it_has_itself() -> None:
     follower = Follower((3, 0), log_end=4)
     follower.connected()
-    follower.following.step(CommitHeard(EPOCH, Offset(4)))
+    assert follower.following.step(Received(EPOCH, 0, Offset(4))) == []
     assert follower.following.high_watermark == 0, "not before both logs agree"
     follower.answered(3, 4)
     for heard, known in ((9, 4), (2, 4)):
-        follower.following.step(CommitHeard(EPOCH, Offset(heard)))
+        assert follower.following.step(Received(EPOCH, 0, Offset(heard))) == fetch_from(4)[1:], "it is alive"
         assert follower.following.high_watermark == known
 
 
