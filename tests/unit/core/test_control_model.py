@@ -38,7 +38,7 @@ steps = st.one_of(
         st.builds(Step, st.just("plan some"), st.integers(0, 4), st.frozensets(st.integers(0, 4), max_size=2)),
         st.builds(Step, st.just("replicas"), st.integers(1, 4)),
         st.builds(Step, st.just("min"), st.integers(1, 4)),
-        st.builds(Step, st.just("grow"), st.sampled_from([1, 2, 5, 95])),
+        st.builds(Step, st.just("grow"), st.integers(1, 3)),
     ),
 )
 
@@ -89,7 +89,7 @@ def changed_spec(spec: TopicSpec, step: Step) -> dict[str, Any]:
         case "min":
             return {"min_insync_replicas": min(step.which, spec.replicas)}
         case "grow":
-            return {"partitions": min(110, spec.partitions + step.which)}
+            return {"partitions": min(16, spec.partitions + step.which)}
         case "unclean" | "clean":
             return {"unclean_leader_election": step.what == "unclean"}
     raise AssertionError(step)
@@ -138,7 +138,7 @@ def unevenness(counts: Counter[BrokerId]) -> int:
     return max(each) - min(each)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=80)
 @given(clusters(), st.lists(steps, min_size=8, max_size=40))
 def test_should_be_safe_at_every_step_and_right_in_the_end(cluster: ReplicatedCluster, story: list[Step]) -> None:
     for step in story:

@@ -118,7 +118,7 @@ def test_should_give_leaders_back_a_few_at_a_time() -> None:
     assert leaders(cluster) == dict.fromkeys(range(3), LEADER_RETURNS_MAX)
 
 
-@settings(deadline=None, max_examples=12)
+@settings(deadline=None, max_examples=6)
 @given(st.integers(0, 4), st.lists(st.integers(0, 3), max_size=4))
 def test_should_elect_the_same_when_it_dies_after_any_prefix_of_its_actions(number: int, prefixes: list[int]) -> None:
     topics = [topic(name, partitions=104, replicas=3) for name in ("a", "b")]
