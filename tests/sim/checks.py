@@ -1,4 +1,4 @@
-"""What must hold after every event, and what people were told (../docs/replication.md lists the invariants)."""
+"""What must hold after every event, and what people were told."""
 
 from bisect import bisect_right
 from collections.abc import Sequence

@@ -43,7 +43,7 @@ class Plan:
     min_insync_replicas: int = 2
     steps: int = 1_000
     power_failures: bool = True
-    """Under `Replicated` only one machine at a time may lose its memory (see docs/replication.md)."""
+    """Under `Replicated` only one machine at a time may lose what is in memory."""
     lost_disks: int = 1
 
 
