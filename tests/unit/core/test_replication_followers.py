@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from headrace.core.limits import REPLICA_LAG_MS_MAX
 from headrace.core.replication.followers import Ends, Followers, InSyncRules
 from headrace.core.resources.partition_set import PartitionState
-from headrace.core.resources.topic import Durability
+from headrace.core.resources.topic import Durability, TopicSpec
 from headrace.core.types import BrokerId, Offset, Seat
 from tests.support.partition_sets import partition_state, seat
 
@@ -15,6 +16,11 @@ ALL = (LEADER, SECOND, THIRD)
 RULES = InSyncRules(Durability.FSYNC, min_insync_replicas=2, replica_lag_ms_max=1_000)
 STATE = partition_state(leader=LEADER, replicas=tuple(BrokerId(each) for each in range(3)), isr=ALL)
 EPOCH_START = Offset(100)
+
+
+def test_the_topic_says_what_the_isr_is_judged_by() -> None:
+    spec = TopicSpec.parse({"partitions": 1, "replicas": 3, "durability": "Replicated"})
+    assert InSyncRules.of_topic(spec) == InSyncRules(Durability.REPLICATED, 2, REPLICA_LAG_MS_MAX)
 
 
 def ends(durable_end: int, log_end: int | None = None) -> Ends:
