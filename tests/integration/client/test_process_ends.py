@@ -68,7 +68,7 @@ with Producer(linger_ms=0) as producer:
     deliveries = [producer.send(sys.argv[1], "first")]
     deliveries[0].result(30)
     threading.Thread(target=keep_interrupting).start()
-    while interrupted < 500:
+    while interrupted < 250:
         try:
             within = True
             deliveries.append(producer.send(sys.argv[1], "next"))
