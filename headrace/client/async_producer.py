@@ -49,7 +49,7 @@ class AsyncProducer(Writer):
         partition: int | None = None,
         timestamp_ms: Time | None = None,
     ) -> AsyncDelivery[RecordMetadata]:
-        """Queue one record, and return the future of its partition and offset, which raises why it was not written.
+        """Queue one record; the future gives its partition and offset, or raises why it was not acknowledged.
 
         As `Producer.send`; it waits while the buffer is full, for the metadata of a topic that is new to this producer,
         and now and then for the event loop. Cancelled, it has sent nothing; a future that is cancelled has not called

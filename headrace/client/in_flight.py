@@ -165,7 +165,7 @@ class InFlight(Generic[Rows]):
             return None
         total, first = sum(count for count, _ in overlooked), overlooked[0][1]
         return type(first)(
-            f"{total} record{' was' if total == 1 else 's were'} not written: {first.message}", **first.details
+            f"{total} record{' was' if total == 1 else 's were'} not acknowledged: {first.message}", **first.details
         )
 
     def stalled(self, now_ms: int) -> StalledError | None:

@@ -46,7 +46,7 @@ class Producer(Writer):
         partition: int | None = None,
         timestamp_ms: Time | None = None,
     ) -> Delivery:
-        """Queue one record; the future gives its partition and offset, or raises why it was not written.
+        """Queue one record; the future gives its partition and offset, or raises why it was not acknowledged.
 
         Text is stored as UTF-8, a value of None is a tombstone. Without `partition` the user's partitioner chooses,
         else the key's murmur2 hash as Kafka's clients compute it, else records without a key take turns. Waits while

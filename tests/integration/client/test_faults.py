@@ -150,7 +150,7 @@ def test_should_fail_within_the_time_limit_when_the_only_broker_has_died(tmp_pat
         assert isinstance(lost.exception(30), BrokerUnreachableError)
         producer.send("flights", "c")
         producer.send("flights", "d")
-        with pytest.raises(HeadraceError, match="2 records were not written: gave up on records for flights/0"):
+        with pytest.raises(HeadraceError, match="2 records were not acknowledged: gave up on records for flights/0"):
             producer.close()
         consumer.close()
 

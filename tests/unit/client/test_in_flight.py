@@ -56,7 +56,7 @@ def test_should_give_up_what_will_not_pass_and_tell_of_it_once() -> None:
     plan.given_up(batch, too_large)
     overlooked = plan.overlooked()
     assert isinstance(overlooked, BatchTooLargeError)
-    assert overlooked.message == "1 record was not written: 9 MiB is over 8 MiB"
+    assert overlooked.message == "1 record was not acknowledged: 9 MiB is over 8 MiB"
     assert overlooked.details == {"limit": 8}
     assert plan.overlooked() is None
     assert delivery.exception() is too_large
@@ -80,7 +80,7 @@ def test_should_count_columns_by_their_rows() -> None:
     plan.due(0)
     batch.failed(NotLeaderError("no"))
     plan.given_up(batch, NotLeaderError("no"))
-    assert str(plan.overlooked()) == "2 records were not written: no"
+    assert str(plan.overlooked()) == "2 records were not acknowledged: no"
 
 
 def test_should_have_room_for_a_record_that_is_larger_than_the_buffer_once_it_is_alone() -> None:
