@@ -6,6 +6,8 @@ from random import Random
 from headrace.core.log.epochs import LeaderEpochs
 from headrace.core.types import Incarnation, LeaderEpoch, Offset
 
+NO_LIFE = Incarnation(0)
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -59,6 +61,6 @@ class Disk:
     """Of one broker; outlives its processes."""
 
     log: Log = field(default_factory=Log)
-    incarnation: Incarnation = Incarnation(0)  # noqa: RUF009
+    incarnation: Incarnation = NO_LIFE
     power_failed: bool = False
     """Since the last start: what was only in memory is gone."""

@@ -7,6 +7,7 @@ replica in sync, every log the same, everything committed. The same seed gives t
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 
 from headrace.core.control.changing import Budget, leaders_of
@@ -260,9 +261,9 @@ class World:
         moving: list[Callable[[], None]] = []
         for stream in self.streams():
             if stream.to_leader and not stream.leader.is_paused:
-                moving.append(lambda stream=stream: stream.leader.serve(stream, self.now_ms))  # type: ignore[misc]
+                moving.append(partial(stream.leader.serve, stream, self.now_ms))
             if stream.to_follower and not stream.follower.is_paused:
-                moving.append(lambda stream=stream: stream.follower.take(stream))  # type: ignore[misc]
+                moving.append(partial(stream.follower.take, stream))
         if moving:
             self.random.choice(moving)()
 

@@ -267,9 +267,9 @@ def test_should_show_progress_on_a_terminal_while_records_go_into_a_file(
     assert " records/s " in said
     assert f"consumed 2 records from {topic} in " in said
     piped = on_terminal(f"{HEADRACE} consume {topic} -o value | cat", environment)
-    # Whatever trouble there is may be told all the same.
-    assert "tea\r\ncoffee\r\n" in piped
-    assert "records/s" not in piped, "the screen belongs to what reads the pipe"
+    # A notice of trouble may stand there all the same, as on a loaded machine.
+    shown = [line for line in piped.splitlines(keepends=True) if not line.startswith("headrace: ")]
+    assert "".join(shown) == "tea\r\ncoffee\r\n", "the screen belongs to what reads the pipe"
 
 
 def test_should_complete_the_names_of_topics_in_bash(

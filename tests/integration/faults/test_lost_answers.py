@@ -6,6 +6,7 @@ lost whose batches were written, and the producers send those again.
 
 import asyncio
 import socket
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,7 +24,7 @@ KILLS = 2
 RECORDS_BETWEEN = 100
 
 
-class Load:
+class Load(ABC):
     """One producer that numbers its records, until it is told to stop."""
 
     def __init__(self, topic: str, server: str) -> None:
@@ -32,8 +33,8 @@ class Load:
         self.acknowledged: list[tuple[int, int]] = []
         """(offset, number)."""
 
-    def run(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def run(self) -> None: ...
 
 
 class Threads(Load):
