@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from headrace.core.control.actions import Action, ReplaceSet
 from headrace.core.control.observed import Broker, BrokerState
+from headrace.core.replication.isr import floor
 from headrace.core.resources.partition_set import PartitionSet, PartitionState
 from headrace.core.resources.topic import Topic
 from headrace.core.types import BrokerId, Incarnation, PartitionEpoch, Seat
@@ -152,7 +153,7 @@ class ReplicatedCluster:
             assert self.api.observed.serves(new.leader)
         if {*new.isr} <= {*old.isr}:
             gone = [seat for seat in old.isr if seat not in new.isr]
-            assert not gone or len(held) >= topic.spec.min_insync_replicas
+            assert not gone or len(held) >= floor(new, topic.spec.min_insync_replicas)
             for seat in gone:
                 lost = self.api.observed.state_of(seat.broker) is BrokerState.LOST
                 assert lost or seat.broker not in new.replicas

@@ -12,8 +12,9 @@ A seat is *renewed* when it is of its broker's present life. A void seat (of an 
 nothing, but stays in the ISR while its broker lives: the broker renews it where its log is intact, or gives it up.
 
 Invariants: a leader that is elected cleanly is a renewed member of the ISR on a broker that is ready; the ISR only
-shrinks here, by brokers that are lost, and only under a leader and while `minInsyncReplicas` renewed members stay:
-being unreachable never brings it below that, and never empties it. Both epochs only rise. A partition with a single
+shrinks here, by brokers that are lost, and only under a leader and while as many renewed members stay as must be in
+sync (`headrace.core.replication.isr.floor`, the leaders' own rule): being unreachable never brings it below that, and
+never empties it. Both epochs only rise. A partition with a single
 replica is left to its broker, which elects itself (`headrace.core.replication.seats.claim`): nobody else could know
 more.
 """
@@ -23,6 +24,7 @@ from dataclasses import dataclass
 
 from headrace.core.control.changing import Budget, Change, revised
 from headrace.core.control.observed import BrokerState, Observed
+from headrace.core.replication.isr import floor
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.resources.topic import TopicSpec
 from headrace.core.types import BrokerId, LeaderEpoch, Seat
@@ -51,7 +53,7 @@ class Elections:
         if len(state.replicas) <= 1 or self._waits_for_a_sign_of(state.leader):
             return None
         outcome = self._decide(state) or _Outcome(state.leader, state.isr, "")
-        isr = self._without_the_lost(outcome.isr) if outcome.leader is not None else outcome.isr
+        isr = self._without_the_lost(state, outcome.isr) if outcome.leader is not None else outcome.isr
         if outcome.leader == state.leader:
             return None if isr == state.isr else Change(revised(state, isr=isr), _lost_reason(state, isr))
         epoch = state.leader_epoch if outcome.leader is None else LeaderEpoch(state.leader_epoch + 1)
@@ -154,10 +156,10 @@ class Elections:
     def _is_lost(self, broker: BrokerId) -> bool:
         return self.observed.state_of(broker) is BrokerState.LOST
 
-    def _without_the_lost(self, isr: tuple[Seat, ...]) -> tuple[Seat, ...]:
+    def _without_the_lost(self, state: PartitionState, isr: tuple[Seat, ...]) -> tuple[Seat, ...]:
         """Nothing commits with fewer than the minimum anyway: those who are away stay electable then."""
         in_sync = sum(self.observed.serves(seat) for seat in isr)
-        if in_sync < self.spec.min_insync_replicas:
+        if in_sync < floor(state, self.spec.min_insync_replicas):
             return isr
         return tuple(seat for seat in isr if not self._is_lost(seat.broker))
 

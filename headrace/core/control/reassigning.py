@@ -25,6 +25,7 @@ from headrace.core.control.changing import Budget, Change, is_copying, revised
 from headrace.core.control.observed import BrokerState, Observed
 from headrace.core.placement.moving import Ground, level, refit
 from headrace.core.placement.spread import Candidate, Load, Replicas
+from headrace.core.replication.isr import floor
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.resources.topic import TopicSpec
 from headrace.core.types import BrokerId, PartitionId
@@ -134,7 +135,9 @@ class _Reassigning:
 
     def _can_do_without_others(self, state: PartitionState) -> bool:
         """Can the target go on alone?"""
-        enough = sum(self._is_in_sync(broker, state) for broker in state.target) >= self._spec.min_insync_replicas
+        alone = replace(state, replicas=state.target, removing=())
+        least = floor(alone, self._spec.min_insync_replicas)
+        enough = sum(self._is_in_sync(broker, state) for broker in alone.replicas) >= least
         leads = state.leader is not None and state.leader.broker in state.target
         return leads and enough and self._is_whole(state)
 

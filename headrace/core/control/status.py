@@ -16,6 +16,7 @@ from headrace.core.control.conditions import Condition, ConditionType, by_type, 
 from headrace.core.control.observed import Observed
 from headrace.core.control.placing import TooFewBrokers
 from headrace.core.control.reassigning import Unfinished
+from headrace.core.replication.isr import floor
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.resources.topic import ADOPT_ANNOTATION, PAUSED_ANNOTATION, Topic
 
@@ -131,7 +132,7 @@ def _under_replicated(topic: Topic, states: Sequence[PartitionState], observed: 
     counts = [(state, _in_sync(state, observed)) for state in states]
     lagging = [state for state, in_sync in counts if in_sync < topic.spec.replicas]
     least = topic.spec.min_insync_replicas
-    below = [state for state, in_sync in counts if in_sync < least and observed.holds(state.leader)]
+    below = [state for state in states if observed.holds(state.leader) and is_under_min_isr(state, least, observed)]
     if below:
         message = f"{_named(below)}: fewer replicas in sync than minInsyncReplicas, {least}: acks=all is refused"
         return Condition.on(ConditionType.UNDER_REPLICATED, "BelowMinInsyncReplicas", message)
@@ -182,6 +183,11 @@ def _named(states: Sequence[PartitionState]) -> str:
     shown = ", ".join(ids[:_LISTED_MAX])
     more = f" and {len(ids) - _LISTED_MAX} more" if len(ids) > _LISTED_MAX else ""
     return f"partitions {shown}{more}" if len(ids) > 1 else f"partition {shown}"
+
+
+def is_under_min_isr(state: PartitionState, min_insync_replicas: int, observed: Observed) -> bool:
+    """Whether acks=all is refused; those that are to go count as long as they are there."""
+    return sum(map(observed.holds, state.isr)) < floor(state, min_insync_replicas)
 
 
 def _in_sync(state: PartitionState, observed: Observed) -> int:

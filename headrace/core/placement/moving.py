@@ -14,6 +14,7 @@ Called by `headrace.core.control.reassigning`.
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from headrace.core.placement.spread import Candidate, Load, Replicas, ranked
 from headrace.core.types import BrokerId
@@ -51,6 +52,15 @@ class Ground:
         return sum(count * (count - 1) // 2 for count in counts.values())
 
 
+class _Relief(NamedTuple):
+    replicas: Replicas
+    gain: tuple[int, int, int]
+    """Pairs that no longer share a zone, then how much more the giver held, then how much more it was preferred."""
+
+
+_NO_GAIN = (0, 0, 0)
+
+
 def refit(current: Replicas, replication: int, ground: Ground, load: Load) -> Replicas:
     """`current` with `replication` brokers, none of which is to leave, as far as there are brokers for it.
 
@@ -70,16 +80,23 @@ def level(
     load = Load.of(own)
     changed: dict[int, Replicas] = {}
     moves = 0
-    for index, replicas in enumerate(own):
-        if not may_move(index):
-            continue
-        moved = _relieved(replicas, ground, load) if moves < moves_max else replicas
+    for index in _most_helpful_first(own, ground, load, may_move):
+        replicas = own[index]
+        moved = _relieved(replicas, ground, load).replicas if moves < moves_max else replicas
         moves += moved != replicas
         ordered = moved if moved != replicas else _reordered(replicas, load)
         if ordered != replicas:
             load.moved(replicas, ordered)
             changed[index] = ordered
     return changed
+
+
+def _most_helpful_first(
+    own: Sequence[Replicas], ground: Ground, load: Load, may_move: Callable[[int], bool]
+) -> list[int]:
+    """Those of `own` that may move. Zones come first: a replica moved for balance might have to go on for its zone."""
+    gains = {index: _relieved(each, ground, load).gain for index, each in enumerate(own) if may_move(index)}
+    return sorted(gains, key=gains.__getitem__, reverse=True)
 
 
 def _shrunk(current: Replicas, replication: int, ground: Ground, load: Load) -> Replicas:
@@ -128,18 +145,17 @@ def _best(
     return best.broker
 
 
-def _relieved(replicas: Replicas, ground: Ground, load: Load) -> Replicas:
+def _relieved(replicas: Replicas, ground: Ground, load: Load) -> _Relief:
     """With one replica elsewhere where that helps most; the same where nothing does."""
     zones = [ground.zones.get(broker, "") for broker in replicas]
-    best, best_gain = replicas, (0, 0, 0)
+    best = _Relief(replicas, _NO_GAIN)
     for candidate in _free(replicas, ground):
         for index, giver in enumerate(replicas):
-            gain = _gain(load, giver, candidate.broker, first=index == 0)
-            closer = _closer(zones, zones[index], candidate.zone)
-            gained = (closer, *gain)
-            if gained > best_gain and (closer > 0 or gain[0] >= _UNEVEN) and (index > 0 or gain[1] >= _UNEVEN):
-                best = (*replicas[:index], candidate.broker, *replicas[index + 1 :])
-                best_gain = gained
+            more, more_leaders = _gain(load, giver, candidate.broker, first=index == 0)
+            gain = (_closer(zones, zones[index], candidate.zone), more, more_leaders)
+            allowed = (gain[0] > 0 or more >= _UNEVEN) and (index > 0 or more_leaders >= _UNEVEN)
+            if allowed and gain > best.gain:
+                best = _Relief((*replicas[:index], candidate.broker, *replicas[index + 1 :]), gain)
     return best
 
 

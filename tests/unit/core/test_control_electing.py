@@ -120,6 +120,12 @@ def test_should_not_go_below_the_minimum_when_brokers_are_lost() -> None:
     assert (after.leader, after.isr) == (seat(2), ALL_IN_SYNC.isr)
 
 
+def test_should_ask_for_no_more_in_sync_than_leaders_do() -> None:
+    growing = state(seat(0), seat(1), adding=(BrokerId(1), BrokerId(2)))
+    assert changed(growing, world(*lost(1))).isr == (seat(0),), "one replica is all that there was"
+    assert looked_at(replace(growing, adding=(BrokerId(2),)), world(*lost(1))) is None
+
+
 def test_should_not_count_a_seat_of_an_older_life_and_leave_it_where_it_is() -> None:
     returned = broker(1, incarnation=2)
     assert looked_at(ALL_IN_SYNC, world(returned)) is None, "it may renew its seat"
