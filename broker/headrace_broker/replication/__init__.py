@@ -1,0 +1,1 @@
+"""Replication between brokers: the streams that carry logs, votes and signs of life."""
