@@ -303,6 +303,8 @@ TLS_FILES_INTERVAL_MS = 1_000
 # Coordination
 LEASE_DURATION_MS = 10_000
 LEASE_RENEW_INTERVAL_MS = 3_000
+LEASE_REGRESSED_MAX = 1_000
+"""Topics that a broker names in its Lease because their epochs went back."""
 REPLICA_LAG_MS_MAX = 10_000
 """A follower that was not caught up for longer leaves the ISR (Kafka's `replica.lag.time.max.ms`)."""
 RECONCILE_RESYNC_MS = 15_000

@@ -7,13 +7,15 @@ judges by their own monotonic clock since they last saw it change; the timestamp
 from dataclasses import dataclass, replace
 from typing import Any
 
-from headrace.core.limits import LEASE_DURATION_MS
+from headrace.core.limits import LEASE_DURATION_MS, LEASE_REGRESSED_MAX
 from headrace.core.resources.metadata import InvalidResourceError, Metadata, Object
-from headrace.core.types import BrokerId, Incarnation
+from headrace.core.types import BrokerId, Incarnation, TopicUid
 
 LEASE_PREFIX = "headrace-broker-"
 CLUSTER_LABEL = "headrace.io/cluster"
-_URL, _ZONE, _DRAINING, _CLEAN = (f"headrace.io/{name}" for name in ("url", "zone", "draining", "clean"))
+_URL, _ZONE, _DRAINING, _CLEAN, _FULL, _REGRESSED = (
+    f"headrace.io/{name}" for name in ("url", "zone", "draining", "clean", "full", "regressed")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,11 @@ class BrokerLease:
     """The holder stopped cleanly: everything it held was on disk."""
     renew_time: str = ""
     """RFC 3339 with microseconds, as MicroTime. For people and as a sign of change; never compared with a clock."""
+    full: bool = False
+    """There is no room for records on its disk: whoever leads does not take it into an ISR."""
+    regressed: frozenset[TopicUid] = frozenset()
+    """Topics whose epochs in the API are below what this broker has seen: nobody is elected for them. Where they are
+    too many to be named, the first LEASE_REGRESSED_MAX."""
 
     @property
     def cluster(self) -> str:
@@ -58,16 +65,19 @@ class BrokerLease:
             draining=notes.get(_DRAINING) == "true",
             clean=notes.get(_CLEAN) == "true",
             renew_time=str(spec.get("renewTime") or ""),
+            full=notes.get(_FULL) == "true",
+            regressed=frozenset(TopicUid(uid) for uid in notes.get(_REGRESSED, "").split(",") if uid),
         )
 
     def to_object(self) -> dict[str, Any]:
         metadata = self.metadata.to_object()
         metadata["annotations"] = {
-            **self.metadata.annotations,
+            **{name: note for name, note in self.metadata.annotations.items() if name not in (_FULL, _REGRESSED)},
             _URL: self.url,
             _ZONE: self.zone,
             _DRAINING: str(self.draining).lower(),
             _CLEAN: str(self.clean).lower(),
+            **self._troubles(),
         }
         spec: dict[str, Any] = {
             "holderIdentity": str(self.incarnation),
@@ -76,6 +86,11 @@ class BrokerLease:
         if self.renew_time:
             spec["renewTime"] = self.renew_time
         return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
+
+    def _troubles(self) -> dict[str, str]:
+        """Only where there are any."""
+        regressed = ",".join(sorted(self.regressed)[:LEASE_REGRESSED_MAX])
+        return {**({_FULL: "true"} if self.full else {}), **({_REGRESSED: regressed} if regressed else {})}
 
 
 def lease_name(broker: BrokerId) -> str:

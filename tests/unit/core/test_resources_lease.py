@@ -4,12 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.core.limits import LEASE_REGRESSED_MAX
 from headrace.core.resources.lease import CLUSTER_LABEL, BrokerLease, lease_name
 from headrace.core.resources.metadata import InvalidResourceError, Metadata
-from headrace.core.types import BrokerId, Incarnation
+from headrace.core.types import BrokerId, Incarnation, TopicUid
 
 leases = st.builds(
-    lambda number, incarnation, zone, draining, clean, renewed: BrokerLease(
+    lambda number, incarnation, zone, draining, clean, renewed, full, regressed: BrokerLease(
         Metadata(lease_name(number), "default", labels={CLUSTER_LABEL: "headrace"}),
         number,
         incarnation,
@@ -18,6 +19,8 @@ leases = st.builds(
         draining,
         clean,
         renewed,
+        full,
+        regressed,
     ),
     st.integers(0, 99).map(BrokerId),
     st.integers(0, 1 << 40).map(Incarnation),
@@ -25,6 +28,8 @@ leases = st.builds(
     st.booleans(),
     st.booleans(),
     st.sampled_from(["", "2026-11-21T09:00:00.000001Z"]),
+    st.booleans(),
+    st.frozensets(st.sampled_from(["uid-1", "uid-2"]).map(TopicUid)),
 )
 
 
@@ -55,6 +60,16 @@ def test_should_spell_a_lease_as_the_contract_says() -> None:
             "renewTime": "2026-11-21T09:00:00.000001Z",
         },
     }
+
+
+def test_should_name_trouble_only_while_there_is_any_and_no_more_topics_than_fit() -> None:
+    lease = BrokerLease(Metadata("headrace-broker-2"), BrokerId(2), Incarnation(4), "http://b:9703")
+    troubled = replace(lease, full=True, regressed=frozenset(TopicUid(str(i)) for i in range(LEASE_REGRESSED_MAX + 1)))
+    parsed = BrokerLease.parse(troubled.to_object())
+    assert parsed.full
+    assert len(parsed.regressed) == LEASE_REGRESSED_MAX
+    well = replace(parsed, full=False, regressed=frozenset()).to_object()["metadata"]["annotations"]
+    assert not any("full" in name or "regressed" in name for name in well)
 
 
 def test_should_have_no_holder_when_nobody_took_it_yet() -> None:
