@@ -1,4 +1,4 @@
-"""What makes one partition's log smaller: deletion of records, retention, compaction. One change at a time.
+"""What makes one partition's log smaller: deletion of records, retention, compaction, cuts. One change at a time.
 
 Owned by a `Partition`, on the event loop. Each change goes on to its end, also where whoever asked for it leaves: the
 half of a deletion would be a start on disk that readers do not see. The partition waits for all of them (`finish`)
@@ -82,6 +82,16 @@ class Cleaner:
         task.add_done_callback(self._changes.discard)
         return await asyncio.shield(task)
 
+    async def truncate(self, end: Offset, *, allow_below_high_watermark: bool = False) -> Offset:
+        """`PartitionLog.truncate`; the room that it makes is the broker's."""
+        return await self.change(
+            self._giving_back(self._log.truncate(end, allow_below_high_watermark=allow_below_high_watermark))
+        )
+
+    async def start_at(self, offset: Offset) -> None:
+        """`PartitionLog.start_at`; the room that it makes is the broker's."""
+        await self.change(self._giving_back(self._log.start_at(offset)))
+
     def compacted(self, saved_bytes: int) -> None:
         """A part of the log is smaller now."""
         self._disk.gave_back(max(0, saved_bytes))
@@ -95,6 +105,13 @@ class Cleaner:
         async with self._alone:
             with self._failing():
                 return await work
+
+    async def _giving_back(self, work: Coroutine[Any, Any, T]) -> T:
+        """What shortens the log, while nothing is appended to it."""
+        before = self._log.size_bytes
+        done = await work
+        self._disk.gave_back(max(0, before - self._log.size_bytes))
+        return done
 
     async def _expire(self) -> None:
         if not self._leadership.leads:

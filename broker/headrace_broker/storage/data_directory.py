@@ -3,6 +3,7 @@
     lock           held by one process
     disk.json      {"format": 1, "diskId": "..."}, written once: an empty volume in its place has another id, or none
     incarnation    the last one that was taken, on disk before it is
+    epochs-seen    the greatest leader epoch of each partition that this broker has seen
     ballast        takes up room, and is given up where there is none left
     boot-id        of the kernel, at the last open
     clean-stop     there from a clean `close` to the next open
@@ -12,26 +13,32 @@ StorageFailedError and DiskFullError for what the disk refuses.
 """
 
 import json
+import logging
 import uuid
 from pathlib import Path
 from typing import ClassVar, Final, Self
 
 from headrace.core.errors import LocalError, StorageFailedError
 from headrace.core.log.sealed import DamagedFileError, seal, unseal, unseal_integers
+from headrace.core.log.seen_epochs import EPOCHS_SEEN_FILE
 from headrace.core.log.segments import LogConfig
 from headrace.core.types import Incarnation
 from headrace_broker.storage.ballast import Ballast
 from headrace_broker.storage.directory_lock import LOCK_FILE, DirectoryLock
 from headrace_broker.storage.disk import TEMPORARY_SUFFIX, fsync_directory, storage_errors, write_atomically
 from headrace_broker.storage.disk_space import volume_of
+from headrace_broker.storage.epochs_seen import EpochsSeen
 from headrace_broker.storage.partition_description import PartitionDescription
 from headrace_broker.storage.partition_log import PartitionLog
 from headrace_broker.storage.partition_store import PartitionStore
 from headrace_broker.storage.threads import StorageThreads
 
+_log = logging.getLogger(__name__)
 _DISK, _INCARNATION, _BOOT_ID, _CLEAN_STOP = "disk.json", "incarnation", "boot-id", "clean-stop"
 _FORMAT = 1
-_MAY_BE_THERE: Final = frozenset({LOCK_FILE, _DISK + TEMPORARY_SUFFIX, "lost+found"})
+_MAY_BE_THERE: Final = frozenset(
+    {LOCK_FILE, EPOCHS_SEEN_FILE, EPOCHS_SEEN_FILE + TEMPORARY_SUFFIX, _DISK + TEMPORARY_SUFFIX, "lost+found"}
+)
 """In a directory that is to become a data directory."""
 KERNEL_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
@@ -56,7 +63,9 @@ class DataDirectory:
         """Whether the kernel is the one of the last life, page cache and all."""
         self._last_life: Incarnation | None = None
         """The incarnation that was on this disk before this life wrote its own."""
-        self.store = PartitionStore(path)
+        self.epochs_seen = EpochsSeen(path)
+        """What this broker has promised: to lead and vote in no earlier epoch."""
+        self.store = PartitionStore(path, self.epochs_seen.forget)
         self._begin_life(boot_id)
         self.threads = StorageThreads()
 
@@ -117,6 +126,10 @@ class DataDirectory:
         """
         if not self.stopped_cleanly and not self.same_boot:
             self.store.void_all(Incarnation(self.read_incarnation() + 1), in_memory_only=True)
+        if self.epochs_seen.damage:
+            _log.error("%s: no seat of an earlier life is renewed: %s", self.path, self.epochs_seen.damage)
+            self.store.void_all(Incarnation(self.read_incarnation() + 1), in_memory_only=False)
+            self.epochs_seen.begin_anew()
         write_atomically(self.path / _BOOT_ID, seal(_BOOT_ID, [boot_id]))
         (self.path / _CLEAN_STOP).unlink(missing_ok=True)
         fsync_directory(self.path)
@@ -126,6 +139,7 @@ def _disk_id(path: Path) -> str:
     file = path / _DISK
     if not file.exists():
         _check_empty(path)
+        EpochsSeen.create(path)
         write_atomically(file, json.dumps({"format": _FORMAT, "diskId": str(uuid.uuid4())}).encode() + b"\n")
     try:
         document = json.loads(file.read_bytes())

@@ -120,6 +120,37 @@ class LogSyncer:
                     raise storage_error(error, f"opening what is left of the log in {self._files.directory}") from error
                 raise self._give_up(error, "cutting the log") from error
 
+    def start_at(self, offset: Offset) -> None:
+        """The log goes on, empty, at `offset`, which is above its end; what is below goes.
+
+        The new segment is on disk first: without the checkpoint of the log's start, which decides, the next start
+        removes it, because it does not follow; with it, that removes the segments below. Raises DiskFullError and
+        ThrottledError, and nothing has changed; StorageFailedError, after which the log is over; OSError where all is
+        done but for the files that nobody needs any more.
+        """
+        with self._turn:
+            self.check_usable()
+            with storage_errors(f"starting the log in {self._files.directory} anew"):
+                active = self._segments.create_at(offset)
+                try:
+                    self._files.write_log_start(offset)
+                except OSError as error:
+                    if not is_passing(error):
+                        # Whether it is on disk nobody knows.
+                        raise self._give_up(error, "starting the log anew") from error
+                    self._segments.remove(active)
+                    raise
+            self._log_start, self._named = offset, offset
+            gone = self._segments.start_anew(active)
+            self._epochs.forget_below(offset)
+            self._rolled.clear()
+            self.durable = self._segments.tip
+            try:
+                self._maybe_move_recovery_point(active, final=False)
+            except OSError as error:
+                raise self._give_up(error, "starting the log anew") from error
+            self._segments.delete(gone)
+
     def write_high_watermark(self, offset: Offset) -> None:
         """Raises DiskFullError, StorageFailedError."""
         with self._turn:

@@ -1,4 +1,4 @@
-"""The log of one partition: append, sync, read, find by time, delete from the front, cut off the end.
+"""The log of one partition: append, sync, read, find by time, delete from the front, cut off the end, start anew.
 
 Lives from `open` to `close`. One asyncio task owns it: `append`, and everything that is async, belongs to that task's
 event loop; nothing else may write to the directory meanwhile. Reads and syncs go on in threads while the task appends.
@@ -13,7 +13,7 @@ Called by the broker's partition task, which asks `headrace.core.log.group_commi
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple, ParamSpec, Self
 
 from headrace.core.errors import (
     CorruptLogError,
@@ -43,6 +43,7 @@ from headrace_broker.storage.segment_times import ClosedSegmentTimes
 from headrace_broker.storage.threads import StorageThreads
 
 logger = logging.getLogger(__name__)
+P = ParamSpec("P")
 
 
 class Appended(NamedTuple):
@@ -126,8 +127,8 @@ class PartitionLog:
 
     @property
     def high_watermark_checkpoint(self) -> Offset:
-        """The last one that was written, as far as the log still reaches."""
-        return self._syncer.high_watermark
+        """The last one that was written, as far as the log still reaches; nothing below the log's start is in doubt."""
+        return max(self._syncer.high_watermark, self.log_start_offset)
 
     def append(self, batches: Sequence[RawBatch], leader_epoch: LeaderEpoch, now_ms: int) -> Appended:
         """Stamp the batches and write them to the page cache: all of them, or none and an error.
@@ -186,14 +187,26 @@ class PartitionLog:
             raise OffsetOutOfRangeError(f"cannot cut at {end}: the log starts at {start}", logStartOffset=start)
         if end >= self.log_end_offset:
             return await self.sync()
-        self._is_being_cut = True
-        try:
-            await self._threads.sync(self._truncate, end, allow_below_high_watermark=allow_below_high_watermark)
-        finally:
-            self._is_being_cut = False
+        await self._cutting(self._truncate, end, allow_below_high_watermark)
         self.producers.cut(self.log_end_offset)
-        self._times = ClosedSegmentTimes(self._segments)
         return self.log_end_offset
+
+    async def start_at(self, offset: Offset) -> None:
+        """The log starts anew, empty and on disk, at `offset`, which is not below its end.
+
+        For a follower whose whole log lies below its leader's start: what it has was deleted there, so it was
+        committed, and nothing of it is asked for again. Called as `truncate` is, and not cancelled. The last epoch and
+        the producers stay known, as when records are deleted. Readers that are under way finish, or see the log after
+        it. After a crash the log is what it was, or empty at `offset`.
+
+        Raises DiskFullError and ThrottledError, after which the log is as it was; StorageFailedError, after which it is
+        over.
+        """
+        assert offset >= self.log_end_offset, f"{offset} is below the end {self.log_end_offset}: truncate instead"
+        if offset == self.log_end_offset:
+            await self.delete_before(offset)
+        else:
+            await self._cutting(self._start_at, offset)
 
     async def read(self, offset: Offset, *, max_bytes: int, up_to: Offset) -> list[memoryview]:
         """Whole batches from the one that holds `offset` on, which may begin below it, to `up_to` at most.
@@ -300,7 +313,23 @@ class PartitionLog:
                 logger.warning("%s: segments below offset %d are not removed: %s", self.directory, offset, error)
         return list(dropped.values())
 
-    def _truncate(self, end: Offset, *, allow_below_high_watermark: bool) -> None:
+    async def _cutting(self, cut: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Nothing is appended meanwhile."""
+        self._is_being_cut = True
+        try:
+            await self._threads.sync(cut, *args, **kwargs)
+        finally:
+            self._is_being_cut = False
+        self._times = ClosedSegmentTimes(self._segments)
+
+    def _start_at(self, offset: Offset) -> None:
+        try:
+            self._syncer.start_at(offset)
+        except OSError as error:
+            # The records are deleted for everybody who reads; the next start removes what is left of the files.
+            logger.warning("%s: segments below offset %d are not removed: %s", self.directory, offset, error)
+
+    def _truncate(self, end: Offset, allow_below_high_watermark: bool) -> None:
         with storage_errors(f"preparing to cut the log in {self.directory}"):
             place = self._segments.place_of(end)
             if place.offset < self._syncer.high_watermark and not allow_below_high_watermark:

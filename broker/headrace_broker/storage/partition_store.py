@@ -12,6 +12,7 @@ partition is in one of the two places at most. Raises StorageFailedError and Dis
 import os
 import shutil
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -43,7 +44,9 @@ class StoredPartition:
 
 
 class PartitionStore:
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, deleted: Callable[[PartitionKey], None]) -> None:
+        """`deleted` hears of each partition whose data has left the disk."""
+        self._deleted = deleted
         self._held, self._orphaned, self._trash = root / "partitions", root / "orphaned", root / ".trash"
         with storage_errors(f"preparing {root}"):
             for directory in (self._held, self._orphaned, self._trash):
@@ -100,6 +103,7 @@ class PartitionStore:
             if path.is_dir():
                 with storage_errors(f"deleting {path}"):
                     self._discard(path)
+        self._deleted(key)
 
     def overdue(self, now_ms: int, retention_ms: int) -> list[PartitionKey]:
         """What has been orphaned for `retention_ms`; never under `Retain`, nor where the policy is not known."""
@@ -114,6 +118,7 @@ class PartitionStore:
             return False
         with storage_errors(f"deleting {path}"):
             self._discard(path)
+        self._deleted(key)
         return True
 
     def last_known(self, key: PartitionKey) -> HeldLog:

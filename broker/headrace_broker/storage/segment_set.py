@@ -161,6 +161,32 @@ class SegmentSet:
             self.tip = place
             self.is_being_cut = False
 
+    def create_at(self, offset: Offset) -> Segment:
+        """An empty segment above the end of the log, its names on disk, of which nobody knows yet. Raises OSError."""
+        segment = Segment.create(self._directory, offset)
+        try:
+            fsync_directory(self._directory)
+        except OSError:
+            self.remove(segment)
+            raise
+        return segment
+
+    def remove(self, segment: Segment) -> None:
+        """What `create_at` has made. Raises OSError."""
+        delete_segment(self._directory, segment.base_offset)
+
+    def start_anew(self, active: Segment) -> list[Offset]:
+        """The log is empty now, and goes on in `active`; returns the segments whose files nobody needs any more."""
+        with self._opening:
+            self.is_being_cut = True
+            self.cuts += 1
+            gone, offset = self._bases, active.base_offset
+            self._closed_bytes, self._closed, self._newest = {}, {}, NewestRecords()
+            self._bases, self.active, self.start_offset = [offset], active, offset
+            self.tip = LogPoint(offset, offset, 0, self.tip.segment_created_ms)
+            self.is_being_cut = False
+        return gone
+
     def history(self, read: ReadAt) -> int:
         """To be compared with `cuts` after a read: where it is another number, what was read may be torn.
 

@@ -158,6 +158,13 @@ class LogMachine(RuleBasedStateMachine):
             self.durable = len(self.batches)
         self._drop(bases)
 
+    @rule(jump=st.integers(0, 2_000))
+    def start_anew(self, jump: int) -> None:
+        offset = Offset(self.end + jump)
+        self.runner.run(self.log.start_at(offset))
+        self.start, self.base, self.batches = offset, offset, []
+        self.durable = self.covers = 0
+
     @rule(data=st.data(), max_bytes=st.sampled_from([0, 700, 5_000, 40_000]))
     def read(self, data: st.DataObject, max_bytes: int) -> None:
         offset = data.draw(st.integers(self.start, self.end), label="offset")
@@ -317,7 +324,7 @@ class LogMachine(RuleBasedStateMachine):
         self._drop(bases)
         self.durable = len(self.batches)
         assert self.log.durable_end == self.log.log_end_offset
-        assert self.log.high_watermark_checkpoint == min(self.high_watermark, self.end)
+        assert self.log.high_watermark_checkpoint == min(max(self.high_watermark, self.start), self.end)
         self._lose_written()
 
     def _damage(self, kind: str, at: int) -> None:

@@ -30,7 +30,11 @@ NOW_MS = 1_000_000
 
 @pytest.fixture
 def store(tmp_path: Path) -> PartitionStore:
-    return PartitionStore(tmp_path)
+    return store_in(tmp_path)
+
+
+def store_in(root: Path, deleted: list[PartitionKey] | None = None) -> PartitionStore:
+    return PartitionStore(root, ([] if deleted is None else deleted).append)
 
 
 def test_should_hold_what_was_prepared(store: PartitionStore, tmp_path: Path) -> None:
@@ -141,9 +145,23 @@ def test_should_delete_for_good_wherever_the_data_is(store: PartitionStore, tmp_
     assert list((tmp_path / ".trash").iterdir()) == []
 
 
+def test_should_tell_whose_data_has_left_the_disk(tmp_path: Path) -> None:
+    deleted: list[PartitionKey] = []
+    store = store_in(tmp_path, deleted)
+    store.prepare(DESCRIPTION, NOW_MS)
+    store.orphan(KEY, NOW_MS)
+    assert not store.purge(KEY, NOW_MS, retention_ms=1)
+    store.restore(KEY)
+    assert deleted == []
+    store.orphan(KEY, NOW_MS)
+    assert store.purge(KEY, NOW_MS + 1, retention_ms=1)
+    store.delete(KEY)
+    assert deleted == [KEY, KEY]
+
+
 def test_should_finish_what_a_crash_left_in_the_trash(store: PartitionStore, tmp_path: Path) -> None:
     store.prepare(DESCRIPTION, NOW_MS).rename(tmp_path / ".trash" / "half-deleted")
-    store = PartitionStore(tmp_path)
+    store = store_in(tmp_path)
     assert list((tmp_path / ".trash").iterdir()) == []
     assert store.partitions() == []
 
