@@ -100,7 +100,7 @@ class History:
     final: Mapping[int, Sequence[Row]] = field(default_factory=dict)
     """All that can be read in the end, by partition, as it was read."""
     replicas: Mapping[int, Mapping[str, Mapping[int, bytes]]] = field(default_factory=dict)
-    """Partition -> replica -> base offset of each batch below the high watermark -> its bytes."""
+    """Partition -> replica in sync -> base offset of each batch below the high watermark -> its bytes."""
     faults: Sequence[Fault] = ()
     idempotent: frozenset[str] = frozenset()
     """Writers that number their batches."""
@@ -286,8 +286,7 @@ def _by_reader(polls: Iterable[Poll]) -> dict[tuple[str, int], list[Poll]]:
 def _of_replicas(history: History) -> Iterator[Finding]:
     for partition, logs in history.replicas.items():
         first = max((min(batches, default=0) for batches in logs.values()), default=0)
-        last = min((max(batches, default=-1) for batches in logs.values()), default=-1)
-        for offset in sorted({offset for batches in logs.values() for offset in batches if first <= offset <= last}):
+        for offset in sorted({offset for batches in logs.values() for offset in batches if offset >= first}):
             held = {name: batches.get(offset) for name, batches in logs.items()}
             if len({*held.values()}) > 1:
                 sizes = ", ".join(f"{name} {'nothing' if b is None else f'{len(b)} bytes'}" for name, b in held.items())

@@ -181,9 +181,14 @@ def test_should_report_replicas_that_differ(other: dict[int, bytes]) -> None:
     assert kinds(History(replicas={0: {"a": held, "b": other}})) == [Wrong.REPLICAS_DIFFER]
 
 
-def test_should_compare_what_both_replicas_hold_when_one_begins_later_or_ends_earlier() -> None:
-    held = {0: HELD, 2: HELD, 4: HELD, 6: HELD}
+def test_should_compare_from_where_both_replicas_begin() -> None:
+    held = {0: HELD, 2: HELD, 4: HELD}
     assert kinds(History(replicas={0: {"a": held, "b": {2: HELD, 4: HELD}}})) == []
+
+
+def test_should_report_a_replica_in_sync_that_ends_too_early() -> None:
+    held = {0: HELD, 2: HELD, 4: HELD}
+    assert kinds(History(replicas={0: {"a": held, "b": {0: HELD, 2: HELD}}})) == [Wrong.REPLICAS_DIFFER]
 
 
 def test_should_measure_the_longest_time_without_an_acknowledgement() -> None:
