@@ -8,10 +8,9 @@ thread, in larger pieces and ahead of the writer. What it may see and what it is
 epoch.
 """
 
-import asyncio
 from collections.abc import Callable, Sequence
 
-from headrace.core.errors import HeadraceError, ThrottledError
+from headrace.core.errors import HeadraceError
 from headrace.core.limits import FETCH_RECORDS_MAX, SESSION_COLD_READ_BYTES
 from headrace.core.session.frames import Buffer
 from headrace.core.session.messages import Batches, Closed, Failed
@@ -20,7 +19,8 @@ from headrace.core.types import Offset
 from headrace_broker.fetch import Fetched, fetch, fetch_cached, start_offset
 from headrace_broker.requests import Edge, FetchQuery, ValueFormat
 from headrace_broker.session.hold import Hold
-from headrace_broker.session.outgoing import ROOM_S, Outgoing
+from headrace_broker.session.outgoing import Outgoing
+from headrace_broker.session.read_ahead import ReadAhead
 
 
 class FetchChannel:
@@ -40,10 +40,8 @@ class FetchChannel:
         self.offset = start_offset(hold.partition, self._query(offset, terms.max_bytes))
         """Where the next frame goes on."""
         self._outgoing = outgoing
-        self._reading: asyncio.Task[None] | None = None
+        self._cold = ReadAhead[Fetched](outgoing, self)
         """Of what was not in the page cache."""
-        self._read: Fetched | HeadraceError | None = None
-        """What came of that."""
         self._reads_ahead = False
         """The last piece came from a thread."""
 
@@ -57,7 +55,7 @@ class FetchChannel:
 
     def wake(self) -> None:
         """There may be something to send, or to say."""
-        if self._reading is None and (self._credit > 0 or self.hold.is_over):
+        if not self._cold.is_under_way and (self._credit > 0 or self.hold.is_over):
             self._outgoing.let_speak(self)
 
     def next_frame(self, max_bytes: int) -> Sequence[Buffer]:
@@ -95,28 +93,21 @@ class FetchChannel:
         """It is over, or its session is."""
         self.hold.partition.unfollow(self.wake)
         self._outgoing.silence(self)
-        if self._reading is not None:
-            self._reading.cancel()
+        self._cold.cancel()
 
     def _fetched(self, max_bytes: int) -> Fetched | None:
         """None where it has to be waited for."""
-        if self._read is not None:
-            return self._taken_over(self._read)
-        if self._reading is not None or self._credit <= 0:
+        if self._cold.is_under_way:
+            fetched = self._cold.take()
+            self._reads_ahead = fetched is not None
+            return fetched
+        if self._credit <= 0:
             return None
         self._reads_ahead = False
         fetched = fetch_cached(self.hold.partition, self._query(self.offset, max_bytes))
         if fetched is None:
             self._begin_reading()
         return fetched
-
-    def _taken_over(self, read: Fetched | HeadraceError) -> Fetched:
-        self._read, self._reading = None, None
-        self._taken.set_result(None)
-        if isinstance(read, HeadraceError):
-            raise read
-        self._reads_ahead = True
-        return read
 
     def _go_on(self) -> None:
         """There is more, and credit for it."""
@@ -127,24 +118,7 @@ class FetchChannel:
 
     def _begin_reading(self) -> None:
         query = self._query(self.offset, SESSION_COLD_READ_BYTES)
-        self._reading = asyncio.create_task(self._read_cold(query), name="session reads")
-        self._reading.add_done_callback(self._outgoing.fail_with)
-
-    async def _read_cold(self, query: FetchQuery) -> None:
-        """Ends when the writer has taken over what was read: until then it is counted here."""
-        outgoing = self._outgoing
-        async with outgoing.cold_reads:
-            with outgoing.budget.share() as share:
-                self._taken = asyncio.get_running_loop().create_future()
-                while self._read is None:
-                    try:
-                        self._read = await fetch(self.hold.partition, query, share)
-                    except ThrottledError:
-                        await share.room(ROOM_S)
-                    except HeadraceError as error:
-                        self._read = error
-                outgoing.let_speak(self)
-                await self._taken
+        self._cold.begin(lambda share: fetch(self.hold.partition, query, share))
 
     def _query(self, offset: Offset | Edge, max_bytes: int) -> FetchQuery:
         return FetchQuery(

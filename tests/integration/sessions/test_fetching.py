@@ -151,7 +151,7 @@ async def test_should_not_miss_what_is_committed_between_a_read_and_its_turn(
         raise NotCachedError
 
     def commit_first(channel: FetchChannel, max_bytes: int) -> Sequence[Buffer]:
-        if channel._read is not None and late:
+        if channel._cold._read is not None and late:
             app.partition.append([late.pop()], ProduceQuery(Acks.LEADER, 1000, Fence()), lambda error: None)
         return next_frame(channel, max_bytes)
 
