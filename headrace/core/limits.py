@@ -307,6 +307,14 @@ LEASE_REGRESSED_MAX = 1_000
 """Topics that a broker names in its Lease because their epochs went back."""
 REPLICA_LAG_MS_MAX = 10_000
 """A follower that was not caught up for longer leaves the ISR (Kafka's `replica.lag.time.max.ms`)."""
+ISR_TICK_MS = 500
+"""How often a broker looks whether a partition that it leads wants another ISR, while a replica of it is missing ..."""
+ISR_LOOK_INTERVAL_MS = 2_500
+"""... and while none is: a follower that lags is noticed so much later at most."""
+SET_WRITE_INTERVAL_MS_MIN = 100
+"""Between two writes of one broker to the same PartitionSet: what comes up meanwhile is one write."""
+SET_CALLS_MAX = 8
+"""Writes and reads of PartitionSets that one broker has on their way at once, each of another set."""
 RECONCILE_RESYNC_MS = 15_000
 RECONCILE_INTERVAL_MS_MIN = 100
 """Between two passes of the operator at least, however much is going on."""
@@ -340,6 +348,41 @@ WATCH_SILENCE_MS_MAX = 60_000
 """A watch that has not ended or said anything for this long is started again."""
 CAS_RETRIES_MAX = 20
 DRAIN_TIMEOUT_MS = 20_000
+HANDOVER_TIMEOUT_MS = 15_000
+"""A broker that is asked to stop waits so long at most for others to take over what it leads ..."""
+DECOMMISSION_TIMEOUT_MS = 600_000
+"""... and so long, where its ordinal is above the StatefulSet's replicas, for others to hold all that it holds."""
+STEP_DOWN_TIMEOUT_MS = 2_000
+"""What a broker that stops gets to leave the ISRs that can do without it."""
+
+# Replication streams
+REPLICATION_IN_FLIGHT_BYTES_MAX = 8 << 20
+"""Batches of one partition that a follower was sent and has not reported; one batch is sent whatever its size."""
+REPLICATION_STREAM_BYTES_MAX = 8 << 20
+"""The same over all partitions of a stream that do not have everything: votes of those that do wait behind no more."""
+REPLICATION_BEHIND_BYTES_MAX = 16 << 20
+"""A follower that was sent so much without reaching the end of the log catches up on a stream of its own."""
+REPLICATION_READ_BYTES = READ_INLINE_BYTES_MAX
+"""Batches in one frame, one at least: a follower appends so much before its loop turns."""
+REPLICATION_WATERMARK_MS = 50
+"""So late at most a follower hears of a high watermark with which no batches come."""
+REPLICATION_TICK_MS = 500
+"""How often each side of a stream looks at the time."""
+REPLICATION_ALIVE_MS = 1_000
+"""How often each side says that it is alive, whatever else it says."""
+REPLICATION_SILENCE_MS_MAX = 2_500
+"""A side of a stream that has said nothing for so long is gone."""
+REPLICATION_IDLE_MS = 5_000
+"""A stream without partitions is closed after this."""
+REPLICATION_BACKOFF_MIN_MS = 50
+REPLICATION_BACKOFF_MAX_MS = 1_000
+"""Between two attempts of a follower to reach its leader, or to follow one partition."""
+REPLICATION_CHANNELS_MAX = 1 << 16
+"""Partitions that one broker follows of another at once."""
+REPLICATION_BYTES_HELD_MAX = 64 << 20
+"""Batches on their way to followers that a broker holds at one time, apart from those for its clients."""
+REPLICATION_CATCH_UP_RATE_MIN = 64 << 10
+"""Bytes a second: with less catching up would never end."""
 
 # Clients
 PRODUCER_BATCH_BYTES_DEFAULT = READ_INLINE_BYTES_MAX

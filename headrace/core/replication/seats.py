@@ -9,9 +9,10 @@ Invariants: an incarnation is never used twice; leader and partition epochs only
 present seat and nobody else's.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
+from headrace.core.replication.isr import floor
 from headrace.core.resources.partition_set import PartitionSet, PartitionState
 from headrace.core.types import BrokerId, Incarnation, LeaderEpoch, PartitionEpoch, Seat
 
@@ -107,18 +108,37 @@ def _renewed(state: PartitionState, me: Seat, log: LogFacts) -> Claim | None:
         return None
     isr = others if log.damage else tuple(me if seat in old else seat for seat in state.isr)
     reason = f"{old[0]} is given up: {log.damage}" if log.damage else f"{old[0]} is renewed: its log is intact"
-    return Claim(replace(state, isr=isr, partition_epoch=PartitionEpoch(state.partition_epoch + 1)), reason)
+    return Claim(_next(state, leader=state.leader, isr=isr), reason)
 
 
 def resign(state: PartitionState, me: Seat) -> PartitionState | None:
-    """The state without this leader, whose disk failed; None where it does not lead.
+    """The state without this leader, whose disk failed; None where it does not lead."""
+    return give_up(state, me) if state.leader == me else None
+
+
+def give_up(state: PartitionState, me: Seat) -> PartitionState | None:
+    """The state without this seat, whose disk failed; None where there is nothing to take out.
 
     Its ISR entry stays where it is the last: whoever comes next must know which log was in sync.
     """
-    if state.leader != me:
-        return None
     isr = tuple(seat for seat in state.isr if seat != me) or state.isr
-    return replace(state, leader=None, isr=isr, partition_epoch=PartitionEpoch(state.partition_epoch + 1))
+    leader = None if state.leader == me else state.leader
+    return None if (leader, isr) == (state.leader, state.isr) else _next(state, leader=leader, isr=isr)
+
+
+def step_down(
+    state: PartitionState, me: Seat, ready: Collection[Seat], min_insync_replicas: int
+) -> PartitionState | None:
+    """The state without this seat, which can do nothing for a while but lacks nothing; None where it had better stay.
+
+    It goes only where as many others as the topic asks for are in sync and `ready`: with fewer nothing could commit
+    anyway, and then whoever has everything stays electable.
+    """
+    others = tuple(seat for seat in state.isr if seat != me)
+    in_sync = [seat for seat in others if seat in ready]
+    if me not in state.isr or len(in_sync) < floor(state, min_insync_replicas):
+        return None
+    return _next(state, leader=None if state.leader == me else state.leader, isr=others)
 
 
 def surrender(state: PartitionState, me: BrokerId) -> PartitionState | None:
@@ -132,6 +152,10 @@ def surrender(state: PartitionState, me: BrokerId) -> PartitionState | None:
         isr=tuple(seat for seat in state.isr if seat.broker != me),
         partition_epoch=PartitionEpoch(state.partition_epoch + 1),
     )
+
+
+def _next(state: PartitionState, *, leader: Seat | None, isr: tuple[Seat, ...]) -> PartitionState:
+    return replace(state, leader=leader, isr=isr, partition_epoch=PartitionEpoch(state.partition_epoch + 1))
 
 
 def _loss(state: PartitionState, log: LogFacts) -> str:

@@ -1,8 +1,9 @@
 """Compare-and-set writes of one PartitionSet whose outcome may stay unknown (design section 5). No I/O.
 
     settled ── write ──> writing ── 200 ──> settled
-                            └── anything else ──> undecided ── write again, on the same version ──> writing
+                            └── anything else ──> undecided ── read, then write again on the same version ──> writing
     writing, undecided ── a newer state is seen, or a read that began meanwhile shows another version ──> settled
+    any ── a read shows older epochs than are known ──> regressed ── a state above all that is known ──> settled
 
 A PUT that timed out may land at any later time, as long as the version that it was based on is the present one. It is
 decided by its own 200, by a state with a greater partition epoch, or by a read (a GET without resourceVersion) that
@@ -10,8 +11,12 @@ began after it and shows another version: from then on it cannot land. A conflic
 have seen the first of two attempts. Until it is decided the next attempt goes out on the same version, with greater
 partition epochs, so that a lost PUT cannot hold up a partition for ever: one of them lands, or a read shows why not.
 
+A read that shows an older state than one that landed proves that the API server's data went back. Nothing is believed
+of that, and nothing written, until somebody has set epochs above what is known (`headrace cluster recover`).
+
 Invariants: one PUT is in flight; whatever is based on a version is forgotten only once that version is known to be
-over. Owned by a broker's coordination, one for each PartitionSet in which it leads; told of everything it sees.
+over; no partition epoch of `known` ever falls. Owned by a broker's coordination, one for each PartitionSet that it
+holds a part of; told of everything it sees.
 """
 
 from collections.abc import Iterable
@@ -27,8 +32,11 @@ class SetWriter:
     def __init__(self, known: PartitionSet) -> None:
         self.known = known
         """The newest state that is known to have landed; attempts are based on its version."""
+        self.is_regressed = False
+        """The API server shows older epochs than have landed."""
         self._isrs = {state.id: Isr(state) for state in known.partitions}
         self._in_flight = False
+        self._must_read = False
 
     @property
     def is_writing(self) -> bool:
@@ -39,16 +47,21 @@ class SetWriter:
         """Something may still land: write again, or read."""
         return any(isr.pending is not None for isr in self._isrs.values())
 
+    @property
+    def must_read(self) -> bool:
+        """The last attempt has no outcome, and nobody has looked since: to read comes before the next attempt."""
+        return self._must_read and not self._in_flight
+
     def isr(self, partition: PartitionId) -> Isr:
         return self._isrs[partition]
 
     def write(self, wanted: Iterable[PartitionState]) -> PartitionSet | None:
-        """What to PUT so that these states become true; None where there is nothing to say, or a PUT is in flight.
+        """What to PUT so that these states become true; None where there is nothing to say, or it cannot be said now.
 
         Partitions that are undecided and not wanted otherwise are written as they were last known. The partition epochs
         of `wanted` are not looked at.
         """
-        if self._in_flight:
+        if self._in_flight or self.is_regressed:
             return None
         states = {state.id: state for state in wanted}
         undecided = {number: isr.state for number, isr in self._isrs.items() if isr.pending is not None}
@@ -60,24 +73,40 @@ class SetWriter:
 
     def landed(self, partition_set: PartitionSet) -> None:
         """200: this is what was written, with its new version. A watch may have shown it before, and more."""
-        self._in_flight = False
+        self._in_flight = self._must_read = False
         self.seen(partition_set)
 
     def unanswered(self) -> None:
         """A time-out, a broken connection, a conflict, a 5xx: whether it landed, or will, is not known."""
-        self._in_flight = False
+        self._in_flight, self._must_read = False, True
 
     def seen(self, partition_set: PartitionSet) -> None:
-        """By a watch, which may be late and says nothing of what comes after: only greater partition epochs count."""
-        newer = {state.id: supersedes(state, self._state(state.id)) for state in partition_set.partitions}
-        if any(newer.values()):
+        """By a watch, which may be late and says nothing of what comes after: only greater partition epochs count.
+
+        With the same epochs, all that may be new is around them: that is taken over where nothing depends on `known`.
+        """
+        if self._is_older(partition_set):
+            return
+        is_newer = any(supersedes(state, self._state(state.id)) for state in partition_set.partitions)
+        if is_newer or not (self._in_flight or self.is_undecided):
             self._settle(partition_set)
 
     def read(self, partition_set: PartitionSet, *, based_on: str) -> None:
         """By a GET without resourceVersion that began while `known` had the version `based_on`."""
+        self._must_read = False
         version = partition_set.metadata.resource_version
-        if based_on == self.known.metadata.resource_version != version:
+        if based_on != self.known.metadata.resource_version or version == based_on:
+            return
+        if self._is_older(partition_set):
+            self.is_regressed = True
+        else:
             self._settle(partition_set)
+
+    def _is_older(self, partition_set: PartitionSet) -> bool:
+        """Than what is known to have landed, in any partition; the word of deletion is never taken back either."""
+        states = {state.id: state for state in partition_set.partitions}
+        is_taken_back = self.known.deleting and not partition_set.deleting
+        return is_taken_back or any(supersedes(state, states.get(state.id)) for state in self.known.partitions)
 
     def _attempt(self, state: PartitionState) -> PartitionState:
         isr = self._isrs[state.id]
@@ -91,5 +120,5 @@ class SetWriter:
 
     def _settle(self, partition_set: PartitionSet) -> None:
         """The version that every attempt was based on is over."""
-        self.known = partition_set
+        self.known, self.is_regressed, self._must_read = partition_set, False, False
         self._isrs = {state.id: Isr(state) for state in partition_set.partitions}

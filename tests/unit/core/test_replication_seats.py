@@ -11,9 +11,9 @@ from headrace.core.replication.seats import (
     LogFacts,
     Regressed,
     claim,
+    give_up,
     greatest_incarnation,
     is_superseded,
-    resign,
     supersedes,
     surrender,
 )
@@ -104,14 +104,18 @@ def test_should_keep_the_seats_of_others_when_it_surrenders() -> None:
     assert surrender(partition_state(leader=seat(1)), BrokerId(0)) is None
 
 
-def test_should_leave_its_isr_entry_when_it_resigns_as_the_last_one() -> None:
+def test_should_leave_its_isr_entry_when_it_gives_up_as_the_last_one() -> None:
     alone = partition_state(leader=seat(0, 4))
     shared = partition_state(leader=seat(0), replicas=(BrokerId(0), BrokerId(1)), isr=(seat(1), seat(0)))
     after = PartitionEpoch(2)
 
-    assert resign(alone, seat(0, 4)) == replace(alone, leader=None, partition_epoch=after)
-    assert resign(shared, seat(0)) == replace(shared, leader=None, isr=(seat(1),), partition_epoch=after)
-    assert resign(alone, seat(0, 5)) is None
+    assert give_up(alone, seat(0, 4)) == replace(alone, leader=None, partition_epoch=after)
+    assert give_up(shared, seat(0)) == replace(shared, leader=None, isr=(seat(1),), partition_epoch=after)
+    assert give_up(replace(shared, leader=seat(1)), seat(0)) == replace(
+        shared, leader=seat(1), isr=(seat(1),), partition_epoch=after
+    )
+    assert give_up(alone, seat(0, 5)) is None
+    assert give_up(replace(alone, leader=None), seat(0, 4)) is None
 
 
 def test_should_know_that_it_is_superseded_when_a_seat_is_of_a_later_life() -> None:

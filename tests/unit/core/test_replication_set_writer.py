@@ -99,6 +99,68 @@ def test_partitions_that_are_new_to_the_set_are_known_from_then_on() -> None:
     assert writer.isr(PartitionId(1)).certain == {LEADER}
 
 
+def test_what_has_no_answer_is_read_before_it_is_written_again() -> None:
+    writer = SetWriter(at("7", ALONE))
+    must_read = [False]
+
+    def note() -> None:
+        must_read.append(writer.must_read)
+
+    writer.write([with_isr(0, 1)])
+    note()
+    writer.unanswered()
+    note()
+    writer.read(at("7", ALONE), based_on="7")
+    note()  # It decided nothing: now the next attempt may.
+    writer.write([])
+    writer.unanswered()
+    writer.seen(at("9", with_isr(0, 1, epoch=5)))
+    note()
+    assert must_read == [False, False, True, False, False]
+    assert not writer.is_undecided
+
+
+def test_an_older_state_that_is_read_is_not_believed_and_nothing_is_written_upon_it() -> None:
+    writer = SetWriter(at("7", with_isr(0, 1, epoch=5)))
+    writer.write([with_isr(0)])
+    writer.unanswered()
+    writer.read(at("3", with_isr(0, epoch=4)), based_on="7")
+    assert writer.is_regressed
+    assert writer.isr(ZERO).maximal == {LEADER, SECOND}
+    assert writer.isr(ZERO).certain == {LEADER}, "what was on its way may have landed before"
+    assert writer.write([with_isr(0, 1)]) is None
+    writer.seen(at("4", with_isr(0, epoch=5)))
+    assert writer.write([]) is None
+    writer.seen(at("5", with_isr(0, 2, epoch=6)))
+    assert writer.write([with_isr(0)]) is not None
+    writer.unanswered()
+    writer.read(at("6", with_isr(0, 2, epoch=7)), based_on="5")
+    assert writer.isr(ZERO).maximal == {LEADER, THIRD}
+
+
+def test_a_set_that_lost_a_partition_or_the_word_of_its_deletion_is_older() -> None:
+    two = at("7", ALONE, partition_state(1, leader=LEADER))
+    for older in (at("8", ALONE), replace(two, metadata=at("8").metadata)):
+        writer = SetWriter(replace(two, deleting=True))
+        writer.seen(older)
+        assert writer.known.metadata.resource_version == "7"
+        writer.read(older, based_on="7")
+        assert writer.is_regressed
+
+
+def test_what_changes_around_the_same_epochs_is_taken_over_while_nothing_depends_on_it() -> None:
+    writer = SetWriter(at("7", ALONE))
+    deleting = replace(at("8", ALONE), deleting=True)
+    writer.write([with_isr(0, 1)])
+    writer.seen(deleting)
+    assert not writer.known.deleting
+    writer.unanswered()
+    writer.read(deleting, based_on="7")
+    assert writer.known == deleting
+    writer.seen(replace(deleting, metadata=at("9").metadata))
+    assert writer.known.metadata.resource_version == "9"
+
+
 @dataclass(frozen=True)
 class Put:
     based_on: int
