@@ -8,6 +8,7 @@ from urllib.parse import quote
 from headrace.core.resources.lease import BrokerLease
 from headrace.core.resources.metadata import GROUP, VERSION, Object
 from headrace.core.resources.partition_set import PartitionSet
+from headrace.core.resources.pod import BrokerPod, BrokerSet
 from headrace.core.resources.secret import Secret
 from headrace.core.resources.topic import Topic
 
@@ -53,4 +54,6 @@ TOPICS: Resource[Topic] = Resource(GROUP, VERSION, "topics", "Topic", Topic.pars
 PARTITION_SETS: Resource[PartitionSet] = Resource(GROUP, VERSION, "partitionsets", "PartitionSet", PartitionSet.parse)
 LEASES: Resource[BrokerLease] = Resource("coordination.k8s.io", "v1", "leases", "Lease", BrokerLease.parse)
 SECRETS: Resource[Secret] = Resource("", "v1", "secrets", "Secret", Secret.parse)
+PODS: Resource[BrokerPod] = Resource("", "v1", "pods", "Pod", BrokerPod.parse)
+STATEFUL_SETS: Resource[BrokerSet] = Resource("apps", "v1", "statefulsets", "StatefulSet", BrokerSet.parse)
 EVENTS: Resource[Any] = raw_resource("", "v1", "events", "Event")

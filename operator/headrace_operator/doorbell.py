@@ -1,4 +1,4 @@
-"""kopf, and all that it does here: watch Topics, PartitionSets and broker Leases, and ring when one of them changes.
+"""kopf, and all that it does here: watch Topics, PartitionSets, Leases, the brokers' Pods, and ring when one changes.
 
 kopf runs in a thread with an event loop of its own, so that neither its signal handlers nor a frozen watch of its own
 touch the reconcile loop; what it hears crosses over by `call_soon_threadsafe`. It never writes: handlers are `on.event`
@@ -21,9 +21,10 @@ import kopf
 from headrace.core.limits import API_CONNECT_TIMEOUT_MS, API_REQUEST_TIMEOUT_MS, WATCH_SILENCE_MS_MAX
 from headrace.core.resources.lease import BrokerLease
 from headrace.core.resources.metadata import InvalidResourceError
+from headrace.core.resources.pod import POD_SELECTOR
 from headrace.kube.backoff import Backoff
 from headrace.kube.credentials import Credentials
-from headrace.kube.resource import LEASES, PARTITION_SETS, TOPICS
+from headrace.kube.resource import LEASES, PARTITION_SETS, PODS, STATEFUL_SETS, TOPICS
 from headrace_operator.observer import Scope
 
 _log = logging.getLogger(__name__)
@@ -105,7 +106,7 @@ class Doorbell:
             return await _connection(self._credentials)
 
         kopf.on.login(registry=registry)(login)
-        for resource in (TOPICS, PARTITION_SETS):
+        for resource in (TOPICS, PARTITION_SETS, PODS, STATEFUL_SETS):
             kopf.on.event(resource.group, resource.version, resource.plural, registry=registry)(changed)
         kopf.on.event(LEASES.group, LEASES.version, LEASES.plural, registry=registry)(lease_changed)
         return registry
@@ -158,4 +159,5 @@ def kopf_settings(scope: Scope, rng: Random) -> kopf.OperatorSettings:
     settings.watching.connect_timeout = API_CONNECT_TIMEOUT_MS / 1000
     settings.watching.inactivity_timeout = _SILENCE_S
     settings.watching.label_selectors[LEASES.group, LEASES.version, LEASES.plural] = scope.lease_selector
+    settings.watching.label_selectors[PODS.group, PODS.version, PODS.plural] = POD_SELECTOR
     return settings

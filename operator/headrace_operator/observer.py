@@ -1,9 +1,10 @@
-"""Reads the whole state for one pass: three linearizable lists, and what this process knows about time.
+"""Reads the whole state for one pass: a few linearizable lists, and what this process knows about time.
 
-Owns the monotonic clocks of the operator: `Liveness` of the brokers' Leases, `SteadyTimers` and `DeletionTimers`. Lives
-as long as the process; used in the event loop of the reconcile loop alone. A list that fails, and a process that stood
-still, are gaps in our contact with the API server: the first picture after one restarts the Leases' timers before it
-believes them.
+Owns the monotonic clocks of the operator: `Liveness` of the brokers' Leases, `PodDeaths`, `SteadyTimers` and
+`DeletionTimers`. Lives as long as the process; used in the event loop of the reconcile loop alone. Where Pods and the
+StatefulSet may not be read, or are not there, Leases alone tell who lives, and nobody is to leave. A list that fails,
+and a process that stood still, are gaps in our contact with the API server: the first picture after one restarts the
+Leases' timers before it believes them.
 """
 
 import asyncio
@@ -12,13 +13,23 @@ import time
 from dataclasses import dataclass
 
 from headrace.core.control.liveness import Liveness
-from headrace.core.control.observed import Broker, DeletionTimers, Observed, SteadyTimers
+from headrace.core.control.observed import (
+    Broker,
+    DeletionTimers,
+    Observed,
+    SteadyTimers,
+    leaving_of,
+    regressed_of,
+)
+from headrace.core.control.pods import PodDeaths
 from headrace.core.limits import LEASE_RENEW_INTERVAL_MS, OPERATOR_PULSE_MS
 from headrace.core.resources.lease import CLUSTER_LABEL, BrokerLease
+from headrace.core.resources.pod import BrokerPod
 from headrace.core.resources.topic import Topic
 from headrace.core.types import BrokerId
 from headrace.kube.client import KubeClient
 from headrace.kube.resource import LEASES, PARTITION_SETS, TOPICS
+from headrace_operator.workload import Workload
 
 _log = logging.getLogger(__name__)
 
@@ -35,6 +46,11 @@ class Scope:
     def lease_selector(self) -> str:
         return f"{CLUSTER_LABEL}={self.cluster}"
 
+    @property
+    def stateful_set(self) -> str:
+        """The name of what runs the brokers."""
+        return self.cluster
+
 
 @dataclass(frozen=True, slots=True)
 class Picture:
@@ -48,6 +64,8 @@ class Observer:
         self._client = client
         self._scope = scope
         self._liveness = Liveness()
+        self._deaths = PodDeaths()
+        self._workload = Workload(client, scope.lease_namespace, scope.stateful_set)
         self._steady = SteadyTimers()
         self._deletions = DeletionTimers(scope.finalizer_wait_ms)
         self._contact_ms = monotonic_ms()
@@ -58,18 +76,20 @@ class Observer:
     async def observe(self) -> Picture:
         """Raises ApiError; the picture after that starts the timers anew."""
         try:
-            sets, topics, leases = await asyncio.gather(
+            sets, topics, leases, pods, broker_set = await asyncio.gather(
                 self._client.list(PARTITION_SETS),
                 self._client.list(TOPICS),
                 self._client.list(
                     LEASES, namespace=self._scope.lease_namespace, label_selector=self._scope.lease_selector
                 ),
+                self._workload.pods(),
+                self._workload.broker_set(),
             )
         except BaseException:
             self._gap = True
             raise
         now_ms = monotonic_ms()
-        self._look(leases.items, now_ms)
+        self._look(leases.items, pods, now_ms)
         self._brokers = {lease.broker: Broker.of(lease, self._liveness, now_ms) for lease in leases.items}
         deleted = (topic.uid for topic in topics.items if topic.metadata.deletion_timestamp is not None)
         observed = Observed(
@@ -78,6 +98,8 @@ class Observer:
             brokers=self._brokers,
             overdue=self._deletions.observe(deleted, now_ms),
             steady=self._steady.observe(self._brokers.values(), now_ms),
+            leaving=leaving_of(self._brokers, broker_set),
+            regressed=regressed_of(self._brokers.values()),
         )
         return Picture(topics.items, observed)
 
@@ -106,13 +128,16 @@ class Observer:
             self._gap = True
         self._pulse_ms = now_ms
 
-    def _look(self, leases: tuple[BrokerLease, ...], now_ms: int) -> None:
+    def _look(self, leases: tuple[BrokerLease, ...], pods: tuple[BrokerPod, ...], now_ms: int) -> None:
         if self._pulse_ms is not None:
             self._feel_pulse()  # the lists may have been answered before the process was stopped
         if self._gap:
             self._liveness.restart(self._contact_ms, now_ms)
             self._gap = False
         self._liveness.observe_all(leases, now_ms)
+        for broker, since_ms in self._deaths.observe(pods, now_ms).items():
+            _log.info("broker %d: its process has ended, as its Pod tells", broker)
+            self._liveness.died(broker, since_ms)
         self._contact_ms = now_ms
 
 

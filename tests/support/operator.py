@@ -19,6 +19,7 @@ from headrace.core.types import BrokerId, Incarnation, LeaderEpoch, PartitionEpo
 from headrace.kube.client import KubeClient
 from headrace.kube.errors import ApiError, ConflictError, NotFoundError
 from headrace.kube.resource import EVENTS, LEASES, PARTITION_SETS, TOPICS
+from tests.support.broker_pods import RAW_PODS, RAW_STATEFUL_SETS, pod, stateful_set
 from tests.support.kube_api import namespace
 from tests.support.waiting import observed
 
@@ -115,6 +116,26 @@ class Cluster:
             self.brokers[number] = FakeBroker(self.client, lease)
             await self.brokers[number].start()
 
+    async def run_as_pods(self, replicas: int) -> None:
+        """A StatefulSet that asks for so many brokers, and a Pod for each of them, whose container runs."""
+        await self.client.create(RAW_STATEFUL_SETS, stateful_set(self.name, replicas))
+        for number in range(replicas):
+            await self.client.create(RAW_PODS, pod(self.name, number))
+            await self.tell_of_pod(number, {"running": {}})
+
+    async def tell_of_pod(self, number: int, state: Object, restarts: int = 0) -> None:
+        """What a kubelet says of the container."""
+        container = {"name": "broker", "ready": "running" in state, "restartCount": restarts, "state": state}
+        status = {"phase": "Running", "containerStatuses": [{**container, "image": "headrace", "imageID": ""}]}
+        await self.client.patch(RAW_PODS, f"{self.name}-{number}", self.name, {"status": status}, subresource="status")
+
+    async def delete_pod(self, number: int) -> None:
+        """For good, as a kubelet does."""
+        await self.client.delete(RAW_PODS, f"{self.name}-{number}", self.name, grace_period_s=0)
+
+    async def scale(self, replicas: int) -> None:
+        await self.client.patch(RAW_STATEFUL_SETS, self.name, self.name, {"spec": {"replicas": replicas}})
+
     async def create_topic(self, name: str = "flights", **spec: Any) -> Topic:
         manifest = topic_manifest(name, self.name, {"cluster": self.name, "partitions": 6, "replicas": 1, **spec})
         return await self.client.create(TOPICS, manifest)
@@ -144,7 +165,9 @@ class Cluster:
         (event,) = await observed(found, bool, f"there is an event {reason}")
         return event
 
-    async def wait_condition(self, kind: str, status: str, reason: str, name: str = "flights") -> Topic:
+    async def wait_condition(
+        self, kind: str, status: str, reason: str, name: str = "flights", timeout_s: float = 30.0
+    ) -> Topic:
         """The topic, once the condition of its present generation is so."""
 
         def holds(topic: Topic | None) -> bool:
@@ -154,7 +177,7 @@ class Cluster:
                 for c in topic.status.get("conditions", ())
             )
 
-        topic = await observed(lambda: self.topic(name), holds, f"{kind} is {status}/{reason}")
+        topic = await observed(lambda: self.topic(name), holds, f"{kind} is {status}/{reason}", timeout_s)
         assert topic is not None
         return topic
 

@@ -108,7 +108,8 @@ class Elections:
     def _maybe_return(self, state: PartitionState, leader: Seat) -> _Outcome | None:
         preferred = (state.target or state.replicas)[0]
         seats = [seat for seat in self._electable(state) if seat.broker == preferred != leader.broker]
-        wanted = bool(seats) and preferred in self.observed.steady and self._is_staying(state, preferred)
+        fit = preferred in self.observed.steady and not self.observed.is_full(preferred)
+        wanted = bool(seats) and fit and self._is_staying(state, preferred)
         if not wanted or self.budget.returns == 0:
             return None
         self.budget.returns -= 1
@@ -141,9 +142,10 @@ class Elections:
         return min(electable, key=lambda seat: self._rank(state, seat.broker))
 
     def _rank(self, state: PartitionState, broker: BrokerId) -> tuple[int, ...]:
-        """The least is the best: one that stays, the preferred leader, whoever leads least."""
+        """The least is the best: one that stays and has room, the preferred leader, whoever leads least."""
         return (
             not self._is_staying(state, broker),
+            self.observed.is_full(broker),
             broker != state.replicas[0],
             self.leads[broker],
             self.budget.leads[broker],

@@ -5,6 +5,8 @@ seen in one state may have been left behind long ago: its broker is live for now
 new. A Lease that appears while the reader looks is proven at once. This is a failure detector and no more: safety comes
 from epochs (design section 6).
 
+Where somebody knows better (its Pod has ended), a broker is lost at once, until its Lease changes: `died`.
+
 After any gap in its own contact with the API server the reader calls `restart`: what it did not hear, it could not
 hear. One object per process, used by operator and brokers; all times are the same monotonic milliseconds.
 """
@@ -23,6 +25,9 @@ class _Sign:
     renew_time: str
     seen_ms: int
     proven: bool
+    taken_ms: int
+    """When its incarnation was first seen."""
+    dead: bool = False
 
     def is_of(self, lease: BrokerLease) -> bool:
         return self.incarnation == lease.incarnation and self.renew_time == lease.renew_time
@@ -45,7 +50,16 @@ class Liveness:
         """One Lease as it was just read. Reading the same state again is no sign of life."""
         known = self._signs.get(lease.broker)
         if known is None or not known.is_of(lease):
-            self._signs[lease.broker] = _Sign(lease.incarnation, lease.renew_time, now_ms, self._looking)
+            same_life = known is not None and known.incarnation == lease.incarnation
+            taken_ms = known.taken_ms if known is not None and same_life else now_ms
+            self._signs[lease.broker] = _Sign(lease.incarnation, lease.renew_time, now_ms, self._looking, taken_ms)
+
+    def died(self, broker: BrokerId, since_ms: int) -> None:
+        """The process that ran at `since_ms` is dead. An incarnation that was first seen after that may be of another,
+        which is not."""
+        sign = self._signs.get(broker)
+        if sign is not None and sign.taken_ms <= since_ms:
+            sign.dead = True
 
     def restart(self, since_ms: int, now_ms: int) -> None:
         """Contact was lost from `since_ms` until now: who was live then gets a whole lease time again.
@@ -60,7 +74,7 @@ class Liveness:
 
     def is_live(self, broker: BrokerId, now_ms: int) -> bool:
         sign = self._signs.get(broker)
-        return sign is not None and now_ms - sign.seen_ms < self._duration_ms
+        return sign is not None and not sign.dead and now_ms - sign.seen_ms < self._duration_ms
 
     def is_proven(self, broker: BrokerId) -> bool:
         """Whether its Lease changed while this reader was looking."""
@@ -73,5 +87,5 @@ class Liveness:
 
     def next_expiry_ms(self, now_ms: int) -> int | None:
         """When the next live broker is lost unless its Lease changes; None when no broker is live."""
-        ends = (sign.seen_ms + self._duration_ms for sign in self._signs.values())
+        ends = (sign.seen_ms + self._duration_ms for sign in self._signs.values() if not sign.dead)
         return min((end for end in ends if end > now_ms), default=None)

@@ -8,6 +8,7 @@ from headrace.core.control.liveness import Liveness
 from headrace.core.limits import FINALIZER_WAIT_MS, LEADER_RETURN_DELAY_MS
 from headrace.core.resources.lease import BrokerLease
 from headrace.core.resources.partition_set import PartitionSet, PartitionState
+from headrace.core.resources.pod import BrokerSet
 from headrace.core.types import BrokerId, Incarnation, Seat, TopicUid
 
 
@@ -26,6 +27,11 @@ class Broker:
     incarnation: Incarnation
     zone: str
     state: BrokerState
+    url: str = ""
+    full: bool = False
+    """Its disk has no room for records."""
+    regressed: frozenset[TopicUid] = frozenset()
+    """Topics of which it knows higher epochs than the API."""
 
     @property
     def seat(self) -> Seat:
@@ -34,7 +40,8 @@ class Broker:
     @classmethod
     def of(cls, lease: BrokerLease, liveness: Liveness, now_ms: int) -> "Broker":
         """`liveness` has seen this very Lease; `now_ms` is its clock."""
-        return cls(lease.broker, lease.incarnation, lease.zone, _state(lease, liveness, now_ms))
+        state = _state(lease, liveness, now_ms)
+        return cls(lease.broker, lease.incarnation, lease.zone, state, lease.url, lease.full, lease.regressed)
 
 
 def _state(lease: BrokerLease, liveness: Liveness, now_ms: int) -> BrokerState:
@@ -59,6 +66,10 @@ class Observed:
     """Brokers that go for good: their ordinal is not below the StatefulSet's `replicas` any more."""
     regressed: frozenset[TopicUid] = frozenset()
     """Topics of which a broker knows higher epochs than the API: nothing is decided until `cluster recover`."""
+
+    def is_full(self, broker: BrokerId) -> bool:
+        found = self.brokers.get(broker)
+        return found is not None and found.full
 
     def holds(self, seat: Seat | None) -> bool:
         """Whether `seat` is of a live broker in its present life."""
@@ -87,6 +98,17 @@ class Observed:
 
     def in_state(self, *states: BrokerState) -> list[Broker]:
         return [broker for _, broker in sorted(self.brokers.items()) if broker.state in states]
+
+
+def leaving_of(brokers: Iterable[BrokerId], broker_set: BrokerSet | None) -> frozenset[BrokerId]:
+    """Whom the StatefulSet asks for no longer; nobody where there is no such object."""
+    return frozenset(broker for broker in brokers if broker_set is not None and not broker_set.asks_for(broker))
+
+
+def regressed_of(brokers: Iterable[Broker]) -> frozenset[TopicUid]:
+    """What brokers that live say of topics: one that is away may not have heard of a recovery."""
+    living = (broker for broker in brokers if broker.state is not BrokerState.LOST)
+    return frozenset(uid for broker in living for uid in broker.regressed)
 
 
 class SteadyTimers:

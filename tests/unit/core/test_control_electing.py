@@ -100,6 +100,14 @@ def test_should_count_the_leader_that_it_moves() -> None:
     assert budget.leads == {0: 0, 1: 1}
 
 
+def test_should_spare_a_broker_whose_disk_is_full() -> None:
+    full = world(*lost(0), replace(broker(1), full=True))
+    assert changed(ALL_IN_SYNC, full).leader == seat(2)
+    away = replace(ALL_IN_SYNC, leader=seat(1))
+    assert looked_at(away, world(replace(broker(0), full=True))) is None, "leaderships do not return to it"
+    assert changed(away, world()).leader == seat(0)
+
+
 # The ISR
 
 

@@ -88,3 +88,37 @@ def test_should_know_when_any_lease_changed_last() -> None:
     liveness.observe(lease(2), 200)
     liveness.observe(lease(1, broker=BrokerId(1)), 300)
     assert liveness.last_change_ms() == 200
+
+
+def test_should_be_lost_at_once_when_its_process_has_died_and_until_its_lease_changes() -> None:
+    liveness = watching(lease(1))
+    liveness.died(BROKER, since_ms=0)
+    assert not liveness.is_live(BROKER, 1)
+    assert liveness.next_expiry_ms(1) is None
+    liveness.observe_all([lease(1)], 2)
+    assert not liveness.is_live(BROKER, 2), "reading the same state again is no sign of life"
+    liveness.observe(lease(2), 3)
+    assert liveness.is_live(BROKER, 3)
+
+
+def test_should_stay_lost_when_contact_was_lost_meanwhile() -> None:
+    liveness = watching(lease(1))
+    liveness.died(BROKER, since_ms=0)
+    liveness.restart(since_ms=1, now_ms=2)
+    assert not liveness.is_live(BROKER, 2)
+
+
+def test_should_not_take_a_life_for_dead_that_began_after_the_one_that_died_was_seen() -> None:
+    liveness = watching(lease(1))
+    liveness.observe(lease(2, incarnation=2), 5)
+    liveness.observe(lease(3, incarnation=2), 6)
+    liveness.died(BROKER, since_ms=4)
+    assert liveness.is_live(BROKER, 6)
+    liveness.died(BROKER, since_ms=5)
+    assert not liveness.is_live(BROKER, 6)
+
+
+def test_should_not_mind_the_death_of_a_broker_that_it_never_heard_of() -> None:
+    liveness = watching()
+    liveness.died(BROKER, since_ms=0)
+    assert not liveness.is_live(BROKER, 0)

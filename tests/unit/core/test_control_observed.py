@@ -1,9 +1,20 @@
+from dataclasses import replace
+
 import pytest
 
 from headrace.core.control.liveness import Liveness
-from headrace.core.control.observed import Broker, BrokerState, DeletionTimers, Observed, SteadyTimers
+from headrace.core.control.observed import (
+    Broker,
+    BrokerState,
+    DeletionTimers,
+    Observed,
+    SteadyTimers,
+    leaving_of,
+    regressed_of,
+)
 from headrace.core.resources.lease import BrokerLease
 from headrace.core.resources.metadata import Metadata
+from headrace.core.resources.pod import BrokerSet
 from headrace.core.types import BrokerId, Incarnation, Seat, TopicUid
 from tests.support.control import broker
 from tests.support.partition_sets import partition_state, seat
@@ -143,3 +154,21 @@ def test_should_give_replicas_only_to_brokers_that_are_ready_and_stay() -> None:
         leaving=frozenset({BrokerId(1)}),
     )
     assert [world.is_open_to(BrokerId(number)) for number in range(4)] == [True, False, False, False]
+
+
+def test_should_call_those_leaving_whom_the_stateful_set_does_not_ask_for() -> None:
+    known = [BrokerId(number) for number in range(4)]
+    assert leaving_of(known, BrokerSet(first=0, replicas=2)) == {2, 3}
+    assert leaving_of(known, None) == frozenset(), "brokers that nothing but themselves runs"
+
+
+def test_should_believe_brokers_that_live_when_they_say_that_epochs_went_back() -> None:
+    known = [replace(broker(number), regressed=frozenset({TopicUid(f"uid-{number}")})) for number in range(3)]
+    known[1] = replace(known[1], state=BrokerState.LOST)
+    known[2] = replace(known[2], state=BrokerState.UNPROVEN)
+    assert regressed_of(known) == {"uid-0", "uid-2"}
+
+
+def test_should_know_whose_disk_is_full() -> None:
+    world = observed(broker(0), replace(broker(1), full=True))
+    assert [world.is_full(BrokerId(number)) for number in range(3)] == [False, True, False]
