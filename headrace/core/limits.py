@@ -377,7 +377,7 @@ REPLICATION_IDLE_MS = 5_000
 REPLICATION_BACKOFF_MIN_MS = 50
 REPLICATION_BACKOFF_MAX_MS = 1_000
 """Between two attempts of a follower to reach its leader, or to follow one partition."""
-REPLICATION_CHANNELS_MAX = 1 << 16
+REPLICATION_CHANNELS_MAX = 1 << 14
 """Partitions that one broker follows of another at once."""
 REPLICATION_BYTES_HELD_MAX = 64 << 20
 """Batches on their way to followers that a broker holds at one time, apart from those for its clients."""

@@ -20,7 +20,8 @@ from headrace.core.session.messages import NO_SEQUENCE, Closed, Failed, Produced
 class Numbering:
     """Which channel a number means: one that was opened, or one that is over."""
 
-    def __init__(self) -> None:
+    def __init__(self, channels_max: int = SESSION_CHANNELS_MAX) -> None:
+        self._channels_max = channels_max
         self.highest = 0
 
     def take(self, channel: int, open_channels: int) -> None:
@@ -30,9 +31,9 @@ class Numbering:
                 f"channel {channel} is opened after channel {self.highest}: each needs a higher number than the last"
             )
         self.highest = channel
-        if open_channels >= SESSION_CHANNELS_MAX:
+        if open_channels >= self._channels_max:
             raise ThrottledError(
-                f"this session has {SESSION_CHANNELS_MAX} channels open, as many as it may; close some, or open another"
+                f"this session has {self._channels_max} channels open, as many as it may; close some, or open another"
                 " session"
             )
 

@@ -1,0 +1,186 @@
+"""The follower's side of a stream."""
+
+import pytest
+
+from headrace.core.errors import BrokenSessionError, BrokerUnreachableError, DivergedLogError, NotLeaderError
+from headrace.core.limits import REPLICATION_ALIVE_MS, REPLICATION_SILENCE_MS_MAX, REPLICATION_TICK_MS
+from headrace.core.log.epochs import EpochEnd
+from headrace.core.replication.followers import Ends
+from headrace.core.replication.wire.following import EpochAnswered, FollowerStream, Moved, Received, Refused
+from headrace.core.replication.wire.messages import (
+    Alive,
+    AskEpochEnd,
+    Batches,
+    EpochEnded,
+    Failed,
+    Fetch,
+    Follow,
+    FollowerMessage,
+    Heartbeat,
+    Hello,
+    Lane,
+    LeaderMessage,
+    Move,
+    Report,
+    Unfollow,
+    follower_message,
+    follower_reader,
+)
+from headrace.core.types import LeaderEpoch, Offset, PartitionId, PartitionKey, TopicUid
+from tests.support.partition_sets import seat
+
+ME = seat(2, 5)
+EPOCH, NEXT_EPOCH = LeaderEpoch(7), LeaderEpoch(8)
+A, B = (PartitionKey(TopicUid("uid-1"), PartitionId(number)) for number in (0, 1))
+
+
+def ends(log_end: int, durable_end: int = 0) -> Ends:
+    return Ends(Offset(log_end), Offset(durable_end))
+
+
+def batches(channel: int, leader_ms: int = 0) -> Batches:
+    return Batches(channel, EPOCH, Offset(9), Offset(7), Offset(2), leader_ms, [b"ab"])
+
+
+def said(stream: FollowerStream) -> list[FollowerMessage]:
+    return [follower_message(frame) for frame in follower_reader().receive(stream.take())]
+
+
+def opened(*keys: PartitionKey) -> FollowerStream:
+    """With these on channels from 1 on, their FOLLOWs sent."""
+    stream = FollowerStream(ME, Lane.LIVE, 0)
+    for key in keys:
+        stream.open(key, EPOCH)
+    stream.take()
+    return stream
+
+
+def test_should_say_hello_then_follow_ask_and_fetch_in_this_order() -> None:
+    stream = FollowerStream(ME, Lane.CATCH_UP, 0)
+    stream.open(A, EPOCH)
+    stream.ask_epoch_end(A, EPOCH, LeaderEpoch(6))
+    stream.open(B, EPOCH)
+    stream.fetch(B, EPOCH, Offset(4))
+    assert said(stream) == [
+        Hello(ME, Lane.CATCH_UP),
+        Follow(1, EPOCH, A),
+        AskEpochEnd(1, EPOCH, LeaderEpoch(6)),
+        Follow(2, EPOCH, B),
+        Fetch(2, EPOCH, Offset(4)),
+    ]
+    assert stream.take() == b""
+
+
+def test_should_report_the_last_ends_once_and_behind_all_else() -> None:
+    stream = opened(A, B)
+    stream.report(A, EPOCH, ends(5))
+    stream.report(B, EPOCH, ends(1))
+    stream.report(A, EPOCH, ends(5, 5))
+    stream.fetch(A, EPOCH, Offset(5))
+    assert said(stream) == [Fetch(1, EPOCH, Offset(5)), Report(1, EPOCH, ends(5, 5), 0), Report(2, EPOCH, ends(1), 0)]
+    stream.report(A, EPOCH, ends(5, 5))
+    assert said(stream) == []
+
+
+def test_should_say_nothing_of_another_epoch_or_of_what_is_over() -> None:
+    stream = opened(A)
+    stream.report(A, NEXT_EPOCH, ends(5))
+    stream.fetch(A, NEXT_EPOCH, Offset(5))
+    stream.ask_epoch_end(A, NEXT_EPOCH, EPOCH)
+    stream.report(B, EPOCH, ends(5))
+    stream.close(B)
+    assert said(stream) == []
+
+
+def test_should_take_back_the_report_of_a_channel_that_it_closes() -> None:
+    stream = opened(A)
+    stream.report(A, EPOCH, ends(5))
+    stream.close(A)
+    stream.open(A, NEXT_EPOCH)
+    stream.report(A, NEXT_EPOCH, ends(5))
+    assert said(stream) == [
+        Unfollow(1, EPOCH),
+        Follow(2, NEXT_EPOCH, A),
+        Report(2, NEXT_EPOCH, ends(5), 0),
+    ]
+
+
+def test_should_say_what_is_wrong_with_what_came() -> None:
+    stream = opened(A)
+    stream.close(A, DivergedLogError("it does not follow"))
+    [unfollow] = said(stream)
+    assert isinstance(unfollow, Unfollow)
+    assert isinstance(unfollow.why, DivergedLogError)
+
+
+def test_should_tell_of_which_partition_the_leader_speaks() -> None:
+    stream = opened(A, B)
+    assert stream.receive(batches(2), 0) == Received(B, EPOCH, [b"ab"], Offset(7), Offset(2))
+    answer = EpochEnd(LeaderEpoch(6), Offset(4))
+    assert stream.receive(EpochEnded(1, EPOCH, answer), 0) == EpochAnswered(A, EPOCH, answer)
+    assert stream.receive(Move(1, EPOCH), 0) == Moved(A)
+    refusal = NotLeaderError("no more")
+    assert stream.receive(Failed(2, refusal), 0) == Refused(B, refusal)
+
+
+@pytest.mark.parametrize(
+    "late",
+    [
+        batches(1),
+        EpochEnded(1, EPOCH, EpochEnd(EPOCH, Offset(0))),
+        Move(1, EPOCH),
+        Failed(1, NotLeaderError("no more")),
+    ],
+    ids=lambda message: type(message).__name__,
+)
+def test_should_skip_what_comes_for_a_channel_that_is_over(late: LeaderMessage) -> None:
+    stream = opened(A)
+    stream.close(A)
+    assert stream.receive(late, 0) is None
+
+
+@pytest.mark.parametrize("channel", [0, 2])
+def test_should_refuse_what_comes_for_a_channel_that_never_was(channel: int) -> None:
+    with pytest.raises(BrokenSessionError, match=f"channel {channel}"):
+        opened(A).receive(batches(channel), 0)
+
+
+def test_should_end_where_the_leader_ends_the_stream() -> None:
+    with pytest.raises(NotLeaderError):
+        opened(A).receive(Failed(0, NotLeaderError("it drains")), 0)
+
+
+def test_should_echo_the_leaders_time() -> None:
+    stream = opened(A)
+    assert stream.receive(Heartbeat(1000), 0) is None
+    stream.report(A, EPOCH, ends(1))
+    assert said(stream) == [Report(1, EPOCH, ends(1), 1000)]
+    stream.receive(batches(1, 1500), 0)
+    stream.report(A, EPOCH, ends(2))
+    stream.tick(REPLICATION_ALIVE_MS)
+    assert said(stream) == [Report(1, EPOCH, ends(2), 1500), Alive(1500)]
+
+
+def test_should_show_that_it_lives_once_in_an_interval() -> None:
+    stream, alive = opened(A), 0
+    for now_ms in range(0, 10 * REPLICATION_ALIVE_MS, REPLICATION_TICK_MS):
+        stream.receive(Heartbeat(now_ms), now_ms)
+        stream.tick(now_ms)
+        alive += said(stream) == [Alive(now_ms)]
+    assert alive == 9
+
+
+def test_should_give_up_a_leader_that_falls_silent() -> None:
+    stream = opened(A)
+    last_ms = REPLICATION_SILENCE_MS_MAX // REPLICATION_TICK_MS * REPLICATION_TICK_MS
+    for now_ms in range(0, last_ms + 1, REPLICATION_TICK_MS):
+        stream.tick(now_ms)
+    with pytest.raises(BrokerUnreachableError, match="nothing any more"):
+        stream.tick(last_ms + REPLICATION_TICK_MS)
+
+
+def test_should_not_blame_the_leader_for_its_own_absence() -> None:
+    stream = opened(A)
+    stream.tick(REPLICATION_TICK_MS)
+    stream.tick(60_000)
+    stream.tick(60_000 + REPLICATION_TICK_MS)
