@@ -148,7 +148,7 @@ def _run_in_foreground(options: Options) -> None:
     log = options.layout.log("dev")
     log.parent.mkdir(parents=True, exist_ok=True)
     logs = (logging.StreamHandler(), logging.FileHandler(log))
-    received = run(options, lambda state: click.echo(banner(state, options.layout, detached=False)), *logs)
+    received = run(options, lambda state: click.echo(banner(state, options.layout, detached=False)), None, *logs)
     if received is signal.SIGINT:
         raise click.exceptions.Exit(_EXIT_INTERRUPTED)
 

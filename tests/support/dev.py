@@ -66,11 +66,20 @@ class Dev:
         assert pid is not None, "headrace dev is not running"
         return pid
 
+    @property
+    def successor(self) -> int:
+        """The process that takes over when the supervisor is killed."""
+        supervisor = self.supervisor
+        for pid in Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split():
+            if b"successor.py" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                return int(pid)
+        raise LookupError("the supervisor has no successor")
+
     def broker_pids(self) -> dict[int, int | None]:
         return {broker["id"]: broker["pid"] for broker in self.status()["brokers"]}
 
     def all_pids(self) -> list[int]:
-        """Of every process, the supervisor first."""
+        """Of every process but the successor, the supervisor first."""
         state = self.status()
         children = [state["api"]["pid"], state["operator"]["pid"], *self.broker_pids().values()]
         return [self.supervisor, *(pid for pid in children if pid is not None)]

@@ -16,8 +16,9 @@ from pathlib import Path
 
 from headrace.dev.supervisor.log_file import open_log
 from headrace.dev.supervisor.parent_death import dying_with_parent
+from headrace.dev.supervisor.pod_status import Exit
 from headrace.dev.supervisor.probe import until_answers
-from headrace.dev.supervisor.restart import Backoff
+from headrace.dev.supervisor.restart import RESTART_DELAY_MIN_MS, Backoff
 
 _log = logging.getLogger("headrace.dev")
 
@@ -39,12 +40,20 @@ class Child:
         self.ready = asyncio.Event()
         """Of the present life."""
         self.restarts = 0
+        """Starts after the first."""
         self.started_at = ""
-        """RFC 3339; of the present life."""
+        """RFC 3339; of the latest life."""
+        self.exited: Exit | None = None
+        """The latest death, unless `stop` brought it about."""
         self._on_change = on_change
         self._process: asyncio.subprocess.Process | None = None
         self._backoff = Backoff()
         self._stopping = asyncio.Event()
+
+    @property
+    def is_backing_off(self) -> bool:
+        """Dead, and not started again at once."""
+        return self._process is None and self._backoff.delay_ms > RESTART_DELAY_MIN_MS
 
     @property
     def pid(self) -> int | None:
@@ -57,11 +66,11 @@ class Child:
             await self._live()
             if self._stopping.is_set():
                 return
-            self.restarts += 1
             self._on_change()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), self._backoff.delay_ms / 1000)
                 return
+            self.restarts += 1
 
     async def stop(self, grace_s: float) -> None:
         """Ask politely (SIGTERM), insist after `grace_s`. Returns when no process is left."""
@@ -96,7 +105,7 @@ class Child:
                 start_new_session=True,
             )
         self._process = process
-        self.started_at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        self.started_at = _now()
         self._on_change()
         if self._stopping.is_set():  # stop() came while the process was being made, and could not know it
             self._signal(process, signal.SIGTERM)
@@ -111,7 +120,8 @@ class Child:
         self.ready.clear()
         if self._stopping.is_set():
             return
-        self._backoff = self._backoff.after_death(was_ready=was_ready)
+        self.exited = Exit.of_process(code, self.started_at, _now())
+        self._backoff = self._backoff.after_death(was_ready=was_ready, was_killed=code == -signal.SIGKILL)
         _log.warning(
             "%s (process %d) %s: starting it again in %d ms; its log is %s",
             *(self.program.name, pid, _how(code), self._backoff.delay_ms, self.program.log),
@@ -132,3 +142,7 @@ class Child:
 
 def _how(code: int) -> str:
     return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

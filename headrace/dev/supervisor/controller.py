@@ -18,7 +18,6 @@ from headrace.dev.supervisor.workload import NAME, NAMESPACE, BrokerView, Step
 from headrace.dev.supervisor.workload_objects import (
     SELECTOR,
     pod_object,
-    pod_status,
     service_object,
     stateful_set_object,
     stateful_set_status,
@@ -43,9 +42,9 @@ class Brokers(Protocol):
 
     def add(self, broker: int) -> None: ...
 
-    async def remove(self, broker: int) -> None: ...
+    def remove(self, broker: int) -> None: ...
 
-    async def restart(self, broker: int) -> None: ...
+    def restart(self, broker: int) -> None: ...
 
     def kill(self, broker: int) -> None: ...
 
@@ -112,10 +111,10 @@ class Controller:
             case workload.CreatePod(broker):
                 pod = await self._client.create(PODS, pod_object(step, self._node))
                 self._brokers.set_pod(broker, pod["metadata"]["uid"])
-            case workload.DeletePod() | workload.WritePodStatus():
+            case workload.DeletePod() | workload.EndPod() | workload.WritePodStatus():
                 await self._change_pod(step)
             case _:
-                await self._change_broker(step)
+                self._change_broker(step)
 
     async def _change_set(
         self, step: workload.CreateStatefulSet | workload.WriteSetStatus | workload.WarnOfSet
@@ -130,7 +129,7 @@ class Controller:
                 regarding = Regarding(STATEFUL_SETS, Metadata(NAME, NAMESPACE, uid=uid))
                 await self._events.record(regarding, EventType.WARNING, reason, message)
 
-    async def _change_broker(
+    def _change_broker(
         self,
         step: workload.AddBroker
         | workload.RemoveBroker
@@ -144,7 +143,7 @@ class Controller:
                 self._brokers.add(broker)
             case workload.RemoveBroker(broker, reason):
                 _log.info("stopping broker %d: %s", broker, reason)
-                await self._brokers.remove(broker)
+                self._brokers.remove(broker)
             case workload.KillBroker(broker, reason):
                 _log.info("killing broker %d: %s", broker, reason)
                 self._brokers.set_pod(broker, None)
@@ -152,19 +151,21 @@ class Controller:
             case workload.RestartBroker(broker, reason):
                 _log.info("restarting broker %d: %s", broker, reason)
                 self._brokers.set_pod(broker, None)
-                await self._brokers.restart(broker)
+                self._brokers.restart(broker)
             case workload.AdoptPod(broker, uid):
                 self._brokers.set_pod(broker, uid)
             case _:
                 assert_never(step)
 
-    async def _change_pod(self, step: workload.DeletePod | workload.WritePodStatus) -> None:
+    async def _change_pod(self, step: workload.DeletePod | workload.EndPod | workload.WritePodStatus) -> None:
         try:
             match step:
                 case workload.DeletePod(name, uid):
                     await self._client.delete(PODS, name, NAMESPACE, uid=uid, grace_period_s=0)
+                case workload.EndPod(name, uid):
+                    await self._client.delete(PODS, name, NAMESPACE, uid=uid)
                 case workload.WritePodStatus(name, status):
-                    patch = {"status": pod_status(status)}
+                    patch = {"status": status.to_object()}
                     await self._client.patch(PODS, name, NAMESPACE, patch, subresource="status")
         except NotFoundError:
             pass  # somebody deleted it meanwhile: the next round sees that

@@ -9,7 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from headrace.dev.supervisor.child import Child, Program
+from headrace.dev.supervisor.pod_status import PodStatus
 from headrace.dev.supervisor.workload import BrokerView
+from headrace.dev.supervisor.workload_objects import LEAVING_GRACE_S
 
 
 @dataclass(slots=True)
@@ -19,6 +21,20 @@ class _Member:
     pod_uid: str | None = None
     restarts_before_pod: int = 0
     """A Pod counts the restarts of its own life, as a kubelet does."""
+    stopping: bool = False
+
+    def status(self) -> PodStatus:
+        child = self.child
+        running, restarts = child.pid is not None, max(0, child.restarts - self.restarts_before_pod)
+        of_this_pod = restarts > 0 or (not running and child.restarts >= self.restarts_before_pod)
+        return PodStatus(
+            ready=child.ready.is_set(),
+            restarts=restarts,
+            started_at=child.started_at,
+            running=running,
+            exited=child.exited if of_this_pod else None,
+            backing_off=child.is_backing_off,
+        )
 
 
 class Fleet:
@@ -46,19 +62,19 @@ class Fleet:
         child = Child(self._program(broker), self._on_change)
         self._members[broker] = _Member(child, self._tasks.create_task(child.run()))
 
-    async def remove(self, broker: int) -> None:
-        """Stop it gracefully; its data stays for the day it is added again."""
-        await self._members[broker].child.stop(self._grace_s)
-        del self._members[broker]
-        self._on_change()
+    def remove(self, broker: int) -> None:
+        """Stop it gracefully, beside all else; its data stays for the day it is added again."""
+        self._members[broker].stopping = True
+        self._tasks.create_task(self._leave(broker))
 
     async def stop(self) -> None:
         """All at once, each gracefully."""
         await asyncio.gather(*(member.child.stop(self._grace_s) for member in self._members.values()))
 
-    async def restart(self, broker: int) -> None:
-        """Returns when the old process is gone."""
-        await self._members[broker].child.terminate(self._grace_s)
+    def restart(self, broker: int) -> None:
+        """Stop its process gracefully, beside all else; the next one follows."""
+        self._members[broker].stopping = True
+        self._tasks.create_task(self._end_life(broker))
 
     def kill(self, broker: int) -> None:
         self._members[broker].child.kill()
@@ -71,13 +87,17 @@ class Fleet:
 
     def views(self) -> tuple[BrokerView, ...]:
         return tuple(
-            BrokerView(
-                id=broker,
-                ready=child.ready.is_set(),
-                restarts=max(0, child.restarts - self._members[broker].restarts_before_pod),
-                started_at=child.started_at,
-                port=self._port(broker),
-                pod_uid=self._members[broker].pod_uid,
-            )
-            for broker, child in self.children.items()
+            BrokerView(broker, member.status(), self._port(broker), member.pod_uid, member.stopping)
+            for broker, member in sorted(self._members.items())
         )
+
+    async def _leave(self, broker: int) -> None:
+        await self._members[broker].child.stop(LEAVING_GRACE_S)
+        del self._members[broker]
+        self._on_change()
+
+    async def _end_life(self, broker: int) -> None:
+        member = self._members[broker]
+        await member.child.terminate(self._grace_s)
+        member.stopping = False
+        self._on_change()

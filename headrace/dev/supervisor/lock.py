@@ -15,15 +15,17 @@ from headrace.dev.supervisor.errors import AlreadyRunningError
 
 _ATTEMPTS, _ATTEMPT_INTERVAL_S = 5, 0.02
 """`holder` takes the lock for an instant to see whether it is free: a start must not mistake that for a supervisor."""
+_PATIENT_ATTEMPTS = 250
+"""Of one that follows a killed supervisor, whose end may take the kernel a while."""
 
 
 @contextmanager
-def held(path: Path, what: str) -> Iterator[None]:
+def held(path: Path, what: str, *, patient: bool = False) -> Iterator[None]:
     """Hold the lock while the block runs. Raises AlreadyRunningError, which names the holder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        if not _taken(descriptor):
+        if not _taken(descriptor, _PATIENT_ATTEMPTS if patient else _ATTEMPTS):
             pid = _pid_inside(descriptor)
             raise AlreadyRunningError(
                 f"headrace dev already runs with this {what} ({path.parent}), as process {pid};"
@@ -56,8 +58,8 @@ def holder(path: Path) -> int | None:
         os.close(descriptor)
 
 
-def _taken(descriptor: int) -> bool:
-    for _ in range(_ATTEMPTS):
+def _taken(descriptor: int, attempts: int) -> bool:
+    for _ in range(attempts):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -1,7 +1,7 @@
 """What a supervisor is told at its start, and how that crosses to a process of its own."""
 
 import json
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
 from headrace.dev.supervisor.layout import BrokerTls, Layout
@@ -16,6 +16,12 @@ class Options:
     brokers: int | None
     """None: as many as the StatefulSet of an earlier run asks for, else DEFAULT_BROKERS."""
     manifests: tuple[Path, ...] = ()
+    takes_over: bool = False
+    """From a supervisor that was killed just now."""
+
+    def of_successor(self) -> "Options":
+        """What was asked for at the start has come about; what users changed since then stays as it is."""
+        return replace(self, brokers=None, manifests=(), takes_over=True)
 
     def to_json(self) -> str:
         return json.dumps(
@@ -26,6 +32,7 @@ class Options:
                 "tls": [str(path) for path in astuple(self.layout.tls) if path] if self.layout.tls else None,
                 "brokers": self.brokers,
                 "manifests": [str(path) for path in self.manifests],
+                "takes_over": self.takes_over,
             }
         )
 
@@ -38,4 +45,5 @@ class Options:
             layout=Layout(Path(raw["data"]), raw["port"], tls),
             brokers=raw["brokers"],
             manifests=tuple(Path(path) for path in raw["manifests"]),
+            takes_over=raw["takes_over"],
         )

@@ -10,18 +10,21 @@ from headrace.dev.supervisor.layout import lock_file
 from headrace.dev.supervisor.lock import held
 from headrace.dev.supervisor.options import Options
 from headrace.dev.supervisor.state import DevState
+from headrace.dev.supervisor.successor import Successor
 from headrace.dev.supervisor.supervisor import supervise
 
 _LOG_FORMAT = "%(asctime)s %(message)s"
 
 
-def run(options: Options, on_ready: Callable[[DevState], None], *logs: logging.Handler) -> signal.Signals | None:
+def run(
+    options: Options, on_ready: Callable[[DevState], None], successor: Successor | None, *logs: logging.Handler
+) -> signal.Signals | None:
     """Supervise until a signal comes, and say which. A second one does not wait for the children to stop gracefully.
 
-    What there is to say goes to `logs`. Raises HeadraceError.
+    `successor` goes on when this process is killed. What there is to say goes to `logs`. Raises HeadraceError.
     """
-    with _alone(options), _logging_to(logs):
-        return asyncio.run(_until_signalled(options, on_ready))
+    with _logging_to(logs), _alone(options):
+        return asyncio.run(_until_signalled(options, on_ready, successor))
 
 
 @contextlib.contextmanager
@@ -30,7 +33,7 @@ def _alone(options: Options) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         whats = {lock_file(options.home): "home", lock_file(options.layout.data): "data directory"}
         for path, what in whats.items():
-            stack.enter_context(held(path, what))
+            stack.enter_context(held(path, what, patient=options.takes_over))
         yield
 
 
@@ -49,9 +52,11 @@ def _logging_to(handlers: Sequence[logging.Handler]) -> Iterator[None]:
             handler.close()
 
 
-async def _until_signalled(options: Options, on_ready: Callable[[DevState], None]) -> signal.Signals | None:
+async def _until_signalled(
+    options: Options, on_ready: Callable[[DevState], None], successor: Successor | None
+) -> signal.Signals | None:
     received: list[signal.Signals] = []
-    task = asyncio.create_task(supervise(options, on_ready))
+    task = asyncio.create_task(supervise(options, on_ready, successor))
 
     def on_signal(number: signal.Signals) -> None:
         received.append(number)

@@ -1,7 +1,7 @@
 """What runs just now: the file that clients and `headrace dev status` read, rewritten whenever a process changes.
 
-Written in one step (rename), removed by a clean stop. After a kill -9 of the supervisor it is stale: whoever needs to
-know asks the lock (`lock.holder`), as `running` does.
+Written in one step (rename), removed by a clean stop. After a kill -9 of the supervisor it is stale until the next one
+is there: whoever needs to know asks the lock (`lock.holder`), as `running` does.
 """
 
 import json
@@ -66,9 +66,14 @@ def remove_state(home: Path) -> None:
 def supervisor_pid(home: Path) -> int:
     """Raises NotRunningError."""
     pid = holder(lock_file(home))
-    if pid is None:
-        raise NotRunningError("headrace dev is not running; start it with: headrace dev --detach")
-    return pid
+    if pid is not None:
+        return pid
+    if state_file(home).exists():
+        raise NotRunningError(
+            "headrace dev was killed, and its processes with it; if it ran with --detach, it is coming back by itself"
+            " just now; else bring it back, with all its data, with: headrace dev --detach"
+        )
+    raise NotRunningError("headrace dev is not running; start it with: headrace dev --detach")
 
 
 def running(home: Path) -> DevState:

@@ -11,6 +11,8 @@ from headrace.dev.supervisor.lock import holder
 
 _PATIENCE_S = 60.0
 """More than the supervisor's own patience with its children."""
+_SUCCESSION_S = 5.0
+"""How long a successor may take to be there."""
 _POLL_S = 0.02
 
 
@@ -19,13 +21,23 @@ def stop_supervisor(home: Path) -> bool:
     pid = holder(lock_file(home))
     if pid is None:
         return False
-    _signal(pid, signal.SIGTERM)
-    deadline = time.monotonic() + _PATIENCE_S
-    while holder(lock_file(home)) == pid:
-        if time.monotonic() > deadline:
-            _signal(pid, signal.SIGKILL)
-        time.sleep(_POLL_S)
+    while pid is not None:
+        pid = _end(pid, lock_file(home))
     return True
+
+
+def _end(pid: int, lock: Path) -> int | None:
+    """Stop this supervisor; the pid of one that has taken over from it, where it had to be killed."""
+    _signal(pid, signal.SIGTERM)
+    deadline, successor_by = time.monotonic() + _PATIENCE_S, 0.0
+    while (now := holder(lock)) == pid or time.monotonic() < successor_by:
+        if now not in (None, pid):
+            return now
+        if now == pid and time.monotonic() > deadline:
+            _signal(pid, signal.SIGKILL)
+            successor_by = time.monotonic() + _SUCCESSION_S
+        time.sleep(_POLL_S)
+    return None
 
 
 def _signal(pid: int, number: signal.Signals) -> None:

@@ -2,13 +2,14 @@
 
 Lives as long as `supervise` runs: until it is cancelled, which is the ordinary way to stop it. The order is that of who
 needs whom: the API, then operator and brokers together; on the way down brokers first, while the API can still take
-their Leases' last words, then the operator, then the API. In between, `Child` starts again what dies and `Controller`
-follows the API.
+their Leases' last words, then the operator, then the API. In between, `Child` starts again what dies, `Controller`
+follows the API, and a `Successor` waits for the death of the supervisor itself.
 """
 
 import asyncio
 import contextlib
 import logging
+import os
 from collections.abc import Callable
 
 from headrace.core.errors import HeadraceError
@@ -18,12 +19,14 @@ from headrace.dev.supervisor.controller import STATEFUL_SETS, Controller
 from headrace.dev.supervisor.errors import PortInUseError, StartFailedError
 from headrace.dev.supervisor.fleet import Fleet
 from headrace.dev.supervisor.kubeconfig import write_kubeconfig
+from headrace.dev.supervisor.layout import state_file
 from headrace.dev.supervisor.log_file import last_lines
 from headrace.dev.supervisor.manifests import Manifest, bring_about, load_manifest
 from headrace.dev.supervisor.options import DEFAULT_BROKERS, Options
 from headrace.dev.supervisor.ports import is_free
 from headrace.dev.supervisor.programs import api_program, broker_program, operator_program
 from headrace.dev.supervisor.state import BrokerState, DevState, remove_state, write_state
+from headrace.dev.supervisor.successor import Successor
 from headrace.dev.supervisor.workload import NAME, NAMESPACE, parse_stateful_set
 from headrace.kube.client import KubeClient
 from headrace.kube.errors import NotFoundError
@@ -32,23 +35,37 @@ STOP_GRACE_S = 20.0
 _READY_TIMEOUT_S = 60
 _START_ATTEMPTS = 3
 """A process that dies this often before it is ready for the first time will not get well by itself."""
+_DYING_S = 10.0
+"""What children of a killed supervisor get to give their ports back."""
 _LOOK_AGAIN_S = 0.1
 _LOG_LINES = 15
 _log = logging.getLogger("headrace.dev")
 
 
-async def supervise(options: Options, on_ready: Callable[[DevState], None]) -> None:
-    """Run everything until cancelled; `on_ready` is called once, when all of it serves. Raises HeadraceError."""
+async def supervise(options: Options, on_ready: Callable[[DevState], None], successor: Successor | None = None) -> None:
+    """Run everything until cancelled; `on_ready` is called once, when all of it serves. Raises HeadraceError.
+
+    One that takes over has its successor from the start: it may be killed as its predecessor was. A first start that is
+    killed has somebody who waits for it, and tells.
+    """
     manifests = [manifest for path in options.manifests for manifest in load_manifest(path)]
     failure: HeadraceError | None = None
     async with asyncio.TaskGroup() as tasks:  # of the children, all of which end with stop()
         supervisor = _Supervisor(options, tasks)
         try:
-            on_ready(await supervisor.start(manifests))
+            if successor is not None and options.takes_over:
+                _log.warning("the supervisor was killed: process %d takes over", os.getpid())
+                await successor.start(tasks)
+            state = await supervisor.start(manifests)
+            if successor is not None and not options.takes_over:
+                await successor.start(tasks)
+            on_ready(state)
             await asyncio.Event().wait()
         except HeadraceError as error:  # kept, since the group would wrap it
             failure = error
         finally:
+            if successor is not None:
+                await successor.dismiss()
             await supervisor.stop()
     if failure is not None:
         raise failure
@@ -75,16 +92,18 @@ class _Supervisor:
     async def start(self, manifests: list[Manifest]) -> DevState:
         """Everything ready, manifests applied, the state file written. Raises HeadraceError."""
         layout = self._layout
-        remove_state(self._options.home)  # a killed supervisor leaves its own behind
-        _require_free(layout.port, "the Kubernetes API")
-        _require_free(layout.operator_port, "the operator")
+        # A killed supervisor leaves its state behind, and processes that may still be dying.
+        patience_s = _DYING_S if state_file(self._options.home).exists() else 0.0
+        remove_state(self._options.home)
+        await _require_free(layout.port, "the Kubernetes API", patience_s)
+        await _require_free(layout.operator_port, "the operator", patience_s)
         write_kubeconfig(layout.kubeconfig, layout.api_url)
         self._tasks.create_task(self._api.run())
         await _ready(self._api)
         client = await self._resources.enter_async_context(await KubeClient.connect(kubeconfig=str(layout.kubeconfig)))
         brokers = await _wanted_brokers(client, self._options.brokers)
         for broker in range(min(brokers, DEV_BROKERS_MAX)):
-            _require_free(layout.broker_port(broker), f"broker {broker}")
+            await _require_free(layout.broker_port(broker), f"broker {broker}", patience_s)
             self._fleet.add(broker)
         self._tasks.create_task(self._operator.run())
         await asyncio.gather(*(_ready(child) for child in (self._operator, *self._fleet.children.values())))
@@ -140,8 +159,12 @@ async def _wanted_brokers(client: KubeClient, asked: int | None) -> int:
     return asked or known
 
 
-def _require_free(port: int, who: str) -> None:
-    if not is_free(port):
+async def _require_free(port: int, who: str, patience_s: float) -> None:
+    deadline = asyncio.get_running_loop().time() + patience_s
+    while not is_free(port):
+        if asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(_LOOK_AGAIN_S)
+            continue
         raise PortInUseError(
             f"port {port}, which {who} needs, is in use by another program:"
             " stop that, or choose another with --port (0 finds free ones)",

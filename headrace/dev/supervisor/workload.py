@@ -6,12 +6,13 @@ of its own steps.
 
     no StatefulSet             ──> CreateStatefulSet
     no bootstrap Service       ──> CreateService
-    replicas above the brokers ──> AddBroker;  below ──> RemoveBroker (highest ordinals first)
+    replicas above the brokers ──> AddBroker;  below ──> EndPod, RemoveBroker (highest ordinals first)
+    a broker that is stopping  ──> nothing until its process is gone: it hands over what it has, and its Pod stays
     a Pod being deleted        ──> KillBroker, DeletePod: this time for good, as a kubelet does
     a broker without its Pod   ──> CreatePod, and KillBroker first where it had one
     a Pod without its broker   ──> DeletePod, and so with one of an earlier run that names another port
-    all of that in step, and a Pod of an earlier template ──> RestartBroker, DeletePod: the highest ordinal, and only
-                               while every higher one is ready; a Pod of this template follows, and then the next
+    all of that in step, and a Pod of an earlier template ──> RestartBroker: the highest ordinal, and only while every
+                               higher one is ready; once its process is gone a Pod of this template follows
     a new spec that asks for more than there can be ──> WarnOfSet
     a Pod or the StatefulSet that tells yesterday's truth ──> WritePodStatus, WriteSetStatus
 
@@ -23,11 +24,12 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from headrace.core.limits import DEV_BROKERS_MAX
 from headrace.core.resources.metadata import Metadata, Object
 from headrace.core.resources.service import BOOTSTRAP_PORT_NAME
+from headrace.dev.supervisor.pod_status import PodStatus, parse_pod_status
 
 NAME = "headrace"
 NAMESPACE = "default"
@@ -41,13 +43,13 @@ class BrokerView:
     """A broker process as the supervisor knows it."""
 
     id: int
-    ready: bool
-    restarts: int
-    started_at: str
-    """RFC 3339, empty before its first life."""
+    status: PodStatus
+    """What its Pod is to say of it."""
     port: int
     pod_uid: str | None
     """The Pod that stands for it; None while it has none yet."""
+    stopping: bool = False
+    """It was asked to stop, and is not gone yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +63,7 @@ class PodView:
     deleting: bool
     revision: str
     """The template that it was made of."""
-    status: "PodStatus | None"
-
-
-@dataclass(frozen=True, slots=True)
-class PodStatus:
-    ready: bool
-    restarts: int
-    started_at: str
+    status: PodStatus | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +111,8 @@ class AddBroker:
 
 @dataclass(frozen=True, slots=True)
 class RemoveBroker:
+    """SIGTERM, with the time that handing over its replicas takes. It does not come again."""
+
     broker: int
     reason: str
 
@@ -130,7 +127,7 @@ class KillBroker:
 
 @dataclass(frozen=True, slots=True)
 class RestartBroker:
-    """Its Pod is about to go: SIGTERM, and forget the Pod. The next process comes by itself."""
+    """SIGTERM, and forget the Pod, which goes with the process. The next process comes by itself."""
 
     broker: int
     reason: str
@@ -156,6 +153,15 @@ class CreatePod:
 
 @dataclass(frozen=True, slots=True)
 class DeletePod:
+    name: str
+    uid: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class EndPod:
+    """It is Terminating from now on, and stays until its process is gone."""
+
     name: str
     uid: str
     reason: str
@@ -193,6 +199,7 @@ Step: TypeAlias = (
     | AdoptPod
     | CreatePod
     | DeletePod
+    | EndPod
     | WritePodStatus
     | WriteSetStatus
     | WarnOfSet
@@ -210,12 +217,12 @@ def plan(
     if stateful_set is None:
         return [CreateStatefulSet(len(brokers), "there is no StatefulSet")]
     steps: list[Step] = [] if has_service else [CreateService("there is no bootstrap Service")]
-    steps += _scale(stateful_set, brokers)
+    steps += _scale(stateful_set, pods, brokers)
     by_broker = {pod.broker: pod for pod in pods}
     kept = [broker for broker in brokers if broker.id < _wanted(stateful_set)]
-    for broker in kept:
+    for broker in (broker for broker in kept if not broker.stopping):
         steps += _pod_of(broker, by_broker.get(broker.id), stateful_set)
-    ids = {broker.id for broker in kept}
+    ids = {broker.id for broker in brokers}
     steps += [DeletePod(p.name, p.uid, "it has no broker") for p in pods if p.broker not in ids]
     if not steps:
         steps += _roll(stateful_set, by_broker, kept)
@@ -242,11 +249,11 @@ def _too_many(stateful_set: StatefulSetView) -> Step:
 def _roll(stateful_set: StatefulSetView, pods: Mapping[int | None, PodView], brokers: list[BrokerView]) -> list[Step]:
     """The next step of a rolling restart, where one is under way; every broker has its Pod."""
     for broker in sorted(brokers, key=lambda broker: broker.id, reverse=True):
-        pod = pods[broker.id]
-        if pod.revision != stateful_set.revision:
-            reason = f"the template of StatefulSet {NAME} has changed"
-            return [RestartBroker(broker.id, reason), DeletePod(pod.name, pod.uid, reason)]
-        if not broker.ready:
+        if broker.stopping:
+            return []
+        if pods[broker.id].revision != stateful_set.revision:
+            return [RestartBroker(broker.id, f"the template of StatefulSet {NAME} has changed")]
+        if not broker.status.ready:
             return []
     return []
 
@@ -256,21 +263,22 @@ def _set_status(
 ) -> SetStatus:
     """As Kubernetes counts: the current revision follows once every Pod is of the new one and ready."""
     revisions = [pods[b.id].revision for b in brokers if b.id in pods and pods[b.id].uid == b.pod_uid]
-    ready, update = sum(broker.ready for broker in brokers), stateful_set.revision
+    ready, update = sum(broker.status.ready for broker in brokers), stateful_set.revision
     updated = revisions.count(update)
     known = stateful_set.status or _NEVER
     current = update if updated == ready == len(brokers) else known.current_revision or update
     return SetStatus(len(brokers), ready, stateful_set.generation, revisions.count(current), updated, current, update)
 
 
-def _scale(stateful_set: StatefulSetView, brokers: tuple[BrokerView, ...]) -> list[Step]:
+def _scale(stateful_set: StatefulSetView, pods: tuple[PodView, ...], brokers: tuple[BrokerView, ...]) -> list[Step]:
     wanted, there = _wanted(stateful_set), {broker.id for broker in brokers}
     reason = f"StatefulSet {NAME} asks for {stateful_set.replicas} replicas"
     if stateful_set.replicas > DEV_BROKERS_MAX:
         reason += f"; headrace dev runs {DEV_BROKERS_MAX} at most"
     added: list[Step] = [AddBroker(broker, reason) for broker in range(wanted) if broker not in there]
-    removed: list[Step] = [RemoveBroker(broker, reason) for broker in sorted(there, reverse=True) if broker >= wanted]
-    return added + removed
+    leaving = sorted((b.id for b in brokers if b.id >= wanted and not b.stopping), reverse=True)
+    ended: list[Step] = [EndPod(p.name, p.uid, reason) for p in pods if p.broker in leaving and not p.deleting]
+    return [*added, *ended, *(RemoveBroker(broker, reason) for broker in leaving)]
 
 
 def _pod_of(broker: BrokerView, pod: PodView | None, owner: StatefulSetView) -> list[Step]:
@@ -294,9 +302,8 @@ def _pod_of(broker: BrokerView, pod: PodView | None, owner: StatefulSetView) -> 
     elif broker.pod_uid != pod.uid:
         steps.append(KillBroker(broker.id, f"Pod {pod.name} was replaced by another of its name"))
         steps.append(AdoptPod(broker.id, pod.uid, "the Pod is there already"))
-    status = PodStatus(broker.ready, broker.restarts, broker.started_at)
-    if status != pod.status:
-        steps.append(WritePodStatus(pod.name, status, "the process changed"))
+    if broker.status != pod.status:
+        steps.append(WritePodStatus(pod.name, broker.status, "the process changed"))
     return steps
 
 
@@ -315,20 +322,13 @@ def parse_pod(obj: Object) -> PodView:
         port=_parse_port(obj),
         deleting=metadata.deletion_timestamp is not None,
         revision=metadata.labels.get(REVISION_LABEL, ""),
-        status=_parse_pod_status(obj.get("status") or {}),
+        status=parse_pod_status(obj.get("status") or {}),
     )
 
 
 def _parse_port(pod: Object) -> int | None:
     ports = pod["spec"]["containers"][0].get("ports") or ()
     return next((port["containerPort"] for port in ports if port.get("name") == BOOTSTRAP_PORT_NAME), None)
-
-
-def _parse_pod_status(status: Mapping[str, Any]) -> PodStatus | None:
-    containers = status.get("containerStatuses") or ()
-    if not containers:
-        return None
-    return PodStatus(containers[0]["ready"], containers[0]["restartCount"], status.get("startTime", ""))
 
 
 def parse_stateful_set(obj: Object) -> StatefulSetView:

@@ -7,12 +7,13 @@ from typing import Any
 
 from headrace.core.resources.metadata import DEFAULT_CLUSTER
 from headrace.core.resources.service import BOOTSTRAP_PORT, BOOTSTRAP_PORT_NAME, bootstrap_service
-from headrace.dev.supervisor.workload import NAME, NAMESPACE, REVISION_LABEL, CreatePod, PodStatus, SetStatus, pod_name
+from headrace.dev.supervisor.pod_status import IMAGE
+from headrace.dev.supervisor.workload import NAME, NAMESPACE, REVISION_LABEL, CreatePod, SetStatus, pod_name
 
+LEAVING_GRACE_S = 600
+"""What a broker gets to hand its replicas over before it is killed: copies take as long as there are bytes."""
 LABELS = {"app.kubernetes.io/name": NAME, "app.kubernetes.io/component": "broker"}
 SELECTOR = ",".join(f"{key}={value}" for key, value in LABELS.items())
-_IMAGE = "headrace"
-_ADDRESS = "127.0.0.1"
 
 
 def stateful_set_object(replicas: int) -> dict[str, Any]:
@@ -73,36 +74,15 @@ def pod_object(pod: CreatePod, node: str) -> dict[str, Any]:
             "labels": labels,
             "ownerReferences": [owner],
         },
-        "spec": {"containers": [_container(pod.port)], "nodeName": node, "hostname": name, "subdomain": NAME},
-    }
-
-
-def pod_status(status: PodStatus) -> dict[str, Any]:
-    started, ready = status.started_at, str(status.ready)
-    conditions = {"PodScheduled": "True", "Initialized": "True", "ContainersReady": ready, "Ready": ready}
-    return {
-        "phase": "Running",
-        "startTime": started,
-        "hostIP": _ADDRESS,
-        "podIP": _ADDRESS,
-        "podIPs": [{"ip": _ADDRESS}],
-        "conditions": [
-            {"type": name, "status": value, "lastTransitionTime": started} for name, value in conditions.items()
-        ],
-        "containerStatuses": [
-            {
-                "name": "broker",
-                "image": _IMAGE,
-                "imageID": "",
-                "ready": status.ready,
-                "started": status.ready,
-                "restartCount": status.restarts,
-                "state": {"running": {"startedAt": started}},
-                "lastState": {},
-            }
-        ],
+        "spec": {
+            "containers": [_container(pod.port)],
+            "nodeName": node,
+            "hostname": name,
+            "subdomain": NAME,
+            "terminationGracePeriodSeconds": LEAVING_GRACE_S,
+        },
     }
 
 
 def _container(port: int) -> dict[str, Any]:
-    return {"name": "broker", "image": _IMAGE, "ports": [{"name": BOOTSTRAP_PORT_NAME, "containerPort": port}]}
+    return {"name": "broker", "image": IMAGE, "ports": [{"name": BOOTSTRAP_PORT_NAME, "containerPort": port}]}

@@ -7,6 +7,7 @@ from pathlib import Path
 from headrace.core.limits import DEV_BROKERS_MAX
 from headrace.core.resources.metadata import Object
 from headrace.dev.supervisor.controller import STATEFUL_SETS, Controller
+from headrace.dev.supervisor.pod_status import PodStatus
 from headrace.dev.supervisor.workload import NAME, NAMESPACE, BrokerView
 from headrace.kube.client import KubeClient
 from headrace.kube.resource import EVENTS
@@ -26,17 +27,17 @@ class _Brokers:
 
     def views(self) -> tuple[BrokerView, ...]:
         return tuple(
-            BrokerView(number, ready=True, restarts=0, started_at=_STARTED, port=9000 + number, pod_uid=uid)
+            BrokerView(number, PodStatus(ready=True, restarts=0, started_at=_STARTED), port=9000 + number, pod_uid=uid)
             for number, uid in self.pods.items()
         )
 
     def add(self, broker: int) -> None:
         self.pods[broker] = None
 
-    async def remove(self, broker: int) -> None:
+    def remove(self, broker: int) -> None:
         del self.pods[broker]
 
-    async def restart(self, broker: int) -> None:
+    def restart(self, broker: int) -> None:
         """The next process is there at once."""
 
     def kill(self, broker: int) -> None:

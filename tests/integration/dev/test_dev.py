@@ -76,6 +76,17 @@ def test_should_start_a_process_again_and_say_so_when_it_is_killed(running: Dev,
     assert [b["url"] for b in running.status()["brokers"]] == [b["url"] for b in state["brokers"]]
 
 
+def test_should_say_in_its_pod_how_a_broker_died_and_that_it_runs_again(running: Dev) -> None:
+    pid, state = running.broker_pids()[0], "{.status.containerStatuses[0]"
+    restarts = int(kubectl(running, "get", "pod", "headrace-0", "-o", f"jsonpath={state}.restartCount}}"))
+    assert pid is not None
+    kill(pid)
+    code = f"jsonpath={state}.lastState.terminated.exitCode}} {state}.restartCount}} {state}.ready}}"
+    wait_for(
+        lambda: kubectl(running, "get", "pod", "headrace-0", "-o", code) == f"137 {restarts + 1} true", "its new life"
+    )
+
+
 def test_should_show_a_stateful_set_and_a_pod_for_each_broker(running: Dev) -> None:
     pods = kubectl(running, "get", "pods", "--no-headers").splitlines()
     assert [line.split()[:3] for line in pods] == [[f"headrace-{n}", "1/1", "Running"] for n in range(2)]
@@ -131,7 +142,7 @@ def test_should_add_and_remove_brokers_when_the_stateful_set_is_scaled(running: 
     wait_for(lambda: "headrace-2" not in kubectl(running, "get", "pods"), "its Pod is gone")
 
 
-def test_should_keep_topics_and_records_over_a_stop_and_over_a_kill_of_the_supervisor(tmp_path: Path) -> None:
+def test_should_keep_topics_and_records_over_a_stop_and_over_a_kill_of_all_of_it(tmp_path: Path) -> None:
     with dev_home(tmp_path / "home") as dev, BlockingTransport() as transport:
         dev.start_with_topic(TOPIC)
         assert produce(dev, transport, "first") == 0
@@ -143,10 +154,11 @@ def test_should_keep_topics_and_records_over_a_stop_and_over_a_kill_of_the_super
         assert f"topic/{TOPIC} configured" in dev.log()
         wait_for(lambda: produce(dev, transport, "second") == 1, "the second record")
         pids = dev.all_pids()
-        kill(dev.supervisor)
+        kill(dev.successor, dev.supervisor)
         wait_for(lambda: not any(is_alive(pid) for pid in pids), "its children die with it", timeout_s=10)
         stale = dev.headrace("dev", "status")
-        assert "headrace dev is not running" in stale.stderr
+        assert "headrace dev was killed" in stale.stderr
+        assert "bring it back, with all its data, with: headrace dev --detach" in stale.stderr
 
         dev.start()
         wait_for(lambda: values(dev, transport) == ["first", "second"], "both records")

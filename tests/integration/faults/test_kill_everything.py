@@ -32,8 +32,8 @@ def kill_brokers(dev: Dev, arguments: list[str]) -> None:
 
 
 def kill_everything(dev: Dev, arguments: list[str]) -> None:
-    """Supervisor, API, operator, brokers; then a person starts it again."""
-    pids = dev.all_pids()
+    """Supervisor and successor, API, operator, brokers; then a person starts it again."""
+    pids = [dev.successor, *dev.all_pids()]
     kill(*pids)
     wait_for(lambda: not any(is_alive(pid) for pid in pids), "everything is dead")
     dev.start(*arguments)

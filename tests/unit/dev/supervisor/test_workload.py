@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.limits import DEV_BROKERS_MAX
+from headrace.dev.supervisor.pod_status import PodStatus
 from headrace.dev.supervisor.workload import (
     AddBroker,
     AdoptPod,
@@ -15,8 +16,8 @@ from headrace.dev.supervisor.workload import (
     CreateService,
     CreateStatefulSet,
     DeletePod,
+    EndPod,
     KillBroker,
-    PodStatus,
     PodView,
     RemoveBroker,
     RestartBroker,
@@ -32,7 +33,7 @@ from headrace.dev.supervisor.workload import (
     pod_name,
     revision_of,
 )
-from headrace.dev.supervisor.workload_objects import pod_object, pod_status, stateful_set_object, stateful_set_status
+from headrace.dev.supervisor.workload_objects import pod_object, stateful_set_object, stateful_set_status
 
 STARTED = "2026-11-21T09:00:00Z"
 PORT = 9701
@@ -40,8 +41,9 @@ NOW, BEFORE = "headrace-now", "headrace-before"
 """Revisions of the template."""
 
 
-def broker(number: int, *, pod_uid: str | None = "", ready: bool = True) -> BrokerView:
-    return BrokerView(number, ready, 0, STARTED, PORT + number, f"uid-{number}" if pod_uid == "" else pod_uid)
+def broker(number: int, *, pod_uid: str | None = "", ready: bool = True, stopping: bool = False) -> BrokerView:
+    uid = f"uid-{number}" if pod_uid == "" else pod_uid
+    return BrokerView(number, status(ready=ready), PORT + number, uid, stopping)
 
 
 def status(*, ready: bool = True, restarts: int = 0) -> PodStatus:
@@ -123,11 +125,20 @@ def test_should_add_brokers_when_scaled_up() -> None:
     assert [step.broker for step in steps if isinstance(step, AddBroker)] == [1, 2]
 
 
-def test_should_remove_the_highest_ordinals_and_their_pods_when_scaled_down() -> None:
+def test_should_end_the_highest_ordinals_when_scaled_down() -> None:
     steps = acts(stateful_set(1), (pod(0), pod(1), pod(2)), (broker(0), broker(1), broker(2)))
+    assert kinds(steps) == [EndPod, EndPod, RemoveBroker, RemoveBroker]
     assert [step.broker for step in steps if isinstance(step, RemoveBroker)] == [2, 1]
-    assert [step.name for step in steps if isinstance(step, DeletePod)] == ["headrace-1", "headrace-2"]
-    assert not [step for step in steps if isinstance(step, KillBroker)]
+    assert [step.name for step in steps if isinstance(step, EndPod)] == ["headrace-1", "headrace-2"]
+
+
+def test_should_leave_a_broker_that_hands_over_alone_and_its_pod_until_it_is_gone() -> None:
+    leaving = broker(1, stopping=True)
+    assert acts(stateful_set(1), (pod(0), pod(1, deleting=True)), (broker(0), leaving)) == []
+    assert acts(stateful_set(2), (pod(0), pod(1, deleting=True)), (broker(0), leaving)) == []
+    assert acts(stateful_set(1), (pod(0), pod(1, deleting=True)), (broker(0),)) == [
+        DeletePod("headrace-1", "uid-1", "it has no broker")
+    ]
 
 
 def test_should_run_no_more_brokers_than_the_bound_and_say_so_when_asked_for_more() -> None:
@@ -145,7 +156,7 @@ def test_should_write_statuses_when_a_broker_is_not_ready() -> None:
 
 
 def test_should_read_back_the_pod_that_it_writes() -> None:
-    obj = {**pod_object(CreatePod(1, 9702, "set-uid", NOW, ""), "host"), "status": pod_status(status(restarts=2))}
+    obj = {**pod_object(CreatePod(1, 9702, "set-uid", NOW, ""), "host"), "status": status(restarts=2).to_object()}
     obj["metadata"]["uid"] = "u"
     assert parse_pod(obj) == PodView(
         "headrace-1", "u", 1, 9702, deleting=False, revision=NOW, status=status(restarts=2)
@@ -167,9 +178,10 @@ def test_should_know_a_template_by_its_content() -> None:
 def test_should_restart_the_highest_broker_first_when_the_template_changed() -> None:
     status_before = set_status(2, updated=0)
     pods = (pod(0, revision=BEFORE), pod(1, revision=BEFORE))
-    restart, delete = plan(stateful_set(2, status=status_before), pods, (broker(0), broker(1)))
-    assert restart == RestartBroker(1, "the template of StatefulSet headrace has changed")
-    assert delete == DeletePod("headrace-1", "uid-1", "the template of StatefulSet headrace has changed")
+    restart = RestartBroker(1, "the template of StatefulSet headrace has changed")
+    assert plan(stateful_set(2, status=status_before), pods, (broker(0), broker(1))) == [restart]
+    stopping = broker(1, pod_uid=None, stopping=True)
+    assert acts(stateful_set(2, status=status_before), pods, (broker(0), stopping)) == []
 
 
 def test_should_wait_with_the_next_until_the_one_above_is_ready_again() -> None:
@@ -178,10 +190,10 @@ def test_should_wait_with_the_next_until_the_one_above_is_ready_again() -> None:
     assert plan(waiting, pods, (broker(0), broker(1, ready=False))) == []
     pods = (pod(0, revision=BEFORE), pod(1))
     steps = plan(stateful_set(2, status=set_status(2, updated=1)), pods, (broker(0), broker(1)))
-    assert kinds(steps) == [RestartBroker, DeletePod]
+    assert kinds(steps) == [RestartBroker]
 
 
-def test_should_not_restart_again_when_interrupted_before_the_pod_was_deleted() -> None:
+def test_should_make_a_new_pod_once_the_process_of_the_old_one_is_gone() -> None:
     pods, brokers = (pod(0, revision=BEFORE),), (broker(0, pod_uid=None),)
     assert acts(stateful_set(1, status=set_status(1, updated=0)), pods, brokers) == [
         DeletePod("headrace-0", "uid-0", "its broker runs by a newer template")
@@ -220,8 +232,9 @@ def test_should_reach_what_is_asked_for_after_an_interruption_anywhere(
 ) -> None:
     world = _World(replicas, brokers, pods)
     world.carry_out(world.plan()[:cut])
-    for _ in range(3 + 4 * replicas):
+    for _ in range(4 + 6 * replicas):
         world.carry_out(world.plan())
+        world.let_stop()
     assert world.plan() == []
     assert all(one.revision == NOW for one in world.pods.values())
     assert set(world.brokers) == set(range(replicas))
@@ -248,13 +261,23 @@ class _World:
                 case AddBroker(number):
                     self.brokers[number] = broker(number, pod_uid=None)
                 case RemoveBroker(number):
-                    del self.brokers[number]
-                case KillBroker(number) | RestartBroker(number):
+                    self.brokers[number] = replace(self.brokers[number], stopping=True)
+                case KillBroker(number):
                     self._set_pod(number, None)
+                case RestartBroker(number):
+                    self.brokers[number] = replace(self.brokers[number], stopping=True, pod_uid=None)
                 case AdoptPod(number, uid):
                     self._set_pod(number, uid)
                 case _:
                     self._write(step)
+
+    def let_stop(self) -> None:
+        """Whoever was asked to has stopped: those that are to run go on as new processes."""
+        self.brokers = {
+            number: replace(one, stopping=False)
+            for number, one in self.brokers.items()
+            if not one.stopping or number < self.stateful_set.replicas
+        }
 
     def _write(self, step: Step) -> None:
         match step:
@@ -267,6 +290,8 @@ class _World:
                 self._set_pod(number, uid)
             case DeletePod(name):
                 del self.pods[name]
+            case EndPod(name):
+                self.pods[name] = replace(self.pods[name], deleting=True)
             case WritePodStatus(name, written):
                 self.pods[name] = replace(self.pods[name], status=written)
             case WriteSetStatus(written_of_set):

@@ -1,0 +1,131 @@
+"""`headrace dev` under load, killed piece by piece: every process of it comes back, clients lose and double nothing.
+
+One producer (idempotent, as by default) and one consumer go on all the time. Each victim is killed with -9 while both
+are being served, and the next one only when the producer is served again.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace import Consumer, Producer
+from tests.support.dev import Dev, dev_home, kill
+from tests.support.history import Entry, check
+from tests.support.waiting import wait_for
+
+TOPIC = "ledger"
+BROKERS = 3
+ROUNDS = 2
+SERVED_WITHIN_S = 20.0
+"""By a machine that does other things too; what it takes is measured by `make bench`."""
+RECORDS_AFTER_A_KILL = 20
+DELIVERY_TIMEOUT_MS = 60_000
+PACE_S = 0.005
+
+
+def _broker(number: int) -> Callable[[Dev], int | None]:
+    return lambda dev: dev.broker_pids()[number]
+
+
+VICTIMS: dict[str, Callable[[Dev], int | None]] = {
+    "operator": lambda dev: dev.status()["operator"]["pid"],
+    **{f"broker {number}": _broker(number) for number in range(BROKERS)},
+    "the API": lambda dev: dev.status()["api"]["pid"],
+    "successor": lambda dev: dev.successor,
+    "supervisor": lambda dev: dev.supervisor,
+}
+
+
+@dataclass(slots=True)
+class Load:
+    """A producer and a consumer on threads of their own."""
+
+    server: str
+    sent: list[tuple[bytes, Future[Any]]] = field(default_factory=list)
+    read: list[Entry] = field(default_factory=list)
+    stopped: threading.Event = field(default_factory=threading.Event)
+    gone: threading.Event = field(default_factory=threading.Event)
+    """The consumer has read all that it was asked for."""
+
+    @property
+    def acknowledged(self) -> int:
+        return sum(1 for _, sending in self.sent if sending.done())
+
+    def produce(self) -> None:
+        with Producer(server=self.server, delivery_timeout_ms=DELIVERY_TIMEOUT_MS) as producer:
+            while not self.stopped.wait(PACE_S):
+                value = b"%d" % len(self.sent)
+                self.sent.append((value, producer.send(TOPIC, value, key=value)))
+
+    def consume(self) -> None:
+        with Consumer(TOPIC, server=self.server) as consumer:
+            for record in consumer:
+                self.read.append(Entry(record.partition, record.offset, record.value or b""))
+                if self.stopped.is_set() and len(self.read) >= len(self.sent):
+                    return
+
+    def results(self) -> list[Entry]:
+        """Of every record that was sent: a failure of any of them is raised."""
+        written = [(value, sending.result(DELIVERY_TIMEOUT_MS / 1000)) for value, sending in self.sent]
+        return [Entry(each.partition, each.offset, value) for value, each in written]
+
+
+@contextmanager
+def loaded(server: str) -> Iterator[Load]:
+    load = Load(server)
+    threads = [threading.Thread(target=work, daemon=True) for work in (load.produce, load.consume)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield load
+    finally:
+        load.stopped.set()
+        for thread in threads:
+            thread.join(DELIVERY_TIMEOUT_MS / 1000)
+
+
+@pytest.mark.timeout(200)
+def test_should_survive_the_kill_of_each_of_its_processes_again_and_again(tmp_path: Path) -> None:
+    stalls: dict[str, float] = {}
+    with dev_home(tmp_path / "home") as dev:
+        dev.start_with_topic(TOPIC, partitions=3, brokers=BROKERS)
+        with loaded(dev.status()["brokers"][0]["url"]) as load:
+            wait_for(lambda: load.acknowledged >= RECORDS_AFTER_A_KILL, "first acknowledgements")
+            for name in [*VICTIMS] * ROUNDS:
+                stalls[name] = max(stalls.get(name, 0.0), strike(dev, load, name))
+        acknowledged = load.results()
+        final = read_all(load.server)
+    assert check(acknowledged, final, load.read) == []
+    assert sorted(load.read) == sorted(final) == sorted(acknowledged), f"skipped or doubled; stalls were {stalls}"
+
+
+def strike(dev: Dev, load: Load, name: str) -> float:
+    """Seconds until the producer is served again, and the process is another one."""
+    pid = wait_for(lambda: quietly(VICTIMS[name], dev), f"{name} is there", SERVED_WITHIN_S)
+    sent, started = len(load.sent), time.monotonic()
+    kill(pid)
+    served = sent + RECORDS_AFTER_A_KILL
+    wait_for(lambda: load.acknowledged >= served, f"service after the kill of {name}", SERVED_WITHIN_S)
+    stall = time.monotonic() - started
+    wait_for(lambda: quietly(VICTIMS[name], dev) not in (None, pid), f"another {name}", SERVED_WITHIN_S)
+    return stall
+
+
+def quietly(look: Callable[[Dev], int | None], dev: Dev) -> int | None:
+    """None while there is nothing to look at."""
+    try:
+        return look(dev)
+    except (OSError, AssertionError, LookupError, ValueError):
+        return None
+
+
+def read_all(server: str) -> list[Entry]:
+    with Consumer(TOPIC, server=server) as consumer:
+        return [Entry(r.partition, r.offset, r.value or b"") for r in consumer.records(follow=False)]
