@@ -65,14 +65,14 @@ class GroupCommit:
         """First offset that this replica does not vouch for: what its vote for the high watermark says."""
         return self.durable_end if self.durability is Durability.FSYNC else self.log_end
 
-    def configured(self, durability: Durability) -> list[Effect]:
+    def configured(self, durability: Durability) -> list[Sync]:
         """The topic says so. What was vouched for from memory goes to disk at once where that is Fsync now."""
         if durability is Durability.FSYNC and self.durability is not durability and self.durable_end < self.log_end:
             self._wanted = True
         self.durability = durability
         return self._maybe_sync("durability is Fsync now")
 
-    def appended(self, log_end: Offset, append_bytes: int) -> list[Effect]:
+    def appended(self, log_end: Offset, append_bytes: int) -> list[Sync]:
         """An append of `append_bytes` was written to the page cache and the log now ends at `log_end`."""
         assert not self._failed, "nothing is appended to a log that was given up"
         assert not self._truncating, "nothing is appended before the cut is on disk"
@@ -92,7 +92,7 @@ class GroupCommit:
         self.log_end = self.durable_end = log_end
         self._unsynced_bytes, self._wanted, self._truncating = 0, False, False
 
-    def synced(self, durable_end: Offset) -> list[Effect]:
+    def synced(self, durable_end: Offset) -> list[Sync]:
         """The sync came back: everything below `durable_end` is on disk."""
         assert self._in_flight is not None, "a sync reports that was never asked for"
         covers = durable_end >= self._in_flight or self._in_flight_is_void
@@ -103,12 +103,12 @@ class GroupCommit:
         self._wanted = self._wanted and self.durable_end < self.log_end
         return self._maybe_sync("appended during the last sync")
 
-    def failed(self, reason: str) -> list[Effect]:
+    def failed(self, reason: str) -> GiveUp:
         """The sync failed: what it covered may or may not be on disk, and nothing will ever tell."""
         self._in_flight, self._failed = None, True
-        return [GiveUp(f"fdatasync failed: {reason}")]
+        return GiveUp(f"fdatasync failed: {reason}")
 
-    def _maybe_sync(self, reason: str) -> list[Effect]:
+    def _maybe_sync(self, reason: str) -> list[Sync]:
         due = self._wanted or self._unsynced_bytes >= REPLICATED_SYNC_BYTES
         if self._failed or self._truncating or self._in_flight is not None or not due:
             return []

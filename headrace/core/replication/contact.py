@@ -23,5 +23,6 @@ class Contact(NamedTuple):
     def has_lease(self) -> bool:
         return self.is_recent(self.lease_renewed_ms)
 
-    def is_recent(self, at_ms: int) -> bool:
-        return self.now_ms - at_ms < LEASE_DURATION_MS
+    def is_recent(self, at_ms: int | None) -> bool:
+        """Whether that lies within a Lease's duration; None: it never happened."""
+        return at_ms is not None and self.now_ms - at_ms < LEASE_DURATION_MS

@@ -1,17 +1,22 @@
-"""What happens to a partition on one broker, and what its leadership decides: the words of `leadership.step`.
+"""What happens to a partition on one broker, and what its replica decides: the words of `Replica.step`.
 
-Events are past participles; effects are orders that the shell carries out in the order given: persist, then answer,
-then wake. Each effect says why, for the log.
+Events are past participles; effects are orders that the shell carries out in the order given: persist, then answer or
+send, then wake. Each effect says why, for the log. One half of them is a leader's (`leadership`), the other a
+follower's (`following`); a state, a sync and the end of it all concern both.
 """
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
+from headrace.core.log.epochs import EpochEnd
 from headrace.core.log.group_commit import Sync
 from headrace.core.replication.followers import Ends, InSyncRules
 from headrace.core.replication.isr import PendingIsr
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.types import LeaderEpoch, Offset, Seat
+
+_NOTHING: Final = Offset(0)
 
 
 class Acks(StrEnum):
@@ -73,6 +78,13 @@ class SyncFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class WriteFailed:
+    """An append or a cut failed: what the log holds is not known any more, and nothing else is written to it."""
+
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
 class Configured:
     """The topic asks for this from now on."""
 
@@ -86,6 +98,8 @@ class FollowerReported:
     seat: Seat
     leader_epoch: LeaderEpoch
     ends: Ends
+    heard_ms: int | None = None
+    """When this leader sent what the report answers, by its own clock; None: just now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +107,61 @@ class IsrProposed:
     """These writes may land from now on: told before the PUT is sent. None: nothing is on its way any more."""
 
     pending: PendingIsr | None
+
+
+@dataclass(frozen=True, slots=True)
+class Connected:
+    """A new stream to the leader is open, in this epoch."""
+
+    leader_epoch: LeaderEpoch
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnected:
+    """The stream is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class EpochAnswered:
+    """The leader, in `leader_epoch`, says where the epoch that was asked for ends."""
+
+    leader_epoch: LeaderEpoch
+    answer: EpochEnd
+
+
+@dataclass(frozen=True, slots=True)
+class Truncated:
+    """The cut is made, or the log begins anew, and that is on disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class CutRefused:
+    """The log cannot be cut there: it is damaged. It is as it was, and all of it is on disk."""
+
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """The leader sent this in `leader_epoch`; nothing of it is appended yet. Ask `accepts` afterwards."""
+
+    leader_epoch: LeaderEpoch
+    base_offset: Offset | None
+    """Where the first of its batches begins; None where there are none."""
+    log_start: Offset
+    """The leader's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """What the leader sent in this epoch. Where it is accepted, so much was appended: 0 bytes for a heartbeat."""
+
+    leader_epoch: LeaderEpoch
+    append_bytes: int
+    high_watermark: Offset
+    """The leader's, which may be above this log."""
+    log_start: Offset = _NOTHING
+    """The leader's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +182,17 @@ Event = (
     | Repeated
     | Synced
     | SyncFailed
+    | WriteFailed
     | Configured
     | FollowerReported
     | IsrProposed
+    | Connected
+    | Disconnected
+    | EpochAnswered
+    | Truncated
+    | CutRefused
+    | Offered
+    | Received
     | Ticked
     | Closed
 )
@@ -176,4 +253,84 @@ class RaiseHighWatermark:
     reason: str
 
 
-Effect = Sync | Lead | Resign | Acknowledge | Expire | Abandon | RaiseHighWatermark | GiveUp
+@dataclass(frozen=True, slots=True)
+class Follow:
+    """Open a stream to `leader`, again and again until told otherwise."""
+
+    leader: Seat
+    leader_epoch: LeaderEpoch
+
+
+@dataclass(frozen=True, slots=True)
+class Unfollow:
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class AskEpochEnd:
+    """Of the leader, in `leader_epoch`: where does `epoch` end in its log?"""
+
+    leader_epoch: LeaderEpoch
+    epoch: LeaderEpoch
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    """Cut the log, put that on disk, then say `Truncated`; nothing is appended before."""
+
+    end: Offset
+    reason: str
+    allow_below_high_watermark: bool = False
+    """This replica is not in sync: nobody relies on what it holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartAnew:
+    """Drop all of the log and let it begin at `offset`, put that on disk, then say `Truncated`."""
+
+    offset: Offset
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteBelow:
+    """The leader has deleted what lies below `offset`, which is committed: so does its follower, in its own time."""
+
+    offset: Offset
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Have the leader send everything from `offset` on, in `leader_epoch`."""
+
+    leader_epoch: LeaderEpoch
+    offset: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Tell the leader, in `leader_epoch`: this replica holds so much of its log."""
+
+    leader_epoch: LeaderEpoch
+    ends: Ends
+
+
+Effect = (
+    Sync
+    | Lead
+    | Resign
+    | Acknowledge
+    | Expire
+    | Abandon
+    | RaiseHighWatermark
+    | GiveUp
+    | Follow
+    | Unfollow
+    | AskEpochEnd
+    | Truncate
+    | StartAnew
+    | DeleteBelow
+    | Fetch
+    | Report
+)

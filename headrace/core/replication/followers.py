@@ -42,6 +42,8 @@ class _Follower:
     reported_ms: int
     """... and when that was."""
     ends: Ends | None = None
+    heard_ms: int | None = None
+    """When the leader sent what this follower has answered last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ class InSyncRules:
 class Followers:
     def __init__(self, epoch_start: Offset, began_ms: int) -> None:
         """`epoch_start`: where the leader's log ended when the epoch began."""
-        self._epoch_start = epoch_start
+        self.epoch_start = epoch_start
         self._began_ms = began_ms
         self._by_seat: dict[Seat, _Follower] = {}
 
@@ -74,6 +76,19 @@ class Followers:
         elif vouched >= follower.leader_end:
             follower.last_caught_up_ms = max(follower.last_caught_up_ms, follower.reported_ms)
         follower.ends, follower.leader_end, follower.reported_ms = ends, leader_end, now_ms
+
+    def heard(self, seat: Seat, at_ms: int) -> None:
+        """What it has just reported answers what the leader sent then."""
+        self._by_seat[seat].heard_ms = at_ms
+
+    def heard_ms(self, seat: Seat) -> int | None:
+        """When it last was in touch for sure; None: not in this epoch."""
+        follower = self._by_seat.get(seat)
+        return None if follower is None else follower.heard_ms
+
+    def lag(self, seat: Seat, leader_end: Offset, durability: Durability) -> int:
+        """How many offsets it lacks of what the leader has; all of them before it has said anything in this epoch."""
+        return max(0, leader_end - (self.vote(seat, durability) or 0))
 
     def vote(self, seat: Seat, durability: Durability) -> Offset | None:
         """None: it has said nothing in this epoch."""
@@ -104,4 +119,4 @@ class Followers:
         vote = self.vote(seat, rules.durability)
         if vote is None or seat in state.isr or seat.broker not in state.replicas:
             return False
-        return vote >= high_watermark and vote >= self._epoch_start
+        return vote >= high_watermark and vote >= self.epoch_start

@@ -1,31 +1,74 @@
 """One partition on one broker that another broker leads: agree with its log, then append what it sends. No I/O.
 
     resting ── a state names another leader ──> apart ── connected ──> reconciling ── agreed ──> fetching
-       ^── it names none, or this seat, or          ^── disconnected, or a later epoch ──┘
-           this broker is no replica any more
+       ^── it names none, or this seat, or          ^── disconnected, a later epoch,  ──┘           │
+           this broker is no replica any more       └── or what is offered does not follow on ──────┘
 
 Nothing is fetched, and no end is reported, before both logs agree (`truncation`), on every new stream and in every
 epoch: a report is a vote, and the sign of life that keeps this replica in the ISR: whatever is received is answered by
 one. What another stream or epoch asked for is void: answers carry their epoch and are dropped
 where that is over; a cut that has begun is finished first, whoever leads by then.
 
+What the leader offers may not follow on, without a fault of anybody: its log begins above the end of this one (then
+this one begins anew there), or its compaction has joined batches across the end of this one (then it is cut to where
+they begin). Either way the logs are reconciled again.
+
+A member of the ISR never cuts what it knows as committed: no leader that was elected from the ISR asks for that, so a
+fault is likelier than a reason, and the last copy may be here. It raises DivergedLogError, again and again, until it is
+no member any more: then nobody relies on what it holds, and what is missing at the leader was lost by those who were
+told so (an unclean election, `headrace cluster recover`).
+
 Invariants: the epoch that is followed never falls, nor does it change its leader (where the API server says so, nobody
 is followed); the high watermark never passes the log end, and falls only with a log that is cut below it; what is
-reported is on disk as far as `durable_end` says. The group commit is that of the log, shared with `leadership`, as one
-of the two acts at a time. Owned by the partition's shell, which truncates, appends and syncs; the simulator runs the
-same code.
+reported is on disk as far as `durable_end` says; the log start follows the leader's, below the high watermark. The
+group commit is that of the log, shared with `leadership`, as one of the two acts at a time. Owned by `replica`.
 """
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol, assert_never
 
+from headrace.core.errors import DivergedLogError
 from headrace.core.log.epochs import NO_EPOCH, EpochEnd, LeaderEpochs
-from headrace.core.log.group_commit import GiveUp, GroupCommit, Sync
+from headrace.core.log.group_commit import GroupCommit
+from headrace.core.replication.events import (
+    AskEpochEnd,
+    Closed,
+    Connected,
+    CutRefused,
+    DeleteBelow,
+    Disconnected,
+    Effect,
+    EpochAnswered,
+    Fetch,
+    Follow,
+    Offered,
+    Received,
+    Report,
+    StartAnew,
+    StateApplied,
+    Synced,
+    Truncate,
+    Truncated,
+    Unfollow,
+)
 from headrace.core.replication.followers import Ends
+from headrace.core.replication.seen_epochs import SeenEpochs
 from headrace.core.replication.truncation import Agreed, AskAgain, reconcile
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.types import LeaderEpoch, Offset, Seat
+
+FollowerEvent = (
+    StateApplied
+    | Connected
+    | Disconnected
+    | EpochAnswered
+    | Truncated
+    | CutRefused
+    | Offered
+    | Received
+    | Synced
+    | Closed
+)
 
 
 class LogView(Protocol):
@@ -39,104 +82,6 @@ class LogView(Protocol):
     def epochs(self) -> LeaderEpochs: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Named:
-    """A newer state of the partition was applied."""
-
-    state: PartitionState
-
-
-@dataclass(frozen=True, slots=True)
-class Connected:
-    """A new stream to the leader is open, in this epoch."""
-
-    leader_epoch: LeaderEpoch
-
-
-@dataclass(frozen=True, slots=True)
-class Disconnected:
-    """The stream is over."""
-
-
-@dataclass(frozen=True, slots=True)
-class EpochAnswered:
-    """The leader, in `leader_epoch`, says where the epoch that was asked for ends."""
-
-    leader_epoch: LeaderEpoch
-    answer: EpochEnd
-
-
-@dataclass(frozen=True, slots=True)
-class Truncated:
-    """The cut is made, and on disk."""
-
-
-@dataclass(frozen=True, slots=True)
-class Received:
-    """What the leader sent in this epoch. Where it is accepted, so much was appended: 0 bytes for a heartbeat."""
-
-    leader_epoch: LeaderEpoch
-    append_bytes: int
-    high_watermark: Offset
-    """The leader's, which may be above this log."""
-
-
-@dataclass(frozen=True, slots=True)
-class FollowerSynced:
-    durable_end: Offset
-
-
-Event = Named | Connected | Disconnected | EpochAnswered | Truncated | Received | FollowerSynced
-
-
-@dataclass(frozen=True, slots=True)
-class Follow:
-    """Open a stream to `leader`, again and again until told otherwise."""
-
-    leader: Seat
-    leader_epoch: LeaderEpoch
-
-
-@dataclass(frozen=True, slots=True)
-class Unfollow:
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class AskEpochEnd:
-    """Of the leader, in `leader_epoch`: where does `epoch` end in its log?"""
-
-    leader_epoch: LeaderEpoch
-    epoch: LeaderEpoch
-
-
-@dataclass(frozen=True, slots=True)
-class Truncate:
-    """Cut the log, put that on disk, then say `Truncated`; nothing is appended before."""
-
-    end: Offset
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Fetch:
-    """Have the leader send everything from `offset` on, in `leader_epoch`."""
-
-    leader_epoch: LeaderEpoch
-    offset: Offset
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """Tell the leader, in `leader_epoch`: this replica holds so much of its log."""
-
-    leader_epoch: LeaderEpoch
-    ends: Ends
-
-
-Effect = Follow | Unfollow | AskEpochEnd | Truncate | Fetch | Report | Sync | GiveUp
-
-
 class Phase(Enum):
     RESTING = "resting"
     APART = "apart"
@@ -145,74 +90,84 @@ class Phase(Enum):
 
 
 class Following:
-    def __init__(self, me: Seat, log: LogView, commit: GroupCommit) -> None:
+    def __init__(self, me: Seat, log: LogView, commit: GroupCommit, last_epoch: LeaderEpoch = NO_EPOCH) -> None:
         self.me = me
         self.phase = Phase.RESTING
         self.leader: Seat | None = None
         """Whom to follow; None while resting."""
-        self.leader_epoch = log.epochs.latest
-        """The last that was followed, or that the log has seen."""
+        self.leader_epoch = LeaderEpoch(0)
+        """In which it leads."""
         self.high_watermark = Offset(0)
         """As far as this log has what the leader says is committed."""
         self._log = log
         self.commit = commit
-        self._led_by: Seat | None = None
-        """Whoever led in `leader_epoch`, as far as is known."""
+        self._seen = SeenEpochs(max(last_epoch, log.epochs.latest))
+        self._is_closed = False
+        self._is_in_sync = False
+        """As the state says that was applied last."""
         self.is_cutting = False
         """A cut has begun: whoever leads, nothing of this log is sent or appended to before it is done."""
         self._cut: AskAgain | Agreed | None = None
         """What it was for."""
+        self._sought = Offset(0)
+        """Where the leader was asked to begin."""
+        self._leader_start = Offset(0)
+        """Where its log starts, as far as is known in this epoch."""
+        self._deleted_below = Offset(0)
+        """So much was ordered since the last cut."""
 
     def accepts(self, leader_epoch: LeaderEpoch) -> bool:
         """Whether batches that were sent in this epoch may be appended now."""
         return self.phase is Phase.FETCHING and leader_epoch == self.leader_epoch
 
-    def step(self, event: Event) -> list[Effect]:
-        """What to do about `event`, in this order."""
+    def step(self, event: FollowerEvent) -> list[Effect]:
+        """What to do about `event`, in this order. Raises DivergedLogError: the stream is of no use, try another."""
         match event:
-            case Named(state):
+            case StateApplied(state):
                 return self._named(state)
-            case Connected(leader_epoch):
-                return self._connected(leader_epoch)
-            case Disconnected():
-                self._part()
-                return []
+            case Connected() | Disconnected():
+                return self._connected(event.leader_epoch) if isinstance(event, Connected) else self._part()
             case EpochAnswered(leader_epoch, answer):
                 return self._answered(leader_epoch, answer)
             case Truncated():
                 return self._truncated()
+            case CutRefused(error):
+                return self._refused(error)
+            case Offered():
+                return self._offered(event)
             case Received():
                 return self._received(event)
-            case FollowerSynced(durable_end):
+            case Synced(durable_end):
                 return [*self.commit.synced(durable_end), *self._reported()]
+            case Closed(reason):
+                self._is_closed = True
+                return self._rest(reason)
             case _:
                 assert_never(event)
 
     def _named(self, state: PartitionState) -> list[Effect]:
         leader, epoch = state.leader, state.leader_epoch
-        reason = f"partition epoch {state.partition_epoch}: the leader is {leader or 'nobody'}"
-        if leader is None or self._regresses(leader, epoch):
-            return self._rest(reason)
-        before, self.leader_epoch, self._led_by = (self.leader, self.leader_epoch), epoch, leader
-        if leader == self.me or self.me.broker not in state.replicas:
-            return self._rest(reason)
-        if before == (leader, epoch):
+        self._is_in_sync = self.me in state.isr
+        regression = self._seen.regression(state)
+        if regression or self._is_closed:
+            return self._rest(regression)
+        self._seen.note(state)
+        if leader is None or leader == self.me or self.me.broker not in state.replicas:
+            return self._rest(f"partition epoch {state.partition_epoch}: the leader is {leader or 'nobody'}")
+        if (self.leader, self.leader_epoch) == (leader, epoch):
             return []
-        self.leader, self.phase = leader, Phase.APART
+        self.leader, self.leader_epoch, self.phase = leader, epoch, Phase.APART
+        self._leader_start = self._deleted_below = Offset(0)
         return [Follow(leader, epoch)]
-
-    def _regresses(self, leader: Seat, epoch: LeaderEpoch) -> bool:
-        """The API server's data went back: an epoch below one that was seen, or the same one under another leader."""
-        another = epoch == self.leader_epoch and self._led_by is not None and leader != self._led_by
-        return epoch < self.leader_epoch or another
 
     def _rest(self, reason: str) -> list[Effect]:
         was, self.leader, self.phase = self.phase, None, Phase.RESTING
         return [] if was is Phase.RESTING else [Unfollow(reason)]
 
-    def _part(self) -> None:
+    def _part(self) -> list[Effect]:
         if self.phase is not Phase.RESTING:
             self.phase = Phase.APART
+        return []
 
     def _connected(self, leader_epoch: LeaderEpoch) -> list[Effect]:
         if self.phase is Phase.RESTING or leader_epoch != self.leader_epoch:
@@ -231,25 +186,79 @@ class Following:
         verdict = reconcile(log.epochs, log.log_start_offset, log.log_end_offset, answer)
         if verdict.end >= log.log_end_offset:
             return self._agreed_or_ask(verdict)
-        self._cut, self.is_cutting = verdict, True
-        self.commit.truncating(verdict.end)
-        return [Truncate(verdict.end, verdict.reason)]
+        self._begin_cut(verdict.end, verdict.reason)
+        self._cut = verdict
+        return [Truncate(verdict.end, verdict.reason, not self._is_in_sync)]
+
+    def _begin_cut(self, end: Offset, reason: str) -> None:
+        """From now on nothing from `end` on is vouched for. Raises DivergedLogError."""
+        if self._is_in_sync and end < self.high_watermark:
+            raise DivergedLogError(
+                f"{self.me} is in sync and holds what is committed, up to {self.high_watermark}, but by the log of"
+                f" {self.leader} it should be cut to {end} ({reason}): it keeps what it has while it is in sync"
+            )
+        self.is_cutting = True
+        self.commit.truncating(end)
 
     def _truncated(self) -> list[Effect]:
-        self.is_cutting = False
-        self.commit.truncated(self._log.log_end_offset)
-        self.high_watermark = min(self.high_watermark, self._log.log_end_offset)
+        log = self._log
+        self.is_cutting, self._deleted_below = False, Offset(0)
+        self.commit.truncated(log.log_end_offset)
+        self.high_watermark = max(min(self.high_watermark, log.log_end_offset), log.log_start_offset)
         verdict, self._cut = self._cut, None
         if self.phase is not Phase.RECONCILING:
             return []
         return self._ask() if verdict is None else self._agreed_or_ask(verdict)
+
+    def _refused(self, error: str) -> list[Effect]:
+        """A log that cannot be cut is dropped as a whole where nobody relies on it; else it is kept as it is."""
+        self.is_cutting, self._cut = False, None
+        self.commit.truncated(self._log.log_end_offset)
+        if self.leader is None:
+            return []
+        reason = f"the log cannot be cut: {error}"
+        if self._is_in_sync:
+            self.phase = Phase.APART
+            return [Unfollow(reason), Follow(self.leader, self.leader_epoch)]
+        return self._again(StartAnew(self._log.log_start_offset, reason))
 
     def _agreed_or_ask(self, verdict: AskAgain | Agreed) -> list[Effect]:
         return self._fetch() if isinstance(verdict, Agreed) else self._ask()
 
     def _fetch(self) -> list[Effect]:
         self.phase = Phase.FETCHING
-        return [Fetch(self.leader_epoch, self._log.log_end_offset), *self._reported()]
+        # Where the leader's log starts within a batch, this one may end where that begins.
+        self._sought = max(self._log.log_end_offset, self._leader_start)
+        return [Fetch(self.leader_epoch, self._sought), *self._reported()]
+
+    def _offered(self, event: Offered) -> list[Effect]:
+        if not self.accepts(event.leader_epoch):
+            return []
+        self._leader_start = event.log_start
+        end, begins = self._log.log_end_offset, event.base_offset
+        if begins is None:
+            begins = max(event.log_start, end) if event.log_start > self._sought else end
+        if begins < end:
+            return self._joined(begins)
+        if begins > end and event.log_start > end:
+            reason = f"it ends at {end}, the log of {self.leader} starts at {event.log_start}"
+            return self._again(StartAnew(begins, reason))
+        return []
+
+    def _joined(self, begins: Offset) -> list[Effect]:
+        """Compaction has, at the leader, joined batches across the end of this log."""
+        reason = f"{self.leader} holds one batch from {begins} to beyond the end of this log"
+        if begins < self._log.log_start_offset:
+            return self._again(StartAnew(begins, reason))
+        return self._again(Truncate(begins, reason, not self._is_in_sync))
+
+    def _again(self, cut: Truncate | StartAnew) -> list[Effect]:
+        """What is on its way in this stream follows on nothing any more: another one is opened meanwhile."""
+        assert self.leader is not None, "somebody is followed"
+        end = cut.end if isinstance(cut, Truncate) else self._log.log_start_offset
+        self._begin_cut(end, cut.reason)
+        self.phase, self._cut = Phase.APART, None
+        return [Unfollow(cut.reason), cut, Follow(self.leader, self.leader_epoch)]
 
     def _received(self, event: Received) -> list[Effect]:
         if not self.accepts(event.leader_epoch):
@@ -257,9 +266,19 @@ class Following:
         end = self._log.log_end_offset
         syncs = self.commit.appended(end, event.append_bytes) if event.append_bytes else []
         self.high_watermark = max(self.high_watermark, min(event.high_watermark, end))
-        return [*syncs, *self._reported()]
+        return [*syncs, *self._reported(), *self._maybe_delete(event.log_start)]
+
+    def _maybe_delete(self, leader_start: Offset) -> list[Effect]:
+        start = min(leader_start, self.high_watermark)
+        if start <= max(self._log.log_start_offset, self._deleted_below):
+            return []
+        self._deleted_below = start
+        return [DeleteBelow(start, f"the log of {self.leader} starts at {leader_start}")]
 
     def _reported(self) -> list[Effect]:
         if self.phase is not Phase.FETCHING:
             return []
         return [Report(self.leader_epoch, Ends(self.commit.log_end, self.commit.durable_end))]
+
+
+Event, Named, FollowerSynced = FollowerEvent, StateApplied, Synced

@@ -1,4 +1,4 @@
-"""One partition on one broker: does it lead, what is committed, who may be answered. No I/O.
+"""One partition on one broker as its leader: does it lead, what is committed, who may be answered. No I/O.
 
     resting ── state names this seat, in no epoch below the log's ──> leading ── any other state, or closed ──> resting
     leading: appended ──> Sync ──> synced ──> Acknowledge, RaiseHighWatermark
@@ -9,10 +9,13 @@ The high watermark (exclusive) is the smallest vote of all who may be in the ISR
 only while at least `min_insync_replicas` surely are. A vote is the durable end under `Fsync` and the log end under
 `Replicated`; a member that has said nothing in this epoch holds the high watermark where it is (`followers`).
 
-Invariants: the applied partition epoch never goes back; nobody leads in an epoch below one that the log has seen (the
-API server's data went back: `headrace cluster recover` raises it); the high watermark never goes back and never passes
-the log end; a waiter is answered exactly once; acks=all only below the high watermark. Owned by
-`headrace_broker.partition`, which feeds events and carries out effects; the simulator runs the same code.
+A new leader serves what it inherited as committed. Until the high watermark has reached the start of its epoch it does
+not say what is the latest, because its predecessor may have said more; nor does it, or answer what asks for less than a
+commit, while it may have been replaced without knowing (`contact`).
+
+Invariants: the applied partition epoch never goes back; nobody leads in an epoch below one that this replica has seen,
+or in one that had another leader (`seen_epochs`); the high watermark never goes back and never passes the log end; a
+waiter is answered exactly once; acks=all only below the high watermark. Owned by `replica`.
 """
 
 from bisect import insort
@@ -22,10 +25,10 @@ from dataclasses import replace
 from operator import itemgetter
 from typing import assert_never
 
-from headrace.core.errors import NotEnoughReplicasError, NotLeaderError, PartitionOfflineError
-from headrace.core.log import group_commit
+from headrace.core.errors import NotEnoughReplicasError, NotLeaderError, NotReadyError, PartitionOfflineError
 from headrace.core.log.epochs import NO_EPOCH
 from headrace.core.log.group_commit import GroupCommit
+from headrace.core.replication.contact import Contact
 from headrace.core.replication.events import (
     Abandon,
     Acknowledge,
@@ -34,7 +37,6 @@ from headrace.core.replication.events import (
     Closed,
     Configured,
     Effect,
-    Event,
     Expire,
     FollowerReported,
     GiveUp,
@@ -48,13 +50,29 @@ from headrace.core.replication.events import (
     SyncFailed,
     Ticked,
     Waiter,
+    WriteFailed,
 )
 from headrace.core.replication.fence import Fence
 from headrace.core.replication.followers import Ends, Followers, InSyncRules
 from headrace.core.replication.isr import Isr, floor
 from headrace.core.replication.seats import supersedes
+from headrace.core.replication.seen_epochs import SeenEpochs
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.types import LeaderEpoch, Offset, Seat
+
+LeaderEvent = (
+    StateApplied
+    | Appended
+    | Repeated
+    | Synced
+    | SyncFailed
+    | WriteFailed
+    | Configured
+    | FollowerReported
+    | IsrProposed
+    | Ticked
+    | Closed
+)
 
 
 class Leadership:
@@ -71,7 +89,7 @@ class Leadership:
     ) -> None:
         self.me = me
         self.high_watermark = Offset(0)
-        """First offset that is not committed, as far as this broker knows; 0 until it leads."""
+        """First offset that is not committed, as far as this broker knows when it leads."""
         self.isr: Isr | None = None
         """The state as last applied, and what is on its way."""
         self.rules = rules
@@ -86,28 +104,15 @@ class Leadership:
         self._waiting: deque[tuple[Offset, Waiter]] = deque()
         """(end offset, waiter) of acks=all, in the order of the log, none committed."""
         self._closed = False
-        self._least_epoch = last_epoch
-        """To lead in: whatever was led in before is over in all epochs below."""
+        self._seen = SeenEpochs(last_epoch)
+        self.leads = False
+        self.regressed = ""
+        """Why this broker, a replica, does not lead whatever it is told, as a sentence with the remedy; else empty."""
 
     @property
     def state(self) -> PartitionState | None:
         """As last applied."""
         return self.isr.state if self.isr is not None else None
-
-    @property
-    def leads(self) -> bool:
-        is_named = self.state is not None and self.state.leader == self.me
-        return is_named and not self._closed and not self.regressed
-
-    @property
-    def regressed(self) -> str:
-        """Why this broker, a replica, does not lead whatever it is told, as a sentence with the remedy; else empty."""
-        if self.state is None or self.me.broker not in self.state.replicas or self.leader_epoch >= self._least_epoch:
-            return ""
-        return (
-            f"the API server's leader epoch is {self.leader_epoch}, below {self._least_epoch} that the log has seen:"
-            " its data went back; run `headrace cluster recover`"
-        )
 
     @property
     def leader_epoch(self) -> LeaderEpoch:
@@ -130,15 +135,37 @@ class Leadership:
         fence.check_epoch(label, self.leader_epoch)
         return self.leader_epoch
 
-    def check_writable(self, label: str, fence: Fence, acks: Acks) -> LeaderEpoch:
-        """The epoch to append in. Raises what `check_leader` raises, and NotEnoughReplicasError."""
+    def check_writable(self, label: str, fence: Fence, acks: Acks, contact: Contact | None = None) -> LeaderEpoch:
+        """The epoch to append in. Raises what `check_leader` raises, NotEnoughReplicasError and NotReadyError."""
         epoch = self.check_leader(label, fence)
-        if acks is Acks.ALL and not self._may_commit:
+        if acks is not Acks.ALL:
+            self._check_in_touch(label, contact)
+        elif not self._may_commit:
             raise NotEnoughReplicasError(
                 f"{label} has fewer replicas in sync than acks=all needs ({self.rules.min_insync_replicas},"
                 " minInsyncReplicas): try again when more are back"
             )
         return epoch
+
+    def check_latest(self, label: str, contact: Contact | None = None) -> None:
+        """Whether the high watermark is the latest that anybody was told. Raises NotReadyError."""
+        if self.high_watermark < self._followers.epoch_start:
+            raise NotReadyError(
+                f"{self.me.broker} has just begun to lead {label}, and knows as committed what lies below"
+                f" {self.high_watermark}; there may be more, up to {self._followers.epoch_start}: try again"
+            )
+        self._check_in_touch(label, contact)
+
+    def _check_in_touch(self, label: str, contact: Contact | None) -> None:
+        """Raises NotReadyError where another may lead by now: acks=all and what is committed need no such check."""
+        if contact is None or not self._others or contact.has_lease:
+            return
+        unheard = [str(seat) for seat in self._others if not contact.is_recent(self._followers.heard_ms(seat))]
+        if unheard:
+            raise NotReadyError(
+                f"{self.me.broker} cannot tell whether it still leads {label}: its Lease is not renewed, and it has not"
+                f" heard {', '.join(sorted(unheard))}, in sync; try again, or write with acks=all"
+            )
 
     def wanted_isr(self, live: Collection[Seat], now_ms: int) -> tuple[Seat, ...]:
         """Whom this leader wants in sync; `live` are the seats whose Leases are live and that do not drain."""
@@ -150,7 +177,7 @@ class Leadership:
         if self.regressed:
             raise PartitionOfflineError(f"{label} is offline: {self.regressed}")
 
-    def step(self, event: Event, now_ms: int) -> list[Effect]:
+    def step(self, event: LeaderEvent, now_ms: int) -> list[Effect]:
         """What to do about `event`, in this order."""
         match event:
             case StateApplied(state):
@@ -160,21 +187,18 @@ class Leadership:
             case Repeated(log_end, waiter):
                 return self._repeated(log_end, waiter)
             case Synced(durable_end):
-                syncs = self._carry(self.commit.synced(durable_end))
+                syncs = self.commit.synced(durable_end)
                 return [*syncs, *self._maybe_commit(f"durable to {durable_end}")]
-            case SyncFailed(error):
-                return self._carry(self.commit.failed(error))
             case Configured(rules):
                 self.rules = rules
-                syncs = self._carry(self.commit.configured(rules.durability))
+                syncs = self.commit.configured(rules.durability)
                 return [*syncs, *self._counted_anew(f"durability is {rules.durability}")]
             case FollowerReported() | IsrProposed():
                 return self._heard(event, now_ms)
             case Ticked():
                 return self._expired(now_ms)
-            case Closed(reason):
-                self._closed = True
-                return self._resigned(reason)
+            case SyncFailed() | WriteFailed() | Closed():
+                return self._ended(event)
             case _:
                 assert_never(event)
 
@@ -183,9 +207,13 @@ class Leadership:
             return []
         led, epoch_before = self.leads, self.leader_epoch
         self.isr = Isr(state, self.isr.pending if self.isr is not None else None)
+        regression = self._seen.regression(state)
+        if not regression:
+            self._seen.note(state)
+        self.regressed = regression if self.me.broker in state.replicas else ""
+        self.leads = state.leader == self.me and not self.regressed
         if not self.leads:
             return self._resigned(self.regressed or f"the leader is {state.leader or 'nobody'}") if led else []
-        self._least_epoch = state.leader_epoch
         effects: list[Effect] = []
         if not led or state.leader_epoch != epoch_before:
             self._followers = Followers(self.commit.log_end, now_ms)
@@ -201,6 +229,7 @@ class Leadership:
             return []  # Of another epoch: it says nothing about this one.
         mine = Ends(self.commit.log_end, self.commit.durable_end)
         self._followers.reported(event.seat, event.ends, mine, self.rules, now_ms)
+        self._followers.heard(event.seat, now_ms if event.heard_ms is None else event.heard_ms)
         return self._maybe_commit(f"{event.seat} has {event.ends}") if event.seat in self._others else []
 
     def _counted_anew(self, reason: str) -> list[Effect]:
@@ -219,7 +248,7 @@ class Leadership:
     def _appended(self, event: Appended) -> list[Effect]:
         assert self.leads, "only the leader appends"
         assert event.log_end > self.commit.log_end, "an append moves the log end"
-        effects = self._carry(self.commit.appended(event.log_end, event.append_bytes))
+        effects: list[Effect] = [*self.commit.appended(event.log_end, event.append_bytes)]
         waiter = event.waiter
         if waiter is not None and waiter.acks is Acks.ALL:
             self._waiting.append((event.log_end, waiter))
@@ -234,19 +263,16 @@ class Leadership:
             return []
         return [Acknowledge((waiter.number,), "it was written before")]
 
-    def _carry(self, effects: list[group_commit.Effect]) -> list[Effect]:
-        """Group commit's effects, with everybody who waits refused where it gives up."""
-        carried: list[Effect] = []
-        for effect in effects:
-            match effect:
-                case group_commit.Sync():
-                    carried.append(effect)
-                case group_commit.GiveUp(reason):
-                    self._closed = True
-                    carried.append(GiveUp(self._take_waiting(), reason))
-                case _:
-                    assert_never(effect)
-        return carried
+    def _ended(self, event: SyncFailed | WriteFailed | Closed) -> list[Effect]:
+        """Everybody who waits is refused."""
+        self._closed, self.leads = True, False
+        match event:
+            case SyncFailed(error):
+                return [GiveUp(self._take_waiting(), self.commit.failed(error).reason)]
+            case WriteFailed(error):
+                return [GiveUp(self._take_waiting(), error)]
+            case Closed(reason):
+                return self._resigned(reason)
 
     def _take_waiting(self) -> tuple[int, ...]:
         taken = tuple(waiter.number for _, waiter in self._waiting)

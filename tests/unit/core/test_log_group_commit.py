@@ -39,7 +39,7 @@ def test_should_give_up_and_never_sync_again_when_a_sync_fails() -> None:
     commit = commit_of()
     commit.appended(Offset(3), 100)
 
-    assert commit.failed("EIO") == [GiveUp("fdatasync failed: EIO")]
+    assert commit.failed("EIO") == GiveUp("fdatasync failed: EIO")
     assert commit.configured(Durability.REPLICATED) == []
     assert commit.configured(Durability.FSYNC) == []
     with pytest.raises(AssertionError, match="given up"):

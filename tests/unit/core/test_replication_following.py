@@ -7,8 +7,7 @@ import pytest
 
 from headrace.core.log.epochs import EpochEnd, EpochStart, LeaderEpochs
 from headrace.core.log.group_commit import GroupCommit, Sync
-from headrace.core.replication.followers import Ends
-from headrace.core.replication.following import (
+from headrace.core.replication.events import (
     AskEpochEnd,
     Connected,
     Disconnected,
@@ -16,16 +15,16 @@ from headrace.core.replication.following import (
     EpochAnswered,
     Fetch,
     Follow,
-    FollowerSynced,
-    Following,
-    Named,
-    Phase,
     Received,
     Report,
+    StateApplied,
+    Synced,
     Truncate,
     Truncated,
     Unfollow,
 )
+from headrace.core.replication.followers import Ends
+from headrace.core.replication.following import Following, Phase
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.resources.topic import Durability
 from headrace.core.types import BrokerId, LeaderEpoch, Offset, PartitionEpoch
@@ -55,7 +54,7 @@ class Follower:
         self.following = Following(ME, self.log, self.commit)
 
     def named(self, state: PartitionState = STATE, **changes: Any) -> list[Effect]:
-        return self.following.step(Named(replace(state, **changes)))
+        return self.following.step(StateApplied(replace(state, **changes)))
 
     def connected(self) -> list[Effect]:
         self.named()
@@ -116,7 +115,7 @@ def test_should_say_what_it_holds_after_each_append_and_sync() -> None:
     follower = Follower()
     follower.connected()
     assert follower.replicated(4) == [Sync(Offset(4), "append"), Report(EPOCH, Ends(Offset(4), Offset(0)))]
-    assert follower.following.step(FollowerSynced(Offset(4))) == [Report(EPOCH, Ends(Offset(4), Offset(4)))]
+    assert follower.following.step(Synced(Offset(4))) == [Report(EPOCH, Ends(Offset(4), Offset(4)))]
 
 
 def test_should_agree_anew_on_every_stream() -> None:
@@ -206,4 +205,4 @@ def test_should_report_nothing_while_it_is_apart() -> None:
     follower.connected()
     follower.replicated(4)
     follower.following.step(Disconnected())
-    assert follower.following.step(FollowerSynced(Offset(4))) == []
+    assert follower.following.step(Synced(Offset(4))) == []

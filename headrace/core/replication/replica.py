@@ -1,0 +1,192 @@
+"""One partition on one broker: leader, follower, or neither. The two roles as one machine, over one log. No I/O.
+
+    neither ── a state names this seat ──> leading         leading ── any other state, or closed ──> neither, following
+       └────── it names another leader ──> following     following ── a state names this seat ──> leading
+                                              └── its log is being cut ──> neither, until that is done
+
+Whatever concerns both roles is decided here: who hears of a state and of a sync, what becomes of the high watermark
+when the role changes (it goes along: a new leader serves what it knew as committed), and that a log which is being cut
+is neither led with nor served: the state that names this seat is held back until the cut is on disk.
+
+Invariants: at most one role acts at a time; a state is applied once, in the order of partition epochs; the high
+watermark never falls but with a log that is cut below it, and never lies outside of the log. Owned by
+`headrace_broker.partition`, which feeds events and carries out effects; the simulator runs the same code.
+"""
+
+from collections.abc import Collection
+from typing import Final, assert_never
+
+from headrace.core.errors import NotReadyError
+from headrace.core.log.epochs import NO_EPOCH
+from headrace.core.replication.contact import Contact
+from headrace.core.replication.events import (
+    Acks,
+    Appended,
+    Closed,
+    Configured,
+    Connected,
+    CutRefused,
+    Disconnected,
+    Effect,
+    EpochAnswered,
+    Event,
+    FollowerReported,
+    IsrProposed,
+    Offered,
+    Received,
+    Repeated,
+    StateApplied,
+    Synced,
+    SyncFailed,
+    Ticked,
+    Truncated,
+    WriteFailed,
+)
+from headrace.core.replication.fence import Fence
+from headrace.core.replication.followers import InSyncRules
+from headrace.core.replication.following import Following, LogView
+from headrace.core.replication.isr import Isr
+from headrace.core.replication.leadership import Leadership
+from headrace.core.replication.seats import supersedes
+from headrace.core.resources.partition_set import PartitionState
+from headrace.core.types import LeaderEpoch, Offset, Seat
+
+_NOTHING: Final = Offset(0)
+
+
+class Replica:
+    def __init__(
+        self,
+        me: Seat,
+        rules: InSyncRules,
+        log: LogView,
+        *,
+        durable_end: Offset,
+        last_epoch: LeaderEpoch = NO_EPOCH,
+        high_watermark: Offset = _NOTHING,
+    ) -> None:
+        """`log` as it was recovered. `last_epoch`: the greatest that the log holds, or that this broker was told of.
+
+        `high_watermark` as it was checkpointed: a lower bound.
+        """
+        self.me = me
+        start, end = log.log_start_offset, log.log_end_offset
+        self._leadership = Leadership(me, rules, log_end=end, durable_end=durable_end, last_epoch=last_epoch)
+        self._following = Following(me, log, self._leadership.commit, last_epoch)
+        self._following.high_watermark = max(min(high_watermark, end), start)
+        self._held_back: StateApplied | None = None
+        """It names this seat; the log is being cut."""
+
+    @property
+    def leads(self) -> bool:
+        return self._leadership.leads
+
+    @property
+    def high_watermark(self) -> Offset:
+        """First offset that is not committed, as far as this broker knows."""
+        return self._leadership.high_watermark if self._leadership.leads else self._following.high_watermark
+
+    @property
+    def state(self) -> PartitionState | None:
+        """As last applied."""
+        return self._leadership.state if self._held_back is None else self._held_back.state
+
+    @property
+    def leader_epoch(self) -> LeaderEpoch:
+        """0 before any state was applied."""
+        return self._leadership.leader_epoch if self._held_back is None else self._held_back.state.leader_epoch
+
+    @property
+    def isr(self) -> Isr | None:
+        """Of the leader: the ISR that has landed, and what is on its way."""
+        return self._leadership.isr
+
+    @property
+    def rules(self) -> InSyncRules:
+        """As the topic says now."""
+        return self._leadership.rules
+
+    @property
+    def regressed(self) -> str:
+        """Why this broker, a replica, takes part in nothing, as a sentence with the remedy; else empty."""
+        return self._leadership.regressed
+
+    @property
+    def waits(self) -> bool:
+        """Is anybody waiting? Then time must be told to `step`."""
+        return self._leadership.waits
+
+    @property
+    def is_cutting(self) -> bool:
+        """Then nothing is appended."""
+        return self._following.is_cutting
+
+    def accepts(self, leader_epoch: LeaderEpoch) -> bool:
+        """Whether batches that the leader sent in this epoch may be appended now."""
+        return self._following.accepts(leader_epoch)
+
+    def check_leader(self, label: str, fence: Fence) -> LeaderEpoch:
+        """The epoch to serve a request in.
+
+        Raises NotLeaderError, PartitionOfflineError, FencedEpochError or NotReadyError.
+        """
+        if self._held_back is not None:
+            raise NotReadyError(f"{self.me.broker} is about to lead {label}: its log is being cut first; try again")
+        return self._leadership.check_leader(label, fence)
+
+    def check_writable(self, label: str, fence: Fence, acks: Acks, contact: Contact | None = None) -> LeaderEpoch:
+        """The epoch to append in. Raises what `check_leader` raises, NotEnoughReplicasError and NotReadyError."""
+        if self._held_back is not None:
+            self.check_leader(label, fence)
+        return self._leadership.check_writable(label, fence, acks, contact)
+
+    def check_latest(self, label: str, contact: Contact | None = None) -> None:
+        """Whether this leader may call its high watermark the latest. Raises NotReadyError."""
+        self._leadership.check_latest(label, contact)
+
+    def check_not_regressed(self, label: str) -> None:
+        """Raises PartitionOfflineError where only a person can help."""
+        self._leadership.check_not_regressed(label)
+
+    def wanted_isr(self, live: Collection[Seat], now_ms: int) -> tuple[Seat, ...]:
+        """Whom this leader wants in sync; `live` are the seats whose Leases are live and that do not drain."""
+        return self._leadership.wanted_isr(live, now_ms)
+
+    def step(self, event: Event, now_ms: int) -> list[Effect]:
+        """What to do about `event`, in this order. Raises DivergedLogError: the stream is over."""
+        match event:
+            case Appended() | Repeated() | FollowerReported() | IsrProposed() | Configured() | Ticked():
+                return self._leadership.step(event, now_ms)
+            case Synced():
+                return self._leadership.step(event, now_ms) if self.leads else self._following.step(event)
+            case Connected() | Disconnected() | EpochAnswered() | Offered() | Received():
+                return self._following.step(event)
+            case StateApplied():
+                return self._applied(event, now_ms)
+            case Truncated() | CutRefused():
+                return [*self._following.step(event), *self._maybe_apply(now_ms)]
+            case SyncFailed(reason) | WriteFailed(reason) | Closed(reason):
+                self._hand_over()
+                return [*self._leadership.step(event, now_ms), *self._following.step(Closed(reason))]
+            case _:
+                assert_never(event)
+
+    def _applied(self, event: StateApplied, now_ms: int) -> list[Effect]:
+        if not supersedes(event.state, self.state):
+            return []
+        self._hand_over()
+        self._held_back = event if self.is_cutting and event.state.leader == self.me else None
+        led = self._leadership.step(event, now_ms) if self._held_back is None else []
+        return [*led, *self._following.step(event)]
+
+    def _maybe_apply(self, now_ms: int) -> list[Effect]:
+        """What was held back, once the cut is done: another one may have begun at once."""
+        if self._held_back is None or self.is_cutting:
+            return []
+        event, self._held_back = self._held_back, None
+        self._hand_over()
+        return self._leadership.step(event, now_ms)
+
+    def _hand_over(self) -> None:
+        """Whoever acts next knows as committed what whoever acts now does."""
+        self._leadership.high_watermark = self._following.high_watermark = self.high_watermark
