@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from headrace import Consumer, Producer
-from headrace.core.errors import HeadraceError
+from headrace.core.errors import HeadraceError, OffsetOutOfRangeError
 from headrace.core.problem import from_problem
 from headrace.core.records.columns import decode_batches, encode_batch, record_columns
 from headrace.http2.blocking import BlockingTransport, Response
@@ -227,9 +227,14 @@ class RawReader(Reader, _Raw):
 
     def _poll(self, transport: BlockingTransport) -> None:
         offset = self.position[self._partition]
-        answer = self._request(
-            transport, "GET", f"records?offset={offset}&maxWaitMs=200", headers={"accept": BATCH_TYPE}
-        )
+        try:
+            answer = self._request(
+                transport, "GET", f"records?offset={offset}&maxWaitMs=200", headers={"accept": BATCH_TYPE}
+            )
+        except OffsetOutOfRangeError as error:
+            # Deleted before it came there; whether it may be is for the verdict to say.
+            self.position[self._partition] = max(offset, int(str(error.details["logStartOffset"])))
+            raise
         rows = rows_of(answer.body, offset)
         told = int(answer.headers["headrace-high-watermark"])
         self._journal.polled(Poll(self.name, self._partition, now_s(), rows, told))

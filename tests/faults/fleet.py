@@ -84,11 +84,11 @@ class Fleet:
         self._wait(program, lambda: self._said(API, "http://"))
 
     def start_operator(self, name: str = OPERATOR) -> None:
-        self._start(name, "headrace_operator.main", "--kubeconfig", str(self._kubeconfig(name)))
+        self._start(name, "headrace_operator.main", "--kubeconfig", str(self.kubeconfig(name)))
 
     def start_broker(self, broker: int, *, wait: bool = True) -> None:
         name = broker_name(broker)
-        options = ["--id", str(broker), "--data", str(self.data(broker)), "--kubeconfig", str(self._kubeconfig(name))]
+        options = ["--id", str(broker), "--data", str(self.data(broker)), "--kubeconfig", str(self.kubeconfig(name))]
         options += ["--host", self._node(name).address, "--port", str(_PORT), *self.broker_options]
         self._start(name, "headrace_broker.main", *options)
         self._put_pod(broker)
@@ -115,6 +115,10 @@ class Fleet:
         self.programs[name].kill()
         if not silently and name.startswith("broker-"):
             self._delete_pod(int(name.removeprefix("broker-")))
+
+    def power_fail(self, broker: int) -> None:
+        """The machine is off: nobody tells of it, and what was not synced is gone."""
+        self.kill(broker_name(broker), silently=True)
 
     def pause(self, name: str) -> None:
         self.programs[name].process.send_signal(signal.SIGSTOP)
@@ -274,7 +278,7 @@ class Fleet:
 
         wait_for(check, f"{program.name} is up", _UP_S)
 
-    def _kubeconfig(self, name: str) -> Path:
+    def kubeconfig(self, name: str) -> Path:
         document = {
             "apiVersion": "v1",
             "kind": "Config",
@@ -286,6 +290,16 @@ class Fleet:
         path = self.home / f"{name}.kubeconfig"
         path.write_text(yaml.safe_dump(document))
         return path
+
+    def go_through(self, port: int) -> None:
+        """From their next start on, processes find the API server at this port of the harness."""
+        for name in self.programs:
+            if name != API:
+                self.api_urls[name] = f"http://{self._node(name).gateway}:{port}"
+
+    def go_straight(self) -> None:
+        """From their next start on."""
+        self.api_urls.clear()
 
     # -- the data of the API server ----------------------------------------------------------------------------------
 

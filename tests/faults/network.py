@@ -33,6 +33,8 @@ class Node:
 
     name: str
     address: str
+    gateway: str
+    """Of this process, as the node sees it."""
     prefix: tuple[str, ...]
     """Starts a program there, under the same pid."""
 
@@ -69,7 +71,7 @@ class Network:
         _order(*prefix, "ip", "addr", "add", f"{far}/30", "dev", "eth0")
         _order(*prefix, "ip", "link", "set", "eth0", "up")
         _order(*prefix, "ip", "route", "add", "default", "via", near)
-        node = self._nodes[name] = Node(name, far, prefix)
+        node = self._nodes[name] = Node(name, far, near, prefix)
         return node
 
     def cut(self, source: str, target: str) -> None:

@@ -27,6 +27,7 @@ TOPIC: Final = "ledger"
 _PROGRESS_S: Final = 60
 _CALM_S: Final = 60
 _JOIN_S: Final = 150
+_SHOWN: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,36 @@ class Play:
 
     def wait_in_sync(self, timeout_s: float = _CALM_S) -> None:
         self.fleet.wait_in_sync(TOPIC, timeout_s)
+
+    def wait_other_leader(self, old: int, timeout_s: float = _PROGRESS_S) -> int:
+        """Until another than `old` leads the first partition."""
+
+        def other() -> tuple[int] | None:
+            leader = self.fleet.leader(TOPIC)
+            return None if leader is None or leader == old else (leader,)
+
+        return wait_for(other, f"another than broker {old} leads", timeout_s)[0]
+
+    def wait_out_of_sync(self, broker: int, timeout_s: float = _PROGRESS_S) -> None:
+        """Until the broker is not in the ISR of the first partition."""
+        wait_for(lambda: broker not in self.fleet.isr(TOPIC), f"broker {broker} leaves the ISR", timeout_s)
+
+    def judge_more(self, journal: Journal, clients: list[Client], start: int = 0) -> None:
+        """Of another topic with one partition: stop its clients, read it whole, and judge it."""
+        self.wrong += [f"{name} hangs" for name in join_all(clients, _JOIN_S)]
+        reader = RawReader("last", journal, self.fleet.servers, 0)
+        final, _ = wait_for(_tried(reader.read_all), f"all of {journal.topic} can be read", _CALM_S)
+        history = History(
+            writes=journal.writes,
+            polls=journal.polls,
+            looks=journal.looks,
+            final={0: final},
+            idempotent=frozenset(journal.idempotent),
+            starts={0: start},
+        )
+        report = judge(history)
+        self.wrong += [*journal.wrong, *(f"{journal.topic}: {finding}" for finding in report.findings[:_SHOWN])]
+        self.notes.append(f"{journal.topic}: {report.acknowledged} acknowledged, {report.read} read")
 
     def hold(self, seconds: float) -> None:
         """A fault lasts so long: it is time that is the fault."""

@@ -1,7 +1,7 @@
-"""S1, S2, S12, S24: processes that die, all at once or one after the other, and nothing at all."""
+"""S1, S2, S12, S24: processes that die, one by one or all at once, and a long time in which nothing happens."""
 
 from tests.faults.fleet import broker_name
-from tests.faults.play import Play
+from tests.faults.play import Play, Setting
 from tests.faults.scenarios.scenario import Scenario
 
 
@@ -27,7 +27,43 @@ def kill_all_brokers(play: Play) -> None:
         play.wait_progress()
 
 
+def retry_through_leader_changes(play: Play) -> None:
+    """Producers give requests up early and try again, while leaders die, or are only slow."""
+    for number in range(play.rounds):
+        leader = play.leader()
+        name = broker_name(leader)
+        if number % 2:
+            with play.journal.fault(f"broker {leader} stopped for a moment"):
+                play.fleet.pause(name)
+                play.hold(2)
+                play.fleet.resume(name)
+        else:
+            with play.journal.fault(f"broker {leader} killed"):
+                play.fleet.kill(name)
+                play.wait_progress()
+            play.fleet.start_broker(leader)
+        play.wait_progress()
+        play.wait_in_sync()
+
+
+def work_in_peace(play: Play) -> None:
+    for _ in range(play.rounds):
+        with play.journal.fault("nothing"):
+            play.hold(15)
+    failures = dict(play.journal.failures)
+    play.expect(not failures, f"requests failed in peace: {failures}")
+
+
 SCENARIOS = (
     Scenario("S1", "the leader is killed again and again", kill_leaders, short=5, long=20),
-    Scenario("S2", "all brokers are killed at once", kill_all_brokers, short=3, long=12),
+    Scenario("S2", "all brokers are killed at once", kill_all_brokers, short=2, long=12),
+    Scenario(
+        "S12",
+        "producers retry through leader changes",
+        retry_through_leader_changes,
+        Setting(writer_options={"request_timeout_ms": 1_000}),
+        short=2,
+        long=12,
+    ),
+    Scenario("S24", "a healthy cluster, for a long time", work_in_peace, short=1, long=40),
 )

@@ -1,0 +1,186 @@
+"""S18, S27 to S29: operators that die, and an API server that is away, slow, wrong, or back in the past."""
+
+import random
+import subprocess
+import sys
+import time
+from typing import Final
+
+from tests.faults.fleet import API, OPERATOR, broker_name
+from tests.faults.play import TOPIC, Play, Setting
+from tests.faults.scenarios.scenario import Scenario
+from tests.faults.unruly_api import Answer, Behaviour, Cut, Lost, is_watch, unruly
+from tests.support.waiting import wait_for
+
+_SECOND: Final = "operator-2"
+_ERRORS: Final = (409, 429, 500, 503)
+_AWAY_LONG_S: Final = 300
+_AWAY_SHORT_S: Final = 15
+_RECOVER_S: Final = 60
+
+
+def trouble_the_control_plane(play: Play) -> None:
+    """Operators die in the middle of a pass, the API server answers with errors, then not at all."""
+    for _ in range(play.rounds):
+        leader = play.leader()
+        with play.journal.fault("operators killed while a leader is replaced"):
+            play.fleet.kill(broker_name(leader))
+            for operator in (OPERATOR, _SECOND, OPERATOR):
+                play.fleet.kill(operator)
+                play.hold(play.random.uniform(0.1, 1.0))
+                play.fleet.start_operator(operator)
+            play.wait_progress()
+        play.fleet.start_broker(leader)
+        play.wait_in_sync()
+        away_s = _AWAY_SHORT_S if play.rounds == 1 else _AWAY_LONG_S
+        with play.journal.fault("no API server"):
+            play.fleet.pause(API)
+            play.wait_progress()
+            play.hold(away_s)
+            play.wait_progress()
+            play.fleet.resume(API)
+        play.wait_progress()
+        play.wait_in_sync()
+    _answer_with_errors(play)
+
+
+def _answer_with_errors(play: Play) -> None:
+    """A fifth of all requests of everybody, watches included."""
+    with unruly(play.fleet.api_url) as api:
+        chance = random.Random(play.random.random())
+
+        def rule(method: str, path: str, query: str) -> Behaviour:
+            if chance.random() >= 0.2:
+                return None
+            if is_watch(query):
+                return chance.choice((Answer(410), Cut()))
+            return Answer(chance.choice(_ERRORS) if method in ("PUT", "PATCH") else chance.choice(_ERRORS[1:]))
+
+        api.rule = rule
+        play.fleet.go_through(api.port)
+        leader = play.leader()
+        with play.journal.fault("an API server full of errors"):
+            for operator in (OPERATOR, _SECOND):
+                play.fleet.kill(operator)
+                play.fleet.start_operator(operator)
+            play.fleet.kill(broker_name(leader))
+            play.wait_progress()
+            play.fleet.start_broker(leader)
+            play.wait_progress()
+        api.rule = lambda method, path, query: None
+        play.notes.append(f"the API server misbehaved {sum(api.counts.values())} times: {api.counts}")
+        play.expect(sum(api.counts.values()) > 0, "no request went wrong")
+        play.wait_in_sync()
+        play.fleet.go_straight()
+        _restart_all(play)
+
+
+def _restart_all(play: Play) -> None:
+    """So that nobody depends on what stood between."""
+    for operator in play.setting.operators:
+        play.fleet.kill(operator)
+        play.fleet.start_operator(operator)
+    for broker in play.brokers:
+        play.fleet.kill(broker_name(broker))
+        play.fleet.start_broker(broker)
+        play.wait_in_sync()
+
+
+def lose_writes(play: Play) -> None:
+    """PUTs of PartitionSets by brokers time out, and land later or never; the ISR has to move all the same."""
+    with unruly(play.fleet.api_url) as api:
+        play.fleet.go_through(api.port)
+        _restart_all(play)
+        chance = random.Random(play.random.random())
+
+        def rule(method: str, path: str, query: str) -> Behaviour:
+            if method != "PUT" or "/partitionsets/" not in path or chance.random() >= 0.5:
+                return None
+            return Lost(chance.choice((0.0, 4.0, 8.0)))
+
+        api.rule = rule
+        for _ in range(play.rounds):
+            leader = play.leader()
+            follower = next(broker for broker in play.brokers if broker != leader)
+            with play.journal.fault("writes to the API server lost or late"):
+                play.fleet.kill(broker_name(follower))
+                play.wait_out_of_sync(follower)
+                play.wait_progress()
+                play.fleet.start_broker(follower, wait=False)
+                play.wait_in_sync(90)
+        api.rule = lambda method, path, query: None
+        play.notes.append(f"{api.counts.get('Lost', 0)} writes lost or late")
+        play.expect(bool(api.counts), "no write was lost")
+        play.fleet.go_straight()
+        _restart_all(play)
+
+
+def forget_topics(play: Play) -> None:
+    """An empty API server: brokers keep all data; and when the old one is back, all is there."""
+    for _ in range(play.rounds):
+        with play.journal.fault("every Topic gone"):
+            play.fleet.kill(API)
+            backup = play.fleet.copy_api_data(f"backup-{time.monotonic_ns()}")
+            play.fleet.restore_api_data(None)
+            play.fleet.start_api()
+            play.hold(8)
+            play.expect(play.fleet.topics() == [], "the empty API server has topics")
+            for broker in play.brokers:
+                kept = [*play.fleet.data(broker).glob(f"*/{play.uid}-*")]
+                play.expect(len(kept) == play.setting.partitions, f"broker {broker} keeps {kept}")
+            play.fleet.kill(API)
+            play.fleet.restore_api_data(backup)
+            play.fleet.start_api()
+        for name in (OPERATOR, *map(broker_name, play.brokers)):
+            if not play.fleet.is_running(name):
+                play.notes.append(f"{name} had ended when its API server was another one")
+        play.heal()
+        play.fleet.wait_led(TOPIC, play.setting.partitions, 60)
+        play.wait_progress()
+        play.wait_in_sync()
+
+
+def go_back(play: Play) -> None:
+    """The API server is restored from before some elections: they stop, and `cluster recover` mends it."""
+    for _ in range(play.rounds):
+        play.fleet.kill(API)
+        backup = play.fleet.copy_api_data(f"backup-{time.monotonic_ns()}")
+        play.fleet.start_api()
+        for _ in range(2):
+            leader = play.leader()
+            play.fleet.kill(broker_name(leader))
+            play.wait_progress()
+            play.fleet.start_broker(leader)
+            play.wait_in_sync()
+        with play.journal.fault("epochs of the past"):
+            for broker in play.brokers:
+                play.fleet.kill(broker_name(broker))
+            play.fleet.kill(API)
+            play.fleet.restore_api_data(backup)
+            play.fleet.start_api()
+            for broker in play.brokers:
+                play.fleet.start_broker(broker, wait=False)
+            play.hold(8)
+            wait_for(lambda: _recover(play), "cluster recover succeeds", _RECOVER_S)
+        play.wait_progress()
+        play.wait_in_sync()
+
+
+def _recover(play: Play) -> bool:
+    words = ["-m", "headrace.cli.main", "cluster", "recover", "--yes", "--server", play.fleet.servers]
+    kubeconfig = str(play.fleet.kubeconfig("client"))
+    done = subprocess.run(
+        [sys.executable, *words, "--kubeconfig", kubeconfig], capture_output=True, timeout=60, check=False
+    )
+    if done.returncode:
+        play.notes.append(f"cluster recover: {done.stdout.decode()[-300:]} {done.stderr.decode()[-300:]}")
+    return done.returncode == 0
+
+
+_TWO = Setting(operators=(OPERATOR, _SECOND))
+SCENARIOS = (
+    Scenario("S18", "operators killed, API server away and wrong", trouble_the_control_plane, _TWO, short=1, long=2),
+    Scenario("S27", "writes to the API server lost or late", lose_writes, short=1, long=4),
+    Scenario("S28", "every Topic vanishes", forget_topics, short=1, long=4),
+    Scenario("S29", "epochs in the API go back", go_back, short=1, long=4),
+)
