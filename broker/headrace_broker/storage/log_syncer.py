@@ -43,7 +43,7 @@ class LogSyncer:
         self._named = recovered.active.base_offset
         """The last segment whose names are on disk."""
         self._recovery_point = recovered.end if recovered.checkpointed else _UNWRITTEN
-        self._written_starts = epochs.starts if recovered.checkpointed else None
+        self._written_starts = recovered.written_starts
         self._producers = recovered.producers
         self.durable = recovered.end
         """Everything below is on disk."""

@@ -15,7 +15,7 @@ from headrace.core.errors import CorruptLogError
 from headrace.core.limits import RECOVERY_CHUNK_BYTES
 from headrace.core.log.checkpoints import LogPoint
 from headrace.core.log.clean_points import CleanPoints
-from headrace.core.log.epochs import LeaderEpochs
+from headrace.core.log.epochs import EpochStart, LeaderEpochs
 from headrace.core.log.recovery import Cut, Kept, RecoveryReport, ScanStart, SegmentFacts, TailScan, Wanted, scan_start
 from headrace.core.log.trimming import segments_below, start_of
 from headrace.core.types import Offset
@@ -43,7 +43,9 @@ class RecoveredLog:
     """What the checkpoint says, `end` at most; the log's start where it cannot be read."""
     report: RecoveryReport
     checkpointed: bool
-    """Whether the files say the same as `end` and `epochs`; not where they must not yet, or the disk was too full."""
+    """Whether the recovery point says the same as `end`; not where it must not yet, or the disk was too full."""
+    written_starts: tuple[EpochStart, ...] | None
+    """What `leader-epoch-checkpoint` says, which may be more than `epochs`; None where it is not known."""
 
 
 def recover(directory: Path, now_ms: int) -> RecoveredLog:
@@ -76,6 +78,7 @@ class _Recovery:
         # Read after that: where it is lost, too much is shown, but nothing that this replica held is missing.
         self._log_start = self._files.log_start()
         self._checkpointed = True
+        self._written_starts: tuple[EpochStart, ...] | None = None
         self._snapshot: ProducerSnapshot
         self._cut_bytes = 0
         self._cut_reason = ""
@@ -122,6 +125,7 @@ class _Recovery:
     def _start(self, segments: list[SegmentFacts]) -> tuple[TailScan, ScanStart]:
         """Open the segment where the scan starts, as far below as the batches must be looked at again."""
         epochs = self._files.epochs()
+        self._written_starts = epochs.starts if epochs else None
         start = scan_start(segments, self._point if epochs else None)
         epochs = epochs or LeaderEpochs()
         segment = Segment.open_last(self._directory, segments[start.segment].base_offset)
@@ -225,6 +229,7 @@ class _Recovery:
             self._snapshot.write()
             if self._checkpointed:
                 self._files.write_epochs(scan.epochs)
+                self._written_starts = scan.epochs.starts
                 self._files.write_recovery_point(end)
         except OSError as error:
             # A full disk can be read from, and room made on it: the checkpoints follow with the next sync.
@@ -260,4 +265,5 @@ class _Recovery:
             high_watermark=min(high_watermark, end.offset),
             report=report,
             checkpointed=self._checkpointed,
+            written_starts=self._written_starts,
         )

@@ -103,7 +103,13 @@ class Producers:
         self.revision += 1
 
     def cut(self, end: Offset) -> None:
-        """The log now ends at `end`."""
+        """The log now ends at `end`.
+
+        A producer of which nothing is left that is remembered goes on with the oldest batch that was. That is the one
+        after the last that the log still has, as long as only what was unanswered is cut. Where more goes, which takes
+        an unclean election, it may lie above that one: then older retries are refused, and their producer goes on in a
+        higher epoch; what the log still has is not taken twice.
+        """
         for number, state in self._states.items():
             lost = next((each for each in state.batches if each.last_offset >= end), None)
             if lost is not None:

@@ -134,6 +134,18 @@ def test_should_expect_again_what_the_log_has_lost() -> None:
     assert producers.revision == revision
 
 
+@pytest.mark.parametrize("left", range(4))
+def test_should_take_nothing_twice_when_more_is_cut_than_is_remembered(left: int) -> None:
+    """Of eight batches the last five are remembered, so the first that may come is the fourth, whatever is left."""
+    producers, _ = noted(*map(batch, range(8)))
+    producers.cut(Offset(left))
+    assert repeated(producers, batch(3)) == {}
+    for older in range(3):
+        with pytest.raises(OutOfOrderSequenceError, match="expected is 3"):
+            repeated(producers, batch(older))
+    assert repeated(producers, batch(0, epoch=1)) == {}
+
+
 def test_should_go_back_to_the_epoch_that_the_log_is_left_with() -> None:
     producers, _ = noted(batch(0), batch(0, epoch=1))
     producers.cut(Offset(1))

@@ -48,6 +48,20 @@ async def test_should_end_where_it_was_cut_now_and_after_a_crash(
     assert not again.recovery.damaged_files
 
 
+async def test_should_forget_an_epoch_that_was_cut_off_in_an_earlier_life(
+    log: PartitionLog, directory: Path, threads: StorageThreads
+) -> None:
+    """The file may name it for long: it counts up to the recovery point only, which later moves beyond."""
+    fill(log, 9)
+    fill(log, 5, epoch=LeaderEpoch(7))
+    log.close()
+    await open_log(directory, threads, SMALL).truncate(Offset(6))
+    again = open_log(directory, threads, SMALL)
+    fill(again, 10)
+    again.close()
+    assert epochs_of(open_log(directory, threads, SMALL)) == [(1, 0)]
+
+
 async def test_should_cut_off_the_batch_that_holds_the_end(log: PartitionLog) -> None:
     log.append([raw_batch(4), raw_batch(5), raw_batch(6)], EPOCH, NOW_MS)
     assert await log.truncate(Offset(8)) == 4
