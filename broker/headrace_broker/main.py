@@ -14,6 +14,7 @@ from headrace.core.limits import (
     BROKER_MEMORY_BYTES_MIN,
     DISK_QUOTA_BYTES_MIN,
     HOUSEKEEPING_INTERVAL_MS_MIN,
+    REPLICATION_CATCH_UP_RATE_MIN,
     THREAD_SWITCH_US,
 )
 from headrace.core.log.quota import DiskLimits
@@ -97,6 +98,13 @@ def _mebibytes(count: int) -> str:
     callback=_read_by(parse_quantity_bytes, BROKER_MEMORY_BYTES_MIN, _mebibytes(BROKER_MEMORY_BYTES_MIN)),
     help="Refuse requests rather than use more, as in 512Mi.",
     show_default="the container's limit, else no less than the machine has",
+)
+@click.option(
+    "--catch-up-rate",
+    metavar="SIZE",
+    default=UNLIMITED,
+    callback=_read_by(parse_limited_quantity_bytes, REPLICATION_CATCH_UP_RATE_MIN, "64Ki"),
+    help="Send replicas that are far behind no more than this a second, as in 50Mi.",
 )
 @click.option("--log-level", type=click.Choice(_LEVELS), default="info", help="Least severe events to log.")
 def main(log_level: str, broker: int, **options: Any) -> None:

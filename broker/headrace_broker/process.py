@@ -47,6 +47,7 @@ from headrace_broker.storage.data_directory import DataDirectory
 from headrace_broker.tls.identity import Identity
 from headrace_broker.tls.material import Source
 from headrace_broker.tls.sources import Files, WatchedSecret
+from headrace_broker.transports import Transports
 
 _log = logging.getLogger(__name__)
 _HURRY_S = 1.0
@@ -91,7 +92,8 @@ class _Broker:
         self._client = client
         self._metrics = Metrics()
         self._disk = BrokerDisk(data.path, settings.disk_limits, self._metrics, self._disk_failed)
-        self._identity = self._identity_for(transport)
+        self._transports = Transports(transport)
+        self._identity = self._identity_for()
         self._view = ClusterView(settings.cluster)
         self._holdings = Holdings(data, self._metrics, self._view.changed.set)
         self._metrics.watch_partitions(self._holdings.gauges)
@@ -105,6 +107,7 @@ class _Broker:
             self._metrics,
             self._readiness,
             Admission.for_memory(self._memory_bytes),
+            catch_up_rate=settings.catch_up_rate,
         )
         self._end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Resolved when this process is asked to stop; failed when it must."""
@@ -132,7 +135,7 @@ class _Broker:
     def _namespace(self) -> str:
         return self._settings.namespace or self._client.namespace
 
-    def _identity_for(self, transport: AsyncTransport) -> Identity | None:
+    def _identity_for(self) -> Identity | None:
         settings = self._settings
         if settings.tls is None:
             return None
@@ -141,7 +144,7 @@ class _Broker:
         else:
             source = WatchedSecret(self._client, self._namespace, settings.tls.name)
         host = urlsplit(settings.advertised_url).hostname or settings.host
-        return Identity(source, host, transport, self._metrics.registry)
+        return Identity(source, host, self._transports, self._metrics.registry)
 
     async def _listen(self) -> Server:
         settings = self._settings

@@ -17,6 +17,8 @@ from headrace_broker.coordination.cluster_view import ClusterView
 from headrace_broker.metrics import Metrics
 from headrace_broker.partition import Partition
 from headrace_broker.proxy import Elsewhere, Proxy
+from headrace_broker.replication.served_streams import ServedStreams
+from headrace_broker.replication.stream_metrics import StreamMetrics
 from headrace_broker.requests import Place
 from headrace_broker.session.sessions import Sessions
 from headrace_broker.watching import Watches
@@ -49,9 +51,13 @@ class Serving:
     readiness: Readiness
     admission: Admission = field(default_factory=Admission)
     watches: Watches = field(default_factory=Watches)
+    catch_up_rate: int | None = None
+    """Bytes a second for followers that are far behind; None: as fast as it goes."""
     sessions: Sessions = field(init=False)
+    followers: ServedStreams = field(init=False)
 
     def __post_init__(self) -> None:
+        self.followers = ServedStreams(StreamMetrics(self.metrics.registry), self.catch_up_rate)
         self.sessions = Sessions.for_memory(self.admission.bodies.limit_bytes)
 
     @property
@@ -67,6 +73,7 @@ class Serving:
         self.proxy.drain()
         self.watches.drain()
         self.sessions.drain()
+        self.followers.drain()
 
     def topic(self, name: TopicName, fence: Fence) -> Topic:
         """Raises NotReadyError, UnknownTopicError, StaleTopicError."""
@@ -88,7 +95,7 @@ class Serving:
             raise PartitionOfflineError(f"{place} has no leader just now; try again")
         if state.leader.broker == self.me:
             if partition is not None:
-                partition.leadership.check_not_regressed(str(place))
+                partition.replica.check_not_regressed(str(place))
             raise NotReadyError(f"broker {self.me} is about to lead {place}; try again")
         return Elsewhere(place, state.leader.broker, self.url_of(state.leader.broker))
 

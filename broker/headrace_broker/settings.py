@@ -41,3 +41,5 @@ class Settings:
     """What this process may use; None: as much as the machine or the container lets it."""
     disk_limits: DiskLimits = field(default_factory=DiskLimits)
     housekeeping_interval_ms: int = HOUSEKEEPING_INTERVAL_MS_DEFAULT
+    catch_up_rate: int | None = None
+    """Bytes a second for followers that are far behind, all together; None: as fast as it goes."""

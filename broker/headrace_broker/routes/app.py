@@ -14,7 +14,7 @@ from headrace_broker.routes.openapi import openapi
 from headrace_broker.routes.problems import answer_of
 from headrace_broker.routes.produce import ProduceRoute
 from headrace_broker.routes.records import DeleteRoute
-from headrace_broker.routes.sessions import SessionsRoute
+from headrace_broker.routes.sessions import SessionsRoute, is_replication
 from headrace_broker.routes.spread import SpreadRoute
 from headrace_broker.serving import Serving
 
@@ -63,7 +63,7 @@ def _around(serving: Serving) -> Middleware:
         admission.requests += 1
         try:
             try:
-                if admission.is_full and request.path not in ALWAYS_ANSWERED:
+                if admission.is_full and request.path not in ALWAYS_ANSWERED and not is_replication(request):
                     raise admission.refusal()
                 response = await handler(request)
             except Exception as error:

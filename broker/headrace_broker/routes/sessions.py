@@ -1,11 +1,13 @@
-"""POST of a session: one request in which client and broker go on talking."""
+"""POST of a session or of a replication stream: one request in which both sides go on talking."""
 
 from aiohttp import web
 
 from headrace.core.errors import InvalidRequestError
-from headrace.core.session.frames import MEDIA_TYPE
+from headrace.core.replication.wire.messages import MEDIA_TYPE as REPLICATION
+from headrace.core.session.frames import MEDIA_TYPE as SESSION
 from headrace.http2.bodies import RequestBody
 from headrace.http2.bridge import ResponseWriter
+from headrace_broker.replication.served_stream import ServedStream
 from headrace_broker.routes.parameters import parse_no_query
 from headrace_broker.serving import Serving
 from headrace_broker.session.session import Session
@@ -19,21 +21,45 @@ class SessionsRoute:
 
     async def __call__(self, request: web.Request) -> web.StreamResponse:
         parse_no_query(request.query)
+        if is_replication(request):
+            return await self._replicate(request)
         session = Session(self._serving, _body(request))
         with self._serving.sessions.one_more(session):
-            response = web.StreamResponse(headers={"Content-Type": MEDIA_TYPE})
-            writer = await response.prepare(request)
-            assert isinstance(writer, ResponseWriter), "over HTTP/2"
+            response, writer = await _begun(request, SESSION)
             await session.run(writer)
             await response.write_eof()
             return response
 
+    async def _replicate(self, request: web.Request) -> web.StreamResponse:
+        stream = ServedStream(self._serving, _body(request))
+        with self._serving.followers.one_more(stream):
+            response, writer = await _begun(request, REPLICATION)
+            await stream.run(writer)
+            await response.write_eof()
+            return response
+
+
+def is_replication(request: web.Request) -> bool:
+    """Whether another broker follows here: that is refused for no load of clients."""
+    return request.path == "/v1/sessions" and _content_type(request) == REPLICATION
+
+
+async def _begun(request: web.Request, content_type: str) -> tuple[web.StreamResponse, ResponseWriter]:
+    response = web.StreamResponse(headers={"Content-Type": content_type})
+    writer = await response.prepare(request)
+    assert isinstance(writer, ResponseWriter), "over HTTP/2"
+    return response, writer
+
+
+def _content_type(request: web.Request) -> str:
+    return request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+
 
 def _body(request: web.Request) -> RequestBody:
     """Raises InvalidRequestError."""
-    content_type = request.headers.get("Content-Type", "")
-    if content_type.partition(";")[0].strip().lower() != MEDIA_TYPE:
-        raise InvalidRequestError(f"Content-Type {content_type!r}: must be {MEDIA_TYPE}", field="Content-Type")
+    if _content_type(request) not in (SESSION, REPLICATION):
+        content_type = request.headers.get("Content-Type", "")
+        raise InvalidRequestError(f"Content-Type {content_type!r}: must be {SESSION}", field="Content-Type")
     body: object = request.content
     if not isinstance(body, RequestBody):
         version = f"{request.version.major}.{request.version.minor}"

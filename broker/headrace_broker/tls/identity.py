@@ -13,18 +13,23 @@ import logging
 import ssl
 from contextlib import aclosing
 from datetime import UTC, datetime
+from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from headrace.http2.client import AsyncTransport
 from headrace_broker.tls.certificate import Certificate, load, new_server_context
 from headrace_broker.tls.material import Material, Source, Unreadable, UnusableTlsError
 
 _log = logging.getLogger(__name__)
 
 
+class Trusting(Protocol):
+    def trust(self, ssl_context: ssl.SSLContext) -> None:
+        """Verify others against this one from now on."""
+
+
 class Identity:
-    def __init__(self, source: Source, host: str, transport: AsyncTransport, registry: CollectorRegistry) -> None:
+    def __init__(self, source: Source, host: str, transport: Trusting, registry: CollectorRegistry) -> None:
         """`host` is the one that is advertised, `transport` the way to other brokers. `take_on` comes next."""
         self._source = source
         self._host = host

@@ -92,6 +92,11 @@ class FollowerStream:
         self._silence = Silence(now_ms)
         self._pulse = Pulse(now_ms)
 
+    @property
+    def has_heard(self) -> bool:
+        """The leader has answered."""
+        return self._leader_ms > 0
+
     def open(self, key: PartitionKey, leader_epoch: LeaderEpoch) -> None:
         assert key not in self._by_key, "an older channel is closed first"
         self._highest += 1

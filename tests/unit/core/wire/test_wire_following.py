@@ -152,7 +152,9 @@ def test_should_end_where_the_leader_ends_the_stream() -> None:
 
 def test_should_echo_the_leaders_time() -> None:
     stream = opened(A)
+    assert not stream.has_heard
     assert stream.receive(Heartbeat(1000), 0) is None
+    assert stream.has_heard
     stream.report(A, EPOCH, ends(1))
     assert said(stream) == [Report(1, EPOCH, ends(1), 1000)]
     stream.receive(batches(1, 1500), 0)

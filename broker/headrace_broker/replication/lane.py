@@ -1,0 +1,300 @@
+"""What this broker follows of one leader on one of its two streams: a connection, for as long as anything is wanted.
+
+    idle ── a partition is wanted ──> connecting ──> open ── nothing is wanted for a while ──> idle
+                                        └──failed──> waiting (backoff) ──> connecting
+                                       open ── lost, silent, broken ──> every partition hears of it ──> waiting
+
+Frames are handled where they were received: what they hold is appended, and what is to be said about all of them
+leaves together. A partition that its leader refuses, or that cannot use what it was sent, is tried again by itself,
+later and later. Owned by `FollowerStreams`.
+"""
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, assert_never
+
+from headrace.core.errors import BrokenSessionError, BrokerUnreachableError, HeadraceError
+from headrace.core.limits import (
+    REPLICATION_BACKOFF_MAX_MS,
+    REPLICATION_BACKOFF_MIN_MS,
+    REPLICATION_IDLE_MS,
+    REPLICATION_TICK_MS,
+)
+from headrace.core.problem import from_problem
+from headrace.core.replication.wire.following import (
+    EpochAnswered,
+    FollowerStream,
+    Happening,
+    Moved,
+    Received,
+    Refused,
+)
+from headrace.core.replication.wire.messages import MEDIA_TYPE, Lane, leader_message, leader_reader
+from headrace.core.types import LeaderEpoch, PartitionKey, Seat
+from headrace.http2.client import AsyncStream, AsyncTransport
+from headrace.kube.backoff import Backoff
+from headrace_broker.clock import monotonic_ms
+from headrace_broker.partition import Partition
+from headrace_broker.replication.stream_metrics import StreamMetrics
+from headrace_broker.transports import Transports
+
+_log = logging.getLogger(__name__)
+_RANDOM = Random()
+
+
+def _backoff() -> Backoff:
+    return Backoff(_RANDOM, REPLICATION_BACKOFF_MIN_MS, REPLICATION_BACKOFF_MAX_MS)
+
+
+@dataclass(slots=True, eq=False)
+class Wanted:
+    """A partition that follows its leader in one epoch."""
+
+    partition: Partition
+    leader_epoch: LeaderEpoch
+    backoff: Backoff = field(default_factory=_backoff)
+    again: asyncio.TimerHandle | None = None
+    """Runs until it is tried again."""
+    is_open: bool = False
+    """It has a channel."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """From this broker to a leader."""
+
+    me: Seat
+    leader: Seat
+    transports: Transports
+    url: Callable[[], str]
+    """As the leader's Lease has it now; raises BrokerUnreachableError where that is not known."""
+    metrics: StreamMetrics
+
+
+class FollowedLane:
+    def __init__(self, way: Way, lane: Lane, moved: Callable[[Wanted], None]) -> None:
+        """`moved` is given whatever belongs on the other stream."""
+        self._way = way
+        self._lane = lane
+        self._moved = moved
+        self._wanted: dict[PartitionKey, Wanted] = {}
+        self._session: FollowerStream | None = None
+        """While a stream is open."""
+        self._stream: AsyncStream | None = None
+        self._is_receiving = False
+        self._flushing: asyncio.Handle | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._idle_since_ms = 0
+
+    @property
+    def open_channels(self) -> int:
+        return sum(wanted.is_open for wanted in self._wanted.values())
+
+    @property
+    def is_used(self) -> bool:
+        """Something is wanted of it, or its connection is still there."""
+        return bool(self._wanted) or (self._task is not None and not self._task.done())
+
+    def speak(self) -> FollowerStream | None:
+        """To say something in, which leaves with all else that is said now; None while there is no stream."""
+        if self._session is not None:
+            self._flush_soon()
+        return self._session
+
+    def add(self, wanted: Wanted) -> None:
+        self._wanted[wanted.partition.key] = wanted
+        if self._session is not None:
+            self._open(wanted)
+        elif self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run(), name=f"follow {self._way.leader} ({self._lane})")
+
+    def remove(self, wanted: Wanted) -> None:
+        """Without `stream_lost`."""
+        if self._wanted.pop(wanted.partition.key, None) is not None:
+            self._close(wanted)
+
+    async def close(self) -> None:
+        """This broker stops."""
+        for wanted in tuple(self._wanted.values()):
+            self.remove(wanted)
+        if self._stream is not None:
+            self._flush()
+            self._stream.send(ended=True)
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def _flush_soon(self) -> None:
+        """Once for all who say something now."""
+        if not self._is_receiving and self._flushing is None:
+            self._flushing = asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flushing = None
+        if self._session is not None and self._stream is not None:
+            said = self._session.take()
+            if said:
+                self._stream.send(said)
+
+    # -- the connection -------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        backoff = _backoff()
+        while self._wanted:
+            transport = self._way.transports.make()
+            try:
+                await self._follow(transport, backoff)
+                self._way.metrics.connects.labels("ended").inc()
+            except HeadraceError as error:
+                self._way.metrics.connects.labels("failed").inc()
+                _log.info("broker %s (%s): %s", self._way.leader, self._lane, error.message)
+            except Exception:
+                self._way.metrics.connects.labels("failed").inc()
+                _log.exception("broker %s (%s)", self._way.leader, self._lane)
+            finally:
+                self._lost()
+                await transport.close()
+            if self._wanted:
+                await asyncio.sleep(backoff.next_ms() / 1000)
+
+    async def _follow(self, transport: AsyncTransport, backoff: Backoff) -> None:
+        """One stream, from its beginning to its end. Raises HeadraceError."""
+        self._reader = leader_reader(_allocate)
+        stream = await transport.open(
+            "POST",
+            self._way.url().rstrip("/") + "/v1/sessions",
+            headers={"content-type": MEDIA_TYPE},
+            decode=self._receive,
+        )
+        self._stream, self._session = stream, FollowerStream(self._way.me, self._lane, monotonic_ms())
+        for wanted in tuple(self._wanted.values()):
+            self._open(wanted)
+        self._flush()
+        while not self._is_idle():
+            try:
+                said = await stream.receive(REPLICATION_TICK_MS / 1000)
+            except TimeoutError:
+                self._session.tick(monotonic_ms())
+                self._flush()
+                if self._session.has_heard:
+                    backoff.reset()
+            else:
+                raise _refusal(stream.status, said)
+        stream.send(ended=True)
+
+    def _is_idle(self) -> bool:
+        now_ms = monotonic_ms()
+        if self._wanted:
+            self._idle_since_ms = now_ms
+        return now_ms - self._idle_since_ms > REPLICATION_IDLE_MS
+
+    def _lost(self) -> None:
+        self._session = self._stream = None
+        for wanted in tuple(self._wanted.values()):
+            self._part(wanted)
+
+    # -- what the leader says -------------------------------------------------------------------------------------
+
+    def _receive(self, data: bytes | memoryview) -> Iterable[Any]:
+        """Handles what arrives; nothing of it is left to be received. Raises HeadraceError, which ends the stream."""
+        self._is_receiving, now_ms = True, monotonic_ms()
+        try:
+            for frame in self._reader.receive(data):
+                if self._session is not None:
+                    happening = self._session.receive(leader_message(frame), now_ms)
+                    if happening is not None:
+                        self._happened(happening)
+        except HeadraceError:
+            raise
+        except Exception as error:
+            _log.exception("broker %s (%s)", self._way.leader, self._lane)
+            raise BrokenSessionError(f"what the leader sent could not be handled: {error!r}") from error
+        finally:
+            self._is_receiving = False
+        self._flush()
+        return ()
+
+    def _happened(self, happening: Happening) -> None:
+        wanted = self._wanted.get(happening.key)
+        if wanted is None:
+            return
+        try:
+            match happening:
+                case Received():
+                    self._received(wanted, happening)
+                case EpochAnswered(_, epoch, answer):
+                    wanted.partition.epoch_answered(epoch, answer)
+                case Moved():
+                    del self._wanted[happening.key]
+                    self._part(wanted)
+                    self._moved(wanted)
+                case Refused(_, error):
+                    self._try_later(wanted, error)
+                case _:
+                    assert_never(happening)
+        except HeadraceError as error:
+            self._try_later(wanted, error, why=error)
+
+    def _received(self, wanted: Wanted, received: Received) -> None:
+        """Raises what `Partition.received` raises."""
+        self._way.metrics.bytes_in.inc(sum(map(len, received.batches)))
+        wanted.partition.received(
+            received.leader_epoch, received.batches, received.high_watermark, received.log_start_offset
+        )
+        wanted.backoff.reset()
+
+    # -- channels -------------------------------------------------------------------------------------------------
+
+    def _open(self, wanted: Wanted) -> None:
+        assert self._session is not None, "channels are opened on a stream"
+        self._session.open(wanted.partition.key, wanted.leader_epoch)
+        wanted.is_open = True
+        wanted.partition.stream_opened(wanted.leader_epoch)
+        self._flush_soon()
+
+    def _close(self, wanted: Wanted, why: HeadraceError | None = None) -> None:
+        wanted.is_open = False
+        if wanted.again is not None:
+            wanted.again.cancel()
+            wanted.again = None
+        if self._session is not None:
+            self._session.close(wanted.partition.key, why)
+            self._flush_soon()
+
+    def _part(self, wanted: Wanted, why: HeadraceError | None = None) -> None:
+        """Its channel is over; `why` is what is wrong with what came."""
+        was_open = wanted.is_open
+        self._close(wanted, why)
+        if was_open:
+            wanted.partition.stream_lost()
+
+    def _try_later(self, wanted: Wanted, error: HeadraceError, *, why: HeadraceError | None = None) -> None:
+        _log.info("%s: broker %s: %s", wanted.partition.place, self._way.leader, error.message)
+        self._part(wanted, why)
+        delay_s = wanted.backoff.next_ms() / 1000
+        wanted.again = asyncio.get_running_loop().call_later(delay_s, self._try_again, wanted)
+
+    def _try_again(self, wanted: Wanted) -> None:
+        wanted.again = None
+        if self._session is not None:
+            self._open(wanted)
+
+
+def _allocate(size: int) -> memoryview:
+    return memoryview(bytearray(size))
+
+
+def _refusal(status: int, said: Iterable[bytes]) -> HeadraceError:
+    """What a leader answers that takes no stream, or ends one."""
+    body = b"".join(said)
+    if not body:
+        return BrokerUnreachableError("the leader has ended the stream", unprocessed=False)
+    try:
+        document = json.loads(body)
+    except ValueError:
+        document = {}
+    return from_problem(document if isinstance(document, dict) else {}, status)
