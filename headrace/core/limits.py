@@ -175,6 +175,8 @@ SESSION_JOINED_BYTES = 64 << 10
 # Partitions
 APPENDS_WAITING_MAX = 10_000
 """Appends of one partition that wait for their acknowledgement; above it clients are told to wait (429)."""
+CUT_RETRY_MS = 1_000
+"""A follower's log that cannot be cut for want of room or of open files is tried again so much later."""
 PARTITION_TICK_MS = 100
 """How often a partition with waiters looks at the time: expiry is this exact."""
 LOGS_OPENING_MAX = 8
@@ -318,6 +320,9 @@ SET_CALLS_MAX = 8
 RECONCILE_RESYNC_MS = 15_000
 RECONCILE_INTERVAL_MS_MIN = 100
 """Between two passes of the operator at least, however much is going on."""
+OPERATOR_LEASE_DURATION_MS = 6_000
+"""An operator that has not renewed its Lease for so long acts no more, and another takes over."""
+OPERATOR_LEASE_RENEW_MS = 2_000
 OPERATOR_PULSE_MS = 500
 """How often the operator looks whether its process has been running all the time."""
 OPERATOR_STALL_MS_MAX = 60_000
@@ -342,6 +347,8 @@ KUBE_AUTHORIZATION_AGE_MS_MAX = 60_000
 """Whoever logs in to the API server by a header reads it anew after this time: tokens are short-lived."""
 RECORDED_EVENTS_MAX = 512
 """Kubernetes Events that a process remembers, so that a repeat raises a count instead of adding one more."""
+EVENTS_PENDING_MAX = 64
+"""Events that a broker has on their way at once; of more only its log tells."""
 API_BACKOFF_MIN_MS = 100
 API_BACKOFF_MAX_MS = 10_000
 WATCH_SILENCE_MS_MAX = 60_000
@@ -433,6 +440,12 @@ CLIENT_STALL_SLACK_MS = 30_000
 """Beyond all time limits (connecting, metadata, the request): a client in which nothing moves for longer is broken."""
 CLIENT_STALL_CHECK_MS = 1_000
 """How often those who wait look whether anything still moves."""
+LEADER_SILENT_MS = 1_000
+"""A leader that owes a producer an answer for longer may be none any more: another broker is asked who leads."""
+FETCH_SILENT_MS = 3_000
+"""The same for a consumer that waits for new records; a leader with nothing to say is silent for up to 10 s."""
+LEADER_SEARCH_MS = 250
+"""So often, at most, a client asks who leads instead of a silent leader."""
 SESSION_SILENCE_MS_MAX = 25_000
 """A session in which a broker says nothing for longer, not even that it is alive, is dead: it says so every 10 s."""
 CONSUMER_FRAME_BYTES_MAX = 1 << 20

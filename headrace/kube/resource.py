@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 from headrace.core.resources.lease import BrokerLease
 from headrace.core.resources.metadata import GROUP, VERSION, Object
+from headrace.core.resources.operator_lease import OperatorLease
 from headrace.core.resources.partition_set import PartitionSet
 from headrace.core.resources.pod import BrokerPod, BrokerSet
 from headrace.core.resources.secret import Secret
@@ -53,6 +54,7 @@ def _as_it_is(obj: Object) -> Object:
 TOPICS: Resource[Topic] = Resource(GROUP, VERSION, "topics", "Topic", Topic.parse)
 PARTITION_SETS: Resource[PartitionSet] = Resource(GROUP, VERSION, "partitionsets", "PartitionSet", PartitionSet.parse)
 LEASES: Resource[BrokerLease] = Resource("coordination.k8s.io", "v1", "leases", "Lease", BrokerLease.parse)
+OPERATOR_LEASES: Resource[OperatorLease] = Resource("coordination.k8s.io", "v1", "leases", "Lease", OperatorLease.parse)
 SECRETS: Resource[Secret] = Resource("", "v1", "secrets", "Secret", Secret.parse)
 PODS: Resource[BrokerPod] = Resource("", "v1", "pods", "Pod", BrokerPod.parse)
 STATEFUL_SETS: Resource[BrokerSet] = Resource("apps", "v1", "statefulsets", "StatefulSet", BrokerSet.parse)

@@ -5,7 +5,9 @@ Exit codes: 0 after SIGTERM or SIGINT, 1 with a sentence where it cannot start, 
 
 import asyncio
 import logging
+import os
 import signal
+import socket
 import sys
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -21,6 +23,7 @@ from headrace.core.units import parse_duration_ms
 from headrace.kube.client import KubeClient
 from headrace.kube.events import EventRecorder
 from headrace_operator.applier import Applier
+from headrace_operator.candidate import Candidate
 from headrace_operator.doorbell import Doorbell
 from headrace_operator.http import serving
 from headrace_operator.metrics import Metrics
@@ -40,6 +43,7 @@ class Options:
     host: str
     metrics_port: int | None
     finalizer_wait_ms: int
+    identity: str
 
 
 class _Duration(click.ParamType[int]):
@@ -69,6 +73,12 @@ class _Duration(click.ParamType[int]):
     show_default="30s",
     help="How long a deleted Topic waits for its brokers, at most.",
 )
+@click.option(
+    "--identity",
+    default=lambda: f"{socket.gethostname()}-{os.getpid()}",
+    show_default="host and process id",
+    help="Of this process among the operators of the cluster, of which one acts at a time.",
+)
 def main(**given: Any) -> None:
     """Turn Topics into partitions on live brokers, and say in their status how they are."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
@@ -88,8 +98,9 @@ async def operate(options: Options) -> None:
     async with await KubeClient.connect(kubeconfig=options.kubeconfig, context=options.context) as client:
         scope = Scope(options.cluster, options.namespace or client.namespace, options.finalizer_wait_ms)
         metrics = Metrics()
+        candidate = Candidate(client, scope, options.identity)
         applier = Applier(client, EventRecorder(client, _COMPONENT))
-        reconciler = Reconciler(Observer(client, scope), applier, metrics, Random())
+        reconciler = Reconciler(Observer(client, scope), applier, metrics, Random(), acts=lambda: candidate.acts)
         doorbell = Doorbell(
             client.credentials, scope, ring=reconciler.ring, lease_seen=reconciler.lease_seen, rng=Random()
         )
@@ -100,15 +111,19 @@ async def operate(options: Options) -> None:
             doorbell.start()
             stack.push_async_callback(doorbell.stop)
             _log.info("serving cluster %s, brokers in namespace %s", scope.cluster, scope.lease_namespace)
-            await _until(stop, reconciler)
+            await _until(stop, reconciler, candidate)
+            await candidate.resign()
         _log.info("stopped")
 
 
-async def _until(stop: asyncio.Event, reconciler: Reconciler) -> None:
-    """The loop, until `stop`; a loop that fails takes the process with it."""
-    loop = asyncio.create_task(reconciler.run(), name="reconcile")
-    stopped = asyncio.create_task(stop.wait(), name="stop")
-    done, pending = await asyncio.wait({loop, stopped}, return_when=asyncio.FIRST_COMPLETED)
+async def _until(stop: asyncio.Event, reconciler: Reconciler, candidate: Candidate) -> None:
+    """The loops, until `stop`; a loop that fails takes the process with it."""
+    loops = {
+        asyncio.create_task(reconciler.run(), name="reconcile"),
+        asyncio.create_task(candidate.run(reconciler.ring), name="candidate"),
+        asyncio.create_task(stop.wait(), name="stop"),
+    }
+    done, pending = await asyncio.wait(loops, return_when=asyncio.FIRST_COMPLETED)
     for task in pending:
         task.cancel()
     await asyncio.gather(*pending, return_exceptions=True)

@@ -17,6 +17,7 @@ class Metrics:
         self._partitions = self._gauge("partitions", "Partitions that have seats.")
         self._offline = self._gauge("offline_partitions", "Partitions without a live leader.")
         self._brokers = Gauge("brokers", "Brokers by state.", ["state"], namespace=_NAMESPACE, registry=self._registry)
+        self._acting = self._gauge("acting", "1 for the operator that acts, 0 for one that stands by.")
         self.reconcile_seconds = Histogram(
             "reconcile_seconds", "Time of one pass.", namespace=_NAMESPACE, registry=self._registry
         )
@@ -24,7 +25,9 @@ class Metrics:
         self.errors = self._counter("reconcile_errors", "Passes that failed, or met a conflict or a refusal.")
         self.actions = self._counter("actions", "Actions that were planned.")
 
-    def seen(self, picture: Picture) -> None:
+    def seen(self, picture: Picture, *, acts: bool = True) -> None:
+        """`acts`: whether it is this operator's turn; the sum over all operators is 1."""
+        self._acting.set(acts)
         observed = picture.observed
         ours = {topic.uid for topic in picture.topics if topic.spec.cluster == observed.cluster}
         states = [state for s in observed.sets if s.topic_uid in ours for state in s.partitions]

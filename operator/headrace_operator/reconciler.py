@@ -3,13 +3,15 @@
 A pass begins when someone rings (a watch, or the pass before that wrote something), when time alone changes the picture
 (a Lease runs out, a deletion has waited long enough), and every RECONCILE_RESYNC_MS in any case: a watch that is lost
 costs time, never correctness. Passes keep RECONCILE_INTERVAL_MS_MIN between them, and back off with jitter while the
-API server is away or writes meet conflicts. A topic that the API server refuses is left until the next resync. One task
-runs the loop; the other methods are called in its event loop.
+API server is away or writes meet conflicts. A topic that the API server refuses is left until the next resync. While
+another operator acts, this one only looks, every RECONCILE_RESYNC_MS and at all that watches tell of brokers: when its
+turn comes it knows who lives. One task runs the loop; the other methods are called in its event loop.
 """
 
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from random import Random
 
@@ -31,10 +33,14 @@ _log = logging.getLogger(__name__)
 
 
 class Reconciler:
-    def __init__(self, observer: Observer, applier: Applier, metrics: Metrics, rng: Random) -> None:
+    def __init__(
+        self, observer: Observer, applier: Applier, metrics: Metrics, rng: Random, *, acts: Callable[[], bool]
+    ) -> None:
+        """`acts`: whether it is this process' turn to write."""
         self._observer = observer
         self._applier = applier
         self._metrics = metrics
+        self._acts = acts
         self._backoff = Backoff(rng)
         self._rung = asyncio.Event()
         self._rung.set()
@@ -47,8 +53,9 @@ class Reconciler:
         return monotonic_ms() - self._last_pass_ms < OPERATOR_STALL_MS_MAX
 
     def ring(self) -> None:
-        """Something may have changed."""
-        self._rung.set()
+        """Something may have changed, or it is this operator's turn."""
+        if self._acts():
+            self._rung.set()
 
     def lease_seen(self, lease: BrokerLease) -> None:
         """A broker's sign of life, from a watch; a mere renewal needs no pass."""
@@ -78,9 +85,14 @@ class Reconciler:
     async def _one_pass(self) -> bool:
         """False where someone else was faster. Raises ApiError while the API server is away."""
         picture = await self._observer.observe()
-        self._metrics.seen(picture)
+        acts = self._acts()
+        self._metrics.seen(picture, acts=acts)
+        if not acts:
+            return True
         outcomes = set()
         for topic_plan in plan(picture.topics, picture.observed, time.time_ns() // 1_000_000):
+            if not self._acts():
+                break  # what was observed is another's to act upon
             if self._refused_until_ms.get(topic_plan.topic, 0) > monotonic_ms():
                 continue
             self._metrics.actions.inc(len(topic_plan.actions))
@@ -113,7 +125,8 @@ class Reconciler:
         until_ms = monotonic_ms() + RECONCILE_RESYNC_MS
         while not self._rung.is_set():
             # Renewals move the next expiry while we wait, so it is looked up again.
-            wait_ms = min(until_ms, self._observer.next_change_ms() or until_ms) - monotonic_ms()
+            next_ms = self._observer.next_change_ms() if self._acts() else None
+            wait_ms = min(until_ms, next_ms or until_ms) - monotonic_ms()
             if wait_ms <= 0:
                 break
             with suppress(TimeoutError):

@@ -227,7 +227,7 @@ async def some_cluster(kubeconfig: Path, log: Path) -> AsyncIterator[Cluster]:
     """Nothing runs yet; at the end nothing does. The operator's log goes to stderr, for tests that fail."""
     async with await KubeClient.connect(kubeconfig=str(kubeconfig)) as client, namespace(client, "op") as name:
         options = ("--cluster", name, "--namespace", name, "--kubeconfig", str(kubeconfig))
-        cluster = Cluster(client, name, Operator(options, log))
+        cluster = Cluster(client, name, Operator((*options, "--identity", "first"), log))
         try:
             yield cluster
         finally:

@@ -29,6 +29,8 @@ def operator_program(layout: Layout) -> Program:
             "headrace_operator.main",
             *("--kubeconfig", str(layout.kubeconfig), "--cluster", DEFAULT_CLUSTER, "--namespace", NAMESPACE),
             *("--host", LOOPBACK, "--metrics-port", str(layout.operator_port)),
+            # The next life of the operator takes over from a dead one at once.
+            *("--identity", "headrace-dev"),
         ),
         log=layout.log("operator"),
         ready_url=f"http://{LOOPBACK}:{layout.operator_port}/healthz",

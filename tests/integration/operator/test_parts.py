@@ -155,7 +155,7 @@ async def test_should_see_topics_and_sets_of_all_namespaces(cluster: Cluster) ->
 
 async def test_should_serve_health_and_metrics(cluster: Cluster) -> None:
     metrics = Metrics()
-    reconciler = Reconciler(observer(cluster), applier(cluster), metrics, Random(1))
+    reconciler = Reconciler(observer(cluster), applier(cluster), metrics, Random(1), acts=lambda: True)
     async with serving("127.0.0.1", 0, reconciler, metrics) as port, aiohttp.ClientSession() as session:
         async with session.get(f"http://127.0.0.1:{port}/healthz") as response:
             assert (response.status, await response.text()) == (200, "ok\n")

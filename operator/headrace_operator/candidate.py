@@ -1,0 +1,101 @@
+"""Takes part in the election among the operators of a cluster: reads and writes their Lease as `Candidacy` decides.
+
+Runs from the start of the process to its end, beside the reconcile loop, which looks at `acts` before whatever it
+writes. A watch tells at once when the holder has let go; what is believed is read from the API server.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import aclosing, suppress
+from datetime import UTC, datetime
+
+from headrace.core.control.candidacy import Candidacy
+from headrace.core.limits import API_BACKOFF_MIN_MS, OPERATOR_LEASE_RENEW_MS
+from headrace.core.resources.metadata import Metadata
+from headrace.core.resources.operator_lease import OperatorLease, operator_lease_name
+from headrace.kube.client import KubeClient
+from headrace.kube.errors import AlreadyExistsError, ApiError, ConflictError, NotFoundError
+from headrace.kube.resource import OPERATOR_LEASES
+from headrace.kube.watch import watch_one
+from headrace_operator.observer import Scope, monotonic_ms
+
+_log = logging.getLogger(__name__)
+
+
+class Candidate:
+    def __init__(self, client: KubeClient, scope: Scope, identity: str) -> None:
+        self._client = client
+        self._name, self._namespace = operator_lease_name(scope.cluster), scope.lease_namespace
+        self._candidacy = Candidacy(identity, OperatorLease(Metadata(self._name, self._namespace)))
+        self._acted: bool | None = None
+        """At the last look; None before the first."""
+        self._look = asyncio.Event()
+
+    @property
+    def acts(self) -> bool:
+        """At this moment: no turn outlives its Lease."""
+        return self._candidacy.acts(monotonic_ms())
+
+    async def run(self, on_turn: Callable[[], None]) -> None:
+        """Until it is cancelled; `on_turn` is called each time when it becomes this process' turn."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._watch(), name="watch-operator-lease")
+            tasks.create_task(self._stand(on_turn), name="stand")
+
+    async def resign(self) -> None:
+        """Let another act at once; `run` has ended."""
+        if not self.acts:
+            return
+        try:
+            await self._client.replace(OPERATOR_LEASES, self._candidacy.resign().to_object())
+        except ApiError as error:
+            _log.warning("the Lease is left to run out: %s", error)
+
+    async def _watch(self) -> None:
+        async with aclosing(watch_one(self._client, OPERATOR_LEASES, self._name, self._namespace)) as events:
+            async for _ in events:
+                self._look.set()
+
+    async def _stand(self, on_turn: Callable[[], None]) -> None:
+        while True:
+            wait_ms: float = OPERATOR_LEASE_RENEW_MS
+            try:
+                await self._step()
+            except (ConflictError, AlreadyExistsError):
+                wait_ms = 0  # somebody was faster: look who
+            except ApiError as error:
+                _log.warning("operator Lease: %s", error)
+                wait_ms = API_BACKOFF_MIN_MS
+            if self._has_turned():
+                on_turn()
+            due_ms = max(API_BACKOFF_MIN_MS, self._candidacy.due_ms() - monotonic_ms())
+            await self._sleep(min(wait_ms, due_ms))
+
+    async def _step(self) -> None:
+        self._look.clear()
+        try:
+            lease = await self._client.get(OPERATOR_LEASES, self._name, self._namespace)
+        except NotFoundError:
+            lease = None
+        self._candidacy.observe(lease, monotonic_ms())
+        asked_ms = monotonic_ms()
+        if self._candidacy.due_ms() <= asked_ms:
+            bid = self._candidacy.bid(datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")).to_object()
+            write = self._client.create if lease is None else self._client.replace
+            self._candidacy.won(await write(OPERATOR_LEASES, bid), asked_ms)
+
+    def _has_turned(self) -> bool:
+        """Whether it is this process' turn since the last look."""
+        acted, acts = self._acted, self.acts
+        self._acted = acts
+        if acts and not acted:
+            _log.info("this operator acts")
+        elif acted is not acts and not acts:
+            _log.info("this operator stands by; the Lease is held by %s", self._candidacy.holder or "nobody")
+        return acts and not acted
+
+    async def _sleep(self, wait_ms: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait_ms / 1000):
+                await self._look.wait()
