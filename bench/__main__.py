@@ -2,16 +2,17 @@
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 import click
 
-from bench import behind, length, machine, sdk, starts, tail
+from bench import behind, failover, length, machine, partitions, replication, sdk, starts, tail
 from bench.dev_broker import dev_broker
 from bench.raw import RawClient
+from bench.replication_report import render_failovers, render_partitions, render_replication
 from bench.report import Round, render, render_behind, render_lengths, render_starts, render_tail
+from bench.sizes import FULL, SHORT, Size
 from bench.workload import BATCH_RECORDS, VALUE_BYTES, Batch, batch, values
 from headrace.http2.blocking import BlockingTransport
 
@@ -20,75 +21,35 @@ T = TypeVar("T")
 _DURABILITIES = ("Fsync", "Replicated")
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
-    """How much one round moves."""
-
-    raw_batches: int
-    sdk_records: int
-    single_records: int
-    latency_records: int
-    tail_rounds: int
-    """Of all rounds together: they are short, and many."""
-    tail_s: float
-    log_bytes: tuple[int, ...]
-    """Of the logs whose costs are compared."""
-    requests: int
-    """Of each kind, to each of those logs."""
-    starts: int
-    behind_bytes: int
-    behind_rounds: int
-    behind_s: float
-
-
-_FULL = Size(
-    raw_batches=256,
-    sdk_records=1_000_000,
-    single_records=100_000,
-    latency_records=500,
-    tail_rounds=9,
-    tail_s=2.0,
-    log_bytes=(10 * 10**6, 10**9, 10**10),
-    requests=500,
-    starts=5,
-    behind_bytes=10 << 30,
-    behind_rounds=7,
-    behind_s=4.0,
-)
-_SHORT = Size(
-    raw_batches=48,
-    sdk_records=200_000,
-    single_records=20_000,
-    latency_records=200,
-    tail_rounds=3,
-    tail_s=1.0,
-    log_bytes=(10 * 10**6, 2 * 10**8),
-    requests=100,
-    starts=3,
-    behind_bytes=1 << 30,
-    behind_rounds=3,
-    behind_s=1.0,
-)
+SECTIONS = ("speed", "tail", "starts", "length", "behind", "replication", "failover", "partitions")
 _TAIL_TOPIC = "bench-tail"
-_PARTITIONS = 1_000
+_START_PARTITIONS = 1_000
 
 
 @click.command()
 @click.option("--short", is_flag=True, help="A quick look: a fraction of the data.")
 @click.option("--rounds", type=click.IntRange(min=3), default=3, show_default=True)
-@click.option("--only", type=click.Choice(["speed", "tail", "starts", "length", "behind"]), help="One section alone.")
+@click.option("--only", type=click.Choice(SECTIONS), help="One section alone.")
 def main(*, short: bool, rounds: int, only: str | None) -> None:
     """Measure produce, fetch and latency beside what the machine can do; what a follower, and one far behind, costs the
-    producers of a topic; starts; and what the length of a log costs."""
-    size = _SHORT if short else _FULL
+    producers of a topic; starts; what the length of a log costs; and replication: what three copies cost, how long
+    producers wait when a leader dies, and what a thousand partitions take."""
+    size = SHORT if short else FULL
     sections: dict[str, Callable[[], str]] = {
         "speed": lambda: _measure_speed(size, rounds),
         "tail": lambda: _measure_tail(size),
-        "starts": lambda: _in_folder(lambda folder: render_starts(starts.measure(folder, _PARTITIONS, size.starts))),
+        "starts": lambda: _in_folder(
+            lambda folder: render_starts(starts.measure(folder, _START_PARTITIONS, size.starts))
+        ),
         "length": lambda: _in_folder(
             lambda folder: render_lengths(length.measure(folder, size.log_bytes, size.requests, size.starts))
         ),
         "behind": lambda: _in_folder(lambda folder: _measure_behind(folder, size)),
+        "replication": lambda: render_replication(replication.measure(rounds, size.replication, batch(BATCH_RECORDS))),
+        "failover": lambda: render_failovers(failover.measure(size.kills, size.silences)),
+        "partitions": lambda: render_partitions(
+            partitions.measure(size.partitions, replication.REPLICAS[-1], size.rest_s)
+        ),
     }
     for name, measure in sections.items():
         if only in (None, name):
@@ -113,7 +74,7 @@ def _measure_behind(folder: Path, size: Size) -> str:
 
 def _measure_tail(size: Size) -> str:
     with dev_broker([(_TAIL_TOPIC, "Fsync")]) as (server, _):
-        tail.measure(server, _TAIL_TOPIC, _one_value(), _SHORT.tail_s)  # warms up; not counted
+        tail.measure(server, _TAIL_TOPIC, _one_value(), SHORT.tail_s)  # warms up; not counted
         tails = []
         for number in range(1, size.tail_rounds + 1):
             click.echo(f"round {number} of {size.tail_rounds} beside a follower", err=True)
@@ -125,7 +86,7 @@ def _measure_speed(size: Size, rounds: int) -> str:
     topics = [(_topic(number, durability), durability) for number in range(rounds + 1) for durability in _DURABILITIES]
     with dev_broker(topics) as (server, folder), BlockingTransport() as transport:
         bench = _Bench(server, folder, transport, size)
-        bench.round(0, _SHORT)  # warms up page cache, allocators and connections; not counted
+        bench.round(0, SHORT)  # warms up page cache, allocators and connections; not counted
         measured = []
         for number in range(1, rounds + 1):
             click.echo(f"round {number} of {rounds}", err=True)
