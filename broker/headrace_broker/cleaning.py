@@ -4,8 +4,8 @@ Owned by a `Partition`, on the event loop. Each change goes on to its end, also 
 half of a deletion would be a start on disk that readers do not see. The partition waits for all of them (`finish`)
 before its log is closed.
 
-Invariants: records are deleted only while this broker leads, and only what is committed; a disk that fails here fails
-for the whole broker. Called by the partition, `housekeeping` and `compaction`.
+Invariants: records are deleted only while this broker leads, or because its leader has deleted them, and only what is
+committed; a disk that fails here fails for the whole broker. Called by the partition, `housekeeping` and `compaction`.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from headrace.core.errors import DiskFullError, StorageFailedError, ThrottledError
 from headrace.core.log.retention import Reason, Retention
-from headrace.core.replication.leadership import Leadership
+from headrace.core.replication.replica import Replica
 from headrace.core.types import Offset
 from headrace_broker.broker_disk import BrokerDisk
 from headrace_broker.clock import wall_ms
@@ -31,14 +31,12 @@ T = TypeVar("T")
 
 
 class Cleaner:
-    def __init__(
-        self, place: Place, log: PartitionLog, leadership: Leadership, metrics: Metrics, disk: BrokerDisk
-    ) -> None:
+    def __init__(self, place: Place, log: PartitionLog, replica: Replica, metrics: Metrics, disk: BrokerDisk) -> None:
         self._retention = _FOR_EVER
         """As the topic says."""
         self._place = place
         self._log = log
-        self._leadership = leadership
+        self._replica = replica
         self._disk = disk
         self._deleted_segments, self._deleted_bytes = metrics.deleted_segments, metrics.deleted_bytes
         self._seen_retention, self._seen_segment = self._retention, log.active_segment
@@ -52,7 +50,7 @@ class Cleaner:
         """Whether there may be more to delete than at the last `expire`, for another reason than the time."""
         # Asked of every partition at every tick, so objects are compared and not what they say.
         is_other = self._log.active_segment != self._seen_segment or self._retention is not self._seen_retention
-        return is_other and self._leadership.leads
+        return is_other and self._replica.leads
 
     def configure(self, retention: Retention) -> None:
         """The topic says so. A log that was just opened has its turn: a thousand of them are opened at once."""
@@ -67,12 +65,19 @@ class Cleaner:
         """
         await self.change(self._drop_below(start, ()))
 
+    async def delete_as_leader(self, start: Offset) -> None:
+        """The leader's log begins at `start`: so does this one, which it follows, or followed when it was told.
+
+        Raises DiskFullError, StorageFailedError.
+        """
+        await self.change(self._drop(start, (), Reason.LEADER))
+
     async def expire(self) -> None:
         """Delete what retention is over for; nothing happens where another broker leads.
 
         Raises DiskFullError and ThrottledError, after which the next one may do it; StorageFailedError.
         """
-        if self._leadership.leads:
+        if self._replica.leads:
             await self.change(self._expire())
 
     async def change(self, work: Coroutine[Any, Any, T]) -> T:
@@ -114,7 +119,7 @@ class Cleaner:
         return done
 
     async def _expire(self) -> None:
-        if not self._leadership.leads:
+        if not self._replica.leads:
             return
         log, now_ms = self._log, wall_ms()
         self._seen_retention, self._seen_segment = self._retention, log.active_segment
@@ -125,20 +130,25 @@ class Cleaner:
             _log.warning("%s: the segment that is written to stays open: %s", self._place, error)
         if log.lags_in_syncs:
             await log.sync()
-        gone = await log.expired(self._retention, self._leadership.high_watermark, now_ms)
+        gone = await log.expired(self._retention, self._replica.high_watermark, now_ms)
         if gone:
             await self._drop_below(gone[-1].segment.next_offset, [each.reason for each in gone])
 
     async def _drop_below(self, start: Offset, reasons: Sequence[Reason]) -> None:
         """`reasons` why each of the oldest segments goes; others go because somebody asked for it."""
-        if not self._leadership.leads or start <= self._log.log_start_offset:
+        if self._replica.leads:
+            await self._drop(start, reasons, Reason.REQUEST)
+
+    async def _drop(self, start: Offset, reasons: Sequence[Reason], others: Reason) -> None:
+        # A log that was cut or began anew meanwhile may end below it.
+        if not self._log.log_start_offset < start <= self._log.log_end_offset:
             return
         removed = await self._log.delete_before(start)
-        for size, reason in zip(removed, chain(reasons, repeat(Reason.REQUEST)), strict=False):
+        for size, reason in zip(removed, chain(reasons, repeat(others)), strict=False):
             self._deleted_segments.labels(reason).inc()
             self._deleted_bytes.labels(reason).inc(size)
         self._disk.gave_back(sum(removed))
-        why = ", ".join(sorted(set(reasons))) or Reason.REQUEST
+        why = ", ".join(sorted(set(reasons))) or others
         _log.info("%s: the records below offset %d are deleted (%s)", self._place, start, why)
 
     @contextmanager

@@ -54,13 +54,13 @@ async def fetch(partition: Partition, query: FetchQuery, share: Share | None = N
 
     What was read is counted in `share`.
 
-    Raises what `Leadership.check_leader` raises, OffsetOutOfRangeError, CorruptLogError, StorageFailedError, and
-    ThrottledError where `share` gets nothing.
+    Raises what `start_offset` raises, CorruptLogError, StorageFailedError, and ThrottledError where `share` gets
+    nothing.
     """
     deadline_ms = monotonic_ms() + query.max_wait_ms
     offset = _start(partition, query)
     while True:
-        epoch = partition.leadership.check_leader(str(partition.place), query.fence)
+        epoch = partition.replica.check_leader(str(partition.place), query.fence)
         _check_range(partition, offset)
         up_to = partition.high_watermark
         max_bytes = share.grant(query.max_bytes) if share is not None and offset < up_to else query.max_bytes
@@ -81,7 +81,11 @@ async def fetch(partition: Partition, query: FetchQuery, share: Share | None = N
 
 
 def start_offset(partition: Partition, query: FetchQuery) -> Offset:
-    """Where a fetch starts that comes now. Raises what `Leadership.check_leader` raises, OffsetOutOfRangeError."""
+    """Where a fetch starts that comes now.
+
+    Raises what `Replica.check_leader` raises, OffsetOutOfRangeError, and NotReadyError where this leader does not know
+    yet, or any more, what the latest is.
+    """
     offset = _start(partition, query)
     _check_range(partition, offset)
     return offset
@@ -90,7 +94,7 @@ def start_offset(partition: Partition, query: FetchQuery) -> Offset:
 def fetch_cached(partition: Partition, query: FetchQuery) -> Fetched | None:
     """What is there now, where nothing has to be waited for, the disk included; else None. Raises as `fetch` does."""
     offset = start_offset(partition, query)
-    epoch = partition.leadership.leader_epoch
+    epoch = partition.replica.leader_epoch
     up_to = partition.high_watermark
     if offset == up_to:
         return _fetched(partition, query, offset, [], epoch)
@@ -100,25 +104,33 @@ def fetch_cached(partition: Partition, query: FetchQuery) -> Fetched | None:
 
 async def find_offset(partition: Partition, query: OffsetsQuery) -> FoundOffset:
     """The first record at or after a time, or an end of what can be read. Raises as `fetch` does."""
-    epoch = partition.leadership.check_leader(str(partition.place), query.fence)
+    epoch = partition.replica.check_leader(str(partition.place), query.fence)
     match query.timestamp:
         case Edge.EARLIEST:
             return FoundOffset(partition.log.log_start_offset, None, epoch)
         case Edge.LATEST:
-            return FoundOffset(partition.high_watermark, None, epoch)
+            return FoundOffset(_latest(partition), None, epoch)
         case timestamp_ms:
             found = await partition.log.find_timestamp(int(timestamp_ms), partition.high_watermark)
+            if found is None:
+                _latest(partition)  # There is none only where there is no more to look at.
             offset, found_ms = found or (None, None)
             return FoundOffset(offset, found_ms, epoch)
 
 
+def _latest(partition: Partition) -> Offset:
+    """Raises NotReadyError where there may be more than this leader knows of."""
+    partition.replica.check_latest(str(partition.place), partition.contact)
+    return partition.high_watermark
+
+
 def _start(partition: Partition, query: FetchQuery) -> Offset:
-    partition.leadership.check_leader(str(partition.place), query.fence)
+    partition.replica.check_leader(str(partition.place), query.fence)
     match query.offset:
         case Edge.EARLIEST:
             return partition.log.log_start_offset
         case Edge.LATEST:
-            return partition.high_watermark
+            return _latest(partition)
         case offset:
             return Offset(int(offset))
 
@@ -137,6 +149,8 @@ def _check_range(partition: Partition, offset: Offset) -> None:
     start, end = partition.log.log_start_offset, partition.high_watermark
     if start <= offset <= end:
         return
+    if offset > end:
+        _latest(partition)
     gone = "is gone: what was there is deleted" if offset < start else "is not there yet"
     raise OffsetOutOfRangeError(
         f"offset {offset} of {partition.place} {gone}; it holds {start} to {end} (exclusive): read from {start}, or"

@@ -85,7 +85,7 @@ class Holdings:
         for key, held in self._held.items():
             if held.partition is not None:
                 state = states.get(key)
-                proven = state is not None and held.partition.leadership.me in state.isr
+                proven = state is not None and held.partition.replica.me in state.isr
                 facts[key] = LogFacts(held.partition.log.last_epoch, "" if proven else held.damage)
         return facts
 

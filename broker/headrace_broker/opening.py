@@ -8,17 +8,17 @@ import asyncio
 import logging
 from dataclasses import dataclass
 
+from headrace.core.log.epochs import NO_EPOCH
 from headrace.core.log.intact import DiskFacts, ReplicaFacts, why_not_intact
 from headrace.core.log.segments import LogConfig
 from headrace.core.replication.followers import InSyncRules
-from headrace.core.replication.leadership import Leadership
+from headrace.core.replication.replica import Replica
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.resources.topic import TopicSpec
-from headrace.core.types import Incarnation, Seat
-from headrace_broker.broker_disk import BrokerDisk
+from headrace.core.types import Incarnation, LeaderEpoch, Seat
 from headrace_broker.clock import wall_ms
-from headrace_broker.metrics import Metrics
 from headrace_broker.partition import Partition
+from headrace_broker.replication.ports import Host
 from headrace_broker.requests import Place
 from headrace_broker.storage.data_directory import DataDirectory
 from headrace_broker.storage.partition_description import PartitionDescription
@@ -37,29 +37,38 @@ class Opened:
 class Opener:
     """One per process; `found` is how the disk was at its start."""
 
-    def __init__(self, data: DataDirectory, found: DiskFacts, me: Seat, metrics: Metrics, disk: BrokerDisk) -> None:
+    def __init__(self, data: DataDirectory, found: DiskFacts, me: Seat, host: Host) -> None:
         self._data = data
         self._found = found
         self._me = me
-        self._metrics = metrics
-        self._disk = disk
+        self._host = host
 
-    async def open(self, description: PartitionDescription, spec: TopicSpec, state: PartitionState) -> Opened:
-        """Recovery runs in a thread. Raises StorageFailedError, DiskFullError."""
+    async def open(
+        self,
+        description: PartitionDescription,
+        spec: TopicSpec,
+        state: PartitionState,
+        seen: LeaderEpoch = NO_EPOCH,
+    ) -> Opened:
+        """`seen`: the greatest epoch that this broker was told of. Recovery runs in a thread.
+
+        Raises StorageFailedError, DiskFullError.
+        """
         log, damage = await asyncio.to_thread(self._recover, description, spec, self._seat_in(state))
         place = Place(description.topic, description.key.partition)
         about = _about(log)
         # A line for each of a thousand logs that are as they were left would hide the one that is not.
         level = logging.INFO if about else logging.DEBUG
         _log.log(level, "%s: opened, offsets %d to %d%s", place, log.log_start_offset, log.log_end_offset, about)
-        leadership = Leadership(
+        replica = Replica(
             self._me,
             InSyncRules.of_topic(spec),
-            log_end=log.log_end_offset,
+            log,
             durable_end=log.durable_end,
-            last_epoch=log.last_epoch,
+            last_epoch=max(log.last_epoch, seen),
+            high_watermark=log.high_watermark_checkpoint,
         )
-        partition = Partition(description.key, place, log, leadership, self._metrics, self._disk)
+        partition = Partition(description.key, place, log, replica, self._host)
         partition.configure(spec)
         return Opened(partition, damage)
 

@@ -1,8 +1,9 @@
-"""One partition that is open on this broker: its log, its leadership, and everybody who waits for either.
+"""One partition that is open on this broker: its log, its replica, and everybody who waits for either.
 
 Owned by `holdings.Holdings` from the moment its log is recovered until it is closed; all methods run on the event loop.
-The core decides (`Leadership.step`), this module carries out: appends, syncs, answers, wakes. Between the check that
-this broker leads and the append there is no `await`, so that no append carries an epoch that is over.
+The core decides (`Replica.step`), this module carries out: appends, syncs, answers, wakes; what a follower does is in
+`following_log`. Between the check that this broker leads and the append there is no `await`, so that no append carries
+an epoch that is over.
 
 Invariants: one sync runs at a time; every waiter is answered exactly once; after `close` nothing is read or written. A
 failed sync or write is reported to the disk, and nothing is acknowledged after it.
@@ -10,9 +11,8 @@ failed sync or write is reported to the disk, and nothing is acknowledged after 
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TypeVar, assert_never
 
 from headrace.core.errors import (
     DiskFullError,
@@ -20,15 +20,16 @@ from headrace.core.errors import (
     NotLeaderError,
     RequestTimedOutError,
     StorageFailedError,
-    ThrottledError,
 )
-from headrace.core.limits import APPENDS_WAITING_MAX, PARTITION_TICK_MS
+from headrace.core.limits import PARTITION_TICK_MS
 from headrace.core.log.compaction import CompactionRules, check_keys
+from headrace.core.log.epochs import EpochEnd
 from headrace.core.log.group_commit import Sync
 from headrace.core.log.retention import Retention
 from headrace.core.log.segments import LogConfig
 from headrace.core.log.trimming import start_after
 from headrace.core.records.raw import RawBatch
+from headrace.core.replication.contact import Contact
 from headrace.core.replication.events import (
     Abandon,
     Acknowledge,
@@ -36,10 +37,15 @@ from headrace.core.replication.events import (
     Appended,
     Closed,
     Configured,
+    Connected,
+    Disconnected,
     Effect,
+    EpochAnswered,
     Event,
     Expire,
+    FollowerReported,
     GiveUp,
+    IsrProposed,
     Lead,
     RaiseHighWatermark,
     Repeated,
@@ -49,72 +55,71 @@ from headrace.core.replication.events import (
     SyncFailed,
     Ticked,
     Waiter,
+    WriteFailed,
 )
-from headrace.core.replication.followers import InSyncRules
-from headrace.core.replication.leadership import Leadership
+from headrace.core.replication.fence import Fence
+from headrace.core.replication.followers import Ends, InSyncRules
+from headrace.core.replication.isr import PendingIsr
 from headrace.core.replication.producers import Remembered
+from headrace.core.replication.replica import Replica
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.resources.topic import TimestampType, TopicSpec
-from headrace.core.types import LeaderEpoch, Offset, PartitionKey
-from headrace_broker.broker_disk import BrokerDisk
+from headrace.core.types import LeaderEpoch, Offset, PartitionKey, Seat
 from headrace_broker.cleaning import Cleaner
 from headrace_broker.clock import monotonic_ms, wall_ms
-from headrace_broker.metrics import Metrics, PartitionGauges
+from headrace_broker.following_log import Buffer, FollowingLog
+from headrace_broker.metrics import PartitionGauges
+from headrace_broker.replication.ports import Host
 from headrace_broker.requests import DeleteQuery, Edge, Place, ProduceQuery
 from headrace_broker.storage.partition_log import Appended as Written
 from headrace_broker.storage.partition_log import PartitionLog
+from headrace_broker.waiting import Answered, Waiting, Wake
 
 _log = logging.getLogger(__name__)
 _UNKNOWN = "whether the records are written is not known"
 
-T = TypeVar("T")
-Answered = Callable[[HeadraceError | None], None]
-"""Told what became of an append."""
-
 
 class Partition:
-    def __init__(
-        self,
-        key: PartitionKey,
-        place: Place,
-        log: PartitionLog,
-        leadership: Leadership,
-        metrics: Metrics,
-        disk: BrokerDisk,
-    ) -> None:
+    def __init__(self, key: PartitionKey, place: Place, log: PartitionLog, replica: Replica, host: Host) -> None:
         self.key = key
         self.place = place
         self.log = log
-        self.leadership = leadership
-        self.counters = metrics.counters(place.topic, place.partition)
-        self._fsync_seconds = metrics.fsync_seconds
-        self._disk = disk
+        self.replica = replica
+        self.counters = host.metrics.counters(place.topic, place.partition)
+        self._fsync_seconds = host.metrics.fsync_seconds
+        self._disk = host.disk
+        self._contact = host.contact
         self._takes_append_time = False
-        self.cleaner = Cleaner(place, log, leadership, metrics, disk)
+        self.cleaner = Cleaner(place, log, replica, host.metrics, host.disk)
         self.compaction_rules: CompactionRules | None = None
         """None where the topic is not compacted."""
         self.is_draining = False
         """Long polls end with what there is."""
-        self._answers: dict[int, Answered] = {}
-        """By waiter, of the appends that are not acknowledged yet."""
-        self._last_waiter = 0
-        self._readers: set[asyncio.Future[None]] = set()
-        """Long polls: woken when there may be something new to say."""
-        self._followers: set[Callable[[], None]] = set()
+        self._waiting = Waiting()
+        self._following = FollowingLog(self, host.streams, self._step)
         self._syncing: asyncio.Task[None] | None = None
         self._ticking: asyncio.TimerHandle | None = None
 
     @property
     def leads(self) -> bool:
-        return self.leadership.leads
+        return self.replica.leads
 
     @property
     def high_watermark(self) -> Offset:
-        return self.leadership.high_watermark
+        return self.replica.high_watermark
+
+    @property
+    def contact(self) -> Contact:
+        """As of now."""
+        return self._contact()
 
     def apply(self, state: PartitionState) -> None:
         """The PartitionSet says so."""
         self._step(StateApplied(state))
+
+    def isr_proposed(self, pending: PendingIsr | None) -> None:
+        """These writes may land from now on: told before the PUT is sent. None: nothing is on its way any more."""
+        self._step(IsrProposed(pending))
 
     def configure(self, spec: TopicSpec) -> None:
         """The Topic says so."""
@@ -125,7 +130,7 @@ class Partition:
         if config != self.log.config:
             self.log.config = config
         rules = InSyncRules.of_topic(spec)
-        if rules != self.leadership.rules:
+        if rules != self.replica.rules:
             self._step(Configured(rules))
 
     async def produce(self, batches: list[RawBatch], query: ProduceQuery) -> tuple[Written, LeaderEpoch]:
@@ -143,21 +148,21 @@ class Partition:
 
         The answer is None as soon as there are as many acknowledgements as asked for; else RequestTimedOutError,
         NotLeaderError or StorageFailedError: the records may or may not be written. Raises what
-        `Leadership.check_writable` raises, InvalidRequestError for records without a key where the topic is compacted,
+        `Replica.check_writable` raises, InvalidRequestError for records without a key where the topic is compacted,
         OutOfOrderSequenceError, FencedProducerError, ThrottledError, DiskFullError, StorageFailedError; then nothing is
         answered. A batch that its producer repeats is not appended: it has the place that it has.
         """
-        epoch = self.leadership.check_writable(str(self.place), query.fence, query.acks)
+        epoch = self.replica.check_writable(str(self.place), query.fence, query.acks, self._contact())
         if self.compaction_rules is not None:
             check_keys(batches, str(self.place))
-        if len(self._answers) >= APPENDS_WAITING_MAX:
-            raise ThrottledError(f"{self.place} has {APPENDS_WAITING_MAX} appends in flight; wait and try again")
+        self._waiting.check_room(self.place)
         repeated = self.log.producers.repeated([batch.header for batch in batches], self.log.log_end_offset)
         new = [batch for i, batch in enumerate(batches) if i not in repeated] if repeated else batches
-        size, written = self._write(new, epoch) if new else (0, None)
+        size, written = self._append(new, epoch) if new else (0, None)
         waiter = None if query.acks is Acks.NONE else self._expect(query, answered)
         if written is not None:
             self._step(Appended(self.log.log_end_offset, size, waiter))
+            self._waiting.wake_replicas()
         elif waiter is not None:
             self._step(Repeated(Offset(1 + max(each.last_offset for each in repeated.values())), waiter))
         if waiter is None:
@@ -169,40 +174,77 @@ class Partition:
     async def delete_records(self, query: DeleteQuery) -> Offset:
         """Delete what lies below an offset, for good; returns where the log starts then, on disk.
 
-        Raises what `Leadership.check_leader` raises, OffsetOutOfRangeError, DiskFullError, StorageFailedError.
+        Raises what `Replica.check_leader` raises, OffsetOutOfRangeError, DiskFullError, StorageFailedError.
         """
         label = str(self.place)
-        self.leadership.check_leader(label, query.fence)
+        self.replica.check_leader(label, query.fence)
         end = self.high_watermark
         before = end if query.before is Edge.LATEST else Offset(int(query.before))
         start = start_after(before, log_start=self.log.log_start_offset, high_watermark=end, label=label)
         if start > self.log.log_start_offset:
             await self.cleaner.delete_before(start)
-        self.leadership.check_leader(label, query.fence)
+        self.replica.check_leader(label, query.fence)
         return self.log.log_start_offset
 
     async def moved(self, timeout_s: float) -> None:
         """Wait until there may be something new to read, or this broker stops leading; at most so long."""
-        woken = asyncio.get_running_loop().create_future()
-        self._readers.add(woken)
-        try:
-            async with asyncio.timeout(timeout_s):
-                await woken
-        except TimeoutError:
-            pass
-        finally:
-            self._readers.discard(woken)
+        await self._waiting.moved(timeout_s)
 
-    def follow(self, wake: Callable[[], None]) -> None:
-        """Have `wake` called whenever there may be something new to say, until `unfollow`."""
-        self._followers.add(wake)
+    def follow(self, wake: Wake) -> None:
+        """Have `wake` called whenever there may be something new to say to a client, until `unfollow`."""
+        self._waiting.follow(wake)
 
-    def unfollow(self, wake: Callable[[], None]) -> None:
-        self._followers.discard(wake)
+    def unfollow(self, wake: Wake) -> None:
+        self._waiting.unfollow(wake)
 
     def drain(self) -> None:
         self.is_draining = True
-        self._wake_readers()
+        self._waiting.wake()
+
+    # -- what the streams to followers need ----------------------------------------------------------------------------
+
+    def follow_appends(self, wake: Wake) -> None:
+        """Have `wake` called when something is appended, too, until `unfollow_appends`."""
+        self._waiting.follow(wake, appends=True)
+
+    def unfollow_appends(self, wake: Wake) -> None:
+        self._waiting.unfollow(wake)
+
+    def check_serves(self, leader_epoch: LeaderEpoch) -> None:
+        """Whether this broker leads in that epoch. Raises what `Replica.check_leader` raises."""
+        self.replica.check_leader(str(self.place), Fence(leader_epoch=leader_epoch))
+
+    def epoch_end(self, leader_epoch: LeaderEpoch, epoch: LeaderEpoch) -> EpochEnd:
+        """Where `epoch` ends in this leader's log. Raises what `check_serves` raises."""
+        self.check_serves(leader_epoch)
+        return self.log.epochs.end_of(epoch, self.log.log_end_offset)
+
+    def follower_reported(self, seat: Seat, leader_epoch: LeaderEpoch, ends: Ends, heard_ms: int | None = None) -> None:
+        """A follower holds so much. `heard_ms`: when this broker sent what that answers; None: just now."""
+        self._step(FollowerReported(seat, leader_epoch, ends, heard_ms))
+
+    # -- what comes from the stream to the leader ----------------------------------------------------------------------
+
+    def stream_opened(self, leader_epoch: LeaderEpoch) -> None:
+        self._step(Connected(leader_epoch))
+
+    def stream_lost(self) -> None:
+        self._step(Disconnected())
+
+    def epoch_answered(self, leader_epoch: LeaderEpoch, answer: EpochEnd) -> None:
+        """Raises DivergedLogError: this stream is of no use, try another one, later."""
+        self._step(EpochAnswered(leader_epoch, answer))
+
+    def received(
+        self, leader_epoch: LeaderEpoch, batches: Sequence[Buffer], high_watermark: Offset, log_start: Offset
+    ) -> None:
+        """What the leader sent: whole batches, or none. Where it raises, this stream is of no use: another one, later.
+
+        Raises CorruptBatchError, DivergedLogError, DiskFullError, ThrottledError, StorageFailedError.
+        """
+        self._following.received(leader_epoch, batches, high_watermark, log_start)
+
+    # ------------------------------------------------------------------------------------------------------------------
 
     async def checkpoint(self) -> None:
         """Remember the high watermark on disk. Raises DiskFullError, StorageFailedError."""
@@ -214,6 +256,7 @@ class Partition:
         self._step(Closed(reason))
         if self._ticking is not None:
             self._ticking.cancel()
+        await self._following.finish()
         while self._syncing is not None and not self._syncing.done():
             await self._syncing
         await self.cleaner.finish()
@@ -235,20 +278,24 @@ class Partition:
             high_watermark=self.high_watermark,
         )
 
-    def _write(self, batches: list[RawBatch], epoch: LeaderEpoch) -> tuple[int, Written]:
-        size, now_ms = sum(batch.nbytes for batch in batches), wall_ms()
+    def write(self, size: int, append: Callable[[], Written]) -> Written:
+        """Append batches of `size` bytes in all. Raises DiskFullError, ThrottledError, StorageFailedError."""
         self._disk.take(size)
-        if self._takes_append_time:
-            for batch in batches:
-                batch.take_append_time(now_ms)
         try:
-            written = self.log.append(batches, epoch, now_ms)
+            return append()
         except StorageFailedError as error:
-            self._fail(str(error))
+            self._step(WriteFailed(str(error)))
             raise
         except DiskFullError:
             self._disk.ran_out()
             raise
+
+    def _append(self, batches: list[RawBatch], epoch: LeaderEpoch) -> tuple[int, Written]:
+        size, now_ms = sum(batch.nbytes for batch in batches), wall_ms()
+        if self._takes_append_time:
+            for batch in batches:
+                batch.take_append_time(now_ms)
+        written = self.write(size, lambda: self.log.append(batches, epoch, now_ms))
         self.counters.bytes_in.inc(size)
         self.counters.batches_in.inc(len(batches))
         self.counters.records_in.inc(written.last_offset - written.first_offset + 1)
@@ -263,36 +310,36 @@ class Partition:
         return Written(bases[0], lasts[-1], bases, lasts)
 
     def _expect(self, query: ProduceQuery, answered: Answered) -> Waiter:
-        self._last_waiter += 1
-        self._answers[self._last_waiter] = answered
-        return Waiter(self._last_waiter, query.acks, monotonic_ms() + query.timeout_ms)
+        return self._waiting.expect(query.acks, monotonic_ms() + query.timeout_ms, answered)
 
     def _step(self, event: Event) -> None:
-        for effect in self.leadership.step(event, monotonic_ms()):
+        """Raises DivergedLogError for what came from a leader; then nothing has changed."""
+        for effect in self.replica.step(event, monotonic_ms()):
             self._carry_out(effect)
-        if self.leadership.waits and self._ticking is None:
+        if self.replica.waits and self._ticking is None:
             self._ticking = asyncio.get_running_loop().call_later(PARTITION_TICK_MS / 1000, self._tick)
 
     def _carry_out(self, effect: Effect) -> None:
+        answer = self._waiting.answer
         match effect:
             case Sync():
                 self._syncing = asyncio.create_task(self._sync(), name=f"sync {self.place}")
             case Acknowledge(waiters):
-                self._answer(waiters, None)
+                answer(waiters, None)
             case RaiseHighWatermark():
-                self._wake_readers()
+                self._waiting.wake()
             case Lead() | Resign():
                 _log.info("%s: %s", self.place, effect)
-                self._wake_readers()
+                self._waiting.wake()
             case Expire(waiters, reason):
-                self._answer(waiters, RequestTimedOutError(f"{self.place}: {reason}; {_UNKNOWN}"))
+                answer(waiters, RequestTimedOutError(f"{self.place}: {reason}; {_UNKNOWN}"))
             case Abandon(waiters, reason):
-                self._answer(waiters, NotLeaderError(f"{self.place} is not led here any more: {reason}; {_UNKNOWN}"))
+                answer(waiters, NotLeaderError(f"{self.place} is not led here any more: {reason}; {_UNKNOWN}"))
             case GiveUp(waiters, reason):
-                self._answer(waiters, StorageFailedError(f"{self.place}: {reason}; {_UNKNOWN}"))
-                self._fail(reason)
+                answer(waiters, StorageFailedError(f"{self.place}: {reason}; {_UNKNOWN}"))
+                self._disk.failed(self.place, reason)
             case _:
-                assert_never(effect)
+                self._following.carry_out(effect)
 
     async def _sync(self) -> None:
         try:
@@ -308,20 +355,6 @@ class Partition:
     def _tick(self) -> None:
         self._ticking = None
         self._step(Ticked())
-
-    def _answer(self, waiters: Iterable[int], error: HeadraceError | None) -> None:
-        for waiter in waiters:
-            self._answers.pop(waiter)(error)
-
-    def _wake_readers(self) -> None:
-        for woken in self._readers:
-            if not woken.done():
-                woken.set_result(None)
-        for wake in tuple(self._followers):  # They may leave meanwhile.
-            wake()
-
-    def _fail(self, reason: str) -> None:
-        self._disk.failed(self.place, reason)
 
 
 def _settle(answer: asyncio.Future[None], error: HeadraceError | None) -> None:

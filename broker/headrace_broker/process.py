@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 from headrace.core.errors import HeadraceError
 from headrace.core.limits import DRAIN_TIMEOUT_MS
 from headrace.core.log.intact import DiskFacts
+from headrace.core.replication.contact import Contact
 from headrace.core.types import Seat
 from headrace.http2.client import AsyncTransport
 from headrace.http2.memory import keep_large_buffers
@@ -27,6 +28,7 @@ from headrace.kube.client import KubeClient
 from headrace.kube.errors import ApiError
 from headrace_broker.admission import Admission
 from headrace_broker.broker_disk import BrokerDisk
+from headrace_broker.clock import monotonic_ms
 from headrace_broker.compaction import Compaction
 from headrace_broker.coordination.cluster_view import ClusterView
 from headrace_broker.coordination.lease import LeaseHolder, vacant_lease
@@ -39,6 +41,7 @@ from headrace_broker.memory_limit import memory_limit_bytes
 from headrace_broker.metrics import Metrics
 from headrace_broker.opening import Opener
 from headrace_broker.proxy import Proxy
+from headrace_broker.replication.ports import Host, NoStreams
 from headrace_broker.routes.app import ALWAYS_ANSWERED, broker_app
 from headrace_broker.serving import Readiness, Serving
 from headrace_broker.settings import Settings, TlsFiles
@@ -184,7 +187,8 @@ class _Broker:
 
     async def _serve(self, server: Server, lease: LeaseHolder, me: Seat, found: DiskFacts) -> None:
         """Until it is asked to stop and every request is answered. Raises SupersededError, DiskFailedError."""
-        opener = Opener(self._data, found, me, self._metrics, self._disk)
+        host = Host(self._metrics, self._disk, NoStreams(), lambda: Contact(monotonic_ms(), monotonic_ms()))
+        opener = Opener(self._data, found, me, host)
         reconciler = Reconciler(me, self._client, self._view, self._holdings, opener)
         housekeeping = Housekeeping(self._holdings, self._disk, self._settings.housekeeping_interval_ms)
         reconciling = asyncio.create_task(reconciler.run(), name="reconcile")

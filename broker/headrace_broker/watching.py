@@ -78,7 +78,7 @@ async def watch(partition: Partition, query: WatchQuery, heartbeat_ms: int, shar
     Each piece is counted in `share` until the next is asked for. Where there is no room for another, it is waited for:
     only a stream that has not begun is refused.
     """
-    epoch = partition.leadership.check_leader(str(partition.place), query.fence)
+    epoch = partition.replica.check_leader(str(partition.place), query.fence)
     # A later epoch of the same leader may have begun with another log: the client has to look again.
     fence = Fence(query.fence.topic_uid, epoch)
     offset, left, wait_ms = query.offset, query.max_records, 0

@@ -359,6 +359,8 @@ HANDOVER_TIMEOUT_MS = 15_000
 """A broker that is asked to stop waits so long at most for others to take over what it leads ..."""
 DECOMMISSION_TIMEOUT_MS = 600_000
 """... and so long, where its ordinal is above the StatefulSet's replicas, for others to hold all that it holds."""
+HANDOVER_POLL_MS = 50
+"""How often it looks whether they have."""
 STEP_DOWN_TIMEOUT_MS = 2_000
 """What a broker that stops gets to leave the ISRs that can do without it."""
 

@@ -16,7 +16,7 @@ from headrace.core.records.raw import split_batches
 from headrace.core.replication.events import Acks
 from headrace.core.replication.fence import Fence
 from headrace.core.replication.followers import InSyncRules
-from headrace.core.replication.leadership import Leadership
+from headrace.core.replication.replica import Replica
 from headrace.core.resources.metadata import Metadata
 from headrace.core.resources.topic import Topic, TopicSpec
 from headrace.core.types import BrokerId, PartitionId, PartitionKey, TopicName, TopicUid
@@ -34,6 +34,7 @@ from headrace_broker.storage.data_directory import DataDirectory
 from headrace_broker.storage.partition_description import PartitionDescription
 from tests.support.batches import batch_of
 from tests.support.partition_sets import partition_set, partition_state, seat
+from tests.support.partitions import alone
 
 SPEC = TopicSpec.parse({"partitions": 1, "replicas": 1, "durability": "Replicated"})
 KEY = PartitionKey(TopicUid("uid-1"), PartitionId(0))
@@ -74,10 +75,8 @@ async def running_app(data_path: Path) -> AsyncIterator[BrokerApp]:
     log = data.open_log(PartitionDescription(PLACE.topic, KEY, SPEC.to_object()), LogConfig.of_topic(SPEC), now_ms=0)
     metrics = Metrics()
     disk = BrokerDisk(data_path, DiskLimits(), metrics, lambda reason: None)
-    leadership = Leadership(
-        seat(0), InSyncRules.of_topic(SPEC), log_end=log.log_end_offset, durable_end=log.durable_end
-    )
-    partition = Partition(KEY, PLACE, log, leadership, metrics, disk)
+    replica = Replica(seat(0), InSyncRules.of_topic(SPEC), log, durable_end=log.durable_end)
+    partition = Partition(KEY, PLACE, log, replica, alone(metrics, disk))
     state = partition_state(leader=seat(0))
     partition.apply(state)
     view = ClusterView("headrace")

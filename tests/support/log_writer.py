@@ -8,6 +8,7 @@ a decimal number a line on standard output.
 import asyncio
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from headrace.core.log.group_commit import Effect, GroupCommit, Sync
@@ -66,7 +67,7 @@ class Writer:
     def _batch(self, offset: int) -> RawBatch:
         return split_batches([self._batches[offset % len(self._batches)]], batch_bytes_max=1 << 30)[0]
 
-    def _carry_out(self, effects: list[Effect]) -> None:
+    def _carry_out(self, effects: Sequence[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, Sync):
                 task = asyncio.create_task(self._sync())

@@ -7,13 +7,16 @@ from pathlib import Path
 from headrace.core.errors import StorageFailedError
 from headrace.core.log.quota import DiskLimits
 from headrace.core.log.segments import LogConfig
+from headrace.core.replication.contact import Contact
 from headrace.core.replication.followers import InSyncRules
-from headrace.core.replication.leadership import Leadership
+from headrace.core.replication.replica import Replica
 from headrace.core.resources.topic import TopicSpec
 from headrace.core.types import PartitionId, PartitionKey, TopicName, TopicUid
 from headrace_broker.broker_disk import BrokerDisk
+from headrace_broker.clock import monotonic_ms
 from headrace_broker.metrics import Metrics
 from headrace_broker.partition import Partition
+from headrace_broker.replication.ports import Host, NoStreams
 from headrace_broker.requests import Place
 from headrace_broker.storage.data_directory import DataDirectory
 from headrace_broker.storage.partition_description import PartitionDescription
@@ -25,14 +28,19 @@ KEY = PartitionKey(TopicUid("uid-1"), PartitionId(0))
 PLACE = Place(TopicName("default", "flights"), PartitionId(0))
 
 
+def alone(metrics: Metrics, disk: BrokerDisk) -> Host:
+    """A broker that has no others, and is in touch with the API server."""
+    return Host(metrics, disk, NoStreams(), lambda: Contact(monotonic_ms(), monotonic_ms()))
+
+
 @asynccontextmanager
 async def led_partition(path: Path, metrics: Metrics, failed: Callable[[str], None]) -> AsyncIterator[Partition]:
     data = DataDirectory.open(path)
     description = PartitionDescription(PLACE.topic, KEY, SPEC.to_object())
     log = data.open_log(description, LogConfig.of_topic(SPEC), now_ms=0)
-    leadership = Leadership(ME, InSyncRules.of_topic(SPEC), log_end=log.log_end_offset, durable_end=log.durable_end)
+    replica = Replica(ME, InSyncRules.of_topic(SPEC), log, durable_end=log.durable_end)
     disk = BrokerDisk(data.path, DiskLimits(), metrics, failed)
-    partition = Partition(KEY, PLACE, log, leadership, metrics, disk)
+    partition = Partition(KEY, PLACE, log, replica, alone(metrics, disk))
     partition.configure(SPEC)
     partition.apply(partition_state(leader=ME))
     yield partition

@@ -24,17 +24,17 @@ class Hold:
 
     @classmethod
     def take(cls, serving: Serving, place: Place, fence: Fence) -> "Hold":
-        """Raises what `Serving.locate` and `Leadership.check_leader` raise, and NotLeaderError."""
+        """Raises what `Serving.locate` and `Replica.check_leader` raise, and NotLeaderError."""
         target = serving.locate(place, fence)
         if isinstance(target, Elsewhere):
             raise target.error(_REMEDY)
-        epoch = target.leadership.check_leader(str(place), fence)
+        epoch = target.replica.check_leader(str(place), fence)
         return cls(serving, target, Fence(target.key.uid, epoch))
 
     @property
     def is_over(self) -> bool:
-        leadership = self.partition.leadership
-        return not leadership.leads or leadership.leader_epoch != self.fence.leader_epoch
+        replica = self.partition.replica
+        return not replica.leads or replica.leader_epoch != self.fence.leader_epoch
 
     @property
     def max_message_bytes(self) -> int:
@@ -48,7 +48,7 @@ class Hold:
             target = self.serving.locate(place, Fence(self.fence.topic_uid))
             if isinstance(target, Elsewhere):
                 return target.error(_REMEDY)
-            self.partition.leadership.check_leader(str(place), self.fence)
+            self.partition.replica.check_leader(str(place), self.fence)
         except HeadraceError as error:
             return error
         raise AssertionError("it was over")

@@ -30,6 +30,8 @@ class Reason(StrEnum):
     SIZE = "size"
     REQUEST = "request"
     """Somebody asked for it, by deleting the records in it."""
+    LEADER = "leader"
+    """The partition's leader has deleted it, for whatever reason."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,8 +148,9 @@ class Offered:
     leader_epoch: LeaderEpoch
     base_offset: Offset | None
     """Where the first of its batches begins; None where there are none."""
+    high_watermark: Offset
+    """The leader's, as the next."""
     log_start: Offset
-    """The leader's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,7 +287,7 @@ class Truncate:
 
 @dataclass(frozen=True, slots=True)
 class StartAnew:
-    """Drop all of the log and let it begin at `offset`, put that on disk, then say `Truncated`."""
+    """Drop all of the log and let it begin at `offset`, above its end; put that on disk, then say `Truncated`."""
 
     offset: Offset
     reason: str

@@ -109,10 +109,6 @@ class Following:
         """A cut has begun: whoever leads, nothing of this log is sent or appended to before it is done."""
         self._cut: AskAgain | Agreed | None = None
         """What it was for."""
-        self._sought = Offset(0)
-        """Where the leader was asked to begin."""
-        self._leader_start = Offset(0)
-        """Where its log starts, as far as is known in this epoch."""
         self._deleted_below = Offset(0)
         """So much was ordered since the last cut."""
 
@@ -157,7 +153,7 @@ class Following:
         if (self.leader, self.leader_epoch) == (leader, epoch):
             return []
         self.leader, self.leader_epoch, self.phase = leader, epoch, Phase.APART
-        self._leader_start = self._deleted_below = Offset(0)
+        self._deleted_below = Offset(0)
         return [Follow(leader, epoch)]
 
     def _rest(self, reason: str) -> list[Effect]:
@@ -211,45 +207,39 @@ class Following:
         return self._ask() if verdict is None else self._agreed_or_ask(verdict)
 
     def _refused(self, error: str) -> list[Effect]:
-        """A log that cannot be cut is dropped as a whole where nobody relies on it; else it is kept as it is."""
+        """The log is as it was, and may be led with; whoever is followed asks for the same cut again."""
         self.is_cutting, self._cut = False, None
         self.commit.truncated(self._log.log_end_offset)
         if self.leader is None:
             return []
-        reason = f"the log cannot be cut: {error}"
-        if self._is_in_sync:
-            self.phase = Phase.APART
-            return [Unfollow(reason), Follow(self.leader, self.leader_epoch)]
-        return self._again(StartAnew(self._log.log_start_offset, reason))
+        self.phase = Phase.APART
+        return [Unfollow(f"the log cannot be cut: {error}"), Follow(self.leader, self.leader_epoch)]
 
     def _agreed_or_ask(self, verdict: AskAgain | Agreed) -> list[Effect]:
         return self._fetch() if isinstance(verdict, Agreed) else self._ask()
 
     def _fetch(self) -> list[Effect]:
         self.phase = Phase.FETCHING
-        # Where the leader's log starts within a batch, this one may end where that begins.
-        self._sought = max(self._log.log_end_offset, self._leader_start)
-        return [Fetch(self.leader_epoch, self._sought), *self._reported()]
+        return [Fetch(self.leader_epoch, self._log.log_end_offset), *self._reported()]
 
     def _offered(self, event: Offered) -> list[Effect]:
         if not self.accepts(event.leader_epoch):
             return []
-        self._leader_start = event.log_start
-        end, begins = self._log.log_end_offset, event.base_offset
-        if begins is None:
-            begins = max(event.log_start, end) if event.log_start > self._sought else end
-        if begins < end:
+        end, begins, start = self._log.log_end_offset, event.base_offset, event.log_start
+        if begins is not None and begins < end:
             return self._joined(begins)
-        if begins > end and event.log_start > end:
-            reason = f"it ends at {end}, the log of {self.leader} starts at {event.log_start}"
-            return self._again(StartAnew(begins, reason))
+        if begins is None and start == event.high_watermark:
+            begins = start  # Nothing that is committed is left at the leader: what follows begins there.
+        if begins is not None and end < min(begins, start):
+            return self._again(StartAnew(begins, f"it ends at {end}, the log of {self.leader} starts at {start}"))
         return []
 
     def _joined(self, begins: Offset) -> list[Effect]:
         """Compaction has, at the leader, joined batches across the end of this log."""
         reason = f"{self.leader} holds one batch from {begins} to beyond the end of this log"
-        if begins < self._log.log_start_offset:
-            return self._again(StartAnew(begins, reason))
+        start = self._log.log_start_offset
+        if begins < start:
+            raise DivergedLogError(f"{self.me} cannot go on, as its log starts at {start}: {reason}")
         return self._again(Truncate(begins, reason, not self._is_in_sync))
 
     def _again(self, cut: Truncate | StartAnew) -> list[Effect]:

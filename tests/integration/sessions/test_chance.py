@@ -137,4 +137,4 @@ async def test_should_survive_whatever_is_said(app: BrokerApp) -> None:
         raise
     for budget in (app.serving.bodies, app.serving.answers):
         assert budget.left_bytes == budget.limit_bytes
-    await eventually(lambda: not app.partition._followers, "nobody follows")
+    await eventually(lambda: not app.partition._waiting._followers, "nobody follows")

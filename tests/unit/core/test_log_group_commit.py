@@ -1,6 +1,7 @@
 """One sync serves every append that came before it started; nothing is vouched for that is not on disk."""
 
 from collections import deque
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -132,7 +133,7 @@ def test_should_reach_the_log_end_and_never_vouch_for_more_than_was_synced(
     commit, end, on_disk = commit_of(), 0, 0
     syncs = deque[Offset]()
 
-    def carry_out(effects: list[Effect]) -> None:
+    def carry_out(effects: Sequence[Effect]) -> None:
         syncs.extend(effect.up_to for effect in effects if isinstance(effect, Sync))
         assert len(syncs) <= 1, "one sync in flight at most"
         assert commit.vouched_end == on_disk
@@ -159,7 +160,7 @@ def test_should_never_vouch_for_what_a_truncation_took_away(data: st.DataObject)
     commit, log, on_disk = commit_of(), list[int](), list[int]()
     covering, reports = list[int](), None
     for epoch in range(data.draw(st.integers(1, 30))):
-        effects: list[Effect] = []
+        effects: Sequence[Effect] = []
         match data.draw(st.sampled_from(["append", "truncate", "the disk answers"])):
             case "append":
                 log += [epoch] * data.draw(st.integers(1, 9))

@@ -12,7 +12,7 @@ from headrace.core.limits import COMPACTION_KEYS_MAX
 from headrace.core.log.quota import DiskLimits
 from headrace.core.log.segments import LogConfig
 from headrace.core.replication.followers import InSyncRules
-from headrace.core.replication.leadership import Leadership
+from headrace.core.replication.replica import Replica
 from headrace.core.resources.topic import TopicSpec
 from headrace.core.types import Offset, PartitionId, PartitionKey, TopicName, TopicUid
 from headrace_broker.broker_disk import BrokerDisk
@@ -26,6 +26,7 @@ from headrace_broker.storage.data_directory import DataDirectory
 from headrace_broker.storage.partition_description import PartitionDescription
 from tests.support.compaction import append, keyed
 from tests.support.partition_sets import partition_state, seat
+from tests.support.partitions import alone
 from tests.support.waiting import eventually
 
 ME = seat(0)
@@ -76,14 +77,14 @@ async def partition(tmp_path: Path) -> AsyncIterator[Partition]:
     """Led by this broker; two segments are closed, in which each key comes many times."""
     data, metrics = DataDirectory.open(tmp_path / "data"), Metrics()
     log = data.open_log(PartitionDescription(PLACE.topic, KEY, SPEC.to_object()), LogConfig.of_topic(SPEC), now_ms=0)
-    leadership = Leadership(ME, InSyncRules.of_topic(SPEC), log_end=log.log_end_offset, durable_end=log.durable_end)
+    replica = Replica(ME, InSyncRules.of_topic(SPEC), log, durable_end=log.durable_end)
     disk = BrokerDisk(data.path, DiskLimits(), metrics, pytest.fail)
-    partition = Partition(KEY, PLACE, log, leadership, metrics, disk)
+    partition = Partition(KEY, PLACE, log, replica, alone(metrics, disk))
     for number in range(24):
         append(log, keyed((f"key-{number % 5}", str(number) * 60_000)))
     await log.sync()
-    leadership = Leadership(ME, InSyncRules.of_topic(SPEC), log_end=log.log_end_offset, durable_end=log.durable_end)
-    partition = Partition(KEY, PLACE, log, leadership, metrics, disk)
+    replica = Replica(ME, InSyncRules.of_topic(SPEC), log, durable_end=log.durable_end)
+    partition = Partition(KEY, PLACE, log, replica, alone(metrics, disk))
     partition.configure(SPEC)
     partition.apply(partition_state(leader=ME))
     yield partition

@@ -1,0 +1,146 @@
+"""One partition's log while another broker leads: carries out what its follower decides, takes what its streams bring.
+
+Owned by a `Partition`, on the event loop. The core decides (`Following`); what was asked of a stream comes back by the
+methods of the partition, which end here.
+
+Invariants: a cut goes on to its end, and nothing is appended meanwhile; one that cannot be made for want of room or of
+open files is tried again until it can; a disk that fails here fails for the whole broker.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, assert_never
+
+from headrace.core.errors import (
+    CorruptLogError,
+    DiskFullError,
+    HeadraceError,
+    OffsetOutOfRangeError,
+    StorageFailedError,
+    ThrottledError,
+)
+from headrace.core.limits import CUT_RETRY_MS
+from headrace.core.records.raw import split_replicated
+from headrace.core.replication.events import (
+    AskEpochEnd,
+    CutRefused,
+    DeleteBelow,
+    Event,
+    Fetch,
+    Follow,
+    Offered,
+    Received,
+    Report,
+    StartAnew,
+    Truncate,
+    Truncated,
+    Unfollow,
+    WriteFailed,
+)
+from headrace.core.types import LeaderEpoch, Offset
+from headrace_broker.clock import wall_ms
+from headrace_broker.replication.ports import Streams
+
+if TYPE_CHECKING:
+    from headrace_broker.partition import Partition
+
+_log = logging.getLogger(__name__)
+
+Buffer = bytes | bytearray | memoryview
+FollowerEffect = Follow | Unfollow | AskEpochEnd | Truncate | StartAnew | DeleteBelow | Fetch | Report
+
+
+class FollowingLog:
+    def __init__(self, partition: "Partition", streams: Streams, step: Callable[[Event], None]) -> None:
+        self._partition = partition
+        self._streams = streams
+        self._step = step
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def carry_out(self, effect: FollowerEffect) -> None:
+        partition, streams = self._partition, self._streams
+        match effect:
+            case Follow(leader, leader_epoch):
+                streams.follow(partition, leader, leader_epoch)
+            case Unfollow():
+                streams.unfollow(partition)
+            case AskEpochEnd(leader_epoch, epoch):
+                streams.ask_epoch_end(partition, leader_epoch, epoch)
+            case Fetch(leader_epoch, offset):
+                streams.fetch(partition, leader_epoch, offset)
+            case Report(leader_epoch, ends):
+                streams.report(partition, leader_epoch, ends)
+            case Truncate() | StartAnew():
+                _log.warning("%s: %s", partition.place, effect)
+                self._start(self._cut(effect))
+            case DeleteBelow(offset):
+                self._start(self._delete_below(offset))
+            case _:
+                assert_never(effect)
+
+    def received(
+        self, leader_epoch: LeaderEpoch, batches: Sequence[Buffer], high_watermark: Offset, log_start: Offset
+    ) -> None:
+        """Append what the leader sent, and report; nothing happens where it is of another epoch or stream.
+
+        Raises CorruptBatchError, DivergedLogError, DiskFullError, ThrottledError, StorageFailedError.
+        """
+        replica = self._partition.replica
+        taken = split_replicated(batches)
+        base_offset = taken[0].header.base_offset if taken else None
+        self._step(Offered(leader_epoch, base_offset, high_watermark, log_start))
+        if not replica.accepts(leader_epoch):
+            return
+        size, log = sum(batch.nbytes for batch in taken), self._partition.log
+        if taken:
+            self._partition.write(size, lambda: log.append_replicated(taken, wall_ms()))
+        self._step(Received(leader_epoch, size, high_watermark, log_start))
+
+    async def finish(self) -> None:
+        """Wait no more for what can be tried again only later; what has begun is for the cleaner to finish."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work, name=f"follow {self._partition.place}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _cut(self, effect: Truncate | StartAnew) -> None:
+        log = self._partition.log
+        try:
+            await self._change(effect)
+        except (CorruptLogError, OffsetOutOfRangeError) as error:
+            # The latter where records were deleted from the front since it was decided.
+            await log.sync()
+            self._step(CutRefused(error.message))
+        except Exception as error:
+            # Whatever it was: a log that is cut in part is led by nobody, and nobody may wait for it for ever.
+            _log.exception("%s: the cut failed", self._partition.place)
+            self._step(WriteFailed(str(error) or repr(error)))
+        else:
+            self._step(Truncated())
+
+    async def _change(self, effect: Truncate | StartAnew) -> None:
+        cleaner = self._partition.cleaner
+        while True:
+            try:
+                match effect:
+                    case Truncate(end, _, allowed):
+                        await cleaner.truncate(end, allow_below_high_watermark=allowed)
+                    case StartAnew(offset):
+                        await cleaner.start_at(offset)
+                return
+            except (DiskFullError, ThrottledError) as error:
+                _log.warning("%s: the log cannot be cut yet: %s", self._partition.place, error)
+            await asyncio.sleep(CUT_RETRY_MS / 1000)
+
+    async def _delete_below(self, offset: Offset) -> None:
+        try:
+            await self._partition.cleaner.delete_as_leader(offset)
+        except StorageFailedError as error:
+            self._step(WriteFailed(str(error)))
+        except HeadraceError as error:
+            _log.warning("%s: what the leader has deleted stays for now: %s", self._partition.place, error)
