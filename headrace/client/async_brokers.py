@@ -109,6 +109,10 @@ class AsyncBrokers:
                 raise
             return self.directory.learn(topic, answer, now_ms())
 
+    async def ask_who_leads(self, topic: str) -> None:
+        """Read the metadata anew, once, whatever is known; what is known stays until then. Raises as `layout_once`."""
+        self.directory.learn(topic, await self._request(self._calls.topic(topic)), now_ms())
+
     # -- partitions --------------------------------------------------------------------------------------------------
 
     async def produce_once(self, partition: TopicPartition, batch: Buffers, acks: str) -> int:

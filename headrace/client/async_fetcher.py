@@ -18,8 +18,8 @@ from headrace.client.cursor import Ask, Cursor
 from headrace.client.fetcher import as_reading_error
 from headrace.client.read_ahead import Added, Answered, Arrival, ReadAhead
 from headrace.client.record import TopicPartition
-from headrace.core.errors import LocalError, StalledError
-from headrace.core.limits import CONSUMER_REQUESTS_MAX
+from headrace.core.errors import HeadraceError, LocalError, StalledError
+from headrace.core.limits import CONSUMER_REQUESTS_MAX, LEADER_SEARCH_MS
 from headrace.core.records.columns import DecodedBatch
 
 
@@ -33,12 +33,15 @@ class AsyncFetcher:
         self._batches: Iterator[tuple[Cursor, DecodedBatch]] = iter(())
         """The rest of the answer that is being handed out."""
         self._closed = False
+        self._searching: dict[str, asyncio.Task[None]] = {}
+        """Topics whose leaders are asked for."""
+        self._searched_ms = 0
         self._sessions = AsyncFetchSessions(brokers, self._arrive)
 
     async def close(self) -> None:
         self._closed = True
         self._news.set()
-        tasks = list(self._tasks)
+        tasks = [*self._tasks, *self._searching.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, self._sessions.close(), return_exceptions=True)
@@ -126,6 +129,24 @@ class AsyncFetcher:
             async with asyncio.timeout(self._reading.patience_s(now_ms())):
                 await self._news.wait()
         self._sessions.look()
+        self._look_elsewhere()
+
+    def _look_elsewhere(self) -> None:
+        """Where a leader is silent, ask who leads by now, and go there."""
+        if now_ms() - self._searched_ms < LEADER_SEARCH_MS:
+            return
+        self._searched_ms = now_ms()
+        for topic in self._sessions.look_elsewhere() - self._searching.keys():
+            task = asyncio.get_running_loop().create_task(self._search(topic), name="headrace-metadata")
+            self._searching[topic] = task
+            task.add_done_callback(partial(self._searched, topic))
+
+    async def _search(self, topic: str) -> None:
+        with suppress(HeadraceError):  # The next look asks again.
+            await self._brokers.ask_who_leads(topic)
+
+    def _searched(self, topic: str, task: asyncio.Task[None]) -> None:
+        self._searching.pop(topic, None)
 
 
 def _cancelled(partition: TopicPartition) -> StalledError:

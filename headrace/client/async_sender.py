@@ -24,7 +24,7 @@ from headrace.client.record import TopicPartition
 from headrace.client.write_options import WriteOptions
 from headrace.client.writer import as_raised, closed_error, unsendable
 from headrace.core.errors import HeadraceError, LocalError, StalledError
-from headrace.core.limits import CLIENT_STALL_CHECK_MS, PRODUCER_REQUESTS_MAX
+from headrace.core.limits import CLIENT_STALL_CHECK_MS, LEADER_SEARCH_MS, PRODUCER_REQUESTS_MAX
 
 _log = logging.getLogger(__name__)
 
@@ -163,11 +163,30 @@ class AsyncSender:
     def _watch(self) -> None:
         self._watching = None
         self._sessions.end_overdue()
+        is_searching = self._look_elsewhere()
         stalled = self.in_flight.stalled(now_ms())
         if stalled is not None:
             self._break(stalled)
         elif self.in_flight.accumulator.buffered_bytes:
-            self._watching = asyncio.get_running_loop().call_later(CLIENT_STALL_CHECK_MS / 1000, self._watch)
+            interval_ms = LEADER_SEARCH_MS if is_searching else CLIENT_STALL_CHECK_MS
+            self._watching = asyncio.get_running_loop().call_later(interval_ms / 1000, self._watch)
+
+    def _look_elsewhere(self) -> bool:
+        """Where a leader is silent, ask who leads by now, and go there. Whether one is."""
+        silent = self._sessions.look_elsewhere()
+        for topic in silent - self._refreshing.keys():
+            task = asyncio.get_running_loop().create_task(self._search(topic), name="headrace-metadata")
+            self._refreshing[topic] = task
+            task.add_done_callback(partial(self._searched, topic))
+        return bool(silent)
+
+    async def _search(self, topic: str) -> None:
+        with suppress(HeadraceError):  # The next look asks again.
+            await self._brokers.ask_who_leads(topic)
+            self._sessions.look_elsewhere()
+
+    def _searched(self, topic: str, task: asyncio.Task[None]) -> None:
+        self._refreshing.pop(topic, None)
 
     def _break(self, error: HeadraceError) -> None:
         """Tell everybody that nothing moves any more, once."""

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from headrace.client.async_brokers import AsyncBrokers
+from headrace.client.clock import now_ms
 from headrace.client.known_sessions import KnownSessions
 from headrace.client.session import LeaderSession
 from headrace.core.errors import HeadraceError
@@ -38,6 +39,15 @@ class AsyncSessions(KnownSessions[S, AsyncStream], ABC, Generic[S]):
     @abstractmethod
     def _cancelled(self, session: S) -> None:
         """Somebody has ended the task that reads it: `close`, or somebody from outside."""
+
+    def look_elsewhere(self) -> set[str]:
+        """Leave leaders that others have replaced -> topics whose leaders are silent: `AsyncBrokers.ask_who_leads`."""
+        silent: set[str] = set()
+        for session, _ in list(self._streams.values()):
+            silent |= self._silent(session, now_ms())
+            if news := session.leave_moved(self._directory.newest):
+                self._hear(session, news)
+        return silent
 
     async def _session(self, url: str) -> tuple[S, AsyncStream]:
         """May connect."""

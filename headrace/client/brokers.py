@@ -109,6 +109,10 @@ class Brokers:
         """GET /v1/brokers/{broker}/held, with one attempt: what it holds, and which epochs it knows."""
         return calls.parse_json(self._request(self._calls.held(broker)).body)
 
+    def ask_who_leads(self, topic: str) -> None:
+        """Read the metadata anew, once, whatever is known; what is known stays until then. Raises as `layout_once`."""
+        self.directory.learn(topic, self._request(self._calls.topic(topic)), now_ms())
+
     # -- partitions --------------------------------------------------------------------------------------------------
 
     def produce_once(self, partition: TopicPartition, batch: Buffers, acks: str) -> int:

@@ -15,9 +15,11 @@ from dataclasses import dataclass, field
 from headrace.client.calls import Fetched, overdue_error
 from headrace.client.cursor import Ask
 from headrace.client.read_ahead import Answered
+from headrace.client.record import TopicPartition
 from headrace.client.session import LeaderSession
 from headrace.core.errors import HeadraceError
-from headrace.core.limits import FETCH_LONG_POLL_MS, SESSION_SILENCE_MS_MAX
+from headrace.core.limits import FETCH_LONG_POLL_MS, FETCH_SILENT_MS, SESSION_SILENCE_MS_MAX
+from headrace.core.log.epochs import NO_EPOCH
 from headrace.core.session.messages import Batches, BrokerMessage, Close, Credit, OpenFetch
 from headrace.core.session.terms import FetchTerms
 
@@ -25,6 +27,8 @@ from headrace.core.session.terms import FetchTerms
 @dataclass(slots=True, eq=False)
 class FetchChannel:
     number: int
+    partition: TopicPartition
+    leader_epoch: int
     turn: int
     next_offset: int
     """Where the next answer begins."""
@@ -51,7 +55,15 @@ class FetchSession(LeaderSession[FetchChannel, Answered]):
 
     def open(self, ask: Ask, terms: FetchTerms) -> FetchChannel:
         """Raises the error of a session that is over."""
-        channel = FetchChannel(self._number(), ask.turn, ask.offset, terms.credit, ask)
+        channel = FetchChannel(
+            self._number(),
+            ask.cursor.partition,
+            terms.fence.leader_epoch or NO_EPOCH,
+            ask.turn,
+            ask.offset,
+            terms.credit,
+            ask,
+        )
         self._channels[channel.number] = channel
         self._outgoing += OpenFetch(channel.number, terms).pack()
         return channel
@@ -92,6 +104,9 @@ class FetchSession(LeaderSession[FetchChannel, Answered]):
         if self._has_come:
             self.heard_ms, self._has_come = now_ms, False
         return now_ms - self.heard_ms
+
+    def is_silent(self, now_ms: int) -> bool:
+        return self.is_asked and self.silent_ms(now_ms) >= FETCH_SILENT_MS
 
     @property
     def is_asked(self) -> bool:

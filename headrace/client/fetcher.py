@@ -6,6 +6,7 @@ one thread that uses the consumer. Owned by one `Consumer`, for its lifetime.
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
 
@@ -17,7 +18,7 @@ from headrace.client.read_ahead import Added, Answered, Arrival, ReadAhead
 from headrace.client.record import TopicPartition
 from headrace.client.workers import Workers
 from headrace.core.errors import HeadraceError
-from headrace.core.limits import CONSUMER_REQUESTS_MAX
+from headrace.core.limits import CONSUMER_REQUESTS_MAX, LEADER_SEARCH_MS
 from headrace.core.records.columns import DecodedBatch
 
 
@@ -27,6 +28,9 @@ class Fetcher:
         self._workers = Workers("headrace-fetch", CONSUMER_REQUESTS_MAX)
         self._arrived: SimpleQueue[Arrival] = SimpleQueue()
         self._sessions = FetchSessions(brokers, self._arrived.put)
+        self._searching: set[str] = set()
+        """Topics whose leaders a worker asks for."""
+        self._searched_ms = 0
 
     def close(self) -> None:
         self._workers.stop()
@@ -69,6 +73,22 @@ class Fetcher:
         except Exception as error:
             self._arrived.put(Answered(ask, as_reading_error(partition, error)))
 
+    def _look_elsewhere(self) -> None:
+        """Where a leader is silent, ask who leads by now, and go there."""
+        if now_ms() - self._searched_ms < LEADER_SEARCH_MS:
+            return
+        self._searched_ms = now_ms()
+        for topic in self._sessions.look_elsewhere() - self._searching:
+            self._searching.add(topic)
+            self._workers.submit(partial(self._search, topic))
+
+    def _search(self, topic: str) -> None:
+        try:
+            with suppress(HeadraceError):  # The next look asks again.
+                self._brokers.ask_who_leads(topic)
+        finally:
+            self._searching.discard(topic)
+
     def _find_beginning(self, partition: TopicPartition) -> None:
         try:
             self._arrived.put(Added(partition, self._brokers.offset(partition, "earliest")))
@@ -83,6 +103,7 @@ class Fetcher:
                 arrival = self._arrived.get_nowait() if patience_s is None else self._arrived.get(timeout=patience_s)
             except Empty:
                 self._sessions.look()
+                self._look_elsewhere()
                 self._reading.check(now_ms())
                 return
             patience_s = None

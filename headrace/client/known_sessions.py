@@ -44,6 +44,13 @@ class KnownSessions(Generic[S, T]):
         url = self._directory.leader_url(layout, partition, now_ms())
         return None if url in self._without else url
 
+    def _silent(self, session: S, now_ms: int) -> set[str]:
+        """Topics whose leaders are to be asked for, because this one is silent."""
+        if session.error is not None or not session.is_silent(now_ms):
+            return set()
+        self._directory.routes.silent(session.url, now_ms)
+        return session.topics
+
     def _known(self, url: str) -> tuple[S, T] | None:
         """The session with this server that is not over."""
         known = self._streams.get(url)

@@ -63,6 +63,8 @@ class Routes:
     _learned: dict[str, None] = field(default_factory=dict)
     """Leaders' URLs seen in metadata, in that order: they answer when every bootstrap server is gone."""
     _failed_at_ms: dict[str, int] = field(default_factory=dict)
+    _silent_at_ms: dict[str, int] = field(default_factory=dict)
+    """Of brokers that owe an answer: whatever any broker knows is better asked of another."""
     _epochs: dict[tuple[str, int], int] = field(default_factory=dict)
     """The leader epoch that was last seen of each partition."""
 
@@ -81,6 +83,10 @@ class Routes:
     def choose(self, leader_url: str | None, now_ms: int) -> str:
         """The leader's own URL if it can be reached, else another broker's; if none can, the one that failed first."""
         candidates = list(dict.fromkeys(self._candidates(leader_url)))
+        if leader_url is None:
+            candidates.sort(
+                key=lambda url: now_ms - self._silent_at_ms.get(url, -UNREACHABLE_URL_MS) < UNREACHABLE_URL_MS
+            )
         for url in candidates:
             if not self._is_left_alone(url, now_ms):
                 return url
@@ -103,5 +109,10 @@ class Routes:
     def failed(self, url: str, now_ms: int) -> None:
         self._failed_at_ms[url] = now_ms
 
+    def silent(self, url: str, now_ms: int) -> None:
+        """It may only be slow, so requests that it alone can answer still go there."""
+        self._silent_at_ms[url] = now_ms
+
     def answered(self, url: str) -> None:
         self._failed_at_ms.pop(url, None)
+        self._silent_at_ms.pop(url, None)

@@ -24,6 +24,8 @@ from headrace.core.errors import (
     RequestTimedOutError,
     StorageFailedError,
 )
+from headrace.core.limits import LEADER_SILENT_MS
+from headrace.core.log.epochs import NO_EPOCH
 from headrace.core.session.messages import BrokerMessage, OpenProduce, Produce, Produced
 from headrace.core.session.terms import ProduceTerms
 
@@ -64,6 +66,7 @@ def _leaves_open(error: HeadraceError) -> bool:
 class ProduceChannel:
     number: int
     partition: TopicPartition
+    leader_epoch: int
     pending: deque[Batch] = field(default_factory=deque)
     """Sent and not answered, in order."""
     sent: int = 0
@@ -77,13 +80,17 @@ class ProduceChannel:
 class ProduceSession(LeaderSession[ProduceChannel, Outcome]):
     def open(self, partition: TopicPartition, terms: ProduceTerms) -> tuple[ProduceChannel, bytes]:
         """The channel, and what to send. Raises the error of a session that is over."""
-        channel = ProduceChannel(self._number(), partition)
+        channel = ProduceChannel(self._number(), partition, terms.fence.leader_epoch or NO_EPOCH)
         self._channels[channel.number] = channel
         return channel, OpenProduce(channel.number, terms).pack()
 
     def oldest_ms(self) -> int | None:
         """When the batch was sent that waits longest for its answer."""
         return min((c.pending[0].attempt_ms for c in self._channels.values() if c.pending), default=None)
+
+    def is_silent(self, now_ms: int) -> bool:
+        oldest_ms = self.oldest_ms()
+        return oldest_ms is not None and now_ms - oldest_ms >= LEADER_SILENT_MS
 
     def _hear(self, channel: ProduceChannel, message: BrokerMessage) -> list[Outcome]:
         if not isinstance(message, Produced):

@@ -34,7 +34,7 @@ from headrace.client.workers import Workers
 from headrace.client.write_options import WriteOptions
 from headrace.client.writer import as_raised, unsendable
 from headrace.core.errors import HeadraceError, StalledError
-from headrace.core.limits import CLIENT_STALL_CHECK_MS, PRODUCER_REQUESTS_MAX
+from headrace.core.limits import CLIENT_STALL_CHECK_MS, LEADER_SEARCH_MS, PRODUCER_REQUESTS_MAX
 from headrace.http2.interrupts import HeldInterrupts
 
 _log = logging.getLogger(__name__)
@@ -57,6 +57,7 @@ class Sender:
         self._carrying = threading.Lock()
         self._refreshing: set[str] = set()
         """Topics whose metadata a worker asks for."""
+        self._is_searching, self._searched_ms = False, 0
         self._is_asleep = False
         """The thread waits until it is notified, and looks at no clock."""
         _senders.add(self)
@@ -179,10 +180,12 @@ class Sender:
             return None
         next_due_ms = accumulator.next_due_ms()
         wait_ms = CLIENT_STALL_CHECK_MS if next_due_ms is None else max(0, next_due_ms - now_ms())
-        return min(wait_ms, CLIENT_STALL_CHECK_MS) / 1000
+        return min(wait_ms, LEADER_SEARCH_MS if self._is_searching else CLIENT_STALL_CHECK_MS) / 1000
 
     def _watch(self) -> None:
         self._sessions.end_overdue()
+        if now_ms() - self._searched_ms >= LEADER_SEARCH_MS:
+            self._look_elsewhere()
         with self.lock:
             stalled = self.in_flight.stalled(now_ms())
         if stalled is not None:
@@ -233,6 +236,22 @@ class Sender:
                     self.work.notify()
             else:
                 self._carry_out(Arrived(batch, base_offset))
+
+    def _look_elsewhere(self) -> None:
+        """Where a leader is silent, ask who leads by now, and go there."""
+        silent = self._sessions.look_elsewhere()
+        self._is_searching, self._searched_ms = bool(silent), now_ms()
+        for topic in silent - self._refreshing:
+            self._refreshing.add(topic)
+            self._workers.submit(partial(self._search, topic))
+
+    def _search(self, topic: str) -> None:
+        try:
+            with suppress(HeadraceError):  # The next look asks again.
+                self._brokers.ask_who_leads(topic)
+                self._sessions.look_elsewhere()
+        finally:
+            self._refreshing.discard(topic)
 
     def _refresh(self, topic: str) -> None:
         try:

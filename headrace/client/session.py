@@ -5,12 +5,14 @@ word or by ours, and every channel is over with the session; what is said of a c
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import count
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from headrace.client.frames import allocate
-from headrace.core.errors import BrokenSessionError, BrokerUnreachableError, HeadraceError
+from headrace.client.layout import TopicLayout
+from headrace.client.record import TopicPartition
+from headrace.core.errors import BrokenSessionError, BrokerUnreachableError, HeadraceError, NotLeaderError
 from headrace.core.session.frames import Frame
 from headrace.core.session.messages import (
     SESSION,
@@ -23,12 +25,16 @@ from headrace.core.session.messages import (
 )
 
 
-class Numbered(Protocol):
+class Channel(Protocol):
     number: int
+    partition: TopicPartition
+    leader_epoch: int
+    """In which the broker was to lead when it was opened."""
 
 
-C = TypeVar("C", bound=Numbered)
-"""A channel."""
+Newest: TypeAlias = Callable[[str], TopicLayout | None]
+"""What is known of a topic."""
+C = TypeVar("C", bound=Channel)
 N = TypeVar("N")
 """News: what the client must hear of."""
 
@@ -70,6 +76,26 @@ class LeaderSession(ABC, Generic[C, N]):
         self._channels.clear()
         return [news for channel in channels for news in self._failed(channel, error)]
 
+    @property
+    def topics(self) -> set[str]:
+        """Of the channels that are open."""
+        return {channel.partition.topic for channel in self._channels.values()}
+
+    def leave_moved(self, newest: Newest) -> list[N]:
+        """Channels to partitions that somebody else has been elected for are over: whoever led may never say so."""
+        moved = [channel for channel in self._channels.values() if _leads_elsewhere(channel, self.url, newest)]
+        return [
+            news
+            for channel in moved
+            for news in self._over(
+                channel.number, NotLeaderError(f"{self.url} does not lead {channel.partition} any more")
+            )
+        ]
+
+    @abstractmethod
+    def is_silent(self, now_ms: int) -> bool:
+        """Whether the broker owes an answer for longer than one takes that lives."""
+
     def _number(self) -> int:
         """Of a new channel. Raises the error of a session that is over."""
         if self.error is not None:
@@ -95,3 +121,13 @@ class LeaderSession(ABC, Generic[C, N]):
     @abstractmethod
     def _failed(self, channel: C, error: HeadraceError) -> list[N]:
         """A channel is over."""
+
+
+def _leads_elsewhere(channel: Channel, url: str, newest: Newest) -> bool:
+    """Older metadata than the channel's says nothing, and neither does a partition that nobody leads just now."""
+    topic, number = channel.partition
+    layout = newest(topic)
+    if layout is None or number >= len(layout.partitions):
+        return False
+    known = layout.partitions[number]
+    return known.leader_epoch > channel.leader_epoch and known.leader_url not in (None, url)

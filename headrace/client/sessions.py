@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from headrace.client.brokers import Brokers
+from headrace.client.clock import now_ms
 from headrace.client.known_sessions import KnownSessions
 from headrace.client.session import LeaderSession
 from headrace.core.errors import HeadraceError
@@ -30,6 +31,17 @@ class Sessions(KnownSessions[S, BlockingStream], ABC, Generic[S]):
     @abstractmethod
     def _hear(self, session: S, news: list[Any]) -> None:
         """Called without the lock."""
+
+    def look_elsewhere(self) -> set[str]:
+        """Leave leaders that others have replaced -> topics whose leaders are silent: `Brokers.ask_who_leads`."""
+        silent: set[str] = set()
+        for session, _ in list(self._streams.values()):
+            with self._lock:
+                news = session.leave_moved(self._directory.newest)
+                silent |= self._silent(session, now_ms())
+            if news:
+                self._hear(session, news)
+        return silent
 
     def _session(self, url: str) -> tuple[S, BlockingStream]:
         """May connect."""

@@ -8,7 +8,7 @@ from headrace.client.layout import PartitionLayout, TopicLayout
 from headrace.client.read_ahead import Answered
 from headrace.client.record import TopicPartition
 from headrace.core.errors import BrokerUnreachableError, NotLeaderError
-from headrace.core.limits import FETCH_LONG_POLL_MS, SESSION_SILENCE_MS_MAX
+from headrace.core.limits import FETCH_LONG_POLL_MS, FETCH_SILENT_MS, SESSION_SILENCE_MS_MAX
 from headrace.core.session.messages import (
     Batches,
     Close,
@@ -134,3 +134,21 @@ def test_should_answer_the_patient_while_the_broker_is_heard_and_give_up_when_it
     assert f"http://a:1 did not answer within {(SESSION_SILENCE_MS_MAX + 1) / 1000:g} s" in overdue.message
     session.end(overdue)
     assert session.look(1_000 + 2 * SESSION_SILENCE_MS_MAX) == []
+
+
+def test_should_leave_a_leader_when_another_was_elected() -> None:
+    session, channel, ask = opened()
+    elected = TopicLayout("flights", "uid-1", 1 << 20, (PartitionLayout("http://b:1", 4),), 0)
+    (answered,) = session.leave_moved(lambda topic: elected)
+    assert answered.ask is ask
+    assert isinstance(answered.outcome, NotLeaderError)
+    assert not session.is_open(channel)
+
+
+def test_should_take_a_leader_for_silent_when_somebody_waits_and_nothing_was_heard_for_long() -> None:
+    session, channel, _ = opened()
+    session.begin(1_000)
+    assert not session.is_silent(999 + FETCH_SILENT_MS)
+    assert session.is_silent(1_000 + FETCH_SILENT_MS)
+    session.close(channel)
+    assert not session.is_silent(1_000 + FETCH_SILENT_MS), "nobody waits"

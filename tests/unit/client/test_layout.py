@@ -77,6 +77,17 @@ def test_should_try_a_leader_again_at_once_when_it_was_elected_since() -> None:
     assert routes.choose(LEADER, 20) == LEADER
 
 
+def test_should_ask_others_first_when_a_broker_is_silent_but_send_there_what_only_it_can_answer() -> None:
+    routes = Routes([BOOTSTRAP, OTHER])
+    routes.silent(BOOTSTRAP, 1_000)
+    assert routes.choose(None, 1_001) == OTHER
+    assert routes.choose(BOOTSTRAP, 1_001) == BOOTSTRAP
+    assert routes.choose(None, 1_000 + UNREACHABLE_URL_MS) == BOOTSTRAP
+    routes.silent(BOOTSTRAP, 2_000)
+    routes.answered(BOOTSTRAP)
+    assert routes.choose(None, 2_001) == BOOTSTRAP
+
+
 def test_should_never_try_leaders_when_a_proxy_leads_to_them() -> None:
     routes = Routes([BOOTSTRAP], reaches_leaders=False)
     routes.learn(TopicLayout.parse(document(), 0))

@@ -9,6 +9,7 @@ from headrace.client.layout import PartitionLayout, TopicLayout
 from headrace.client.produce_session import Arrived, ProduceChannel, ProduceSession, Refused
 from headrace.client.record import TopicPartition
 from headrace.core.errors import BrokerUnreachableError, HeadraceError, NotLeaderError, NotReadyError
+from headrace.core.limits import LEADER_SILENT_MS
 from headrace.core.session.messages import (
     SESSION,
     Closed,
@@ -115,3 +116,39 @@ def test_should_take_a_channel_that_the_broker_closes_for_one_that_failed() -> N
     (outcome,) = session.receive(session.decode(Closed(channel.number).pack()))
     assert isinstance(outcome, Refused)
     assert outcome.batches == []
+
+
+def newest(url: str | None, leader_epoch: int) -> TopicLayout:
+    return TopicLayout("flights", "uid-1", 1 << 20, (PartitionLayout(url, leader_epoch),), 0)
+
+
+def test_should_leave_a_leader_when_another_was_elected_and_keep_the_other_channels() -> None:
+    session = ProduceSession("http://a:1")
+    channel, other = opened(session, P0), opened(session, P1)
+    batch = sent(channel)
+    (outcome,) = session.leave_moved(lambda topic: newest("http://b:1", 4))
+    assert isinstance(outcome, Refused)
+    assert isinstance(outcome.error, NotLeaderError)
+    assert (outcome.batches, outcome.may_be_written) == ([batch], True)
+    assert not session.is_open(channel)
+    assert session.is_open(other)
+    assert session.topics == {"flights"}
+
+
+@pytest.mark.parametrize(
+    "known",
+    [None, newest("http://b:1", 3), newest("http://a:1", 4), newest(None, 4), TopicLayout("flights", "u", 1, (), 0)],
+)
+def test_should_stay_with_a_leader_when_nobody_else_is_known_to_lead(known: TopicLayout | None) -> None:
+    session = ProduceSession("http://a:1")
+    opened(session, P0)
+    assert session.leave_moved(lambda topic: known) == []
+
+
+def test_should_take_a_leader_for_silent_when_it_owes_an_answer_for_long() -> None:
+    session = ProduceSession("http://a:1")
+    channel = opened(session, P0)
+    assert not session.is_silent(LEADER_SILENT_MS)
+    sent(channel, attempt_ms=500)
+    assert not session.is_silent(499 + LEADER_SILENT_MS)
+    assert session.is_silent(500 + LEADER_SILENT_MS)
