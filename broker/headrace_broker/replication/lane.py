@@ -85,6 +85,8 @@ class FollowedLane:
         self._session: FollowerStream | None = None
         """While a stream is open."""
         self._stream: AsyncStream | None = None
+        self._broken: HeadraceError | None = None
+        """What ended the stream."""
         self._is_receiving = False
         self._flushing: asyncio.Handle | None = None
         self._task: asyncio.Task[None] | None = None
@@ -163,7 +165,7 @@ class FollowedLane:
 
     async def _follow(self, transport: AsyncTransport, backoff: Backoff) -> None:
         """One stream, from its beginning to its end. Raises HeadraceError."""
-        self._reader = leader_reader(_allocate)
+        self._reader, self._broken = leader_reader(_allocate), None
         stream = await transport.open(
             "POST",
             self._way.url().rstrip("/") + "/v1/sessions",
@@ -178,13 +180,24 @@ class FollowedLane:
             try:
                 said = await stream.receive(REPLICATION_TICK_MS / 1000)
             except TimeoutError:
-                self._session.tick(monotonic_ms())
-                self._flush()
-                if self._session.has_heard:
-                    backoff.reset()
+                self._tick(backoff)
+            except BrokerUnreachableError as error:
+                raise self._why_over(error) from error
             else:
                 raise _refusal(stream.status, said)
         stream.send(ended=True)
+
+    def _why_over(self, error: HeadraceError) -> HeadraceError:
+        """What ended the stream, where that was not the connection."""
+        return self._broken or error
+
+    def _tick(self, backoff: Backoff) -> None:
+        """Raises BrokerUnreachableError where the leader is silent."""
+        if self._session is not None:
+            self._session.tick(monotonic_ms())
+            self._flush()
+            if self._session.has_heard:
+                backoff.reset()
 
     def _is_idle(self) -> bool:
         now_ms = monotonic_ms()
@@ -200,23 +213,33 @@ class FollowedLane:
     # -- what the leader says -------------------------------------------------------------------------------------
 
     def _receive(self, data: bytes | memoryview) -> Iterable[Any]:
-        """Handles what arrives; nothing of it is left to be received. Raises HeadraceError, which ends the stream."""
-        self._is_receiving, now_ms = True, monotonic_ms()
+        """Handles what arrives; nothing of it is left to be received."""
+        self._is_receiving = True
         try:
-            for frame in self._reader.receive(data):
-                if self._session is not None:
-                    happening = self._session.receive(leader_message(frame), now_ms)
-                    if happening is not None:
-                        self._happened(happening)
-        except HeadraceError:
-            raise
+            self._handle(data)
+        except HeadraceError as error:
+            self._break(error)
         except Exception as error:
             _log.exception("broker %s (%s)", self._way.leader, self._lane)
-            raise BrokenSessionError(f"what the leader sent could not be handled: {error!r}") from error
+            self._break(BrokenSessionError(f"what the leader sent could not be handled: {error!r}"))
         finally:
             self._is_receiving = False
         self._flush()
         return ()
+
+    def _handle(self, data: bytes | memoryview) -> None:
+        now_ms = monotonic_ms()
+        for frame in self._reader.receive(data):
+            if self._session is not None:
+                happening = self._session.receive(leader_message(frame), now_ms)
+                if happening is not None:
+                    self._happened(happening)
+
+    def _break(self, error: HeadraceError) -> None:
+        """End the stream: `_follow` raises this."""
+        self._broken, self._session = error, None
+        if self._stream is not None:
+            self._stream.cancel()
 
     def _happened(self, happening: Happening) -> None:
         wanted = self._wanted.get(happening.key)
@@ -231,6 +254,7 @@ class FollowedLane:
                 case Moved():
                     del self._wanted[happening.key]
                     self._part(wanted)
+                    self._way.metrics.moves.labels(self._lane.value).inc()
                     self._moved(wanted)
                 case Refused(_, error):
                     self._try_later(wanted, error)
@@ -273,7 +297,9 @@ class FollowedLane:
             wanted.partition.stream_lost()
 
     def _try_later(self, wanted: Wanted, error: HeadraceError, *, why: HeadraceError | None = None) -> None:
-        _log.info("%s: broker %s: %s", wanted.partition.place, self._way.leader, error.message)
+        # An election is known to one broker sooner than to the other: that passes by itself.
+        level = logging.DEBUG if error.retriable else logging.WARNING
+        _log.log(level, "%s: broker %s: %s", wanted.partition.place, self._way.leader, error.message)
         self._part(wanted, why)
         delay_s = wanted.backoff.next_ms() / 1000
         wanted.again = asyncio.get_running_loop().call_later(delay_s, self._try_again, wanted)

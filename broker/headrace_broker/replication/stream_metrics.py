@@ -27,6 +27,14 @@ class StreamMetrics:
         )
         for outcome in ("ended", "failed"):
             self.connects.labels(outcome)
+        self.moves = Counter(
+            "headrace_broker_replication_moves",
+            "Partitions that left a lane for the other: live as they were far behind, catchUp as they have caught up.",
+            ("lane",),
+            registry=registry,
+        )
+        for lane in Lane:
+            self.moves.labels(lane.value)
         self.refused = Counter(
             "headrace_broker_replication_refused",
             "Partitions that a leader could not send, by code of the problem.",

@@ -1,0 +1,207 @@
+"""Logs and votes between brokers in this process, over real sockets."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from headrace.core.errors import CorruptLogError, NotEnoughReplicasError
+from headrace.core.limits import REPLICATION_BEHIND_BYTES_MAX, REPLICATION_IN_FLIGHT_BYTES_MAX
+from headrace.core.replication.events import Acks
+from headrace.core.replication.wire.messages import Lane
+from headrace_broker.clock import monotonic_ms
+from headrace_broker.storage import log_reader
+from headrace_broker.storage.disk import NotCachedError
+from headrace_broker.storage.partition_log import PartitionLog
+from tests.support.replica_apps import ReplicaApp, ReplicaApps, lanes_of, replica_apps
+from tests.support.waiting import eventually
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+async def apps(tmp_path: Path) -> AsyncIterator[ReplicaApps]:
+    async with replica_apps(tmp_path) as running:
+        yield running
+
+
+def end_of(app: ReplicaApp, partition: int = 0) -> int:
+    return app.partition(partition).log.log_end_offset
+
+
+async def test_should_have_all_replicas_hold_what_is_acknowledged(apps: ReplicaApps) -> None:
+    apps.lead(0)
+    for number in range(20):
+        await apps[0].produce(b"%d" % number)
+        assert {end_of(app) for app in apps.everybody} == {number + 1}
+    await apps.agree()
+
+
+async def test_should_tell_followers_what_is_committed_without_more_batches(apps: ReplicaApps) -> None:
+    apps.lead(0)
+    await apps[0].produce(b"a")
+    await eventually(lambda: all(app.partition().high_watermark == 1 for app in apps.everybody), "all know", 5)
+
+
+async def test_should_wait_for_every_member_of_the_isr(apps: ReplicaApps) -> None:
+    apps.lead(0)
+    await apps[0].produce(b"a")
+    await apps.stop(2)
+    produced = asyncio.create_task(apps[0].produce(b"b"))
+    await eventually(lambda: end_of(apps[1]) == 2, "the other one has it", 5)
+    assert not produced.done()
+    apps.shrink(0, 1)
+    await produced
+
+
+async def test_should_bring_back_who_was_away(apps: ReplicaApps) -> None:
+    apps.lead(0)
+    await apps[0].produce(b"a")
+    await apps.stop(2)
+    apps.shrink(0, 1)
+    for _ in range(10):
+        await apps[0].produce(b"b")
+    await apps.start(2)
+    await apps.agree()
+
+
+async def test_should_cut_what_nobody_else_has(apps: ReplicaApps) -> None:
+    apps.lead(0)
+    await apps[0].produce(b"a")
+    for broker in (1, 2):
+        await apps.stop(broker)
+    for _ in range(5):
+        await apps[0].produce(b"only here", acks=Acks.LEADER)
+    await apps.stop(0)
+    for broker in (1, 2):
+        await apps.start(broker)
+    apps.lead(1, isr=(1, 2))
+    await apps[1].produce(b"b")
+    await apps.start(0)
+    await apps.agree()
+    assert end_of(apps[0]) == 2
+
+
+async def test_should_catch_up_beside_the_live_stream(tmp_path: Path) -> None:
+    async with replica_apps(tmp_path, partitions=2, durability="Replicated") as apps:
+        apps.lead_all(0)
+        await apps.stop(2)
+        apps.shrink(0, 1, partition=0)
+        apps.shrink(0, 1, partition=1)
+        behind = 3 * REPLICATION_BEHIND_BYTES_MAX
+        for _ in range(behind // MIB):
+            await apps[0].produce(bytes(MIB))
+        await apps.start(2)
+        await apps.agree(timeout_s=60)
+        assert moves(apps[2]) == {Lane.LIVE: 1, Lane.CATCH_UP: 1}
+        assert lanes_of(apps[2]) == {Lane.LIVE: 2, Lane.CATCH_UP: 0}
+
+
+def moves(app: ReplicaApp) -> dict[Lane, int]:
+    """Partitions that left each."""
+    return {lane: int(app.metric("headrace_broker_replication_moves_total", lane=lane.value)) for lane in Lane}
+
+
+async def test_should_keep_the_rate_at_which_others_catch_up(tmp_path: Path) -> None:
+    async with replica_apps(tmp_path, brokers=0, durability="Replicated") as apps:
+        rate = 16 * MIB
+        await apps.start(0, catch_up_rate=rate)
+        apps.lead(0, isr=(0,))
+        for _ in range((REPLICATION_BEHIND_BYTES_MAX + rate) // MIB):
+            await apps[0].produce(bytes(MIB))
+        began_ms = monotonic_ms()
+        await apps.start(1)
+        await apps.agree(timeout_s=60)
+        assert moves(apps[1])[Lane.CATCH_UP] == 1
+        assert 500 < monotonic_ms() - began_ms < 10_000
+
+
+async def test_should_read_for_followers_what_is_not_in_the_page_cache(
+    apps: ReplicaApps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def not_cached(*_: object) -> bytes:
+        raise NotCachedError
+
+    monkeypatch.setattr(log_reader, "read_cached", not_cached)
+    apps.lead(0)
+    for number in range(10):
+        await apps[0].produce(b"%d" % number)
+    await apps.agree()
+
+
+async def test_should_say_so_and_try_again_where_the_leader_cannot_read(
+    apps: ReplicaApps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def torn(self: PartitionLog, *_: object, **__: object) -> None:
+        raise CorruptLogError("segment 0 is torn")
+
+    apps.lead(0, isr=(0,))
+    with monkeypatch.context() as patch:
+        patch.setattr(PartitionLog, "read_cached", torn)
+        await apps[0].produce(b"a")
+        refused = "headrace_broker_replication_refused_total"
+        await eventually(lambda: apps[0].metric(refused, code="CorruptLog") >= 4, "it was refused, and asked again")
+        assert end_of(apps[1]) == 0
+    await apps.agree()
+
+
+async def test_should_not_be_refused_where_clients_take_all_there_is(tmp_path: Path) -> None:
+    async with replica_apps(tmp_path, brokers=1) as apps:
+        apps.lead(0, isr=(0,))
+        admission = apps[0].serving.admission
+        for budget in (admission.bodies, admission.answers):
+            budget.left_bytes = 0
+        admission.requests_max = 0
+        await apps[0].produce(b"a")
+        await apps.start(1)
+        await apps.agree()
+
+
+async def test_should_hold_little_for_a_follower_that_appends_slowly(
+    apps: ReplicaApps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apps.lead(0, isr=(0, 1))
+    await apps[0].produce(b"a")
+    await apps.agree()
+    slow = apps[2].partition()
+    received = type(slow).received
+
+    def lost(self: object, *args: object) -> None:
+        if self is not slow:
+            received(self, *args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(type(slow), "received", lost)
+    for _ in range(3 * REPLICATION_IN_FLIGHT_BYTES_MAX // MIB):
+        await apps[0].produce(bytes(MIB))
+    sent = apps[0].metric("headrace_broker_replication_bytes_out_total")
+    assert sent < 4 * REPLICATION_IN_FLIGHT_BYTES_MAX + 4 * MIB
+    assert apps[0].metric("headrace_broker_follower_lag_records", follower="2") == 24
+
+
+async def test_should_follow_again_after_the_connection_is_lost(apps: ReplicaApps) -> None:
+    apps.lead(0)
+    await apps[0].produce(b"a")
+    for connection in tuple(apps[0].server._http2):
+        connection._transport.abort()
+    await apps[0].produce(b"b")
+    await apps.agree()
+    assert apps[1].metric("headrace_broker_replication_connects_total", outcome="failed") == 1
+
+
+async def test_should_show_what_replication_does(apps: ReplicaApps) -> None:
+    apps.lead(0)
+    await apps[0].produce(b"a")
+    await apps.agree()
+    assert lanes_of(apps[1]) == {Lane.LIVE: 1, Lane.CATCH_UP: 0}
+    assert apps[0].metric("headrace_broker_replication_streams", follower="1", lane="live") == 1
+    bytes_in = apps[1].metric("headrace_broker_replication_bytes_in_total")
+    assert 2 * bytes_in == apps[0].metric("headrace_broker_replication_bytes_out_total") > 0
+    assert apps[0].metric("headrace_broker_follower_lag_records", follower="1") == 0
+
+
+async def test_should_refuse_to_write_with_too_few(tmp_path: Path) -> None:
+    async with replica_apps(tmp_path, brokers=1, minInsyncReplicas=2) as apps:
+        apps.lead(0, isr=(0,))
+        with pytest.raises(NotEnoughReplicasError):
+            await apps[0].produce(b"a")
