@@ -10,19 +10,34 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 import confluent_kafka
 import pyarrow as pa
 
-from bench.peers.cases import FULL, LARGE_BYTES, SHORT, SMALL_BYTES, cases
+from bench.peers.cases import (
+    FULL,
+    HEADRACE_REPLICATED_TOPICS,
+    HEADRACE_TOPICS,
+    KAFKA_REPLICATED_TOPICS,
+    KAFKA_TOPICS,
+    LARGE_BYTES,
+    REPLICAS,
+    SHORT,
+    SMALL_BYTES,
+    Size,
+    replicated_cases,
+    single_cases,
+)
 from bench.peers.errors import PeersError
-from bench.peers.figures import Idle, Started
+from bench.peers.figures import Idle, Measured, Started
 from bench.peers.headrace_dev import Headrace, running_headrace
 from bench.peers.kafka import Kafka, running_kafka
 from bench.peers.maven import kafka_classpath
-from bench.peers.measuring import Bench, headrace_topics
+from bench.peers.measuring import Bench, Scene
 from bench.peers.pages import put_into
 from bench.peers.processes import Server
 from bench.peers.report import Results, as_json, as_markdown
@@ -61,24 +76,49 @@ def main(*, short: bool, rounds: int, into: Path | None, json_file: Path | None)
 
 
 def _measure(*, short: bool, rounds: int) -> Results:
-    classpath, size, groups = kafka_classpath(), SHORT if short else FULL, cases()
+    classpath, size = kafka_classpath(), SHORT if short else FULL
     numbers = range(1 if short else 0, rounds + 1)
-    with (
-        tempfile.TemporaryDirectory(prefix="headrace-bench-peers-") as name,
-        running_kafka(classpath) as kafka,
-        running_headrace({_REST_TOPIC: "Replicated", **headrace_topics(numbers)}) as headrace,
-    ):
-        folder = Path(name)
-        kafka.create_topics({_REST_TOPIC: {}})
-        restarts = _RESTARTS_SHORT if short else _RESTARTS
-        starts = [_restarted(system, restarts) for system in (kafka, headrace)]
-        time.sleep(_SETTLE_SHORT_S if short else _SETTLE_S)
-        idle = [_idle(server) for server in (kafka.server, headrace.server, headrace.operator())]
-        bench = Bench(kafka, headrace, classpath, folder, _payloads(folder))
-        measured = [bench.round(number, groups, SHORT if number == 0 else size, _say) for number in numbers]
-    counted = measured if short else measured[1:]  # The first one warms up both servers.
-    kafka_started, headrace_started = (Started(*times, rest) for times, rest in zip(starts, idle[:2], strict=True))
-    return Results(counted, size, kafka_started, headrace_started, idle[2], _machine(classpath))
+    with tempfile.TemporaryDirectory(prefix="headrace-bench-peers-") as name:
+        look = _Look(classpath, Path(name), _payloads(Path(name)), numbers, size)
+        single, kafka_started, headrace_started, operator = look.single(short=short)
+        replicated = look.replicated()
+    measured = [{**one, **three} for one, three in zip(single, replicated, strict=True)]
+    counted = measured if short else measured[1:]  # The first one warms up the servers.
+    return Results(counted, size, kafka_started, headrace_started, operator, _machine(classpath))
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    classpath: str
+    folder: Path
+    payloads: Mapping[int, Path]
+    numbers: range
+    """Of rounds; 0 is one that warms up."""
+    size: Size
+
+    def single(self, *, short: bool) -> tuple[list[dict[str, Measured]], Started, Started, Idle]:
+        """Rounds of one broker each; how it starts, and what Kafka, Headrace and our operator take at rest."""
+        scene = Scene(single_cases(), KAFKA_TOPICS, HEADRACE_TOPICS)
+        topics = {_REST_TOPIC: "Replicated", **scene.headrace_topics_of(self.numbers)}
+        with running_kafka(self.classpath) as kafka, running_headrace(topics) as headrace:
+            kafka.create_topics({_REST_TOPIC: {}})
+            restarts = _RESTARTS_SHORT if short else _RESTARTS
+            starts = [_restarted(system, restarts) for system in (kafka, headrace)]
+            time.sleep(_SETTLE_SHORT_S if short else _SETTLE_S)
+            idle = [_idle(server) for server in (*kafka.servers, *headrace.servers, headrace.operator())]
+            rounds = self._rounds(scene, kafka, headrace)
+        return rounds, Started(*starts[0], idle[0]), Started(*starts[1], idle[1]), idle[2]
+
+    def replicated(self) -> list[dict[str, Measured]]:
+        """Rounds of three brokers each."""
+        scene = Scene(replicated_cases(), KAFKA_REPLICATED_TOPICS, HEADRACE_REPLICATED_TOPICS)
+        topics = scene.headrace_topics_of(self.numbers)
+        with running_kafka(self.classpath, REPLICAS) as kafka, running_headrace(topics, REPLICAS) as headrace:
+            return self._rounds(scene, kafka, headrace)
+
+    def _rounds(self, scene: Scene, kafka: Kafka, headrace: Headrace) -> list[dict[str, Measured]]:
+        bench = Bench(scene, kafka, headrace, self.classpath, self.folder, self.payloads)
+        return [bench.round(number, SHORT if number == 0 else self.size, _say) for number in self.numbers]
 
 
 def _restarted(system: Kafka | Headrace, restarts: int) -> tuple[float, float]:
@@ -115,9 +155,9 @@ def _machine(classpath: str) -> dict[str, str]:
         "processors": f"{os.cpu_count()} x {_processor()}",
         "memory": f"{memory / (1 << 30):.0f} GiB",
         "system": f"{platform.system()} {platform.release()}, {platform.freedesktop_os_release()['PRETTY_NAME']}",
-        "Kafka": f"{kafka} on {java}, one node, broker and controller in one process, its own scripts' JVM options",
+        "Kafka": f"{kafka} on {java}, each node broker and controller in one process, its own scripts' JVM options",
         "confluent-kafka": f"{confluent_kafka.__version__}, librdkafka {confluent_kafka.libversion()[0]}",
-        "Headrace": f"one broker under `headrace dev`, Python {platform.python_version()}, pyarrow {pa.__version__}",
+        "Headrace": f"brokers under `headrace dev`, Python {platform.python_version()}, pyarrow {pa.__version__}",
     }
 
 

@@ -87,10 +87,32 @@ HEADRACE_TOPICS: Mapping[str, str] = {
 }
 
 
-def cases() -> tuple[tuple[Case, ...], ...]:
+KAFKA_REPLICATED_TOPICS: Mapping[str, Mapping[str, str]] = {
+    f"{client}-{size}": {"min.insync.replicas": "2"} for client in ("java", "confluent") for size in (100, 1024)
+}
+HEADRACE_REPLICATED_TOPICS: Mapping[str, str] = {
+    f"{durability.lower()}-{size}": durability for durability in ("Replicated", "Fsync") for size in (100, 1024)
+}
+REPLICAS = 3
+"""And partitions, and brokers, of these."""
+
+Groups = tuple[tuple[Case, ...], ...]
+
+
+def cases() -> Groups:
     """Groups of the same work, in the order in which it has to be done: what is read was written before."""
+    return (*single_cases(), *replicated_cases())
+
+
+def single_cases() -> Groups:
+    """Of one broker."""
     bulk = [group for size in (SMALL_BYTES, LARGE_BYTES) for group in (_produce(size), _consume(size))]
     return (*bulk, _round_trip(), _many_producers())
+
+
+def replicated_cases() -> Groups:
+    """Of three."""
+    return tuple(_produce_replicated(size) for size in (SMALL_BYTES, LARGE_BYTES))
 
 
 def _produce(size: int) -> tuple[Case, ...]:
@@ -101,6 +123,17 @@ def _produce(size: int) -> tuple[Case, ...]:
         Case(Work.PRODUCE, size, Client.CONFLUENT, "bulk", f"confluent-bulk-{size}", _CONFLUENT_BULK_PRODUCER),
         Case(Work.PRODUCE, size, Client.SDK, "send_batch", f"columns-{size}", {"columns": True}),
         Case(Work.PRODUCE, size, Client.SDK, "send", f"records-{size}", {"columns": False}),
+    )
+
+
+def _produce_replicated(size: int) -> tuple[Case, ...]:
+    """Kafka acknowledges from the page caches of three; so does `Replicated`. `Fsync` waits for three disks."""
+    work, columns = Work.PRODUCE_REPLICATED, {"columns": True}
+    return (
+        Case(work, size, Client.JAVA, "bulk", f"java-{size}", _JAVA_BULK_PRODUCER),
+        Case(work, size, Client.CONFLUENT, "bulk", f"confluent-{size}", _CONFLUENT_BULK_PRODUCER),
+        Case(work, size, Client.SDK, "send_batch", f"replicated-{size}", columns),
+        Case(work, size, Client.SDK, "send_batch, fsync", f"fsync-{size}", columns),
     )
 
 

@@ -99,6 +99,7 @@ def _flush(producer: Producer) -> None:
 if __name__ == "__main__":
     doers = {
         Work.PRODUCE: produce,
+        Work.PRODUCE_REPLICATED: produce,
         Work.CONSUME: consume,
         Work.ROUND_TRIP: round_trip,
     }

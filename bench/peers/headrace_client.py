@@ -126,6 +126,7 @@ def _options(job: Job) -> dict[str, Any]:
 if __name__ == "__main__":
     doers = {
         Work.PRODUCE: produce,
+        Work.PRODUCE_REPLICATED: produce,
         Work.CONSUME: consume,
         Work.ROUND_TRIP: round_trip,
         Work.MANY_PRODUCERS: many_producers,

@@ -1,4 +1,4 @@
-"""Headrace as a person has it on one machine: `headrace dev` with one broker. What is measured is the broker's process.
+"""Headrace as a person has it on one machine: `headrace dev`. What is measured is the brokers' processes.
 
 The API and the operator run beside it, as etcd and a Kubernetes control plane do on a cluster; no record passes them.
 """
@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bench.dev_broker import dev_broker
+from bench.dev_cluster import BenchTopic, dev_cluster
 from bench.peers.errors import PeersError
 from bench.peers.kafka import Start
 from bench.peers.processes import Server
@@ -33,18 +33,16 @@ class Headrace:
         self._home = home
 
     @property
-    def server(self) -> Server:
-        """The broker's process; another one after `restart`."""
-        pid = self._pid()
-        assert pid is not None, "it runs"
-        return Server(pid)
+    def servers(self) -> list[Server]:
+        """The brokers' processes; others after `restart`."""
+        return [Server(broker["pid"]) for broker in self._status()["brokers"]]
 
     def operator(self) -> Server:
         return Server(self._status()["operator"]["pid"])
 
     def restart(self, topic: str) -> Start:
-        """A clean stop of the broker; `headrace dev` starts the next one, and its process id tells when."""
-        before = self.server
+        """A clean stop of the only broker; `headrace dev` starts the next one, and its process id tells when."""
+        (before,) = self.servers
         os.kill(before.pid, 15)
         deadline, ready_at = time.monotonic() + _TIMEOUT_S, 0.0
         record = b"".join(batch(1).buffers)
@@ -87,10 +85,11 @@ class Headrace:
 
 
 @contextmanager
-def running_headrace(topics: Mapping[str, str]) -> Iterator[Headrace]:
-    """Topics of one partition by name, each with its durability."""
-    with dev_broker(list(topics.items())) as (url, home):
-        yield Headrace(url, home)
+def running_headrace(topics: Mapping[str, str], brokers: int = 1) -> Iterator[Headrace]:
+    """Topics by name, each with its durability, a partition for each broker, and as many replicas of each."""
+    wanted = [BenchTopic(name, durability, brokers, brokers) for name, durability in topics.items()]
+    with dev_cluster(wanted, brokers) as cluster:
+        yield Headrace(cluster.url(), cluster.home)
 
 
 def _now() -> float:

@@ -25,7 +25,7 @@ _RECORDS_COLUMN, _FETCH_MS_COLUMN = 4, 7
 def command(job: Job, classpath: str, folder: Path) -> list[str]:
     """`folder` takes the file of settings that a consumer wants."""
     java = ["java", *CLIENT_JVM, "-cp", classpath]
-    if job.work is Work.PRODUCE:
+    if job.work in (Work.PRODUCE, Work.PRODUCE_REPLICATED):
         return [*java, "org.apache.kafka.tools.ProducerPerformance", *_producer_options(job)]
     if job.work is Work.CONSUME:
         return [*java, "org.apache.kafka.tools.ConsumerPerformance", *_consumer_options(job, folder)]
@@ -56,7 +56,7 @@ def _properties(job: Job) -> list[str]:
 
 def parse(work: Work, output: str) -> Answer:
     """Raises PeersError for anything but the figures."""
-    if work is Work.PRODUCE:
+    if work in (Work.PRODUCE, Work.PRODUCE_REPLICATED):
         return _parse_produced(output)
     return _parse_consumed(output) if work is Work.CONSUME else Answer.parse(output)
 

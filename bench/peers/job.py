@@ -12,6 +12,8 @@ from typing import Any
 class Work(StrEnum):
     PRODUCE = "produce"
     """All records, until the last is acknowledged."""
+    PRODUCE_REPLICATED = "produce, three replicas"
+    """The same, to a topic with three partitions and three replicas on three brokers."""
     CONSUME = "consume"
     """All records from the first, keys and values looked at."""
     ROUND_TRIP = "round trip"

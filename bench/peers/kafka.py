@@ -1,4 +1,4 @@
-"""One Kafka node, broker and controller in one process, on loopback and in a temporary folder; gone at the end.
+"""Kafka nodes, each broker and controller in one process, on loopback and in a temporary folder; gone at the end.
 
 The JVM gets what Kafka's own start script gives it. The configuration is Kafka's default but for what one node needs;
 its log goes to a file and tells warnings only, and the line that says that it has started.
@@ -7,7 +7,7 @@ its log goes to a file and tells warnings only, and the line that says that it h
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,41 +53,54 @@ class Start:
     """Until a record was acknowledged, by a client that had tried all the time."""
 
 
-class Kafka:
-    """`server` is the process that runs now: another one after `restart`."""
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Of one node."""
 
-    def __init__(self, folder: Path, classpath: str) -> None:
-        self._folder = folder
+    node: int
+    folder: Path
+    port: int
+    controller_port: int
+
+
+class Kafka:
+    """`servers` are the processes that run now: others after `restart`."""
+
+    def __init__(self, folder: Path, classpath: str, nodes: int = 1) -> None:
         self._classpath = classpath
-        port, controller_port = free_ports(2)
-        self.address = f"127.0.0.1:{port}"
-        self._settings = _server_settings(folder / "data", port, controller_port)
-        self._log = folder / "kafka.log"
-        self._process: subprocess.Popen[bytes] | None = None
+        ports = free_ports(2 * nodes)
+        self._places = [
+            _Place(node, folder / f"node-{node}", *ports[2 * node - 2 : 2 * node]) for node in range(1, nodes + 1)
+        ]
+        self.address = ",".join(f"127.0.0.1:{place.port}" for place in self._places)
+        self._processes: list[subprocess.Popen[bytes]] = []
 
     @property
-    def server(self) -> Server:
-        assert self._process is not None, "it was started"
-        return Server(self._process.pid)
+    def servers(self) -> list[Server]:
+        return [Server(process.pid) for process in self._processes]
 
     def format(self) -> None:
-        (self._folder / "server.properties").write_text(self._settings)
         identity = self._tool("random-uuid").strip().splitlines()[-1]
-        self._tool("format", "-t", identity, "-c", str(self._folder / "server.properties"))
+        for place in self._places:
+            place.folder.mkdir()
+            _properties(place).write_text(_server_settings(place, self._places))
+            self._tool("format", "-t", identity, "-c", str(_properties(place)))
 
     def start(self) -> float:
-        """Seconds until it said that it has started."""
-        command = ["java", *BROKER_JVM, *_LOGGING, "-cp", self._classpath, "kafka.Kafka"]
+        """Seconds until all of them said that they have started."""
         started = time.perf_counter()
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [*command, str(self._folder / "server.properties")], stdin=subprocess.DEVNULL, stdout=log, stderr=log
-            )
-        while _STARTED not in self._log.read_text(errors="replace"):
-            if self._process.poll() is not None or time.perf_counter() - started > _TIMEOUT_S:
-                raise PeersError(f"Kafka did not start:\n{self._log.read_text(errors='replace')[-2000:]}")
-            time.sleep(_POLL_S)
+        self._processes = [self._start(place) for place in self._places]
+        for place, process in zip(self._places, self._processes, strict=True):
+            while _STARTED not in (said := _log(place).read_text(errors="replace")):
+                if process.poll() is not None or time.perf_counter() - started > _TIMEOUT_S:
+                    raise PeersError(f"Kafka did not start:\n{said[-2000:]}")
+                time.sleep(_POLL_S)
         return time.perf_counter() - started
+
+    def _start(self, place: _Place) -> subprocess.Popen[bytes]:
+        command = ["java", *BROKER_JVM, *_LOGGING, "-cp", self._classpath, "kafka.Kafka", str(_properties(place))]
+        with _log(place).open("wb") as log:
+            return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def restart(self, topic: str) -> Start:
         """After a clean stop, with a topic that is there already."""
@@ -101,18 +114,20 @@ class Kafka:
         return Start(ready, time.perf_counter() - started)
 
     def stop(self) -> None:
-        if self._process is None or self._process.poll() is not None:
-            return
-        self._process.terminate()
-        try:
-            self._process.wait(_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        running = [process for process in self._processes if process.poll() is None]
+        for process in running:
+            process.terminate()
+        for process in running:
+            try:
+                process.wait(_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
 
     def create_topics(self, topics: Mapping[str, Mapping[str, str]]) -> None:
-        """Of one partition and one replica; each with settings of its own."""
-        wanted = [NewTopic(name, 1, 1, config=dict(settings)) for name, settings in topics.items()]
+        """With a partition, and a replica of it, for each node; each with settings of its own."""
+        count = len(self._places)
+        wanted = [NewTopic(name, count, count, config=dict(settings)) for name, settings in topics.items()]
         admin = self._admin()  # Its answers come as long as it is held.
         for created in admin.create_topics(wanted).values():
             created.result(_TIMEOUT_S)
@@ -134,9 +149,9 @@ class Kafka:
 
 
 @contextmanager
-def running_kafka(classpath: str) -> Iterator[Kafka]:
+def running_kafka(classpath: str, nodes: int = 1) -> Iterator[Kafka]:
     with tempfile.TemporaryDirectory(prefix="headrace-bench-kafka-") as name:
-        kafka = Kafka(Path(name), classpath)
+        kafka = Kafka(Path(name), classpath, nodes)
         try:
             kafka.format()
             kafka.start()
@@ -145,17 +160,25 @@ def running_kafka(classpath: str) -> Iterator[Kafka]:
             kafka.stop()
 
 
-def _server_settings(data: Path, port: int, controller_port: int) -> str:
+def _properties(place: _Place) -> Path:
+    return place.folder / "server.properties"
+
+
+def _log(place: _Place) -> Path:
+    return place.folder / "kafka.log"
+
+
+def _server_settings(place: _Place, places: Sequence[_Place]) -> str:
     """Kafka's `config/server.properties` for one node; deleted topics give their space back at once."""
     settings = {
         "process.roles": "broker,controller",
-        "node.id": "1",
-        "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
-        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
-        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        "node.id": str(place.node),
+        "controller.quorum.voters": ",".join(f"{each.node}@127.0.0.1:{each.controller_port}" for each in places),
+        "listeners": f"PLAINTEXT://127.0.0.1:{place.port},CONTROLLER://127.0.0.1:{place.controller_port}",
+        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{place.port}",
         "controller.listener.names": "CONTROLLER",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-        "log.dirs": str(data),
+        "log.dirs": str(place.folder / "data"),
         "log.segment.delete.delay.ms": "100",
         "offsets.topic.replication.factor": "1",
         "transaction.state.log.replication.factor": "1",

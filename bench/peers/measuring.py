@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.peers import java_client
-from bench.peers.cases import HEADRACE_TOPICS, KAFKA_TOPICS, Case, Client, Size
+from bench.peers.cases import Case, Client, Groups, Size
 from bench.peers.errors import PeersError
 from bench.peers.figures import Measured
 from bench.peers.headrace_dev import Headrace
@@ -19,9 +19,25 @@ _MODULES = {Client.CONFLUENT: "bench.peers.confluent_client", Client.SDK: "bench
 
 
 @dataclass(frozen=True, slots=True)
+class Scene:
+    """What is measured on the same servers."""
+
+    groups: Groups
+    kafka_topics: Mapping[str, Mapping[str, str]]
+    headrace_topics: Mapping[str, str]
+
+    def headrace_topics_of(self, rounds: Sequence[int]) -> dict[str, str]:
+        """All topics of all rounds with their durability: they are there before the first round begins."""
+        return {
+            _topic(name, number): durability for number in rounds for name, durability in self.headrace_topics.items()
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class Bench:
     """Both servers run all the time: one that has nothing to do costs the other what the report says it does."""
 
+    scene: Scene
     kafka: Kafka
     headrace: Headrace
     classpath: str
@@ -29,18 +45,16 @@ class Bench:
     payloads: Mapping[int, Path]
     """By the size of values."""
 
-    def round(
-        self, number: int, groups: Sequence[Sequence[Case]], size: Size, say: Callable[[str], None]
-    ) -> dict[str, Measured]:
+    def round(self, number: int, size: Size, say: Callable[[str], None]) -> dict[str, Measured]:
         """Every case once; the order within a group turns around with each round."""
-        self.kafka.create_topics({_topic(name, number): settings for name, settings in KAFKA_TOPICS.items()})
+        self.kafka.create_topics({_topic(name, number): settings for name, settings in self.scene.kafka_topics.items()})
         measured = {}
-        for group in groups:
+        for group in self.scene.groups:
             for case in group if number % 2 else reversed(group):
                 say(f"round {number}: {case.key}")
                 measured[case.key] = self.measure(case, number, size.records(case))
-        self.kafka.delete_topics([_topic(name, number) for name in KAFKA_TOPICS])
-        self.headrace.delete_topics([_topic(name, number) for name in HEADRACE_TOPICS])
+        self.kafka.delete_topics([_topic(name, number) for name in self.scene.kafka_topics])
+        self.headrace.delete_topics([_topic(name, number) for name in self.scene.headrace_topics])
         return measured
 
     def measure(self, case: Case, number: int, records: int) -> Measured:
@@ -54,10 +68,11 @@ class Bench:
             records=records,
             settings=case.settings,
         )
-        broker = system.server
+        brokers = system.servers
         os.sync()
-        broker.reset_peak()
-        before = broker.cpu_s()
+        for broker in brokers:
+            broker.reset_peak()
+        before = sum(broker.cpu_s() for broker in brokers)
         finished = run(self._command(case.client, job), dict(os.environ))
         answer = self._parse(case.client, job, finished.output)
         if answer.records < records:
@@ -69,8 +84,8 @@ class Bench:
             p99_ms=answer.p99_ms,
             client_cpu_s=finished.cpu_s,
             client_peak_bytes=finished.peak_bytes,
-            broker_cpu_s=broker.cpu_s() - before,
-            broker_peak_bytes=broker.peak_bytes(),
+            broker_cpu_s=sum(broker.cpu_s() for broker in brokers) - before,
+            broker_peak_bytes=max(broker.peak_bytes() for broker in brokers),
         )
 
     def _command(self, client: Client, job: Job) -> list[str]:
@@ -80,11 +95,6 @@ class Bench:
 
     def _parse(self, client: Client, job: Job, output: str) -> Answer:
         return java_client.parse(job.work, output) if client is Client.JAVA else Answer.parse(output)
-
-
-def headrace_topics(rounds: Sequence[int]) -> dict[str, str]:
-    """All topics of all rounds with their durability: they are there before the first round begins."""
-    return {_topic(name, number): durability for number in rounds for name, durability in HEADRACE_TOPICS.items()}
 
 
 def _topic(name: str, number: int) -> str:

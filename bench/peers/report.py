@@ -90,7 +90,10 @@ def _bulk_table(rounds: Rounds) -> str:
         *("work", "client", "settings", "records/s", "MiB/s"),
         *("client CPU, µs/record", "broker CPU, µs/record", "client RSS", "broker RSS"),
     )
-    rows = [_bulk_row(case, medians(rounds, case.key)) for case in _cases(Work.PRODUCE, Work.CONSUME)]
+    rows = [
+        _bulk_row(case, medians(rounds, case.key))
+        for case in _cases(Work.PRODUCE, Work.CONSUME, Work.PRODUCE_REPLICATED)
+    ]
     return "#### Throughput\n\n" + _table(head, rows)
 
 

@@ -51,6 +51,10 @@ def _rates() -> list[Target]:
         ("send_batch, 1 kB", Work.PRODUCE, LARGE_BYTES, "send_batch", 1.5, 2),
         ("consume batches, 1 kB", Work.CONSUME, LARGE_BYTES, "batches", 1.5, 2),
     ]
+    bounds += [
+        (f"send_batch, {label}, three replicas", Work.PRODUCE_REPLICATED, size, "send_batch", 1, 1)
+        for label, size in (("100 B", SMALL_BYTES), ("1 kB", LARGE_BYTES))
+    ]
     return [
         Target(label, work, size, how, Figure.RATE, client, bound)
         for label, work, size, how, java, confluent in bounds

@@ -3,7 +3,19 @@
 import pytest
 
 from bench.peers import java_client
-from bench.peers.cases import FULL, HEADRACE_TOPICS, KAFKA_TOPICS, SHORT, Case, Client, cases
+from bench.peers.cases import (
+    FULL,
+    HEADRACE_REPLICATED_TOPICS,
+    HEADRACE_TOPICS,
+    KAFKA_REPLICATED_TOPICS,
+    KAFKA_TOPICS,
+    SHORT,
+    Case,
+    Client,
+    cases,
+    replicated_cases,
+    single_cases,
+)
 from bench.peers.errors import PeersError
 from bench.peers.figures import Figure, Idle, Measured, Rounds, Started, median, peak_bytes
 from bench.peers.job import Answer, Job, Work, timed
@@ -45,9 +57,14 @@ def results(rounds: Rounds) -> Results:
 
 def test_should_do_every_case_once_on_topics_that_are_made() -> None:
     assert len({case.key for case in ALL_CASES}) == len(ALL_CASES)
-    for case in ALL_CASES:
-        assert case.topic in (KAFKA_TOPICS if case.client.is_of_kafka else HEADRACE_TOPICS), case.key
-        assert 0 < SHORT.records(case) < FULL.records(case)
+    scenes = (
+        (single_cases(), KAFKA_TOPICS, HEADRACE_TOPICS),
+        (replicated_cases(), KAFKA_REPLICATED_TOPICS, HEADRACE_REPLICATED_TOPICS),
+    )
+    for groups, kafka, headrace in scenes:
+        for case in (case for group in groups for case in group):
+            assert case.topic in (kafka if case.client.is_of_kafka else headrace), case.key
+            assert 0 < SHORT.records(case) < FULL.records(case)
 
 
 def test_should_read_what_was_written_before_in_the_same_round() -> None:
