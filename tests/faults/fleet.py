@@ -24,6 +24,7 @@ from headrace.core.resources.metadata import API_VERSION
 from headrace.dev.supervisor.parent_death import dying_with_parent
 from tests.faults import pods
 from tests.faults.network import Network
+from tests.faults.shim import FaultyDisk
 from tests.support.cluster import Program, http
 from tests.support.waiting import wait_for
 
@@ -53,6 +54,8 @@ class Fleet:
     """What a process is started by, beyond its node: a small disk, for example."""
     environments: dict[str, Mapping[str, str]] = field(default_factory=dict)
     """What a process finds in its environment, as a shim to be loaded."""
+    disks: dict[int, FaultyDisk] = field(default_factory=dict)
+    """Of those brokers that have one."""
     broker_options: Sequence[str] = ()
     api_urls: dict[str, str] = field(default_factory=dict)
     """Where a process finds the API server, if not at its own address."""
@@ -116,9 +119,15 @@ class Fleet:
         if not silently and name.startswith("broker-"):
             self._delete_pod(int(name.removeprefix("broker-")))
 
-    def power_fail(self, broker: int) -> None:
-        """The machine is off: nobody tells of it, and what was not synced is gone."""
+    def give_faulty_disk(self, broker: int) -> None:
+        """From its next start on."""
+        disk = self.disks[broker] = FaultyDisk(self.data(broker))
+        self.environments[broker_name(broker)] = disk.environment()
+
+    def power_fail(self, broker: int, seed: int | None = None) -> None:
+        """The machine is off: nobody tells of it. What was not synced is gone; with a seed, a part of it."""
         self.kill(broker_name(broker), silently=True)
+        self.disks[broker].lose_power(seed)
 
     def pause(self, name: str) -> None:
         self.programs[name].process.send_signal(signal.SIGSTOP)

@@ -44,6 +44,7 @@ class Setting:
     broker_options: tuple[str, ...] = ()
     writer_options: dict[str, Any] = field(default_factory=dict)
     """Of the SDK's producer."""
+    faulty_disks: bool = False
     clients: bool = True
     compares_disks: bool = True
 
@@ -144,6 +145,8 @@ class Play:
     def begin(self) -> None:
         setting = self.setting
         self.fleet.broker_options = setting.broker_options
+        for broker in self.brokers if setting.faulty_disks else ():
+            self.fleet.give_faulty_disk(broker)
         self.fleet.start(setting.brokers, operators=setting.operators)
         self.uid = self.fleet.create_topic(
             TOPIC,

@@ -127,5 +127,5 @@ SCENARIOS = (
     Scenario("S4", "the leader cut off from followers, from the API", cut_leader_off, short=1, long=4),
     Scenario("S5", "a follower cut off", cut_follower_off, _ONE, short=1, long=6),
     Scenario("S6", "fewer than minInsyncReplicas", starve, _ONE, short=1, long=6),
-    Scenario("S7", "the last replica standing", stand_last, _ONE, short=1, long=4),
+    Scenario("S7", "the last replica standing", stand_last, Setting(partitions=1, faulty_disks=True), short=1, long=4),
 )
