@@ -5,6 +5,7 @@ another state, and the next pass plans again. `ApiUnavailableError` is for the l
 """
 
 import logging
+from collections.abc import Callable
 from enum import Enum
 from typing import Any, assert_never
 
@@ -41,9 +42,11 @@ class Outcome(Enum):
 
 
 class Applier:
-    def __init__(self, client: KubeClient, recorder: EventRecorder) -> None:
+    def __init__(self, client: KubeClient, recorder: EventRecorder, landed: Callable[[Action], None]) -> None:
+        """`landed` hears of each action that has been carried out."""
         self._client = client
         self._recorder = recorder
+        self._landed = landed
 
     async def apply(self, plan: TopicPlan) -> Outcome:
         """All actions of one topic, or as many as land. Raises ApiUnavailableError."""
@@ -58,6 +61,7 @@ class Applier:
             except ApiError as error:
                 _log.error("%s: %s was refused: %s", plan.topic, type(action).__name__, error)
                 return Outcome.REFUSED
+            self._landed(action)
             _log.info("%s: %s: %s", plan.topic, type(action).__name__, action.reason)
         return Outcome.DONE
 

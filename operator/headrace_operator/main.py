@@ -99,7 +99,7 @@ async def operate(options: Options) -> None:
         scope = Scope(options.cluster, options.namespace or client.namespace, options.finalizer_wait_ms)
         metrics = Metrics()
         candidate = Candidate(client, scope, options.identity)
-        applier = Applier(client, EventRecorder(client, _COMPONENT))
+        applier = Applier(client, EventRecorder(client, _COMPONENT), metrics.landed)
         reconciler = Reconciler(Observer(client, scope), applier, metrics, Random(), acts=lambda: candidate.acts)
         doorbell = Doorbell(
             client.credentials, scope, ring=reconciler.ring, lease_seen=reconciler.lease_seen, rng=Random()

@@ -1,9 +1,16 @@
-"""What Prometheus sees of the operator. One registry per process; names begin with `headrace_operator_`."""
+"""What Prometheus sees of the operator. One registry per process; names begin with `headrace_operator_`.
+
+Gauges are of the last picture, whichever operator of several it was that looked; counters count what this process has
+written. The names are those that Kafka users alert on, as Prometheus spells them: `docs/architecture.md` has the table.
+"""
 
 from collections import Counter as Tally
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from headrace.core.control.actions import Action, ReplaceSet
+from headrace.core.control.changing import ELECTIONS, ChangeKind
+from headrace.core.control.health import Health
 from headrace.core.control.observed import BrokerState
 from headrace_operator.observer import Picture
 
@@ -13,30 +20,50 @@ _NAMESPACE = "headrace_operator"
 class Metrics:
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
-        self._topics = self._gauge("topics", "Topics of this cluster.")
-        self._partitions = self._gauge("partitions", "Partitions that have seats.")
-        self._offline = self._gauge("offline_partitions", "Partitions without a live leader.")
+        self._health = {
+            "topics": self._gauge("topics", "Topics of this cluster."),
+            "partitions": self._gauge("partitions", "Partitions that have seats."),
+            "offline": self._gauge("offline_partitions", "Partitions without a live leader."),
+            "under_replicated": self._gauge(
+                "under_replicated_partitions", "Partitions with fewer replicas in sync than their topic asks for."
+            ),
+            "under_min_isr": self._gauge(
+                "under_min_isr_partitions", "Partitions that refuse acks=all: fewer in sync than minInsyncReplicas."
+            ),
+            "reassigning": self._gauge("reassigning_partitions", "Partitions whose replicas move."),
+            "not_preferred": self._gauge(
+                "not_preferred_leader_partitions", "Partitions led by another than their preferred leader."
+            ),
+        }
         self._brokers = Gauge("brokers", "Brokers by state.", ["state"], namespace=_NAMESPACE, registry=self._registry)
         self._acting = self._gauge("acting", "1 for the operator that acts, 0 for one that stands by.")
+        self.stuck = self._gauge("stuck_reconciles", "Topics that cannot be written: the API server refuses it.")
         self.reconcile_seconds = Histogram(
             "reconcile_seconds", "Time of one pass.", namespace=_NAMESPACE, registry=self._registry
         )
         self.reconciles = self._counter("reconciles", "Passes of the loop.")
         self.errors = self._counter("reconcile_errors", "Passes that failed, or met a conflict or a refusal.")
         self.actions = self._counter("actions", "Actions that were planned.")
+        self._elections = self._counter("leader_elections", "Leaders elected, by whatever cause.")
+        self._unclean = self._counter("unclean_leader_elections", "Leaders elected that were not in sync.")
+        self._shrinks = self._counter("isr_shrinks", "ISRs that lost brokers have been taken out of.")
 
     def seen(self, picture: Picture, *, acts: bool = True) -> None:
         """`acts`: whether it is this operator's turn; the sum over all operators is 1."""
         self._acting.set(acts)
-        observed = picture.observed
-        ours = {topic.uid for topic in picture.topics if topic.spec.cluster == observed.cluster}
-        states = [state for s in observed.sets if s.topic_uid in ours for state in s.partitions]
-        self._topics.set(len(ours))
-        self._partitions.set(len(states))
-        self._offline.set(sum(not observed.holds(state.leader) for state in states))
-        tally = Tally(broker.state for broker in observed.brokers.values())
+        health = Health.of(picture.topics, picture.observed)
+        for name, gauge in self._health.items():
+            gauge.set(getattr(health, name))
+        tally = Tally(broker.state for broker in picture.observed.brokers.values())
         for broker_state in BrokerState:
             self._brokers.labels(broker_state.value).set(tally[broker_state])
+
+    def landed(self, action: Action) -> None:
+        """It is written."""
+        kinds = Tally(action.kinds if isinstance(action, ReplaceSet) else ())
+        self._elections.inc(sum(kinds[kind] for kind in ELECTIONS))
+        self._unclean.inc(kinds[ChangeKind.ELECTED_UNCLEANLY])
+        self._shrinks.inc(kinds[ChangeKind.SHRUNK])
 
     def exposition(self) -> bytes:
         """In Prometheus' text format."""

@@ -110,6 +110,7 @@ class Reconciler:
             self._refused_until_ms[topic] = monotonic_ms() + RECONCILE_RESYNC_MS
         else:
             self._refused_until_ms.pop(topic, None)
+        self._metrics.stuck.set(len(self._refused_until_ms))
 
     async def _pause(self, clean: bool) -> None:
         if clean:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from headrace.core.control.changing import ChangeKind
 from headrace.core.resources.partition_set import PartitionSet
 from headrace.core.resources.topic import Topic
 from headrace.core.types import TopicName
@@ -36,6 +37,8 @@ class ReplaceSet:
     reason: str
     notices: tuple[Notice, ...] = ()
     """Of the topic."""
+    kinds: tuple[ChangeKind, ...] = ()
+    """Of all changes in it, for those who count them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import Any
 
 from headrace.core.control.observed import BrokerState, Observed
@@ -11,13 +12,32 @@ from headrace.core.resources.partition_set import PartitionState
 from headrace.core.types import BrokerId, PartitionEpoch
 
 
+class ChangeKind(StrEnum):
+    """What people count, and hear of."""
+
+    ELECTED = "the leader was gone"
+    ELECTED_UNCLEANLY = "the leader was gone, and so was everybody in sync"
+    MOVED = "the leader is to stop, or to go"
+    RETURNED = "the preferred leader is back"
+    OFFLINE = "nobody can lead"
+    SHRUNK = "lost brokers left the ISR"
+    REASSIGNED = "replicas move"
+
+
+ELECTIONS = frozenset({ChangeKind.ELECTED, ChangeKind.ELECTED_UNCLEANLY, ChangeKind.MOVED, ChangeKind.RETURNED})
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Write `state`. `loss` is what people must be told: records may be missing; empty where none can be."""
+    """Write `state`."""
 
     state: PartitionState
     reason: str
+    kinds: tuple[ChangeKind, ...]
+    cause: str = ""
+    """Of an election, as a clause that is the same for all partitions which it befalls."""
     loss: str = ""
+    """What people must be told: records may be missing; empty where none can be."""
 
 
 @dataclass(slots=True)

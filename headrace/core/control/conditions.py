@@ -60,7 +60,7 @@ def by_type(conditions: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, A
 
 
 def notices(conditions: Sequence[Condition], previous: Mapping[str, Mapping[str, Any]]) -> tuple[Notice, ...]:
-    """What people should hear of: Ready with another status or reason, Paused switched on or off."""
+    """What people should hear of: Ready with another status or reason, the others switched on or off."""
     heard = []
     for condition in conditions:
         before = previous.get(condition.type, {})
@@ -69,6 +69,13 @@ def notices(conditions: Sequence[Condition], previous: Mapping[str, Mapping[str,
             case ConditionType.READY if switched or before.get("reason") != condition.reason:
                 message = condition.message or "every partition has a live leader"
                 heard.append(Notice(condition.reason, message, warning=not condition.true))
+            case ConditionType.UNDER_REPLICATED if switched and not heard:  # with Ready it goes without saying
+                message = condition.message or "every replica is in sync"
+                heard.append(Notice(condition.reason, message, warning=condition.true))
+            case ConditionType.REASSIGNING if switched and condition.true:
+                heard.append(Notice("Reassigning", condition.message))
+            case ConditionType.REASSIGNING if switched:
+                heard.append(Notice("Reassigned", "every replica stands where it should"))
             case ConditionType.PAUSED if switched and condition.true:
                 heard.append(Notice("Paused", condition.message))
             case ConditionType.PAUSED if switched:

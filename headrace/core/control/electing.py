@@ -22,7 +22,7 @@ more.
 from collections import Counter
 from dataclasses import dataclass
 
-from headrace.core.control.changing import Budget, Change, revised
+from headrace.core.control.changing import Budget, Change, ChangeKind, revised
 from headrace.core.control.observed import BrokerState, Observed
 from headrace.core.replication.isr import floor
 from headrace.core.resources.partition_set import PartitionState
@@ -34,6 +34,8 @@ from headrace.core.types import BrokerId, LeaderEpoch, Seat
 class _Outcome:
     leader: Seat | None
     isr: tuple[Seat, ...]
+    kind: ChangeKind
+    cause: str
     reason: str
     loss: str = ""
 
@@ -52,14 +54,21 @@ class Elections:
         """What to write for this partition, if anything."""
         if len(state.replicas) <= 1 or self._waits_for_a_sign_of(state.leader):
             return None
-        outcome = self._decide(state) or _Outcome(state.leader, state.isr, "")
+        outcome = self._decide(state)
+        if outcome is None:
+            return self._shrink(state) if state.leader is not None else None
         isr = self._without_the_lost(state, outcome.isr) if outcome.leader is not None else outcome.isr
-        if outcome.leader == state.leader:
-            return None if isr == state.isr else Change(revised(state, isr=isr), _lost_reason(state, isr))
         epoch = state.leader_epoch if outcome.leader is None else LeaderEpoch(state.leader_epoch + 1)
         elected = revised(state, leader=outcome.leader, leader_epoch=epoch, isr=isr)
         self._count(state.leader, outcome.leader)
-        return Change(elected, outcome.reason, outcome.loss)
+        kinds = (outcome.kind, ChangeKind.SHRUNK) if len(isr) < len(outcome.isr) else (outcome.kind,)
+        return Change(elected, outcome.reason, kinds, outcome.cause, outcome.loss)
+
+    def _shrink(self, state: PartitionState) -> Change | None:
+        isr = self._without_the_lost(state, state.isr)
+        if isr == state.isr:
+            return None
+        return Change(revised(state, isr=isr), _lost_reason(state, isr), (ChangeKind.SHRUNK,))
 
     def _waits_for_a_sign_of(self, leader: Seat | None) -> bool:
         """Whether the leader's broker may be alive and may be dead."""
@@ -93,17 +102,18 @@ class Elections:
         gone = "nobody leads" if state.leader is None else f"leader {state.leader} is gone"
         electable = self._electable(state)
         if electable:
-            return self._elect(state, self._best(state, electable), gone)
+            return self._elect(state, self._best(state, electable), ChangeKind.ELECTED, gone)
         if any(self.observed.state_of(seat.broker) is BrokerState.UNPROVEN for seat in state.isr):
             return None  # who is in sync may be alive
         uncleanly = self._elect_uncleanly(state, gone)
         if uncleanly is None and state.leader is not None:
-            return _Outcome(None, state.isr, f"{gone}, and no member of the ISR can be elected")
+            reason = f"{gone}, and no member of the ISR can be elected"
+            return _Outcome(None, state.isr, ChangeKind.OFFLINE, gone, reason)
         return uncleanly
 
     def _move(self, state: PartitionState, others: list[Seat], why: str) -> _Outcome | None:
         """Away from a leader that still serves: where there is nobody else, it goes on."""
-        return self._elect(state, self._best(state, others), why) if others else None
+        return self._elect(state, self._best(state, others), ChangeKind.MOVED, why) if others else None
 
     def _maybe_return(self, state: PartitionState, leader: Seat) -> _Outcome | None:
         preferred = (state.target or state.replicas)[0]
@@ -113,7 +123,7 @@ class Elections:
         if not wanted or self.budget.returns == 0:
             return None
         self.budget.returns -= 1
-        return self._elect(state, seats[0], "the preferred leader is in sync")
+        return self._elect(state, seats[0], ChangeKind.RETURNED, "the preferred leader is in sync")
 
     def _elect_uncleanly(self, state: PartitionState, gone: str) -> _Outcome | None:
         """Only while every member of the ISR is away: one that lives may still renew its seat, and loses nothing."""
@@ -126,13 +136,14 @@ class Elections:
         leader = self.observed.brokers[broker].seat
         in_sync = ", ".join(str(seat.broker) for seat in state.isr) or "nobody"
         loss = (
-            f"partition {state.id}: {leader} was elected although it was not in sync, as spec.uncleanLeaderElection"
-            f" allows: acknowledged records that only those in sync had (brokers: {in_sync}) are lost"
+            f"{leader} was elected although it was not in sync, as spec.uncleanLeaderElection allows: acknowledged"
+            f" records that only those in sync had (brokers: {in_sync}) are lost"
         )
-        return _Outcome(leader, (leader,), f"{gone}, and {leader} is elected uncleanly", loss)
+        reason = f"{gone}, and {leader} is elected uncleanly"
+        return _Outcome(leader, (leader,), ChangeKind.ELECTED_UNCLEANLY, gone, reason, loss)
 
-    def _elect(self, state: PartitionState, leader: Seat, why: str) -> _Outcome:
-        return _Outcome(leader, state.isr, f"{why}: {leader} is elected")
+    def _elect(self, state: PartitionState, leader: Seat, kind: ChangeKind, why: str) -> _Outcome:
+        return _Outcome(leader, state.isr, kind, why, f"{why}: {leader} is elected")
 
     def _electable(self, state: PartitionState) -> list[Seat]:
         ready = [seat for seat in state.isr if self.observed.serves(seat) and seat.broker in state.replicas]

@@ -14,6 +14,7 @@ again after half a pass gives the same seats.
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 
 from headrace.core.control.actions import Action, CreateSet, DeleteOrphanSet, ReplaceSet, TopicPlan
 from headrace.core.control.changing import Budget
@@ -145,7 +146,7 @@ def _joined(
     joined: list[CreateSet | ReplaceSet] = []
     for write in placed or ():
         before = first.pop(write.set.metadata.name, None)
-        both = write if before is None else ReplaceSet(write.set, f"{before.reason}; {write.reason}", before.notices)
+        both = write if before is None else replace(before, set=write.set, reason=f"{before.reason}; {write.reason}")
         joined.append(both)
     return [*first.values(), *joined]
 

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from headrace.core.control.changing import Budget, Change, is_copying, revised
+from headrace.core.control.changing import Budget, Change, ChangeKind, is_copying, revised
 from headrace.core.control.observed import BrokerState, Observed
 from headrace.core.placement.moving import Ground, level, refit
 from headrace.core.placement.spread import Candidate, Load, Replicas
@@ -120,7 +120,7 @@ class _Reassigning:
         after = self._settled(turned)
         if after != state:
             reason = "replicas have caught up" if turned == state else f"it is to stand on {_brokers(turned.target)}"
-            self._changes[state.id] = Change(revised(after), reason)
+            self._changes[state.id] = Change(revised(after), reason, (ChangeKind.REASSIGNED,))
 
     def _settled(self, state: PartitionState) -> PartitionState:
         """With those that have caught up counted in, and those that nobody needs any more gone."""

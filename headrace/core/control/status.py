@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.core.control.actions import PatchStatus
+from headrace.core.control.announcing import named
 from headrace.core.control.conditions import Condition, ConditionType, by_type, notices, render
 from headrace.core.control.observed import Observed
 from headrace.core.control.placing import TooFewBrokers
@@ -19,9 +20,6 @@ from headrace.core.control.reassigning import Unfinished
 from headrace.core.replication.isr import floor
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.resources.topic import ADOPT_ANNOTATION, PAUSED_ANNOTATION, Topic
-
-_LISTED_MAX = 10
-"""Partitions that a message names; the rest is counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +56,7 @@ def summarize(
         "observedGeneration": topic.metadata.generation,
         "minInsyncReplicas": topic.spec.min_insync_replicas,
         "leaders": f"{len(online)}/{wanted}",
-        "inSync": f"{sum(_in_sync(state, observed) for state in states)}/{wanted * topic.spec.replicas}",
+        "inSync": f"{sum(in_sync(state, observed) for state in states)}/{wanted * topic.spec.replicas}",
         "leadersByBroker": " ".join(f"{broker}:{count}" for broker, count in sorted(Counter(online).items())),
     }
     return _patch(topic, summary, conditions, now_ms)
@@ -129,15 +127,14 @@ def _unplaced_message(topic: Topic, states: Sequence[PartitionState]) -> str:
 
 
 def _under_replicated(topic: Topic, states: Sequence[PartitionState], observed: Observed, unplaced: str) -> Condition:
-    counts = [(state, _in_sync(state, observed)) for state in states]
-    lagging = [state for state, in_sync in counts if in_sync < topic.spec.replicas]
+    lagging = [state for state in states if in_sync(state, observed) < topic.spec.replicas]
     least = topic.spec.min_insync_replicas
     below = [state for state in states if observed.holds(state.leader) and is_under_min_isr(state, least, observed)]
     if below:
-        message = f"{_named(below)}: fewer replicas in sync than minInsyncReplicas, {least}: acks=all is refused"
+        message = f"{named(below)}: fewer replicas in sync than minInsyncReplicas, {least}: acks=all is refused"
         return Condition.on(ConditionType.UNDER_REPLICATED, "BelowMinInsyncReplicas", message)
     if lagging:
-        message = f"{_named(lagging)}: a replica is not in sync"
+        message = f"{named(lagging)}: a replica is not in sync"
         return Condition.on(ConditionType.UNDER_REPLICATED, "ReplicasNotInSync", message)
     if unplaced:
         return Condition.on(ConditionType.UNDER_REPLICATED, "NotPlaced", unplaced)
@@ -156,7 +153,7 @@ def _reassigning(states: Sequence[PartitionState], unfinished: Unfinished) -> Co
     moving = [state for state in states if state.adding or state.removing]
     waiting = f"partitions that wait for their turn: {unfinished.waiting}" if unfinished.waiting else ""
     if moving:
-        message = f"{_named(moving)}: replicas are moving" + (f"; {waiting}" if waiting else "")
+        message = f"{named(moving)}: replicas are moving" + (f"; {waiting}" if waiting else "")
         return Condition.on(ConditionType.REASSIGNING, "ReplicasMoving", message)
     if waiting:
         return Condition.on(ConditionType.REASSIGNING, "WaitingForTurn", waiting)
@@ -173,16 +170,9 @@ def _offline_message(offline: Sequence[PartitionState]) -> str:
     holders = sorted({broker for state in offline for broker in state.replicas})
     brokers = ", ".join(map(str, holders)) or "none"
     if all(len(state.replicas) <= 1 for state in offline):
-        return f"{_named(offline)}: no live leader; the replicas are on these brokers, start them: {brokers}"
-    in_sync = ", ".join(map(str, sorted({seat.broker for state in offline for seat in state.isr})))
-    return f"{_named(offline)}: no live leader; these brokers were in sync, start them: {in_sync}"
-
-
-def _named(states: Sequence[PartitionState]) -> str:
-    ids = [str(state.id) for state in states]
-    shown = ", ".join(ids[:_LISTED_MAX])
-    more = f" and {len(ids) - _LISTED_MAX} more" if len(ids) > _LISTED_MAX else ""
-    return f"partitions {shown}{more}" if len(ids) > 1 else f"partition {shown}"
+        return f"{named(offline)}: no live leader; the replicas are on these brokers, start them: {brokers}"
+    members = ", ".join(map(str, sorted({seat.broker for state in offline for seat in state.isr})))
+    return f"{named(offline)}: no live leader; these brokers were in sync, start them: {members}"
 
 
 def is_under_min_isr(state: PartitionState, min_insync_replicas: int, observed: Observed) -> bool:
@@ -190,5 +180,6 @@ def is_under_min_isr(state: PartitionState, min_insync_replicas: int, observed: 
     return sum(map(observed.holds, state.isr)) < floor(state, min_insync_replicas)
 
 
-def _in_sync(state: PartitionState, observed: Observed) -> int:
+def in_sync(state: PartitionState, observed: Observed) -> int:
+    """How many of those that stay are in sync, and alive."""
     return sum(observed.holds(member) for member in state.isr if member.broker not in state.removing)

@@ -8,7 +8,8 @@ no change comes back as it is. Called by `headrace.core.control.plan`.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from headrace.core.control.actions import Notice, ReplaceSet
+from headrace.core.control.actions import ReplaceSet
+from headrace.core.control.announcing import announce
 from headrace.core.control.changing import Budget, Change, leaders_of
 from headrace.core.control.electing import Elections
 from headrace.core.control.observed import Observed
@@ -59,8 +60,8 @@ def _writes(sets: Sequence[PartitionSet], changes: Mapping[PartitionId, Change])
         own = [changes[state.id] for state in partition_set.partitions if state.id in changes]
         if own:
             changed = partition_set.with_partitions(*(change.state for change in own))
-            notices = tuple(Notice("UncleanLeaderElection", c.loss, warning=True) for c in own if c.loss)
-            writes.append(ReplaceSet(changed, _reason(own), notices))
+            kinds = tuple(kind for change in own for kind in change.kinds)
+            writes.append(ReplaceSet(changed, _reason(own), announce(own), kinds))
     return tuple(writes)
 
 

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.contract
 
 
 def applier(cluster: Cluster) -> Applier:
-    return Applier(cluster.client, EventRecorder(cluster.client, "test"))
+    return Applier(cluster.client, EventRecorder(cluster.client, "test"), Metrics().landed)
 
 
 def observer(cluster: Cluster) -> Observer:

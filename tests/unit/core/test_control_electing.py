@@ -200,7 +200,7 @@ def test_should_elect_a_live_replica_and_say_what_is_lost_only_where_the_topic_a
     assert change is not None
     assert (change.state.leader, change.state.isr, change.state.leader_epoch) == (seat(1), (seat(1),), 2)
     assert change.loss == (
-        "partition 0: 1@1 was elected although it was not in sync, as spec.uncleanLeaderElection allows: acknowledged"
+        "1@1 was elected although it was not in sync, as spec.uncleanLeaderElection allows: acknowledged"
         " records that only those in sync had (brokers: 0) are lost"
     )
 

@@ -1,9 +1,11 @@
 from prometheus_client.parser import text_string_to_metric_families
 
 from headrace.core.control.observed import BrokerState
+from headrace.core.types import BrokerId
 from headrace_operator.metrics import Metrics
 from headrace_operator.observer import Picture
 from tests.support.control import ModelApi, broker, topic
+from tests.support.replicated import ReplicatedCluster
 
 
 def values(metrics: Metrics) -> dict[str, float]:
@@ -47,7 +49,24 @@ def test_should_forget_what_is_gone() -> None:
     assert found["headrace_operator_brokers/Ready"] == 0
 
 
+def test_should_count_elections_that_have_landed() -> None:
+    cluster = ReplicatedCluster.of([topic(partitions=3, replicas=3)], [broker(number) for number in range(3)])
+    cluster.settle()
+    cluster.lose(BrokerId(0))
+    metrics = Metrics()
+    for action in cluster.plan():
+        metrics.landed(action)
+    found = values(metrics)
+    assert found["headrace_operator_leader_elections_total"] == 1
+    assert found["headrace_operator_isr_shrinks_total"] == 3
+    assert found["headrace_operator_unclean_leader_elections_total"] == 0
+    metrics.seen(picture(cluster.api), acts=False)
+    assert values(metrics)["headrace_operator_under_replicated_partitions"] == 3
+    assert values(metrics)["headrace_operator_acting"] == 0
+
+
 def test_should_name_the_work_of_the_loop_from_the_start() -> None:
     found = values(Metrics())
+    assert found["headrace_operator_stuck_reconciles"] == 0
     for name in ("reconciles_total", "reconcile_errors_total", "actions_total", "reconcile_seconds_count"):
         assert found[f"headrace_operator_{name}"] == 0
