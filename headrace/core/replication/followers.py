@@ -20,7 +20,7 @@ from headrace.core.limits import REPLICA_LAG_MS_MAX
 from headrace.core.replication.isr import floor
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.resources.topic import Durability, TopicSpec
-from headrace.core.types import Offset, Seat
+from headrace.core.types import BrokerId, Offset, Seat
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +86,11 @@ class Followers:
         follower = self._by_seat.get(seat)
         return None if follower is None else follower.heard_ms
 
-    def lag(self, seat: Seat, leader_end: Offset, durability: Durability) -> int:
-        """How many offsets it lacks of what the leader has; all of them before it has said anything in this epoch."""
-        return max(0, leader_end - (self.vote(seat, durability) or 0))
+    def log_end(self, broker: BrokerId) -> Offset:
+        """Of its present life; 0 before it has said anything in this epoch."""
+        seats = [seat for seat in self._by_seat if seat.broker == broker]
+        ends = self._by_seat[max(seats)].ends if seats else None
+        return Offset(0) if ends is None else ends.log_end
 
     def vote(self, seat: Seat, durability: Durability) -> Offset | None:
         """None: it has said nothing in this epoch."""

@@ -10,7 +10,7 @@ Invariants: `certain` <= the landed ISR <= `maximal`; what is pending only grows
 from dataclasses import dataclass, replace
 
 from headrace.core.resources.partition_set import PartitionState
-from headrace.core.types import PartitionEpoch, Seat
+from headrace.core.types import BrokerId, PartitionEpoch, Seat
 
 
 def floor(state: PartitionState, min_insync_replicas: int) -> int:
@@ -18,8 +18,12 @@ def floor(state: PartitionState, min_insync_replicas: int) -> int:
 
     Replicas that are being added do not count before they have caught up.
     """
-    settled = [broker for broker in state.replicas if broker not in state.adding]
-    return max(1, min(min_insync_replicas, len(settled)))
+    return max(1, min(min_insync_replicas, len(settled(state))))
+
+
+def settled(state: PartitionState) -> tuple[BrokerId, ...]:
+    """The replicas but those that are being added."""
+    return tuple(broker for broker in state.replicas if broker not in state.adding)
 
 
 @dataclass(frozen=True, slots=True)

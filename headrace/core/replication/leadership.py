@@ -54,7 +54,8 @@ from headrace.core.replication.events import (
 )
 from headrace.core.replication.fence import Fence
 from headrace.core.replication.followers import Ends, Followers, InSyncRules
-from headrace.core.replication.isr import Isr, floor
+from headrace.core.replication.isr import Isr, floor, settled
+from headrace.core.replication.redundancy import Redundancy
 from headrace.core.replication.seats import supersedes
 from headrace.core.replication.seen_epochs import SeenEpochs
 from headrace.core.resources.partition_set import PartitionState
@@ -172,6 +173,21 @@ class Leadership:
         assert self.state is not None, "only a leader is asked"
         return self._followers.wanted_isr(self.state, self.high_watermark, live, self.rules, now_ms)
 
+    def redundancy(self) -> Redundancy:
+        """Of a partition that is led."""
+        assert self.isr is not None, "only a leader is asked"
+        state, end = self.isr.state, self.commit.log_end
+        return Redundancy(
+            replicas=len(settled(state)),
+            in_sync=len(state.isr),
+            needed=floor(state, self.rules.min_insync_replicas),
+            lags={
+                broker: max(0, end - self._followers.log_end(broker))
+                for broker in state.replicas
+                if broker != self.me.broker
+            },
+        )
+
     def check_not_regressed(self, label: str) -> None:
         """Raises PartitionOfflineError where only a person can help."""
         if self.regressed:
@@ -273,6 +289,8 @@ class Leadership:
                 return [GiveUp(self._take_waiting(), error)]
             case Closed(reason):
                 return self._resigned(reason)
+            case _:
+                assert_never(event)
 
     def _take_waiting(self) -> tuple[int, ...]:
         taken = tuple(waiter.number for _, waiter in self._waiting)

@@ -47,6 +47,7 @@ from headrace.core.replication.followers import InSyncRules
 from headrace.core.replication.following import Following, LogView
 from headrace.core.replication.isr import Isr
 from headrace.core.replication.leadership import Leadership
+from headrace.core.replication.redundancy import Redundancy
 from headrace.core.replication.seats import supersedes
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.types import LeaderEpoch, Offset, Seat
@@ -130,14 +131,12 @@ class Replica:
 
         Raises NotLeaderError, PartitionOfflineError, FencedEpochError or NotReadyError.
         """
-        if self._held_back is not None:
-            raise NotReadyError(f"{self.me.broker} is about to lead {label}: its log is being cut first; try again")
+        self._check_not_held_back(label)
         return self._leadership.check_leader(label, fence)
 
     def check_writable(self, label: str, fence: Fence, acks: Acks, contact: Contact | None = None) -> LeaderEpoch:
         """The epoch to append in. Raises what `check_leader` raises, NotEnoughReplicasError and NotReadyError."""
-        if self._held_back is not None:
-            self.check_leader(label, fence)
+        self._check_not_held_back(label)
         return self._leadership.check_writable(label, fence, acks, contact)
 
     def check_latest(self, label: str, contact: Contact | None = None) -> None:
@@ -147,6 +146,10 @@ class Replica:
     def check_not_regressed(self, label: str) -> None:
         """Raises PartitionOfflineError where only a person can help."""
         self._leadership.check_not_regressed(label)
+
+    def redundancy(self) -> Redundancy:
+        """Of a partition that is led."""
+        return self._leadership.redundancy()
 
     def wanted_isr(self, live: Collection[Seat], now_ms: int) -> tuple[Seat, ...]:
         """Whom this leader wants in sync; `live` are the seats whose Leases are live and that do not drain."""
@@ -170,6 +173,10 @@ class Replica:
                 return [*self._leadership.step(event, now_ms), *self._following.step(Closed(reason))]
             case _:
                 assert_never(event)
+
+    def _check_not_held_back(self, label: str) -> None:
+        if self._held_back is not None:
+            raise NotReadyError(f"{self.me.broker} is about to lead {label}: its log is being cut first; try again")
 
     def _applied(self, event: StateApplied, now_ms: int) -> list[Effect]:
         if not supersedes(event.state, self.state):

@@ -5,18 +5,24 @@ from typing import Any
 
 import pytest
 
+from headrace.core.errors import DivergedLogError
 from headrace.core.log.epochs import EpochEnd, EpochStart, LeaderEpochs
 from headrace.core.log.group_commit import GroupCommit, Sync
 from headrace.core.replication.events import (
     AskEpochEnd,
+    Closed,
     Connected,
+    CutRefused,
+    DeleteBelow,
     Disconnected,
     Effect,
     EpochAnswered,
     Fetch,
     Follow,
+    Offered,
     Received,
     Report,
+    StartAnew,
     StateApplied,
     Synced,
     Truncate,
@@ -71,7 +77,18 @@ class Follower:
     def replicated(self, count: int) -> list[Effect]:
         self.log.epochs.assign(EPOCH, self.log.log_end_offset)
         self.log.log_end_offset = Offset(self.log.log_end_offset + count)
-        return self.following.step(Received(EPOCH, 100, Offset(0)))
+        return self.following.step(Received(EPOCH, 100, Offset(0), Offset(0)))
+
+    def offered(self, base: int | None, *, log_start: int = 0, high_watermark: int = 0) -> list[Effect]:
+        begins = None if base is None else Offset(base)
+        return self.following.step(Offered(EPOCH, begins, Offset(high_watermark), Offset(log_start)))
+
+    def fetching(self, **changes: Any) -> "Follower":
+        self.named(**changes)
+        self.following.step(Connected(EPOCH))
+        self.answered(self.log.epochs.latest, self.log.log_end_offset)
+        assert self.following.accepts(EPOCH)
+        return self
 
 
 def fetch_from(offset: int) -> list[Effect]:
@@ -192,11 +209,11 @@ def test_should_not_follow_in_an_epoch_below_its_log() -> None:
 def test_should_know_as_committed_what_it_has_itself() -> None:
     follower = Follower((3, 0), log_end=4)
     follower.connected()
-    assert follower.following.step(Received(EPOCH, 0, Offset(4))) == []
+    assert follower.following.step(Received(EPOCH, 0, Offset(4), Offset(0))) == []
     assert follower.following.high_watermark == 0, "not before both logs agree"
     follower.answered(3, 4)
     for heard, known in ((9, 4), (2, 4)):
-        assert follower.following.step(Received(EPOCH, 0, Offset(heard))) == fetch_from(4)[1:], "it is alive"
+        assert follower.following.step(Received(EPOCH, 0, Offset(heard), Offset(0))) == fetch_from(4)[1:], "it is alive"
         assert follower.following.high_watermark == known
 
 
@@ -206,3 +223,116 @@ def test_should_report_nothing_while_it_is_apart() -> None:
     follower.replicated(4)
     follower.following.step(Disconnected())
     assert follower.following.step(Synced(Offset(4))) == []
+
+
+IN_SYNC = {"isr": (LEADER, ME)}
+
+
+def test_should_begin_anew_where_the_leader_has_deleted_all_that_it_lacks() -> None:
+    follower = Follower((3, 0), log_end=4).fetching()
+    assert follower.offered(None, log_start=9, high_watermark=12) == [], "what is left there comes soon"
+    reason = f"it ends at 4, the log of {LEADER} starts at 9"
+    expected = [Unfollow(reason), StartAnew(Offset(8), reason), Follow(LEADER, EPOCH)]
+    assert follower.offered(8, log_start=9, high_watermark=12) == expected, "the first batch begins below the start"
+    assert not follower.following.accepts(EPOCH)
+    assert follower.offered(8, log_start=9, high_watermark=12) == []
+    assert follower.commit.vouched_end == 0
+
+    assert follower.following.step(Connected(EPOCH)) == []
+    follower.log.log_start_offset = Offset(8)
+    assert follower.cut(8) == [AskEpochEnd(EPOCH, EPOCH)]
+    assert follower.following.high_watermark == 8, "nothing below its start is not committed"
+    assert follower.answered(3, 12) == fetch_from(8)
+    assert follower.offered(8, log_start=9, high_watermark=12) == []
+
+
+def test_should_begin_anew_where_the_leader_has_nothing_left() -> None:
+    follower = Follower().fetching()
+    cut = follower.offered(None, log_start=9, high_watermark=9)[1]
+    assert isinstance(cut, StartAnew)
+    assert cut.offset == 9
+
+
+def test_should_cut_to_where_a_batch_begins_that_compaction_has_joined_across_its_end() -> None:
+    follower = Follower((3, 0), log_end=9).fetching()
+    follower.following.step(Received(EPOCH, 0, Offset(9), Offset(0)))
+    reason = f"{LEADER} holds one batch from 6 to beyond the end of this log"
+    assert follower.offered(6) == [
+        Unfollow(reason),
+        Truncate(Offset(6), reason, allow_below_high_watermark=True),
+        Follow(LEADER, EPOCH),
+    ]
+    assert follower.cut(6) == []
+    assert follower.following.high_watermark == 6
+    assert follower.following.step(Connected(EPOCH)) == [AskEpochEnd(EPOCH, EPOCH)]
+
+
+def test_should_not_go_on_where_its_own_log_starts_within_such_a_batch() -> None:
+    follower = Follower((3, 0), log_end=9).fetching()
+    follower.log.log_start_offset = Offset(7)
+    with pytest.raises(DivergedLogError, match="its log starts at 7: 1@1 holds one batch from 6"):
+        follower.offered(6)
+    assert not follower.following.is_cutting
+
+
+def test_should_leave_a_gap_that_nothing_explains_to_the_log() -> None:
+    follower = Follower().fetching()
+    assert follower.offered(5, log_start=0) == []
+    assert follower.following.accepts(EPOCH), "the log refuses it"
+
+
+def test_should_keep_what_is_committed_for_as_long_as_it_is_in_sync() -> None:
+    follower = Follower((2, 0), log_end=9).fetching(**IN_SYNC)
+    follower.following.step(Received(EPOCH, 0, Offset(8), Offset(0)))
+    follower.following.step(Disconnected())
+    follower.following.step(Connected(EPOCH))
+    with pytest.raises(DivergedLogError, match="0@1 is in sync and holds what is committed, up to 8"):
+        follower.answered(2, 7)
+    assert not follower.following.is_cutting
+    (cut,) = follower.answered(2, 8)
+    assert isinstance(cut, Truncate)
+    assert not cut.allow_below_high_watermark
+    follower.cut(8)
+
+    follower.named(partition_epoch=PartitionEpoch(2), isr=(LEADER,))
+    follower.following.step(Connected(EPOCH))
+    (cut,) = follower.answered(2, 7)
+    assert isinstance(cut, Truncate)
+    assert cut.allow_below_high_watermark, "nobody relies on it any more"
+
+
+def test_should_try_again_when_its_log_cannot_be_cut() -> None:
+    follower = Follower((1, 0), (2, 5), log_end=9)
+    follower.connected()
+    follower.answered(2, 7)
+    reason = "the log cannot be cut: a broken batch"
+    assert follower.following.step(CutRefused("a broken batch")) == [Unfollow(reason), Follow(LEADER, EPOCH)]
+    assert follower.commit.vouched_end == 9
+    follower.following.step(Connected(EPOCH))
+    follower.answered(2, 7)
+    follower.named(leader=None)
+    assert follower.following.step(CutRefused("a broken batch")) == []
+
+
+def test_should_delete_what_the_leader_has_deleted_and_what_is_committed() -> None:
+    follower = Follower((3, 0), log_end=9).fetching()
+    (_, delete) = follower.following.step(Received(EPOCH, 0, Offset(4), Offset(5)))
+    assert isinstance(delete, DeleteBelow)
+    assert delete.offset == 4, "the rest when that is known as committed"
+    assert len(follower.following.step(Received(EPOCH, 0, Offset(4), Offset(5)))) == 1, "it is said once"
+    (_, delete) = follower.following.step(Received(EPOCH, 0, Offset(6), Offset(5)))
+    assert isinstance(delete, DeleteBelow)
+    assert delete.offset == 5
+
+
+def test_should_not_follow_in_an_epoch_below_one_that_it_was_told_of() -> None:
+    log = Log(Offset(0), LeaderEpochs(), Offset(0))
+    following = Following(ME, log, GroupCommit(Durability.FSYNC, Offset(0), Offset(0)), LeaderEpoch(4))
+    assert following.step(StateApplied(STATE)) == []
+
+
+def test_should_follow_nobody_any_more_when_it_is_closed() -> None:
+    follower = Follower().fetching()
+    assert follower.following.step(Closed("it goes")) == [Unfollow("it goes")]
+    assert follower.named(leader_epoch=LeaderEpoch(4)) == []
+    assert follower.following.step(Disconnected()) == []

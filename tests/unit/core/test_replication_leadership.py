@@ -294,7 +294,7 @@ def test_should_not_lead_in_an_epoch_below_its_log_until_the_api_says_a_later_on
     for number, named in enumerate((ME, seat(0, 1), None), 2):  # Whoever is named, if it is an older life or nobody.
         state = partition_state(leader=named, partition_epoch=PartitionEpoch(number), replicas=(ME.broker,))
         leadership.step(StateApplied(state), 0)
-        with pytest.raises(PartitionOfflineError, match=r"below 5 that this replica has seen.*headrace cluster recover"):
+        with pytest.raises(PartitionOfflineError, match=r"below 5 that this replica has seen.*cluster recover"):
             leadership.check_leader("flights/0", Fence())
 
     recovered = partition_state(leader=ME, leader_epoch=LeaderEpoch(6), partition_epoch=PartitionEpoch(9))

@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.errors import NotEnoughReplicasError
+from headrace.core.errors import NotEnoughReplicasError, NotReadyError
+from headrace.core.limits import LEASE_DURATION_MS
+from headrace.core.replication.contact import Contact
 from headrace.core.replication.events import (
     Acknowledge,
     Acks,
@@ -171,3 +173,53 @@ def test_should_never_commit_what_some_member_lacks(moves: list[tuple[Seat, int]
             ends[who] = min(ends[who] + more, ends[ME])
             report(leadership, who, ends[who])
         assert leadership.high_watermark == min(ends.values())
+
+
+LEASE_LOST = Contact(now_ms=60_000, lease_renewed_ms=60_000 - LEASE_DURATION_MS)
+
+
+def heard(leadership: Leadership, who: Seat, at_ms: int, now_ms: int = 60_000) -> None:
+    leadership.step(FollowerReported(who, EPOCH, Ends(Offset(0), Offset(0)), at_ms), now_ms)
+
+
+def test_should_not_call_latest_what_its_predecessor_may_have_passed() -> None:
+    leadership = Leadership(ME, RULES, log_end=Offset(9), durable_end=Offset(9))
+    leadership.high_watermark = Offset(4)
+    leadership.step(StateApplied(STATE), NOW_MS)
+    with pytest.raises(NotReadyError, match="knows as committed what lies below 4; there may be more, up to 9"):
+        leadership.check_latest("t/0", Contact(0, 0))
+    for follower in (SECOND, THIRD):
+        report(leadership, follower, 9)
+    leadership.check_latest("t/0", Contact(0, 0))
+
+
+def test_should_ask_everybody_in_sync_when_its_lease_is_over() -> None:
+    leadership = leader()
+    heard(leadership, SECOND, 60_000)
+    for check in (
+        lambda contact: leadership.check_latest("t/0", contact),
+        lambda contact: leadership.check_writable("t/0", Fence(), Acks.LEADER, contact),
+        lambda contact: leadership.check_writable("t/0", Fence(), Acks.NONE, contact),
+    ):
+        with pytest.raises(NotReadyError, match=r"cannot tell whether it still leads t/0.*not heard 2@1, in sync"):
+            check(LEASE_LOST)
+        check(LEASE_LOST._replace(lease_renewed_ms=LEASE_LOST.lease_renewed_ms + 1))
+    assert leadership.check_writable("t/0", Fence(), Acks.ALL, LEASE_LOST) == EPOCH, "what commits is safe by epochs"
+    heard(leadership, THIRD, 60_000)
+    assert leadership.check_writable("t/0", Fence(), Acks.LEADER, LEASE_LOST) == EPOCH
+
+
+def test_should_count_as_heard_when_it_said_what_is_answered() -> None:
+    leadership = leader()
+    heard(leadership, SECOND, 60_000)
+    heard(leadership, THIRD, 60_000 - LEASE_DURATION_MS)  # It lay in a socket while this process was stopped.
+    with pytest.raises(NotReadyError, match="has not heard 2@1"):
+        leadership.check_latest("t/0", LEASE_LOST)
+    heard(leadership, THIRD, 60_001 - LEASE_DURATION_MS)
+    leadership.check_latest("t/0", LEASE_LOST)
+
+
+def test_should_need_nobody_when_nobody_else_is_in_sync() -> None:
+    leadership = leader(replace(STATE, isr=(ME,)))
+    leadership.check_latest("t/0", LEASE_LOST)
+    assert leadership.check_writable("t/0", Fence(), Acks.LEADER, LEASE_LOST) == EPOCH
