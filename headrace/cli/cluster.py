@@ -12,7 +12,7 @@ from headrace.cli.output import print_table
 
 _TIMEOUT_MS = 10_000
 _COMMANDS = {
-    "status": Lazy("headrace.cli.cluster:status", "Show every broker: where it is and whether it is well."),
+    "status": Lazy("headrace.cli.cluster:status", "Show every broker, and whether partitions are well."),
     "recover": Lazy("headrace.cli.recover:recover", "Bring back partitions after the Kubernetes API's data went back."),
 }
 
@@ -31,7 +31,10 @@ def cluster() -> None:
 @output_option("table", "json")
 @broker_options
 def status(where: Where, output: str) -> None:
-    """Show every broker: where it is and whether it is well."""
+    """Show every broker: where it is, whether it is well, and how many partitions it leads and has replicas of.
+
+    Under-replicated partitions have a replica that is not in sync; offline ones have no leader.
+    """
     from headrace.client.brokers import Brokers
 
     found = where.find()
@@ -42,6 +45,11 @@ def status(where: Where, output: str) -> None:
     if output == "json":
         click.echo(json.dumps(state, indent=2))
         return
-    fields = ("id", "url", "zone", "state", "incarnation")
+    fields = ("id", "url", "zone", "state", "incarnation", "leaders", "replicas")
     click.echo(f"cluster {state['cluster']}")
     print_table([field.upper() for field in fields], [[broker[f] for f in fields] for broker in state["brokers"]])
+    partitions = state["partitions"]
+    click.echo(
+        f"partitions: {partitions['total']}, under-replicated: {partitions['underReplicated']},"
+        f" offline: {partitions['offline']}"
+    )

@@ -14,8 +14,12 @@ from headrace.cli.topic_spec import topic_spec
 from headrace.core.limits import FINALIZER_WAIT_MS
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.cli.replica_lag import Reports
     from headrace.core.resources.partition_set import PartitionSet, PartitionState
     from headrace.core.resources.topic import Topic
+    from headrace.core.types import BrokerId
     from headrace.kube.client import KubeClient
 
 _READY_TIMEOUT_S = 30.0
@@ -107,24 +111,35 @@ def list_(all_namespaces: bool, output: str, **kube: str | None) -> None:
 
 @examples(
     ("For people.", "headrace topic describe orders"),
-    ("For programs: spec, status, and each partition's leader and replicas.", "headrace topic describe orders -o json"),
+    (
+        "For programs: spec, status, and each partition's leader, replicas and lag.",
+        "headrace topic describe orders -o json",
+    ),
 )
 @topic.command(short_help="Show a topic's settings, state and partitions.")
 @click.argument("name", type=TOPIC)
 @output_option("text", "json", "yaml")
 @kube_options
 def describe(name: str, output: str, **kube: str | None) -> None:
-    """Show a topic's settings, its state, and where its partitions are."""
+    """Show a topic's settings, its state, and where its partitions are.
+
+    LAG names followers that are behind their leader, and by how many records; ? where a broker does not tell.
+    """
+    from headrace.cli.replica_lag import ask_brokers
     from headrace.cli.topics_api import describe_topic
 
     async def work(client: "KubeClient", namespace: str) -> "tuple[Topic, list[PartitionSet]]":
         return await describe_topic(client, name, namespace)
 
-    one, sets = with_kube(KubeOptions(**kube), work)
+    options = KubeOptions(**kube)
+    one, sets = with_kube(options, work)
+    partitions = _partitions(sets)
+    copies = {broker for p in partitions if len(p.replicas) > 1 for broker in p.replicas}
+    reports = ask_brokers(options, copies) if copies else {}
     if output == "text":
-        _print_description(one, sets)
+        _print_description(one, partitions, reports)
     else:
-        _print_document(_description(one, sets), output)
+        _print_document(_description(one, partitions, reports), output)
 
 
 @examples(
@@ -186,7 +201,9 @@ def _table(found: "list[Topic]", all_namespaces: bool) -> tuple[list[str], list[
     return [*(f.upper() if f != "inSync" else "IN-SYNC" for f in fields), "AGE"], rows
 
 
-def _description(one: "Topic", sets: "list[PartitionSet]") -> dict[str, Any]:
+def _description(one: "Topic", partitions: "list[PartitionState]", reports: "Reports") -> dict[str, Any]:
+    from headrace.cli.replica_lag import lags
+
     return {
         "namespace": one.metadata.namespace,
         "name": one.metadata.name,
@@ -201,8 +218,9 @@ def _description(one: "Topic", sets: "list[PartitionSet]") -> dict[str, Any]:
                 "leaderEpoch": p.leader_epoch,
                 "replicas": list(p.replicas),
                 "isr": [seat.broker for seat in p.isr],
+                "lag": {str(broker): lag for broker, lag in lags(one.uid, p, reports).items()},
             }
-            for p in _partitions(sets)
+            for p in partitions
         ],
     }
 
@@ -214,7 +232,9 @@ def _readable(value: Any) -> Any:
     return readable(value) if isinstance(value, str) else value
 
 
-def _print_description(one: "Topic", sets: "list[PartitionSet]") -> None:
+def _print_description(one: "Topic", partitions: "list[PartitionState]", reports: "Reports") -> None:
+    from headrace.cli.replica_lag import lags
+
     click.echo(f"{one.full_name}   uid {one.uid}   created {one.metadata.creation_timestamp}")
     click.echo("\nSpec")
     for field, value in one.spec.to_object().items():
@@ -227,7 +247,7 @@ def _print_description(one: "Topic", sets: "list[PartitionSet]") -> None:
         click.echo(f"  {condition['type']}={condition['status']} {condition['reason']}{said}")
     click.echo()
     print_table(
-        ["PARTITION", "LEADER", "EPOCH", "REPLICAS", "IN-SYNC"],
+        ["PARTITION", "LEADER", "EPOCH", "REPLICAS", "IN-SYNC", "LAG"],
         [
             [
                 p.id,
@@ -235,10 +255,17 @@ def _print_description(one: "Topic", sets: "list[PartitionSet]") -> None:
                 p.leader_epoch,
                 ",".join(map(str, p.replicas)),
                 ",".join(str(seat.broker) for seat in p.isr),
+                _lag(lags(one.uid, p, reports)),
             ]
-            for p in _partitions(sets)
+            for p in partitions
         ],
     )
+
+
+def _lag(lags: "Mapping[BrokerId, int | None]") -> str:
+    """`1:350 2:?`: who is behind; `0` where nobody is, `-` where there is nobody."""
+    behind = [f"{broker}:{'?' if lag is None else lag}" for broker, lag in sorted(lags.items()) if lag != 0]
+    return " ".join(behind) or ("0" if lags else "-")
 
 
 def _partitions(sets: "list[PartitionSet]") -> "list[PartitionState]":

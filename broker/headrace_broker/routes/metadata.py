@@ -5,11 +5,14 @@ from typing import Any
 
 from aiohttp import web
 
+from headrace.core.resources.census import census
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.resources.topic import Topic
-from headrace.core.types import PartitionId, PartitionKey
+from headrace.core.types import PartitionId, PartitionKey, Seat
 from headrace_broker.routes.parameters import parse_no_query, parse_topic
 from headrace_broker.serving import Serving
+
+_LIVE = ("Ready", "Draining")
 
 
 class MetadataRoutes:
@@ -20,6 +23,10 @@ class MetadataRoutes:
         """GET /v1/cluster"""
         parse_no_query(request.query)
         self._serving.check_view()
+        view = self._serving.view
+        known = view.brokers()
+        live = {Seat(lease.broker, lease.incarnation) for lease, state in known if state in _LIVE}
+        found = census(view.states.values(), live)
         brokers = [
             {
                 "id": lease.broker,
@@ -27,10 +34,17 @@ class MetadataRoutes:
                 "zone": lease.zone,
                 "state": state,
                 "incarnation": lease.incarnation,
+                "leaders": found.leaders.get(lease.broker, 0),
+                "replicas": found.replicas.get(lease.broker, 0),
             }
-            for lease, state in self._serving.view.brokers()
+            for lease, state in known
         ]
-        return _json({"cluster": self._serving.view.cluster, "brokers": brokers})
+        partitions = {
+            "total": found.partitions,
+            "offline": found.offline,
+            "underReplicated": found.under_replicated,
+        }
+        return _json({"cluster": view.cluster, "brokers": brokers, "partitions": partitions})
 
     async def topics(self, request: web.Request) -> web.StreamResponse:
         """GET /v1/namespaces/{ns}/topics"""

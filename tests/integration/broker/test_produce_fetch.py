@@ -185,6 +185,9 @@ def test_should_describe_the_cluster_and_its_topics(shared: Cluster, topic: str)
         (0, shared.url(0), "Ready", 1),
         (1, shared.url(1), "Ready", 1),
     ]
+    led = sum(each["leaders"] for each in brokers["brokers"])
+    assert led == sum(each["replicas"] for each in brokers["brokers"]) == brokers["partitions"]["total"] >= 2
+    assert brokers["partitions"]["offline"] == brokers["partitions"]["underReplicated"] == 0
     summary = {"namespace": "default", "name": topic, "uid": uid, "partitions": 2, "replicas": 1}
     assert summary in http("GET", f"{shared.url(1)}/v1/namespaces/default/topics").json["topics"]
     assert http("GET", f"{shared.url(1)}/v1/namespaces/elsewhere/topics").json == {"topics": []}

@@ -1,6 +1,7 @@
 """The commands as a user types them, against real processes."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -287,13 +288,15 @@ def test_should_complete_the_names_of_topics_in_bash(
 
 def test_should_show_the_brokers(headrace: Headrace) -> None:
     done = headrace("cluster", "status")
-    name, title, *rows = done.stdout.splitlines()
+    name, title, *rows, sums = done.stdout.splitlines()
     assert name == "cluster headrace"
-    assert title.split() == ["ID", "URL", "ZONE", "STATE", "INCARNATION"]
+    assert title.split() == ["ID", "URL", "ZONE", "STATE", "INCARNATION", "LEADERS", "REPLICAS"]
     assert [row.split()[0] for row in rows] == ["0", "1"]
     assert all("Ready" in row for row in rows)
-    brokers = json.loads(headrace("cluster", "status", "-o", "json").stdout)["brokers"]
-    assert [broker["id"] for broker in brokers] == [0, 1]
+    assert re.fullmatch(r"partitions: \d+, under-replicated: 0, offline: 0", sums)
+    state = json.loads(headrace("cluster", "status", "-o", "json").stdout)
+    assert [broker["id"] for broker in state["brokers"]] == [0, 1]
+    assert sum(broker["leaders"] for broker in state["brokers"]) == state["partitions"]["total"]
 
 
 def test_should_prefer_the_server_that_is_given(headrace: Headrace) -> None:
