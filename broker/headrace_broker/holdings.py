@@ -14,12 +14,14 @@ from typing import Any
 from headrace.core.control.held import HeldLog
 from headrace.core.errors import HeadraceError
 from headrace.core.limits import HOLDING_NEWS_MS, HOLDING_RETRY_MS, LOGS_OPENING_MAX, ORPHAN_RETENTION_MS
+from headrace.core.log.epochs import NO_EPOCH
 from headrace.core.replication.residency import Holding
 from headrace.core.replication.seats import LogFacts
+from headrace.core.replication.wishes import Local
 from headrace.core.resources.metadata import InvalidResourceError
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.resources.topic import TopicSpec
-from headrace.core.types import PartitionKey, TopicName, TopicUid
+from headrace.core.types import LeaderEpoch, PartitionKey, TopicName, TopicUid
 from headrace_broker.clock import wall_ms
 from headrace_broker.metrics import Metrics, PartitionGauges
 from headrace_broker.opening import Opener
@@ -80,14 +82,28 @@ class Holdings:
         return {key: held.holding for key, held in self._held.items()}
 
     def logs(self, states: Mapping[PartitionKey, PartitionState]) -> dict[PartitionKey, LogFacts]:
-        """Of every open partition. A seat of this very life is proof of an intact log, whatever it was before."""
-        facts = {}
+        """Of every open partition."""
+        seen, facts = self._data.epochs_seen.read(), {}
         for key, held in self._held.items():
             if held.partition is not None:
-                state = states.get(key)
-                proven = state is not None and held.partition.replica.me in state.isr
-                facts[key] = LogFacts(held.partition.log.last_epoch, "" if proven else held.damage)
+                facts[key] = _facts(held.partition, held.damage, states.get(key), seen.get(key, NO_EPOCH))
         return facts
+
+    def local(self, key: PartitionKey, state: PartitionState, seen: LeaderEpoch, *, asks: bool) -> Local | None:
+        """What this broker has of a partition, for its wishes; with its leader where that is to be asked.
+
+        `seen` is the greatest epoch that is remembered of it.
+        """
+        held = self._held.get(key)
+        if held is None:
+            return None
+        partition = held.partition
+        if partition is None:
+            return Local(held.holding)
+        leader = partition.replica
+        facts = _facts(partition, held.damage, state, seen)
+        least = leader.rules.min_insync_replicas
+        return Local(held.holding, facts, least, leader if asks and leader.leads else None)
 
     async def survey(self) -> dict[PartitionKey, HeldLog]:
         """Every log on this disk; those that are not open as far as their headers tell."""
@@ -221,7 +237,8 @@ class Holdings:
         held = self._held[description.key]
         held.description, held.spec = description, spec
         async with self._opening:
-            opened = await opener.open(description, spec, state)
+            seen = self._data.epochs_seen.read().get(description.key, NO_EPOCH)
+            opened = await opener.open(description, spec, state, seen)
         held.partition, held.damage, held.holding = opened.partition, opened.damage, Holding.OPEN
         opened.partition.apply(state)
 
@@ -272,6 +289,12 @@ class Holdings:
 
     def _count_orphans(self) -> int:
         return sum(held.holding is Holding.ORPHANED for held in self._held.values())
+
+
+def _facts(partition: Partition, damage: str, state: PartitionState | None, seen: LeaderEpoch) -> LogFacts:
+    """A seat of this very life is proof of an intact log, whatever it was before."""
+    proven = state is not None and partition.replica.me in state.isr
+    return LogFacts(max(partition.log.last_epoch, seen), "" if proven else damage)
 
 
 def _spec_of(stored: StoredPartition) -> TopicSpec | None:

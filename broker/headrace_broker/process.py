@@ -1,8 +1,9 @@
 """The life of a broker process: the order in which its parts start, and in which they stop.
 
     lock the data ──> listen (503) ──> take an incarnation ──> watch ──> recover, claim ──> ready
-    asked to stop ──> not ready, draining ──> finish requests ──> close the logs ──> say that the stop was clean ──> 0
-    disk failed   ──> not ready ──> resign ──> stop ──> 1         superseded ──> stop at once ──> 1
+    asked to stop ──> not ready, draining ──> hand over ──> finish requests ──> close the logs ──> say that the stop was
+                                               clean ──> 0          asked again ──> hand nothing more over
+    disk failed   ──> not ready ──> give up every seat ──> stop ──> 1         superseded ──> stop at once ──> 1
 
 The port is taken before the Lease, because the Lease says where this broker listens. The incarnation is on disk before
 it is in the Lease.
@@ -14,9 +15,10 @@ import logging
 import resource
 import signal
 from collections.abc import Sequence
+from contextlib import suppress
 from urllib.parse import urlsplit
 
-from headrace.core.errors import HeadraceError
+from headrace.core.errors import HeadraceError, StorageFailedError
 from headrace.core.limits import DRAIN_TIMEOUT_MS
 from headrace.core.log.intact import DiskFacts
 from headrace.core.replication.contact import Contact
@@ -25,23 +27,21 @@ from headrace.http2.client import AsyncTransport
 from headrace.http2.memory import keep_large_buffers
 from headrace.http2.server import Server, Terms, serve
 from headrace.kube.client import KubeClient
-from headrace.kube.errors import ApiError
 from headrace_broker.admission import Admission
 from headrace_broker.broker_disk import BrokerDisk
 from headrace_broker.clock import monotonic_ms
 from headrace_broker.compaction import Compaction
 from headrace_broker.coordination.cluster_view import ClusterView
+from headrace_broker.coordination.coordination import Coordination, Here
 from headrace_broker.coordination.lease import LeaseHolder, vacant_lease
-from headrace_broker.coordination.reconcile import Reconciler
-from headrace_broker.coordination.resign import resign_all
-from headrace_broker.coordination.watches import watches
 from headrace_broker.holdings import Holdings
 from headrace_broker.housekeeping import Housekeeping
 from headrace_broker.memory_limit import memory_limit_bytes
 from headrace_broker.metrics import Metrics
 from headrace_broker.opening import Opener
 from headrace_broker.proxy import Proxy
-from headrace_broker.replication.ports import Host, NoStreams
+from headrace_broker.replication.ports import Host
+from headrace_broker.replication.streams import FollowerStreams
 from headrace_broker.routes.app import ALWAYS_ANSWERED, broker_app
 from headrace_broker.serving import Readiness, Serving
 from headrace_broker.settings import Settings, TlsFiles
@@ -112,8 +112,13 @@ class _Broker:
             Admission.for_memory(self._memory_bytes),
             catch_up_rate=settings.catch_up_rate,
         )
-        self._end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Resolved when this process is asked to stop; failed when it must."""
+        loop = asyncio.get_running_loop()
+        self._end: asyncio.Future[None] = loop.create_future()
+        """Resolved when this process is asked to stop ..."""
+        self._hurry: asyncio.Future[None] = loop.create_future()
+        """... and when it is asked again."""
+        self._broken: asyncio.Future[None] = loop.create_future()
+        """Failed when it must stop because its disk failed."""
 
     async def live(self) -> bool:
         """Whether the stop was clean: every log closed, all of it on disk."""
@@ -131,7 +136,7 @@ class _Broker:
             await server.close(_HURRY_S)
             raise
         clean = await self._holdings.close("the broker stops")
-        await self._announce(lease, clean=clean)
+        await lease.try_announce(clean=clean)
         return clean
 
     @property
@@ -174,7 +179,7 @@ class _Broker:
     async def _begin_life(self, lease: LeaseHolder) -> tuple[Seat, DiskFacts]:
         data = self._data
         on_disk = await asyncio.to_thread(data.read_incarnation)
-        taken = await lease.acquire(on_disk, data.write_incarnation)
+        taken = await lease.acquire(on_disk, data.write_incarnation, data.epochs_seen.read())
         disk = DiskFacts(
             incarnation=on_disk,
             known_incarnation=taken.known,
@@ -187,14 +192,14 @@ class _Broker:
 
     async def _serve(self, server: Server, lease: LeaseHolder, me: Seat, found: DiskFacts) -> None:
         """Until it is asked to stop and every request is answered. Raises SupersededError, DiskFailedError."""
-        host = Host(self._metrics, self._disk, NoStreams(), lambda: Contact(monotonic_ms(), monotonic_ms()))
+        streams = FollowerStreams(me, self._view, self._transports, self._serving.followers.metrics)
+        host = Host(self._metrics, self._disk, streams, lambda: Contact(monotonic_ms(), lease.renewed_ms))
         opener = Opener(self._data, found, me, host)
-        reconciler = Reconciler(me, self._client, self._view, self._holdings, opener)
+        here = Here(self._holdings, opener, self._data.epochs_seen, self._disk, self._metrics.registry)
+        coordination = Coordination(me, self._client, self._view, lease, here, self._namespace)
         housekeeping = Housekeeping(self._holdings, self._disk, self._settings.housekeeping_interval_ms)
-        reconciling = asyncio.create_task(reconciler.run(), name="reconcile")
         work = [
-            *watches(self._client, self._view, self._namespace),
-            lease.keep(),
+            *coordination.work(),
             housekeeping.checkpoint(),
             housekeeping.clean(),
             self._compaction().run(),
@@ -202,21 +207,18 @@ class _Broker:
         ]
         if self._identity is not None:
             work.append(self._identity.keep_fresh())
-        tasks = [asyncio.create_task(each) for each in (*work, self._become_ready(reconciler))]
+        tasks = [asyncio.create_task(each) for each in (*work, self._become_ready(coordination))]
         try:
-            try:
-                await self._until_end([reconciling, *tasks])
-            finally:
-                # From here on whatever is taken from this broker, or given up, is not claimed back.
-                reconciling.cancel()
-            await self._drain(server, lease)
-        except DiskFailedError:
-            await resign_all(self._client, self._view, me)
+            await self._until(self._end, tasks)
+            await self._drain(server, coordination, tasks)
+        except (DiskFailedError, StorageFailedError) as error:
+            await _cancel(tasks)
+            await coordination.give_up(error.message)
             raise
         finally:
-            for task in (reconciling, *tasks):
-                task.cancel()
-            await asyncio.gather(reconciling, *tasks, return_exceptions=True)
+            await _cancel(tasks)
+            await coordination.close()
+            await streams.close()
 
     def _compaction(self) -> Compaction:
         return Compaction(
@@ -227,29 +229,26 @@ class _Broker:
             memory_bytes=self._memory_bytes,
         )
 
-    async def _until_end(self, tasks: Sequence[asyncio.Task[None]]) -> None:
-        waiting: set[asyncio.Future[None]] = {self._end, *tasks}
-        while not self._end.done():
+    async def _until(self, end: asyncio.Future[None], tasks: Sequence[asyncio.Task[None]]) -> None:
+        """Raises what any of the tasks raises, and DiskFailedError."""
+        waiting: set[asyncio.Future[None]] = {end, self._broken, *tasks}
+        while not end.done():
             done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             for ended in done:
                 ended.result()
 
-    async def _drain(self, server: Server, lease: LeaseHolder) -> None:
+    async def _drain(self, server: Server, coordination: Coordination, tasks: Sequence[asyncio.Task[None]]) -> None:
         self._readiness.why_not = "it drains"
-        await self._announce(lease, clean=False)
+        handover = asyncio.create_task(coordination.hand_over())
+        self._hurry.add_done_callback(lambda _: handover.cancel())
+        with suppress(asyncio.CancelledError):
+            await self._until(handover, tasks)
         self._holdings.drain()
         self._serving.drain()
         await server.close(DRAIN_TIMEOUT_MS / 1000)
 
-    async def _announce(self, lease: LeaseHolder, *, clean: bool) -> None:
-        """Best effort: whoever reads the Lease finds out by its age too."""
-        try:
-            await lease.announce(draining=True, clean=clean)
-        except ApiError as error:
-            _log.warning("the lease does not say that this broker stops: %s", error)
-
-    async def _become_ready(self, reconciler: Reconciler) -> None:
-        await reconciler.settled.wait()
+    async def _become_ready(self, coordination: Coordination) -> None:
+        await coordination.settled.wait()
         self._readiness.why_not = ""
         _log.info("broker %d is ready", self._settings.broker)
         # Modules and partitions stay: whenever the collector looked at all of them, the loop stood still for 15 ms.
@@ -257,10 +256,18 @@ class _Broker:
         gc.freeze()
 
     def _asked_to_stop(self, number: signal.Signals) -> None:
-        if not self._end.done():
+        """A second time: wait for nobody else."""
+        asked = self._hurry if self._end.done() else self._end
+        if not asked.done():
             _log.info("stopping: %s", signal.Signals(number).name)
-            self._end.set_result(None)
+            asked.set_result(None)
 
     def _disk_failed(self, reason: str) -> None:
-        if not self._end.done():
-            self._end.set_exception(DiskFailedError(f"the disk failed, this broker stops: {reason}"))
+        if not self._broken.done():
+            self._broken.set_exception(DiskFailedError(f"the disk failed, this broker stops: {reason}"))
+
+
+async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -15,7 +15,7 @@ from headrace.core.replication.seats import supersedes
 from headrace.core.resources.lease import BrokerLease
 from headrace.core.resources.partition_set import PartitionSet, PartitionState
 from headrace.core.resources.topic import Topic, TopicSpec
-from headrace.core.types import BrokerId, PartitionId, PartitionKey, TopicName, TopicUid
+from headrace.core.types import BrokerId, PartitionId, PartitionKey, Seat, TopicName, TopicUid
 
 
 class ClusterView:
@@ -30,6 +30,9 @@ class ClusterView:
         self._leases: dict[BrokerId, BrokerLease] = {}
         self._liveness = Liveness()
         self._listed: set[str] = set()
+        self._doubted: set[str] = set()
+        """Uids of sets of which something older than what is known was shown: by a late watch, or because the API
+        server's data went back."""
 
     @property
     def is_complete(self) -> bool:
@@ -80,6 +83,17 @@ class ClusterView:
         as_of_ms = self._liveness.last_change_ms()
         return [(lease, self._state_of(lease, as_of_ms)) for _, lease in sorted(self._leases.items())]
 
+    def ready_seats(self, now_ms: int) -> frozenset[Seat]:
+        """Of all brokers whose Leases are live by this broker's own clock, that do not drain and have room."""
+        ready = (lease for lease in self._leases.values() if not (lease.clean or lease.draining or lease.full))
+        live = (lease for lease in ready if lease.incarnation > 0 and self._liveness.is_live(lease.broker, now_ms))
+        return frozenset(Seat(lease.broker, lease.incarnation) for lease in live)
+
+    def take_doubted(self) -> set[str]:
+        """Uids of sets that must be read to know whether they went back in time; each is told once."""
+        doubted, self._doubted = self._doubted, set()
+        return doubted
+
     def _state_of(self, lease: BrokerLease, as_of_ms: int) -> str:
         if lease.clean:
             return "Stopped"
@@ -110,6 +124,8 @@ class ClusterView:
     def put_set(self, changed: PartitionSet) -> None:
         known = self._sets.get(_name(changed))
         if known is not None and _is_newer(known, changed):
+            self._doubted.add(known.metadata.uid)
+            self.changed.set()
             return
         if known is not None:
             self._forget(known)

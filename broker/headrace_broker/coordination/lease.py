@@ -10,20 +10,23 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from headrace.core.errors import HeadraceError
 from headrace.core.limits import CAS_RETRIES_MAX, LEASE_RENEW_INTERVAL_MS
+from headrace.core.replication.regression import Seen, regressed_topics
 from headrace.core.replication.seats import greatest_incarnation
 from headrace.core.resources.lease import CLUSTER_LABEL, BrokerLease, lease_name
 from headrace.core.resources.metadata import Metadata
-from headrace.core.types import BrokerId, Incarnation
+from headrace.core.types import BrokerId, Incarnation, TopicUid
 from headrace.kube.client import KubeClient
 from headrace.kube.errors import AlreadyExistsError, ApiError, ConflictError, NotFoundError
 from headrace.kube.resource import LEASES, PARTITION_SETS
+from headrace_broker.clock import monotonic_ms
 from headrace_broker.metrics import Metrics
 
 _log = logging.getLogger(__name__)
+_NOTHING_SEEN: Final[Seen] = {}
 
 
 class SupersededError(HeadraceError):
@@ -49,25 +52,40 @@ class LeaseHolder:
         self._wanted = vacant
         """What this broker says of itself; its metadata and incarnation are those that were last read or written."""
         self._writing = asyncio.Lock()
+        self.renewed_ms = 0
+        """When the request was sent that renewed it last, by this process's monotonic clock."""
 
-    async def _known_incarnation(self) -> Incarnation:
-        """The greatest that the Lease and any seat of this broker know; 0 where it never lived."""
+    @property
+    def said(self) -> BrokerLease:
+        """What this broker says of itself."""
+        return self._wanted
+
+    async def _known_incarnation(self, seen: Seen) -> Incarnation:
+        """The greatest that the Lease and any seat of this broker know; 0 where it never lived.
+
+        What the API server shows less of than was `seen` is named in the Lease from its first moment on.
+        """
         lease = await self._read()
         cluster = self._wanted.cluster
         listed = (await self._client.list(PARTITION_SETS)).items
         # Another cluster on this API server has a broker of this number too; its lives are not ours.
         sets = [a_set for a_set in listed if a_set.metadata.labels.get(CLUSTER_LABEL, cluster) == cluster]
+        self._wanted = replace(self._wanted, regressed=regressed_topics(sets, seen))
         return greatest_incarnation(self._wanted.broker, lease.incarnation, sets)
 
     async def acquire(
-        self, on_disk: Incarnation, write_incarnation: Callable[[Incarnation, Incarnation], None]
+        self,
+        on_disk: Incarnation,
+        write_incarnation: Callable[[Incarnation, Incarnation], None],
+        seen: Seen = _NOTHING_SEEN,
     ) -> Taken:
         """Take the next incarnation. Raises ApiError where the API server does not answer.
 
-        `write_incarnation(incarnation, known)` has put both on disk, fsynced, when it returns.
+        `write_incarnation(incarnation, known)` has put both on disk, fsynced, when it returns. `seen` are the leader
+        epochs that this broker remembers.
         """
         for _ in range(CAS_RETRIES_MAX):
-            known = await self._known_incarnation()
+            known = await self._known_incarnation(seen)
             incarnation = Incarnation(1 + max(on_disk, known))
             await asyncio.to_thread(write_incarnation, incarnation, known)
             on_disk = incarnation
@@ -101,6 +119,24 @@ class LeaseHolder:
             self._wanted = replace(self._wanted, draining=draining, clean=clean)
         await self._renew()
 
+    async def try_announce(self, *, clean: bool) -> bool:
+        """Say that this broker drains, or has stopped with everything on disk; whether the API server has heard it.
+
+        Best effort: whoever reads the Lease finds out by its age too. Raises SupersededError.
+        """
+        try:
+            await self.announce(draining=True, clean=clean)
+        except ApiError as error:
+            _log.warning("the lease does not say that this broker stops: %s", error)
+            return False
+        return True
+
+    async def note(self, *, full: bool, regressed: frozenset[TopicUid]) -> None:
+        """Say what others must know now. Raises ApiError, SupersededError; then it is said with the next renewal."""
+        async with self._writing:
+            self._wanted = replace(self._wanted, full=full, regressed=regressed)
+        await self._renew()
+
     async def _renew(self) -> None:
         async with self._writing:
             await self._compare_and_set()
@@ -131,12 +167,13 @@ class LeaseHolder:
         return lease
 
     async def _write(self, wanted: BrokerLease) -> None:
-        changed = wanted.renewed(_now())
+        changed, sent_ms = wanted.renewed(_now()), monotonic_ms()
         if changed.metadata.resource_version:
             written = await self._client.replace(LEASES, changed.to_object())
         else:
             written = await self._client.create(LEASES, changed.to_object())
         self._wanted = replace(changed, metadata=written.metadata)
+        self.renewed_ms = sent_ms
 
 
 def vacant_lease(broker: BrokerId, namespace: str, cluster: str, url: str, zone: str) -> BrokerLease:

@@ -1,17 +1,17 @@
 """The loop that makes this broker hold what the API server says: observe, plan (pure), carry out.
 
-Level-triggered: woken whenever the cluster view or the holdings changed, it hands open partitions their state and
-carries out what `plan_residency` says. Writes go out one by one, by compare-and-set on the version that the plan saw; a
-conflict means to read again and plan anew. While the API server is away nothing here happens, and partitions that are
-led go on.
+Level-triggered: woken whenever the cluster view or the holdings changed, it remembers new leader epochs on disk, hands
+open partitions their state and carries out what `plan_residency` says; what is to be written to PartitionSets is
+`SetWriting`'s. While the API server is away nothing here happens, and partitions that are led go on.
 """
 
 import asyncio
 import logging
-from collections.abc import Mapping
-from random import Random
+from collections.abc import Collection, Mapping, Sequence
 from typing import assert_never
 
+from headrace.core.errors import DiskFullError
+from headrace.core.limits import HOLDING_RETRY_MS
 from headrace.core.replication.residency import (
     Action,
     Delete,
@@ -21,21 +21,16 @@ from headrace.core.replication.residency import (
     Purge,
     Report,
     Restore,
-    Write,
     plan_residency,
 )
 from headrace.core.replication.seats import is_superseded
-from headrace.core.resources.metadata import Metadata
 from headrace.core.resources.partition_set import PartitionSet
 from headrace.core.resources.topic import TopicSpec
-from headrace.core.types import Seat, TopicName, TopicUid
-from headrace.kube.backoff import Backoff
-from headrace.kube.client import KubeClient
-from headrace.kube.errors import ApiError, ConflictError, InvalidObjectError, NotFoundError
-from headrace.kube.events import EventRecorder, EventType, Regarding
-from headrace.kube.resource import PARTITION_SETS, TOPICS
+from headrace.core.types import PartitionKey, Seat, TopicUid
 from headrace_broker.coordination.cluster_view import ClusterView
 from headrace_broker.coordination.lease import SupersededError
+from headrace_broker.coordination.set_writing import SetWriting
+from headrace_broker.coordination.telling import Teller
 from headrace_broker.holdings import Holdings
 from headrace_broker.opening import Opener
 from headrace_broker.storage.partition_description import PartitionDescription
@@ -46,20 +41,24 @@ _log = logging.getLogger(__name__)
 class Reconciler:
     """One per process, run by one task."""
 
-    def __init__(self, me: Seat, client: KubeClient, view: ClusterView, holdings: Holdings, opener: Opener) -> None:
+    def __init__(
+        self, me: Seat, view: ClusterView, holdings: Holdings, opener: Opener, writing: SetWriting, teller: Teller
+    ) -> None:
         self._me = me
-        self._client = client
         self._view = view
         self._holdings = holdings
         self._opener = opener
-        self._events = EventRecorder(client, f"headrace-broker-{me.broker}")
-        self._backoff = Backoff(Random())
-        self._reported: set[Report] = set()
+        self._writing = writing
+        self._teller = teller
+        self._going: set[PartitionKey] = set()
+        """What others are about to hold instead of this broker."""
+        self._reported: set[TopicUid] = set()
+        """Topics whose epochs went back, as their owners were told."""
         self.settled = asyncio.Event()
         """Set once everything that belongs here was opened and claimed for the first time."""
 
     async def run(self) -> None:
-        """Until it is cancelled. Raises SupersededError."""
+        """Until it is cancelled. Raises SupersededError, StorageFailedError."""
         while True:
             await self._view.changed.wait()
             self._view.changed.clear()
@@ -70,25 +69,46 @@ class Reconciler:
         sets = self._view.sets(key.uid for key in self._holdings.held())
         if is_superseded(self._me, sets):
             raise SupersededError(f"a seat is of a later life than {self._me}: this process must not go on")
+        self._writing.take(sets)
+        await self._remember()
+        self._writing.apply()
         specs = {**self._holdings.specs(), **self._view.specs()}
-        self._apply(specs)
+        self._configure(specs)
         # Only now: a partition that is being configured is busy, and nothing else may happen to it.
-        held, logs = self._holdings.held(), self._holdings.logs(self._view.states)
-        actions = plan_residency(Observed(self._me, sets, held, logs, specs.keys(), self._holdings.overdue))
+        actions = plan_residency(self._observe(sets, specs.keys()))
         for action in actions:
-            await self._carry_out(action, specs)
-        if all(isinstance(action, Report) for action in actions) and not self._holdings.is_busy:
+            self._carry_out(action, specs)
+        self._reported &= {action.key.uid for action in actions if isinstance(action, Report)}
+        self._writing.look()
+        is_at_rest = all(isinstance(action, Report) for action in actions) and not self._holdings.is_busy
+        if is_at_rest and not self._writing.has_claims:
             self.settled.set()
 
-    def _apply(self, specs: Mapping[TopicUid, TopicSpec]) -> None:
+    async def _remember(self) -> None:
+        """Epochs that cannot be put on disk are not acted upon (`apply`): that needs no check here."""
+        try:
+            await self._writing.remember()
+        except DiskFullError as error:
+            _log.error("new leaders are not followed: their epochs cannot be remembered: %s", error)
+            asyncio.get_running_loop().call_later(HOLDING_RETRY_MS / 1000, self._view.changed.set)
+
+    def _observe(self, sets: Sequence[PartitionSet], described: Collection[TopicUid]) -> Observed:
+        for partition_set in sets:
+            for state in partition_set.partitions:
+                if self._me.broker in state.removing:
+                    self._going.add(partition_set.key(state.id))
+                elif self._me.broker in state.replicas:
+                    self._going.discard(partition_set.key(state.id))
+        held, logs = self._holdings.held(), self._holdings.logs(self._view.states)
+        return Observed(self._me, sets, held, logs, described, self._holdings.overdue, self._going)
+
+    def _configure(self, specs: Mapping[TopicUid, TopicSpec]) -> None:
         for partition in self._holdings.open_partitions():
-            state, spec = self._view.states.get(partition.key), specs.get(partition.key.uid)
-            if state is not None:
-                partition.apply(state)
+            spec = specs.get(partition.key.uid)
             if spec is not None:
                 self._holdings.configure(partition.key, spec)
 
-    async def _carry_out(self, action: Action, specs: Mapping[TopicUid, TopicSpec]) -> None:
+    def _carry_out(self, action: Action, specs: Mapping[TopicUid, TopicSpec]) -> None:
         match action:
             case Open(key, topic, state, reason):
                 _log.debug("%s/%d: opening: %s", topic, key.partition, reason)
@@ -99,55 +119,16 @@ class Reconciler:
                 self._holdings.delete(key)
             case Orphan(key, reason):
                 self._holdings.orphan(key)
-                await self._tell(self._holdings.topic_of(key), key.uid, "DataOrphaned", f"{key}: {reason}")
+                self._teller.warn(self._holdings.topic_of(key), key.uid, "DataOrphaned", f"{key}: {reason}")
             case Purge(key, reason):
                 _log.warning("%s (%s): deleting the orphaned data: %s", key, self._holdings.topic_of(key), reason)
                 self._holdings.purge(key)
             case Restore(key, reason):
                 _log.info("%s: taking the data back: %s", key, reason)
                 self._holdings.restore(key)
-            case Write():
-                await self._write(action)
             case Report(key, topic, reason):
-                if action not in self._reported:
-                    self._reported.add(action)
-                    await self._tell(topic, key.uid, "MetadataRegressed", f"partition {key.partition}: {reason}")
+                if key.uid not in self._reported:
+                    self._reported.add(key.uid)
+                    self._teller.warn(topic, key.uid, "MetadataRegressed", f"partition {key.partition}: {reason}")
             case _:
                 assert_never(action)
-
-    async def _write(self, write: Write) -> None:
-        try:
-            written = await self._client.replace(PARTITION_SETS, write.partition_set.to_object())
-        except (ConflictError, NotFoundError) as error:
-            _log.info("%s changed meanwhile, reading it again: %s", write.partition_set.metadata.name, error)
-            await self._read_again(write.partition_set)
-        except InvalidObjectError as error:
-            _log.error("the API server refuses %s: %s", write.partition_set.metadata.name, error)
-        except ApiError as error:
-            await self._retry_later(error)
-        else:
-            self._backoff.reset()
-            _log.info("wrote %s: %s", written.metadata.name, "; ".join(write.reasons))
-            self._view.put_set(written)
-            for loss in write.losses:
-                await self._tell(written.topic_name, written.topic_uid, "RecordsMayBeLost", loss)
-
-    async def _read_again(self, partition_set: PartitionSet) -> None:
-        metadata = partition_set.metadata
-        try:
-            self._view.put_set(await self._client.get(PARTITION_SETS, metadata.name, metadata.namespace))
-        except NotFoundError:
-            self._view.remove_set(partition_set)
-        except ApiError as error:
-            await self._retry_later(error)
-
-    async def _retry_later(self, error: ApiError) -> None:
-        wait_ms = self._backoff.next_ms()
-        _log.warning("the API server does not answer, trying again in %.0f ms: %s", wait_ms, error)
-        asyncio.get_running_loop().call_later(wait_ms / 1000, self._view.changed.set)
-
-    async def _tell(self, name: TopicName, uid: TopicUid, reason: str, message: str) -> None:
-        """A Warning for the Topic's owner, whether the Topic is still there or not."""
-        _log.warning("%s: %s: %s", name, reason, message)
-        topic = Metadata(name=name.name, namespace=name.namespace, uid=uid)
-        await self._events.record(Regarding(TOPICS, topic), EventType.WARNING, reason, message)

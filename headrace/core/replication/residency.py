@@ -1,7 +1,8 @@
-"""Which partitions live on this broker: what is to be opened, claimed, deleted, set aside. Pure and level-triggered.
+"""Which partitions live on this broker: what is to be opened, deleted, set aside. Pure and level-triggered.
 
-    nothing ──> open ──> (claim) ──> serving
-    on disk, set is deleting ──> delete ──> surrender the seats, so that the operator's finalizer can go
+    nothing ──> open
+    on disk, set is deleting ──> delete          (then `wishes` surrender the seats, so that the operator can go on)
+    on disk, moved to others while this broker looked ──> delete     (whatever else is not placed here is left alone)
     on disk, uid in no set   ──> orphan                  (never deleted: the API's data may have gone back)
     orphaned, uid is back    ──> restore ──> open
     orphaned for too long    ──> purge                   (only while no set names the uid)
@@ -14,7 +15,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from headrace.core.replication.seats import Claim, LogFacts, Regressed, claim, surrender
+from headrace.core.replication.seats import LogFacts, Regressed, claim
 from headrace.core.resources.partition_set import PartitionSet, PartitionState
 from headrace.core.types import PartitionKey, Seat, TopicName, TopicUid
 
@@ -44,6 +45,8 @@ class Observed:
     """Topics whose spec is known; a log is not opened without its settings."""
     overdue: Collection[PartitionKey] = ()
     """Orphans that were kept for as long as they are promised, and that may be deleted then."""
+    going: Collection[PartitionKey] = ()
+    """What this broker was seen to give away (`removing`) when it was last seen to hold a place in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,16 +85,6 @@ class Restore:
 
 
 @dataclass(frozen=True, slots=True)
-class Write:
-    """Replace the PartitionSet, by compare-and-set on the version that was observed."""
-
-    partition_set: PartitionSet
-    reasons: tuple[str, ...]
-    losses: tuple[str, ...] = ()
-    """What the Topic's owner must be told once the write has landed."""
-
-
-@dataclass(frozen=True, slots=True)
 class Report:
     """Tell the Topic's owner: nothing can be done from here."""
 
@@ -100,7 +93,7 @@ class Report:
     reason: str
 
 
-Action = Open | Delete | Orphan | Purge | Restore | Write | Report
+Action = Open | Delete | Orphan | Purge | Restore | Report
 
 
 def plan_residency(observed: Observed) -> list[Action]:
@@ -115,7 +108,8 @@ def _plan(partition_set: PartitionSet, observed: Observed) -> list[Action]:
     return [
         *_restored(partition_set, observed),
         *_opened(partition_set, observed),
-        *_claimed(partition_set, observed),
+        *_vacated(partition_set, observed),
+        *_regressed(partition_set, observed),
     ]
 
 
@@ -135,41 +129,30 @@ def _opened(partition_set: PartitionSet, observed: Observed) -> Iterator[Open]:
             yield Open(key, partition_set.topic_name, state, f"{partition_set.metadata.name} places it here")
 
 
-def _claimed(partition_set: PartitionSet, observed: Observed) -> Iterator[Write | Report]:
-    # While one log of the set is still being recovered its claims wait: a restart writes each set once.
-    if any(observed.held.get(partition_set.key(state.id)) is Holding.BUSY for state in partition_set.partitions):
-        return
-    claims = list[tuple[PartitionState, Claim]]()
+def _vacated(partition_set: PartitionSet, observed: Observed) -> Iterator[Delete]:
+    """Others have all of it. What the API places elsewhere without that may be the only copy: its data went back."""
+    for state in partition_set.partitions:
+        key = partition_set.key(state.id)
+        is_placed = observed.me.broker in state.replicas or state.leader is None
+        if key in observed.going and not is_placed and observed.held.get(key) in _SETTLED:
+            yield Delete(key, f"{partition_set.metadata.name} has moved it to other brokers")
+
+
+def _regressed(partition_set: PartitionSet, observed: Observed) -> Iterator[Report]:
     for state in partition_set.partitions:
         key = partition_set.key(state.id)
         claimed = claim(state, observed.me, observed.logs[key]) if key in observed.logs else None
         if isinstance(claimed, Regressed):
             yield Report(key, partition_set.topic_name, claimed.reason)
-        elif claimed is not None:
-            claims.append((state, claimed))
-    if claims:
-        yield Write(
-            partition_set.with_partitions(*(made.state for _, made in claims)),
-            tuple(f"partition {state.id}: {made.reason}" for state, made in claims),
-            tuple(f"partition {state.id}: {made.loss}" for state, made in claims if made.loss),
-        )
 
 
 def _plan_deletion(partition_set: PartitionSet, observed: Observed) -> list[Action]:
     reason = f"topic {partition_set.topic_name} is being deleted"
     actions: list[Action] = list(_restored(partition_set, observed))
-    surrendered = []
     for state in partition_set.partitions:
         key = partition_set.key(state.id)
-        holding = observed.held.get(key)
-        if holding in _SETTLED:
+        if observed.held.get(key) in _SETTLED:
             actions.append(Delete(key, reason))
-        elif holding is None:
-            surrendered.append(surrender(state, observed.me.broker))
-    changed = [state for state in surrendered if state is not None]
-    if changed:
-        reasons = tuple(f"partition {state.id}: its data is deleted" for state in changed)
-        actions.append(Write(partition_set.with_partitions(*changed), reasons))
     return actions
 
 

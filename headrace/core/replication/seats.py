@@ -111,11 +111,6 @@ def _renewed(state: PartitionState, me: Seat, log: LogFacts) -> Claim | None:
     return Claim(_next(state, leader=state.leader, isr=isr), reason)
 
 
-def resign(state: PartitionState, me: Seat) -> PartitionState | None:
-    """The state without this leader, whose disk failed; None where it does not lead."""
-    return give_up(state, me) if state.leader == me else None
-
-
 def give_up(state: PartitionState, me: Seat) -> PartitionState | None:
     """The state without this seat, whose disk failed; None where there is nothing to take out.
 

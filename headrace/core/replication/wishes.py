@@ -33,6 +33,8 @@ class Around:
     """Why nothing on its disk can be trusted any more, as a clause."""
     leaving: str = ""
     """Why its replicas had better not be waited for, as a clause: it stops, or its disk is full."""
+    claims: bool = True
+    """Whether it takes what it may: not while it stops."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ def wishes(partition_set: PartitionSet, local: Mapping[PartitionId, Local], arou
         wished = (_surrendered(state, local.get(state.id), around) for state in partition_set.partitions)
     else:
         # While one log of the set is still being recovered its claims wait: a restart writes each set once.
-        waits = any(each.holding is Holding.BUSY for each in local.values())
+        waits = not around.claims or any(each.holding is Holding.BUSY for each in local.values())
         held = ((state, local[state.id]) for state in partition_set.partitions if state.id in local)
         wished = (_wish(state, here, around, claims=not waits) for state, here in held)
     return [wish for wish in wished if wish is not None]
@@ -114,6 +116,13 @@ def _isr_wish(state: PartitionState, leader: Leader, around: Around) -> Wish | N
 
 def _names(seats: Iterable[Seat]) -> str:
     return " and ".join(str(seat) for seat in sorted(seats))
+
+
+def isr_changes(before: PartitionSet, after: PartitionSet, me: Seat) -> tuple[int, int]:
+    """How many ISRs under this leader have shrunk, and how many have grown, by whomever that was written."""
+    led = {state.id: set(state.isr) for state in before.partitions if state.leader == me}
+    changes = [(led[state.id], set(state.isr)) for state in after.partitions if state.id in led and state.leader == me]
+    return sum(bool(old - new) for old, new in changes), sum(bool(new - old) for old, new in changes)
 
 
 class IsrLooks:

@@ -9,14 +9,11 @@ import pytest
 
 from headrace.core.resources.metadata import Metadata
 from headrace.core.resources.partition_set import PartitionSet, PartitionState
-from headrace.core.resources.topic import Topic, TopicSpec
-from headrace.core.types import BrokerId, Incarnation, PartitionEpoch, TopicUid
+from headrace.core.types import BrokerId, Incarnation, TopicUid
 from headrace.kube.client import KubeClient
 from headrace.kube.errors import NotFoundError
 from headrace.kube.resource import LEASES, PARTITION_SETS
-from headrace_broker.coordination.cluster_view import ClusterView
 from headrace_broker.coordination.lease import LeaseHolder, Taken, vacant_lease
-from headrace_broker.coordination.resign import resign_all
 from headrace_broker.metrics import Metrics
 from tests.support.cluster import Cluster
 from tests.support.partition_sets import partition_state, seat
@@ -77,24 +74,3 @@ async def test_should_count_no_lives_of_the_same_number_in_another_cluster(clien
     finally:
         for created in (foreign, own):
             await client.delete(PARTITION_SETS, created.metadata.name, "default")
-
-
-async def test_should_give_up_the_other_leaderships_when_one_set_was_changed_meanwhile(client: KubeClient) -> None:
-    view = ClusterView("another")
-    states = [partition_state(leader=seat(7, 1)) for _ in range(2)]
-    sets = [await create_set(client, f"resigned-{i}", state, "another") for i, state in enumerate(states)]
-    try:
-        for known in sets:
-            spec = TopicSpec.parse({"partitions": 1, "replicas": 1, "cluster": "another"})
-            view.put_topic(Topic(Metadata(known.topic, "default", uid=known.topic_uid), spec))
-            view.put_set(known)
-        newer = replace(states[0], partition_epoch=PartitionEpoch(9))
-        await client.replace(PARTITION_SETS, sets[0].with_partitions(newer).to_object())
-
-        await resign_all(client, view, seat(7, 1))
-
-        after = [await client.get(PARTITION_SETS, known.metadata.name, "default") for known in sets]
-        assert [known.partitions[0].leader for known in after] == [seat(7, 1), None]
-    finally:
-        for known in sets:
-            await client.delete(PARTITION_SETS, known.metadata.name, "default")

@@ -15,12 +15,11 @@ from headrace.core.replication.residency import (
     Purge,
     Report,
     Restore,
-    Write,
     plan_residency,
 )
 from headrace.core.replication.seats import LogFacts
 from headrace.core.resources.partition_set import PartitionSet
-from headrace.core.types import LeaderEpoch, PartitionId, PartitionKey, TopicUid
+from headrace.core.types import BrokerId, LeaderEpoch, PartitionId, PartitionKey, TopicUid
 from tests.support.partition_sets import partition_set, partition_state, seat
 
 ME = seat(0, 2)
@@ -35,9 +34,11 @@ def plan(
     logs: Mapping[PartitionKey, LogFacts] | None = None,
     described: bool = True,
     overdue: bool = False,
+    going: bool = False,
 ) -> list[Action]:
-    described_uids, overdue_keys = {UID} if described else set(), {KEY} if overdue else set()
-    return plan_residency(Observed(ME, sets, held or {}, logs or {}, described_uids, overdue_keys))
+    described_uids = {UID} if described else set()
+    overdue_keys, going_keys = {KEY} if overdue else set(), {KEY} if going else set()
+    return plan_residency(Observed(ME, sets, held or {}, logs or {}, described_uids, overdue_keys, going_keys))
 
 
 def test_should_open_what_is_placed_here_when_it_is_not_open() -> None:
@@ -59,21 +60,16 @@ def test_should_leave_alone_what_is_placed_elsewhere() -> None:
     assert plan(elsewhere, held={KEY: Holding.RESTING}) == []
 
 
-def test_should_claim_all_its_seats_in_one_write_when_it_returns() -> None:
-    old = partition_set(*(partition_state(p, leader=seat(0, 1)) for p in range(3)))
-    keys = [old.key(PartitionId(p)) for p in range(3)]
-    logs = {keys[0]: LOG, keys[1]: LogFacts(LeaderEpoch(1), damage="12 bytes were cut")}
-    held = {keys[0]: Holding.OPEN, keys[1]: Holding.OPEN, keys[2]: Holding.BUSY}
-    assert plan(old, held=held, logs=logs) == []
-    held[keys[2]] = Holding.BROKEN
-
-    (write,) = plan(old, held=held, logs=logs)
-
-    assert isinstance(write, Write)
-    assert [state.leader for state in write.partition_set.partitions] == [ME, ME, seat(0, 1)]
-    assert write.partition_set.metadata == old.metadata
-    assert len(write.reasons) == 2
-    assert write.losses == ("partition 1: acknowledged records may be missing: 12 bytes were cut",)
+def test_should_delete_what_was_moved_to_others_and_nothing_else_that_is_placed_elsewhere() -> None:
+    moved = partition_set(partition_state(leader=seat(1)))
+    for holding in (Holding.OPEN, Holding.RESTING, Holding.BROKEN):
+        (deleted,) = plan(moved, held={KEY: holding}, going=True)
+        assert deleted == Delete(KEY, "flights-0 has moved it to other brokers")
+    assert plan(moved, held={KEY: Holding.BUSY}, going=True) == []
+    nobody_leads = partition_set(partition_state(leader=None, replicas=(BrokerId(1),)))
+    assert plan(nobody_leads, held={KEY: Holding.RESTING}, going=True) == []
+    still_here = partition_set(partition_state(leader=ME))
+    assert plan(still_here, held={KEY: Holding.OPEN}, logs={KEY: LOG}, going=True) == []
 
 
 def test_should_report_and_not_write_when_epochs_went_back() -> None:
@@ -83,19 +79,14 @@ def test_should_report_and_not_write_when_epochs_went_back() -> None:
     assert report.key == KEY
 
 
-def test_should_delete_the_data_and_then_surrender_when_the_topic_is_being_deleted() -> None:
+def test_should_delete_the_data_when_the_topic_is_being_deleted() -> None:
     deleting = partition_set(partition_state(leader=ME), deleting=True)
     reason = "topic default/flights is being deleted"
     assert plan(deleting, held={KEY: Holding.OPEN}, logs={KEY: LOG}) == [Delete(KEY, reason)]
     assert plan(deleting, held={KEY: Holding.RESTING}) == [Delete(KEY, reason)]
     assert plan(deleting, held={KEY: Holding.BUSY}) == []
     assert plan(deleting, held={KEY: Holding.ORPHANED}) == [Restore(KEY, "topic default/flights is back")]
-
-    (write,) = plan(deleting)
-
-    assert isinstance(write, Write)
-    assert write.partition_set.partitions[0].replicas == ()
-    assert plan(write.partition_set) == []
+    assert plan(deleting) == []
 
 
 def test_should_set_aside_and_never_delete_when_the_topic_is_in_no_set() -> None:
@@ -134,7 +125,7 @@ def test_should_never_act_twice_on_a_partition_nor_delete_unasked(
 
     actions = plan(placed, held=held, logs=logs, overdue=overdue)
 
-    touched = [action.key for action in actions if not isinstance(action, Write)]
+    touched = [action.key for action in actions]
     assert len(touched) == len(set(touched))
     assert all(held.get(key) is not Holding.BUSY for key in touched)
     assert deleting or not any(isinstance(action, Delete) for action in actions)

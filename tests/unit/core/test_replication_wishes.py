@@ -10,7 +10,7 @@ from headrace.core.limits import ISR_LOOK_INTERVAL_MS
 from headrace.core.replication.isr import floor
 from headrace.core.replication.residency import Holding
 from headrace.core.replication.seats import LogFacts
-from headrace.core.replication.wishes import Around, IsrLooks, Local, Wish, wishes
+from headrace.core.replication.wishes import Around, IsrLooks, Local, Wish, isr_changes, wishes
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.types import BrokerId, LeaderEpoch, PartitionId, PartitionKey, Seat, TopicUid
 from tests.support.partition_sets import partition_set, partition_state, seat
@@ -81,6 +81,11 @@ def test_should_renew_and_give_up_its_seats_among_several() -> None:
     assert (renewed.state.isr, renewed.state.leader) == ((ME, SECOND), seat(0, 1))
     (given,) = wished(old, local=opened(log=LogFacts(LeaderEpoch(1), "cut")))
     assert given.state.isr == (SECOND,)
+
+
+def test_should_claim_nothing_while_it_stops() -> None:
+    local = {ZERO: Local(Holding.OPEN, LOG)}
+    assert wishes(partition_set(partition_state(leader=seat(0, 1))), local, Around(ME, ALL, 0, claims=False)) == []
 
 
 def test_should_write_nothing_where_epochs_went_back() -> None:
@@ -168,6 +173,14 @@ def test_should_never_empty_an_isr_nor_name_anybody_else(
         assert after.leader in (leader, None)
         if ME in isr and ME not in after.isr and not failed:
             assert len(after.isr) >= floor(state, least)
+
+
+def test_should_count_isrs_that_shrink_and_grow_under_this_leader() -> None:
+    before = partition_set(shared(), shared(1, isr=(ME, SECOND)), shared(2, leader=SECOND), shared(3))
+    after = partition_set(
+        shared(isr=(ME,)), shared(1, isr=(ME, THIRD)), shared(2, leader=SECOND, isr=(SECOND,)), shared(3, leader=None)
+    )
+    assert isr_changes(before, after, ME) == (2, 1)
 
 
 def test_should_look_seldom_at_an_isr_that_is_whole() -> None:

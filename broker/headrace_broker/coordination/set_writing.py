@@ -1,0 +1,178 @@
+"""Everything that this broker writes to PartitionSets: one `SetWriter`, and at most one call under way, for each set.
+
+    the view shows a set ──> take ──> wishes (pure) ──> IsrProposed ──> PUT ──> 200: landed
+                               ^──────────────────────────────────────── GET <── anything else
+
+Level-triggered: `take` and `look` are called with every change, `run` looks with every tick, and what is wanted is
+decided anew each time. A leader hears of a PUT before it leaves, and of what became of it before it wants anything
+else (`set_calls`). An API server that is away stops this, and neither produce nor fetch.
+
+Invariants: a partition is told of states that have landed, once their leader epochs are on disk (`remember`, `apply`);
+view and writers agree on what is newest, because answers go to both. Owned by the process, used on its event loop.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+
+from headrace.core.limits import ISR_TICK_MS
+from headrace.core.log.epochs import NO_EPOCH
+from headrace.core.replication.regression import regressed_topics, to_remember
+from headrace.core.replication.set_writer import SetWriter
+from headrace.core.replication.wishes import Around, IsrLooks, Local, wishes
+from headrace.core.resources.partition_set import PartitionSet, PartitionState
+from headrace.core.types import PartitionId, PartitionKey, Seat, TopicUid
+from headrace_broker.clock import monotonic_ms
+from headrace_broker.coordination.cluster_view import ClusterView
+from headrace_broker.coordination.set_calls import SetCalls, WrittenSet
+from headrace_broker.holdings import Holdings
+from headrace_broker.storage.epochs_seen import EpochsSeen
+
+
+class SetWriting:
+    def __init__(self, me: Seat, view: ClusterView, holdings: Holdings, seen: EpochsSeen, calls: SetCalls) -> None:
+        self._me = me
+        self._view = view
+        self._holdings = holdings
+        self._seen = seen
+        self._sets: dict[str, WrittenSet] = {}
+        """By the uid of the object: one that was made anew under the same name is another."""
+        self._looks = IsrLooks()
+        self._calls = calls
+        self.regressed: frozenset[TopicUid] = frozenset()
+        """Topics of which the API server shows less than is known here."""
+        self.claims = True
+        """Whether this broker takes what it may; whatever is taken from one that stops is not claimed back."""
+        self._leaving = self._failed = ""
+        """As in `Around`."""
+
+    def undecided(self) -> int:
+        """Sets with a write of which it is not known whether it has landed."""
+        return sum(each.writer.is_undecided for each in self._sets.values())
+
+    def states(self) -> Iterable[PartitionState]:
+        """As they have landed, of every set that concerns this broker."""
+        return (state for each in self._sets.values() for state in each.writer.known.partitions)
+
+    @property
+    def has_claims(self) -> bool:
+        """Whether a seat that this broker may take was not taken yet when it last looked."""
+        return any(wish.is_claim for each in self._sets.values() for wish in each.wished)
+
+    async def run(self) -> None:
+        """For ever: look after the ISRs of what is led here, and at each set again after its call or its wait."""
+        while True:
+            await self._calls.wait(ISR_TICK_MS / 1000)
+            self.look()
+
+    def take(self, sets: Sequence[PartitionSet]) -> None:
+        """These are all that there are now, as the view has them."""
+        held = self._holdings.held().keys()
+        here = {one.metadata.uid: one for one in sets if self._concerns(one, held)}
+        for uid in self._sets.keys() - here.keys():
+            del self._sets[uid]
+        doubted = self._view.take_doubted()
+        for uid, partition_set in here.items():
+            each = self._sets.setdefault(uid, WrittenSet(SetWriter(partition_set)))
+            each.is_stale = True
+            if partition_set is not each.writer.known:
+                self._calls.learn(each, partition_set, each.writer.seen)
+            each.is_doubted = each.is_doubted or uid in doubted
+        went_back = (each.writer.known.topic_uid for each in self._sets.values() if each.writer.is_regressed)
+        self.regressed = regressed_topics(sets, self._seen.read()) | frozenset(went_back)
+
+    async def remember(self) -> None:
+        """Put on disk the leader epochs that are about to be acted on. Raises StorageFailedError, DiskFullError."""
+        known = (each.writer.known for each in self._sets.values())
+        risen = to_remember(known, self._me.broker, self._seen.read())
+        if risen:
+            await asyncio.to_thread(self._seen.write, risen)
+
+    def apply(self) -> None:
+        """Tell every open partition what has landed, and what may land yet."""
+        seen = self._seen.read()
+        for each in self._sets.values():
+            known = each.writer.known
+            for state in known.partitions:
+                key = known.key(state.id)
+                if self._me.broker not in state.replicas or state.leader_epoch <= seen.get(key, NO_EPOCH):
+                    partition = self._holdings.find(key)
+                    if partition is not None:
+                        partition.apply(state)
+                        partition.isr_proposed(each.writer.isr(state.id).pending)
+
+    def look(self) -> None:
+        """Send what is wanted by now, of every set that nothing is under way for."""
+        now_ms = monotonic_ms()
+        self._note_due(now_ms)
+        around = Around(self._me, self._view.ready_seats(now_ms), now_ms, self._failed, self._leaving, self.claims)
+        for each in self._sets.values():
+            if each.is_stale and each.call is None and each.due_ms <= now_ms:
+                self._look_at(each, around)
+
+    def leave(self, why: str) -> None:
+        """Have this broker step down wherever others can do without it; not any more where `why` is empty."""
+        self._leaving = why
+        self._look_anew()
+
+    async def give_up(self, why: str, timeout_s: float) -> bool:
+        """The disk failed: give up every seat; whether all of that has landed in time."""
+        self._failed = why
+        return await self.settle(timeout_s)
+
+    async def settle(self, timeout_s: float) -> bool:
+        """Look until nothing is wanted any more, at most so long; whether it came to that."""
+        self._look_anew()
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not all(each.is_settled for each in self._sets.values()):
+                    self.look()
+                    await self._calls.wait(ISR_TICK_MS / 1000)
+        except TimeoutError:
+            return False
+        return True
+
+    def _look_anew(self) -> None:
+        for each in self._sets.values():
+            each.is_stale = True
+
+    # -- deciding ----------------------------------------------------------------------------------------------------
+
+    def _concerns(self, partition_set: PartitionSet, held: Iterable[PartitionKey]) -> bool:
+        states = partition_set.partitions
+        return any(self._me.broker in state.replicas or partition_set.key(state.id) in held for state in states)
+
+    def _note_due(self, now_ms: int) -> None:
+        """Sets with a leader that it is time to ask."""
+        led = (partition.key for partition in self._holdings.open_partitions() if partition.leads)
+        due = {key.uid for key in led if self._looks.is_due(key, now_ms)}
+        for each in self._sets.values():
+            each.is_stale = each.is_stale or each.writer.known.topic_uid in due
+
+    def _look_at(self, each: WrittenSet, around: Around) -> None:
+        writer, each.is_stale = each.writer, False
+        if writer.must_read or each.is_doubted:
+            self._calls.read(each)
+            return
+        each.wished = wishes(writer.known, self._local(writer.known, around), around)
+        put = writer.write(wish.state for wish in each.wished)
+        if put is None:
+            return
+        for state in put.partitions:
+            partition = self._holdings.find(put.key(state.id))
+            if partition is not None:
+                partition.isr_proposed(writer.isr(state.id).pending)
+        for wish in each.wished:
+            self._looks.forget(put.key(wish.state.id))
+        self._calls.put(each, put)
+
+    def _local(self, known: PartitionSet, around: Around) -> dict[PartitionId, Local]:
+        local, seen = {}, self._seen.read()
+        for state in known.partitions:
+            key = known.key(state.id)
+            asks = self._looks.is_due(key, around.now_ms)
+            here = self._holdings.local(key, state, seen.get(key, NO_EPOCH), asks=asks)
+            if here is not None:
+                local[state.id] = here
+            if here is not None and here.leader is not None:
+                self._looks.looked(key, state, around.ready, around.now_ms)
+        return local
