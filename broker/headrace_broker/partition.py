@@ -43,6 +43,7 @@ from headrace.core.replication.events import (
     EpochAnswered,
     Event,
     Expire,
+    FollowerLeft,
     FollowerReported,
     GiveUp,
     IsrProposed,
@@ -222,6 +223,10 @@ class Partition:
     def follower_reported(self, seat: Seat, leader_epoch: LeaderEpoch, ends: Ends, heard_ms: int | None = None) -> None:
         """A follower holds so much. `heard_ms`: when this broker sent what that answers; None: just now."""
         self._step(FollowerReported(seat, leader_epoch, ends, heard_ms))
+
+    def follower_left(self, seat: Seat, leader_epoch: LeaderEpoch) -> None:
+        """Its stream has ended."""
+        self._step(FollowerLeft(seat, leader_epoch))
 
     # -- what comes from the stream to the leader ----------------------------------------------------------------------
 

@@ -62,8 +62,9 @@ class ServedChannel:
         """The last piece came from a thread."""
         partition.follow_appends(self.wake)
 
-    def leave(self) -> None:
+    def leave(self, seat: Seat) -> None:
         """It is over, or its stream is."""
+        self.partition.follower_left(seat, self.channel.leader_epoch)
         self.partition.unfollow_appends(self.wake)
         self._stream.outgoing.silence(self)
         self._cold.cancel()

@@ -191,7 +191,7 @@ class ServedStream:
         del self._channels[channel.channel.number]
         self._waiting.pop(channel, None)
         self._stream.close(channel.channel)
-        channel.leave()
+        channel.leave(self._stream.seat)
 
     def _tell(self) -> None:
         self._telling = None

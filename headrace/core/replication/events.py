@@ -103,6 +103,14 @@ class FollowerReported:
 
 
 @dataclass(frozen=True, slots=True)
+class FollowerLeft:
+    """A follower's stream has ended. Its vote stays as it was; it joins no ISR before it has reported again."""
+
+    seat: Seat
+    leader_epoch: LeaderEpoch
+
+
+@dataclass(frozen=True, slots=True)
 class IsrProposed:
     """These writes may land from now on: told before the PUT is sent. None: nothing is on its way any more."""
 
@@ -186,6 +194,7 @@ Event = (
     | WriteFailed
     | Configured
     | FollowerReported
+    | FollowerLeft
     | IsrProposed
     | Connected
     | Disconnected

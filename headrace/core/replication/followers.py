@@ -9,7 +9,7 @@ A follower is caught up when it vouches for all that the leader had when it repo
 
 Invariants: a member that cannot be reached leaves the ISR only while `min_insync_replicas` others remain; the leader
 itself never leaves; a follower joins once it vouches for everything below the high watermark and the start of the
-epoch, and only while its Lease is live and it does not drain. Owned by `leadership`.
+epoch, and only while its stream is there, its Lease is live and it does not drain. Owned by `leadership`.
 """
 
 from collections.abc import Collection, Iterable
@@ -44,6 +44,8 @@ class _Follower:
     ends: Ends | None = None
     heard_ms: int | None = None
     """When the leader sent what this follower has answered last."""
+    left: bool = False
+    """Its stream has ended since it reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,12 @@ class Followers:
         elif vouched >= follower.leader_end:
             follower.last_caught_up_ms = max(follower.last_caught_up_ms, follower.reported_ms)
         follower.ends, follower.leader_end, follower.reported_ms = ends, leader_end, now_ms
+        follower.left = False
+
+    def left(self, seat: Seat) -> None:
+        """Its stream has ended: it may be dead, long before its Lease says so."""
+        if seat in self._by_seat:
+            self._by_seat[seat].left = True
 
     def heard(self, seat: Seat, at_ms: int) -> None:
         """What it has just reported answers what the leader sent then."""
@@ -119,6 +127,6 @@ class Followers:
 
     def _may_join(self, seat: Seat, state: PartitionState, high_watermark: Offset, rules: InSyncRules) -> bool:
         vote = self.vote(seat, rules.durability)
-        if vote is None or seat in state.isr or seat.broker not in state.replicas:
+        if vote is None or seat in state.isr or seat.broker not in state.replicas or self._by_seat[seat].left:
             return False
         return vote >= high_watermark and vote >= self.epoch_start

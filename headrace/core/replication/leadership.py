@@ -38,6 +38,7 @@ from headrace.core.replication.events import (
     Configured,
     Effect,
     Expire,
+    FollowerLeft,
     FollowerReported,
     GiveUp,
     IsrProposed,
@@ -70,6 +71,7 @@ LeaderEvent = (
     | WriteFailed
     | Configured
     | FollowerReported
+    | FollowerLeft
     | IsrProposed
     | Ticked
     | Closed
@@ -209,7 +211,7 @@ class Leadership:
                 self.rules = rules
                 syncs = self.commit.configured(rules.durability)
                 return [*syncs, *self._counted_anew(f"durability is {rules.durability}")]
-            case FollowerReported() | IsrProposed():
+            case FollowerReported() | FollowerLeft() | IsrProposed():
                 return self._heard(event, now_ms)
             case Ticked():
                 return self._expired(now_ms)
@@ -236,13 +238,16 @@ class Leadership:
             effects.append(Lead(state.leader_epoch, f"partition epoch {state.partition_epoch} names {self.me}"))
         return [*effects, *self._counted_anew("state applied")]
 
-    def _heard(self, event: FollowerReported | IsrProposed, now_ms: int) -> list[Effect]:
+    def _heard(self, event: FollowerReported | FollowerLeft | IsrProposed, now_ms: int) -> list[Effect]:
         """Of followers, or of the writes that make them members."""
         if isinstance(event, IsrProposed):
             self.isr = replace(self.isr, pending=event.pending) if self.isr is not None else None
             return self._counted_anew("an ISR is written")
         if not self.leads or event.leader_epoch != self.leader_epoch:
             return []  # Of another epoch: it says nothing about this one.
+        if isinstance(event, FollowerLeft):
+            self._followers.left(event.seat)
+            return []
         mine = Ends(self.commit.log_end, self.commit.durable_end)
         self._followers.reported(event.seat, event.ends, mine, self.rules, now_ms)
         self._followers.heard(event.seat, now_ms if event.heard_ms is None else event.heard_ms)

@@ -30,6 +30,7 @@ from headrace.core.replication.events import (
     Effect,
     EpochAnswered,
     Event,
+    FollowerLeft,
     FollowerReported,
     IsrProposed,
     Offered,
@@ -158,7 +159,9 @@ class Replica:
     def step(self, event: Event, now_ms: int) -> list[Effect]:
         """What to do about `event`, in this order. Raises DivergedLogError: the stream is over."""
         match event:
-            case Appended() | Repeated() | FollowerReported() | IsrProposed() | Configured() | Ticked():
+            case (
+                Appended() | Repeated() | FollowerReported() | FollowerLeft() | IsrProposed() | Configured() | Ticked()
+            ):
                 return self._leadership.step(event, now_ms)
             case Synced():
                 return self._leadership.step(event, now_ms) if self.leads else self._following.step(event)

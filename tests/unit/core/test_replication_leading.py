@@ -16,6 +16,7 @@ from headrace.core.replication.events import (
     Appended,
     Configured,
     Effect,
+    FollowerLeft,
     FollowerReported,
     IsrProposed,
     RaiseHighWatermark,
@@ -153,6 +154,17 @@ def test_should_want_whoever_is_caught_up_in_the_isr() -> None:
     report(leadership, SECOND, 5)
     report(leadership, THIRD, 4)
     assert leadership.wanted_isr((ME, SECOND, THIRD), NOW_MS) == (ME, SECOND)
+
+
+def test_should_take_nobody_in_whose_stream_has_ended_until_it_reports_again() -> None:
+    leadership = leader(replace(STATE, isr=(ME,)))
+    report(leadership, SECOND, 0)
+    assert leadership.wanted_isr((ME, SECOND), NOW_MS) == (ME, SECOND)
+    assert leadership.step(FollowerLeft(THIRD, EPOCH), NOW_MS) == [], "it never said anything"
+    assert leadership.step(FollowerLeft(SECOND, EPOCH), NOW_MS) == []
+    assert leadership.wanted_isr((ME, SECOND), NOW_MS) == (ME,), "it may be dead, whatever its Lease says"
+    report(leadership, SECOND, 0)
+    assert leadership.wanted_isr((ME, SECOND), NOW_MS) == (ME, SECOND)
 
 
 def test_should_ignore_a_proposal_before_there_is_a_state() -> None:
