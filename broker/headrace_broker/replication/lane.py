@@ -22,6 +22,7 @@ from headrace.core.limits import (
     REPLICATION_BACKOFF_MAX_MS,
     REPLICATION_BACKOFF_MIN_MS,
     REPLICATION_IDLE_MS,
+    REPLICATION_READ_BYTES,
     REPLICATION_TICK_MS,
 )
 from headrace.core.problem import from_problem
@@ -44,6 +45,8 @@ from headrace_broker.transports import Transports
 
 _log = logging.getLogger(__name__)
 _RANDOM = Random()
+_KEPT_BYTES_MAX = 2 * REPLICATION_READ_BYTES
+"""Of memory for what is received; a larger batch gets its own."""
 
 
 def _backoff() -> Backoff:
@@ -165,7 +168,7 @@ class FollowedLane:
 
     async def _follow(self, transport: AsyncTransport, backoff: Backoff) -> None:
         """One stream, from its beginning to its end. Raises HeadraceError."""
-        self._reader, self._broken = leader_reader(_allocate), None
+        self._reader, self._broken = leader_reader(_PayloadMemory()), None
         stream = await transport.open(
             "POST",
             self._way.url().rstrip("/") + "/v1/sessions",
@@ -310,8 +313,21 @@ class FollowedLane:
             self._open(wanted)
 
 
-def _allocate(size: int) -> memoryview:
-    return memoryview(bytearray(size))
+class _PayloadMemory:
+    """For one payload at a time: whatever was received is appended before the next one begins.
+
+    New memory for each would be filled with zeros first, which costs as much as to receive what comes.
+    """
+
+    def __init__(self) -> None:
+        self._memory = memoryview(b"")
+
+    def __call__(self, size: int) -> memoryview:
+        if size > _KEPT_BYTES_MAX:
+            return memoryview(bytearray(size))
+        if size > len(self._memory):
+            self._memory = memoryview(bytearray(min(2 * size, _KEPT_BYTES_MAX)))
+        return self._memory[:size]
 
 
 def _refusal(status: int, said: Iterable[bytes]) -> HeadraceError:
