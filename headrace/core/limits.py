@@ -39,6 +39,12 @@ RECOVERY_SCAN_BYTES = 64 << 20
 REPLICATED_SYNC_BYTES = 64 << 20
 """Durability Replicated: synced in the background each time this much was appended."""
 RECOVERY_CHUNK_BYTES = 4 << 20
+VERIFY_CHUNK_BYTES = 1 << 20
+"""A closed segment is read through in pieces of this size, or of one batch that is larger."""
+VERIFY_BYTES_PER_S = 16 << 20
+VERIFY_INTERVAL_MS = 7 * 24 * 3_600_000
+"""Each partition's closed segments are read through after each start, this often, and when somebody found damage."""
+VERIFY_TICK_MS = 2_000
 UNSYNCED_SEGMENTS_MAX = 8
 """Closed segments that wait for their sync; where syncs do not keep up, the active segment grows instead."""
 CLOSED_SEGMENTS_OPEN_MAX = 1024
@@ -327,9 +333,6 @@ OPERATOR_PULSE_MS = 500
 """How often the operator looks whether its process has been running all the time."""
 OPERATOR_STALL_MS_MAX = 60_000
 """An operator whose loop has not come round for this long reports itself unhealthy."""
-REPLICAS_MAX = 1
-"""Copies of a partition that brokers can keep. Until they replicate, topics that ask for more are refused by the
-operator, and no data moves: this is the one place that says so."""
 LEADER_RETURN_DELAY_MS = 5_000
 """A broker must have been ready for so long, in one life, before leaderships return to it or data moves there."""
 LEADER_RETURNS_MAX = 50

@@ -37,6 +37,7 @@ from headrace_broker.storage.disk import NotCachedError, is_passing, storage_err
 from headrace_broker.storage.log_compaction import LogCompaction
 from headrace_broker.storage.log_reader import LogReader
 from headrace_broker.storage.log_syncer import LogSyncer
+from headrace_broker.storage.log_verification import LogVerification
 from headrace_broker.storage.recovery import RecoveredLog, recover
 from headrace_broker.storage.segment_set import SegmentSet
 from headrace_broker.storage.segment_times import ClosedSegmentTimes
@@ -72,6 +73,7 @@ class PartitionLog:
         self._times = ClosedSegmentTimes(self._segments)
         self._is_being_cut = False
         """Then nothing is appended or rolled."""
+        self.verification = LogVerification(directory, self._segments, threads)
         self.compaction = LogCompaction(directory, self._segments, self._syncer, self.producers, threads)
 
     @classmethod
@@ -220,11 +222,19 @@ class PartitionLog:
             raise OffsetOutOfRangeError(
                 f"offset {offset} is out of range: the log holds {start} to {end}", logStartOffset=start
             )
-        return await self._reader.read(offset, max_bytes, min(up_to, end))
+        with self.verification.suspecting():
+            return await self._reader.read(offset, max_bytes, min(up_to, end))
+
+    async def read_checked(self, offset: Offset, *, max_bytes: int, up_to: Offset) -> list[memoryview]:
+        """As `read`, every batch against its CRC: for whoever hands them on as a copy. Raises CorruptLogError too."""
+        buffers = await self.read(offset, max_bytes=max_bytes, up_to=up_to)
+        await self.verification.check(buffers)
+        return buffers
 
     def read_cached(self, offset: Offset, *, max_bytes: int, up_to: Offset) -> list[memoryview] | None:
         """As `read` of what lies in the log, where nothing has to be waited for; else None. Raises as `read` does."""
-        return self._reader.read_cached(offset, max_bytes, up_to)
+        with self.verification.suspecting():
+            return self._reader.read_cached(offset, max_bytes, up_to)
 
     async def find_timestamp(self, timestamp_ms: int, up_to: Offset) -> tuple[Offset, int] | None:
         """(offset, time) of the first record below `up_to` whose time is `timestamp_ms` or later; None without one.

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from headrace.core.control.held import HeldLog
+from headrace.core.log.checkpoints import LogPoint
 from headrace.core.log.epochs import NO_EPOCH
 from headrace.core.log.sealed import DamagedFileError, seal, unseal_integers
 from headrace.core.resources.topic import DeletionPolicy
@@ -138,6 +139,16 @@ class PartitionStore:
         """This start found the log not intact: whatever later starts find, no seat before `incarnation` is renewed."""
         with storage_errors(f"writing void-before of {key}"):
             _raise_void_before(PartitionFiles(self._path(key)), incarnation)
+
+    def cut_at_next_start(self, key: PartitionKey, point: LogPoint, incarnation: Incarnation) -> None:
+        """What lies from `point` on is damaged here and whole elsewhere: the next start cuts the log there.
+
+        No seat before `incarnation` is renewed, also where this dies half-way. The log is closed.
+        """
+        with storage_errors(f"having the log of {key} cut at {point.offset}"):
+            files = PartitionFiles(self._path(key))
+            _raise_void_before(files, incarnation)
+            files.write_cut_at(point)
 
     def void_all(self, incarnation: Incarnation, *, in_memory_only: bool) -> None:
         """As `write_void_before`, for every partition that may have lost something, orphaned ones too.

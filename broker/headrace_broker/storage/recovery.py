@@ -110,8 +110,8 @@ class _Recovery:
         return SegmentFacts(segment.base_offset, 0)
 
     def _cut_at(self, point: LogPoint) -> None:
-        """A sync had failed: what reads fine above `point` may be in the page cache only."""
-        reason = f"fdatasync had failed above offset {point.offset}"
+        """A sync had failed, so that what reads fine above `point` may be in the page cache only; or it is damaged."""
+        reason = f"the last life has it cut at offset {point.offset}"
         for i, facts in enumerate(segments_in(self._directory)):
             # The first one stays, empty, where records up to its start are deleted: it says where the log goes on.
             position = point.position if facts.base_offset == point.segment else 0

@@ -3,8 +3,8 @@
 - `recovery-point`: everything below was verified and is on disk, indexes included; recovery scans from here.
 - `high-watermark-checkpoint`: a lower bound of the high watermark; written now and then.
 - `log-start-checkpoint`: there once records were deleted from the front; what lies below is shown to nobody.
-- `cut-at`: there only after a failed `fdatasync`. What lies above was in the page cache when the disk failed, so what
-  reads fine now may not be on disk: the next start cuts there.
+- `cut-at`: there only after a failed `fdatasync`, or where a closed segment is damaged that others have whole. What
+  lies above may not be on disk, though it reads fine now, or is not what was written: the next start cuts there.
 - `void-before`: a seat of this replica in an older incarnation than this is never renewed (design section 6).
 
 Called by `headrace_broker.storage`.

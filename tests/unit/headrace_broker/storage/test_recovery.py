@@ -276,7 +276,7 @@ def test_should_cut_at_the_recovery_point_when_the_place_to_cut_is_damaged(
     log = open_log(stopped, threads, SMALL)
 
     assert log.log_end_offset == BATCHES
-    assert "fdatasync had failed" in log.recovery.cut_reason
+    assert "the last life has it cut" in log.recovery.cut_reason
     assert not (stopped / "cut-at").exists()
 
 

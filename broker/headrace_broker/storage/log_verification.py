@@ -1,0 +1,70 @@
+"""Does the disk still have what was written? Reading the closed segments of one log through, and who has doubts.
+
+Owned by a `PartitionLog`, on its event loop. Nothing is changed here: what becomes of a damaged log depends on who else
+has what it had (`headrace.core.replication.mending`).
+"""
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from headrace.core.errors import CorruptBatchError, CorruptLogError
+from headrace.core.records.raw import split_replicated
+from headrace_broker.storage.compaction_files import Span
+from headrace_broker.storage.segment_check import Damage, SegmentCheck
+from headrace_broker.storage.segment_set import SegmentGoneError, SegmentSet
+from headrace_broker.storage.threads import StorageThreads
+
+Pace = Callable[[int], Awaitable[None]]
+"""Told how many bytes were read: may wait."""
+
+
+class LogVerification:
+    def __init__(self, directory: Path, segments: SegmentSet, threads: StorageThreads) -> None:
+        self.is_suspect = False
+        """Somebody has found damage since the last `verify` began, which tells where."""
+        self._directory = directory
+        self._segments = segments
+        self._threads = threads
+
+    @contextmanager
+    def suspecting(self) -> Iterator[None]:
+        """Of a read, which may come upon damage. Passes everything on."""
+        try:
+            yield
+        except CorruptLogError:
+            self.is_suspect = True
+            raise
+
+    async def check(self, buffers: Sequence[memoryview]) -> None:
+        """Whole batches that were read, each against its CRC. Raises CorruptLogError."""
+        with self.suspecting():
+            try:
+                await self._threads.read(split_replicated, buffers)
+            except CorruptBatchError as error:
+                raise CorruptLogError(f"the log in {self._directory} is damaged: {error.message}") from error
+
+    async def verify(self, pace: Pace) -> Damage | None:
+        """The first damage in the closed segments; None where they are what was written.
+
+        What is deleted, cut off or replaced meanwhile is not looked at any more.
+        """
+        self.is_suspect = False
+        for segment in list(self._segments.closed_segments()):
+            span = Span(segment.base_offset, segment.next_offset)
+            # Seen twice: what was read may have been of files that are replaced just now.
+            if await self._damage_in(span, pace) is not None:
+                damage = await self._damage_in(span, pace)
+                if damage is not None:
+                    return damage
+        return None
+
+    async def _damage_in(self, span: Span, pace: Pace) -> Damage | None:
+        try:
+            segment = await self._threads.read(self._segments.glimpse, span.base_offset)
+        except (SegmentGoneError, OSError):
+            return None  # One that cannot be opened for good is missed by whoever reads it.
+        check = SegmentCheck(segment, span.next_offset)
+        while not check.is_done and self._segments.has(span):
+            await pace(await self._threads.read(check.step))
+        return check.damage if self._segments.has(span) else None
