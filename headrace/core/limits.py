@@ -382,6 +382,8 @@ REPLICATION_TICK_MS = 500
 """How often each side of a stream looks at the time."""
 REPLICATION_ALIVE_MS = 1_000
 """How often each side says that it is alive, whatever else it says."""
+REPLICATION_REPEAT_MS = 2_000
+"""How often at most a follower's sign of life counts as a report of each of its partitions."""
 REPLICATION_SILENCE_MS_MAX = 2_500
 """A side of a stream that has said nothing for so long is gone."""
 REPLICATION_IDLE_MS = 5_000

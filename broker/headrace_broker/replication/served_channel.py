@@ -154,7 +154,8 @@ class ServedChannel:
         offset, room = self.channel.start(tip), self._piece(max_bytes)
         if offset >= tip.log_end or not room:
             return _Read((), offset, tip.log_end)
-        if self._stream.throttle.wait_ms(monotonic_ms()):
+        # What has lain on the disk for a while is checked before it is handed on as a copy.
+        if self._stream.throttle.wait_ms(monotonic_ms()) or offset < self.partition.log.active_segment:
             buffers = None
         else:
             buffers = self.partition.log.read_cached(offset, max_bytes=room, up_to=tip.log_end)
@@ -173,7 +174,7 @@ class ServedChannel:
         await asyncio.sleep(self._stream.throttle.wait_ms(monotonic_ms()) / 1000)
         tip = self._tip
         offset, room = self.channel.start(tip), max(1, self._piece(REPLICATION_READ_BYTES))
-        buffers = await self.partition.log.read(offset, max_bytes=share.grant(room), up_to=tip.log_end)
+        buffers = await self.partition.log.read_checked(offset, max_bytes=share.grant(room), up_to=tip.log_end)
         share.resize(sum(map(len, buffers)))
         return self._found(buffers, offset, tip)
 

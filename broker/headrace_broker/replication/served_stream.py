@@ -136,8 +136,9 @@ class ServedStream:
             case Follow():
                 self._follow(message)
             case Alive(leader_ms):
-                for channel in tuple(self._channels.values()):
-                    channel.report_again(self._stream.seat, leader_ms)
+                if self._stream.repeats.is_due(monotonic_ms()):
+                    for channel in tuple(self._channels.values()):
+                        channel.report_again(self._stream.seat, leader_ms)
             case Report() | AskEpochEnd() | Fetch() | Unfollow():
                 found = self._stream.find(message.channel)
                 if found is not None:

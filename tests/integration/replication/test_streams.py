@@ -205,3 +205,14 @@ async def test_should_refuse_to_write_with_too_few(tmp_path: Path) -> None:
         apps.lead(0, isr=(0,))
         with pytest.raises(NotEnoughReplicasError):
             await apps[0].produce(b"a")
+
+
+async def test_should_count_whoever_is_silent_but_alive_as_caught_up(apps: ReplicaApps) -> None:
+    apps.lead(0)
+    await apps[0].produce(b"a")
+    await apps.agree()
+    replica, began_ms = apps[0].partition().replica, monotonic_ms()
+    state = replica.state
+    assert state is not None
+    both = "both have been heard since"
+    await eventually(lambda: replica.wanted_isr([], began_ms + 11_000) == state.isr, both)

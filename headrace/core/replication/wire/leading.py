@@ -21,6 +21,7 @@ from headrace.core.limits import (
     REPLICATION_BEHIND_BYTES_MAX,
     REPLICATION_CHANNELS_MAX,
     REPLICATION_IN_FLIGHT_BYTES_MAX,
+    REPLICATION_REPEAT_MS,
     REPLICATION_STREAM_BYTES_MAX,
 )
 from headrace.core.replication.followers import Ends
@@ -143,6 +144,8 @@ class LeaderStream:
         self.unreported_bytes = 0
         self.silence = Silence(now_ms)
         self.pulse = Pulse(now_ms)
+        self.repeats = Pulse(now_ms, REPLICATION_REPEAT_MS)
+        """When a sign of life counts as a report of every channel."""
 
     @property
     def seat(self) -> Seat:

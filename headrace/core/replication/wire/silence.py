@@ -25,14 +25,14 @@ class Silence:
 
 
 class Pulse:
-    """When to say oneself that one is alive."""
+    """What is done once in an interval: by default, to say oneself that one is alive."""
 
-    def __init__(self, now_ms: int) -> None:
-        self._due_ms = now_ms + REPLICATION_ALIVE_MS
+    def __init__(self, now_ms: int, interval_ms: int = REPLICATION_ALIVE_MS) -> None:
+        self._interval_ms = interval_ms
+        self._due_ms = now_ms + interval_ms
 
     def is_due(self, now_ms: int) -> bool:
-        """Once in an interval."""
         if now_ms < self._due_ms:
             return False
-        self._due_ms = now_ms + REPLICATION_ALIVE_MS
+        self._due_ms = now_ms + self._interval_ms
         return True

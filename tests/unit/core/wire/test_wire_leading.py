@@ -184,3 +184,9 @@ def test_should_bound_the_channels_of_a_stream() -> None:
         channel_of(stream, number)
     with pytest.raises(ThrottledError):
         channel_of(stream, REPLICATION_CHANNELS_MAX + 1)
+
+
+def test_should_count_a_sign_of_life_for_every_partition_now_and_then() -> None:
+    repeats = LeaderStream(0).repeats
+    counted = [now_ms for now_ms in range(0, 10_000, 1000) if repeats.is_due(now_ms)]
+    assert counted == [2000, 4000, 6000, 8000]
