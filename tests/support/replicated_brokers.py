@@ -5,6 +5,7 @@ made again on what is there where a broker was faster.
 """
 
 import json
+import ssl
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -110,7 +111,8 @@ class ReplicatedBrokers:
 
     def produce(self, leader: int, *values: bytes, partition: int = 0, acks: Acks = Acks.ALL) -> Answer:
         url = f"{self.records_url(leader, partition)}?acks={acks.value}&timeoutMs=20000"
-        return http("POST", url, batch_of(*values), {"Content-Type": "application/vnd.headrace.batch"})
+        headers = {"Content-Type": "application/vnd.headrace.batch"}
+        return http("POST", url, batch_of(*values), headers, tls=self.cluster.tls)
 
     def records_url(self, broker: int, partition: int = 0) -> str:
         path = f"/v1/namespaces/default/topics/{self.topic}/partitions/{partition}/records"
@@ -118,7 +120,7 @@ class ReplicatedBrokers:
 
     def metric(self, broker: int, name: str) -> float:
         """The sum of its samples, whatever their labels."""
-        text = http("GET", f"{self.cluster.url(broker)}/metrics").body.decode()
+        text = http("GET", f"{self.cluster.url(broker)}/metrics", tls=self.cluster.tls).body.decode()
         lines = [line for line in text.splitlines() if line.startswith((f"{name} ", f"{name}{{"))]
         return sum(float(line.rpartition(" ")[2]) for line in lines)
 
@@ -137,10 +139,12 @@ class ReplicatedBrokers:
 
 
 @contextmanager
-def replicated_brokers(home: Path, *options: str, brokers: int = 3) -> Iterator[ReplicatedBrokers]:
+def replicated_brokers(
+    home: Path, *options: str, brokers: int = 3, tls: ssl.SSLContext | None = None
+) -> Iterator[ReplicatedBrokers]:
     """Ready, without any topic."""
     home.mkdir(parents=True, exist_ok=True)
-    cluster = Cluster(home)
+    cluster = Cluster(home, tls=tls)
     try:
         cluster.start_api()
         for program in [cluster.start_broker(broker, *options, ready=False) for broker in range(brokers)]:

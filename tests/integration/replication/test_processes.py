@@ -1,14 +1,23 @@
 """Three broker processes that replicate, without the operator: what is acknowledged is on all of them, in one form."""
 
 import signal
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from statistics import median
 
 import pytest
 
 from headrace.core.replication.events import Acks
+from headrace.core.resources.partition_set import PartitionState
+from headrace.core.types import BrokerId, PartitionEpoch
+from tests.support.certificates import Authority, Mount
 from tests.support.replicated_brokers import ReplicatedBrokers, replicated_brokers
 from tests.support.waiting import wait_for
+
+MIB = 1 << 20
+BEHIND_BYTES = 200 * MIB
 
 
 @pytest.fixture
@@ -47,6 +56,49 @@ def test_should_go_on_without_a_stopped_follower_and_take_it_back(three: Replica
         stopped.send_signal(signal.SIGCONT)
     three.wait_in_sync(0, 1, 2)
     three.wait_equal_logs()
+
+
+def test_should_answer_as_fast_while_another_partition_catches_up(three: ReplicatedBrokers) -> None:
+    three.create(partitions=2, durability="Replicated")
+    three.cluster.broker(2).kill()
+    for partition in (0, 1):
+        three.change(without(BrokerId(2)), partition)
+    for _ in range(BEHIND_BYTES // MIB):
+        assert three.produce(0, bytes(MIB), acks=Acks.LEADER).status == 200
+    before = median(seconds_of(three) for _ in range(20))
+    three.cluster.start_broker(2)
+    times = []
+    while 2 not in three.in_sync(0):
+        times += [seconds_of(three) for _ in range(10)]
+    assert three.metric(2, "headrace_broker_replication_moves_total") >= 2
+    assert median(times) < 10 * before + 0.05
+    three.wait_equal_logs(timeout_s=30)
+
+
+def without(broker: BrokerId) -> Callable[[PartitionState], PartitionState]:
+    def removed(state: PartitionState) -> PartitionState:
+        isr = tuple(seat for seat in state.isr if seat.broker != broker)
+        return replace(state, isr=isr, partition_epoch=PartitionEpoch(state.partition_epoch + 1))
+
+    return removed
+
+
+def seconds_of(three: ReplicatedBrokers) -> float:
+    """Until a record of the other partition is acknowledged."""
+    began = time.perf_counter()
+    assert three.produce(0, b"a", partition=1).status == 200
+    return time.perf_counter() - began
+
+
+def test_should_replicate_over_tls(tmp_path: Path) -> None:
+    authority = Authority()
+    mount = Mount(tmp_path / "tls", authority.secret())
+    with replicated_brokers(tmp_path / "brokers", *mount.options, tls=authority.trust) as three:
+        three.create()
+        for number in range(5):
+            assert three.produce(0, b"%d" % number).status == 200
+        three.wait_equal_logs()
+        assert three.cluster.broker(1).stop() == 0
 
 
 def test_should_cut_off_what_another_leader_does_not_have(three: ReplicatedBrokers) -> None:

@@ -189,6 +189,35 @@ async def test_should_follow_again_after_the_connection_is_lost(apps: ReplicaApp
     assert apps[1].metric("headrace_broker_replication_connects_total", outcome="failed") == 1
 
 
+async def test_should_give_up_a_leader_that_says_nothing_and_follow_again(apps: ReplicaApps) -> None:
+    apps.lead(0, isr=(0, 1))
+    await apps[0].produce(b"a")
+    await apps.agree()
+    # As where the network drops everything: the follower hears of nothing, not even of the end of the connection.
+    lanes = apps[2].streams._leaders[apps[0].seat]
+    stream = lanes[Lane.LIVE]._stream
+    assert stream is not None
+    stream._connection._transport.pause_reading()
+    await apps[0].produce(b"b")
+    assert end_of(apps[2]) == 1
+    began_ms = monotonic_ms()
+    await apps.agree()
+    assert 1_000 < monotonic_ms() - began_ms < 10_000
+
+
+async def test_should_give_up_a_follower_that_says_nothing(apps: ReplicaApps) -> None:
+    apps.lead(0, isr=(0, 1))
+    await apps[0].produce(b"a")
+    await apps.agree()
+    for connection in apps[0].server._http2:
+        connection._transport.pause_reading()
+    failed, open_streams = "headrace_broker_replication_connects_total", "headrace_broker_replication_streams"
+    await eventually(lambda: apps[1].metric(failed, outcome="failed") > 0, "it is cut off", 10)
+    await eventually(lambda: apps[0].metric(open_streams, follower="1", lane="live") == 1, "it has followed again", 10)
+    await apps[0].produce(b"b")
+    await apps.agree()
+
+
 async def test_should_show_what_replication_does(apps: ReplicaApps) -> None:
     apps.lead(0)
     await apps[0].produce(b"a")
