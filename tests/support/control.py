@@ -14,7 +14,6 @@ from headrace.core.control.actions import (
 )
 from headrace.core.control.observed import Broker, BrokerState, Observed
 from headrace.core.control.plan import plan
-from headrace.core.limits import REPLICAS_MAX
 from headrace.core.resources.metadata import Metadata
 from headrace.core.resources.partition_set import PartitionSet
 from headrace.core.resources.topic import Topic, TopicSpec
@@ -65,7 +64,6 @@ class ModelApi:
     """None: whoever is ready is steady."""
     leaving: frozenset[BrokerId] = frozenset()
     regressed: frozenset[TopicUid] = frozenset()
-    replicas_max: int = REPLICAS_MAX
 
     def __repr__(self) -> str:
         """Short: a thousand partitions are of no help to whoever reads a counter-example."""
@@ -96,7 +94,7 @@ class ModelApi:
         )
 
     def plan(self, now_ms: int = NOW_MS) -> list[Action]:
-        plans = plan(tuple(self.topics.values()), self.observed, now_ms, replicas_max=self.replicas_max)
+        plans = plan(tuple(self.topics.values()), self.observed, now_ms)
         return [action for topic_plan in plans for action in topic_plan.actions]
 
     def settle(self) -> None:

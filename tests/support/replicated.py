@@ -31,9 +31,7 @@ class ReplicatedCluster:
 
     @classmethod
     def of(cls, topics: list[Topic], brokers: list[Broker]) -> "ReplicatedCluster":
-        api = ModelApi.of(topics, brokers)
-        api.replicas_max = 7
-        return cls(api)
+        return cls(ModelApi.of(topics, brokers))
 
     # Brokers and the operator's view of them
 

@@ -24,7 +24,6 @@ from headrace.core.control.placing import TooFewBrokers, missing_partitions, pla
 from headrace.core.control.reassigning import Unfinished
 from headrace.core.control.status import Outlook, pause, summarize
 from headrace.core.control.tending import Round, Tended, tend
-from headrace.core.limits import REPLICAS_MAX
 from headrace.core.placement.spread import Load, Replicas
 from headrace.core.resources.lease import CLUSTER_LABEL
 from headrace.core.resources.partition_set import PartitionSet, PartitionState
@@ -32,19 +31,14 @@ from headrace.core.resources.topic import Topic
 from headrace.core.types import TopicName, TopicUid
 
 
-def plan(
-    desired: Sequence[Topic], observed: Observed, now_ms: int, *, replicas_max: int = REPLICAS_MAX
-) -> tuple[TopicPlan, ...]:
-    """Actions by topic, in the order of names. `desired` are all Topics; `now_ms` is wall time, for conditions.
-
-    Topics that ask for more than `replicas_max` replicas are refused, and with 1 nothing moves.
-    """
+def plan(desired: Sequence[Topic], observed: Observed, now_ms: int) -> tuple[TopicPlan, ...]:
+    """Actions by topic, in the order of names. `desired` are all Topics; `now_ms` is wall time, for conditions."""
     planned: dict[TopicName, list[Action]] = defaultdict(list)
     uids = {topic.uid for topic in desired}
     for orphan in _orphans(uids, observed):
         planned[orphan.topic_name].append(DeleteOrphanSet(orphan, "its topic is gone"))
     ours = sorted((t for t in desired if t.spec.cluster == observed.cluster), key=lambda topic: topic.full_name)
-    planner = _Planner(ours, observed, now_ms, replicas_max)
+    planner = _Planner(ours, observed, now_ms)
     for topic in ours:
         planned[topic.full_name] += planner.plan_topic(topic)
     return tuple(TopicPlan(name, tuple(actions)) for name, actions in sorted(planned.items()) if actions)
@@ -59,10 +53,9 @@ def _orphans(uids: set[TopicUid], observed: Observed) -> list[PartitionSet]:
 class _Planner:
     """One pass over the topics of a cluster: what it places for one counts as load for the next."""
 
-    def __init__(self, topics: Sequence[Topic], observed: Observed, now_ms: int, replicas_max: int) -> None:
+    def __init__(self, topics: Sequence[Topic], observed: Observed, now_ms: int) -> None:
         self._observed = observed
         self._now_ms = now_ms
-        self._replicas_max = replicas_max
         self._sets: dict[TopicUid, list[PartitionSet]] = {topic.uid: [] for topic in topics}
         for partition_set in sorted(observed.sets, key=lambda s: s.metadata.name):
             if partition_set.topic_uid in self._sets:
@@ -82,10 +75,10 @@ class _Planner:
         return self._maintain(topic, sets)
 
     def _maintain(self, topic: Topic, sets: Sequence[PartitionSet]) -> list[Action]:
-        if topic.spec.replicas > self._replicas_max or topic.uid in self._observed.regressed:
+        if topic.uid in self._observed.regressed:
             return self._finalize(topic, sets, []) or self._describe(topic, sets, self._outlook(topic))
         others = self._load.without(Load.of(_placed(sets)))
-        tended = tend(topic.spec, sets, Round(self._observed, self._budget, others, moves=self._replicas_max > 1))
+        tended = tend(topic.spec, sets, Round(self._observed, self._budget, others))
         placed = self._place(topic, _after(sets, tended.writes), others)
         writes = _joined(tended.writes, placed if not isinstance(placed, TooFewBrokers) else ())
         self._load = others.with_all(_placed(_after(sets, writes)))
@@ -115,7 +108,6 @@ class _Planner:
     def _outlook(self, topic: Topic, tended: Tended | None = None, too_few: TooFewBrokers | None = None) -> Outlook:
         unfinished = tended.unfinished if tended else Unfinished()
         return Outlook(
-            refused=topic.spec.replicas > self._replicas_max,
             regressed=topic.uid in self._observed.regressed,
             too_few=too_few or (TooFewBrokers.of(topic, self._observed) if unfinished.too_few else None),
             unfinished=unfinished,

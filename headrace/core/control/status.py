@@ -26,8 +26,6 @@ from headrace.core.resources.topic import ADOPT_ANNOTATION, PAUSED_ANNOTATION, T
 class Outlook:
     """What the planner cannot, or will not, do for a topic now."""
 
-    refused: bool = False
-    """It asks for more replicas than brokers can keep."""
     regressed: bool = False
     too_few: TooFewBrokers | None = None
     unfinished: Unfinished = field(default_factory=Unfinished)
@@ -93,11 +91,6 @@ def _ready(
 
 def _obstacle(topic: Topic, states: Sequence[PartitionState], outlook: Outlook) -> tuple[str, str] | None:
     """(reason, message) of what keeps the operator from giving the topic what it asks for."""
-    if outlook.refused:
-        return "ReplicationNotAvailable", (
-            f"spec.replicas is {topic.spec.replicas}, but replication is not available yet: this version keeps one"
-            " replica of each partition; set spec.replicas to 1"
-        )
     if outlook.regressed:
         return "MetadataRegressed", (
             "brokers have seen higher epochs than the API server tells, as after a restore of its data: nobody is"

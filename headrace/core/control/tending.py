@@ -38,8 +38,6 @@ class Round:
     budget: Budget
     others: Load
     """What all other topics load the brokers with."""
-    moves: bool
-    """Whether data may move: not before brokers replicate."""
 
 
 def tend(spec: TopicSpec, sets: Sequence[PartitionSet], around: Round) -> Tended:
@@ -47,8 +45,6 @@ def tend(spec: TopicSpec, sets: Sequence[PartitionSet], around: Round) -> Tended
     states = [state for partition_set in sets for state in partition_set.partitions]
     elections = Elections(spec, around.observed, around.budget, leaders_of(states, around.observed))
     elected = {state.id: change for state in states if (change := elections.look_at(state))}
-    if not around.moves:
-        return Tended(_writes(sets, elected))
     now = [elected[state.id].state if state.id in elected else state for state in states]
     moved = reassign(spec, now, around.observed, around.budget, around.others)
     return Tended(_writes(sets, {**moved.changes, **elected}), moved.unfinished)

@@ -112,13 +112,13 @@ def test_should_follow_an_api_that_was_put_back_in_time_under_live_brokers(
 def test_should_not_fail_because_of_a_topic_that_was_never_placed(
     headrace: Headrace, topic: str, cluster: Cluster
 ) -> None:
-    cluster.create_topic(topic, wait=False, replicas=3)
+    cluster.create_topic(topic, wait=False, replicas=7)
     place = f"/apis/headrace.io/v1alpha1/namespaces/default/topics/{topic}"
-    wait_for(lambda: "ReplicationNotAvailable" in str(cluster.kube("GET", place)["status"]), "the operator says why")
+    wait_for(lambda: "InsufficientBrokers" in str(cluster.kube("GET", place)["status"]), "the operator says why")
     done = headrace("cluster", "recover", topic)
     assert done.returncode == 0, done.stdout
     said = f"default/{topic}: 1 partition was never placed on a broker, nothing is to be recovered; "
-    reason = "the topic is not Ready: ReplicationNotAvailable (spec.replicas is 3, "
+    reason = "the topic is not Ready: InsufficientBrokers (spec.replicas is 7, "
     assert done.stdout.startswith(said + reason)
     assert done.stdout.endswith(")\n0 partitions are online, 0 offline\n")
     cluster.delete_topic(topic)

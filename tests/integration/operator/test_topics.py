@@ -81,18 +81,6 @@ async def test_should_retain_data_without_a_word_to_the_brokers(cluster: Cluster
     await cluster.wait_sets(lambda sets: sets == [], "sets are gone")
 
 
-async def test_should_say_what_to_set_when_more_than_one_replica_is_asked_for(cluster: Cluster) -> None:
-    await cluster.start_brokers(0, 1, 2)
-    await cluster.operator.start()
-    await cluster.create_topic(replicas=3)
-    topic = await cluster.wait_condition("Ready", "False", "ReplicationNotAvailable")
-    (ready,) = [c for c in topic.status["conditions"] if c["type"] == "Ready"]
-    assert "set spec.replicas to 1" in ready["message"]
-    assert await cluster.sets() == []
-    await cluster.patch_topic({"spec": {"replicas": 1}})
-    await cluster.wait_ready()
-
-
 async def test_should_wait_for_brokers_and_say_so(cluster: Cluster) -> None:
     await cluster.operator.start()
     await cluster.create_topic()
@@ -185,8 +173,9 @@ async def test_should_call_nobody_lost_when_everything_stood_still(cluster: Clus
     await cluster.brokers[0].stop()
     await asyncio.sleep((LEASE_DURATION_MS + 500) / 1000)
     await cluster.operator.thaw()
-    await cluster.create_topic("later", replicas=2)
-    await cluster.wait_condition("Ready", "False", "ReplicationNotAvailable", "later")
+    await cluster.create_topic("later")
+    await cluster.patch_topic({"metadata": {"annotations": {PAUSED: "true"}}}, "later")
+    await cluster.wait_condition("Paused", "True", "PausedByAnnotation", "later")  # the operator has looked
     after = await cluster.topic()
     assert after is not None
     assert after.status == before.status

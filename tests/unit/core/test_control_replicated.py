@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from headrace.core.control.actions import CreateSet, Notice, PatchStatus, ReplaceSet, SetFinalizers
 from headrace.core.control.observed import Broker, BrokerState
+from headrace.core.control.status import in_sync
 from headrace.core.limits import LEADER_RETURNS_MAX, REASSIGNMENTS_MAX
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.types import BrokerId, TopicUid
-from tests.support.control import ModelApi, broker, brokers, topic
+from tests.support.control import broker, brokers, topic
 from tests.support.partition_sets import seat
 from tests.support.replicated import ReplicatedCluster
 
@@ -42,23 +43,6 @@ def lose(cluster: ReplicatedCluster, *numbers: int) -> None:
 
 def leaders(cluster: ReplicatedCluster) -> Counter[int]:
     return Counter(state.leader.broker for state in partitions(cluster) if state.leader is not None)
-
-
-def test_should_refuse_them_as_long_as_brokers_do_not_replicate() -> None:
-    api = ModelApi.of([topic(replicas=3)], brokers(3))
-    api.settle()
-    assert not api.sets
-    assert api.condition(UID, "Ready")["reason"] == "ReplicationNotAvailable"
-
-
-def test_should_move_nothing_as_long_as_brokers_do_not_replicate() -> None:
-    api = ModelApi.of([topic()], brokers(2))
-    api.settle()
-    before = dict(api.sets)
-    api.brokers[BrokerId(2)] = broker(2)
-    api.leaving = frozenset({BrokerId(0)})
-    api.settle()
-    assert api.sets == before
 
 
 def test_should_spread_replicas_and_call_the_topic_ready() -> None:
@@ -267,13 +251,9 @@ def test_should_say_when_a_broker_cannot_leave() -> None:
 
 def test_should_not_count_what_is_to_go_as_in_sync() -> None:
     cluster = cluster_of(partitions=1)
-    (name,) = cluster.api.sets
-    found = cluster.api.sets[name]
-    going = replace(found.partitions[0], removing=(BrokerId(2),), leader=None)
-    cluster.api.sets[name] = found.with_partitions(going)
-    cluster.api.replicas_max = 1
-    cluster.plan()
-    assert cluster.api.topics[TopicUid(UID)].status["inSync"] == "2/3"
+    (state,) = partitions(cluster)
+    assert in_sync(state, cluster.api.observed) == 3
+    assert in_sync(replace(state, removing=(BrokerId(2),)), cluster.api.observed) == 2
 
 
 def test_should_keep_the_finalizer_before_everything_else() -> None:

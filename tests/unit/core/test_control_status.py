@@ -153,8 +153,9 @@ def test_should_be_silent_when_only_the_message_changes() -> None:
 
 def test_should_report_moving_replicas() -> None:
     api = settled()
-    change_partition(api, 0, adding=(BrokerId(1),))
-    change_partition(api, 2, removing=(BrokerId(2),))
+    for number in (0, 2):
+        come, go = BrokerId(1), BrokerId(number)
+        change_partition(api, number, replicas=(come, go), adding=(come,), removing=(go,))
     only_patch(api)
     assert api.condition(UID, "Reassigning")["status"] == "True"
     assert api.condition(UID, "Reassigning")["message"] == "partitions 0, 2: replicas are moving"
