@@ -130,6 +130,7 @@ class SetCalls:
             raise
         self._metrics.writes.labels("landed").inc()
         each.backoff.reset()
+        each.wished = ()  # All of it is so now: what else is wanted will be found when it may be sent.
         self._hold(each, SET_WRITE_INTERVAL_MS_MIN)
         self.learn(each, landed, each.writer.landed)
         self._view.put_set(landed)
