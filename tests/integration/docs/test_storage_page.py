@@ -13,6 +13,7 @@ from headrace_broker.broker_disk import BrokerDisk
 from headrace_broker.compaction_metrics import CompactionMetrics
 from headrace_broker.main import main as broker
 from headrace_broker.metrics import Metrics
+from headrace_broker.replication.stream_metrics import StreamMetrics
 
 PAGE = (Path(__file__).parents[3] / "docs" / "storage.md").read_text()
 
@@ -32,6 +33,9 @@ def test_should_name_options_and_metrics_that_there_are(tmp_path: Path) -> None:
     assert set(re.findall(r"`(--[a-z-]+)", PAGE)) <= options
     metrics = Metrics()
     CompactionMetrics(metrics.registry)
+    streams = StreamMetrics(metrics.registry)
+    streams.watch_followed(lambda lane: 0)
+    streams.watch_served(lambda: (), dict)
     BrokerDisk(tmp_path, DiskLimits(1, 1), metrics, lambda reason: None)
     known = {family.name for family in metrics.registry.collect()}
     named = {name.removesuffix("_total") for name in re.findall(r"headrace_broker_[a-z_]+", PAGE)}

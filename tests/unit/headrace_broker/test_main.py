@@ -25,6 +25,7 @@ BOTH = ["--tls-cert-file", "a.crt", "--tls-key-file", "a.key"]
         (["--disk-reserve", "5%"], "Invalid value for '--disk-reserve': '5%' is not a quantity of bytes"),
         (["--housekeeping-interval", "60"], "Invalid value for '--housekeeping-interval': '60' is not a duration"),
         (["--housekeeping-interval", "0s"], "'--housekeeping-interval': '0s' is too little for a broker: give 10ms or"),
+        (["--catch-up-rate", "1Ki"], "'--catch-up-rate': '1Ki' is too little for a broker: give 64Ki or more"),
         (["--disk-quota", "0"], "Invalid value for '--disk-quota': '0' is too little for a broker: give 4Mi or more"),
         (["--memory", "1"], "Invalid value for '--memory': '1' is too little for a broker: give 176Mi or more"),
     ],
