@@ -313,6 +313,8 @@ LEASE_DURATION_MS = 10_000
 LEASE_RENEW_INTERVAL_MS = 3_000
 LEASE_REGRESSED_MAX = 1_000
 """Topics that a broker names in its Lease because their epochs went back."""
+FOLLOWER_AWAY_MS = 1_000
+"""A follower whose stream has ended for longer is away: connections that broke are back by then."""
 REPLICA_LAG_MS_MAX = 10_000
 """A follower that was not caught up for longer leaves the ISR (Kafka's `replica.lag.time.max.ms`)."""
 ISR_TICK_MS = 500

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Self
 
-from headrace.core.limits import REPLICA_LAG_MS_MAX
+from headrace.core.limits import FOLLOWER_AWAY_MS, REPLICA_LAG_MS_MAX
 from headrace.core.replication.isr import floor
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.resources.topic import Durability, TopicSpec
@@ -44,8 +44,8 @@ class _Follower:
     ends: Ends | None = None
     heard_ms: int | None = None
     """When the leader sent what this follower has answered last."""
-    left: bool = False
-    """Its stream has ended since it reported."""
+    left_ms: int | None = None
+    """When its stream ended, if that was since it reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +78,21 @@ class Followers:
         elif vouched >= follower.leader_end:
             follower.last_caught_up_ms = max(follower.last_caught_up_ms, follower.reported_ms)
         follower.ends, follower.leader_end, follower.reported_ms = ends, leader_end, now_ms
-        follower.left = False
+        follower.left_ms = None
 
-    def left(self, seat: Seat) -> None:
+    def left(self, seat: Seat, now_ms: int) -> None:
         """Its stream has ended: it may be dead, long before its Lease says so."""
         if seat in self._by_seat:
-            self._by_seat[seat].left = True
+            self._by_seat[seat].left_ms = now_ms
+
+    def is_away(self, seat: Seat, rules: InSyncRules, now_ms: int) -> bool:
+        """Whether nothing will be heard of it soon: it has left for longer than a moment, or is silent."""
+        follower = self._by_seat.get(seat)
+        if follower is None:
+            return now_ms - self._began_ms > rules.replica_lag_ms_max
+        if follower.left_ms is not None and now_ms - follower.left_ms >= FOLLOWER_AWAY_MS:
+            return True
+        return now_ms - follower.reported_ms > rules.replica_lag_ms_max
 
     def heard(self, seat: Seat, at_ms: int) -> None:
         """What it has just reported answers what the leader sent then."""
@@ -127,6 +136,11 @@ class Followers:
 
     def _may_join(self, seat: Seat, state: PartitionState, high_watermark: Offset, rules: InSyncRules) -> bool:
         vote = self.vote(seat, rules.durability)
-        if vote is None or seat in state.isr or seat.broker not in state.replicas or self._by_seat[seat].left:
+        if (
+            vote is None
+            or seat in state.isr
+            or seat.broker not in state.replicas
+            or self._by_seat[seat].left_ms is not None
+        ):
             return False
         return vote >= high_watermark and vote >= self.epoch_start

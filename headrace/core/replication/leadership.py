@@ -143,12 +143,20 @@ class Leadership:
         epoch = self.check_leader(label, fence)
         if acks is not Acks.ALL:
             self._check_in_touch(label, contact)
-        elif not self._may_commit:
+        elif not self._may_commit or self._too_few_live(contact):
             raise NotEnoughReplicasError(
                 f"{label} has fewer replicas in sync than acks=all needs ({self.rules.min_insync_replicas},"
                 " minInsyncReplicas): try again when more are back"
             )
         return epoch
+
+    def _too_few_live(self, contact: Contact | None) -> bool:
+        """Members that are away stay in the ISR where too few others are left: nothing commits before they return."""
+        if contact is None or self.isr is None or not self._others:
+            return False
+        others = self.isr.certain - {self.me}
+        away = sum(self._followers.is_away(seat, self.rules, contact.now_ms) for seat in others)
+        return bool(away) and len(self.isr.certain) - away < floor(self.isr.state, self.rules.min_insync_replicas)
 
     def check_latest(self, label: str, contact: Contact | None = None) -> None:
         """Whether the high watermark is the latest that anybody was told. Raises NotReadyError."""
@@ -246,7 +254,7 @@ class Leadership:
         if not self.leads or event.leader_epoch != self.leader_epoch:
             return []  # Of another epoch: it says nothing about this one.
         if isinstance(event, FollowerLeft):
-            self._followers.left(event.seat)
+            self._followers.left(event.seat, now_ms)
             return []
         mine = Ends(self.commit.log_end, self.commit.durable_end)
         self._followers.reported(event.seat, event.ends, mine, self.rules, now_ms)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.errors import NotEnoughReplicasError, NotReadyError
-from headrace.core.limits import LEASE_DURATION_MS
+from headrace.core.limits import FOLLOWER_AWAY_MS, LEASE_DURATION_MS
 from headrace.core.replication.contact import Contact
 from headrace.core.replication.events import (
     Acknowledge,
@@ -235,3 +235,29 @@ def test_should_need_nobody_when_nobody_else_is_in_sync() -> None:
     leadership = leader(replace(STATE, isr=(ME,)))
     leadership.check_latest("t/0", LEASE_LOST)
     assert leadership.check_writable("t/0", Fence(), Acks.LEADER, LEASE_LOST) == EPOCH
+
+
+def test_should_refuse_at_once_when_too_few_in_sync_are_there() -> None:
+    leadership = leader()
+    for follower in (SECOND, THIRD):
+        report(leadership, follower, 0)
+    reported = Contact(NOW_MS, NOW_MS)
+    leadership.step(FollowerLeft(THIRD, EPOCH), NOW_MS)
+    later = Contact(NOW_MS + FOLLOWER_AWAY_MS, NOW_MS)
+    assert leadership.check_writable("t/0", Fence(), Acks.ALL, later) == EPOCH, "two of three are enough"
+    leadership.step(FollowerLeft(SECOND, EPOCH), NOW_MS)
+    assert leadership.check_writable("t/0", Fence(), Acks.ALL, reported) == EPOCH, "it may be back in a moment"
+    with pytest.raises(NotEnoughReplicasError, match="fewer replicas in sync"):
+        leadership.check_writable("t/0", Fence(), Acks.ALL, later)
+    report(leadership, SECOND, 0)
+    assert leadership.check_writable("t/0", Fence(), Acks.ALL, later) == EPOCH
+    silent = Contact(NOW_MS + RULES.replica_lag_ms_max + 1, NOW_MS)
+    with pytest.raises(NotEnoughReplicasError, match="fewer replicas in sync"):
+        leadership.check_writable("t/0", Fence(), Acks.ALL, silent)
+
+
+def test_should_refuse_when_nobody_has_come_for_long_since_it_was_elected() -> None:
+    leadership = leader()
+    late = Contact(NOW_MS + RULES.replica_lag_ms_max + 1, NOW_MS)
+    with pytest.raises(NotEnoughReplicasError, match="fewer replicas in sync"):
+        leadership.check_writable("t/0", Fence(), Acks.ALL, late)
