@@ -152,3 +152,4 @@ def unruly(target: str) -> Iterator[UnrulyApi]:
     finally:
         loop.call_soon_threadsafe(stopped.set)
         thread.join(10)
+        loop.close()

@@ -1,0 +1,132 @@
+"""Brokers that stop, go for good, or have no room: others take over first, as far as anybody can."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from headrace.core.limits import HANDOVER_TIMEOUT_MS
+from headrace.core.replication.events import Acks
+from headrace.core.resources.lease import BrokerLease
+from headrace.core.resources.partition_set import PartitionState
+from headrace.core.types import BrokerId, PartitionEpoch
+from tests.support.cluster import http
+from tests.support.replicated_brokers import ReplicatedBrokers, replicated_brokers
+from tests.support.waiting import wait_for
+
+_STATEFUL_SETS = "/apis/apps/v1/namespaces/default/statefulsets"
+_LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+VALUE = os.urandom(64 << 10)
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> Iterator[ReplicatedBrokers]:
+    with replicated_brokers(tmp_path) as running:
+        yield running
+
+
+def lease(three: ReplicatedBrokers, broker: int) -> BrokerLease:
+    return BrokerLease.parse(three.cluster.kube("GET", f"{_LEASES}/headrace-broker-{broker}"))
+
+
+def ask_to_stop(three: ReplicatedBrokers, broker: int) -> None:
+    three.cluster.broker(broker).process.send_signal(signal.SIGTERM)
+
+
+def test_should_stop_once_others_lead_and_are_enough_without_it(three: ReplicatedBrokers) -> None:
+    three.create(minInsyncReplicas=2)
+    leader = three.cluster.broker(0)
+    ask_to_stop(three, 0)
+    wait_for(lambda: lease(three, 0).draining, "the Lease says so")
+    assert three.produce(0, b"while it waits").status == 200
+    assert leader.is_running
+    three.elect(1)
+    assert leader.wait(20) == 0
+    assert three.in_sync() == {1, 2}, "whoever leads need not wait for it"
+    assert three.produce(1, b"without it").status == 200
+    three.cluster.start_broker(0)
+    three.wait_in_sync(0, 1, 2)
+    three.wait_equal_logs()
+
+
+def test_should_wait_for_nobody_when_all_stop_or_when_it_is_told_twice(three: ReplicatedBrokers) -> None:
+    three.create(minInsyncReplicas=2)
+    began_s = time.monotonic()
+    ask_to_stop(three, 0)
+    wait_for(lambda: "to hand over" in three.cluster.broker(0).log, "it waits for the others")
+    ask_to_stop(three, 0)
+    assert three.cluster.broker(0).wait(20) == 0
+    assert three.in_sync() == {0, 1, 2}, "it had no time to step down"
+    for broker in (1, 2):
+        ask_to_stop(three, broker)
+    assert [three.cluster.broker(broker).wait(20) for broker in (1, 2)] == [0, 0]
+    assert time.monotonic() - began_s < HANDOVER_TIMEOUT_MS / 1000
+    for program in [three.cluster.start_broker(broker, ready=False) for broker in range(3)]:
+        three.cluster.wait_ready(program)
+    three.wait_in_sync(0, 1, 2)
+
+
+def test_should_go_for_good_once_nothing_is_placed_on_it(three: ReplicatedBrokers) -> None:
+    three.create()
+    manifest = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "headrace"}}
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "broker", "image": "x"}]}}
+    spec = {"replicas": 2, "serviceName": "x", "selector": {"matchLabels": {"a": "b"}}, "template": template}
+    three.cluster.kube("POST", _STATEFUL_SETS, {**manifest, "spec": spec})
+    data = three.cluster.home / "broker-2" / "partitions"
+    assert list(data.iterdir())
+
+    ask_to_stop(three, 2)
+    wait_for(lambda: "1 replicas to give away" in three.cluster.broker(2).log, "it waits")
+    three.change(lambda state: raised(state, removing=(BrokerId(2),)))
+    assert three.produce(0, b"while it waits").status == 200
+    three.change(lambda state: without(state, 2))
+
+    assert three.cluster.broker(2).wait(20) == 0
+    assert not list(data.iterdir()), "others hold it now"
+    assert three.produce(0, b"without it").status == 200
+
+
+def raised(state: PartitionState, **changes: object) -> PartitionState:
+    return replace(state, partition_epoch=PartitionEpoch(state.partition_epoch + 1), **changes)  # type: ignore[arg-type]
+
+
+def without(state: PartitionState, broker: int) -> PartitionState:
+    isr = tuple(seat for seat in state.isr if seat.broker != broker)
+    return raised(state, replicas=tuple(b for b in state.replicas if b != broker), isr=isr, removing=())
+
+
+@pytest.mark.parametrize("full", [0, 2], ids=["the leader", "a follower"])
+def test_should_step_down_while_its_disk_is_full(tmp_path: Path, full: int) -> None:
+    options = ["--disk-quota", "8Mi", "--housekeeping-interval", "1s"]
+    with replicated_brokers(tmp_path, brokers=0) as three:
+        three.brokers = tuple(map(BrokerId, range(3)))
+        started = [three.cluster.start_broker(b, *(options if b == full else ()), ready=False) for b in range(3)]
+        for program in started:
+            three.cluster.wait_ready(program)
+        three.create(minInsyncReplicas=2, segment={"bytes": "1Mi"})
+        wait_for(lambda: is_full(three, full), f"broker {full} is full", 60)
+        wait_for(lambda: full not in three.in_sync(), "it is waited for no more", 10)
+        assert lease(three, full).full
+        assert three.in_sync() == {0, 1, 2} - {full}
+        leader = 0
+        if full == 0:
+            assert three.state().leader is None
+            leader = 1
+            three.elect(leader)
+        assert three.produce(leader, VALUE).status == 200
+
+        url = three.records_url(leader)
+        end = http("GET", f"{url.removesuffix('records')}offsets?timestamp=latest").json["offset"]
+        assert http("DELETE", f"{url}?beforeOffset={end}").status == 200
+        three.wait_in_sync(0, 1, 2)
+        assert not lease(three, full).full
+
+
+def is_full(three: ReplicatedBrokers, broker: int) -> bool:
+    """It is written to until then."""
+    three.produce(0, VALUE, acks=Acks.LEADER)
+    return three.metric(broker, "headrace_broker_disk_full") == 1
