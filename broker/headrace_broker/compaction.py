@@ -142,6 +142,7 @@ class Compaction:
         self._metrics.passes.labels(failed.why).inc()
         if failed.why is Why.DAMAGED:
             self._damaged.add(partition)
+            partition.log.verification.is_suspect = True
             _log.error("%s cannot be compacted, and grows until it is mended: %s", partition.place, failed.message)
         else:
             self._put_off(partition, failed)

@@ -120,7 +120,8 @@ def main(log_level: str, broker: int, **options: Any) -> None:
     # Threads read, encode JSON and compact; the event loop, which everybody waits for, must not wait long for them.
     sys.setswitchinterval(THREAD_SWITCH_US / 1_000_000)
     try:
-        asyncio.run(run(settings))
+        while asyncio.run(run(settings)):
+            pass  # Its next life, with an incarnation of its own.
     except HeadraceError as error:
         click.echo(f"headrace-broker: {error.message}", err=True)
         sys.exit(1)

@@ -3,6 +3,7 @@
     lock the data ──> listen (503) ──> take an incarnation ──> watch ──> recover, claim ──> ready
     asked to stop ──> not ready, draining ──> hand over ──> finish requests ──> close the logs ──> say that the stop was
                                                clean ──> 0          asked again ──> hand nothing more over
+    a log is damaged ──> as if asked to stop, but a new life begins then, in the same process (`verification`)
     disk failed   ──> not ready ──> give up every seat ──> stop ──> 1         superseded ──> stop at once ──> 1
 
 The port is taken before the Lease, because the Lease says where this broker listens. The incarnation is on disk before
@@ -51,6 +52,7 @@ from headrace_broker.tls.identity import Identity
 from headrace_broker.tls.material import Source
 from headrace_broker.tls.sources import Files, WatchedSecret
 from headrace_broker.transports import Transports
+from headrace_broker.verification import Verification
 
 _log = logging.getLogger(__name__)
 _HURRY_S = 1.0
@@ -69,15 +71,17 @@ class DiskFailedError(HeadraceError):
     code = "DiskFailed"
 
 
-async def run(settings: Settings) -> None:
-    """Until it is asked to stop. Raises HeadraceError where it cannot start or must not go on."""
+async def run(settings: Settings) -> bool:
+    """One life; whether another one is to begin at once. Raises HeadraceError where it cannot start or go on."""
     keep_large_buffers()
     _allow_open_files()
     data = await asyncio.to_thread(DataDirectory.open, settings.data)
     clean = False
     try:
         async with await KubeClient.connect(kubeconfig=settings.kubeconfig) as client, AsyncTransport() as transport:
-            clean = await _Broker(settings, data, client, transport).live()
+            broker = _Broker(settings, data, client, transport)
+            clean = await broker.live()
+            return broker.returns
     finally:
         await asyncio.to_thread(data.close, clean=clean)
 
@@ -102,6 +106,8 @@ class _Broker:
         self._metrics.watch_partitions(self._holdings.gauges)
         self._memory_bytes = settings.memory_bytes or memory_limit_bytes()
         self._readiness = Readiness()
+        self.returns = False
+        """Nobody has asked it to stop: what it holds is mended by another life."""
         self._serving = Serving(
             settings.broker,
             self._view,
@@ -130,12 +136,13 @@ class _Broker:
         try:
             lease = self._lease(server.port)
             me, found = await self._begin_life(lease)
-            await self._serve(server, lease, me, found)
+            verification = await self._serve(server, lease, me, found)
         except BaseException:
             self._readiness.why_not = "it must stop"
             await server.close(_HURRY_S)
             raise
         clean = await self._holdings.close("the broker stops")
+        await verification.cut(self._data.store)
         await lease.try_announce(clean=clean)
         return clean
 
@@ -190,13 +197,15 @@ class _Broker:
         await self._holdings.load()
         return Seat(self._settings.broker, taken.incarnation), disk
 
-    async def _serve(self, server: Server, lease: LeaseHolder, me: Seat, found: DiskFacts) -> None:
+    async def _serve(self, server: Server, lease: LeaseHolder, me: Seat, found: DiskFacts) -> Verification:
         """Until it is asked to stop and every request is answered. Raises SupersededError, DiskFailedError."""
         streams = FollowerStreams(me, self._view, self._transports, self._serving.followers.metrics)
         host = Host(self._metrics, self._disk, streams, lambda: Contact(monotonic_ms(), lease.renewed_ms))
         opener = Opener(self._data, found, me, host)
         here = Here(self._holdings, opener, self._data.epochs_seen, self._disk, self._metrics.registry)
         coordination = Coordination(me, self._client, self._view, lease, here, self._namespace)
+        warn = coordination.teller.warn
+        verification = Verification(me, self._holdings, self._view, warn, self._metrics.registry)
         housekeeping = Housekeeping(self._holdings, self._disk, self._settings.housekeeping_interval_ms)
         work = [
             *coordination.work(),
@@ -204,6 +213,7 @@ class _Broker:
             housekeeping.clean(),
             self._compaction().run(),
             self._disk.watch(),
+            verification.run(self._mend),
         ]
         if self._identity is not None:
             work.append(self._identity.keep_fresh())
@@ -211,6 +221,7 @@ class _Broker:
         try:
             await self._until(self._end, tasks)
             await self._drain(server, coordination, tasks)
+            return verification
         except (DiskFailedError, StorageFailedError) as error:
             await _cancel(tasks)
             await coordination.give_up(error.message)
@@ -257,10 +268,17 @@ class _Broker:
 
     def _asked_to_stop(self, number: signal.Signals) -> None:
         """A second time: wait for nobody else."""
+        self.returns = False
         asked = self._hurry if self._end.done() else self._end
         if not asked.done():
             _log.info("stopping: %s", signal.Signals(number).name)
             asked.set_result(None)
+
+    def _mend(self, reason: str) -> None:
+        if not self._end.done():
+            _log.error("this life ends, and another begins: %s", reason)
+            self.returns = True
+            self._end.set_result(None)
 
     def _disk_failed(self, reason: str) -> None:
         if not self._broken.done():

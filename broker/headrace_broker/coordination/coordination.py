@@ -55,11 +55,11 @@ class Coordination:
         self._lease = lease
         self._client = client
         self._namespace = namespace
-        self._teller = Teller(client, me.broker)
-        self._calls = SetCalls(me, client, view, metrics, self._teller)
+        self.teller = Teller(client, me.broker)
+        self._calls = SetCalls(me, client, view, metrics, self.teller)
         self._writing = SetWriting(me, view, here.holdings, here.epochs_seen, self._calls)
         metrics.watch(self._writing.undecided)
-        self._reconciler = Reconciler(me, view, here.holdings, here.opener, self._writing, self._teller)
+        self._reconciler = Reconciler(me, view, here.holdings, here.opener, self._writing, self.teller)
         self._notes = Notes(lease, here.disk, self._writing)
         self._handover = Handover(me, client, view, self._writing, namespace)
 
@@ -90,4 +90,4 @@ class Coordination:
 
     async def close(self) -> None:
         await self._calls.close()
-        await self._teller.close()
+        await self.teller.close()

@@ -39,8 +39,10 @@ class FetchRoute:
             if isinstance(target, Elsewhere):
                 response = await self._serving.proxy.forward(request, target, (), query.max_wait_ms, share)
             else:
-                # Nothing here keeps what was read while its JSON is on the way.
-                response = await self._response(request, await fetch(target, query, share), query, body_format, share)
+                with target.log.verification.suspecting():
+                    fetched = fetch(target, query, share)
+                    # Nothing here keeps what was read while its JSON is on the way.
+                    response = await self._response(request, await fetched, query, body_format, share)
             # Sent from here: what is on its way counts until it is gone.
             await response.prepare(request)
             await response.write_eof()

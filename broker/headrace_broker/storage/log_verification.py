@@ -29,20 +29,20 @@ class LogVerification:
 
     @contextmanager
     def suspecting(self) -> Iterator[None]:
-        """Of a read, which may come upon damage. Passes everything on."""
+        """Of a read, and of whoever looks into what was read. Raises CorruptLogError for a CorruptBatchError, too."""
         try:
             yield
         except CorruptLogError:
             self.is_suspect = True
             raise
+        except CorruptBatchError as error:
+            self.is_suspect = True
+            raise CorruptLogError(f"the log in {self._directory} is damaged: {error.message}") from error
 
     async def check(self, buffers: Sequence[memoryview]) -> None:
         """Whole batches that were read, each against its CRC. Raises CorruptLogError."""
         with self.suspecting():
-            try:
-                await self._threads.read(split_replicated, buffers)
-            except CorruptBatchError as error:
-                raise CorruptLogError(f"the log in {self._directory} is damaged: {error.message}") from error
+            await self._threads.read(split_replicated, buffers)
 
     async def verify(self, pace: Pace) -> Damage | None:
         """The first damage in the closed segments; None where they are what was written.

@@ -121,13 +121,13 @@ async def test_should_tell_a_follower_from_a_reader_that_checks_by_itself(log: P
     fill(log, 100)
     flip_bit(log_files(directory)[0], 8 * 700)
     assert await log.read(Offset(0), max_bytes=3_000, up_to=END)
-    assert not log.verification.is_suspect
+    suspects = [log.verification.is_suspect]
     with pytest.raises(CorruptLogError, match="crc32c"):
         await log.read_checked(Offset(0), max_bytes=3_000, up_to=END)
-    assert log.verification.is_suspect
+    suspects.append(log.verification.is_suspect)
     assert await log.read_checked(Offset(3), max_bytes=3_000, up_to=END)
     await log.verification.verify(no_pace)
-    assert not log.verification.is_suspect
+    assert [*suspects, log.verification.is_suspect] == [False, True, False]
 
 
 @pytest.mark.parametrize("look", ["read", "cached"])

@@ -1,0 +1,125 @@
+"""Does this broker's disk still have what was written, and what becomes of a log where it has not?
+
+    closed segments are read through ── damage ──> told: log, Event, metric
+                                                     └── others have all of it (`mending.may_hand_over`)
+                                                           ──> this life ends as every stop does, and the next begins
+                                                     logs are closed ── nobody counts on it (`mending.may_cut`)
+                                                           ──> the next life cuts the log there and fetches the rest
+
+One per life of the process. Every open partition is read through after the start, one after the other and slowly; then
+once an interval, and as soon as somebody comes upon damage in it. Where nobody else has what is damaged, everything
+stays as it is, and what is before and after the damage can be read.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Mapping
+from typing import Protocol
+
+from prometheus_client import CollectorRegistry, Gauge
+
+from headrace.core.errors import HeadraceError
+from headrace.core.limits import VERIFY_BYTES_PER_S, VERIFY_INTERVAL_MS, VERIFY_TICK_MS
+from headrace.core.replication.mending import may_cut, may_hand_over
+from headrace.core.resources.partition_set import PartitionState
+from headrace.core.types import Incarnation, PartitionKey, Seat, TopicName, TopicUid
+from headrace_broker.clock import monotonic_ms
+from headrace_broker.holdings import Holdings
+from headrace_broker.partition import Partition
+from headrace_broker.storage.partition_store import PartitionStore
+from headrace_broker.storage.segment_check import Damage
+
+_log = logging.getLogger(__name__)
+
+Warn = Callable[[TopicName, TopicUid, str, str], None]
+"""Tell the owner of a Topic: reason, message."""
+
+
+class View(Protocol):
+    """What is known of the cluster."""
+
+    @property
+    def states(self) -> Mapping[PartitionKey, PartitionState]: ...
+    def ready_seats(self, now_ms: int) -> Collection[Seat]: ...
+
+
+class Verification:
+    def __init__(self, me: Seat, holdings: Holdings, view: View, warn: Warn, registry: CollectorRegistry) -> None:
+        self._me = me
+        self._holdings = holdings
+        self._view = view
+        self._warn = warn
+        self._damaged: dict[PartitionKey, Damage] = {}
+        self._verified_ms: dict[PartitionKey, int] = {}
+        Gauge(
+            "headrace_broker_damaged_partitions",
+            "Partitions of which this broker's disk has not kept what was written.",
+            registry=registry,
+        ).set_function(lambda: len(self._damaged))
+
+    async def run(self, hand_over: Callable[[str], None]) -> None:
+        """For ever. `hand_over` is told once others can do without a damaged log here: why this life is to end."""
+        while True:
+            await asyncio.sleep(VERIFY_TICK_MS / 1000)
+            await self._verify_due()
+            await self._maybe_hand_over(hand_over)
+
+    async def cut(self, store: PartitionStore) -> None:
+        """The logs are closed: have those cut that nobody counts on, by the next start. Raises StorageFailedError."""
+        later = Incarnation(self._me.incarnation + 1)
+        for key, damage in self._damaged.items():
+            state = self._view.states.get(key)
+            if state is not None and may_cut(state, self._me):
+                _log.warning("%s: the next start cuts the log at offset %d", key, damage.point.offset)
+                await asyncio.to_thread(store.cut_at_next_start, key, damage.point, later)
+
+    async def _verify_due(self) -> None:
+        """In a frame of its own: one that sleeps would keep the last partition, and its files, with it."""
+        for partition in self._due(monotonic_ms()):
+            await self._verify(partition)
+
+    def _due(self, now_ms: int) -> list[Partition]:
+        known, partitions = self._verified_ms, self._holdings.open_partitions()
+        due = [each for each in partitions if self._is_due(each, known.get(each.key), now_ms)]
+        held = {each.key for each in partitions}
+        self._verified_ms = {key: ms for key, ms in known.items() if key in held}
+        self._damaged = {key: damage for key, damage in self._damaged.items() if key in held}
+        return due
+
+    def _is_due(self, partition: Partition, verified_ms: int | None, now_ms: int) -> bool:
+        if partition.key in self._damaged:
+            return False  # Readers may come upon it again and again.
+        is_over = verified_ms is None or now_ms - verified_ms >= VERIFY_INTERVAL_MS
+        return is_over or partition.log.verification.is_suspect
+
+    async def _verify(self, partition: Partition) -> None:
+        key = partition.key
+        try:
+            damage = await partition.log.verification.verify(_pace)
+        except HeadraceError as error:
+            _log.warning("%s: not verified: %s", partition.place, error)
+            damage = None
+        self._verified_ms[key] = monotonic_ms()
+        if damage is None:
+            self._damaged.pop(key, None)
+        elif self._damaged.get(key) != damage:
+            self._damaged[key] = damage
+            self._warn(partition.place.topic, key.uid, "DataDamaged", f"partition {key.partition}: {damage.reason}")
+
+    async def _maybe_hand_over(self, hand_over: Callable[[str], None]) -> None:
+        for key in tuple(self._damaged):
+            partition = self._holdings.find(key)
+            if partition is None or not self._can_do_without(partition):
+                continue
+            await self._verify(partition)  # Its segment may have been deleted since.
+            if key in self._damaged and self._can_do_without(partition):
+                hand_over(f"{partition.place} is damaged here, and fetched again from its leader by the next life")
+
+    def _can_do_without(self, partition: Partition) -> bool:
+        state, ready = self._view.states.get(partition.key), self._view.ready_seats(monotonic_ms())
+        least = partition.replica.rules.min_insync_replicas
+        return state is not None and may_hand_over(state, self._me, ready, least)
+
+
+async def _pace(read_bytes: int) -> None:
+    await asyncio.sleep(read_bytes / VERIFY_BYTES_PER_S)
