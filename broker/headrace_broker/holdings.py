@@ -113,14 +113,15 @@ class Holdings:
         for key, held in self._held.items():
             if held.partition is not None:
                 log, leads = held.partition.log, held.partition.leads
-                logs[key] = HeldLog(log.last_epoch, log.log_end_offset, leads=leads, damage=held.damage)
+                logs[key] = HeldLog(log.last_epoch, log.log_end_offset, leads, held.damage)
             else:
                 closed[key] = held.holding
         found = await asyncio.to_thread(lambda: {key: self._data.store.last_known(key) for key in closed})
         for key, known in found.items():
             broken = closed[key] is Holding.BROKEN
             logs[key] = replace(known, trouble="its last action on it failed") if broken else known
-        return logs
+        seen = self._data.epochs_seen.read()
+        return {key: replace(log, seen_epoch=seen.get(key, NO_EPOCH)) for key, log in logs.items()}
 
     def topic_of(self, key: PartitionKey) -> TopicName:
         """As its description says; named by its uid where that is lost."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from headrace.core.errors import RemoteError
+from headrace.core.log.epochs import NO_EPOCH
 from headrace.core.types import (
     BrokerId,
     Incarnation,
@@ -37,6 +38,8 @@ class HeldLog:
     """Why the log is not intact, as a clause; empty where it is, or where that is not known."""
     trouble: str = ""
     """Why it cannot be opened, as a clause; then the numbers mean nothing."""
+    seen_epoch: LeaderEpoch = NO_EPOCH
+    """The greatest that this broker has acted on, and goes below no more, whatever its log holds."""
 
     @property
     def rank(self) -> tuple[int, int]:
@@ -86,6 +89,7 @@ def _log_object(log: HeldLog) -> dict[str, Any]:
     return {
         "lastEpoch": log.last_epoch,
         "logEndOffset": log.log_end,
+        "seenEpoch": log.seen_epoch,
         "leads": log.leads,
         "damage": log.damage,
         "trouble": log.trouble,
@@ -107,4 +111,5 @@ def _log(entry: Mapping[str, Any]) -> HeldLog:
         leads=bool(entry["leads"]),
         damage=str(entry["damage"]),
         trouble=str(entry["trouble"]),
+        seen_epoch=LeaderEpoch(entry.get("seenEpoch", NO_EPOCH)),
     )

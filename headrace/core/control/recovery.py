@@ -172,17 +172,24 @@ def _why_not_ready(topic: Topic) -> str:
 def _look_at(partition_set: PartitionSet, state: PartitionState, cluster: Cluster) -> Recovered | Stuck | None:
     """None where the partition is online."""
     key, topic = partition_set.key(state.id), partition_set.topic_name
-    logs = {broker: report.logs[key] for broker, report in cluster.reports.items() if key in report.logs}
-    known = _highest(state, key, logs.values(), cluster.reports.values())
+    told = {broker: report.logs[key] for broker, report in cluster.reports.items() if key in report.logs}
+    known = _highest(state, key, told.values(), cluster.reports.values())
+    logs = {broker: _as_led(log, key, known, cluster.reports[broker]) for broker, log in told.items()}
     why = _why_recover(state, known, logs)
-    if not why and state.leader is not None and logs.get(state.leader.broker, _NOTHING).leads:
+    if not why and state.leader is not None and told.get(state.leader.broker, _NOTHING).leads:
         return None
     blocked = _why_blocked(state, logs, cluster)
     if blocked or not why:
         return Stuck(topic, state.id, blocked or "a broker is about to lead it: look again in a moment")
     return Recovered(
-        topic, key.uid, _elected(state, known, logs, cluster.reports), why, _losses(state, logs, cluster.silent)
+        topic, key.uid, _elected(state, known, logs, cluster.reports), why, _losses(state, known, logs, cluster.silent)
     )
+
+
+def _as_led(log: HeldLog, key: PartitionKey, known: Epochs, report: BrokerReport) -> HeldLog:
+    """Who leads in an epoch that is over leads no more, and has not heard of it."""
+    latest = report.known.get(key, known).leader_epoch == known.leader_epoch
+    return replace(log, leads=log.leads and latest)
 
 
 def _left_behind(partition_set: PartitionSet, state: PartitionState, cluster: Cluster) -> list[LeftBehind]:
@@ -200,7 +207,8 @@ def _highest(
 ) -> Epochs:
     """Above these the new epochs must be."""
     known = [report.known[key] for report in reports if key in report.known]
-    leader_epochs = [state.leader_epoch, *(each.leader_epoch for each in known), *(log.last_epoch for log in logs)]
+    promised = [max(log.last_epoch, log.seen_epoch) for log in logs]
+    leader_epochs = [state.leader_epoch, *(each.leader_epoch for each in known), *promised]
     partition_epochs = [state.partition_epoch, *(each.partition_epoch for each in known)]
     return Epochs(max(leader_epochs), max(partition_epochs))
 
@@ -211,20 +219,25 @@ def _why_recover(state: PartitionState, known: Epochs, logs: Mapping[BrokerId, H
         return f"the API says leader epoch {state.leader_epoch}, but brokers have seen {known.leader_epoch}"
     if state.partition_epoch < known.partition_epoch:
         return f"the API says partition epoch {state.partition_epoch}, but brokers have seen {known.partition_epoch}"
-    best = _best(state, logs)
+    best = _best(state, known, logs)
     if best is not None and best not in state.replicas:
         return f"its records are on broker {best}, and the API places it on {_brokers(state.replicas)}"
     return ""
 
 
-def _best(state: PartitionState, logs: Mapping[BrokerId, HeldLog]) -> BrokerId | None:
+def _best(state: PartitionState, known: Epochs, logs: Mapping[BrokerId, HeldLog]) -> BrokerId | None:
     """Who holds the greatest (epoch, end); of equals, one who is a replica already. None where nobody holds anything.
 
-    An empty log counts where it belongs: of a partition that was never written to.
+    Where the API is behind, whoever leads in the latest epoch comes first: it commits while others are asked. An empty
+    log counts where it belongs: of a partition that was never written to.
     """
-    replicas = state.replicas
+    replicas, is_behind = state.replicas, known > (state.leader_epoch, state.partition_epoch)
     holding = [broker for broker, log in logs.items() if not log.trouble and (log.log_end > 0 or broker in replicas)]
-    return max(holding, key=lambda broker: (logs[broker].rank, broker in replicas, -broker), default=None)
+    return max(
+        holding,
+        key=lambda broker: (is_behind and logs[broker].leads, logs[broker].rank, broker in replicas, -broker),
+        default=None,
+    )
 
 
 def _why_blocked(state: PartitionState, logs: Mapping[BrokerId, HeldLog], cluster: Cluster) -> str:
@@ -246,7 +259,7 @@ def _elected(
     reports: Mapping[BrokerId, BrokerReport],
 ) -> PartitionState:
     """The state under which the best log leads; where nobody holds a log, whoever is a replica may."""
-    best = _best(state, logs)
+    best = _best(state, known, logs)
     leader = reports[best].seat if best is not None else None
     replicas = state.replicas
     if best is not None and best not in replicas:
@@ -263,8 +276,10 @@ def _elected(
     )
 
 
-def _losses(state: PartitionState, logs: Mapping[BrokerId, HeldLog], silent: Mapping[BrokerId, str]) -> tuple[str, ...]:
-    best = _best(state, logs)
+def _losses(
+    state: PartitionState, known: Epochs, logs: Mapping[BrokerId, HeldLog], silent: Mapping[BrokerId, str]
+) -> tuple[str, ...]:
+    best = _best(state, known, logs)
     # What went back may name the replicas of an older time: the latest log may be on any broker.
     losses = [
         f"broker {broker} has not reported ({why}) and may hold later records" for broker, why in sorted(silent.items())

@@ -191,3 +191,38 @@ def test_should_have_nothing_left_to_do_once_the_brokers_have_followed() -> None
     after = recover(report(0, log(5, 100, leads=True), known=(state.leader_epoch, state.partition_epoch)),
                     sets=before.writes)  # fmt: skip
     assert (after.recovered, after.stuck, after.online) == ((), (), 1)
+
+
+def replicated(leader_epoch: int = 1, partition_epoch: int = 1) -> PartitionSet:
+    return partition_set(
+        partition_state(
+            leader=seat(0),
+            replicas=tuple(map(BrokerId, range(3))),
+            isr=tuple(map(seat, range(3))),
+            leader_epoch=LeaderEpoch(leader_epoch),
+            partition_epoch=PartitionEpoch(partition_epoch),
+        )
+    )
+
+
+def test_should_keep_the_leader_that_goes_on_whatever_others_hold_a_moment_later() -> None:
+    leading = report(1, log(4, 100, leads=True), known=(5, 9))
+    ahead, behind = report(0, log(4, 105), known=(5, 9)), report(2, log(4, 90), known=(5, 9))
+    (recovered,) = recover(leading, ahead, behind, sets=(replicated(),)).recovered
+    assert (recovered.state.leader, recovered.state.isr) == (seat(1, 3), (seat(1, 3),))
+    assert recovered.state.replicas == (0, 1, 2)
+    assert (recovered.state.leader_epoch, recovered.state.partition_epoch) == (6, 10)
+
+
+def test_should_not_keep_a_leader_whose_epoch_is_over() -> None:
+    stale = report(1, log(4, 200, leads=True), known=(4, 8))
+    others = report(0, log(5, 105), known=(5, 9)), report(2, log(5, 90), known=(5, 9))
+    (recovered,) = recover(stale, *others, sets=(replicated(),)).recovered
+    assert recovered.state.leader == seat(0, 3)
+
+
+def test_should_go_above_what_a_broker_has_promised_though_its_log_is_empty() -> None:
+    promised = report(2, log(-1, 0, seen_epoch=LeaderEpoch(8)))
+    (recovered,) = recover(report(0, log(5, 10)), report(1, log(5, 10)), promised, sets=(replicated(),)).recovered
+    assert recovered.state.leader_epoch == 9
+    assert recovered.state.leader == seat(0, 3)
