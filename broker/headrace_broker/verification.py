@@ -1,6 +1,6 @@
 """Does this broker's disk still have what was written, and what becomes of a log where it has not?
 
-    closed segments are read through ── damage ──> told: log, Event, metric
+    segments are read through ── damage ──> told: log, Event, metric
                                                      └── others have all of it (`mending.may_hand_over`)
                                                            ──> this life ends as every stop does, and the next begins
                                                      logs are closed ── nobody counts on it (`mending.may_cut`)

@@ -1,4 +1,4 @@
-"""Does the disk still have what was written? Reading the closed segments of one log through, and who has doubts.
+"""Does the disk still have what was written? Reading the segments of one log through, and who has doubts.
 
 Owned by a `PartitionLog`, on its event loop. Nothing is changed here: what becomes of a damaged log depends on who else
 has what it had (`headrace.core.replication.mending`).
@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from headrace.core.errors import CorruptBatchError, CorruptLogError
+from headrace.core.errors import CorruptBatchError, CorruptLogError, StorageFailedError
 from headrace.core.records.raw import split_replicated
 from headrace_broker.storage.compaction_files import Span
 from headrace_broker.storage.segment_check import Damage, SegmentCheck
@@ -32,7 +32,7 @@ class LogVerification:
         """Of a read, and of whoever looks into what was read. Raises CorruptLogError for a CorruptBatchError, too."""
         try:
             yield
-        except CorruptLogError:
+        except (CorruptLogError, StorageFailedError):
             self.is_suspect = True
             raise
         except CorruptBatchError as error:
@@ -45,11 +45,12 @@ class LogVerification:
             await self._threads.read(split_replicated, buffers)
 
     async def verify(self, pace: Pace) -> Damage | None:
-        """The first damage in the closed segments; None where they are what was written.
+        """The first damage; None where all segments, as they are when this begins, are what was written.
 
         What is deleted, cut off or replaced meanwhile is not looked at any more.
         """
         self.is_suspect = False
+        active, tip, cuts = self._segments.active, self._segments.tip, self._segments.cuts
         for segment in list(self._segments.closed_segments()):
             span = Span(segment.base_offset, segment.next_offset)
             # Seen twice: what was read may have been of files that are replaced just now.
@@ -57,14 +58,23 @@ class LogVerification:
                 damage = await self._damage_in(span, pace)
                 if damage is not None:
                     return damage
-        return None
+        if cuts != self._segments.cuts:
+            return None
+        damage = await self._check(SegmentCheck(active, tip.position, tip.offset), pace, lambda: True)
+        is_there = cuts == self._segments.cuts and self._segments.active is active
+        # One that was closed meanwhile may have been compacted since: another look tells.
+        self.is_suspect = self.is_suspect or (damage is not None and not is_there)
+        return damage if is_there else None
 
     async def _damage_in(self, span: Span, pace: Pace) -> Damage | None:
         try:
             segment = await self._threads.read(self._segments.glimpse, span.base_offset)
         except (SegmentGoneError, OSError):
             return None  # One that cannot be opened for good is missed by whoever reads it.
-        check = SegmentCheck(segment, span.next_offset)
-        while not check.is_done and self._segments.has(span):
+        check = SegmentCheck(segment, segment.size, span.next_offset)
+        return await self._check(check, pace, lambda: self._segments.has(span))
+
+    async def _check(self, check: SegmentCheck, pace: Pace, is_there: Callable[[], bool]) -> Damage | None:
+        while not check.is_done and is_there():
             await pace(await self._threads.read(check.step))
-        return check.damage if self._segments.has(span) else None
+        return check.damage if is_there() else None

@@ -1,4 +1,4 @@
-"""Reading a closed segment through, batch by batch, to see whether the disk still has what was written.
+"""Reading a segment through, batch by batch, to see whether the disk still has what was written.
 
 Below the recovery point nobody looks at bytes that nobody asks for, and whoever serves them looks at headers only: a
 bit that has flipped there waits for the day on which this replica is needed. Owned by `PartitionLog.verify`; each step
@@ -26,31 +26,32 @@ class Damage(NamedTuple):
 
 
 class SegmentCheck:
-    def __init__(self, segment: Segment, next_offset: Offset) -> None:
-        """`next_offset` is where the next segment begins."""
+    def __init__(self, segment: Segment, size: int, end_offset: Offset) -> None:
+        """Of its first `size` bytes, which end before `end_offset`; it may be appended to meanwhile."""
         self.damage: Damage | None = None
         """What was found; nothing behind it was looked at."""
         self._segment = segment
-        self._next_offset = next_offset
+        self._size = size
+        self._end_offset = end_offset
         self._scan = TailScan(segment.base_offset, LeaderEpochs())
         self._position = 0
         self._wanted = 1
 
     @property
     def is_done(self) -> bool:
-        return self.damage is not None or self._position >= self._segment.size
+        return self.damage is not None or self._position >= self._size
 
     def step(self) -> int:
         """Read on; returns how many bytes that were. Blocks."""
-        left = self._segment.size - self._position
+        left = self._size - self._position
         try:
             window = read_once(self._segment.log, self._position, min(left, max(VERIFY_CHUNK_BYTES, self._wanted)))
         except (CorruptLogError, StorageFailedError) as error:
             self._found(error.message)
             return 0
         self._judge(memoryview(window), left)
-        if self.is_done and self.damage is None and self._scan.next_offset != self._next_offset:
-            self._found(f"the segment ends at offset {self._scan.next_offset}, the next begins at {self._next_offset}")
+        if self.is_done and self.damage is None and self._scan.next_offset != self._end_offset:
+            self._found(f"the segment ends at offset {self._scan.next_offset}, the next begins at {self._end_offset}")
         return len(window)
 
     def _judge(self, window: memoryview, left: int) -> None:

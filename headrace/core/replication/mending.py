@@ -1,4 +1,4 @@
-"""A closed segment is damaged: when may a replica throw its part of a log away and fetch it again? Pure.
+"""A log is damaged: when may a replica throw its part of a log away and fetch it again? Pure.
 
     damage found ──> others have it all ──> this life ends as every stop does: leaderships and seats are handed over
                  │                            ──> the next one cuts the log at the damage, gives up what is left of its
