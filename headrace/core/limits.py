@@ -390,6 +390,10 @@ REPLICATION_SILENCE_MS_MAX = 2_500
 """A side of a stream that has said nothing for so long is gone."""
 REPLICATION_IDLE_MS = 5_000
 """A stream without partitions is closed after this."""
+REPLICATION_UNREPORTED_BYTES = 1 << 20
+"""A report that changes no vote waits for the next that does, until so much was received, or a second is over."""
+REPLICATION_SHARED_BYTES_MAX = 4 << 20
+"""What was read for one follower just now is kept for the others, up to this over all partitions."""
 REPLICATION_BACKOFF_MIN_MS = 50
 REPLICATION_BACKOFF_MAX_MS = 1_000
 """Between two attempts of a follower to reach its leader, or to follow one partition."""

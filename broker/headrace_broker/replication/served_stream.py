@@ -182,7 +182,14 @@ class ServedStream:
 
     def _complain(self, channel: ServedChannel, why: HeadraceError) -> None:
         self._streams.metrics.broken.labels(why.code).inc()
-        _log.warning("%s: %s cannot use what it was sent: %s", channel.partition.place, self._stream.seat, why.message)
+        # A full disk passes, and its broker says so itself.
+        _log.log(
+            logging.DEBUG if why.retriable else logging.WARNING,
+            "%s: %s cannot use what it was sent: %s",
+            channel.partition.place,
+            self._stream.seat,
+            why.message,
+        )
 
     def _refuse(self, refusal: Failed) -> None:
         self._streams.metrics.refused.labels(refusal.error.code).inc()

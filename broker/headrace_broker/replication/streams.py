@@ -66,7 +66,7 @@ class FollowerStreams:
 
     def report(self, partition: Partition, leader_epoch: LeaderEpoch, ends: Ends) -> None:
         if stream := self._stream_of(partition):
-            stream.report(partition.key, leader_epoch, ends)
+            stream.report(partition.key, leader_epoch, ends, partition.replica.rules.durability)
 
     async def close(self) -> None:
         """This broker stops: nobody is followed any more."""

@@ -3,9 +3,10 @@
     of a channel: opened (FOLLOW) ── asks, answers ──> FETCH ──> BATCHES, reports ──> closed, moved or failed: over
 
 What is said waits until `take`, and leaves in one piece; of a partition's reports the last one only, behind all else,
-and only where it differs from what was reported before. The sign of life (ALIVE) stands for all of them: it says that
-nothing has changed. Reports and signs of life carry back the leader's time as it was last heard, so that the leader
-knows what they can vouch for.
+and only where it differs from what was reported before. One that changes no vote, as where batches are received and not
+synced yet, is held back for the next that does, but not for long. The sign of life (ALIVE) stands for all of them: it
+says that nothing has changed. Reports and signs of life carry back the leader's time as it was last heard, so that the
+leader knows what they can vouch for.
 
 Invariants: channel numbers only rise, so that what comes for one that is over can be told and is dropped; a partition
 has one channel at most; nothing is reported before FETCH. Owned by the broker's shell from the opening of a stream to
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, assert_never
 
 from headrace.core.errors import BrokenSessionError, BrokerUnreachableError, HeadraceError
+from headrace.core.limits import REPLICATION_UNREPORTED_BYTES
 from headrace.core.log.epochs import EpochEnd
 from headrace.core.replication.followers import Ends
 from headrace.core.replication.wire.messages import (
@@ -37,6 +39,7 @@ from headrace.core.replication.wire.messages import (
     Unfollow,
 )
 from headrace.core.replication.wire.silence import Pulse, Silence
+from headrace.core.resources.topic import Durability
 from headrace.core.session.frames import Buffer
 from headrace.core.types import LeaderEpoch, Offset, PartitionKey, Seat
 
@@ -77,6 +80,9 @@ class _Channel:
     key: PartitionKey
     leader_epoch: LeaderEpoch
     reported: Ends | None = None
+    """What was last said, or is to be said with the next `take`."""
+    unreported_bytes: int = 0
+    """Received since."""
 
 
 class FollowerStream:
@@ -85,7 +91,9 @@ class FollowerStream:
         self._by_number: dict[int, _Channel] = {}
         self._by_key: dict[PartitionKey, _Channel] = {}
         self._reports: dict[int, Ends] = {}
-        """By channel, that are to be said."""
+        """By channel, that are to be said ..."""
+        self._held: dict[int, Ends] = {}
+        """... and that may wait."""
         self._highest = STREAM
         self._leader_ms = 0
         """The leader's time as it was last heard."""
@@ -120,10 +128,23 @@ class FollowerStream:
         if channel is not None:
             self._said.append(Fetch(channel.number, leader_epoch, offset).pack())
 
-    def report(self, key: PartitionKey, leader_epoch: LeaderEpoch, ends: Ends) -> None:
+    def report(self, key: PartitionKey, leader_epoch: LeaderEpoch, ends: Ends, durability: Durability) -> None:
+        """`durability`: by which of the ends this replica votes."""
         channel = self._channel(key, leader_epoch)
-        if channel is not None and ends != channel.reported:
-            channel.reported = self._reports[channel.number] = ends
+        if channel is None or ends == channel.reported:
+            return
+        before = channel.reported
+        is_vote = before is None or ends.vouched(durability) != before.vouched(durability)
+        is_said_anyway = channel.number in self._reports or channel.unreported_bytes >= REPLICATION_UNREPORTED_BYTES
+        if is_vote or is_said_anyway:
+            self._report(channel, ends)
+        else:
+            self._held[channel.number] = ends
+
+    def _report(self, channel: _Channel, ends: Ends) -> None:
+        channel.reported = self._reports[channel.number] = ends
+        channel.unreported_bytes = 0
+        self._held.pop(channel.number, None)
 
     def take(self) -> bytes:
         """What is to be said now; empty where that is nothing."""
@@ -139,6 +160,8 @@ class FollowerStream:
         if self._silence.lasts_too_long(now_ms):
             raise BrokerUnreachableError("the leader says nothing any more", unprocessed=False)
         if self._pulse.is_due(now_ms):
+            for number, ends in tuple(self._held.items()):
+                self._report(self._by_number[number], ends)
             # Behind what waits to be reported, which it would else stand for.
             self._said = [self.take(), Alive(self._leader_ms).pack()]
 
@@ -149,7 +172,10 @@ class FollowerStream:
             case Batches(number, epoch, _, watermark, start, leader_ms, batches):
                 self._leader_ms = leader_ms
                 channel = self._known(number)
-                return Received(channel.key, epoch, batches, watermark, start) if channel else None
+                if channel is None:
+                    return None
+                channel.unreported_bytes += sum(map(len, batches))
+                return Received(channel.key, epoch, batches, watermark, start)
             case Heartbeat(leader_ms):
                 self._leader_ms = leader_ms
                 return None
@@ -180,4 +206,5 @@ class FollowerStream:
         if channel is not None:
             del self._by_number[channel.number], self._by_key[channel.key]
             self._reports.pop(channel.number, None)
+            self._held.pop(channel.number, None)
         return channel

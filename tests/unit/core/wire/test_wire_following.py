@@ -3,7 +3,12 @@
 import pytest
 
 from headrace.core.errors import BrokenSessionError, BrokerUnreachableError, DivergedLogError, NotLeaderError
-from headrace.core.limits import REPLICATION_ALIVE_MS, REPLICATION_SILENCE_MS_MAX, REPLICATION_TICK_MS
+from headrace.core.limits import (
+    REPLICATION_ALIVE_MS,
+    REPLICATION_SILENCE_MS_MAX,
+    REPLICATION_TICK_MS,
+    REPLICATION_UNREPORTED_BYTES,
+)
 from headrace.core.log.epochs import EpochEnd
 from headrace.core.replication.followers import Ends
 from headrace.core.replication.wire.following import EpochAnswered, FollowerStream, Moved, Received, Refused
@@ -26,6 +31,7 @@ from headrace.core.replication.wire.messages import (
     follower_message,
     follower_reader,
 )
+from headrace.core.resources.topic import Durability
 from headrace.core.types import LeaderEpoch, Offset, PartitionId, PartitionKey, TopicUid
 from tests.support.partition_sets import seat
 
@@ -44,6 +50,12 @@ def batches(channel: int, leader_ms: int = 0) -> Batches:
 
 def said(stream: FollowerStream) -> list[FollowerMessage]:
     return [follower_message(frame) for frame in follower_reader().receive(stream.take())]
+
+
+def report(
+    stream: FollowerStream, key: PartitionKey, epoch: LeaderEpoch, held: Ends, by: Durability = Durability.REPLICATED
+) -> None:
+    stream.report(key, epoch, held, by)
 
 
 def opened(*keys: PartitionKey) -> FollowerStream:
@@ -73,31 +85,74 @@ def test_should_say_hello_then_follow_ask_and_fetch_in_this_order() -> None:
 
 def test_should_report_the_last_ends_once_and_behind_all_else() -> None:
     stream = opened(A, B)
-    stream.report(A, EPOCH, ends(5))
-    stream.report(B, EPOCH, ends(1))
-    stream.report(A, EPOCH, ends(5, 5))
+    report(stream, A, EPOCH, ends(5))
+    report(stream, B, EPOCH, ends(1))
+    report(stream, A, EPOCH, ends(5, 5))
     stream.fetch(A, EPOCH, Offset(5))
     assert said(stream) == [Fetch(1, EPOCH, Offset(5)), Report(1, EPOCH, ends(5, 5), 0), Report(2, EPOCH, ends(1), 0)]
-    stream.report(A, EPOCH, ends(5, 5))
+    report(stream, A, EPOCH, ends(5, 5))
+    assert said(stream) == []
+
+
+@pytest.mark.parametrize(
+    ("durability", "voteless", "vote"),
+    [(Durability.FSYNC, ends(6, 5), ends(6, 6)), (Durability.REPLICATED, ends(5, 5), ends(6, 5))],
+)
+def test_should_hold_back_a_report_that_changes_no_vote(durability: Durability, voteless: Ends, vote: Ends) -> None:
+    stream = opened(A)
+    first = ends(5, 5) if durability is Durability.FSYNC else ends(5)
+    report(stream, A, EPOCH, first, durability)
+    stream.take()
+    report(stream, A, EPOCH, voteless, durability)
+    assert said(stream) == []
+    report(stream, A, EPOCH, vote, durability)
+    assert said(stream) == [Report(1, EPOCH, vote, 0)]
+    stream.tick(REPLICATION_ALIVE_MS)
+    assert said(stream) == [Alive(0)]
+
+
+def test_should_report_what_changes_no_vote_with_its_next_sign_of_life() -> None:
+    stream = opened(A, B)
+    for key in (A, B):
+        report(stream, key, EPOCH, ends(5, 5), Durability.FSYNC)
+    stream.take()
+    for key in (A, B):
+        report(stream, key, EPOCH, ends(6, 5), Durability.FSYNC)
+    stream.close(B)
+    stream.take()
+    stream.tick(REPLICATION_ALIVE_MS)
+    assert said(stream) == [Report(1, EPOCH, ends(6, 5), 0), Alive(0)]
+
+
+def test_should_report_at_once_where_much_has_come() -> None:
+    stream = opened(A)
+    report(stream, A, EPOCH, ends(5, 5), Durability.FSYNC)
+    stream.take()
+    much = bytes(REPLICATION_UNREPORTED_BYTES)
+    for end in (6, 7):
+        stream.receive(batches(1)._replace(batches=[memoryview(much)]), 0)
+        report(stream, A, EPOCH, ends(end, 5), Durability.FSYNC)
+        assert said(stream) == [Report(1, EPOCH, ends(end, 5), 0)]
+    report(stream, A, EPOCH, ends(8, 5), Durability.FSYNC)
     assert said(stream) == []
 
 
 def test_should_say_nothing_of_another_epoch_or_of_what_is_over() -> None:
     stream = opened(A)
-    stream.report(A, NEXT_EPOCH, ends(5))
+    report(stream, A, NEXT_EPOCH, ends(5))
     stream.fetch(A, NEXT_EPOCH, Offset(5))
     stream.ask_epoch_end(A, NEXT_EPOCH, EPOCH)
-    stream.report(B, EPOCH, ends(5))
+    report(stream, B, EPOCH, ends(5))
     stream.close(B)
     assert said(stream) == []
 
 
 def test_should_take_back_the_report_of_a_channel_that_it_closes() -> None:
     stream = opened(A)
-    stream.report(A, EPOCH, ends(5))
+    report(stream, A, EPOCH, ends(5))
     stream.close(A)
     stream.open(A, NEXT_EPOCH)
-    stream.report(A, NEXT_EPOCH, ends(5))
+    report(stream, A, NEXT_EPOCH, ends(5))
     assert said(stream) == [
         Unfollow(1, EPOCH),
         Follow(2, NEXT_EPOCH, A),
@@ -152,13 +207,13 @@ def test_should_end_where_the_leader_ends_the_stream() -> None:
 
 def test_should_echo_the_leaders_time() -> None:
     stream = opened(A)
-    assert not stream.has_heard
+    heard = [stream.has_heard]
     assert stream.receive(Heartbeat(1000), 0) is None
-    assert stream.has_heard
-    stream.report(A, EPOCH, ends(1))
+    assert [*heard, stream.has_heard] == [False, True]
+    report(stream, A, EPOCH, ends(1))
     assert said(stream) == [Report(1, EPOCH, ends(1), 1000)]
     stream.receive(batches(1, 1500), 0)
-    stream.report(A, EPOCH, ends(2))
+    report(stream, A, EPOCH, ends(2))
     stream.tick(REPLICATION_ALIVE_MS)
     assert said(stream) == [Report(1, EPOCH, ends(2), 1500), Alive(1500)]
 
