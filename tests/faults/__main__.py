@@ -44,7 +44,7 @@ def main(names: tuple[str, ...], short: bool, jobs: int, seed: int, replicas: in
             click.echo(f"{verdict.scenario}: {note}")
     broken = [verdict for verdict in verdicts if verdict.wrong]
     for verdict in broken:
-        click.echo(f"\n{verdict.scenario} WRONG (failed requests: {verdict.failures})")
+        click.echo(f"\n{verdict.scenario} WRONG (requests that failed: {verdict.failures})")
         for wrong in verdict.wrong:
             click.echo(f"  {wrong}")
     sys.exit(1 if broken else 0)
@@ -68,6 +68,8 @@ def _run(name: str, *, short: bool, seed: int, replicas: int | None) -> Verdict:
         except (ValueError, IndexError):
             verdict = Verdict(name, seed, time.monotonic() - started, [f"it broke: {err.decode()[-3000:]}"])
     click.echo(f"  {name} {'WRONG' if verdict.wrong else 'ok'} after {verdict.seconds:.0f} s", err=True)
+    for wrong in verdict.wrong:
+        click.echo(f"    {wrong}", err=True)
     return verdict
 
 

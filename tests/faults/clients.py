@@ -170,7 +170,7 @@ class RawWriter(_Raw):
             answer = self._request(
                 transport,
                 "POST",
-                f"records?acks={self._acks}&timeoutMs=5000",
+                f"records?acks={self._acks}&timeoutMs=3000",
                 headers={"content-type": BATCH_TYPE},
                 body=body,
             )

@@ -57,8 +57,8 @@ class Fleet:
     disks: dict[int, FaultyDisk] = field(default_factory=dict)
     """Of those brokers that have one."""
     broker_options: Sequence[str] = ()
-    api_urls: dict[str, str] = field(default_factory=dict)
-    """Where a process finds the API server, if not at its own address."""
+    api_port: int = 0
+    """Where processes find what stands before the API server, at this process; 0: nothing does."""
     _log_starts: dict[str, int] = field(default_factory=dict)
     _nodes: dict[str, Any] = field(default_factory=dict)
 
@@ -84,7 +84,7 @@ class Fleet:
         host, data = self._node(API).address, self.home / "api"
         options = ["--data", str(data), "--host", host, "--port", str(_API_PORT)]
         program = self._start(API, "headrace.dev.api", *options)
-        self._wait(program, lambda: self._said(API, "http://"))
+        self._wait(program, lambda: self.said(API, "http://"))
 
     def start_operator(self, name: str = OPERATOR) -> None:
         self._start(name, "headrace_operator.main", "--kubeconfig", str(self.kubeconfig(name)))
@@ -111,7 +111,7 @@ class Fleet:
 
     def wait_ready(self, broker: int) -> None:
         name = broker_name(broker)
-        self._wait(self.programs[name], lambda: self._said(name, " is ready"))
+        self._wait(self.programs[name], lambda: self.said(name, " is ready"))
 
     def kill(self, name: str, *, silently: bool = False) -> None:
         """kill -9. Not `silently`: its Pod, if it had one, is gone as soon."""
@@ -274,7 +274,7 @@ class Fleet:
         program = self.programs[name] = Program(name, process, log_file)
         return program
 
-    def _said(self, name: str, words: str) -> bool:
+    def said(self, name: str, words: str) -> bool:
         """In the life that is under way."""
         with (self.home / f"{name}.log").open("rb") as log:
             log.seek(self._log_starts[name])
@@ -287,28 +287,21 @@ class Fleet:
 
         wait_for(check, f"{program.name} is up", _UP_S)
 
+    def _api_for(self, name: str) -> str:
+        return f"http://{self._node(name).gateway}:{self.api_port}" if self.api_port else self.api_url
+
     def kubeconfig(self, name: str) -> Path:
         document = {
             "apiVersion": "v1",
             "kind": "Config",
             "current-context": "test",
             "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test", "namespace": "default"}}],
-            "clusters": [{"name": "test", "cluster": {"server": self.api_urls.get(name, self.api_url)}}],
+            "clusters": [{"name": "test", "cluster": {"server": self._api_for(name)}}],
             "users": [{"name": "test", "user": {}}],
         }
         path = self.home / f"{name}.kubeconfig"
         path.write_text(yaml.safe_dump(document))
         return path
-
-    def go_through(self, port: int) -> None:
-        """From their next start on, processes find the API server at this port of the harness."""
-        for name in self.programs:
-            if name != API:
-                self.api_urls[name] = f"http://{self._node(name).gateway}:{port}"
-
-    def go_straight(self) -> None:
-        """From their next start on."""
-        self.api_urls.clear()
 
     # -- the data of the API server ----------------------------------------------------------------------------------
 

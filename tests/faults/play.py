@@ -10,7 +10,7 @@ import random
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +21,7 @@ from tests.faults.disks import batches_below
 from tests.faults.fleet import API, OPERATOR, Fleet, broker_name
 from tests.faults.history import History, Report, Row, judge
 from tests.faults.journal import Journal
+from tests.faults.unruly_api import UnrulyApi, let_pass, unruly
 from tests.support.waiting import wait_for
 
 TOPIC: Final = "ledger"
@@ -45,6 +46,8 @@ class Setting:
     writer_options: dict[str, Any] = field(default_factory=dict)
     """Of the SDK's producer."""
     faulty_disks: bool = False
+    unruly_api: bool = False
+    """All but the harness reach the API server through `Play.api`."""
     clients: bool = True
     compares_disks: bool = True
 
@@ -58,6 +61,7 @@ class Play:
     rounds: int
     """How often a scenario repeats what it does: once or a few times where time is short."""
     clients: list[Client] = field(default_factory=list)
+    api: UnrulyApi | None = None
     uid: str = ""
     wrong: list[str] = field(default_factory=list)
     starts: dict[int, int] = field(default_factory=dict)
@@ -175,6 +179,8 @@ class Play:
         """Nothing is cut, paused or dead any more."""
         fleet = self.fleet
         fleet.network.heal_all()
+        if self.api is not None:
+            self.api.rule = let_pass
         for name, program in fleet.programs.items():
             if program.is_running:
                 fleet.resume(name)
@@ -254,10 +260,13 @@ class Play:
 
 def play(setting: Setting, act: Callable[[Play], None], seed: int, rounds: int) -> tuple[Report | None, Play, str]:
     """The verdict, the run, and why the run could not be finished (empty where it could)."""
-    with tempfile.TemporaryDirectory(prefix="headrace-faults-") as home:
+    with tempfile.TemporaryDirectory(prefix="headrace-faults-") as home, ExitStack() as between:
         fleet = Fleet(Path(home))
         run = Play(fleet, setting, Journal(TOPIC, setting.partitions), random.Random(seed), rounds)
         try:
+            if setting.unruly_api:
+                run.api = between.enter_context(unruly(fleet.api_url))
+                fleet.api_port = run.api.port
             run.begin()
             act(run)
             return run.end(), run, ""

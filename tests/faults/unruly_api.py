@@ -49,11 +49,16 @@ Rule: TypeAlias = Callable[[str, str, str], Behaviour]
 """Of method, path and query; None lets it pass."""
 
 
+def let_pass(method: str, path: str, query: str) -> Behaviour:
+    """The rule of a good day."""
+    return None
+
+
 class UnrulyApi:
     """`rule` may be set at any time; `counts` has how often it spoke."""
 
     def __init__(self, target: str) -> None:
-        self.rule: Rule = lambda method, path, query: None
+        self.rule: Rule = let_pass
         self.counts: dict[str, int] = {}
         self.port = 0
         self._target = target

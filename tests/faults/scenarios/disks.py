@@ -23,6 +23,7 @@ from tests.support.waiting import wait_for
 _HOUR_S: Final = 3600
 _ENDED_S: Final = 30
 _KEYED: Final = "compacted"
+_FOUND_BY_READING: Final = "a flipped bit in a closed segment"
 
 
 def fail_power_of_one(play: Play) -> None:
@@ -90,6 +91,15 @@ def rot(play: Play) -> None:
                 play.fleet.start_broker(broker)
             play.wait_progress()
             play.wait_in_sync()
+            if what == _FOUND_BY_READING:
+                _wait_mended(play, broker)
+
+
+def _wait_mended(play: Play, broker: int) -> None:
+    """It reads its segments through, finds the damage, and begins another life to fetch them again."""
+    name = broker_name(broker)
+    wait_for(lambda: play.fleet.said(name, "the next start cuts the log"), f"broker {broker} finds the damage", 60)
+    play.wait_in_sync()
 
 
 def _directory(play: Play, broker: int) -> Path:
@@ -129,7 +139,7 @@ _DAMAGES: Final[tuple[tuple[str, Callable[[Play, int], bool]], ...]] = (
     ("a flipped bit in the epochs", _flip_in("leader-epoch-checkpoint")),
     ("a flipped bit in a producer snapshot", _flip_in("producer-snapshot")),
     ("a flipped bit in the high watermark", _flip_in("high-watermark-checkpoint")),
-    ("a flipped bit in a closed segment", _flip_in("*.log", closed=True)),
+    (_FOUND_BY_READING, _flip_in("*.log", closed=True)),
 )
 
 

@@ -5,6 +5,7 @@ from typing import Final
 from headrace.core.limits import LEASE_DURATION_MS, REPLICA_LAG_MS_MAX
 from tests.faults.clients import RawWriter
 from tests.faults.fleet import API, broker_name
+from tests.faults.journal import now_s
 from tests.faults.play import TOPIC, Play, Setting
 from tests.faults.scenarios.scenario import Scenario
 from tests.support.waiting import wait_for
@@ -20,12 +21,15 @@ def stop_leaders(play: Play) -> None:
         leader = play.leader()
         with play.journal.fault(f"broker {leader} stopped"):
             play.fleet.pause(broker_name(leader))
+            stopped_s = now_s()
             # They wait in its sockets until it goes on, and are the first that it sees then.
             zombies = [StubbornWriter(f"zombie-{number}-{acks}", play, leader, acks) for acks in ("1", "all")]
             for zombie in zombies:
                 zombie.start()
             play.wait_other_leader(leader, LEASE_S + _SLACK_S)
             play.wait_progress()
+            # Until then it may think that it leads, and acknowledge acks=1: others have heard it within the lease.
+            play.hold(max(0.0, stopped_s + LEASE_S + 0.5 - now_s()))
         play.fleet.resume(broker_name(leader))
         play.wait_progress()
         for zombie in zombies:
