@@ -10,7 +10,7 @@ committed; a disk that fails here fails for the whole broker. Called by the part
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain, repeat
 from typing import Any, TypeVar
@@ -31,13 +31,23 @@ T = TypeVar("T")
 
 
 class Cleaner:
-    def __init__(self, place: Place, log: PartitionLog, replica: Replica, metrics: Metrics, disk: BrokerDisk) -> None:
+    def __init__(
+        self,
+        place: Place,
+        log: PartitionLog,
+        replica: Replica,
+        metrics: Metrics,
+        disk: BrokerDisk,
+        moved: Callable[[], None],
+    ) -> None:
+        """`moved` is called when the log begins elsewhere: its followers are to follow."""
         self._retention = _FOR_EVER
         """As the topic says."""
         self._place = place
         self._log = log
         self._replica = replica
         self._disk = disk
+        self._moved = moved
         self._deleted_segments, self._deleted_bytes = metrics.deleted_segments, metrics.deleted_bytes
         self._seen_retention, self._seen_segment = self._retention, log.active_segment
         """As the last `expire` found them; as they were at first."""
@@ -148,6 +158,7 @@ class Cleaner:
             self._deleted_segments.labels(reason).inc()
             self._deleted_bytes.labels(reason).inc(size)
         self._disk.gave_back(sum(removed))
+        self._moved()
         why = ", ".join(sorted(set(reasons))) or others
         _log.info("%s: the records below offset %d are deleted (%s)", self._place, start, why)
 

@@ -91,12 +91,12 @@ class Partition:
         self._disk = host.disk
         self._contact = host.contact
         self._takes_append_time = False
-        self.cleaner = Cleaner(place, log, replica, host.metrics, host.disk)
+        self._waiting = Waiting()
+        self.cleaner = Cleaner(place, log, replica, host.metrics, host.disk, self._waiting.wake_replicas)
         self.compaction_rules: CompactionRules | None = None
         """None where the topic is not compacted."""
         self.is_draining = False
         """Long polls end with what there is."""
-        self._waiting = Waiting()
         self._following = FollowingLog(self, host.streams, self._step)
         self._syncing: asyncio.Task[None] | None = None
         self._ticking: asyncio.TimerHandle | None = None
