@@ -10,7 +10,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from headrace.core.errors import HeadraceError
 from headrace.core.limits import FETCH_RECORDS_MAX, REPLICATION_READ_BYTES
@@ -23,15 +23,9 @@ from headrace.core.types import Offset, Seat
 from headrace_broker.admission import Share
 from headrace_broker.clock import monotonic_ms
 from headrace_broker.partition import Partition
+from headrace_broker.replication.recent_reads import Read, RecentReads
 from headrace_broker.session.outgoing import Outgoing
 from headrace_broker.session.read_ahead import ReadAhead
-
-
-class _Read(NamedTuple):
-    buffers: Sequence[Buffer]
-    next_offset: Offset
-    log_end: Offset
-    """As it was when they were read."""
 
 
 class Stream(Protocol):
@@ -40,6 +34,7 @@ class Stream(Protocol):
     outgoing: Outgoing
     throttle: Throttle
     """How fast its batches may be read."""
+    recent: RecentReads
 
     def say_later(self, channel: "ServedChannel") -> None:
         """It has something to say that may wait a moment for others."""
@@ -57,7 +52,7 @@ class ServedChannel:
         self.channel = channel
         self.partition = partition
         self._stream = stream
-        self._cold = ReadAhead[_Read](stream.outgoing, self)
+        self._cold = ReadAhead[Read](stream.outgoing, self)
         self._reads_ahead = False
         """The last piece came from a thread."""
         partition.follow_appends(self.wake)
@@ -123,8 +118,8 @@ class ServedChannel:
             return ()
         return self._frame(read) if read is not None else ()
 
-    def _frame(self, read: _Read) -> list[Buffer]:
-        channel, tip, size = self.channel, self._tip, sum(map(len, read.buffers))
+    def _frame(self, read: Read) -> list[Buffer]:
+        channel, tip, size = self.channel, self._tip, read.nbytes
         frame = Batches(
             channel.number,
             channel.leader_epoch,
@@ -143,7 +138,7 @@ class ServedChannel:
             self.wake()
         return frame
 
-    def _read(self, max_bytes: int) -> _Read | None:
+    def _read(self, max_bytes: int) -> Read | None:
         """None where it has to be waited for."""
         if self._cold.is_under_way:
             read = self._cold.take()
@@ -153,7 +148,10 @@ class ServedChannel:
         tip = self._tip
         offset, room = self.channel.start(tip), self._piece(max_bytes)
         if offset >= tip.log_end or not room:
-            return _Read((), offset, tip.log_end)
+            return Read(self.channel.leader_epoch, offset, (), offset, tip.log_end)
+        shared = self._stream.recent.find(self.channel.key, self.channel.leader_epoch, offset, tip.log_end)
+        if shared is not None and shared.nbytes <= room:
+            return shared
         # What has lain on the disk for a while is checked before it is handed on as a copy.
         if self._stream.throttle.wait_ms(monotonic_ms()) or offset < self.partition.log.active_segment:
             buffers = None
@@ -170,7 +168,7 @@ class ServedChannel:
     def _begin_reading(self) -> None:
         self._cold.begin(self._read_cold)
 
-    async def _read_cold(self, share: Share) -> _Read:
+    async def _read_cold(self, share: Share) -> Read:
         await asyncio.sleep(self._stream.throttle.wait_ms(monotonic_ms()) / 1000)
         tip = self._tip
         offset, room = self.channel.start(tip), max(1, self._piece(REPLICATION_READ_BYTES))
@@ -178,10 +176,12 @@ class ServedChannel:
         share.resize(sum(map(len, buffers)))
         return self._found(buffers, offset, tip)
 
-    def _found(self, buffers: Sequence[Buffer], offset: Offset, tip: Tip) -> _Read:
+    def _found(self, buffers: Sequence[Buffer], offset: Offset, tip: Tip) -> Read:
         self._stream.throttle.took(sum(map(len, buffers)), monotonic_ms())
         next_offset = skim(buffers[-1], FETCH_RECORDS_MAX).next_offset if buffers else offset
-        return _Read(buffers, next_offset, tip.log_end)
+        read = Read(self.channel.leader_epoch, offset, buffers, next_offset, tip.log_end)
+        self._stream.recent.keep(self.channel.key, read)
+        return read
 
     @property
     def _tip(self) -> Tip:

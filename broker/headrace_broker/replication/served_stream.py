@@ -52,6 +52,7 @@ class ServedStream:
         self._channels: dict[int, ServedChannel] = {}
         self.outgoing = Outgoing(self._streams.budget)
         self.throttle = self._streams.throttles[Lane.LIVE]
+        self.recent = self._streams.recent
         self._waiting: dict[ServedChannel, None] = {}
         """They have something to say that may wait."""
         self._telling: asyncio.TimerHandle | None = None
