@@ -28,6 +28,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
@@ -545,3 +546,16 @@ static int made(int directory, const char *path, mode_t mode) {
 }
 int mkdir(const char *path, mode_t mode) { return made(AT_FDCWD, path, mode); }
 int mkdirat(int directory, const char *path, mode_t mode) { return made(directory, path, mode); }
+
+/* ---- how full it is ---------------------------------------------------------------------------------------------- */
+
+static int volume(const char *path, struct statvfs64 *seen) {
+    int result = REAL(statvfs64)(path, seen);
+    const char *inside = below(path);
+    int64_t left = inside ? __atomic_load_n(&control->space_left, __ATOMIC_SEQ_CST) : -1;
+    if (result == 0 && left >= 0 && (uint64_t)left / seen->f_frsize < seen->f_bavail)
+        seen->f_bavail = seen->f_bfree = left / seen->f_frsize;
+    return result;
+}
+int statvfs64(const char *path, struct statvfs64 *seen) { return volume(path, seen); }
+int statvfs(const char *path, struct statvfs *seen) { return volume(path, (struct statvfs64 *)seen); }

@@ -180,10 +180,10 @@ print(os.write(fd, b"123456"), os.write(fd, b"123456"), fails(os.write, fd, b"1"
 os.ftruncate(fd, 8)
 print(os.write(fd, b"123456"))
 os.unlink("file")
-print(os.write(os.open("other", os.O_CREAT | os.O_WRONLY), b"1" * 20))
+print(os.write(os.open("other", os.O_CREAT | os.O_WRONLY), b"1" * 20), os.statvfs(sys.argv[1]).f_bavail)
 """,
     )
-    assert said == "6 4 ENOSPC ENOSPC\n2\n10\n"
+    assert said == "6 4 ENOSPC ENOSPC\n2\n10 0\n"
     disk.room(None)
     assert run(disk, 'print(os.write(os.open("file", os.O_CREAT | os.O_WRONLY), b"123456"))') == "6\n"
 
