@@ -53,7 +53,7 @@ from headrace.core.replication.events import (
 )
 from headrace.core.replication.followers import Ends
 from headrace.core.replication.seen_epochs import SeenEpochs
-from headrace.core.replication.truncation import Agreed, AskAgain, reconcile
+from headrace.core.replication.truncation import Agreed, AskAgain, BeginAnew, reconcile
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.types import LeaderEpoch, Offset, Seat
 
@@ -180,19 +180,25 @@ class Following:
             return []
         log = self._log
         verdict = reconcile(log.epochs, log.log_start_offset, log.log_end_offset, answer)
+        if isinstance(verdict, BeginAnew):
+            return self._again(StartAnew(verdict.offset, verdict.reason))
         if verdict.end >= log.log_end_offset:
             return self._agreed_or_ask(verdict)
-        self._begin_cut(verdict.end, verdict.reason)
+        self._check_cut(verdict.end, verdict.reason)
+        self._begin_cut(verdict.end)
         self._cut = verdict
         return [Truncate(verdict.end, verdict.reason, not self._is_in_sync)]
 
-    def _begin_cut(self, end: Offset, reason: str) -> None:
-        """From now on nothing from `end` on is vouched for. Raises DivergedLogError."""
+    def _check_cut(self, end: Offset, reason: str) -> None:
+        """Whether the log may end, or begin anew, at `end`. Raises DivergedLogError."""
         if self._is_in_sync and end < self.high_watermark:
             raise DivergedLogError(
                 f"{self.me} is in sync and holds what is committed, up to {self.high_watermark}, but by the log of"
                 f" {self.leader} it should be cut to {end} ({reason}): it keeps what it has while it is in sync"
             )
+
+    def _begin_cut(self, end: Offset) -> None:
+        """From now on nothing from `end` on is vouched for."""
         self.is_cutting = True
         self.commit.truncating(end)
 
@@ -245,8 +251,8 @@ class Following:
     def _again(self, cut: Truncate | StartAnew) -> list[Effect]:
         """What is on its way in this stream follows on nothing any more: another one is opened meanwhile."""
         assert self.leader is not None, "somebody is followed"
-        end = cut.end if isinstance(cut, Truncate) else self._log.log_start_offset
-        self._begin_cut(end, cut.reason)
+        self._check_cut(cut.end if isinstance(cut, Truncate) else cut.offset, cut.reason)
+        self._begin_cut(cut.end if isinstance(cut, Truncate) else self._log.log_start_offset)
         self.phase, self._cut = Phase.APART, None
         return [Unfollow(cut.reason), cut, Follow(self.leader, self.leader_epoch)]
 

@@ -10,10 +10,12 @@ where the shorter of the two ends it. The leader's answer is its greatest epoch 
 what the follower has of epochs between the two is not in the leader's log. Where the follower lacks the answer's epoch,
 as after two quick elections, its own epoch below may end too late as well, so it asks again.
 
-Invariants: each `AskAgain` names an epoch below the one before, so there are no more answers than epochs in the
-follower's log; nothing that both logs hold is truncated. The high watermark has no say: a follower's may be too low,
-and truncating to it loses committed records. A leader that has nothing as old as the follower's last epoch cannot vouch
-for any of it, so the follower keeps nothing; its log start is then often below the leader's, as the fetch finds out.
+Invariants: each `AskAgain` names an epoch below the one before, or cuts once to where the leader's log can vouch for
+anything, so there are few more answers than epochs in the follower's log; nothing that both logs hold is truncated. The
+high watermark has no say: a follower's may be too low, and truncating to it loses committed records. A leader that has
+nothing as old as the follower's last epoch cannot vouch for any of it, so the follower keeps nothing. But its log never
+ends below where the leader's first epoch began: what lay there was committed and is deleted, and a log that ended lower
+could be elected and give those offsets away again.
 
 Called by whoever runs the follower's stream, which truncates before it asks again or fetches. The question and the
 answer carry the leader's epoch and are fenced by it, as every request is.
@@ -43,7 +45,17 @@ class Agreed:
     reason: str
 
 
-def reconcile(epochs: LeaderEpochs, log_start: Offset, log_end: Offset, answer: EpochEnd) -> AskAgain | Agreed:
+@dataclass(frozen=True, slots=True)
+class BeginAnew:
+    """Drop all of the log, which goes on at `offset`, not below its end: the leader has deleted whatever it holds."""
+
+    offset: Offset
+    reason: str
+
+
+def reconcile(
+    epochs: LeaderEpochs, log_start: Offset, log_end: Offset, answer: EpochEnd
+) -> AskAgain | Agreed | BeginAnew:
     """What the leader's answer to the question for the last of `epochs` means for this log.
 
     `end` may lie within a batch that compaction has joined: `PartitionLog.truncate` says where the log then ends.
@@ -54,7 +66,7 @@ def reconcile(epochs: LeaderEpochs, log_start: Offset, log_end: Offset, answer: 
             f"the leader answers with the end of epoch {answer.epoch}, above {epochs.latest} that it was asked for"
         )
     if answer.epoch == NO_EPOCH:
-        return Agreed(log_start, f"the leader has nothing of epoch {epochs.latest} or before")
+        return _unknown(epochs, log_start, log_end, answer.end_offset)
     mine = epochs.end_of(answer.epoch, log_end)
     end = min(mine.end_offset, answer.end_offset)
     if end <= log_start:
@@ -64,3 +76,13 @@ def reconcile(epochs: LeaderEpochs, log_start: Offset, log_end: Offset, answer: 
     left = LeaderEpochs(epochs.starts)
     left.cut(end)
     return AskAgain(end, left.latest, f"the leader has no epoch from {answer.epoch + 1} to {epochs.latest}")
+
+
+def _unknown(epochs: LeaderEpochs, log_start: Offset, log_end: Offset, first: Offset) -> AskAgain | Agreed | BeginAnew:
+    """The leader's first epoch, above all of this log's, begins at `first`."""
+    reason = f"the leader has nothing of epoch {epochs.latest} or before"
+    if first <= log_start:
+        return Agreed(log_start, reason)
+    if first >= log_end:
+        return BeginAnew(first, reason)
+    return AskAgain(first, epochs.latest, f"{reason}, and its first begins at {first}")

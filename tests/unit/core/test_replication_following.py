@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from headrace.core.errors import DivergedLogError
-from headrace.core.log.epochs import EpochEnd, EpochStart, LeaderEpochs
+from headrace.core.log.epochs import NO_EPOCH, EpochEnd, EpochStart, LeaderEpochs
 from headrace.core.log.group_commit import GroupCommit, Sync
 from headrace.core.replication.events import (
     AskEpochEnd,
@@ -251,6 +251,21 @@ def test_should_begin_anew_where_the_leader_has_nothing_left() -> None:
     cut = follower.offered(None, log_start=9, high_watermark=9)[1]
     assert isinstance(cut, StartAnew)
     assert cut.offset == 9
+
+
+def test_should_not_end_below_what_the_leader_has_deleted() -> None:
+    """Its records of this log's epochs are deleted, so all that is committed of them, even of a member of the ISR."""
+    follower = Follower((1, 0), log_end=7)
+    follower.following.high_watermark = Offset(5)
+    follower.named(**IN_SYNC)
+    assert follower.following.step(Connected(EPOCH)) == [AskEpochEnd(EPOCH, LeaderEpoch(1))]
+    reason = "the leader has nothing of epoch 1 or before"
+    expected = [Unfollow(reason), StartAnew(Offset(7), reason), Follow(LEADER, EPOCH)]
+    assert follower.answered(NO_EPOCH, 7) == expected
+    follower.following.step(Connected(EPOCH))
+    follower.log.log_start_offset = Offset(7)
+    assert follower.cut(7) == [AskEpochEnd(EPOCH, LeaderEpoch(1))]
+    assert follower.answered(NO_EPOCH, 7) == fetch_from(7)
 
 
 def test_should_cut_to_where_a_batch_begins_that_compaction_has_joined_across_its_end() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from headrace.core.errors import DivergedLogError
 from headrace.core.log.epochs import NO_EPOCH, EpochEnd, EpochStart, LeaderEpochs
-from headrace.core.replication.truncation import Agreed, AskAgain, reconcile
+from headrace.core.replication.truncation import Agreed, AskAgain, BeginAnew, reconcile
 from headrace.core.types import LeaderEpoch, Offset
 
 History = list[int]
@@ -115,8 +115,19 @@ def test_should_keep_nothing_when_the_leader_cannot_vouch_for_any_of_it() -> Non
     epochs = LeaderEpochs([EpochStart(LeaderEpoch(2), Offset(10))])
     answer = LeaderEpochs([EpochStart(LeaderEpoch(5), Offset(40))]).end_of(LeaderEpoch(2), Offset(99))
     assert answer == EpochEnd(NO_EPOCH, Offset(40))
+    reason = "the leader has nothing of epoch 2 or before"
     decision = reconcile(epochs, Offset(10), Offset(60), answer)
-    assert decision == Agreed(Offset(10), "the leader has nothing of epoch 2 or before")
+    assert decision == AskAgain(Offset(40), LeaderEpoch(2), f"{reason}, and its first begins at 40")
+    assert reconcile(epochs, Offset(10), Offset(40), answer) == BeginAnew(Offset(40), reason)
+    assert reconcile(epochs, Offset(40), Offset(60), answer) == Agreed(Offset(40), reason)
+
+
+def test_should_not_end_below_where_the_leaders_first_epoch_began() -> None:
+    """All that it has is committed, and deleted by the leader: its offsets must not be given away again."""
+    epochs = LeaderEpochs([EpochStart(LeaderEpoch(1), Offset(0))])
+    leader = LeaderEpochs([EpochStart(LeaderEpoch(5), Offset(7))]).end_of(LeaderEpoch(1), Offset(9))
+    decision = reconcile(epochs, Offset(3), Offset(5), leader)
+    assert decision == BeginAnew(Offset(7), "the leader has nothing of epoch 1 or before")
 
 
 def test_should_refuse_an_answer_above_the_question() -> None:
