@@ -131,7 +131,7 @@ def banner(state: DevState, layout: Layout, *, detached: bool) -> str:
             "Next:",
             "",
             *trust,
-            "  headrace topic create orders --partitions 6 --replicas 1",
+            "  headrace topic create orders --partitions 6",
             "  echo hello | headrace produce orders && headrace consume orders",
             f"  export KUBECONFIG={state.kubeconfig}   # then: kubectl get topics,pods",
             "",

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from headrace.cli.broker_count import REPLICAS_DEFAULT
 from headrace.cli.examples import Group, examples
 from headrace.cli.kube import KubeOptions, with_kube
 from headrace.cli.options import NEW_TOPIC, TOPIC, kube_options, output_option
 from headrace.cli.output import age, print_table, readable, waiting
 from headrace.cli.topic_spec import topic_spec
 from headrace.core.limits import FINALIZER_WAIT_MS
+from headrace.core.resources.metadata import DEFAULT_CLUSTER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,6 +40,7 @@ def topic() -> None:
 
 @examples(
     ("Six partitions, everything else by default.", "headrace topic create orders --partitions 6"),
+    ("One copy of each, for what can be had again.", "headrace topic create scratch --partitions 1 --replicas 1"),
     (
         "Keep records for ever, in small batches.",
         "headrace topic create audit --partitions 1 --set retention.time=unlimited --set maxMessageBytes=1Mi",
@@ -50,10 +53,8 @@ def topic() -> None:
 @click.option(
     "--replicas",
     type=int,
-    default=1,
-    show_default=True,
     metavar="N",
-    help="Copies of each partition. Only 1 works until replication is there.",
+    help="Copies of each partition, each on another broker.  [default: 3, or as many as there are brokers]",
 )
 @click.option(
     "--set",
@@ -65,18 +66,24 @@ def topic() -> None:
 @click.option("--if-not-exists", is_flag=True, help="A topic of this name, whatever its settings, is as good.")
 @kube_options
 def create(
-    name: str, partitions: int, replicas: int, settings: tuple[str, ...], if_not_exists: bool, **kube: str | None
+    name: str, partitions: int, replicas: int | None, settings: tuple[str, ...], if_not_exists: bool, **kube: str | None
 ) -> None:
     """Create a topic and wait until it is ready."""
+    from headrace.cli.broker_count import default_replicas
     from headrace.cli.topics_api import create_topic, wait_until_ready
 
     spec = topic_spec(partitions, replicas, settings)
 
     async def work(client: "KubeClient", namespace: str) -> None:
-        await create_topic(client, name, namespace, spec, or_take=if_not_exists)
+        copies = replicas
+        if copies is None:
+            copies = await default_replicas(client, spec.get("cluster", DEFAULT_CLUSTER))
+        await create_topic(client, name, namespace, {**spec, "replicas": copies}, or_take=if_not_exists)
         with waiting(f"waiting for topic {name}") as say:
-            await wait_until_ready(client, name, namespace, timeout_s=_READY_TIMEOUT_S, heard=say)
+            made = await wait_until_ready(client, name, namespace, timeout_s=_READY_TIMEOUT_S, heard=say)
         click.echo(f"topic {namespace}/{name} is ready")
+        if replicas is None and made.spec.replicas == copies < REPLICAS_DEFAULT:
+            click.echo(_few(name, copies), err=True)
 
     with_kube(KubeOptions(**kube), work)
 
@@ -165,6 +172,14 @@ def delete(names: tuple[str, ...], if_exists: bool, **kube: str | None) -> None:
             )
 
     with_kube(KubeOptions(**kube), work)
+
+
+def _few(name: str, brokers: int) -> str:
+    copies, there_are = ("1 copy", "is 1 broker") if brokers == 1 else (f"{brokers} copies", f"are {brokers} brokers")
+    return (
+        f"there {there_are}, so each partition has {copies}; with more brokers:"
+        f' kubectl patch topic {name} --type merge -p \'{{"spec": {{"replicas": {REPLICAS_DEFAULT}}}}}\''
+    )
 
 
 def _print_document(document: object, output: str) -> None:

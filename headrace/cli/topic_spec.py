@@ -16,12 +16,13 @@ def check_name(name: str) -> None:
         raise click.BadParameter(f"{problem}.")
 
 
-def topic_spec(partitions: int, replicas: int, settings: Iterable[str]) -> dict[str, Any]:
-    """The spec; `settings` are `path=value`. Raises click.BadParameter for an unknown path or a value of another kind.
+def topic_spec(partitions: int, replicas: int | None, settings: Iterable[str]) -> dict[str, Any]:
+    """The spec, without `replicas` where that is None; `settings` are `path=value`.
 
-    Whether a value is within its bounds is for the API server to say, which knows the rules.
+    Raises click.BadParameter for an unknown path or a value of another kind. Whether a value is within its bounds is
+    for the API server to say, which knows the rules.
     """
-    spec: dict[str, Any] = {"partitions": partitions, "replicas": replicas}
+    spec: dict[str, Any] = {"partitions": partitions} | ({} if replicas is None else {"replicas": replicas})
     for setting in settings:
         path, separator, text = setting.partition("=")
         if not separator:

@@ -87,21 +87,23 @@ class Dev:
     def log(self, name: str = "dev") -> str:
         return (self.home / "dev" / "logs" / f"{name}.log").read_text()
 
-    def start_with_topic(self, name: str, *arguments: str, partitions: int = 1, brokers: int = 1) -> str:
-        """Start, and bring about a topic of one replica; see `start`."""
+    def start_with_topic(
+        self, name: str, *arguments: str, partitions: int = 1, brokers: int = 1, replicas: int = 1
+    ) -> str:
+        """Start, and bring about a topic; see `start`."""
         manifest = self.home / f"{name}.yaml"
         self.home.mkdir(parents=True, exist_ok=True)
-        manifest.write_text(yaml.safe_dump(topic_manifest(name, partitions)))
+        manifest.write_text(yaml.safe_dump(topic_manifest(name, partitions, replicas)))
         return self.start("--brokers", str(brokers), "-f", str(manifest), *arguments)
 
 
-def topic_manifest(name: str, partitions: int = 1) -> dict[str, Any]:
+def topic_manifest(name: str, partitions: int = 1, replicas: int = 1) -> dict[str, Any]:
     """Of a topic that keeps what tests write, of whatever time."""
     return {
         "apiVersion": "headrace.io/v1alpha1",
         "kind": "Topic",
         "metadata": {"name": name},
-        "spec": {"partitions": partitions, "replicas": 1, "retention": {"time": "unlimited"}},
+        "spec": {"partitions": partitions, "replicas": replicas, "retention": {"time": "unlimited"}},
     }
 
 

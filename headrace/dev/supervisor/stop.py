@@ -8,8 +8,9 @@ from pathlib import Path
 
 from headrace.dev.supervisor.layout import lock_file
 from headrace.dev.supervisor.lock import holder
+from headrace.dev.supervisor.workload_objects import STOP_GRACE_S
 
-_PATIENCE_S = 60.0
+_PATIENCE_S = STOP_GRACE_S + 30.0
 """More than the supervisor's own patience with its children."""
 _SUCCESSION_S = 5.0
 """How long a successor may take to be there."""

@@ -28,10 +28,12 @@ from headrace.dev.supervisor.programs import api_program, broker_program, operat
 from headrace.dev.supervisor.state import BrokerState, DevState, remove_state, write_state
 from headrace.dev.supervisor.successor import Successor
 from headrace.dev.supervisor.workload import NAME, NAMESPACE, parse_stateful_set
+from headrace.dev.supervisor.workload_objects import STOP_GRACE_S
 from headrace.kube.client import KubeClient
 from headrace.kube.errors import NotFoundError
 
-STOP_GRACE_S = 20.0
+_STOP_GRACE_S = 10.0
+"""Of processes that wait for nobody."""
 _READY_TIMEOUT_S = 60
 _START_ATTEMPTS = 3
 """A process that dies this often before it is ready for the first time will not get well by itself."""
@@ -120,9 +122,9 @@ class _Supervisor:
             self._controlling.cancel()
         remove_state(self._options.home)
         await self._fleet.stop()
-        await self._operator.stop(STOP_GRACE_S)
+        await self._operator.stop(_STOP_GRACE_S)
         await self._resources.aclose()
-        await self._api.stop(STOP_GRACE_S)
+        await self._api.stop(_STOP_GRACE_S)
 
     def _changed(self) -> None:
         """A process came or went. Before all of them are there, nobody is told."""

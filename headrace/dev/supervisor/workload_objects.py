@@ -5,13 +5,21 @@
 
 from typing import Any
 
+from headrace.core.limits import (
+    DECOMMISSION_TIMEOUT_MS,
+    DRAIN_TIMEOUT_MS,
+    HANDOVER_TIMEOUT_MS,
+    STEP_DOWN_TIMEOUT_MS,
+)
 from headrace.core.resources.metadata import DEFAULT_CLUSTER
 from headrace.core.resources.service import BOOTSTRAP_PORT, BOOTSTRAP_PORT_NAME, bootstrap_service
 from headrace.dev.supervisor.pod_status import IMAGE
 from headrace.dev.supervisor.workload import NAME, NAMESPACE, REVISION_LABEL, CreatePod, SetStatus, pod_name
 
-LEAVING_GRACE_S = 600
-"""What a broker gets to hand its replicas over before it is killed: copies take as long as there are bytes."""
+STOP_GRACE_S = (HANDOVER_TIMEOUT_MS + STEP_DOWN_TIMEOUT_MS + DRAIN_TIMEOUT_MS) // 1000 + 5
+"""A little more than the longest that a broker takes to stop by itself ..."""
+LEAVING_GRACE_S = STOP_GRACE_S + DECOMMISSION_TIMEOUT_MS // 1000
+"""... and where it hands its replicas over first: copies take as long as there are bytes."""
 LABELS = {"app.kubernetes.io/name": NAME, "app.kubernetes.io/component": "broker"}
 SELECTOR = ",".join(f"{key}={value}" for key, value in LABELS.items())
 

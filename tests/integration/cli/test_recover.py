@@ -50,7 +50,7 @@ def placed_anew(cluster: Cluster, topic: str, uid: str) -> bool:
 def test_should_bring_back_what_was_placed_anew_and_read_all_of_it(
     headrace: Headrace, topic: str, cluster: Cluster
 ) -> None:
-    headrace("topic", "create", topic, "--partitions", "2")
+    headrace("topic", "create", topic, "--partitions", "2", "--replicas", "1")
     first, second = leaders(cluster, topic)
     assert first["broker"] != second["broker"]
     put(cluster, topic, p0=led_by(first, 5, 5), p1=led_by(second, 5, 5))
@@ -87,7 +87,7 @@ def test_should_bring_back_what_was_placed_anew_and_read_all_of_it(
 def test_should_follow_an_api_that_was_put_back_in_time_under_live_brokers(
     headrace: Headrace, topic: str, cluster: Cluster
 ) -> None:
-    headrace("topic", "create", topic, "--partitions", "1")
+    headrace("topic", "create", topic, "--partitions", "1", "--replicas", "1")
     (seat,) = leaders(cluster, topic)
     put(cluster, topic, p0=led_by(seat, 7, 7))
     wait_for(lambda: knows_epoch(cluster, topic, 7), "brokers follow to epoch 7")
