@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from headrace.core.control.liveness import Liveness
 from headrace.core.errors import UnknownPartitionError, UnknownTopicError
-from headrace.core.replication.seats import supersedes
+from headrace.core.replication.seats import older_partitions
 from headrace.core.resources.lease import BrokerLease
 from headrace.core.resources.partition_set import PartitionSet, PartitionState
 from headrace.core.resources.topic import Topic, TopicSpec
@@ -88,6 +88,11 @@ class ClusterView:
         ready = (lease for lease in self._leases.values() if not (lease.clean or lease.draining or lease.full))
         live = (lease for lease in ready if lease.incarnation > 0 and self._liveness.is_live(lease.broker, now_ms))
         return frozenset(Seat(lease.broker, lease.incarnation) for lease in live)
+
+    def regressed(self, now_ms: int) -> frozenset[TopicUid]:
+        """Topics of which any broker that is live knows later states than the API server."""
+        live = (lease for lease in self._leases.values() if self._liveness.is_live(lease.broker, now_ms))
+        return frozenset(uid for lease in live for uid in lease.regressed)
 
     def take_doubted(self) -> set[str]:
         """Uids of sets that must be read to know whether they went back in time; each is told once."""
@@ -167,9 +172,4 @@ def _name(partition_set: PartitionSet) -> tuple[str, str]:
 
 def _is_newer(known: PartitionSet, other: PartitionSet) -> bool:
     """Is `other` an older version of the same object than `known`?"""
-    if known.metadata.uid != other.metadata.uid:
-        return False
-    if known.deleting and not other.deleting:
-        return True
-    states = {state.id: state for state in other.partitions}
-    return any(supersedes(state, states.get(state.id)) for state in known.partitions)
+    return known.metadata.uid == other.metadata.uid and bool(older_partitions(other, known))

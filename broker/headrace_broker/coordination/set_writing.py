@@ -77,8 +77,11 @@ class SetWriting:
             if partition_set is not each.writer.known:
                 self._calls.learn(each, partition_set, each.writer.seen)
             each.is_doubted = each.is_doubted or uid in doubted
-        went_back = (each.writer.known.topic_uid for each in self._sets.values() if each.writer.is_regressed)
-        self.regressed = regressed_topics(sets, self._seen.read()) | frozenset(went_back)
+        self._holdings.regressed = frozenset(
+            each.writer.known.key(number) for each in self._sets.values() for number in each.writer.regressed
+        )
+        went_back = frozenset(key.uid for key in self._holdings.regressed)
+        self.regressed = regressed_topics(sets, self._seen.read()) | went_back
 
     async def remember(self) -> None:
         """Put on disk the leader epochs that are about to be acted on. Raises StorageFailedError, DiskFullError."""
@@ -104,7 +107,15 @@ class SetWriting:
         """Send what is wanted by now, of every set that nothing is under way for."""
         now_ms = monotonic_ms()
         self._note_due(now_ms)
-        around = Around(self._me, self._view.ready_seats(now_ms), now_ms, self._failed, self._leaving, self.claims)
+        around = Around(
+            self._me,
+            self._view.ready_seats(now_ms),
+            now_ms,
+            failed=self._failed,
+            leaving=self._leaving,
+            regressed=self._view.regressed(now_ms),
+            claims=self.claims,
+        )
         for each in self._sets.values():
             if each.is_stale and each.call is None and each.due_ms <= now_ms:
                 self._look_at(each, around)
@@ -154,7 +165,8 @@ class SetWriting:
             self._calls.read(each)
             return
         each.wished = wishes(writer.known, self._local(writer.known, around), around)
-        put = writer.write(wish.state for wish in each.wished)
+        is_frozen = writer.known.topic_uid in around.regressed
+        put = None if is_frozen else writer.write(wish.state for wish in each.wished)
         if put is None:
             return
         for state in put.partitions:

@@ -40,6 +40,8 @@ class HeldLog:
     """Why it cannot be opened, as a clause; then the numbers mean nothing."""
     seen_epoch: LeaderEpoch = NO_EPOCH
     """The greatest that this broker has acted on, and goes below no more, whatever its log holds."""
+    regressed: bool = False
+    """The API server shows another state than this broker knows to have landed, under no greater epoch."""
 
     @property
     def rank(self) -> tuple[int, int]:
@@ -90,6 +92,7 @@ def _log_object(log: HeldLog) -> dict[str, Any]:
         "lastEpoch": log.last_epoch,
         "logEndOffset": log.log_end,
         "seenEpoch": log.seen_epoch,
+        "regressed": log.regressed,
         "leads": log.leads,
         "damage": log.damage,
         "trouble": log.trouble,
@@ -112,4 +115,5 @@ def _log(entry: Mapping[str, Any]) -> HeldLog:
         damage=str(entry["damage"]),
         trouble=str(entry["trouble"]),
         seen_epoch=LeaderEpoch(entry.get("seenEpoch", NO_EPOCH)),
+        regressed=bool(entry.get("regressed")),
     )

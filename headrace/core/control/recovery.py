@@ -219,6 +219,9 @@ def _why_recover(state: PartitionState, known: Epochs, logs: Mapping[BrokerId, H
         return f"the API says leader epoch {state.leader_epoch}, but brokers have seen {known.leader_epoch}"
     if state.partition_epoch < known.partition_epoch:
         return f"the API says partition epoch {state.partition_epoch}, but brokers have seen {known.partition_epoch}"
+    knowing = [broker for broker, log in sorted(logs.items()) if log.regressed]
+    if knowing:
+        return f"{_brokers(knowing)} knew another state of it under the same epochs"
     best = _best(state, known, logs)
     if best is not None and best not in state.replicas:
         return f"its records are on broker {best}, and the API places it on {_brokers(state.replicas)}"
@@ -231,13 +234,18 @@ def _best(state: PartitionState, known: Epochs, logs: Mapping[BrokerId, HeldLog]
     Where the API is behind, whoever leads in the latest epoch comes first: it commits while others are asked. An empty
     log counts where it belongs: of a partition that was never written to.
     """
-    replicas, is_behind = state.replicas, known > (state.leader_epoch, state.partition_epoch)
+    replicas, is_behind = state.replicas, _is_behind(state, known, logs)
     holding = [broker for broker, log in logs.items() if not log.trouble and (log.log_end > 0 or broker in replicas)]
     return max(
         holding,
         key=lambda broker: (is_behind and logs[broker].leads, logs[broker].rank, broker in replicas, -broker),
         default=None,
     )
+
+
+def _is_behind(state: PartitionState, known: Epochs, logs: Mapping[BrokerId, HeldLog]) -> bool:
+    is_older = (state.leader_epoch, state.partition_epoch) < known
+    return is_older or any(log.regressed for log in logs.values())
 
 
 def _why_blocked(state: PartitionState, logs: Mapping[BrokerId, HeldLog], cluster: Cluster) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from headrace.core.replication.isr import floor
 from headrace.core.resources.partition_set import PartitionSet, PartitionState
-from headrace.core.types import BrokerId, Incarnation, LeaderEpoch, PartitionEpoch, Seat
+from headrace.core.types import BrokerId, Incarnation, LeaderEpoch, PartitionEpoch, PartitionId, Seat
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +66,17 @@ def is_superseded(me: Seat, sets: Iterable[PartitionSet]) -> bool:
 def supersedes(state: PartitionState, applied: PartitionState | None) -> bool:
     """A state whose partition epoch is not above the applied one is old news."""
     return applied is None or state.partition_epoch > applied.partition_epoch
+
+
+def older_partitions(shown: PartitionSet, known: PartitionSet) -> frozenset[PartitionId]:
+    """Partitions that are older in `shown`, or something else under the same epoch: what each change raises.
+
+    All of them where the word that the data is to be deleted was taken back, which nobody does.
+    """
+    states = {state.id: state for state in shown.partitions}
+    others = (state for state in known.partitions if states.get(state.id) != state)
+    older = {state.id for state in others if state.id not in states or not supersedes(states[state.id], state)}
+    return frozenset(states if known.deleting and not shown.deleting else older)
 
 
 def claim(state: PartitionState, me: Seat, log: LogFacts) -> Claim | Regressed | None:

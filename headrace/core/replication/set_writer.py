@@ -23,7 +23,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from headrace.core.replication.isr import Isr
-from headrace.core.replication.seats import supersedes
+from headrace.core.replication.seats import older_partitions, supersedes
 from headrace.core.resources.partition_set import PartitionSet, PartitionState
 from headrace.core.types import PartitionId
 
@@ -32,8 +32,8 @@ class SetWriter:
     def __init__(self, known: PartitionSet) -> None:
         self.known = known
         """The newest state that is known to have landed; attempts are based on its version."""
-        self.is_regressed = False
-        """The API server shows older epochs than have landed."""
+        self.regressed: frozenset[PartitionId] = frozenset()
+        """Partitions of which the API server shows something else than what has landed, under no greater epoch."""
         self._isrs = {state.id: Isr(state) for state in known.partitions}
         self._in_flight = False
         self._must_read = False
@@ -41,6 +41,10 @@ class SetWriter:
     @property
     def is_writing(self) -> bool:
         return self._in_flight
+
+    @property
+    def is_regressed(self) -> bool:
+        return bool(self.regressed)
 
     @property
     def is_undecided(self) -> bool:
@@ -85,7 +89,7 @@ class SetWriter:
 
         With the same epochs, all that may be new is around them: that is taken over where nothing depends on `known`.
         """
-        if self._is_older(partition_set):
+        if older_partitions(partition_set, self.known):
             return
         is_newer = any(supersedes(state, self._state(state.id)) for state in partition_set.partitions)
         if is_newer or not (self._in_flight or self.is_undecided):
@@ -97,16 +101,9 @@ class SetWriter:
         version = partition_set.metadata.resource_version
         if based_on != self.known.metadata.resource_version or version == based_on:
             return
-        if self._is_older(partition_set):
-            self.is_regressed = True
-        else:
+        self.regressed = older_partitions(partition_set, self.known)
+        if not self.regressed:
             self._settle(partition_set)
-
-    def _is_older(self, partition_set: PartitionSet) -> bool:
-        """Than what is known to have landed, in any partition; the word of deletion is never taken back either."""
-        states = {state.id: state for state in partition_set.partitions}
-        is_taken_back = self.known.deleting and not partition_set.deleting
-        return is_taken_back or any(supersedes(state, states.get(state.id)) for state in self.known.partitions)
 
     def _attempt(self, state: PartitionState) -> PartitionState:
         isr = self._isrs[state.id]
@@ -120,5 +117,5 @@ class SetWriter:
 
     def _settle(self, partition_set: PartitionSet) -> None:
         """The version that every attempt was based on is over."""
-        self.known, self.is_regressed, self._must_read = partition_set, False, False
+        self.known, self.regressed, self._must_read = partition_set, frozenset(), False
         self._isrs = {state.id: Isr(state) for state in partition_set.partitions}

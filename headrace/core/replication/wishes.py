@@ -18,7 +18,7 @@ from headrace.core.limits import ISR_LOOK_INTERVAL_MS
 from headrace.core.replication.residency import Holding
 from headrace.core.replication.seats import Claim, LogFacts, claim, give_up, step_down, surrender
 from headrace.core.resources.partition_set import PartitionSet, PartitionState
-from headrace.core.types import PartitionEpoch, PartitionId, PartitionKey, Seat
+from headrace.core.types import PartitionEpoch, PartitionId, PartitionKey, Seat, TopicUid
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,8 @@ class Around:
     """Why nothing on its disk can be trusted any more, as a clause."""
     leaving: str = ""
     """Why its replicas had better not be waited for, as a clause: it stops, or its disk is full."""
+    regressed: Collection[TopicUid] = ()
+    """Topics of which some broker knows later states than the API server: nothing is written upon older ones."""
     claims: bool = True
     """Whether it takes what it may: not while it stops."""
 
@@ -71,6 +73,8 @@ class Wish:
 
 def wishes(partition_set: PartitionSet, local: Mapping[PartitionId, Local], around: Around) -> list[Wish]:
     """For `partition_set`, the newest state that is known to have landed."""
+    if partition_set.topic_uid in around.regressed:
+        return []
     if partition_set.deleting:
         wished = (_surrendered(state, local.get(state.id), around) for state in partition_set.partitions)
     else:

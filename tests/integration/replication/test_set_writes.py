@@ -76,7 +76,7 @@ def test_should_decide_again_when_another_writer_was_faster(
     unsteady: UnsteadyBrokers, three: ReplicatedBrokers
 ) -> None:
     before = writes(three, "conflict")
-    met = []
+    met: list[str] = []
 
     def rule(method: str, path: str, query: str) -> Behaviour:
         if method == "PUT" and path.endswith(f"/{three.topic}-0") and len(met) < 3:
@@ -93,7 +93,7 @@ def test_should_decide_again_when_another_writer_was_faster(
 def test_should_write_nothing_while_the_api_server_refuses_and_catch_up_then(
     unsteady: UnsteadyBrokers, three: ReplicatedBrokers
 ) -> None:
-    refused = []
+    refused: list[str] = []
 
     def rule(method: str, path: str, query: str) -> Behaviour:
         if method == "PUT" and path.endswith(f"/{three.topic}-0"):

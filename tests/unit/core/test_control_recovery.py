@@ -226,3 +226,11 @@ def test_should_go_above_what_a_broker_has_promised_though_its_log_is_empty() ->
     (recovered,) = recover(report(0, log(5, 10)), report(1, log(5, 10)), promised, sets=(replicated(),)).recovered
     assert recovered.state.leader_epoch == 9
     assert recovered.state.leader == seat(0, 3)
+
+
+def test_should_end_a_dispute_about_one_epoch_in_favour_of_the_leader_that_goes_on() -> None:
+    leading = report(1, log(1, 100, leads=True, regressed=True))
+    others = report(0, log(1, 100)), report(2, log(1, 90))
+    (recovered,) = recover(leading, *others, sets=(replicated(),)).recovered
+    assert recovered.reason == "broker 1 knew another state of it under the same epochs"
+    assert (recovered.state.leader, recovered.state.partition_epoch) == (seat(1, 3), 2)

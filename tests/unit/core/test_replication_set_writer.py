@@ -138,6 +138,16 @@ def test_an_older_state_that_is_read_is_not_believed_and_nothing_is_written_upon
     assert writer.isr(ZERO).maximal == {LEADER, THIRD}
 
 
+def test_another_history_of_the_same_epoch_is_not_believed() -> None:
+    writer = SetWriter(at("7", with_isr(0, 1, epoch=5)))
+    other = at("9", with_isr(0, 2, epoch=5))
+    writer.seen(other)
+    assert writer.known.metadata.resource_version == "7"
+    writer.read(other, based_on="7")
+    assert writer.regressed == {0}
+    assert writer.isr(ZERO).maximal == {LEADER, SECOND}
+
+
 def test_a_set_that_lost_a_partition_or_the_word_of_its_deletion_is_older() -> None:
     two = at("7", ALONE, partition_state(1, leader=LEADER))
     for older in (at("8", ALONE), replace(two, metadata=at("8").metadata)):

@@ -88,6 +88,13 @@ def test_should_claim_nothing_while_it_stops() -> None:
     assert wishes(partition_set(partition_state(leader=seat(0, 1))), local, Around(ME, ALL, 0, claims=False)) == []
 
 
+def test_should_write_nothing_about_a_topic_whose_later_states_another_broker_knows() -> None:
+    old = partition_set(shared(isr=(seat(0, 1), SECOND)))
+    around = Around(ME, ALL, 0)
+    assert wishes(old, {ZERO: opened()}, around)
+    assert wishes(old, {ZERO: opened()}, replace(around, regressed={old.topic_uid})) == []
+
+
 def test_should_write_nothing_where_epochs_went_back() -> None:
     assert wished(shared(isr=(seat(0, 1),)), local=opened(log=LogFacts(LeaderEpoch(9)))) == []
 
