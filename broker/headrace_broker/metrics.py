@@ -5,7 +5,7 @@ scraped. One `Metrics` per process, made at its start. A partition keeps its own
 path never looks labels up.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,6 +15,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from headrace.core.log.quota import DiskBudget
+from headrace.core.replication.redundancy import Redundancy
 from headrace.core.types import Offset, PartitionId, TopicName
 from headrace_broker.admission import Admission
 
@@ -34,6 +35,8 @@ class PartitionGauges:
     log_start_offset: Offset
     log_end_offset: Offset
     high_watermark: Offset
+    redundancy: Redundancy | None = None
+    """Of those that are led."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +210,7 @@ class _Partitions(Collector):
         led = GaugeMetricFamily("headrace_broker_partitions_led", "Partitions that this broker leads.")
         led.add_metric([], sum(each.leads for each in seen))
         yield led
+        yield from _redundancy(seen)
         for name, text in (
             ("log_bytes", "Size of the partition's log on disk."),
             ("log_start_offset", "First offset that is kept."),
@@ -215,5 +219,50 @@ class _Partitions(Collector):
         ):
             family = GaugeMetricFamily(f"headrace_broker_{name}", text, labels=_PARTITION_LABELS)
             for each in seen:
-                family.add_metric([each.topic.namespace, each.topic.name, str(each.partition)], getattr(each, name))
+                family.add_metric(_labels(each), getattr(each, name))
             yield family
+
+
+def _redundancy(seen: Sequence[PartitionGauges]) -> Iterator[GaugeMetricFamily]:
+    """What Kafka users alert on, told by whoever leads, so that sums over brokers are right."""
+    led = [(each, each.redundancy) for each in seen if each.redundancy is not None]
+    for name, text, count in (
+        (
+            "under_replicated_partitions",
+            "Partitions led here that have fewer replicas in sync than they should have.",
+            sum(kept.is_under_replicated for _, kept in led),
+        ),
+        (
+            "under_min_isr_partitions",
+            "Partitions led here that have fewer replicas in sync than minInsyncReplicas: acks=all is refused.",
+            sum(kept.is_under_min_isr for _, kept in led),
+        ),
+    ):
+        yield GaugeMetricFamily(f"headrace_broker_{name}", text, count)
+    leads = GaugeMetricFamily(
+        "headrace_broker_leads", "1 where this broker leads the partition.", None, _PARTITION_LABELS
+    )
+    for each in seen:
+        leads.add_metric(_labels(each), each.leads)
+    replicas = GaugeMetricFamily(
+        "headrace_broker_replicas", "Replicas that a partition led here should have.", None, _PARTITION_LABELS
+    )
+    in_sync = GaugeMetricFamily(
+        "headrace_broker_in_sync_replicas", "Replicas in sync of a partition led here.", None, _PARTITION_LABELS
+    )
+    lag = GaugeMetricFamily(
+        "headrace_broker_replica_lag_records",
+        "How many offsets a follower of a partition led here is behind.",
+        None,
+        (*_PARTITION_LABELS, "follower"),
+    )
+    for each, kept in led:
+        replicas.add_metric(_labels(each), kept.replicas)
+        in_sync.add_metric(_labels(each), kept.in_sync)
+        for follower, behind in kept.lags.items():
+            lag.add_metric([*_labels(each), str(follower)], behind)
+    yield from (leads, replicas, in_sync, lag)
+
+
+def _labels(gauges: PartitionGauges) -> list[str]:
+    return [gauges.topic.namespace, gauges.topic.name, str(gauges.partition)]

@@ -281,6 +281,7 @@ class Partition:
             log_start_offset=self.log.log_start_offset,
             log_end_offset=self.log.log_end_offset,
             high_watermark=self.high_watermark,
+            redundancy=self.replica.redundancy() if self.leads else None,
         )
 
     def write(self, size: int, append: Callable[[], Written]) -> Written:

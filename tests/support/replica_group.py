@@ -169,6 +169,7 @@ class Member:
     seat: Seat
     data: DataDirectory
     partition: Partition
+    metrics: Metrics
     streams: Streams
     failures: list[str]
 
@@ -205,7 +206,7 @@ class ReplicaGroup:
         replica = Replica(me, rules, log, durable_end=log.durable_end, last_epoch=log.last_epoch, high_watermark=known)
         partition = Partition(KEY, PLACE, log, replica, host)
         partition.configure(self.spec)
-        self.members[broker] = Member(me, data, partition, streams, failures)
+        self.members[broker] = Member(me, data, partition, metrics, streams, failures)
         if self.state is not None:
             partition.apply(self.state)
         return partition

@@ -6,7 +6,7 @@ from unittest.mock import create_autospec
 import pytest
 
 from headrace.core.errors import CorruptLogError
-from headrace.core.replication.leadership import Leadership
+from headrace.core.replication.replica import Replica
 from headrace.core.types import Offset, PartitionId, TopicName
 from headrace_broker.broker_disk import BrokerDisk
 from headrace_broker.cleaning import Cleaner
@@ -23,7 +23,7 @@ async def test_should_give_back_what_a_cut_and_a_new_start_free(tmp_path: Path) 
         fill(log, 50)
         await log.checkpoint_high_watermark(Offset(20))
         disk = create_autospec(BrokerDisk)
-        cleaner = Cleaner(PLACE, log, create_autospec(Leadership), Metrics(), disk)
+        cleaner = Cleaner(PLACE, log, create_autospec(Replica), Metrics(), disk, print)
         size = log.size_bytes
 
         assert await cleaner.truncate(Offset(30)) == 30

@@ -172,8 +172,8 @@ async def test_should_go_on_after_a_kill_between_append_and_sync(
     group.elect(0)
     await produce(group[0], b"a")
 
-    async def never() -> Offset:
-        return await asyncio.get_running_loop().create_future()
+    async def never() -> None:
+        await asyncio.get_running_loop().create_future()
 
     monkeypatch.setattr(group[1].log, "sync", never)
     writing = asyncio.create_task(produce(group[0], b"b"))
@@ -329,5 +329,18 @@ async def test_should_drop_what_comes_of_another_epoch_or_is_none_of_its_log(gro
 async def test_should_say_how_well_it_is_kept(group: ReplicaGroup) -> None:
     group.elect(0, isr=(0, 1))
     await produce(group[0], b"a")
-    redundancy = group[0].replica.redundancy()
-    assert (redundancy.replicas, redundancy.in_sync) == (3, 2)
+    await group.agree()
+    group.cut_off = {2}
+    await produce(group[0], b"a", b"b")
+    registry = group.members[0].metrics.registry
+    group.members[0].metrics.watch_partitions(lambda: [group[0].gauges()])
+    labels = {"namespace": "default", "topic": "flights", "partition": "0"}
+
+    def value(name: str, **more: str) -> float | None:
+        return registry.get_sample_value(f"headrace_broker_{name}", more)
+
+    assert (value("under_replicated_partitions"), value("under_min_isr_partitions")) == (1, 0)
+    assert (value("leads", **labels), value("replicas", **labels), value("in_sync_replicas", **labels)) == (1, 3, 2)
+    assert value("replica_lag_records", **labels, follower="1") == 0
+    assert value("replica_lag_records", **labels, follower="2") == 2
+    assert group[1].gauges().redundancy is None
