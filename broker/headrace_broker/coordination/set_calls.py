@@ -28,6 +28,10 @@ from headrace_broker.coordination.set_metrics import SetMetrics
 from headrace_broker.coordination.telling import Teller
 
 _log = logging.getLogger(__name__)
+_WENT_BACK = (
+    "PartitionSet {} went back in time, as after a restore of the API server's data: this broker goes on with what it"
+    " knows, and nobody is elected; run `headrace cluster recover`"
+)
 
 
 @dataclass(slots=True)
@@ -85,7 +89,7 @@ class SetCalls:
         self._metrics.isr_shrinks.inc(shrinks)
         self._metrics.isr_expands.inc(expands)
         if each.writer.is_regressed and not was_regressed:
-            _log.error("%s went back in time: what is known here goes on, and nothing is written to it", each.name)
+            self._teller.warn(before.topic_name, before.topic_uid, "MetadataRegressed", _WENT_BACK.format(each.name))
             self._view.changed.set()
 
     async def wait(self, timeout_s: float) -> None:

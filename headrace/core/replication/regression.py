@@ -15,10 +15,14 @@ Seen = Mapping[PartitionKey, LeaderEpoch]
 
 
 def to_remember(sets: Iterable[PartitionSet], me: BrokerId, seen: Seen) -> dict[PartitionKey, LeaderEpoch]:
-    """Epochs of this broker's partitions that have to be on disk before anybody acts on them."""
+    """Epochs of this broker's partitions that have to be on disk before anybody acts on them.
+
+    Of topics that are being deleted nothing is acted on any more, and what is forgotten with the data stays forgotten.
+    """
     return {
         partition_set.key(state.id): state.leader_epoch
         for partition_set in sets
+        if not partition_set.deleting
         for state in partition_set.partitions
         if me in state.replicas and state.leader_epoch > seen.get(partition_set.key(state.id), NO_EPOCH)
     }

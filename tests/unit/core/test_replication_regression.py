@@ -16,6 +16,7 @@ def test_should_remember_what_rises_of_its_own_partitions() -> None:
     assert to_remember([SET], ME, {}) == {KEY: 4}
     assert to_remember([SET], ME, {KEY: LeaderEpoch(3)}) == {KEY: 4}
     assert to_remember([SET], ME, {KEY: LeaderEpoch(4)}) == {}
+    assert to_remember([partition_set(HERE, deleting=True)], ME, {}) == {}
 
 
 def test_should_name_topics_whose_epochs_are_below_those_that_it_has_seen() -> None:
