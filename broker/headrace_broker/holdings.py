@@ -11,7 +11,8 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from headrace.core.control.held import HeldLog
+from headrace.core.control.held import Epochs, HeldLog
+from headrace.core.control.promises import PromisedLog, may_promise
 from headrace.core.errors import HeadraceError
 from headrace.core.limits import HOLDING_NEWS_MS, HOLDING_RETRY_MS, LOGS_OPENING_MAX, ORPHAN_RETENTION_MS
 from headrace.core.log.epochs import NO_EPOCH
@@ -55,6 +56,8 @@ class Holdings:
         self._opening = asyncio.Semaphore(LOGS_OPENING_MAX)
         self._news: asyncio.TimerHandle | None = None
         """Runs while actions have ended that `on_change` was not told of."""
+        self.regressed: frozenset[PartitionKey] = frozenset()
+        """Of which the API server shows something else than what has landed, under no greater epoch."""
         self.overdue: frozenset[PartitionKey] = frozenset()
         """Orphans whose retention was over when the disk was last looked at (`find_overdue`)."""
 
@@ -121,7 +124,29 @@ class Holdings:
             broken = closed[key] is Holding.BROKEN
             logs[key] = replace(known, trouble="its last action on it failed") if broken else known
         seen = self._data.epochs_seen.read()
-        return {key: replace(log, seen_epoch=seen.get(key, NO_EPOCH)) for key, log in logs.items()}
+        return {
+            key: replace(log, seen_epoch=seen.get(key, NO_EPOCH), regressed=key in self.regressed)
+            for key, log in logs.items()
+        }
+
+    async def promise(self, asked: Mapping[PartitionKey, Epochs]) -> dict[PartitionKey, PromisedLog]:
+        """What those logs hold that may be spoken of. Raises DiskFullError, StorageFailedError: nothing is promised."""
+        able = {key: epochs for key, epochs in asked.items() if self._promised(key, epochs) is not None}
+        seen = {key: epochs.leader_epoch for key, epochs in able.items()}
+        await asyncio.to_thread(self._data.epochs_seen.write, seen)
+        # Meanwhile somebody may have been elected: then the log does not stay as it is.
+        found = {key: self._promised(key, epochs) for key, epochs in able.items()}
+        return {key: log for key, log in found.items() if log is not None}
+
+    def _promised(self, key: PartitionKey, asked: Epochs) -> PromisedLog | None:
+        held = self._held.get(key)
+        if held is None or held.partition is None:
+            return None
+        replica, log = held.partition.replica, held.partition.log
+        if replica.is_cutting or not may_promise(replica.state, asked):
+            return None
+        damage = _facts(held.partition, held.damage, replica.state, NO_EPOCH).damage
+        return PromisedLog(log.last_epoch, log.log_end_offset, log.durable_end, damage)
 
     def topic_of(self, key: PartitionKey) -> TopicName:
         """As its description says; named by its uid where that is lost."""

@@ -4,10 +4,12 @@ Made once at the start; `locate` is how a path becomes a partition, here or else
 made before a body is read.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from headrace.core.control.held import HeldLog
+from headrace.core.control.held import Epochs, HeldLog
+from headrace.core.control.promises import PromisedLog
 from headrace.core.errors import NotReadyError, PartitionOfflineError
 from headrace.core.replication.fence import Fence
 from headrace.core.resources.topic import Topic
@@ -32,6 +34,9 @@ class Partitions(Protocol):
 
     async def survey(self) -> dict[PartitionKey, HeldLog]:
         """Every log on this broker's disk, open or not."""
+
+    async def promise(self, asked: Mapping[PartitionKey, Epochs]) -> dict[PartitionKey, PromisedLog]:
+        """Of those that are open and led by nobody: what they hold, once the epochs are on disk."""
 
 
 @dataclass(slots=True)

@@ -328,6 +328,11 @@ SET_CALLS_MAX = 8
 RECONCILE_RESYNC_MS = 15_000
 RECONCILE_INTERVAL_MS_MIN = 100
 """Between two passes of the operator at least, however much is going on."""
+PROMISES_RETRY_MS = 1_000
+"""While nobody in an ISR can lead, brokers are asked this often what they hold."""
+PROMISES_TIMEOUT_MS = 5_000
+PROMISES_ASKED_MAX = 10_000
+"""Partitions in one request for promises."""
 OPERATOR_LEASE_DURATION_MS = 6_000
 """An operator that has not renewed its Lease for so long acts no more, and another takes over."""
 OPERATOR_LEASE_RENEW_MS = 2_000

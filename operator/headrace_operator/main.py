@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import socket
+import ssl
 import sys
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from headrace.core.errors import HeadraceError
 from headrace.core.limits import FINALIZER_WAIT_MS
 from headrace.core.resources.metadata import DEFAULT_CLUSTER
 from headrace.core.units import parse_duration_ms
+from headrace.http2.client import AsyncTransport
 from headrace.kube.client import KubeClient
 from headrace.kube.events import EventRecorder
 from headrace_operator.applier import Applier
@@ -29,6 +31,7 @@ from headrace_operator.http import serving
 from headrace_operator.metrics import Metrics
 from headrace_operator.observer import Observer, Scope
 from headrace_operator.reconciler import Reconciler
+from headrace_operator.reporter import Reporter
 
 _COMPONENT = "headrace-operator"
 _log = logging.getLogger(__name__)
@@ -44,6 +47,7 @@ class Options:
     metrics_port: int | None
     finalizer_wait_ms: int
     identity: str
+    tls_ca_file: str | None
 
 
 class _Duration(click.ParamType[int]):
@@ -74,6 +78,11 @@ class _Duration(click.ParamType[int]):
     help="How long a deleted Topic waits for its brokers, at most.",
 )
 @click.option(
+    "--tls-ca-file",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Certificates to check the brokers' with; default: the system's.",
+)
+@click.option(
     "--identity",
     default=lambda: f"{socket.gethostname()}-{os.getpid()}",
     show_default="host and process id",
@@ -95,12 +104,18 @@ async def operate(options: Options) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    async with await KubeClient.connect(kubeconfig=options.kubeconfig, context=options.context) as client:
+    trust = ssl.create_default_context(cafile=options.tls_ca_file)
+    async with (
+        await KubeClient.connect(kubeconfig=options.kubeconfig, context=options.context) as client,
+        AsyncTransport(trust) as transport,
+    ):
         scope = Scope(options.cluster, options.namespace or client.namespace, options.finalizer_wait_ms)
         metrics = Metrics()
         candidate = Candidate(client, scope, options.identity)
         applier = Applier(client, EventRecorder(client, _COMPONENT), metrics.landed)
-        reconciler = Reconciler(Observer(client, scope), applier, metrics, Random(), acts=lambda: candidate.acts)
+        reconciler = Reconciler(
+            Observer(client, scope), Reporter(transport), applier, metrics, Random(), acts=lambda: candidate.acts
+        )
         doorbell = Doorbell(
             client.credentials, scope, ring=reconciler.ring, lease_seen=reconciler.lease_seen, rng=Random()
         )

@@ -9,7 +9,7 @@ from collections import Counter as Tally
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from headrace.core.control.actions import Action, ReplaceSet
-from headrace.core.control.changing import ELECTIONS, ChangeKind
+from headrace.core.control.changing import ELECTIONS, UNCLEAN, ChangeKind
 from headrace.core.control.health import Health
 from headrace.core.control.observed import BrokerState
 from headrace_operator.observer import Picture
@@ -45,7 +45,7 @@ class Metrics:
         self.errors = self._counter("reconcile_errors", "Passes that failed, or met a conflict or a refusal.")
         self.actions = self._counter("actions", "Actions that were planned.")
         self._elections = self._counter("leader_elections", "Leaders elected, by whatever cause.")
-        self._unclean = self._counter("unclean_leader_elections", "Leaders elected that were not in sync.")
+        self._unclean = self._counter("unclean_leader_elections", "Leaders elected that may lack acknowledged records.")
         self._shrinks = self._counter("isr_shrinks", "ISRs that lost brokers have been taken out of.")
 
     def seen(self, picture: Picture, *, acts: bool = True) -> None:
@@ -62,7 +62,7 @@ class Metrics:
         """It is written."""
         kinds = Tally(action.kinds if isinstance(action, ReplaceSet) else ())
         self._elections.inc(sum(kinds[kind] for kind in ELECTIONS))
-        self._unclean.inc(kinds[ChangeKind.ELECTED_UNCLEANLY])
+        self._unclean.inc(sum(kinds[kind] for kind in UNCLEAN))
         self._shrinks.inc(kinds[ChangeKind.SHRUNK])
 
     def exposition(self) -> bytes:

@@ -13,11 +13,14 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from random import Random
 
+from headrace.core.control.last_resort import questions
 from headrace.core.control.plan import plan
 from headrace.core.limits import (
     OPERATOR_STALL_MS_MAX,
+    PROMISES_RETRY_MS,
     RECONCILE_INTERVAL_MS_MIN,
     RECONCILE_RESYNC_MS,
 )
@@ -27,17 +30,28 @@ from headrace.kube.backoff import Backoff
 from headrace.kube.errors import ApiError
 from headrace_operator.applier import Applier, Outcome
 from headrace_operator.metrics import Metrics
-from headrace_operator.observer import Observer, monotonic_ms
+from headrace_operator.observer import Observer, Picture, monotonic_ms
+from headrace_operator.reporter import Reporter
 
 _log = logging.getLogger(__name__)
 
 
 class Reconciler:
     def __init__(
-        self, observer: Observer, applier: Applier, metrics: Metrics, rng: Random, *, acts: Callable[[], bool]
+        self,
+        observer: Observer,
+        reporter: Reporter,
+        applier: Applier,
+        metrics: Metrics,
+        rng: Random,
+        *,
+        acts: Callable[[], bool],
     ) -> None:
         """`acts`: whether it is this process' turn to write."""
         self._observer = observer
+        self._reporter = reporter
+        self._asks_again = False
+        """Whether brokers are asked what they hold until somebody leads."""
         self._applier = applier
         self._metrics = metrics
         self._acts = acts
@@ -89,6 +103,7 @@ class Reconciler:
         self._metrics.seen(picture, acts=acts)
         if not acts:
             return True
+        picture = await self._with_promises(picture)
         outcomes = set()
         for topic_plan in plan(picture.topics, picture.observed, time.time_ns() // 1_000_000):
             if not self._acts():
@@ -102,6 +117,13 @@ class Reconciler:
         if Outcome.DONE in outcomes:
             self.ring()  # look at what was written: the status follows what has landed
         return Outcome.OVERTAKEN not in outcomes
+
+    async def _with_promises(self, picture: Picture) -> Picture:
+        asked = questions(picture.topics, picture.observed)
+        self._asks_again = bool(asked)
+        if not asked:
+            return picture
+        return replace(picture, observed=await self._reporter.asked(picture.observed, asked))
 
     def _note(self, topic: TopicName, outcome: Outcome) -> None:
         """One topic that the API server refuses must neither hold up the others nor be asked for without end."""
@@ -123,7 +145,7 @@ class Reconciler:
         await asyncio.sleep(wait_ms / 1000)
 
     async def _wait_for_work(self) -> None:
-        until_ms = monotonic_ms() + RECONCILE_RESYNC_MS
+        until_ms = monotonic_ms() + (PROMISES_RETRY_MS if self._asks_again else RECONCILE_RESYNC_MS)
         while not self._rung.is_set():
             # Renewals move the next expiry while we wait, so it is looked up again.
             next_ms = self._observer.next_change_ms() if self._acts() else None

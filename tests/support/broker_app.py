@@ -3,12 +3,13 @@
 For what a process of its own would make slow or impossible to see: heartbeats, bounds, what a stalled client costs.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.core.control.held import HeldLog
+from headrace.core.control.held import Epochs, HeldLog
+from headrace.core.control.promises import PromisedLog
 from headrace.core.errors import StorageFailedError
 from headrace.core.log.quota import DiskLimits
 from headrace.core.log.segments import LogConfig
@@ -49,6 +50,9 @@ class _One:
         return self.partition if key == KEY else None
 
     async def survey(self) -> dict[PartitionKey, HeldLog]:
+        return {}
+
+    async def promise(self, asked: Mapping[PartitionKey, Epochs]) -> dict[PartitionKey, PromisedLog]:
         return {}
 
 

@@ -13,6 +13,7 @@ from headrace_broker.routes.metadata import MetadataRoutes
 from headrace_broker.routes.openapi import openapi
 from headrace_broker.routes.problems import answer_of
 from headrace_broker.routes.produce import ProduceRoute
+from headrace_broker.routes.promises import PromisesRoute
 from headrace_broker.routes.records import DeleteRoute
 from headrace_broker.routes.sessions import SessionsRoute, is_replication
 from headrace_broker.routes.spread import SpreadRoute
@@ -48,6 +49,7 @@ def broker_app(serving: Serving) -> web.Application:
             web.get("/openapi.json", openapi),
             web.get("/v1/cluster", metadata.cluster),
             web.get("/v1/brokers/{broker}/held", HeldRoute(serving).__call__),
+            web.post("/v1/brokers/{broker}/promises", PromisesRoute(serving).__call__),
         ]
     )
     return app

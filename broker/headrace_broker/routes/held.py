@@ -18,7 +18,9 @@ _TIMEOUT_MS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class _Peer:
+class Peer:
+    """The broker that a request is passed on to."""
+
     broker: BrokerId
     url: str
 
@@ -40,7 +42,7 @@ class HeldRoute:
         if lease is None:
             raise UnknownBrokerError(f"there is no broker {broker}; GET /v1/cluster names those that there are")
         if broker != self._serving.me:
-            return await self._serving.proxy.forward(request, _Peer(broker, lease.url), (), _TIMEOUT_MS)
+            return await self._serving.proxy.forward(request, Peer(broker, lease.url), (), _TIMEOUT_MS)
         report = await self._report(Seat(broker, lease.incarnation))
         return web.Response(body=json.dumps(report.to_object()).encode() + b"\n", content_type="application/json")
 

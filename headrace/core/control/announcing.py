@@ -18,6 +18,7 @@ _REASONS: Final = {
     ChangeKind.MOVED: "LeaderMoved",
     ChangeKind.RETURNED: "LeaderReturned",
 }
+_LOSSES: Final = {ChangeKind.ELECTED_UNCLEANLY: "UncleanLeaderElection", ChangeKind.RESORTED: "RecordsMayBeLost"}
 
 
 def announce(changes: Sequence[Change]) -> tuple[Notice, ...]:
@@ -35,9 +36,10 @@ def _elections(changes: Sequence[Change]) -> Iterator[Notice]:
 
 
 def _losses(changes: Sequence[Change]) -> Iterator[Notice]:
-    for group in _grouped([change for change in changes if change.loss], lambda change: change.loss):
+    lossy = [change for change in changes if change.kinds[0] in _LOSSES]
+    for group in _grouped(lossy, lambda change: (change.kinds[0], change.loss)):
         message = f"{named([change.state for change in group])}: {group[0].loss}"
-        yield Notice("UncleanLeaderElection", message, warning=True)
+        yield Notice(_LOSSES[group[0].kinds[0]], message, warning=True)
 
 
 def _grouped(changes: Sequence[Change], alike: Callable[[Change], Hashable]) -> list[list[Change]]:

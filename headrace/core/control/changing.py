@@ -17,6 +17,7 @@ class ChangeKind(StrEnum):
 
     ELECTED = "the leader was gone"
     ELECTED_UNCLEANLY = "the leader was gone, and so was everybody in sync"
+    RESORTED = "nobody in sync had an intact log"
     MOVED = "the leader is to stop, or to go"
     RETURNED = "the preferred leader is back"
     OFFLINE = "nobody can lead"
@@ -24,7 +25,9 @@ class ChangeKind(StrEnum):
     REASSIGNED = "replicas move"
 
 
-ELECTIONS = frozenset({ChangeKind.ELECTED, ChangeKind.ELECTED_UNCLEANLY, ChangeKind.MOVED, ChangeKind.RETURNED})
+UNCLEAN = frozenset({ChangeKind.ELECTED_UNCLEANLY, ChangeKind.RESORTED})
+"""Acknowledged records may be lost."""
+ELECTIONS = UNCLEAN | {ChangeKind.ELECTED, ChangeKind.MOVED, ChangeKind.RETURNED}
 
 
 @dataclass(frozen=True, slots=True)

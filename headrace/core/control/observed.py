@@ -1,10 +1,11 @@
 """What the planner looks at: one consistent picture of sets, brokers and waits, built by the operator for each pass."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from headrace.core.control.liveness import Liveness
+from headrace.core.control.promises import Promises
 from headrace.core.limits import FINALIZER_WAIT_MS, LEADER_RETURN_DELAY_MS
 from headrace.core.resources.lease import BrokerLease
 from headrace.core.resources.partition_set import PartitionSet, PartitionState
@@ -66,6 +67,8 @@ class Observed:
     """Brokers that go for good: their ordinal is not below the StatefulSet's `replicas` any more."""
     regressed: frozenset[TopicUid] = frozenset()
     """Topics of which a broker knows higher epochs than the API: nothing is decided until `cluster recover`."""
+    promises: Mapping[BrokerId, Promises] = field(default_factory=dict)
+    """What brokers have just answered of partitions that nobody in the ISR can lead."""
 
     def is_full(self, broker: BrokerId) -> bool:
         found = self.brokers.get(broker)

@@ -1,4 +1,4 @@
-"""What becomes of a topic's placed partitions in one pass: elections first, then moves; one write per PartitionSet.
+"""What becomes of a topic's placed partitions in one pass: elections, the last resort, moves; one write per set.
 
 Both look at the whole topic and change partitions one by one; a partition that an election has changed moves in the
 next pass, which sees the new leader. Nothing is remembered: the same picture gives the same sets, and a set that needs
@@ -12,6 +12,7 @@ from headrace.core.control.actions import ReplaceSet
 from headrace.core.control.announcing import announce
 from headrace.core.control.changing import Budget, Change, leaders_of
 from headrace.core.control.electing import Elections
+from headrace.core.control.last_resort import resort
 from headrace.core.control.observed import Observed
 from headrace.core.control.reassigning import Unfinished, reassign
 from headrace.core.placement.spread import Load
@@ -45,6 +46,11 @@ def tend(spec: TopicSpec, sets: Sequence[PartitionSet], around: Round) -> Tended
     states = [state for partition_set in sets for state in partition_set.partitions]
     elections = Elections(spec, around.observed, around.budget, leaders_of(states, around.observed))
     elected = {state.id: change for state in states if (change := elections.look_at(state))}
+    for partition_set in sets:
+        for state in partition_set.partitions:
+            resorted = resort(spec, partition_set, state, around.observed)
+            if resorted is not None:
+                elected[state.id] = resorted
     now = [elected[state.id].state if state.id in elected else state for state in states]
     moved = reassign(spec, now, around.observed, around.budget, around.others)
     return Tended(_writes(sets, {**moved.changes, **elected}), moved.unfinished)

@@ -31,6 +31,7 @@ def operator_program(layout: Layout) -> Program:
             *("--host", LOOPBACK, "--metrics-port", str(layout.operator_port)),
             # The next life of the operator takes over from a dead one at once.
             *("--identity", "headrace-dev"),
+            *(["--tls-ca-file", str(layout.tls.authority)] if layout.tls and layout.tls.authority else []),
         ),
         log=layout.log("operator"),
         ready_url=f"http://{LOOPBACK}:{layout.operator_port}/healthz",

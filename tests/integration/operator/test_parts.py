@@ -13,6 +13,7 @@ from headrace.core.resources.lease import CLUSTER_LABEL, BrokerLease
 from headrace.core.resources.metadata import Metadata
 from headrace.core.resources.partition_set import PartitionSet
 from headrace.core.types import BrokerId, Incarnation, TopicName, TopicUid
+from headrace.http2.client import AsyncTransport
 from headrace.kube.errors import NotFoundError
 from headrace.kube.events import EventRecorder
 from headrace.kube.resource import LEASES, PARTITION_SETS, TOPICS
@@ -21,6 +22,7 @@ from headrace_operator.http import serving
 from headrace_operator.metrics import Metrics
 from headrace_operator.observer import Observer, Scope
 from headrace_operator.reconciler import Reconciler
+from headrace_operator.reporter import Reporter
 from tests.support.operator import Cluster
 from tests.support.partition_sets import partition_set
 
@@ -155,7 +157,8 @@ async def test_should_see_topics_and_sets_of_all_namespaces(cluster: Cluster) ->
 
 async def test_should_serve_health_and_metrics(cluster: Cluster) -> None:
     metrics = Metrics()
-    reconciler = Reconciler(observer(cluster), applier(cluster), metrics, Random(1), acts=lambda: True)
+    reporter = Reporter(AsyncTransport())
+    reconciler = Reconciler(observer(cluster), reporter, applier(cluster), metrics, Random(1), acts=lambda: True)
     async with serving("127.0.0.1", 0, reconciler, metrics) as port, aiohttp.ClientSession() as session:
         async with session.get(f"http://127.0.0.1:{port}/healthz") as response:
             assert (response.status, await response.text()) == (200, "ok\n")

@@ -1,0 +1,55 @@
+"""POST of what the operator wants promised: what this broker holds of partitions in which nobody can lead.
+
+`headrace.core.control.promises` says what an answer means. Partitions that are not open here, or of which this broker
+has not applied what the operator saw, are left out of the answer: the operator asks again.
+"""
+
+import json
+
+from aiohttp import web
+
+from headrace.core.control.held import Epochs
+from headrace.core.control.promises import Promises, parse_questions
+from headrace.core.errors import InvalidRequestError, UnknownBrokerError
+from headrace.core.limits import PROMISES_ASKED_MAX, SESSION_FRAME_BYTES_MAX
+from headrace.core.types import PartitionKey, Seat
+from headrace_broker.routes.held import Peer
+from headrace_broker.routes.parameters import parse_broker, parse_no_query
+from headrace_broker.routes.uploads import take_body
+from headrace_broker.serving import Serving
+
+_TIMEOUT_MS = 10_000
+
+
+class PromisesRoute:
+    """POST /v1/brokers/{broker}/promises"""
+
+    def __init__(self, serving: Serving) -> None:
+        self._serving = serving
+
+    async def __call__(self, request: web.Request) -> web.StreamResponse:
+        broker = parse_broker(request.match_info)
+        parse_no_query(request.query)
+        with self._serving.bodies.share() as share:
+            body = b"".join(await take_body(request, share, SESSION_FRAME_BYTES_MAX))
+            asked = _parse(body)
+            self._serving.check_view()
+            lease = self._serving.view.lease(broker)
+            if lease is None:
+                raise UnknownBrokerError(f"there is no broker {broker}; GET /v1/cluster names those that there are")
+            if broker != self._serving.me:
+                return await self._serving.proxy.forward(request, Peer(broker, lease.url), (body,), _TIMEOUT_MS)
+        promises = Promises(Seat(broker, lease.incarnation), await self._serving.partitions.promise(asked))
+        return web.Response(body=json.dumps(promises.to_object()).encode() + b"\n", content_type="application/json")
+
+
+def _parse(body: bytes) -> dict[PartitionKey, Epochs]:
+    try:
+        asked = parse_questions(json.loads(body))
+    except ValueError as error:
+        raise InvalidRequestError(f"no questions to a broker: {error}", field="partitions") from error
+    if len(asked) > PROMISES_ASKED_MAX:
+        raise InvalidRequestError(
+            f"{len(asked)} partitions, at most {PROMISES_ASKED_MAX} in one request", field="partitions"
+        )
+    return asked

@@ -1,0 +1,134 @@
+"""What the operator asks brokers of a partition whose ISR nobody can renew, and what they answer: a promise each.
+
+`POST /v1/brokers/{id}/promises` takes an object of `ask` and answers `Promises`. A broker answers for a partition once
+it has put the epoch that is asked about on its disk, and has applied a state, no older than the one that the operator
+saw, in which nobody leads: from then on it leads and votes in no earlier epoch, nor for any leader of this one,
+whatever comes later, and its log stays as it says. For others it does not answer; it is asked again.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.core.control.held import Epochs
+from headrace.core.errors import RemoteError
+from headrace.core.resources.partition_set import PartitionState
+from headrace.core.resources.topic import Durability
+from headrace.core.types import (
+    BrokerId,
+    Incarnation,
+    LeaderEpoch,
+    Offset,
+    PartitionEpoch,
+    PartitionId,
+    PartitionKey,
+    Seat,
+    TopicUid,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PromisedLog:
+    last_epoch: LeaderEpoch
+    """Of its last batch, -1 where it is empty."""
+    log_end: Offset
+    durable_end: Offset
+    damage: str = ""
+    """Why the log is not intact, as a clause; empty where it is: then a seat in the ISR is renewed."""
+
+    def rank(self, durability: Durability) -> tuple[int, int]:
+        """The greatest of all replicas' holds most of what was acknowledged."""
+        return self.last_epoch, self.durable_end if durability is Durability.FSYNC else self.log_end
+
+
+@dataclass(frozen=True, slots=True)
+class Promises:
+    seat: Seat
+    logs: Mapping[PartitionKey, PromisedLog]
+
+    def to_object(self) -> dict[str, Any]:
+        return {
+            "broker": self.seat.broker,
+            "incarnation": self.seat.incarnation,
+            "partitions": [
+                {
+                    "topicUid": key.uid,
+                    "partition": key.partition,
+                    "lastEpoch": log.last_epoch,
+                    "logEndOffset": log.log_end,
+                    "durableEndOffset": log.durable_end,
+                    "renewable": not log.damage,
+                    "damage": log.damage,
+                }
+                for key, log in sorted(self.logs.items())
+            ],
+        }
+
+    @classmethod
+    def parse(cls, document: Mapping[str, Any]) -> "Promises":
+        """Raises RemoteError for what is no such answer."""
+        try:
+            seat = Seat(BrokerId(document["broker"]), Incarnation(document["incarnation"]))
+            return cls(seat, {_key(entry): _log(entry) for entry in document["partitions"]})
+        except (KeyError, TypeError, ValueError) as error:
+            raise RemoteError(f"the answer is no promise of a broker: {error!r}") from error
+
+
+def ask(questions: Mapping[PartitionKey, Epochs]) -> dict[str, Any]:
+    """The body of the request."""
+    return {
+        "partitions": [
+            {
+                "topicUid": key.uid,
+                "partition": key.partition,
+                "leaderEpoch": epochs.leader_epoch,
+                "partitionEpoch": epochs.partition_epoch,
+            }
+            for key, epochs in sorted(questions.items())
+        ]
+    }
+
+
+def parse_questions(document: Any) -> dict[PartitionKey, Epochs]:
+    """Raises ValueError, with a sentence, for what `ask` does not make."""
+    try:
+        return {
+            _key(entry): Epochs(
+                LeaderEpoch(_whole(entry, "leaderEpoch")), PartitionEpoch(_whole(entry, "partitionEpoch"))
+            )
+            for entry in document["partitions"]
+        }
+    except (KeyError, TypeError) as error:
+        raise ValueError(
+            "the body must be {partitions: [{topicUid, partition, leaderEpoch, partitionEpoch}, ...]}"
+        ) from error
+
+
+def may_promise(applied: PartitionState | None, asked: Epochs) -> bool:
+    """Whether a broker that has applied this state, and nothing newer, may answer."""
+    return (
+        applied is not None
+        and applied.leader is None
+        and applied.leader_epoch >= asked.leader_epoch
+        and applied.partition_epoch >= asked.partition_epoch
+    )
+
+
+def _key(entry: Mapping[str, Any]) -> PartitionKey:
+    return PartitionKey(TopicUid(str(entry["topicUid"])), PartitionId(_whole(entry, "partition")))
+
+
+def _log(entry: Mapping[str, Any]) -> PromisedLog:
+    return PromisedLog(
+        last_epoch=LeaderEpoch(entry["lastEpoch"]),
+        log_end=Offset(entry["logEndOffset"]),
+        durable_end=Offset(entry["durableEndOffset"]),
+        damage=str(entry["damage"]),
+    )
+
+
+def _whole(entry: Mapping[str, Any], name: str) -> int:
+    number = entry[name]
+    if not isinstance(number, int) or isinstance(number, bool):
+        raise TypeError(f"{name} is not a whole number")
+    return number

@@ -1,0 +1,158 @@
+"""Offline partitions whose seats nobody can renew."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from headrace.core.control.actions import ReplaceSet
+from headrace.core.control.changing import ChangeKind
+from headrace.core.control.held import Epochs
+from headrace.core.control.last_resort import questions
+from headrace.core.control.observed import BrokerState
+from headrace.core.control.plan import plan
+from headrace.core.control.promises import PromisedLog, Promises
+from headrace.core.types import BrokerId, LeaderEpoch, Offset, PartitionId, PartitionKey, Seat, TopicUid
+from tests.support.control import NOW_MS, ModelApi, broker, brokers, topic
+from tests.support.partition_sets import seat
+
+UID = TopicUid("uid-flights")
+KEY = PartitionKey(UID, PartitionId(0))
+LOST_DISK = "its volume is another"
+
+
+def log(epoch: int, end: int, *, durable: int | None = None, damage: str = "") -> PromisedLog:
+    return PromisedLog(LeaderEpoch(epoch), Offset(end), Offset(end if durable is None else durable), damage)
+
+
+def offline(*isr: Seat, **spec: Any) -> ModelApi:
+    """A partition on three brokers in their second life that nobody leads; in sync were `isr`, else broker 0."""
+    api = ModelApi.of([topic(partitions=1, replicas=3, **spec)], brokers(3))
+    api.settle()
+    api.brokers = {number: broker(number, incarnation=2) for number in api.brokers}
+    (state,) = api.sets["flights-0"].partitions
+    api.sets["flights-0"] = api.sets["flights-0"].with_partitions(replace(state, leader=None, isr=isr or (seat(0),)))
+    return api
+
+
+def promised(*logs: PromisedLog | None, incarnation: int = 2) -> dict[BrokerId, Promises]:
+    """By brokers 0, 1 and 2."""
+    return {
+        BrokerId(number): Promises(seat(number, incarnation), {} if each is None else {KEY: each})
+        for number, each in enumerate(logs)
+    }
+
+
+def resorted(api: ModelApi, promises: dict[BrokerId, Promises]) -> ReplaceSet | None:
+    plans = plan(tuple(api.topics.values()), replace(api.observed, promises=promises), NOW_MS)
+    writes = [action for each in plans for action in each.actions if isinstance(action, ReplaceSet)]
+    return writes[0] if writes else None
+
+
+def asked(api: ModelApi) -> set[int]:
+    return {*questions(api.topics.values(), api.observed)}
+
+
+LOGS = (log(0, 0, damage=LOST_DISK), log(1, 40), log(1, 30))
+
+
+def test_should_ask_all_replicas_of_what_nobody_can_lead() -> None:
+    api = offline()
+    (state,) = api.sets["flights-0"].partitions
+    found = questions(api.topics.values(), api.observed)
+    assert found == {number: {KEY: Epochs(state.leader_epoch, state.partition_epoch)} for number in range(3)}
+
+
+def test_should_let_the_greatest_log_lead_alone_and_say_what_is_lost() -> None:
+    write = resorted(offline(), promised(*LOGS))
+    assert write is not None
+    (state,) = write.set.partitions
+    assert (state.leader, state.isr, state.leader_epoch) == (seat(1, 2), (seat(1, 2),), 2)
+    assert write.kinds == (ChangeKind.RESORTED,)
+    (notice,) = write.notices
+    assert (notice.reason, notice.warning) == ("RecordsMayBeLost", True)
+    assert notice.message == (
+        f"partition 0: no log of those in sync is intact (broker 0: {LOST_DISK}): broker 1 leads with the greatest log"
+        " of all replicas, which holds records up to offset 40 (exclusive) and leader epoch 1; acknowledged records"
+        " beyond that are lost"
+    )
+
+
+def test_should_prefer_the_later_epoch_and_then_who_was_in_sync() -> None:
+    later = resorted(offline(), promised(log(0, 0, damage="x"), log(1, 40), log(2, 3)))
+    assert later is not None
+    assert later.set.partitions[0].leader == seat(2, 2)
+    equal = resorted(offline(seat(2)), promised(log(1, 40), log(1, 40), log(1, 40, damage="x")))
+    assert equal is not None
+    assert equal.set.partitions[0].leader == seat(2, 2)
+
+
+@pytest.mark.parametrize(("durability", "leader"), [("Fsync", 2), ("Replicated", 1)])
+def test_should_count_what_is_on_disk_where_the_topic_asks_for_that(durability: str, leader: int) -> None:
+    logs = promised(log(0, 0, damage="x"), log(1, 40, durable=10), log(1, 30))
+    write = resorted(offline(durability=durability), logs)
+    assert write is not None
+    assert write.set.partitions[0].leader == seat(leader, 2)
+
+
+def test_should_say_so_when_nothing_is_left() -> None:
+    write = resorted(offline(), promised(log(-1, 0, damage="x"), log(-1, 0), log(-1, 0)))
+    assert write is not None
+    assert "which is empty" in write.notices[0].message
+
+
+def test_should_wait_while_a_member_of_the_isr_can_renew_its_seat() -> None:
+    assert resorted(offline(), promised(log(1, 50), *LOGS[1:])) is None
+
+
+def test_should_wait_until_all_replicas_have_promised_in_their_present_life() -> None:
+    assert resorted(offline(), {}) is None
+    assert resorted(offline(), promised(LOGS[0], LOGS[1], None)) is None
+    assert resorted(offline(), promised(*LOGS, incarnation=1)) is None
+
+
+@pytest.mark.parametrize("state", [BrokerState.LOST, BrokerState.DRAINING, BrokerState.UNPROVEN])
+def test_should_wait_for_every_replica_to_be_there(state: BrokerState) -> None:
+    api = offline()
+    api.brokers[BrokerId(2)] = broker(2, incarnation=2, state=state)
+    assert asked(api) == set()
+    assert resorted(api, promised(*LOGS)) is None
+
+
+def test_should_not_meddle_where_somebody_leads_or_can() -> None:
+    api = offline(seat(0), seat(1, 2))
+    assert asked(api) == set()
+    write = resorted(api, promised(*LOGS))
+    assert write is not None
+    assert write.kinds == (ChangeKind.ELECTED,)
+    api.carry_out(write)
+    assert asked(api) == set()
+
+
+def test_should_leave_a_single_replica_to_its_broker() -> None:
+    api = offline()
+    (state,) = api.sets["flights-0"].partitions
+    api.sets["flights-0"] = api.sets["flights-0"].with_partitions(replace(state, replicas=(BrokerId(0),)))
+    assert asked(api) == set()
+
+
+def test_should_leave_out_of_the_message_who_is_no_replica_any_more() -> None:
+    write = resorted(offline(seat(0), seat(7)), promised(*LOGS))
+    assert write is not None
+    assert f"(broker 0: {LOST_DISK})" in write.notices[0].message
+
+
+def test_should_ask_nothing_of_topics_that_it_does_not_tend() -> None:
+    api = offline()
+    api.regressed = frozenset({UID})
+    assert asked(api) == set()
+    api.regressed = frozenset()
+    api.sets["flights-0"] = replace(api.sets["flights-0"], deleting=True)
+    assert asked(api) == set()
+    for metadata in ({"annotations": {"headrace.io/paused": "true"}}, {"deletion_timestamp": "2026-11-21T09:00:00Z"}):
+        left_alone = offline()
+        left_alone.change(UID, **metadata)
+        assert asked(left_alone) == set()
+    other = offline()
+    other.topics[UID] = replace(other.topics[UID], spec=replace(other.topics[UID].spec, cluster="other"))
+    assert asked(other) == set()

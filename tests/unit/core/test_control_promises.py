@@ -1,0 +1,62 @@
+from typing import Any
+
+import pytest
+
+from headrace.core.control.held import Epochs
+from headrace.core.control.promises import PromisedLog, Promises, ask, may_promise, parse_questions
+from headrace.core.errors import RemoteError
+from headrace.core.resources.topic import Durability
+from headrace.core.types import LeaderEpoch, Offset, PartitionEpoch, PartitionId, PartitionKey, TopicUid
+from tests.support.partition_sets import partition_state, seat
+
+KEY = PartitionKey(TopicUid("uid-1"), PartitionId(3))
+LOG = PromisedLog(LeaderEpoch(4), Offset(20), Offset(15), "its volume is another")
+
+
+def epochs(leader: int, partition: int) -> Epochs:
+    return Epochs(LeaderEpoch(leader), PartitionEpoch(partition))
+
+
+def test_should_read_what_was_asked_and_what_was_answered() -> None:
+    asked = {KEY: epochs(4, 9), PartitionKey(TopicUid("uid-0"), PartitionId(0)): epochs(1, 1)}
+    assert parse_questions(ask(asked)) == asked
+    answer = Promises(seat(2, 5), {KEY: LOG})
+    assert Promises.parse(answer.to_object()) == answer
+    assert answer.to_object()["partitions"][0]["renewable"] is False
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        None,
+        {},
+        {"partitions": [{}]},
+        {"partitions": [{"topicUid": "u", "partition": "0", "leaderEpoch": 1, "partitionEpoch": 1}]},
+        {"partitions": [{"topicUid": "u", "partition": 0, "leaderEpoch": True, "partitionEpoch": 1}]},
+    ],
+)
+def test_should_refuse_what_is_no_question(document: Any) -> None:
+    with pytest.raises(ValueError, match="the body must be"):
+        parse_questions(document)
+
+
+@pytest.mark.parametrize("document", [{}, {"broker": 1, "incarnation": 1, "partitions": [{"topicUid": "u"}]}])
+def test_should_refuse_what_is_no_answer(document: dict[str, Any]) -> None:
+    with pytest.raises(RemoteError, match="no promise of a broker"):
+        Promises.parse(document)
+
+
+def test_should_promise_only_what_is_led_by_nobody_and_no_older_than_what_was_seen() -> None:
+    offline = partition_state(leader=None, leader_epoch=LeaderEpoch(4), partition_epoch=PartitionEpoch(9))
+    assert may_promise(offline, epochs(4, 9))
+    assert may_promise(offline, epochs(3, 8))
+    assert not may_promise(offline, epochs(4, 10)), "what the operator saw has not come here yet"
+    assert not may_promise(offline, epochs(5, 9))
+    led = partition_state(leader=seat(0), leader_epoch=LeaderEpoch(4), partition_epoch=PartitionEpoch(9))
+    assert not may_promise(led, epochs(4, 9))
+    assert not may_promise(None, epochs(4, 9))
+
+
+def test_should_count_what_is_on_disk_where_the_topic_asks_for_that() -> None:
+    assert LOG.rank(Durability.FSYNC) == (4, 15)
+    assert LOG.rank(Durability.REPLICATED) == (4, 20)
