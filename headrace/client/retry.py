@@ -111,6 +111,9 @@ def backoff_ms(attempts: int, random: Random) -> int:
 
 
 def _retry_after_ms(error: HeadraceError) -> int:
+    """What this broker needs. Where another may answer it is no advice: elections take less than a second."""
+    if isinstance(error, _LAYOUT_CHANGED):
+        return 0
     wait = error.details.get("retryAfterMs")
     return wait if isinstance(wait, int) else 0
 

@@ -12,6 +12,7 @@ from headrace.core.errors import (
     BrokerUnreachableError,
     HeadraceError,
     NotLeaderError,
+    PartitionOfflineError,
     RequestTimedOutError,
     StaleTopicError,
     ThrottledError,
@@ -71,3 +72,10 @@ def test_should_retry_a_recreated_topic_when_the_policy_says_so() -> None:
 def test_should_wait_within_bounds_whatever_the_attempt(attempts: int, seed: int) -> None:
     wait = backoff_ms(attempts, Random(seed))
     assert CLIENT_BACKOFF_MIN_MS // 2 <= wait <= CLIENT_BACKOFF_MAX_MS
+
+
+def test_should_not_wait_for_a_broker_when_another_may_lead_by_then() -> None:
+    told = PartitionOfflineError("nobody leads", retryAfterMs=60_000)
+    decision = POLICY.decide(failure(told), 0, Random(1))
+    assert isinstance(decision, TryAgain)
+    assert decision.at_ms <= CLIENT_BACKOFF_MIN_MS
