@@ -1,45 +1,76 @@
 """`python -m tests.sim [SEEDS] [--first N]`: play so many runs, count what happened, stop at the first that fails.
 
-The same seed gives the same run: `python -m tests.sim 1 --first 33` plays seed 33 alone.
+The same seed gives the same run: `python -m tests.sim --first 33 1` plays seed 33 alone and prints its steps. Of a run
+that fails a shorter one that fails alike is looked for, and printed: `python -m tests.sim --script FILE` plays such
+steps again.
 """
 
 import sys
 import time
 from collections import Counter
+from pathlib import Path
 
 import click
 
-from headrace.core.resources.topic import Durability
-from tests.sim.checks import BrokenPromiseError
-from tests.sim.world import Plan, run
+from tests.sim.counting import events, too_rare
+from tests.sim.plans import Plan
+from tests.sim.playing import FailedSeedError, play_all
+from tests.sim.scripts import Script
+from tests.sim.shrinking import shrink
+from tests.sim.world import FailedRunError, run
 
-PLANS = (
-    Plan(),
-    Plan(min_insync_replicas=1, lost_disks=0),
-    Plan(durability=Durability.REPLICATED, power_failures=False, lost_disks=0),
-)
+SHRINKING_S = 1
 
 
 @click.command()
 @click.argument("seeds", type=click.IntRange(min=1), default=100)
 @click.option("--first", type=int, default=0, show_default=True, help="The first seed.")
-def main(seeds: int, first: int) -> None:
+@click.option("--processes", type=click.IntRange(min=1), default=2, show_default=True)
+@click.option("--script", type=click.Path(exists=True, path_type=Path), help="Play this instead.")
+def main(seeds: int, first: int, processes: int, script: Path | None) -> None:
+    if script is not None:
+        _play(Script.parse(script.read_text()))
+    elif seeds == 1:
+        _play(Script(Plan.drawn(first), ()))
+    else:
+        _play_all(range(first, first + seeds), processes)
+
+
+def _play(script: Script) -> None:
+    """One run, with its steps."""
+    try:
+        world = script.run() if script.steps else run(script.plan)
+    except FailedRunError as error:
+        _fail(error)
+    click.echo(Script(world.plan, tuple(world.trace)))
+    click.echo(f"# at rest: {world.api.state}", err=True)
+
+
+def _play_all(seeds: range, processes: int) -> None:
     counts: Counter[str] = Counter()
-    acknowledged, started = 0, time.monotonic()
-    for seed in range(first, first + seeds):
-        try:
-            world = run(seed, PLANS[seed % len(PLANS)])
-        except BrokenPromiseError as error:
-            click.echo(str(error), err=True)
-            sys.exit(1)
-        counts += world.counts
-        acknowledged += world.checks.acknowledged
+    started = time.monotonic()
+    try:
+        for counted in play_all(seeds, processes):
+            counts += counted
+    except FailedSeedError as failed:
+        _play(Script(Plan.drawn(failed.seed), ()))
+    took, played = time.monotonic() - started, events(counts)
     for name, count in counts.most_common():
-        click.echo(f"{count:9,d}  {name}")
-    took = time.monotonic() - started
+        click.echo(f"{count:10,d}  {name}")
+    click.echo(f"{played:,d} events in {len(seeds):,d} runs, nothing lost; {took:.0f} s, {played / took:,.0f} a second")
+    rare = too_rare(counts)
+    for each in rare:
+        click.echo(each, err=True)
+    sys.exit(bool(rare))
+
+
+def _fail(error: FailedRunError) -> None:
+    click.echo(f"{error}\nlooking for a shorter run for at most {SHRINKING_S} s ...", err=True)
+    steps = shrink(error, SHRINKING_S)
     click.echo(
-        f"{counts.total():,d} events in {seeds} runs, {acknowledged:,d} records acknowledged, none lost; {took:.0f} s"
+        f"# {error.rule}; it took {len(error.world.trace)} steps\n{Script(error.world.plan, tuple(steps))}", err=True
     )
+    sys.exit(1)
 
 
 if __name__ == "__main__":

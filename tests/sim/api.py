@@ -1,48 +1,27 @@
-"""The API server: one PartitionSet under compare-and-set, Leases, calls that are slow, lost, or land late."""
+"""The API server: one PartitionSet under compare-and-set, and the brokers' Leases."""
 
 from dataclasses import dataclass, field, replace
-from enum import Enum
 
+from headrace.core.resources.lease import BrokerLease, lease_name
+from headrace.core.resources.metadata import Metadata
 from headrace.core.resources.partition_set import PartitionSet, PartitionState
 from headrace.core.types import BrokerId, Incarnation, PartitionId
-
-
-@dataclass
-class Lease:
-    incarnation: Incarnation
-    renewed_ms: int
-
-
-class Kind(Enum):
-    PUT = "PUT"
-    GET = "GET"
-
-
-@dataclass(eq=False)
-class Call:
-    """On its way to the server, or back."""
-
-    caller: object
-    kind: Kind
-    based_on: str
-    """Version of what is put; or what the caller knew as it asked."""
-    content: PartitionSet | None = None
-    is_answered: bool = False
-    """The server has acted; its answer is on the way: `content`, or None for a conflict."""
-    is_given_up: bool = False
-    """The caller waits no longer; the server may act all the same."""
+from tests.sim.checks import Checks
 
 
 @dataclass
 class Api:
     history: list[PartitionSet]
     """Every version, the present one last; a watch is an index in it."""
-    leases: dict[BrokerId, Lease] = field(default_factory=dict)
+    checks: Checks
+    leases: dict[BrokerId, BrokerLease] = field(default_factory=dict)
+    renewals: int = 0
 
     @property
     def stored(self) -> PartitionSet:
         return self.history[-1]
 
+    @property
     def state(self) -> PartitionState:
         return self.stored.partitions[PartitionId(0)]
 
@@ -52,13 +31,18 @@ class Api:
             return None
         version = str(int(self.stored.metadata.resource_version) + 1)
         self.history.append(replace(written, metadata=replace(written.metadata, resource_version=version)))
+        self.checks.landed(self.state)
         return self.stored
 
-    def act(self, call: Call) -> None:
-        assert not call.is_answered, "once"
-        call.is_answered = True
-        if call.kind is Kind.PUT:
-            assert call.content is not None, "a PUT has a body"
-            call.content = self.put(call.content)
-        else:
-            call.content = self.stored
+    def get(self) -> PartitionSet:
+        """Without resourceVersion: as it is, whatever caches hold."""
+        return self.stored
+
+    def take_lease(self, broker: BrokerId, incarnation: Incarnation) -> BrokerLease:
+        lease = BrokerLease(Metadata(lease_name(broker)), broker, incarnation, "")
+        return self.renew(lease)
+
+    def renew(self, lease: BrokerLease) -> BrokerLease:
+        self.renewals += 1
+        renewed = self.leases[lease.broker] = lease.renewed(str(self.renewals))
+        return renewed

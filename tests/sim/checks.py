@@ -1,74 +1,149 @@
-"""What must hold after every event, and what people were told."""
+"""What must hold after every event, and what people were told. Each event checks only what it could change.
+
+The strongest is `NoCommittedRecordLost` as seen from above: whoever stands in the stored ISR and could renew its seat
+has on disk whatever anybody called committed. It is looked at when something is committed, cut, lost, or stored, so
+that a mistake is seen as it is made, not only where an election comes in time.
+"""
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from headrace.core.replication.isr import Isr, floor
 from headrace.core.resources.partition_set import PartitionState
-from headrace.core.types import LeaderEpoch, Offset, Seat
-from tests.sim.disk import Entry, Log
+from headrace.core.resources.topic import Durability
+from headrace.core.types import BrokerId, Incarnation, LeaderEpoch, Offset, Seat
+from tests.sim.disk import NO_LIFE, Disk, Entry, Log
 
 
 class BrokenPromiseError(AssertionError):
-    """A promise is broken."""
+    """A promise is broken. `rule` is its name."""
 
-
-def must(holds: object, name: str, what: str) -> None:
-    if not holds:
-        raise BrokenPromiseError(f"{name}: {what}")
+    def __init__(self, rule: str, what: str) -> None:
+        super().__init__(f"{rule}: {what}")
+        self.rule = rule
 
 
 @dataclass
 class Checks:
+    disks: Mapping[BrokerId, Disk]
+    durability: Durability
+    min_insync_replicas: int
     committed: list[Entry] = field(default_factory=list)
     """By offset: everything that was below any high watermark."""
     epochs: list[LeaderEpoch] = field(default_factory=list)
     """In which each of them was committed."""
     committers: dict[LeaderEpoch, Seat] = field(default_factory=dict)
+    lost_until: dict[BrokerId, Incarnation] = field(default_factory=dict)
+    """Lives of a broker up to this one vouched for what its disk has lost: their seats are worth nothing."""
+    unreplaced: dict[BrokerId, Incarnation] = field(default_factory=dict)
+    """Brokers whose disk was lost, or failed, in that life, and that have not been in sync in a later one."""
+    deleted_below: int = 0
+    """A leader was asked to delete so much, all of it committed."""
     acknowledged: int = 0
-    last: PartitionState | None = None
+    stored: PartitionState | None = None
+    may_lose: bool = False
+    """People were told that records may be missing, as of now."""
 
-    def raised(self, leader: Seat, epoch: LeaderEpoch, log: Log, high_watermark: Offset) -> None:
+    # -- commits -----------------------------------------------------------------------------------------------------
+
+    def raised(self, leader: Seat, epoch: LeaderEpoch, log: Log, high_watermark: Offset, isr: Isr) -> None:
         """A leader says: all below is committed."""
-        must(high_watermark <= log.log_end_offset, "NoCommittedRecordLost", f"{leader} commits more than it has")
+        if high_watermark > len(log.entries):
+            raise BrokenPromiseError("NoCommittedRecordLost", f"{leader} commits more than it has")
+        if len(isr.certain) < floor(isr.state, self.min_insync_replicas):
+            raise BrokenPromiseError("MinIsr", f"{leader} commits to {high_watermark} with {isr}")
         other = self.committers.setdefault(epoch, leader)
-        must(other == leader, "AtMostOneLeaderCommitsPerEpoch", f"{other} and {leader} in epoch {epoch}")
-        self.holds_committed(leader, log, min(high_watermark, Offset(len(self.committed))))
-        new = log.entries[len(self.committed) : high_watermark]
-        self.committed += new
-        self.epochs += [epoch] * len(new)
+        if other != leader:
+            raise BrokenPromiseError("AtMostOneLeaderCommitsPerEpoch", f"{other} and {leader} in epoch {epoch}")
+        known = len(self.committed)
+        self._has(leader, log, min(high_watermark, known))
+        if high_watermark > known and not self.may_lose:
+            if log.start > known:
+                raise BrokenPromiseError("NoCommittedRecordLost", f"{leader} has deleted what was not committed")
+            self.committed += log.entries[known:high_watermark]
+            self.epochs += [epoch] * (high_watermark - known)
+            self.kept()
 
     def elected(self, leader: Seat, epoch: LeaderEpoch, log: Log) -> None:
         """It may learn of that late: what was committed in later epochs it need not have."""
-        self.holds_committed(leader, log, Offset(bisect_right(self.epochs, epoch)))
-
-    def holds_committed(self, who: Seat, log: Log, end: Offset) -> None:
-        for offset in range(end):
-            there = log.entries[offset] if offset < len(log.entries) else None
-            expected = self.committed[offset]
-            must(there == expected, "NoCommittedRecordLost", f"{who} has {there} at {offset}, committed is {expected}")
+        self._has(leader, log, bisect_right(self.epochs, epoch))
 
     def acknowledge(self, offset: Offset, entry: Entry) -> None:
         self.acknowledged += 1
         known = self.committed[offset] if offset < len(self.committed) else None
-        must(known == entry, "NoCommittedRecordLost", f"{entry} at {offset} is acknowledged, committed is {known}")
+        if known != entry and not self.may_lose:
+            raise BrokenPromiseError("NoCommittedRecordLost", f"{entry} is acknowledged at {offset}, there is {known}")
 
     def read(self, leader: Seat, log: Log, high_watermark: Offset) -> None:
         """What any consumer may be shown."""
-        must(high_watermark <= len(self.committed), "ConsistentRead", f"{leader} shows what nobody committed")
-        self.holds_committed(leader, log, high_watermark)
+        if high_watermark > len(self.committed) and not self.may_lose:
+            raise BrokenPromiseError("ConsistentRead", f"{leader} shows what nobody committed")
+        self._has(leader, log, high_watermark)
 
-    def logs_match(self, logs: Sequence[Log]) -> None:
-        for number, one in enumerate(logs):
-            for other in logs[number + 1 :]:
-                length = min(len(one.entries), len(other.entries))
-                same = [one.entries[i].epoch == other.entries[i].epoch for i in range(length)]
-                agree = max((i + 1 for i in range(length) if same[i]), default=0)
-                must(one.entries[:agree] == other.entries[:agree], "LogMatching", f"{one.entries} and {other.entries}")
+    # -- logs --------------------------------------------------------------------------------------------------------
 
-    def stored(self, state: PartitionState) -> None:
-        last, self.last = self.last, state
-        if last is not None:
-            rises = state.partition_epoch >= last.partition_epoch and state.leader_epoch >= last.leader_epoch
-            must(rises, "EpochsOnlyRise", f"{last} and then {state}")
-        must(state.isr, "NeverEmpty", f"{state} has nobody in sync")
+    def kept(self) -> None:
+        """Does everybody who may be elected next have what is committed, on disk where that is what it vouched for?"""
+        if self.stored is None or self.may_lose:
+            return
+        length = len(self.committed)
+        sound = [seat for seat in self.stored.isr if not self.is_lost(seat)]
+        if length and not sound:
+            raise BrokenPromiseError("NoCommittedRecordLost", f"all who were in sync have lost it: {self.stored}")
+        for seat in sound:
+            log = self.disks[seat.broker].log
+            there = log.on_disk if self.durability is Durability.FSYNC else len(log.entries)
+            if there < length or log.start > self.deleted_below or not log.has(self.committed, length):
+                self._has(seat, log, length)
+                raise BrokenPromiseError("NoCommittedRecordLost", f"{seat}, in sync, has but {there} on disk")
+
+    def lost(self, seat: Seat) -> None:
+        """What it vouched for is not all there any more."""
+        self.lost_until[seat.broker] = seat.incarnation
+        self.unreplaced[seat.broker] = seat.incarnation
+        self.kept()
+
+    def is_lost(self, seat: Seat) -> bool:
+        return seat.incarnation <= self.lost_until.get(seat.broker, NO_LIFE)
+
+    def appended(self, log: Log) -> None:
+        """LogMatching, of the last entry: where another log has one of the same epoch there, all before is the same."""
+        last = len(log.entries) - 1
+        entry = log.entries[last]
+        for disk in self.disks.values():
+            other = disk.log.entries
+            if disk.log is log or last >= len(other) or other[last].epoch != entry.epoch:
+                continue
+            start = max(log.start, disk.log.start)
+            if other[start : last + 1] != log.entries[start:]:
+                raise BrokenPromiseError("LogMatching", f"{log.entries} and {other}")
+
+    def _has(self, who: Seat, log: Log, length: int) -> None:
+        if self.may_lose or log.has(self.committed, length):
+            return
+        for offset in range(log.start, length):
+            there = log.entries[offset] if offset < len(log.entries) else None
+            if there != self.committed[offset]:
+                what = f"{who} has {there} at {offset}, committed is {self.committed[offset]}"
+                raise BrokenPromiseError("NoCommittedRecordLost", what)
+
+    # -- the API server ----------------------------------------------------------------------------------------------
+
+    def landed(self, state: PartitionState) -> None:
+        last, self.stored = self.stored, state
+        if last is not None and not (
+            state.partition_epoch >= last.partition_epoch and state.leader_epoch >= last.leader_epoch
+        ):
+            raise BrokenPromiseError("EpochsOnlyRise", f"{last} and then {state}")
+        if not state.isr:
+            raise BrokenPromiseError("NeverEmpty", f"{state} has nobody in sync")
+        if self.unreplaced:
+            again = {
+                seat.broker
+                for seat in state.isr
+                if seat.incarnation > self.unreplaced.get(seat.broker, seat.incarnation)
+            }
+            for broker in [b for b in self.unreplaced if b in again or b not in state.replicas]:
+                del self.unreplaced[broker]
+        self.kept()

@@ -1,26 +1,39 @@
-"""A log on a disk that may lose what was not synced. One record per batch: its offset is its index."""
+"""A log on a disk that may lose what was not synced, and the few files beside it. One record per batch.
+
+The worst that storage may do: a sync that is asked for vouches for what was there when it began, and a cut that is
+under way when the process dies has happened, or not, or in part.
+"""
 
 from dataclasses import dataclass, field
-from random import Random
+from typing import NamedTuple
 
 from headrace.core.log.epochs import LeaderEpochs
+from headrace.core.log.intact import DiskFacts, ReplicaFacts, why_not_intact
+from headrace.core.log.recovery import RecoveryReport
+from headrace.core.resources.topic import Durability
 from headrace.core.types import Incarnation, LeaderEpoch, Offset
 
 NO_LIFE = Incarnation(0)
+NO_EPOCH_SEEN = LeaderEpoch(0)
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     epoch: LeaderEpoch
     value: int
     """Unique in a run."""
 
 
-@dataclass
+GONE = Entry(LeaderEpoch(-1), -1)
+"""In place of what was deleted from the front."""
+
+
+@dataclass(eq=False, slots=True)
 class Log:
-    """What is in the page cache; `on_disk` of it survives a power failure."""
+    """What is in the page cache; what lies below `on_disk` survives a power failure."""
 
     entries: list[Entry] = field(default_factory=list)
+    """By offset."""
+    start: int = 0
     on_disk: int = 0
     epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
     cuts: int = 0
@@ -28,7 +41,7 @@ class Log:
 
     @property
     def log_start_offset(self) -> Offset:
-        return Offset(0)
+        return Offset(self.start)
 
     @property
     def log_end_offset(self) -> Offset:
@@ -38,29 +51,93 @@ class Log:
         self.epochs.assign(entry.epoch, self.log_end_offset)
         self.entries.append(entry)
 
-    def truncate(self, end: Offset) -> None:
+    def truncate(self, end: int) -> None:
         """And put that on disk."""
         del self.entries[end:]
-        self.epochs.cut(end)
+        self.epochs.cut(Offset(end))
         self.on_disk, self.cuts = len(self.entries), self.cuts + 1
 
-    def lose_unsynced(self, random: Random) -> None:
-        """The power fails: of what was not synced any part of the beginning may have reached the disk."""
-        del self.entries[random.randint(self.on_disk, len(self.entries)) :]
+    def start_at(self, offset: int) -> None:
+        """The log goes on, empty, at `offset`, which is not below its end."""
+        self.entries += [GONE] * (offset - len(self.entries))
+        self.delete_below(offset)
+        self.on_disk, self.cuts = offset, self.cuts + 1
+
+    def delete_below(self, offset: int) -> None:
+        self.entries[self.start : offset] = [GONE] * (offset - self.start)
+        self.start = offset
+        self.on_disk = max(self.on_disk, offset)
+        self.epochs.forget_below(Offset(offset))
+
+    def synced(self, up_to: int, cuts: int) -> None:
+        """A sync that began at `up_to`, when so many cuts were made, is over."""
+        if cuts == self.cuts:
+            self.on_disk = max(self.on_disk, min(up_to, len(self.entries)))
+
+    def lose_from(self, end: int) -> None:
+        """The power fails, or a cut is torn: nothing from `end` on is there any more."""
+        del self.entries[max(end, self.start) :]
+        self.on_disk = min(self.on_disk, len(self.entries))
 
     def recover(self) -> None:
         """At a start: what is there is synced before it is vouched for, and epochs are found again in it."""
-        self.epochs = LeaderEpochs()
-        for offset, entry in enumerate(self.entries):
-            self.epochs.assign(entry.epoch, Offset(offset))
+        self.epochs.cut(self.log_end_offset)
         self.on_disk = len(self.entries)
 
+    def has(self, others: list[Entry], end: int) -> bool:
+        """Whether it holds `others` up to `end`, as far as that is not deleted."""
+        return self.entries[self.start : end] == others[self.start : end]
 
-@dataclass
+
+@dataclass(eq=False, slots=True)
 class Disk:
     """Of one broker; outlives its processes."""
 
     log: Log = field(default_factory=Log)
+    is_there: bool = True
+    """The partition's directory was found, or made."""
     incarnation: Incarnation = NO_LIFE
+    seen_epoch: LeaderEpoch = NO_EPOCH_SEEN
+    """The greatest that was ever applied: put on disk before."""
+    void_before: Incarnation = NO_LIFE
     power_failed: bool = False
     """Since the last start: what was only in memory is gone."""
+    stopped_cleanly: bool = False
+    high_watermark: int = 0
+    """As checkpointed: a lower bound."""
+    is_full: bool = False
+
+    def start(self, known: Incarnation, durability: Durability) -> DiskFacts:
+        """Recovery. `known`: the greatest incarnation that the API server knows of.
+
+        Where it may have lost something, older seats are void from now on, whatever later starts find.
+        """
+        facts = DiskFacts(self.incarnation, known, self.stopped_cleanly, same_boot=not self.power_failed)
+        self.incarnation = Incarnation(max(self.incarnation, known) + 1)
+        self.power_failed = self.stopped_cleanly = False
+        self.log.recover()
+        if why_not_intact(facts, ReplicaFacts(self._recovery, durability, NO_LIFE, NO_LIFE)):
+            self.void_before = self.incarnation
+        return facts
+
+    @property
+    def _recovery(self) -> RecoveryReport | None:
+        if not self.is_there:
+            return None
+        return RecoveryReport(
+            scanned_bytes=0,
+            cut_bytes=0,
+            cut_reason="",
+            cut_below_recovery_point=False,
+            cut_below_high_watermark=False,
+            damaged_files=(),
+            checkpoints_whole=True,
+        )
+
+    def damage(self, facts: DiskFacts, seat: Incarnation, durability: Durability) -> str:
+        """Why the log does not hold all that `seat` vouched for."""
+        if seat == self.incarnation:
+            return ""
+        damage = why_not_intact(facts, ReplicaFacts(self._recovery, durability, self.void_before, seat))
+        self.is_there = True
+        return damage

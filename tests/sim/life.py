@@ -1,61 +1,37 @@
 """One life of a broker: the shell that the real broker is, reduced to one partition, around the very same core.
 
-It carries out what `Leadership` and `Following` decide, keeps one stream to its leader and serves those of others, and
-writes the PartitionSet through `SetWriter`. Whatever takes time (a sync, a cut, a call, a message) is left lying for
-the world to let happen, late or never.
+It carries out what `Replica` decides, keeps one stream to its leader and serves those of others, and writes the
+PartitionSet through `SetWriter`. Whatever takes time (a sync, a cut, a call, a message) is left lying for the world to
+let happen, late or never.
 """
 
 from collections import deque
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import assert_never
 
+from headrace.core.control.liveness import Liveness
+from headrace.core.errors import DivergedLogError
 from headrace.core.log.group_commit import Sync
-from headrace.core.replication import events, following
+from headrace.core.log.intact import DiskFacts
+from headrace.core.replication import events
 from headrace.core.replication.events import Acks, Waiter
 from headrace.core.replication.fence import Fence
-from headrace.core.replication.followers import InSyncRules
-from headrace.core.replication.following import Following
-from headrace.core.replication.isr import floor
-from headrace.core.replication.leadership import Leadership
-from headrace.core.replication.seats import Claim, LogFacts, claim, supersedes
+from headrace.core.replication.replica import Replica
+from headrace.core.replication.residency import Holding
+from headrace.core.replication.seats import LogFacts
 from headrace.core.replication.set_writer import SetWriter
+from headrace.core.replication.wishes import Around, Local, Wish, wishes
+from headrace.core.resources.lease import BrokerLease
 from headrace.core.resources.partition_set import PartitionSet, PartitionState
-from headrace.core.types import LeaderEpoch, Offset, PartitionId, Seat
-from tests.sim.checks import Checks, must
+from headrace.core.types import BrokerId, Incarnation, LeaderEpoch, Offset, PartitionId, Seat
 from tests.sim.disk import Disk, Entry
+from tests.sim.network import Hello, Message, Network, Push, Stream
+from tests.sim.setting import Clock, Setting
 
 PARTITION = PartitionId(0)
 PUSH_MAX = 3
 WAIT_MS = 5_000
-
-
-@dataclass(frozen=True, slots=True)
-class Hello:
-    leader_epoch: LeaderEpoch
-
-
-@dataclass(frozen=True, slots=True)
-class Push:
-    leader_epoch: LeaderEpoch
-    base: Offset
-    entries: tuple[Entry, ...]
-    high_watermark: Offset
-
-
-Message = Hello | Push | following.EpochAnswered | following.AskEpochEnd | following.Fetch | following.Report
-
-
-@dataclass(eq=False)
-class Stream:
-    """From a follower to its leader: ordered both ways, until it breaks."""
-
-    follower: "Life"
-    leader: "Life"
-    to_leader: deque[Message] = field(default_factory=deque)
-    to_follower: deque[Message] = field(default_factory=deque)
-    next_offset: Offset | None = None
-    """What the leader sends next; None until it is asked."""
-    is_open: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,159 +41,222 @@ class PendingSync:
 
 
 class Life:
-    def __init__(self, me: Seat, disk: Disk, rules: InSyncRules, damage: str, checks: Checks) -> None:
-        self.me, self.disk, self.log, self.checks = me, disk, disk.log, checks
-        self.facts = LogFacts(self.log.epochs.latest, damage)
-        end = self.log.log_end_offset
-        self.leadership = Leadership(me, rules, log_end=end, durable_end=end, last_epoch=self.log.epochs.latest)
-        self.following = Following(me, self.log, self.leadership.commit)
+    """`found`: what the start found on disk."""
+
+    def __init__(self, me: Seat, disk: Disk, found: DiskFacts, setting: Setting, network: Network) -> None:
+        self.me, self.broker, self.disk, self.log, self.setting = me, me.broker, disk, disk.log, setting
+        self.label = str(me.broker)
+        self.network = network
+        self.clock: Clock = setting.clocks[me.broker]
+        end, last_epoch = self.log.log_end_offset, max(self.log.epochs.latest, disk.seen_epoch)
+        self.replica = Replica(
+            me,
+            setting.rules,
+            self.log,
+            durable_end=end,
+            last_epoch=last_epoch,
+            high_watermark=Offset(disk.high_watermark),
+        )
+        self._found = found
+        self._facts: LogFacts | None = None
         self.writer: SetWriter | None = None
         """None until the set was read for the first time."""
         self.watch_index = 0
+        self.leases: dict[BrokerId, BrokerLease] = {}
+        """As last seen."""
+        self.liveness = Liveness()
+        self.renewed_ms = self.clock.now_ms
+        self.is_up = True
         self.is_paused = False
+        self.is_broken = False
+        """Its disk failed: it gives up what it has, and stops."""
+        self.is_draining = False
         self.stream: Stream | None = None
-        self.wants: tuple[Seat, LeaderEpoch] | None = None
+        self.wants: events.Follow | None = None
         """Whom to connect to."""
-        self.followers: list[Stream] = []
         self.syncs: deque[PendingSync] = deque()
-        self.cut: following.Truncate | None = None
+        self.cut: events.Truncate | events.StartAnew | None = None
         self._produced: dict[int, Offset] = {}
-
-    @property
-    def leads(self) -> bool:
-        return self.leadership.leads and not self.following.is_cutting
 
     # -- what it is told ---------------------------------------------------------------------------------------------
 
-    def see(self, tell: Callable[[SetWriter], None], now_ms: int) -> None:
+    def read_first(self, found: PartitionSet, index: int) -> None:
+        """The set, for the first time: only now the log is opened."""
+        self.writer, self.watch_index = SetWriter(found), index
+        seats = (seat.incarnation for seat in found.partitions[PARTITION].isr if seat.broker == self.broker)
+        damage = self.disk.damage(self._found, max(seats, default=Incarnation(0)), self.setting.rules.durability)
+        self._facts = LogFacts(max(self.log.epochs.latest, self.disk.seen_epoch), damage)
+        self.apply()
+
+    def see(self, tell: Callable[[SetWriter], None]) -> None:
         """The API server said something."""
         assert self.writer is not None, "it has read the set"
         tell(self.writer)
-        self.apply(now_ms)
+        self.apply()
 
-    def apply(self, now_ms: int) -> None:
+    def apply(self) -> None:
         assert self.writer is not None, "it has read the set"
         isr = self.writer.isr(PARTITION)
-        is_new = supersedes(isr.state, self.leadership.state)
-        if is_new:
-            known = max(self.leadership.high_watermark, self.following.high_watermark)
-            self.leadership.high_watermark = self.following.high_watermark = known
-        self.step(events.StateApplied(isr.state), now_ms)
-        self.step(events.IsrProposed(isr.pending), now_ms)
-        if is_new:
-            self.follow(following.Named(isr.state))
+        self.disk.seen_epoch = max(self.disk.seen_epoch, isr.state.leader_epoch)
+        self.step(events.StateApplied(isr.state))
+        self.step(events.IsrProposed(isr.pending))
 
-    def step(self, event: events.Event, now_ms: int) -> None:
-        for effect in self.leadership.step(event, now_ms):
+    def step(self, event: events.Event) -> None:
+        for effect in self.replica.step(event, self.clock.now_ms):
+            self.setting.counts[type(effect).__name__] += 1
             self._carry_out(effect)
 
-    def follow(self, event: following.Event) -> None:
-        for effect in self.following.step(event):
-            self._carry_out_following(effect)
-
-    def produce(self, value: int, now_ms: int) -> None:
+    def produce(self, value: int) -> None:
         """Raises what `check_writable` raises."""
-        epoch = self.leadership.check_writable("topic/0", Fence(), Acks.ALL)
+        epoch = self.replica.check_writable("topic/0", Fence(), Acks.ALL)
         self._produced[value] = self.log.log_end_offset
-        self.log.append(Entry(epoch, value))
-        waiter = Waiter(value, Acks.ALL, now_ms + WAIT_MS)
-        self.step(events.Appended(self.log.log_end_offset, 1, waiter), now_ms)
+        self._append((Entry(epoch, value),))
+        waiter = Waiter(value, Acks.ALL, self.clock.now_ms + WAIT_MS)
+        self.step(events.Appended(self.log.log_end_offset, 1, waiter))
 
-    def synced(self, now_ms: int) -> None:
+    def synced(self) -> None:
         """The oldest sync comes back; what was cut meanwhile it does not cover."""
         done = self.syncs.popleft()
-        end = min(done.end, len(self.log.entries)) if done.cuts == self.log.cuts else self.log.on_disk
-        self.log.on_disk = max(self.log.on_disk, end)
-        if self.leadership.leads:
-            self.step(events.Synced(Offset(done.end)), now_ms)
-        else:
-            self.follow(following.FollowerSynced(Offset(done.end)))
+        self.log.synced(done.end, done.cuts)
+        self.step(events.Synced(Offset(done.end)))
 
     def cut_done(self) -> None:
         assert self.cut is not None, "one has begun"
-        end, self.cut = self.cut.end, None
-        self.log.truncate(end)
-        self.follow(following.Truncated())
+        cut, self.cut = self.cut, None
+        if isinstance(cut, events.Truncate):
+            self.log.truncate(cut.end)
+            self.disk.high_watermark = min(self.disk.high_watermark, cut.end)
+        else:
+            self.log.truncate(self.log.start)
+            self.log.start_at(cut.offset)
+        self.setting.checks.kept()
+        self.step(events.Truncated())
+
+    @property
+    def is_regressed(self) -> bool:
+        return bool(self.replica.regressed) or (self.writer is not None and self.writer.is_regressed)
 
     # -- the PartitionSet --------------------------------------------------------------------------------------------
 
-    def wishes(self, live: Collection[Seat], now_ms: int) -> PartitionSet | None:
-        """What to PUT, if anything; the leader knows of it before it is sent."""
+    def put(self) -> PartitionSet | None:
+        """What to PUT now, if anything; the leader knows of it before it is sent."""
         assert self.writer is not None, "it has read the set"
-        wanted = self._wanted(self.writer.isr(PARTITION).state, live, now_ms)
-        put = self.writer.write([wanted] if wanted is not None else [])
+        counts, rewrites = self.setting.counts, self.writer.is_undecided
+        wished = self._wishes(self.writer.known)
+        put = self.writer.write([wish.state for wish in wished])
         if put is not None:
-            self.step(events.IsrProposed(self.writer.isr(PARTITION).pending), now_ms)
+            counts["written again" if rewrites else "written"] += 1
+            state = self.writer.known.partitions[PARTITION]
+            counts.update("wish: " + _kind(wish, self.me, state) for wish in wished)
+            self.step(events.IsrProposed(self.writer.isr(PARTITION).pending))
         return put
 
-    def _wanted(self, state: PartitionState, live: Collection[Seat], now_ms: int) -> PartitionState | None:
-        if self.leadership.leads and self.leadership.state == state:
-            isr = self.leadership.wanted_isr(live, now_ms)
-            return replace(state, isr=isr) if set(isr) != set(state.isr) else None
-        claimed = claim(state, self.me, self.facts)
-        return claimed.state if isinstance(claimed, Claim) else None
+    def _wishes(self, known: PartitionSet) -> list[Wish]:
+        failed = "its disk failed" if self.is_broken else ""
+        leaving = "it stops" if self.is_draining else "its disk is full" if self.disk.is_full else ""
+        around = Around(self.me, self._ready(), self.clock.now_ms, failed, leaving)
+        local = Local(Holding.OPEN, self._facts, self.setting.rules.min_insync_replicas, self.replica)
+        return wishes(known, {PARTITION: local}, around)
+
+    def _ready(self) -> list[Seat]:
+        now_ms = self.clock.now_ms
+        leases = (lease for lease in self.leases.values() if not lease.draining and not lease.full and not lease.clean)
+        live = (lease for lease in leases if self.liveness.is_live(lease.broker, now_ms))
+        return [Seat(lease.broker, lease.incarnation) for lease in live]
 
     # -- streams -----------------------------------------------------------------------------------------------------
 
     def connect(self, leader: "Life") -> None:
         assert self.wants is not None, "it follows somebody"
-        self.stream = Stream(self, leader, deque([Hello(self.wants[1])]))
-        leader.followers.append(self.stream)
+        self.stream = self.network.open(self, leader)
+        self.stream.to_leader.append(Hello(self.wants.leader_epoch))
 
-    def close(self, stream: Stream) -> None:
-        """It breaks, for both."""
-        stream.is_open = False
-        if stream in stream.leader.followers:
-            stream.leader.followers.remove(stream)
-        if stream.follower.stream is stream:
-            stream.follower.stream = None
-            stream.follower.follow(following.Disconnected())
+    def lose_stream(self) -> None:
+        if self.stream is not None:
+            self._leave_leader()
+            self.step(events.Disconnected())
+
+    def _leave_leader(self) -> None:
+        if self.stream is not None:
+            self.network.leave(self, self.stream)
+            self.stream = None
 
     def push(self, stream: Stream) -> None:
         """Send what is next, if only the high watermark."""
-        if stream.next_offset is None or not self.leads:
+        assert stream.next_offset is not None, "it was asked"
+        if not self.replica.leads:
+            self.network.leave(self, stream)
             return
-        base = stream.next_offset
+        base = Offset(max(stream.next_offset, self.log.start))
         entries = tuple(self.log.entries[base : base + PUSH_MAX])
         stream.next_offset = Offset(base + len(entries))
-        stream.to_follower.append(Push(self.leadership.leader_epoch, base, entries, self.leadership.high_watermark))
+        replica, start = self.replica, self.log.log_start_offset
+        stream.to_follower.append(Push(replica.leader_epoch, base, entries, replica.high_watermark, start))
 
-    def serve(self, stream: Stream, now_ms: int) -> None:
-        """The leader's side: the next message of a follower."""
+    def serve(self, stream: Stream) -> None:
+        """The leader's side: the next message of a follower, or the end of its stream."""
+        if not stream.to_leader:
+            self.network.leave(self, stream)
+            return
         message = stream.to_leader.popleft()
-        assert not isinstance(message, Push | following.EpochAnswered), "leaders send those"
-        if not self.leads or message.leader_epoch != self.leadership.leader_epoch:
-            self.close(stream)
+        assert not isinstance(message, Push | events.EpochAnswered), "leaders send those"
+        if not self._serves(message.leader_epoch):
+            self.network.leave(self, stream)
             return
         match message:
             case Hello():
                 stream.to_follower.append(message)
-            case following.AskEpochEnd(leader_epoch, epoch):
+            case events.AskEpochEnd(leader_epoch, epoch):
                 answer = self.log.epochs.end_of(epoch, self.log.log_end_offset)
-                stream.to_follower.append(following.EpochAnswered(leader_epoch, answer))
-            case following.Fetch(_, offset):
+                stream.to_follower.append(events.EpochAnswered(leader_epoch, answer))
+            case events.Fetch(_, offset):
                 stream.next_offset = offset
-            case following.Report(leader_epoch, ends):
-                self.step(events.FollowerReported(stream.follower.me, leader_epoch, ends), now_ms)
+            case events.Report(leader_epoch, ends):
+                self.step(events.FollowerReported(stream.follower.me, leader_epoch, ends))
+            case _:
+                assert_never(message)
+
+    def _serves(self, leader_epoch: LeaderEpoch) -> bool:
+        return self.replica.leads and leader_epoch == self.replica.leader_epoch
 
     def take(self, stream: Stream) -> None:
-        """The follower's side: the next message of its leader."""
-        message = stream.to_follower.popleft()
+        """The follower's side: the next message of its leader, or the end of the stream."""
+        if not stream.to_follower:
+            self.lose_stream()
+            return
+        message: Message = stream.to_follower.popleft()
         match message:
             case Hello(leader_epoch):
-                self.follow(following.Connected(leader_epoch))
+                self.step(events.Connected(leader_epoch))
             case Push():
-                self._append(stream, message)
-            case following.EpochAnswered():
-                self.follow(message)
+                self._receive(message)
+            case events.EpochAnswered():
+                self._try(message)
 
-    def _append(self, stream: Stream, push: Push) -> None:
-        if not self.following.accepts(push.leader_epoch) or push.base != self.log.log_end_offset:
-            self.close(stream)
+    def _receive(self, push: Push) -> None:
+        base = push.base if push.entries else None
+        follows = self._try(events.Offered(push.leader_epoch, base, push.high_watermark, push.log_start))
+        if not follows or not self.replica.accepts(push.leader_epoch):
             return
-        for entry in push.entries:
+        if push.entries and (self.disk.is_full or push.base != self.log.log_end_offset):
+            self.lose_stream()
+            return
+        self._append(push.entries)
+        self.step(events.Received(push.leader_epoch, len(push.entries), push.high_watermark, push.log_start))
+
+    def _try(self, event: events.Event) -> bool:
+        try:
+            self.step(event)
+        except DivergedLogError:
+            self.setting.counts["diverged"] += 1
+            self.lose_stream()
+            return False
+        return True
+
+    def _append(self, entries: tuple[Entry, ...]) -> None:
+        for entry in entries:
             self.log.append(entry)
-        self.follow(following.Received(push.leader_epoch, len(push.entries), push.high_watermark))
+            self.setting.checks.appended(self.log)
 
     # -- effects -----------------------------------------------------------------------------------------------------
 
@@ -225,43 +264,56 @@ class Life:
         match effect:
             case Sync():
                 self.syncs.append(PendingSync(len(self.log.entries), self.log.cuts))
-            case events.Lead(leader_epoch):
-                self.checks.elected(self.me, leader_epoch, self.log)
+            case events.Truncate() | events.StartAnew():
+                self.cut = effect
+            case events.DeleteBelow(offset):
+                self.log.delete_below(offset)
+            case events.GiveUp():
+                self.is_broken = True
+            case events.AskEpochEnd() | events.Fetch() | events.Report():
+                if self.stream is not None:
+                    self.stream.to_leader.append(effect)
+            case events.Follow() | events.Unfollow():
+                self._leave_leader()
+                self.wants = effect if isinstance(effect, events.Follow) else None
+            case _:
+                self._lead(effect)
+
+    def _lead(self, effect: events.Effect) -> None:
+        match effect:
             case events.RaiseHighWatermark(high_watermark):
                 self._raised(high_watermark)
             case events.Acknowledge(waiters):
                 # Those that are answered are committed by the effect that follows.
-                self._raised(self.leadership.high_watermark)
+                self._raised(self.replica.high_watermark)
                 for value in waiters:
                     offset = self._produced[value]
-                    self.checks.acknowledge(offset, self.log.entries[offset])
+                    self.setting.checks.acknowledge(offset, self.log.entries[offset])
+            case events.Lead(leader_epoch):
+                self.setting.checks.elected(self.me, leader_epoch, self.log)
             case events.Resign():
-                for stream in list(self.followers):
-                    self.close(stream)
+                self._leave_followers()
 
     def _raised(self, high_watermark: Offset) -> None:
-        isr = self.leadership.isr
+        isr = self.replica.isr
         assert isr is not None, "it leads"
-        needed = floor(isr.state, self.leadership.rules.min_insync_replicas)
-        must(len(isr.certain) >= needed, "MinIsr", f"{self.me} commits with {isr}, {needed} are asked for")
-        self.checks.raised(self.me, self.leadership.leader_epoch, self.log, high_watermark)
+        self.setting.checks.raised(self.me, self.replica.leader_epoch, self.log, high_watermark, isr)
 
-    def _carry_out_following(self, effect: following.Effect) -> None:
-        match effect:
-            case Sync():
-                self.syncs.append(PendingSync(len(self.log.entries), self.log.cuts))
-            case following.Follow(leader, leader_epoch):
-                self._leave()
-                self.wants = leader, leader_epoch
-            case following.Unfollow():
-                self.wants = None
-                self._leave()
-            case following.Truncate():
-                self.cut = effect
-            case following.AskEpochEnd() | following.Fetch() | following.Report():
-                if self.stream is not None:
-                    self.stream.to_leader.append(effect)
+    def _leave_followers(self) -> None:
+        for stream in [s for s in self.network.streams if s.leader is self and not s.left_by_leader]:
+            self.network.leave(self, stream)
 
-    def _leave(self) -> None:
-        if self.stream is not None:
-            self.close(self.stream)
+    def stop(self) -> None:
+        """The process is gone; what it sent may still arrive."""
+        self.is_up = False
+        for stream in [s for s in self.network.streams if self in (s.leader, s.follower)]:
+            self.network.leave(self, stream)
+
+
+def _kind(wish: Wish, me: Seat, before: PartitionState) -> str:
+    """What is counted."""
+    if wish.is_claim:
+        return "claim renewed" if me in wish.state.isr else "claim given up"
+    words = {"its disk failed": "give up", "it stops": "step down", "its disk is full": "step down, full"}
+    by_size = "ISR shrinks" if len(wish.state.isr) < len(before.isr) else "ISR grows"
+    return next((name for text, name in words.items() if text in wish.reason), by_size)

@@ -1,37 +1,168 @@
 """Safety rules deleted in turn: the simulator must catch each of them, or it would catch no mistake either.
 
-A mutation replaces one function of the core. `tests/unit/sim` demands that one of the seeds named here fails under it.
-The list grows with the simulator: what it does not catch yet is no rule less.
+A mutation replaces functions of the core, or of what stands for disk, API server and shell here. Each says where it is
+looked for: plans, and often a script (`scripts/*.txt`) that leads to the corner where the rule matters, from which runs
+go on at random. What is played without the mutation must pass.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from headrace.core.control import electing
+from headrace.core.control.observed import BrokerState, Observed
 from headrace.core.log.epochs import EpochEnd, LeaderEpochs
-from headrace.core.replication import following, seats
-from headrace.core.replication.followers import Ends
+from headrace.core.log.group_commit import GroupCommit
+from headrace.core.log.intact import DiskFacts, ReplicaFacts, why_not_intact
+from headrace.core.replication import events, followers, following, leadership, seats, wishes
+from headrace.core.replication.followers import Ends, Followers, InSyncRules
+from headrace.core.replication.following import Following
+from headrace.core.replication.isr import Isr
+from headrace.core.replication.leadership import Leadership
 from headrace.core.replication.set_writer import SetWriter
-from headrace.core.replication.truncation import Agreed
+from headrace.core.replication.truncation import Agreed, AskAgain, BeginAnew, reconcile
 from headrace.core.resources.partition_set import PartitionSet, PartitionState
-from headrace.core.types import Offset, Seat
+from headrace.core.resources.topic import Durability
+from headrace.core.types import Incarnation, LeaderEpoch, Offset, Seat
+from tests.sim import brokers, disk
+from tests.sim.api import Api
+from tests.sim.calling import BrokerCaller
+from tests.sim.disk import NO_LIFE, Log
+from tests.sim.life import Life
+
+
+@dataclass(frozen=True)
+class Patch:
+    owner: Any
+    attribute: str
+    replacement: Any
 
 
 @dataclass(frozen=True)
 class Mutation:
     name: str
-    owner: Any
-    attribute: str
-    replacement: Any
-    seeds: Sequence[int]
+    patches: Sequence[Patch]
+    plan: Mapping[str, Any] = field(default_factory=dict)
+    """What is fixed of the plans that it is looked for in."""
+    script: str = ""
+    """Played first."""
 
 
-def _never_truncates(epochs: LeaderEpochs, log_start: Offset, log_end: Offset, answer: EpochEnd) -> Agreed:
+def _mutation(name: str, owner: Any, attribute: str, replacement: Any, **plan: Any) -> Mutation:
+    return Mutation(name, (Patch(owner, attribute, replacement),), plan)
+
+
+# -- who may be in sync ----------------------------------------------------------------------------------------------
+
+
+def _landed(self: Isr) -> frozenset[Seat]:
+    return frozenset(self.state.isr)
+
+
+def _early(self: Isr) -> frozenset[Seat]:
+    landed = frozenset(self.state.isr)
+    return landed if self.pending is None else (landed | self.pending.added) - self.pending.removed
+
+
+def _floor_1(state: PartitionState, min_insync_replicas: int) -> int:
+    return 1
+
+
+def _joins_before_the_epoch(
+    self: Followers, seat: Seat, state: PartitionState, high_watermark: Offset, rules: InSyncRules
+) -> bool:
+    vote = self.vote(seat, rules.durability)
+    if vote is None or seat in state.isr or seat.broker not in state.replicas:
+        return False
+    return vote >= high_watermark
+
+
+def _joins_below(
+    self: Followers, seat: Seat, state: PartitionState, high_watermark: Offset, rules: InSyncRules
+) -> bool:
+    vote = self.vote(seat, rules.durability)
+    return vote is not None and seat not in state.isr and seat.broker in state.replicas
+
+
+# -- truncation ------------------------------------------------------------------------------------------------------
+
+
+def _never(epochs: LeaderEpochs, log_start: Offset, log_end: Offset, answer: EpochEnd) -> Agreed:
     return Agreed(log_end, "it never truncates")
+
+
+def _one_round(epochs: LeaderEpochs, log_start: Offset, log_end: Offset, answer: EpochEnd) -> Agreed | BeginAnew:
+    verdict = reconcile(epochs, log_start, log_end, answer)
+    return Agreed(verdict.end, verdict.reason) if isinstance(verdict, AskAgain) else verdict
+
+
+def _to_high_watermark(self: Following) -> list[events.Effect]:
+    if self.high_watermark >= self._log.log_end_offset:
+        return self._fetch()
+    verdict = Agreed(self.high_watermark, "above the high watermark")
+    self._begin_cut(verdict.end)
+    self._cut = verdict
+    return [events.Truncate(verdict.end, verdict.reason)]
+
+
+def _once_in_an_epoch(self: Following) -> list[events.Effect]:
+    if getattr(self, "_asked_in", None) == self.leader_epoch:
+        return self._fetch()
+    self._asked_in = self.leader_epoch  # type: ignore[attr-defined]
+    return _ASK(self)
+
+
+_ASK = Following._ask
+
+
+def _serves_anyone(self: Life, leader_epoch: LeaderEpoch) -> bool:
+    return True
+
+
+# -- votes -----------------------------------------------------------------------------------------------------------
 
 
 def _log_end(self: Ends, durability: object) -> Offset:
     return self.log_end
+
+
+def _own_log_end(self: GroupCommit) -> Offset:
+    return self.log_end
+
+
+def _truncating_carelessly(self: GroupCommit, end: Offset) -> None:
+    self.log_end, self.durable_end = min(self.log_end, end), min(self.durable_end, end)
+    self._truncating = True
+
+
+def _truncated_carelessly(self: GroupCommit, log_end: Offset) -> None:
+    self.log_end = log_end
+    self.durable_end = min(self.durable_end, log_end)
+    self._unsynced_bytes, self._wanted, self._truncating = 0, True, False
+
+
+def _recovers_without_sync(self: Log) -> None:
+    self.epochs.cut(self.log_end_offset)
+
+
+def _heard_whatever_epoch(self: Leadership, event: Any, now_ms: int) -> list[events.Effect]:
+    if isinstance(event, events.FollowerReported):
+        event = replace(event, leader_epoch=self.leader_epoch)
+    return _HEARD(self, event, now_ms)
+
+
+_HEARD = Leadership._heard
+
+
+def _vote_of_any_life(self: Followers, seat: Seat, durability: Durability) -> Offset | None:
+    votes = [_VOTE(self, each, durability) for each in self._by_seat if each.broker == seat.broker]
+    return max((vote for vote in votes if vote is not None), default=None)
+
+
+_VOTE = Followers.vote
+
+
+# -- seats -----------------------------------------------------------------------------------------------------------
 
 
 def _always_intact(state: PartitionState, me: Seat, log: seats.LogFacts) -> Any:
@@ -41,13 +172,148 @@ def _always_intact(state: PartitionState, me: Seat, log: seats.LogFacts) -> Any:
 _RENEWED = seats._renewed
 
 
+def _renews_leadership(state: PartitionState, me: Seat, log: seats.LogFacts) -> Any:
+    claim = _RENEWED(state, me, log)
+    leads = state.leader is not None and state.leader.broker == me.broker and me in (claim.state.isr if claim else ())
+    return replace(claim, state=replace(claim.state, leader=me)) if leads and claim is not None else claim
+
+
+def _empties(state: PartitionState, me: Seat, log: seats.LogFacts) -> Any:
+    claim = _RENEWED(state, me, log)
+    old = [seat for seat in state.isr if seat.broker == me.broker and seat != me]
+    if claim is None and old and log.damage:
+        return seats.Claim(seats._next(state, leader=state.leader, isr=()), "given up")
+    return claim
+
+
+def _gives_up_the_last(state: PartitionState, me: Seat) -> PartitionState | None:
+    isr = tuple(seat for seat in state.isr if seat != me)
+    leader = None if state.leader == me else state.leader
+    return None if (leader, isr) == (state.leader, state.isr) else seats._next(state, leader=leader, isr=isr)
+
+
+def _no_other_life(disk_facts: DiskFacts, replica: ReplicaFacts) -> str:
+    return why_not_intact(replace(disk_facts, known_incarnation=disk_facts.incarnation), replica)
+
+
+def _memory_never_fails(disk_facts: DiskFacts, replica: ReplicaFacts) -> str:
+    return why_not_intact(replace(disk_facts, same_boot=True), replica)
+
+
+def _void_is_forgotten(disk_facts: DiskFacts, replica: ReplicaFacts) -> str:
+    return why_not_intact(disk_facts, replace(replica, void_before=NO_LIFE))
+
+
+def _counts_void(self: Observed, seat: Seat | None) -> bool:
+    return seat is not None and seat.broker in self.brokers and self.state_of(seat.broker) is BrokerState.READY
+
+
+def _elects_void(self: electing.Elections, state: PartitionState, leader: Seat, *rest: Any) -> Any:
+    """As if each start renewed all that its broker held."""
+    now = self.observed.brokers[leader.broker].seat
+    isr = tuple(now if seat.broker == now.broker else seat for seat in state.isr)
+    return replace(_ELECT(self, state, leader, *rest), leader=now, isr=isr)
+
+
+_ELECT = electing.Elections._elect
+
+
+def _only_the_disk_knows(me: object, on_lease: Incarnation, sets: object) -> Incarnation:
+    return NO_LIFE
+
+
+# -- writes ----------------------------------------------------------------------------------------------------------
+
+
+def _unknown_is_failed(self: SetWriter) -> None:
+    self._settle(self.known)
+    self._in_flight = False
+
+
+def _unknown_is_done(self: SetWriter) -> None:
+    """What was tried last is believed to be so."""
+    self._in_flight = False
+    for number, isr in self._isrs.items():
+        if isr.pending is not None:
+            landed = (frozenset(isr.state.isr) | isr.pending.added) - isr.pending.removed
+            state = replace(isr.state, isr=tuple(sorted(landed)), partition_epoch=isr.pending.partition_epoch)
+            self._isrs[number] = Isr(state)
+
+
+def _conflict_is_failure(self: BrokerCaller) -> None:
+    self.life.see(_unknown_is_failed)
+
+
 def _any_read(self: SetWriter, partition_set: PartitionSet, *, based_on: str) -> None:
     self._settle(partition_set)
 
 
+def _cached(self: Api) -> PartitionSet:
+    return self.history[max(0, len(self.history) - 2)]
+
+
+def _waits_for_ever(self: SetWriter, wanted: Any) -> PartitionSet | None:
+    return None if self.is_undecided else _WRITE(self, wanted)
+
+
+_WRITE = SetWriter.write
+
+
+def _floors(*owners: Any) -> tuple[Patch, ...]:
+    return tuple(Patch(owner, "floor", _floor_1) for owner in owners)
+
+
 MUTATIONS = (
-    Mutation("no truncation", following, "reconcile", _never_truncates, range(2)),
-    Mutation("votes of what is not on disk", Ends, "vouched", _log_end, range(5, 9)),
-    Mutation("renewal whatever was lost", seats, "_renewed", _always_intact, range(12, 16)),
-    Mutation("reads that began before", SetWriter, "read", _any_read, range(3, 7)),
+    _mutation("no maximal ISR", Isr, "maximal", property(_landed)),
+    _mutation("a removal counted early", Isr, "maximal", property(_early)),
+    _mutation("truncation by high watermark", Following, "_ask", _to_high_watermark),
+    _mutation("no truncation", following, "reconcile", _never),
+    _mutation("truncation in one round only", following, "reconcile", _one_round),
+    _mutation("no truncation fence", Life, "_serves", _serves_anyone),
+    _mutation("reconciliation only when the epoch rises", Following, "_ask", _once_in_an_epoch),
+    Mutation(
+        "void seats are electable",
+        (Patch(electing.Elections, "_elect", _elects_void), Patch(Observed, "serves", _counts_void)),
+    ),
+    _mutation("renewal whatever was lost", seats, "_renewed", _always_intact),
+    _mutation("renewal by a disk that missed a life", disk, "why_not_intact", _no_other_life),
+    _mutation(
+        "renewal after memory was lost", disk, "why_not_intact", _memory_never_fails, durability=Durability.REPLICATED
+    ),
+    _mutation("no voidBefore", disk, "why_not_intact", _void_is_forgotten),
+    _mutation("votes of what is not on disk", Ends, "vouched", _log_end, durability=Durability.FSYNC),
+    _mutation(
+        "the leader's own vote is not on disk",
+        GroupCommit,
+        "vouched_end",
+        property(_own_log_end),
+        durability=Durability.FSYNC,
+    ),
+    _mutation(
+        "a sync across a truncation vouches",
+        GroupCommit,
+        "truncating",
+        _truncating_carelessly,
+        durability=Durability.FSYNC,
+    ),
+    _mutation("no sync at a start", Log, "recover", _recovers_without_sync, durability=Durability.FSYNC),
+    Mutation("no floor", _floors(followers, electing, seats)),
+    Mutation("no floor under commits", _floors(leadership)),
+    _mutation("an unknown write is taken as failed", SetWriter, "unanswered", _unknown_is_failed),
+    _mutation("an unknown write is taken as done", SetWriter, "unanswered", _unknown_is_done),
+    _mutation("a 409 decides", BrokerCaller, "conflicted", _conflict_is_failure),
+    _mutation("reads that began before", SetWriter, "read", _any_read),
+    _mutation("reads from a stale cache", Api, "get", _cached),
+    Mutation(
+        "votes of any epoch",
+        (Patch(Leadership, "_heard", _heard_whatever_epoch), Patch(Life, "_serves", _serves_anyone)),
+    ),
+    _mutation("votes of any life", Followers, "vote", _vote_of_any_life),
+    _mutation("expansion before the epoch's start", Followers, "_may_join", _joins_before_the_epoch),
+    _mutation("expansion below the high watermark", Followers, "_may_join", _joins_below),
+    _mutation("leadership renewed under its epoch", seats, "_renewed", _renews_leadership),
+    _mutation("an incarnation used twice", brokers, "greatest_incarnation", _only_the_disk_knows),
+    _mutation("the last ISR entry given up", wishes, "give_up", _gives_up_the_last),
+    _mutation("give-ups empty the ISR", seats, "_renewed", _empties),
+    _mutation("a lost PUT holds the high watermark", SetWriter, "write", _waits_for_ever),
 )

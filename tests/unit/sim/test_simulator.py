@@ -1,31 +1,73 @@
 """The core keeps its promises in simulated runs full of faults, and the simulator sees when it does not."""
 
+from dataclasses import replace
+
 import pytest
 
-from tests.sim.__main__ import PLANS
+from tests.sim import counting
 from tests.sim.checks import BrokenPromiseError
 from tests.sim.mutations import MUTATIONS, Mutation
-from tests.sim.world import Plan, run
+from tests.sim.plans import Plan
+from tests.sim.schedule import Step
+from tests.sim.scripts import Script
+from tests.sim.shrinking import broken_rule, shrink
+from tests.sim.world import FailedRunError, World, run
+
+QUICK = ("no truncation", "votes of what is not on disk", "a removal counted early", "no maximal ISR")
+"""Those that a few runs catch; `make sim` looks for all."""
 
 
-@pytest.mark.parametrize("seed", range(15))
+@pytest.mark.parametrize("seed", range(12))
 def test_should_lose_nothing_and_come_to_rest(seed: int) -> None:
-    assert run(seed, PLANS[seed % len(PLANS)]).is_at_rest()
+    assert run(Plan.drawn(seed)).is_at_rest()
 
 
 def test_should_be_the_same_run_for_the_same_seed() -> None:
-    one, other = (run(3, Plan(steps=300)) for _ in range(2))
+    one, other = (run(Plan.drawn(3)) for _ in range(2))
     assert one.trace == other.trace
     assert one.api.history == other.api.history
 
 
-@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
+def test_should_play_the_steps_of_a_run_again() -> None:
+    world = run(Plan.drawn(5))
+    again = World(world.plan)
+    again.replay(world.trace)
+    assert again.trace == world.trace
+    assert again.api.history == world.api.history
+
+
+def test_should_write_a_run_down_and_read_it_again() -> None:
+    script = Script(Plan.drawn(7), (Step("api acts", "1.PUT#1", 17, 250), Step("heal"), Step("kill", "2")))
+    assert Script.parse(f"# a remark\n\n{script}") == script
+
+
+@pytest.mark.parametrize("mutation", [each for each in MUTATIONS if each.name in QUICK], ids=lambda each: each.name)
 def test_should_catch_a_core_without(mutation: Mutation, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mutation.owner, mutation.attribute, mutation.replacement)
+    for patch in mutation.patches:
+        monkeypatch.setattr(patch.owner, patch.attribute, patch.replacement)
+    with pytest.raises(FailedRunError) as caught:
+        play(mutation)
+    assert isinstance(caught.value.__cause__, BrokenPromiseError)
 
-    def play_all() -> None:
-        for seed in mutation.seeds:
-            run(seed, Plan())
 
-    with pytest.raises(BrokenPromiseError):
-        play_all()
+def play(mutation: Mutation) -> None:
+    for seed in range(60):
+        run(replace(Plan.drawn(seed), **mutation.plan))
+
+
+def test_should_shrink_a_run_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    mutation = next(each for each in MUTATIONS if each.name == "votes of what is not on disk")
+    for patch in mutation.patches:
+        monkeypatch.setattr(patch.owner, patch.attribute, patch.replacement)
+    with pytest.raises(FailedRunError) as caught:
+        play(mutation)
+    world, rule = caught.value.world, caught.value.rule
+    steps = shrink(caught.value, limit_s=10)
+    assert len(steps) < len(world.trace) / 5
+    assert broken_rule(world.plan, steps, settles=False) == rule
+
+
+def test_should_ask_for_what_was_played_too_seldom() -> None:
+    often = dict.fromkeys(counting.ALL, counting.EVENTS_FULL)
+    assert counting.too_rare(often) == []
+    assert counting.too_rare({**often, "kill": 12}) == ["kill: 12 times, 1,000 are needed"]

@@ -1,0 +1,120 @@
+"""What the simulator must have played often enough to say anything: every kind of event, every transition.
+
+The names are written down here, not taken from what was counted: what is never played is missing, and that is an error.
+"""
+
+from collections.abc import Mapping
+
+EVENTS_FULL = 3_000_000
+TIMES_FULL = 1_000
+"""So often each of them happens in a full round of that many events; in proportion in a smaller one."""
+
+WORK = (
+    "message up",
+    "message down",
+    "push",
+    "connect",
+    "sync",
+    "cut",
+    "produce",
+    "read",
+    "delete records",
+    "checkpoint",
+    "tick",
+    "start",
+    "api acts",
+    "api answers",
+    "late call lands",
+    "coordinate",
+    "watch",
+    "renew lease",
+    "watch leases",
+    "operator watches",
+    "operator watches leases",
+    "operate",
+)
+FAULTS = (
+    "kill",
+    "pause",
+    "resume",
+    "drain",
+    "drained",
+    "part",
+    "join",
+    "break stream",
+    "power failure",
+    "all lose power",
+    "disk lost",
+    "sync fails",
+    "stop broken",
+    "disk full",
+    "disk freed",
+    "call lost",
+    "call given up",
+    "call doubled",
+    "answer lost",
+    "late call lost",
+    "lose api",
+    "find api",
+    "operator killed",
+    "operator loses api",
+    "operator finds api",
+    "replicas change",
+    "broker leaves",
+    "broker stays",
+)
+REPLICA = (
+    "Sync",
+    "Lead",
+    "Resign",
+    "Acknowledge",
+    "Expire",
+    "Abandon",
+    "RaiseHighWatermark",
+    "GiveUp",
+    "Follow",
+    "Unfollow",
+    "AskEpochEnd",
+    "Truncate",
+    "StartAnew",
+    "DeleteBelow",
+    "Fetch",
+    "Report",
+    "refused",
+)
+SET_WRITER = ("written", "written again", "landed", "unanswered", "conflict", "read decides nothing", "read settles")
+SEATS = (
+    "wish: claim renewed",
+    "wish: claim given up",
+    "wish: give up",
+    "wish: step down",
+    "wish: step down, full",
+    "wish: ISR grows",
+    "wish: ISR shrinks",
+)
+OPERATOR = (
+    "operator: drain",
+    "operator: leader moved off a leaving broker",
+    "operator: preferred leader",
+    "operator: offline",
+    "operator: election, leader gone",
+    "operator: election, nobody leads",
+    "operator: unclean election",
+    "operator: lost broker leaves ISR",
+    "operator: replicas caught up",
+    "operator: reassignment",
+    "operator landed",
+    "operator conflict",
+)
+ALL = (*WORK, *FAULTS, *REPLICA, *SET_WRITER, *SEATS, *OPERATOR)
+
+
+def events(counts: Mapping[str, int]) -> int:
+    return sum(counts.get(name, 0) for name in (*WORK, *FAULTS))
+
+
+def too_rare(counts: Mapping[str, int]) -> list[str]:
+    """What did not happen as often as it had to, with how often it did."""
+    needed = max(1, TIMES_FULL * min(events(counts), EVENTS_FULL) // EVENTS_FULL)
+    rare = [name for name in ALL if counts.get(name, 0) < needed]
+    return [f"{name}: {counts.get(name, 0):,d} times, {needed:,d} are needed" for name in rare]

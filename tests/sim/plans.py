@@ -1,0 +1,91 @@
+"""What kind of run it is: drawn from its seed, so that runs differ in more than their order (swarm testing).
+
+Some faults hide others: a cluster that always loses power never gets a long log, one that never loses an answer never
+writes twice. So each run has its own cluster, and its own mood for each kind of event.
+"""
+
+from dataclasses import dataclass, fields
+from random import Random
+from typing import Any, Self
+
+from headrace.core.resources.topic import Durability
+
+FOCUSES = (
+    "drain",
+    "sync fails",
+    "disk full",
+    "broker leaves",
+    "broker leaves",
+    "sync fails",
+    "kill",
+    "power failure",
+    "call lost",
+    "call doubled",
+    "call given up",
+    "answer lost",
+    "part",
+    "pause",
+    "break stream",
+    "operator killed",
+    "disk lost",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    seed: int = 0
+    """Of clocks, moods and events."""
+    brokers: int = 3
+    replicas: int = 3
+    min_insync_replicas: int = 2
+    durability: Durability = Durability.FSYNC
+    steps: int = 700
+    operators: int = 1
+    moves: bool = False
+    """The topic asks for other numbers of replicas, brokers leave and come back."""
+    unclean: bool = False
+    """Leaders out of sync may be elected: acknowledged records may be lost."""
+    skew: bool = True
+    """Clocks run at different rates."""
+    focus: str = ""
+    """The kind of fault that happens far more often than others."""
+    calm: bool = False
+    """All moods are even."""
+
+    @classmethod
+    def drawn(cls, seed: int) -> Self:
+        random = Random(seed)
+        moves = random.random() < 0.45
+        brokers = random.choice((3, 4, 4, 5)) if moves else 3
+        return cls(
+            seed=seed,
+            brokers=brokers,
+            min_insync_replicas=random.choice((1, 2, 2, 2, 3)),
+            durability=Durability.FSYNC if random.random() < 0.7 else Durability.REPLICATED,
+            steps=random.choice((600, 1_500, 3_000, 5_000)),
+            operators=random.choice((1, 1, 2)),
+            moves=moves,
+            unclean=not moves and random.random() < 0.25,
+            focus=random.choice(FOCUSES) if random.random() < 0.7 else "",
+        )
+
+    def __str__(self) -> str:
+        values = ((each.name, getattr(self, each.name)) for each in fields(self))
+        return " ".join(f"{name}={_text(value)}" for name, value in values)
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        given = dict(part.split("=", 1) for part in text.split())
+        return cls(**{name: _value(name, value) for name, value in given.items()})
+
+
+def _text(value: Any) -> str:
+    return value.value if isinstance(value, Durability) else str(value).replace(" ", "-")
+
+
+def _value(name: str, text: str) -> Any:
+    if name == "durability":
+        return Durability(text)
+    if name == "focus":
+        return text.replace("-", " ")
+    return text == "True" if text in ("True", "False") else int(text)

@@ -1,0 +1,39 @@
+"""Many runs on several processes."""
+
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+
+from tests.sim.plans import Plan
+from tests.sim.world import FailedRunError, run
+
+CHUNK = 10
+
+
+class FailedSeedError(Exception):
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.seed = seed
+
+
+def play_all(seeds: range, processes: int) -> Iterator[Counter[str]]:
+    """What was counted, chunk by chunk. Raises FailedSeedError for the first that fails."""
+    chunks = [seeds[at : at + CHUNK] for at in range(0, len(seeds), CHUNK)]
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        playing = [pool.submit(_play, chunk) for chunk in chunks]
+        try:
+            for done in as_completed(playing):
+                yield done.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _play(seeds: range) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for seed in seeds:
+        try:
+            counts += run(Plan.drawn(seed)).counts
+        except FailedRunError as error:
+            raise FailedSeedError(seed) from error
+    return counts
