@@ -8,15 +8,15 @@ from headrace.core.errors import StorageFailedError
 from headrace.core.log.quota import DiskLimits
 from headrace.core.log.segments import LogConfig
 from headrace.core.replication.contact import Contact
-from headrace.core.replication.followers import InSyncRules
+from headrace.core.replication.followers import Ends, InSyncRules
 from headrace.core.replication.replica import Replica
 from headrace.core.resources.topic import TopicSpec
-from headrace.core.types import PartitionId, PartitionKey, TopicName, TopicUid
+from headrace.core.types import LeaderEpoch, Offset, PartitionId, PartitionKey, Seat, TopicName, TopicUid
 from headrace_broker.broker_disk import BrokerDisk
 from headrace_broker.clock import monotonic_ms
 from headrace_broker.metrics import Metrics
 from headrace_broker.partition import Partition
-from headrace_broker.replication.ports import Host, NoStreams
+from headrace_broker.replication.ports import Host
 from headrace_broker.requests import Place
 from headrace_broker.storage.data_directory import DataDirectory
 from headrace_broker.storage.partition_description import PartitionDescription
@@ -26,6 +26,16 @@ ME = seat(0)
 SPEC = TopicSpec.parse({"partitions": 1, "replicas": 1})
 KEY = PartitionKey(TopicUid("uid-1"), PartitionId(0))
 PLACE = Place(TopicName("default", "flights"), PartitionId(0))
+
+
+class NoStreams:
+    """Of a broker that has no others: nobody is followed."""
+
+    def follow(self, partition: Partition, leader: Seat, leader_epoch: LeaderEpoch) -> None: ...
+    def unfollow(self, partition: Partition) -> None: ...
+    def ask_epoch_end(self, partition: Partition, leader_epoch: LeaderEpoch, epoch: LeaderEpoch) -> None: ...
+    def fetch(self, partition: Partition, leader_epoch: LeaderEpoch, offset: Offset) -> None: ...
+    def report(self, partition: Partition, leader_epoch: LeaderEpoch, ends: Ends) -> None: ...
 
 
 def alone(metrics: Metrics, disk: BrokerDisk) -> Host:
