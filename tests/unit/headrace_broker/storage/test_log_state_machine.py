@@ -52,8 +52,9 @@ class LogMachine(RuleBasedStateMachine):
         self.written: dict[int, list[Remembered]] = {1: [], 2: []}
         self.remembers = {1: 0, 2: 0}
         """How many of the last ones at least: one that is cut off does not bring back an older one."""
-        self.cut_deep = {1: False, 2: False}
-        """More was cut than is remembered, and nothing was written since."""
+        self.cut_deep = {1: -1, 2: -1}
+        """How many batches were left when more was cut than is remembered; a sequence is not certain while no more are.
+        """
 
     @initialize()
     def begin(self) -> None:
@@ -265,7 +266,7 @@ class LogMachine(RuleBasedStateMachine):
             assert list(state.batches) == written[len(written) - len(state.batches) :]
             after = written[-1].next_sequence if written else 0
             assert state.next_sequence >= after, "nothing that the log has is taken again"
-            assert state.next_sequence == after or self.cut_deep[producer]
+            assert state.next_sequence == after or len(written) <= self.cut_deep[producer]
 
     def _made(self, sizes: list[tuple[int, int, int]]) -> list[RawBatch]:
         """To be appended at the end, in this order."""
@@ -283,7 +284,6 @@ class LogMachine(RuleBasedStateMachine):
         sequence = before[-1].next_sequence if before else 0
         before.append(Remembered(0, sequence, offset, Offset(offset + records - 1)))
         self.remembers[producer] = min(self.remembers[producer] + 1, PRODUCER_BATCHES_REMEMBERED)
-        self.cut_deep[producer] = False
         return ProducerNumbers(producer, 0, sequence)
 
     def _lose_written(self) -> None:
@@ -293,7 +293,8 @@ class LogMachine(RuleBasedStateMachine):
             self.written[producer] = kept
             held = len(remembered.batches) if remembered is not None else 0
             lost = len(written) - len(kept)
-            self.cut_deep[producer] |= lost > self.remembers[producer]
+            if lost > self.remembers[producer]:
+                self.cut_deep[producer] = len(kept)
             self.remembers[producer] = max(0, self.remembers[producer] - lost)
             assert held >= self.remembers[producer], "what may come again"
 
