@@ -5,12 +5,13 @@ stalled follower costs, which stream a partition is on.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from headrace.core.control.held import HeldLog
+from headrace.core.control.held import Epochs, HeldLog
+from headrace.core.control.promises import PromisedLog
 from headrace.core.errors import StorageFailedError
 from headrace.core.log.quota import DiskLimits
 from headrace.core.log.segments import LogConfig
@@ -71,6 +72,9 @@ class _Open:
         return self.partitions.get(key)
 
     async def survey(self) -> dict[PartitionKey, HeldLog]:
+        return {}
+
+    async def promise(self, asked: Mapping[PartitionKey, Epochs]) -> dict[PartitionKey, PromisedLog]:
         return {}
 
 
