@@ -5,6 +5,7 @@ import errno
 import os
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -111,66 +112,69 @@ def cold(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "preadv", read)
 
 
-@pytest.mark.usefixtures("cold")
-@pytest.mark.parametrize("seed", range(4))
-async def test_should_show_readers_only_what_was_written_whatever_is_deleted_cut_and_compacted(
-    log: PartitionLog, seed: int
-) -> None:
-    """S21. Where a reader goes on, what it finds is what was there at that offset at some time, and nothing is torn."""
-    chance, written, is_over = random.Random(seed), dict[int, set[bytes]](), False
-    epoch = 1
+class Racing:
+    """A log that is changed in every way, and readers beside; `written` is what was at each offset at any time."""
 
-    def note(count: int) -> None:
-        first = log.log_end_offset
-        write(log, count, epoch=epoch)
+    def __init__(self, log: PartitionLog, seed: int) -> None:
+        self.log = log
+        self.chance = random.Random(seed)
+        self.written: dict[int, set[bytes]] = {}
+        self.epoch = 1
+        self.is_over = False
+
+    def write(self, count: int) -> None:
+        first = self.log.log_end_offset
+        write(self.log, count, epoch=self.epoch)
         for number in range(first, first + count):
-            written.setdefault(number, set()).add(f"{number}.".encode() * 300)
+            self.written.setdefault(number, set()).add(f"{number}.".encode() * 300)
 
-    async def reader(number: int) -> int:
-        mine, found = random.Random(seed * 100 + number), 0
-        while not is_over:
-            offset = mine.randint(log.log_start_offset, log.log_end_offset)
-            try:
-                buffers = await log.read(Offset(offset), max_bytes=mine.choice([1, 5_000, 40_000]), up_to=END)
-                await log.find_timestamp(NOW_MS, END)
-            except OffsetOutOfRangeError:
-                await asyncio.sleep(0)
-                continue
-            for buffer in buffers:
-                for batch in decode_batches(buffer):
-                    for at, record in batch.rows():
-                        assert record.value in written[at]
-                        found += 1
-            await asyncio.sleep(0)
-        return found
-
-    async def change() -> None:
-        nonlocal epoch
+    async def change(self) -> None:
+        log, chance = self.log, self.chance
         end, start = log.log_end_offset, log.log_start_offset
-        match chance.choice(["write", "write", "write", "cut", "delete", "expire", "compact", "anew"]):
+        match chance.choice(["write", "write", "write", "sync", "cut", "delete", "expire", "compact", "anew"]):
             case "write":
-                note(chance.randint(1, 40))
-                if chance.random() < 1 / 2:
-                    await log.sync()
+                self.write(chance.randint(1, 40))
+            case "sync":
+                await log.sync()
             case "cut":
-                epoch += 1
+                self.epoch += 1
                 await log.truncate(Offset(chance.randint(start, end)), allow_below_high_watermark=True)
             case "delete":
                 await log.delete_before(Offset(chance.randint(start, min(end, start + 30))))
             case "expire":
-                expired = await log.expired(Retention(None, 40_000), log.log_end_offset, NOW_MS)
-                if expired:
-                    await log.delete_before(expired[-1].segment.next_offset)
+                expired = await log.expired(Retention(None, 40_000), end, NOW_MS)
+                await log.delete_before(expired[-1].segment.next_offset if expired else start)
             case "compact":
                 await compacted(log, log.durable_end, lambda: asyncio.sleep(0))
             case _:
-                if chance.random() < 1 / 4:
-                    await log.start_at(Offset(end + chance.randint(0, 50)))
+                await log.start_at(Offset(end + chance.randint(0, 50)))
 
-    readers = [asyncio.create_task(reader(number)) for number in range(4)]
-    note(60)
+    async def read(self, seed: int) -> int:
+        chance, found = random.Random(seed), 0
+        while not self.is_over:
+            offset = Offset(chance.randint(self.log.log_start_offset, self.log.log_end_offset))
+            with suppress(OffsetOutOfRangeError):
+                await self.log.find_timestamp(NOW_MS, END)
+                buffers = await self.log.read(offset, max_bytes=chance.choice([1, 5_000, 40_000]), up_to=END)
+                found += sum(map(self.check, buffers))
+            await asyncio.sleep(0)
+        return found
+
+    def check(self, buffer: memoryview) -> int:
+        rows = [row for batch in decode_batches(buffer) for row in batch.rows()]
+        assert all(record.value in self.written[offset] for offset, record in rows)
+        return len(rows)
+
+
+@pytest.mark.usefixtures("cold")
+@pytest.mark.parametrize("seed", range(4))
+async def test_should_show_readers_only_what_was_written(log: PartitionLog, seed: int) -> None:
+    """S21. Whatever is deleted, cut and compacted: what a reader finds was there at that offset at some time."""
+    racing = Racing(log, seed)
+    racing.write(60)
+    readers = [asyncio.create_task(racing.read(4 * seed + number)) for number in range(4)]
     for _ in range(60):
-        await change()
+        await racing.change()
         await asyncio.sleep(0)
-    is_over = True
+    racing.is_over = True
     assert sum(await asyncio.gather(*readers)) > 100
