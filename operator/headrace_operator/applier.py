@@ -1,12 +1,15 @@
 """Carries out what the planner wants: every write a compare-and-set on what was observed, in the planner's order.
 
+Changes of several PartitionSets go out together, so that a broker that led a thousand partitions costs one round trip.
 Decides nothing. Where the world has moved on (409, 404) the rest of a topic's actions is dropped: they were planned for
 another state, and the next pass plans again. `ApiUnavailableError` is for the loop.
 """
 
+import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
+from itertools import groupby
 from typing import Any, assert_never
 
 from headrace.core.control.actions import (
@@ -14,15 +17,16 @@ from headrace.core.control.actions import (
     CreateSet,
     DeleteOrphanSet,
     DeleteSet,
-    Notice,
     PatchStatus,
     ReplaceSet,
     SetFinalizers,
     TopicPlan,
 )
+from headrace.core.limits import SET_CALLS_MAX
 from headrace.core.resources.metadata import Metadata, Object
 from headrace.core.resources.partition_set import PartitionSet
 from headrace.core.resources.topic import Topic
+from headrace.core.types import TopicName
 from headrace.kube.client import KubeClient
 from headrace.kube.errors import AlreadyExistsError, ApiError, ApiUnavailableError, ConflictError, NotFoundError
 from headrace.kube.events import EventRecorder, EventType, Regarding
@@ -47,23 +51,43 @@ class Applier:
         self._client = client
         self._recorder = recorder
         self._landed = landed
+        self._calls = asyncio.Semaphore(SET_CALLS_MAX)
 
     async def apply(self, plan: TopicPlan) -> Outcome:
         """All actions of one topic, or as many as land. Raises ApiUnavailableError."""
-        for action in plan.actions:
-            try:
-                await self._carry_out(action)
-            except ApiUnavailableError:
-                raise
-            except (ConflictError, AlreadyExistsError, NotFoundError) as error:
-                _log.info("%s: planning again: %s", plan.topic, error)
-                return Outcome.OVERTAKEN
-            except ApiError as error:
-                _log.error("%s: %s was refused: %s", plan.topic, type(action).__name__, error)
-                return Outcome.REFUSED
-            self._landed(action)
-            _log.info("%s: %s: %s", plan.topic, type(action).__name__, action.reason)
+        for group in _groups(plan.actions):
+            results = await asyncio.gather(*map(self._try, group))
+            landed = [action for action, error in zip(group, results, strict=True) if error is None]
+            for action in landed:
+                self._landed(action)
+                _log.info("%s: %s: %s", plan.topic, type(action).__name__, action.reason)
+            await asyncio.gather(*map(self._tell, landed))
+            outcome = self._outcome(plan.topic, group, results)
+            if outcome is not Outcome.DONE:
+                return outcome
         return Outcome.DONE
+
+    async def _try(self, action: Action) -> ApiError | None:
+        try:
+            async with self._calls:
+                await self._carry_out(action)
+        except ApiError as error:
+            return error
+        return None
+
+    def _outcome(self, topic: TopicName, group: Sequence[Action], results: Sequence[ApiError | None]) -> Outcome:
+        """Of actions that were carried out together. Raises ApiUnavailableError."""
+        failed = [(action, error) for action, error in zip(group, results, strict=True) if error is not None]
+        for _, error in failed:
+            if isinstance(error, ApiUnavailableError):
+                raise error
+        for _, error in failed:
+            if isinstance(error, ConflictError | AlreadyExistsError | NotFoundError):
+                _log.info("%s: planning again: %s", topic, error)
+                return Outcome.OVERTAKEN
+        for action, error in failed:
+            _log.error("%s: %s was refused: %s", topic, type(action).__name__, error)
+        return Outcome.REFUSED if failed else Outcome.DONE
 
     async def _carry_out(self, action: Action) -> None:
         match action:
@@ -71,7 +95,6 @@ class Applier:
                 await self._client.create(PARTITION_SETS, action.set.to_object())
             case ReplaceSet():
                 await self._client.replace(PARTITION_SETS, action.set.to_object())
-                await self._tell(_owner_of(action.set), action.notices)
             case DeleteSet():
                 await self._delete(action.set)
             case DeleteOrphanSet():
@@ -79,11 +102,9 @@ class Applier:
             case SetFinalizers():
                 metadata = {**_as_read(action.topic), "finalizers": list(action.finalizers)}
                 await self._patch(action.topic, {"metadata": metadata})
-                await self._tell(action.topic.metadata, action.notices)
             case PatchStatus():
                 patch = {"metadata": _as_read(action.topic), "status": dict(action.status)}
                 await self._patch(action.topic, patch, subresource="status")
-                await self._tell(action.topic.metadata, action.notices)
             case _:
                 assert_never(action)
 
@@ -105,10 +126,24 @@ class Applier:
         metadata = topic.metadata
         await self._client.patch(TOPICS, metadata.name, metadata.namespace, patch, subresource=subresource)
 
-    async def _tell(self, topic: Metadata, notices: tuple[Notice, ...]) -> None:
-        for notice in notices:
+    async def _tell(self, action: Action) -> None:
+        match action:
+            case ReplaceSet():
+                topic = _owner_of(action.set)
+            case SetFinalizers() | PatchStatus():
+                topic = action.topic.metadata
+            case _:
+                return
+        for notice in action.notices:
             kind = EventType.WARNING if notice.warning else EventType.NORMAL
             await self._recorder.record(Regarding(TOPICS, topic), kind, notice.reason, notice.message)
+
+
+def _groups(actions: Sequence[Action]) -> list[list[Action]]:
+    """In order; changes of several sets, of which each makes sense without the others, are together."""
+    return [
+        list(group) for _, group in groupby(actions, key=lambda action: isinstance(action, ReplaceSet) or id(action))
+    ]
 
 
 def _owner_of(partition_set: PartitionSet) -> Metadata:
