@@ -12,6 +12,7 @@ from functools import partial
 
 import click
 
+from headrace.dev.supervisor.parent_death import dying_with_parent
 from tests.faults.network import own_namespace, why_not
 from tests.faults.scenarios import SCENARIOS
 from tests.faults.verdict import Verdict, table
@@ -57,8 +58,10 @@ def _run(name: str, *, short: bool, seed: int, replicas: int | None) -> Verdict:
     if replicas is not None:
         command += ["--replicas", str(replicas)]
     limit_s, started = _SHORT_S if short else _LONG_S, time.monotonic()
-    # The run gets a session of its own: its processes go with it, by the kernel's own doing.
-    with subprocess.Popen(own_namespace(command), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    # It goes with this process, and all that it has started goes with it.
+    with subprocess.Popen(
+        dying_with_parent(own_namespace(command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
         try:
             out, err = process.communicate(timeout=limit_s)
             verdict = Verdict(**json.loads(out.decode().splitlines()[-1]))

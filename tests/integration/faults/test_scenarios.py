@@ -1,0 +1,20 @@
+"""Some scenarios of `make faults`, each in a network of its own: nothing acknowledged is lost, moved or doubled."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.faults.network import why_not
+from tests.support.tools import cannot_run
+
+
+@pytest.mark.timeout(280)
+@pytest.mark.parametrize("scenario", ["S1", "S2", "S6", "S12"])
+def test_should_keep_every_promise_when_real_processes_fail(scenario: str) -> None:
+    reason = why_not()
+    if reason:
+        cannot_run(f"no network namespaces here: {reason}")
+    command = [sys.executable, "-m", "tests.faults", "--short", scenario]
+    played = subprocess.run(command, capture_output=True, timeout=270, check=False)
+    assert played.returncode == 0, played.stdout.decode() + played.stderr.decode()
