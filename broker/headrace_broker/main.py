@@ -1,6 +1,7 @@
 """The command `headrace-broker`: options in, one broker process, exit code out (0 stopped, 1 failed, 2 wrong usage)."""
 
 import asyncio
+import gc
 import logging
 import sys
 from collections.abc import Callable
@@ -121,7 +122,9 @@ def main(log_level: str, broker: int, **options: Any) -> None:
     sys.setswitchinterval(THREAD_SWITCH_US / 1_000_000)
     try:
         while asyncio.run(run(settings)):
-            pass  # Its next life, with an incarnation of its own.
+            # Another life, with an incarnation of its own: this one lets go of its files, whatever refers to them.
+            gc.unfreeze()
+            gc.collect()
     except HeadraceError as error:
         click.echo(f"headrace-broker: {error.message}", err=True)
         sys.exit(1)

@@ -233,8 +233,11 @@ class PartitionLog:
 
     def read_cached(self, offset: Offset, *, max_bytes: int, up_to: Offset) -> list[memoryview] | None:
         """As `read` of what lies in the log, where nothing has to be waited for; else None. Raises as `read` does."""
-        with self.verification.suspecting():
+        try:
             return self._reader.read_cached(offset, max_bytes, up_to)
+        except (CorruptLogError, StorageFailedError):
+            self.verification.is_suspect = True
+            raise
 
     async def find_timestamp(self, timestamp_ms: int, up_to: Offset) -> tuple[Offset, int] | None:
         """(offset, time) of the first record below `up_to` whose time is `timestamp_ms` or later; None without one.
