@@ -12,7 +12,8 @@ from headrace import Producer
 
 BROKERS = 3
 _TOPIC_PARTITIONS = 100
-_SETTLE_S = 10.0
+_SETTLE_S = 20.0
+"""What a start leaves behind is over by then: leaders return, logs are read through."""
 _EVEN = 0.8
 """Of its even share a broker leads at least so much before it is killed."""
 _DELIVERY_TIMEOUT_MS = 60_000

@@ -198,7 +198,7 @@ HOUSEKEEPING_INTERVAL_MS_DEFAULT = 60_000
 """Each open partition is looked at this often for segments that are too old; for all other reasons, at once."""
 HOUSEKEEPING_INTERVAL_MS_MIN = 10
 """Of what it may be told: below it a broker would do little else."""
-HOUSEKEEPING_TICK_MS = 500
+HOUSEKEEPING_TICK_MS = 1_000
 """How soon "at once" is."""
 HOUSEKEEPING_FULL_INTERVAL_MS = 5_000
 """The interval while the disk is full."""

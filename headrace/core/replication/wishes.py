@@ -133,7 +133,8 @@ class IsrLooks:
     """When the ISR of each led partition is to be looked at next: often while somebody is missing, else seldom.
 
     An ISR that is whole changes only when a member has lagged for long, so that being late by a part of
-    `replica_lag_ms_max` costs little, and a thousand idle partitions cost next to nothing.
+    `replica_lag_ms_max` costs little, and a thousand idle partitions cost next to nothing. All of them are due at the
+    same moments: a set is looked at as a whole.
     """
 
     def __init__(self) -> None:
@@ -145,7 +146,7 @@ class IsrLooks:
     def looked(self, key: PartitionKey, state: PartitionState, ready: Collection[Seat], now_ms: int) -> None:
         """`state` is what it was looked at in: a whole ISR of brokers that are ready can wait."""
         is_whole = len(state.isr) == len(state.replicas) and all(seat in ready for seat in state.isr)
-        self._due_ms[key] = now_ms + ISR_LOOK_INTERVAL_MS if is_whole else 0
+        self._due_ms[key] = (now_ms // ISR_LOOK_INTERVAL_MS + 1) * ISR_LOOK_INTERVAL_MS if is_whole else 0
 
     def forget(self, key: PartitionKey) -> None:
         """It is to be looked at at once when it is led again."""
