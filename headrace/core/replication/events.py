@@ -7,7 +7,6 @@ follower's (`following`); a state, a sync and the end of it all concern both.
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
 
 from headrace.core.log.epochs import EpochEnd
 from headrace.core.log.group_commit import Sync
@@ -15,8 +14,6 @@ from headrace.core.replication.followers import Ends, InSyncRules
 from headrace.core.replication.isr import PendingIsr
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.types import LeaderEpoch, Offset, Seat
-
-_NOTHING: Final = Offset(0)
 
 
 class Acks(StrEnum):
@@ -169,7 +166,7 @@ class Received:
     append_bytes: int
     high_watermark: Offset
     """The leader's, which may be above this log."""
-    log_start: Offset = _NOTHING
+    log_start: Offset
     """The leader's."""
 
 

@@ -275,6 +275,3 @@ class Following:
         if self.phase is not Phase.FETCHING:
             return []
         return [Report(self.leader_epoch, Ends(self.commit.log_end, self.commit.durable_end))]
-
-
-Event, Named, FollowerSynced = FollowerEvent, StateApplied, Synced
