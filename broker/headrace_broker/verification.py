@@ -24,7 +24,6 @@ from headrace.core.replication.mending import may_cut, may_hand_over
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.types import Incarnation, PartitionKey, Seat, TopicName, TopicUid
 from headrace_broker.clock import monotonic_ms
-from headrace_broker.holdings import Holdings
 from headrace_broker.partition import Partition
 from headrace_broker.storage.partition_store import PartitionStore
 from headrace_broker.storage.segment_check import Damage
@@ -33,6 +32,13 @@ _log = logging.getLogger(__name__)
 
 Warn = Callable[[TopicName, TopicUid, str, str], None]
 """Tell the owner of a Topic: reason, message."""
+
+
+class Partitions(Protocol):
+    """What is open here."""
+
+    def open_partitions(self) -> list[Partition]: ...
+    def find(self, key: PartitionKey) -> Partition | None: ...
 
 
 class View(Protocol):
@@ -44,7 +50,7 @@ class View(Protocol):
 
 
 class Verification:
-    def __init__(self, me: Seat, holdings: Holdings, view: View, warn: Warn, registry: CollectorRegistry) -> None:
+    def __init__(self, me: Seat, holdings: Partitions, view: View, warn: Warn, registry: CollectorRegistry) -> None:
         self._me = me
         self._holdings = holdings
         self._view = view
@@ -59,10 +65,15 @@ class Verification:
 
     async def run(self, hand_over: Callable[[str], None]) -> None:
         """For ever. `hand_over` is told once others can do without a damaged log here: why this life is to end."""
-        while True:
+        while True:  # What a look looks at is let go of while this sleeps.
             await asyncio.sleep(VERIFY_TICK_MS / 1000)
-            await self._verify_due()
-            await self._maybe_hand_over(hand_over)
+            await self.look(hand_over)
+
+    async def look(self, hand_over: Callable[[str], None]) -> None:
+        """Read what is due, and see whether others can do without what is damaged."""
+        for partition in self._due(monotonic_ms()):
+            await self._verify(partition)
+        await self._maybe_hand_over(hand_over)
 
     async def cut(self, store: PartitionStore) -> None:
         """The logs are closed: have those cut that nobody counts on, by the next start. Raises StorageFailedError."""
@@ -73,11 +84,6 @@ class Verification:
                 _log.warning("%s: the next start cuts the log at offset %d", key, damage.point.offset)
                 await asyncio.to_thread(store.cut_at_next_start, key, damage.point, later)
 
-    async def _verify_due(self) -> None:
-        """In a frame of its own: one that sleeps would keep the last partition, and its files, with it."""
-        for partition in self._due(monotonic_ms()):
-            await self._verify(partition)
-
     def _due(self, now_ms: int) -> list[Partition]:
         known, partitions = self._verified_ms, self._holdings.open_partitions()
         due = [each for each in partitions if self._is_due(each, known.get(each.key), now_ms)]
@@ -87,8 +93,9 @@ class Verification:
         return due
 
     def _is_due(self, partition: Partition, verified_ms: int | None, now_ms: int) -> bool:
-        if partition.key in self._damaged:
-            return False  # Readers may come upon it again and again.
+        damage = self._damaged.get(partition.key)
+        if damage is not None:  # Readers may come upon it again and again, until it is deleted.
+            return damage.point.offset < partition.log.log_start_offset
         is_over = verified_ms is None or now_ms - verified_ms >= VERIFY_INTERVAL_MS
         return is_over or partition.log.verification.is_suspect
 
