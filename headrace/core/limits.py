@@ -402,6 +402,8 @@ REPLICATION_SHARED_BYTES_MAX = 4 << 20
 REPLICATION_BACKOFF_MIN_MS = 50
 REPLICATION_BACKOFF_MAX_MS = 1_000
 """Between two attempts of a follower to reach its leader, or to follow one partition."""
+REPLICATION_DRAIN_MS = 2_000
+"""A broker that stops goes on replicating for so long at most where clients wait for their acknowledgement."""
 REPLICATION_CHANNELS_MAX = 1 << 14
 """Partitions that one broker follows of another at once."""
 REPLICATION_BYTES_HELD_MAX = 64 << 20

@@ -55,12 +55,17 @@ class ServedStream:
         self.recent = self._streams.recent
         self._waiting: dict[ServedChannel, None] = {}
         """They have something to say that may wait."""
+        self._is_over = False
         self._telling: asyncio.TimerHandle | None = None
         self._ticking: asyncio.TimerHandle | None = None
 
     @property
     def lag(self) -> int:
         return sum(channel.lag for channel in self._channels.values())
+
+    @property
+    def is_awaited(self) -> bool:
+        return any(channel.partition.replica.waits for channel in self._channels.values())
 
     async def run(self, writer: Writer) -> None:
         """Until it is over."""
@@ -75,7 +80,10 @@ class ServedStream:
             self._leave()
 
     def end(self, why: HeadraceError) -> None:
-        """With this as its last word."""
+        """With this as its last word, where it has said none yet."""
+        if self._is_over:
+            return
+        self._is_over = True
         self._body.at_once = None
         self._leave()
         self.outgoing.say(Failed(STREAM, why).pack())

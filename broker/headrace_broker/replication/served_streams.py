@@ -12,13 +12,16 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from headrace.core.errors import HeadraceError, NotReadyError
-from headrace.core.limits import REPLICATION_BYTES_HELD_MAX
+from headrace.core.limits import REPLICATION_BYTES_HELD_MAX, REPLICATION_DRAIN_MS
 from headrace.core.replication.wire.messages import Lane
 from headrace.core.replication.wire.throttle import Throttle
 from headrace.core.types import BrokerId
 from headrace_broker.admission import Budget
 from headrace_broker.replication.recent_reads import RecentReads
 from headrace_broker.replication.stream_metrics import StreamMetrics
+
+_LOOK_S = 0.02
+"""While acknowledgements are waited for."""
 
 
 class OpenStream(Protocol):
@@ -27,6 +30,10 @@ class OpenStream(Protocol):
     @property
     def lag(self) -> int:
         """Records that its follower has not reported."""
+
+    @property
+    def is_awaited(self) -> bool:
+        """Clients wait for what its follower reports."""
 
     def end(self, why: HeadraceError) -> None: ...
 
@@ -42,6 +49,10 @@ class ServedStreams:
         self._open: dict[tuple[BrokerId, Lane], OpenStream] = {}
         self._draining: HeadraceError | None = None
         metrics.watch_served(lambda: self._open, self._lag)
+
+    @property
+    def open(self) -> int:
+        return len(self._tasks)
 
     @contextmanager
     def one_more(self, stream: OpenStream) -> Iterator[None]:
@@ -67,13 +78,22 @@ class ServedStreams:
 
     def cut_off(self, stream: OpenStream, why: str) -> None:
         """Nobody reads it any more: its last word would never leave."""
+        stream.end(NotReadyError(why))
         self._tasks[stream].cancel(why)
 
     def drain(self) -> None:
-        """This broker is about to stop."""
+        """This broker is about to stop: streams end, those that acknowledgements wait for a little later."""
         self._draining = NotReadyError("this broker stops: follow whoever leads then")
+        self._end(self._draining, asyncio.get_running_loop().time() + REPLICATION_DRAIN_MS / 1000)
+
+    def _end(self, why: HeadraceError, deadline_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        is_late = loop.time() >= deadline_s
         for stream in tuple(self._tasks):
-            stream.end(self._draining)
+            if is_late or not stream.is_awaited:
+                stream.end(why)
+        if any(stream.is_awaited for stream in self._tasks):
+            loop.call_later(_LOOK_S, self._end, why, deadline_s)
 
     def _lag(self) -> Counter[BrokerId]:
         lag = Counter[BrokerId]()

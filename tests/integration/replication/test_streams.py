@@ -229,6 +229,16 @@ async def test_should_show_what_replication_does(apps: ReplicaApps) -> None:
     assert apps[0].metric("headrace_broker_follower_lag_records", follower="1") == 0
 
 
+async def test_should_acknowledge_what_was_written_before_it_stops(apps: ReplicaApps) -> None:
+    apps.lead(0)
+    await apps[0].produce(b"a")
+    produced = [asyncio.create_task(apps[0].produce(b"%d" % number)) for number in range(20)]
+    await asyncio.sleep(0)
+    apps[0].serving.drain()
+    await asyncio.gather(*produced)
+    await eventually(lambda: apps[0].serving.followers.open == 0, "the streams have ended", 5)
+
+
 async def test_should_refuse_to_write_with_too_few(tmp_path: Path) -> None:
     async with replica_apps(tmp_path, brokers=1, minInsyncReplicas=2) as apps:
         apps.lead(0, isr=(0,))
