@@ -157,13 +157,19 @@ class Cluster:
 
     async def wait_event(self, reason: str) -> Object:
         """The one Event with this reason, once it is there: it follows the write that it tells of."""
+        (event,) = await self._wait_events(reason)
+        return event
 
+    async def wait_event_about(self, reason: str) -> Object:
+        """The first Event with this reason; there may be more."""
+        return (await self._wait_events(reason))[0]
+
+    async def _wait_events(self, reason: str) -> list[Object]:
         async def found() -> list[Object]:
             events: tuple[Object, ...] = (await self.client.list(EVENTS, namespace=self.name)).items
             return [event for event in events if event["reason"] == reason]
 
-        (event,) = await observed(found, bool, f"there is an event {reason}")
-        return event
+        return await observed(found, bool, f"there is an event {reason}")
 
     async def wait_condition(
         self, kind: str, status: str, reason: str, name: str = "flights", timeout_s: float = 30.0
