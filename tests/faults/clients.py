@@ -26,9 +26,9 @@ from tests.faults.journal import Journal, now_s
 BATCH_TYPE: Final = "application/vnd.headrace.batch"
 DELIVERY_TIMEOUT_MS: Final = 120_000
 _KNOCK_S: Final = 0.05
-_PACE_S: Final = 0.02
+PACE_S: Final = 0.02
 _REQUEST_S: Final = 8.0
-_WAITING_MAX: Final = 200
+WAITING_MAX: Final = 200
 """Records of one partition that an SDK writer has on their way."""
 _MAY_BE_WRITTEN: Final = frozenset({"NotLeader", "StorageFailed", "RequestTimedOut", "BrokerUnreachable", "Internal"})
 """`docs/protocol.md`: after these, records may be written or not; after any other problem they are not."""
@@ -63,7 +63,7 @@ class Client(ABC, threading.Thread):
 
 
 class SdkWriter(Client):
-    """One record to each partition by turns, at most `_WAITING_MAX` unanswered."""
+    """One record to each partition by turns, at most `WAITING_MAX` unanswered."""
 
     def __init__(self, name: str, journal: Journal, servers: str, **options: Any) -> None:
         super().__init__(name, journal, servers)
@@ -76,27 +76,32 @@ class SdkWriter(Client):
         with Producer(server=self._servers, **self._options) as producer:
             while not self._stopped.is_set():
                 for partition, waiting in enumerate(self._waiting):
-                    if len(waiting) < _WAITING_MAX:
+                    if len(waiting) < WAITING_MAX:
                         self._send(producer, partition)
-                    self._harvest(partition, wait=False)
-                self._stopped.wait(_PACE_S)
+                    self._harvest(partition)
+                self._stopped.wait(PACE_S)
             for partition in range(len(self._waiting)):
-                self._harvest(partition, wait=True)
+                for _, _, _, sending in self._waiting[partition]:
+                    sending.exception(2 * DELIVERY_TIMEOUT_MS / 1000)
+                self._harvest(partition)
 
     def _send(self, producer: Producer, partition: int) -> None:
-        self._number += 1
-        value = f"{self.name}:{partition}:{self._number}".encode()
-        began_s = now_s()
+        number, value, began_s = self._next(partition)
         sending = producer.send(self._journal.topic, value, partition=partition)
-        self._waiting[partition].append((self._number, value, began_s, sending))
+        self._waiting[partition].append((number, value, began_s, sending))
 
-    def _harvest(self, partition: int, *, wait: bool) -> None:
+    def _next(self, partition: int) -> tuple[int, bytes, float]:
+        self._number += 1
+        return self._number, f"{self.name}:{partition}:{self._number}".encode(), now_s()
+
+    def _harvest(self, partition: int) -> None:
+        """Write down what is known by now, in the order in which it was sent."""
         waiting = self._waiting[partition]
-        while waiting and (wait or waiting[0][3].done()):
+        while waiting and waiting[0][3].done():
             number, value, began_s, sending = waiting.popleft()
             outcome, offset, why = Outcome.ACKNOWLEDGED, -1, ""
             try:
-                offset = sending.result(2 * DELIVERY_TIMEOUT_MS / 1000).offset
+                offset = sending.result().offset
             except HeadraceError as error:
                 outcome, why = Outcome.UNKNOWN, error.code
             write = Write(self.name, number, partition, value, began_s, now_s(), outcome, offset, why)
@@ -159,7 +164,7 @@ class RawWriter(_Raw):
         with BlockingTransport(connect_timeout_s=1) as transport:
             while not self._stopped.is_set():
                 self._write(transport)
-                self._stopped.wait(_PACE_S)
+                self._stopped.wait(PACE_S)
 
     def _write(self, transport: BlockingTransport) -> None:
         self._number += 1
@@ -223,7 +228,7 @@ class RawReader(Reader, _Raw):
             while not self._stopped.is_set():
                 self._poll(transport)
                 self._look(transport)
-                self._stopped.wait(_PACE_S)
+                self._stopped.wait(PACE_S)
 
     def _poll(self, transport: BlockingTransport) -> None:
         offset = self.position[self._partition]

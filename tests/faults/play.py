@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from headrace.core.errors import HeadraceError
+from tests.faults.async_clients import AsyncSdkReader, AsyncSdkWriter
 from tests.faults.clients import Client, RawReader, RawWriter, Reader, SdkReader, SdkWriter, join_all
 from tests.faults.disks import batches_below
 from tests.faults.fleet import API, OPERATOR, Fleet, broker_name
@@ -45,6 +46,8 @@ class Setting:
     broker_options: tuple[str, ...] = ()
     writer_options: dict[str, Any] = field(default_factory=dict)
     """Of the SDK's producer."""
+    async_clients: bool = False
+    """Those of the SDK for event loops, instead of those for threads."""
     faulty_disks: bool = False
     unruly_api: bool = False
     """All but the harness reach the API server through `Play.api`."""
@@ -167,8 +170,9 @@ class Play:
 
     def _start_clients(self) -> None:
         journal, servers = self.journal, self.fleet.servers
-        self.clients.append(SdkWriter("sdk", journal, servers, **self.setting.writer_options))
-        self.clients.append(SdkReader("sdk-reader", journal, servers))
+        writer, reader = (AsyncSdkWriter, AsyncSdkReader) if self.setting.async_clients else (SdkWriter, SdkReader)
+        self.clients.append(writer("sdk", journal, servers, **self.setting.writer_options))
+        self.clients.append(reader("sdk-reader", journal, servers))
         for partition in range(self.setting.partitions):
             self.clients.append(RawWriter(f"raw-{partition}", journal, servers, partition))
             self.clients.append(RawReader(f"raw-reader-{partition}", journal, servers, partition))
@@ -233,7 +237,7 @@ class Play:
 
     def _stop_readers(self, ends: dict[int, int]) -> None:
         for reader in (client for client in self.clients if isinstance(client, Reader)):
-            wanted = ends if isinstance(reader, SdkReader) else {p: ends[p] for p in reader.position}
+            wanted = {p: ends[p] for p in reader.position} if isinstance(reader, RawReader) else ends
             try:
                 wait_for(lambda r=reader, w=wanted: r.has_read(w), f"{reader.name} reads to {wanted}")  # type: ignore[misc]
             except AssertionError as error:

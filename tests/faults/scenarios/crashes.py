@@ -56,7 +56,7 @@ def work_in_peace(play: Play) -> None:
 
 SCENARIOS = (
     Scenario("S1", "the leader is killed again and again", kill_leaders, short=5, long=20),
-    Scenario("S2", "all brokers are killed at once", kill_all_brokers, short=2, long=12),
+    Scenario("S2", "all brokers are killed at once", kill_all_brokers, Setting(async_clients=True), short=2, long=12),
     Scenario(
         "S12",
         "producers retry through leader changes",

@@ -127,7 +127,9 @@ def stand_last(play: Play) -> None:
 
 _ONE = Setting(partitions=1)
 SCENARIOS = (
-    Scenario("S3", "the leader stops beyond its lease, then goes on", stop_leaders, short=1, long=6),
+    Scenario(
+        "S3", "the leader stops beyond its lease, then goes on", stop_leaders, Setting(async_clients=True), long=6
+    ),
     Scenario("S4", "the leader cut off from followers, from the API", cut_leader_off, short=1, long=4),
     Scenario("S5", "a follower cut off", cut_follower_off, _ONE, short=1, long=6),
     Scenario("S6", "fewer than minInsyncReplicas", starve, _ONE, short=1, long=6),
