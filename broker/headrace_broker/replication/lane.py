@@ -13,16 +13,11 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from random import Random
 from typing import Any, assert_never
 
 from headrace.core.errors import BrokenSessionError, BrokerUnreachableError, HeadraceError
 from headrace.core.limits import (
-    REPLICATION_BACKOFF_MAX_MS,
-    REPLICATION_BACKOFF_MIN_MS,
     REPLICATION_IDLE_MS,
-    REPLICATION_READ_BYTES,
     REPLICATION_TICK_MS,
 )
 from headrace.core.problem import from_problem
@@ -35,47 +30,14 @@ from headrace.core.replication.wire.following import (
     Refused,
 )
 from headrace.core.replication.wire.messages import MEDIA_TYPE, Lane, leader_message, leader_reader
-from headrace.core.types import LeaderEpoch, PartitionKey, Seat
+from headrace.core.types import PartitionKey
 from headrace.http2.client import AsyncStream, AsyncTransport
 from headrace.kube.backoff import Backoff
 from headrace_broker.clock import monotonic_ms
-from headrace_broker.partition import Partition
-from headrace_broker.replication.stream_metrics import StreamMetrics
-from headrace_broker.transports import Transports
+from headrace_broker.replication.payload_memory import PayloadMemory
+from headrace_broker.replication.wanted import Wanted, Way, new_backoff
 
 _log = logging.getLogger(__name__)
-_RANDOM = Random()
-_KEPT_BYTES_MAX = 2 * REPLICATION_READ_BYTES
-"""Of memory for what is received; a larger batch gets its own."""
-
-
-def _backoff() -> Backoff:
-    return Backoff(_RANDOM, REPLICATION_BACKOFF_MIN_MS, REPLICATION_BACKOFF_MAX_MS)
-
-
-@dataclass(slots=True, eq=False)
-class Wanted:
-    """A partition that follows its leader in one epoch."""
-
-    partition: Partition
-    leader_epoch: LeaderEpoch
-    backoff: Backoff = field(default_factory=_backoff)
-    again: asyncio.TimerHandle | None = None
-    """Runs until it is tried again."""
-    is_open: bool = False
-    """It has a channel."""
-
-
-@dataclass(frozen=True, slots=True)
-class Way:
-    """From this broker to a leader."""
-
-    me: Seat
-    leader: Seat
-    transports: Transports
-    url: Callable[[], str]
-    """As the leader's Lease has it now; raises BrokerUnreachableError where that is not known."""
-    metrics: StreamMetrics
 
 
 class FollowedLane:
@@ -148,7 +110,7 @@ class FollowedLane:
     # -- the connection -------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        backoff = _backoff()
+        backoff = new_backoff()
         while self._wanted:
             transport = self._way.transports.make()
             try:
@@ -168,7 +130,7 @@ class FollowedLane:
 
     async def _follow(self, transport: AsyncTransport, backoff: Backoff) -> None:
         """One stream, from its beginning to its end. Raises HeadraceError."""
-        self._reader, self._broken = leader_reader(_PayloadMemory()), None
+        self._reader, self._broken = leader_reader(PayloadMemory()), None
         stream = await transport.open(
             "POST",
             self._way.url().rstrip("/") + "/v1/sessions",
@@ -311,23 +273,6 @@ class FollowedLane:
         wanted.again = None
         if self._session is not None:
             self._open(wanted)
-
-
-class _PayloadMemory:
-    """For one payload at a time: whatever was received is appended before the next one begins.
-
-    New memory for each would be filled with zeros first, which costs as much as to receive what comes.
-    """
-
-    def __init__(self) -> None:
-        self._memory = memoryview(b"")
-
-    def __call__(self, size: int) -> memoryview:
-        if size > _KEPT_BYTES_MAX:
-            return memoryview(bytearray(size))
-        if size > len(self._memory):
-            self._memory = memoryview(bytearray(min(2 * size, _KEPT_BYTES_MAX)))
-        return self._memory[:size]
 
 
 def _refusal(status: int, said: Iterable[bytes]) -> HeadraceError:

@@ -14,8 +14,9 @@ from headrace.core.replication.wire.messages import Lane
 from headrace.core.types import LeaderEpoch, Offset, PartitionKey, Seat
 from headrace_broker.coordination.cluster_view import ClusterView
 from headrace_broker.partition import Partition
-from headrace_broker.replication.lane import FollowedLane, Wanted, Way
+from headrace_broker.replication.lane import FollowedLane
 from headrace_broker.replication.stream_metrics import StreamMetrics
+from headrace_broker.replication.wanted import Wanted, Way
 from headrace_broker.transports import Transports
 
 _OTHER = {Lane.LIVE: Lane.CATCH_UP, Lane.CATCH_UP: Lane.LIVE}
