@@ -109,19 +109,23 @@ class FollowingLog:
         task.add_done_callback(self._tasks.discard)
 
     async def _cut(self, effect: Truncate | StartAnew) -> None:
-        log = self._partition.log
         try:
-            await self._change(effect)
-        except (CorruptLogError, OffsetOutOfRangeError) as error:
-            # The latter where records were deleted from the front since it was decided.
-            await log.sync()
-            self._step(CutRefused(error.message))
+            became = await self._made(effect)
         except Exception as error:
             # Whatever it was: a log that is cut in part is led by nobody, and nobody may wait for it for ever.
             _log.exception("%s: the cut failed", self._partition.place)
             self._step(WriteFailed(str(error) or repr(error)))
         else:
-            self._step(Truncated())
+            self._step(became)
+
+    async def _made(self, effect: Truncate | StartAnew) -> Truncated | CutRefused:
+        try:
+            await self._change(effect)
+        except (CorruptLogError, OffsetOutOfRangeError) as error:
+            # The latter where records were deleted from the front since it was decided.
+            await self._partition.log.sync()
+            return CutRefused(error.message)
+        return Truncated()
 
     async def _change(self, effect: Truncate | StartAnew) -> None:
         cleaner = self._partition.cleaner

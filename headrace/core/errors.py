@@ -161,7 +161,8 @@ class NotEnoughReplicasError(RemoteError):
 
 
 class NotReadyError(RemoteError):
-    """The broker is starting, draining, or does not know its partitions yet (HTTP 503)."""
+    """The broker is starting, draining, or does not know its partitions yet; or it cannot tell what is the latest, or
+    whether it still leads (HTTP 503)."""
 
     code = "NotReady"
     status = 503

@@ -232,9 +232,10 @@ def test_should_count_as_heard_when_it_said_what_is_answered() -> None:
 
 
 def test_should_need_nobody_when_nobody_else_is_in_sync() -> None:
-    leadership = leader(replace(STATE, isr=(ME,)))
+    leadership = leader(replace(STATE, isr=(ME,)), replace(RULES, min_insync_replicas=1))
     leadership.check_latest("t/0", LEASE_LOST)
-    assert leadership.check_writable("t/0", Fence(), Acks.LEADER, LEASE_LOST) == EPOCH
+    for acks in Acks:
+        assert leadership.check_writable("t/0", Fence(), acks, LEASE_LOST) == EPOCH
 
 
 def test_should_refuse_at_once_when_too_few_in_sync_are_there() -> None:

@@ -6,7 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from headrace.core.errors import DivergedLogError, NotLeaderError, NotReadyError, OffsetOutOfRangeError
+from headrace.core.errors import (
+    CorruptLogError,
+    DiskFullError,
+    DivergedLogError,
+    HeadraceError,
+    NotLeaderError,
+    NotReadyError,
+    OffsetOutOfRangeError,
+    StorageFailedError,
+)
 from headrace.core.limits import SEGMENT_BYTES_MIN
 from headrace.core.records.columns import columns_of, encode_batch
 from headrace.core.records.header import ProducerNumbers
@@ -202,6 +211,50 @@ async def test_should_keep_what_is_committed_whatever_its_leader_says(group: Rep
 
     group.shrink(0)
     await eventually(lambda: group[1].log.log_end_offset == 2, "nobody relies on what it holds")
+
+
+@pytest.mark.parametrize("why", [CorruptLogError("a broken batch"), DiskFullError("no room")])
+async def test_should_try_again_when_its_log_could_not_be_cut(
+    group: ReplicaGroup, why: HeadraceError, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group.elect(0)
+    await produce(group[0], b"a")
+    group.cut_off, group.deaf = {0}, {0}
+    await produce(group[0], b"lost", b"too", query=LEADER)
+    group.elect(1, isr=(1, 2))
+    await produce(group[1], b"b")
+    truncate, refused = group[0].log.truncate, list[Offset]()
+
+    async def refuse_once(end: Offset, *, allow_below_high_watermark: bool = False) -> Offset:
+        if not refused:
+            refused.append(end)
+            raise why
+        return await truncate(end, allow_below_high_watermark=allow_below_high_watermark)
+
+    monkeypatch.setattr(group[0].log, "truncate", refuse_once)
+    group.heal()
+    await group.agree()
+    assert refused == [1]
+    assert group.members[0].failures == []
+
+
+async def test_should_give_up_when_its_log_was_cut_in_part(
+    group: ReplicaGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group.elect(0)
+    group.cut_off, group.deaf = {0}, {0}
+    await produce(group[0], b"lost", query=LEADER)
+    group.elect(1, isr=(1, 2))
+    await produce(group[1], b"b")
+
+    async def fail(end: Offset, *, allow_below_high_watermark: bool = False) -> Offset:
+        raise StorageFailedError("EIO")
+
+    monkeypatch.setattr(group[0].log, "truncate", fail)
+    group.heal()
+    await eventually(lambda: bool(group.members[0].failures), "it stops")
+    group.elect(0, isr=(0, 1, 2))
+    assert not group[0].leads
 
 
 async def test_should_follow_a_leader_that_was_not_in_sync_once_it_is_not_either(group: ReplicaGroup) -> None:
