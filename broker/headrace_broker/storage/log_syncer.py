@@ -189,6 +189,12 @@ class LogSyncer:
         if self._recovery_point.offset > place.offset:
             self._files.write_recovery_point(place)
             self._recovery_point = place
+        left = LeaderEpochs(self._epochs.starts)
+        left.cut(place.offset)
+        if not left.starts and self._written_starts != ():
+            # The file may name older ones, of deleted records, which are forgotten: what comes now may lie below them.
+            self._files.write_epochs(left)
+            self._written_starts = ()
 
     def _sync_segments(self, active: Segment, rolled: tuple[Segment, ...]) -> None:
         for segment in (*rolled, active):

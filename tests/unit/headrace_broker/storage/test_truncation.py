@@ -62,6 +62,24 @@ async def test_should_forget_an_epoch_that_was_cut_off_in_an_earlier_life(
     assert epochs_of(open_log(directory, threads, SMALL)) == [(1, 0)]
 
 
+async def test_should_take_whatever_comes_once_all_is_deleted_or_cut_off(
+    log: PartitionLog, directory: Path, threads: StorageThreads
+) -> None:
+    """Epochs of deleted records are forgotten, also where the file still names them: nothing is cut for them."""
+    for epoch in (1, 7, 9):
+        fill(log, 10, epoch=LeaderEpoch(epoch))
+    log.close()
+    log = open_log(directory, threads, SMALL)
+    await log.delete_before(Offset(20))
+    assert await log.truncate(Offset(20)) == 20
+    replicate(log, range(20, 40), 3)
+    await log.sync()
+    again = open_log(directory, threads, SMALL)
+    assert not again.recovery.cut_reason
+    assert await values_from(again, 20) == list(range(20, 40))
+    assert epochs_of(again) == [(3, 20)]
+
+
 async def test_should_cut_off_the_batch_that_holds_the_end(log: PartitionLog) -> None:
     log.append([raw_batch(4), raw_batch(5), raw_batch(6)], EPOCH, NOW_MS)
     assert await log.truncate(Offset(8)) == 4
