@@ -72,11 +72,11 @@ async def test_should_take_whatever_comes_once_all_is_deleted_or_cut_off(
     log = open_log(directory, threads, SMALL)
     await log.delete_before(Offset(20))
     assert await log.truncate(Offset(20)) == 20
-    replicate(log, range(20, 40), 3)
+    replicate(log, range(20, 23), 3)
     await log.sync()
     again = open_log(directory, threads, SMALL)
     assert not again.recovery.cut_reason
-    assert await values_from(again, 20) == list(range(20, 40))
+    assert await values_from(again, 20) == [20, 21, 22]
     assert epochs_of(again) == [(3, 20)]
 
 
