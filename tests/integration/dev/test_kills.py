@@ -4,6 +4,8 @@ One producer (idempotent, as by default) and one consumer go on all the time. Ea
 are being served, and the next one only when the producer is served again.
 """
 
+import re
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +20,7 @@ import pytest
 from headrace import Consumer, Producer
 from tests.support.dev import Dev, dev_home, kill
 from tests.support.history import Entry, check
+from tests.support.tools import kubectl_path
 from tests.support.waiting import wait_for
 
 TOPIC = "ledger"
@@ -27,6 +30,7 @@ SERVED_WITHIN_S = 20.0
 RECORDS_AFTER_A_KILL = 20
 DELIVERY_TIMEOUT_MS = 60_000
 PACE_S = 0.005
+LEADERS_BY_BROKER = re.compile(r"\d+:\d+(?: \d+:\d+)*")
 
 
 def _broker(number: int) -> Callable[[Dev], int | None]:
@@ -95,14 +99,32 @@ def test_should_survive_the_kill_of_each_of_its_processes_again_and_again(tmp_pa
     stalls: dict[str, float] = {}
     with dev_home(tmp_path / "home") as dev:
         dev.start_with_topic(TOPIC, partitions=3, brokers=BROKERS, replicas=BROKERS)
-        with loaded(dev.status()["brokers"][0]["url"]) as load:
+        leaders = tmp_path / "leaders.txt"
+        with kubectl_watch(dev, leaders), loaded(dev.status()["brokers"][0]["url"]) as load:
             wait_for(lambda: load.acknowledged >= RECORDS_AFTER_A_KILL, "first acknowledgements")
             for name in (*VICTIMS, "supervisor", "operator"):
                 stalls[name] = max(stalls.get(name, 0.0), strike(dev, load, name))
         acknowledged = load.results()
         final = read_all(load.server)
     assert check(acknowledged, final, load.read) == []
+    seen = LEADERS_BY_BROKER.findall(leaders.read_text())
+    for broker in range(BROKERS):
+        assert any(f"{broker}:" in each for each in seen), f"broker {broker} leads at first: {seen}"
+        assert any(f"{broker}:" not in each for each in seen), (
+            f"broker {broker} leads no more once it is killed: {seen}"
+        )
     assert sorted(load.read) == sorted(final) == sorted(acknowledged), f"skipped or doubled; stalls were {stalls}"
+
+
+@contextmanager
+def kubectl_watch(dev: Dev, output: Path) -> Iterator[None]:
+    """`kubectl get topics -w`, as people watch leaders move; it ends with the API server at the latest."""
+    command = [kubectl_path(), "--kubeconfig", dev.status()["kubeconfig"], "get", "topics", "-o", "wide", "-w"]
+    with output.open("wb") as lines, subprocess.Popen(command, stdout=lines, stderr=subprocess.DEVNULL) as process:
+        try:
+            yield
+        finally:
+            process.kill()
 
 
 def strike(dev: Dev, load: Load, name: str) -> float:
