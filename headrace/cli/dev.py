@@ -60,7 +60,11 @@ _EXIT_INTERRUPTED = 130
     help="A YAML file with topics to apply; may be given several times.",
 )
 @tls_options
-@click.option("--detach", is_flag=True, help="Return when everything is ready, and leave it running.")
+@click.option(
+    "--detach",
+    is_flag=True,
+    help="Return when everything is ready, and leave it running; it comes back by itself when it is killed.",
+)
 @click.pass_context
 def dev(context: click.Context, /, detach: bool, **options: Any) -> None:
     """Run a Kubernetes API, the operator and brokers on this machine.
