@@ -225,7 +225,7 @@ def test_should_report_nothing_while_it_is_apart() -> None:
     assert follower.following.step(Synced(Offset(4))) == []
 
 
-IN_SYNC = {"isr": (LEADER, ME)}
+IN_SYNC: dict[str, Any] = {"isr": (LEADER, ME)}
 
 
 def test_should_begin_anew_where_the_leader_has_deleted_all_that_it_lacks() -> None:

@@ -32,6 +32,7 @@ def reconciled(follower: History, leader: History) -> tuple[Offset, int]:
     while end:  # an empty log has nothing to ask for
         answers += 1
         decision = reconcile(epochs, Offset(0), end, answer_of(leader, epochs.latest))
+        assert not isinstance(decision, BeginAnew), "nothing is deleted"
         assert decision.end <= end
         end = decision.end
         epochs.cut(end)

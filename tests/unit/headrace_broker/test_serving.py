@@ -1,10 +1,11 @@
 """A path becomes a partition, here or elsewhere, or a refusal that says when to come back."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 
 import pytest
 
-from headrace.core.control.held import HeldLog
+from headrace.core.control.held import Epochs, HeldLog
+from headrace.core.control.promises import PromisedLog
 from headrace.core.errors import (
     NotLeaderError,
     NotReadyError,
@@ -37,6 +38,9 @@ class Nothing:
         return None
 
     async def survey(self) -> dict[PartitionKey, HeldLog]:
+        return {}
+
+    async def promise(self, asked: Mapping[PartitionKey, Epochs]) -> dict[PartitionKey, PromisedLog]:
         return {}
 
 
