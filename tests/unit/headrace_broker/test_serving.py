@@ -18,7 +18,7 @@ from headrace.core.replication.fence import Fence
 from headrace.core.resources.lease import BrokerLease
 from headrace.core.resources.metadata import Metadata
 from headrace.core.resources.topic import Topic, TopicSpec
-from headrace.core.types import BrokerId, Incarnation, PartitionId, PartitionKey, TopicName, TopicUid
+from headrace.core.types import BrokerId, Incarnation, PartitionEpoch, PartitionId, PartitionKey, TopicName, TopicUid
 from headrace.http2.client import AsyncTransport
 from headrace_broker.coordination.cluster_view import ClusterView
 from headrace_broker.metrics import Metrics
@@ -67,7 +67,7 @@ def test_should_ask_for_patience_when_nobody_serves_the_partition_yet(serving: S
     serving.view.put_set(partition_set(partition_state(leader=None)))
     with pytest.raises(PartitionOfflineError, match="has no leader just now"):
         serving.locate(PLACE, Fence())
-    serving.view.put_set(partition_set(partition_state(leader=seat(0))))
+    serving.view.put_set(partition_set(partition_state(leader=seat(0), partition_epoch=PartitionEpoch(2))))
     with pytest.raises(NotReadyError, match="broker 0 is about to lead default/flights/0"):
         serving.locate(PLACE, Fence())
 
