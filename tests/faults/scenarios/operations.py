@@ -11,10 +11,11 @@ from tests.faults.fleet import broker_name
 from tests.faults.journal import Journal
 from tests.faults.play import TOPIC, Play, Setting
 from tests.faults.scenarios.scenario import Scenario
-from tests.support.cluster import http
+from tests.support.cluster import Answer, http
 from tests.support.waiting import wait_for
 
 _MOVED_S: Final = 90
+_PASSING: Final = (421, 429, 503, 504)
 
 
 def change_replicas(play: Play) -> None:
@@ -79,13 +80,23 @@ def create_again(play: Play) -> None:
         play.fleet.create_topic(name, partitions=1, replicas=3)
         play.fleet.wait_led(name, 1)
         path = f"{play.fleet.url(0)}/v1/namespaces/default/topics/{name}/partitions/0"
-        told = http("GET", f"{path}/records?offset=0&topicUid={uid}")
+        told = _final_answer(f"{path}/records?offset=0&topicUid={uid}")
         play.expect(told.status == 412, f"a client of the old topic is told HTTP {told.status} {told.body!r}")
-        read = http("GET", f"{path}/records?offset=0", headers={"Accept": "application/json"})
+        read = _final_answer(f"{path}/records?offset=0")
         play.expect(read.status == 200 and not read.json["records"], f"in the new topic there is {read.body!r}")
         new = _write(play, name, b"new")
         play.expect((old, new) == (0, 0), f"first offsets of old and new topic: {old}, {new}")
         play.wait_progress()
+
+
+def _final_answer(url: str) -> Answer:
+    """To a GET, once it is none to be tried again."""
+
+    def answered() -> Answer | None:
+        answer = http("GET", url, headers={"Accept": "application/json"})
+        return None if answer.status in _PASSING else answer
+
+    return wait_for(answered, f"a final answer to {url}")
 
 
 def _write(play: Play, topic: str, value: bytes) -> int:
