@@ -22,7 +22,7 @@ from headrace.kube.resource import LEASES
 from tests.support.operator import Cluster
 from tests.support.waiting import observed
 
-_UP_S = 60.0
+_UP_S = 120.0
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ from tests.support.operator import Cluster, Operator
 from tests.support.real_brokers import RealCluster, producing
 from tests.support.waiting import observed
 
-pytestmark = [pytest.mark.contract, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.contract, pytest.mark.timeout(400)]
 PARTITIONS = 3
 
 
