@@ -4,7 +4,8 @@ Owned by a `Partition`, on the event loop. The core decides (`Following`); what 
 methods of the partition, which end here.
 
 Invariants: a cut goes on to its end, and nothing is appended meanwhile; one that cannot be made for want of room or of
-open files is tried again until it can; a disk that fails here fails for the whole broker.
+open files is tried again until it can, in its own time, and so is one that damage forbids; a disk that fails here fails
+for the whole broker.
 """
 
 import asyncio
@@ -123,7 +124,9 @@ class FollowingLog:
             await self._change(effect)
         except (CorruptLogError, OffsetOutOfRangeError) as error:
             # The latter where records were deleted from the front since it was decided.
+            _log.error("%s: the log cannot be cut: %s", self._partition.place, error)
             await self._partition.log.sync()
+            await asyncio.sleep(CUT_RETRY_MS / 1000)  # The leader will ask for the same again.
             return CutRefused(error.message)
         return Truncated()
 

@@ -182,7 +182,7 @@ SESSION_JOINED_BYTES = 64 << 10
 APPENDS_WAITING_MAX = 10_000
 """Appends of one partition that wait for their acknowledgement; above it clients are told to wait (429)."""
 CUT_RETRY_MS = 1_000
-"""A follower's log that cannot be cut for want of room or of open files is tried again so much later."""
+"""A follower's log that cannot be cut, for want of room or files or for damage, is tried again so much later."""
 PARTITION_TICK_MS = 100
 """How often a partition with waiters looks at the time: expiry is this exact."""
 LOGS_OPENING_MAX = 8
