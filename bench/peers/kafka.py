@@ -30,7 +30,7 @@ _LOGGING = (
     "-Dorg.slf4j.simpleLogger.log.kafka.server.KafkaRaftServer=info",
 )
 _STARTED = "Kafka Server started"
-_TIMEOUT_S = 60.0
+_TIMEOUT_S = 120.0
 _POLL_S = 0.005
 # A client that asks for the server all the time: it is the server's start that counts.
 _IMPATIENT = {

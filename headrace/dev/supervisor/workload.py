@@ -8,6 +8,7 @@ of its own steps.
     no bootstrap Service       ──> CreateService
     replicas above the brokers ──> AddBroker;  below ──> EndPod, RemoveBroker (highest ordinals first)
     a broker that is stopping  ──> nothing until its process is gone: it hands over what it has, and its Pod stays
+    ... and its Pod is taken away (kubectl delete --force) ──> KillBroker
     a Pod being deleted        ──> KillBroker, DeletePod: this time for good, as a kubelet does
     a broker without its Pod   ──> CreatePod, and KillBroker first where it had one
     a Pod without its broker   ──> DeletePod, and so with one of an earlier run that names another port
@@ -222,6 +223,11 @@ def plan(
     kept = [broker for broker in brokers if broker.id < _wanted(stateful_set)]
     for broker in (broker for broker in kept if not broker.stopping):
         steps += _pod_of(broker, by_broker.get(broker.id), stateful_set)
+    steps += [
+        KillBroker(broker.id, f"Pod {pod_name(broker.id)} was deleted")
+        for broker in brokers
+        if broker.stopping and broker.pod_uid is not None and broker.id not in by_broker
+    ]
     ids = {broker.id for broker in brokers}
     steps += [DeletePod(p.name, p.uid, "it has no broker") for p in pods if p.broker not in ids]
     if not steps:

@@ -141,6 +141,12 @@ def test_should_leave_a_broker_that_hands_over_alone_and_its_pod_until_it_is_gon
     ]
 
 
+def test_should_wait_no_longer_for_a_broker_whose_pod_was_taken_away() -> None:
+    steps = acts(stateful_set(1), (pod(0),), (broker(0), broker(1, stopping=True)))
+    assert steps == [KillBroker(1, "Pod headrace-1 was deleted")]
+    assert acts(stateful_set(1), (pod(0),), (broker(0), broker(1, pod_uid=None, stopping=True))) == []
+
+
 def test_should_run_no_more_brokers_than_the_bound_and_say_so_when_asked_for_more() -> None:
     added = [step for step in acts(stateful_set(1000), (), ()) if isinstance(step, AddBroker)]
     assert len(added) == DEV_BROKERS_MAX
