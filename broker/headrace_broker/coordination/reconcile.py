@@ -97,7 +97,7 @@ class Reconciler:
             for state in partition_set.partitions:
                 if self._me.broker in state.removing:
                     self._going.add(partition_set.key(state.id))
-                elif self._me.broker in state.replicas:
+                elif self._going and self._me.broker in state.replicas:
                     self._going.discard(partition_set.key(state.id))
         held, logs = self._holdings.held(), self._holdings.logs(self._view.states)
         return Observed(self._me, sets, held, logs, described, self._holdings.overdue, self._going)

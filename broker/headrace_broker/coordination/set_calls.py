@@ -8,7 +8,7 @@ answer, each set waits by itself, with backoff and jitter.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -17,7 +17,7 @@ from headrace.core.limits import SET_CALLS_MAX, SET_WRITE_INTERVAL_MS_MIN
 from headrace.core.replication.set_writer import SetWriter
 from headrace.core.replication.wishes import Wish, isr_changes
 from headrace.core.resources.partition_set import PartitionSet
-from headrace.core.types import Seat
+from headrace.core.types import PartitionId, Seat
 from headrace.kube.backoff import Backoff
 from headrace.kube.client import KubeClient
 from headrace.kube.errors import ApiError, ConflictError, NotFoundError
@@ -40,6 +40,8 @@ class WrittenSet:
     call: asyncio.Task[None] | None = None
     is_stale: bool = True
     """It was not looked at since something changed."""
+    asked: Collection[PartitionId] = ()
+    """Partitions that it is time to ask for their ISR."""
     is_doubted: bool = False
     """Something older was shown than is known: only a read tells why."""
     wished: Sequence[Wish] = ()

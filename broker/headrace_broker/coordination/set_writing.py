@@ -12,6 +12,7 @@ view and writers agree on what is newest, because answers go to both. Owned by t
 """
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from headrace.core.limits import ISR_TICK_MS
@@ -97,11 +98,15 @@ class SetWriting:
             known = each.writer.known
             for state in known.partitions:
                 key = known.key(state.id)
-                if self._me.broker not in state.replicas or state.leader_epoch <= seen.get(key, NO_EPOCH):
-                    partition = self._holdings.find(key)
-                    if partition is not None:
-                        partition.apply(state)
-                        partition.isr_proposed(each.writer.isr(state.id).pending)
+                partition = self._holdings.find(key)
+                if partition is None or (
+                    self._me.broker in state.replicas and state.leader_epoch > seen.get(key, NO_EPOCH)
+                ):
+                    continue
+                isr = each.writer.isr(state.id)
+                if partition.replica.isr != isr:  # else it has heard all of that: most have, of a thousand
+                    partition.apply(state)
+                    partition.isr_proposed(isr.pending)
 
     def look(self) -> None:
         """Send what is wanted by now, of every set that nothing is under way for."""
@@ -117,7 +122,7 @@ class SetWriting:
             claims=self.claims,
         )
         for each in self._sets.values():
-            if each.is_stale and each.call is None and each.due_ms <= now_ms:
+            if (each.is_stale or each.asked) and each.call is None and each.due_ms <= now_ms:
                 self._look_at(each, around)
 
     def leave(self, why: str) -> None:
@@ -153,18 +158,20 @@ class SetWriting:
         return any(self._me.broker in state.replicas or partition_set.key(state.id) in held for state in states)
 
     def _note_due(self, now_ms: int) -> None:
-        """Sets with a leader that it is time to ask."""
-        led = (partition.key for partition in self._holdings.open_partitions() if partition.leads)
-        due = {key.uid for key in led if self._looks.is_due(key, now_ms)}
+        """Partitions that are led here, and that it is time to ask whom they want in sync."""
+        due = defaultdict[TopicUid, set[PartitionId]](set)
+        for partition in self._holdings.open_partitions():
+            if partition.leads and self._looks.is_due(partition.key, now_ms):
+                due[partition.key.uid].add(partition.key.partition)
         for each in self._sets.values():
-            each.is_stale = each.is_stale or each.writer.known.topic_uid in due
+            each.asked = due.get(each.writer.known.topic_uid, set())
 
     def _look_at(self, each: WrittenSet, around: Around) -> None:
-        writer, each.is_stale = each.writer, False
+        writer, is_whole, each.is_stale = each.writer, each.is_stale, False
         if writer.must_read or each.is_doubted:
             self._calls.read(each)
             return
-        each.wished = wishes(writer.known, self._local(writer.known, around), around)
+        each.wished = wishes(writer.known, self._local(each, around, is_whole=is_whole), around)
         is_frozen = writer.known.topic_uid in around.regressed
         put = None if is_frozen else writer.write(wish.state for wish in each.wished)
         if put is None:
@@ -177,11 +184,14 @@ class SetWriting:
             self._looks.forget(put.key(wish.state.id))
         self._calls.put(each, put)
 
-    def _local(self, known: PartitionSet, around: Around) -> dict[PartitionId, Local]:
-        local, seen = {}, self._seen.read()
+    def _local(self, each: WrittenSet, around: Around, *, is_whole: bool) -> dict[PartitionId, Local]:
+        """Of all that is here of the set; else of what is to be asked alone, where nothing has changed."""
+        known, local, seen = each.writer.known, {}, self._seen.read()
         for state in known.partitions:
+            asks = state.id in each.asked
+            if not (is_whole or asks or known.deleting):  # of that, what is not here counts as deleted
+                continue
             key = known.key(state.id)
-            asks = self._looks.is_due(key, around.now_ms)
             here = self._holdings.local(key, state, seen.get(key, NO_EPOCH), asks=asks)
             if here is not None:
                 local[state.id] = here
