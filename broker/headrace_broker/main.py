@@ -121,7 +121,8 @@ def main(log_level: str, broker: int, **options: Any) -> None:
     # Threads read, encode JSON and compact; the event loop, which everybody waits for, must not wait long for them.
     sys.setswitchinterval(THREAD_SWITCH_US / 1_000_000)
     try:
-        while asyncio.run(run(settings)):
+        again = False
+        while again := asyncio.run(run(settings, again=again)):
             # Another life, with an incarnation of its own: this one lets go of its files, whatever refers to them.
             gc.unfreeze()
             gc.collect()

@@ -71,8 +71,11 @@ class DiskFailedError(HeadraceError):
     code = "DiskFailed"
 
 
-async def run(settings: Settings) -> bool:
-    """One life; whether another one is to begin at once. Raises HeadraceError where it cannot start or go on."""
+async def run(settings: Settings, *, again: bool = False) -> bool:
+    """One life; whether another one is to begin at once. Raises HeadraceError where it cannot start or go on.
+
+    `again`: the one before has ended so.
+    """
     keep_large_buffers()
     _allow_open_files()
     data = await asyncio.to_thread(DataDirectory.open, settings.data)
@@ -80,6 +83,7 @@ async def run(settings: Settings) -> bool:
     try:
         async with await KubeClient.connect(kubeconfig=settings.kubeconfig) as client, AsyncTransport() as transport:
             broker = _Broker(settings, data, client, transport)
+            broker.returned = again
             clean = await broker.live()
             return broker.returns
     finally:
@@ -106,7 +110,7 @@ class _Broker:
         self._metrics.watch_partitions(self._holdings.gauges)
         self._memory_bytes = settings.memory_bytes or memory_limit_bytes()
         self._readiness = Readiness()
-        self.returns = False
+        self.returned = self.returns = False
         """Nobody has asked it to stop: what it holds is mended by another life."""
         self._serving = Serving(
             settings.broker,
@@ -206,6 +210,8 @@ class _Broker:
         coordination = Coordination(me, self._client, self._view, lease, here, self._namespace)
         warn = coordination.teller.warn
         verification = Verification(me, self._holdings, self._view, warn, self._metrics.registry)
+        if self.returned:
+            verification.be_patient()
         housekeeping = Housekeeping(self._holdings, self._disk, self._settings.housekeeping_interval_ms)
         work = [
             *coordination.work(),
@@ -221,6 +227,7 @@ class _Broker:
         try:
             await self._until(self._end, tasks)
             await self._drain(server, coordination, tasks)
+            verification.end()
             return verification
         except (DiskFailedError, StorageFailedError) as error:
             await _cancel(tasks)

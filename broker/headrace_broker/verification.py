@@ -1,9 +1,9 @@
 """Does this broker's disk still have what was written, and what becomes of a log where it has not?
 
     segments are read through ── damage ──> told: log, Event, metric
-                                                     └── others have all of it (`mending.may_hand_over`)
+                                                     └── others have all of it (`mending`)
                                                            ──> this life ends as every stop does, and the next begins
-                                                     logs are closed ── nobody counts on it (`mending.may_cut`)
+                                                     logs are closed ── others still have all of it
                                                            ──> the next life cuts the log there and fetches the rest
 
 One per life of the process. Every open partition is read through after the start, one after the other and slowly; then
@@ -19,8 +19,8 @@ from typing import Protocol
 from prometheus_client import CollectorRegistry, Gauge
 
 from headrace.core.errors import HeadraceError
-from headrace.core.limits import VERIFY_BYTES_PER_S, VERIFY_INTERVAL_MS, VERIFY_TICK_MS
-from headrace.core.replication.mending import may_cut, may_hand_over
+from headrace.core.limits import MENDING_INTERVAL_MS, VERIFY_BYTES_PER_S, VERIFY_INTERVAL_MS, VERIFY_TICK_MS
+from headrace.core.replication.mending import others_have_it
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.types import Incarnation, PartitionKey, Seat, TopicName, TopicUid
 from headrace_broker.clock import monotonic_ms
@@ -56,12 +56,18 @@ class Verification:
         self._view = view
         self._warn = warn
         self._damaged: dict[PartitionKey, Damage] = {}
+        self._to_cut: dict[PartitionKey, Damage] = {}
+        self._patient_until_ms = 0
         self._verified_ms: dict[PartitionKey, int] = {}
         Gauge(
             "headrace_broker_damaged_partitions",
             "Partitions of which this broker's disk has not kept what was written.",
             registry=registry,
         ).set_function(lambda: len(self._damaged))
+
+    def be_patient(self) -> None:
+        """A life has ended for damage already: this one lasts for a while, whatever it finds."""
+        self._patient_until_ms = monotonic_ms() + MENDING_INTERVAL_MS
 
     async def run(self, hand_over: Callable[[str], None]) -> None:
         """For ever. `hand_over` is told once others can do without a damaged log here: why this life is to end."""
@@ -75,14 +81,16 @@ class Verification:
             await self._verify(partition)
         await self._maybe_hand_over(hand_over)
 
+    def end(self) -> None:
+        """This life is over but for its logs: which of them the next one cuts is decided now."""
+        self._to_cut = {key: damage for key, damage in self._damaged.items() if self._can_do_without(key)}
+
     async def cut(self, store: PartitionStore) -> None:
-        """The logs are closed: have those cut that nobody counts on, by the next start. Raises StorageFailedError."""
+        """The logs are closed: have those cut that others have whole, by the next start. Raises StorageFailedError."""
         later = Incarnation(self._me.incarnation + 1)
-        for key, damage in self._damaged.items():
-            state = self._view.states.get(key)
-            if state is not None and may_cut(state, self._me):
-                _log.warning("%s: the next start cuts the log at offset %d", key, damage.point.offset)
-                await asyncio.to_thread(store.cut_at_next_start, key, damage.point, later)
+        for key, damage in self._to_cut.items():
+            _log.warning("%s: the next start cuts the log at offset %d", key, damage.point.offset)
+            await asyncio.to_thread(store.cut_at_next_start, key, damage.point, later)
 
     def _due(self, now_ms: int) -> list[Partition]:
         known, partitions = self._verified_ms, self._holdings.open_partitions()
@@ -114,18 +122,22 @@ class Verification:
             self._warn(partition.place.topic, key.uid, "DataDamaged", f"partition {key.partition}: {damage.reason}")
 
     async def _maybe_hand_over(self, hand_over: Callable[[str], None]) -> None:
+        if monotonic_ms() < self._patient_until_ms:
+            return
         for key in tuple(self._damaged):
             partition = self._holdings.find(key)
-            if partition is None or not self._can_do_without(partition):
+            if partition is None or not self._can_do_without(key):
                 continue
             await self._verify(partition)  # Its segment may have been deleted since.
-            if key in self._damaged and self._can_do_without(partition):
+            if key in self._damaged and self._can_do_without(key):
                 hand_over(f"{partition.place} is damaged here, and fetched again from its leader by the next life")
 
-    def _can_do_without(self, partition: Partition) -> bool:
-        state, ready = self._view.states.get(partition.key), self._view.ready_seats(monotonic_ms())
-        least = partition.replica.rules.min_insync_replicas
-        return state is not None and may_hand_over(state, self._me, ready, least)
+    def _can_do_without(self, key: PartitionKey) -> bool:
+        partition, state = self._holdings.find(key), self._view.states.get(key)
+        if partition is None or state is None:
+            return False
+        ready, least = self._view.ready_seats(monotonic_ms()), partition.replica.rules.min_insync_replicas
+        return others_have_it(state, self._me, ready, least)
 
 
 async def _pace(read_bytes: int) -> None:

@@ -45,6 +45,8 @@ VERIFY_BYTES_PER_S = 16 << 20
 VERIFY_INTERVAL_MS = 7 * 24 * 3_600_000
 """Each partition's closed segments are read through after each start, this often, and when somebody found damage."""
 VERIFY_TICK_MS = 2_000
+MENDING_INTERVAL_MS = 60_000
+"""Of the lives that one process ends because a log is damaged, each but the first lasts this long at least."""
 UNSYNCED_SEGMENTS_MAX = 8
 """Closed segments that wait for their sync; where syncs do not keep up, the active segment grows instead."""
 CLOSED_SEGMENTS_OPEN_MAX = 1024

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.core.replication.mending import may_cut, may_hand_over
+from headrace.core.replication.mending import others_have_it
 from headrace.core.types import Seat
 from tests.support.partition_sets import partition_state, seat
 
@@ -23,28 +23,19 @@ A, B, C = seat(0), seat(1), seat(2)
         ((A, B), {A, B, C}, 3, False),
     ],
 )
-def test_should_hand_over_when_as_many_others_have_it_as_must_be_in_sync(
+def test_should_do_without_it_when_as_many_others_have_it_as_must_be_in_sync(
     isr: tuple[Seat, ...], ready: set[Seat], least: int, may: bool
 ) -> None:
     state = partition_state(leader=A, isr=isr, replicas=(A.broker, B.broker, C.broker))
-    assert may_hand_over(state, A, ready, least) is may
+    assert others_have_it(state, A, ready, least) is may
 
 
-def test_should_never_hand_over_what_only_it_has() -> None:
-    assert not may_hand_over(partition_state(leader=A, isr=(A,), replicas=(A.broker,)), A, {A}, 1)
+def test_should_never_cut_what_only_it_has() -> None:
+    assert not others_have_it(partition_state(leader=A, isr=(A,), replicas=(A.broker,)), A, {A}, 1)
 
 
 def test_should_not_count_an_earlier_life_as_another() -> None:
     state = partition_state(leader=B, isr=(A, B), replicas=(A.broker, B.broker))
     later = Seat(A.broker, type(A.incarnation)(A.incarnation + 1))
-    assert not may_hand_over(state, later, {A}, 1)
-    assert may_hand_over(state, later, {B}, 1)
-
-
-def test_should_cut_once_nobody_counts_on_it() -> None:
-    replicas = (A.broker, B.broker)
-    assert may_cut(partition_state(leader=B, isr=(B,), replicas=replicas), A)
-    assert may_cut(partition_state(leader=None, isr=(B,), replicas=replicas), A)
-    assert not may_cut(partition_state(leader=B, isr=(B, A), replicas=replicas), A)
-    assert not may_cut(partition_state(leader=A, isr=(B,), replicas=replicas), A)
-    assert not may_cut(partition_state(leader=None, isr=(), replicas=replicas), A)
+    assert not others_have_it(state, later, {A}, 1)
+    assert others_have_it(state, later, {B}, 1)

@@ -124,14 +124,29 @@ async def test_should_look_again_when_somebody_came_upon_damage(broker: Broker) 
     assert len(broker.warned) == 1
 
 
-@pytest.mark.parametrize(("isr", "cut"), [((OTHER,), True), ((ME, OTHER), False), ((ME,), False)])
-async def test_should_have_the_log_cut_only_where_nobody_counts_on_it(
-    broker: Broker, tmp_path: Path, isr: tuple[Seat, ...], cut: bool
+async def test_should_not_end_one_life_after_the_other(broker: Broker) -> None:
+    verification = broker.verification()
+    verification.be_patient()
+    damage(broker)
+    broker.share(ME, OTHER)
+    broker.ready = {OTHER}
+    await look(verification, broker)
+    assert (broker.damaged, broker.ended) == (1, [])
+
+
+@pytest.mark.parametrize(
+    ("isr", "ready", "cut"),
+    [((OTHER,), {OTHER}, True), ((ME, OTHER), {OTHER}, True), ((OTHER,), set(), False), ((ME,), {ME, OTHER}, False)],
+)
+async def test_should_have_the_log_cut_only_where_others_still_have_it(
+    broker: Broker, tmp_path: Path, isr: tuple[Seat, ...], ready: set[Seat], cut: bool
 ) -> None:
     verification, offset = broker.verification(), damage(broker)
     await look(verification, broker)
     broker.share(*isr, leader=OTHER)
+    broker.ready = ready
 
+    verification.end()
     await verification.cut(PartitionStore(tmp_path / "data", lambda key: None))
 
     files = PartitionFiles(broker.partition.log.directory)
