@@ -11,6 +11,7 @@ from tests.support.logs import flip_bit
 from tests.support.replicated_brokers import ReplicatedBrokers, replicated_brokers
 from tests.support.waiting import wait_for
 
+_TOPICS = "/apis/headrace.io/v1alpha1/namespaces/default/topics"
 VALUE = os.urandom(200_000)
 
 
@@ -40,8 +41,11 @@ def wait_mended(three: ReplicatedBrokers, broker: int, life: int) -> None:
     three.wait_equal_logs()
 
 
-@pytest.mark.parametrize("byte", [40, 150_000], ids=["header", "body"])
-def test_should_fetch_again_what_a_follower_has_lost_while_it_was_down(three: ReplicatedBrokers, byte: int) -> None:
+@pytest.mark.parametrize(("byte", "least"), [(40, 2), (150_000, 3)], ids=["header", "body, all must be in sync"])
+def test_should_fetch_again_what_a_follower_has_lost_while_it_was_down(
+    three: ReplicatedBrokers, byte: int, least: int
+) -> None:
+    three.cluster.kube("PATCH", f"{_TOPICS}/{three.topic}", {"spec": {"minInsyncReplicas": least}})
     follower = three.cluster.broker(2)
     follower.kill()
     flip_bit(segments(three, 2)[1], 8 * byte)
