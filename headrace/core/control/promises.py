@@ -12,6 +12,7 @@ from typing import Any
 
 from headrace.core.control.held import Epochs
 from headrace.core.errors import RemoteError
+from headrace.core.limits import TOPIC_PARTITIONS_MAX
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.resources.topic import Durability
 from headrace.core.types import (
@@ -25,6 +26,9 @@ from headrace.core.types import (
     Seat,
     TopicUid,
 )
+
+_ASKED = {"topicUid", "partition", "leaderEpoch", "partitionEpoch"}
+_INT32_MAX = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +96,14 @@ def ask(questions: Mapping[PartitionKey, Epochs]) -> dict[str, Any]:
 def parse_questions(document: Any) -> dict[PartitionKey, Epochs]:
     """Raises ValueError, with a sentence, for what `ask` does not make."""
     try:
-        return {
-            _key(entry): Epochs(
-                LeaderEpoch(_whole(entry, "leaderEpoch")), PartitionEpoch(_whole(entry, "partitionEpoch"))
-            )
-            for entry in document["partitions"]
-        }
+        entries = document["partitions"]
+        well_formed = isinstance(document, dict) and isinstance(entries, list) and len(document) == 1
+        if not well_formed or any(set(entry) != _ASKED for entry in entries):
+            raise TypeError("other fields")
+        return {_key(entry): _epochs(entry) for entry in entries}
     except (KeyError, TypeError) as error:
         raise ValueError(
-            "the body must be {partitions: [{topicUid, partition, leaderEpoch, partitionEpoch}, ...]}"
+            "the body must be {partitions: [{topicUid, partition, leaderEpoch, partitionEpoch}, ...]}, and nothing else"
         ) from error
 
 
@@ -115,7 +118,15 @@ def may_promise(applied: PartitionState | None, asked: Epochs) -> bool:
 
 
 def _key(entry: Mapping[str, Any]) -> PartitionKey:
-    return PartitionKey(TopicUid(str(entry["topicUid"])), PartitionId(_whole(entry, "partition")))
+    uid = entry["topicUid"]
+    if not isinstance(uid, str) or not uid:
+        raise TypeError("topicUid is no text")
+    return PartitionKey(TopicUid(uid), PartitionId(_whole(entry, "partition", TOPIC_PARTITIONS_MAX - 1)))
+
+
+def _epochs(entry: Mapping[str, Any]) -> Epochs:
+    leader_epoch, partition_epoch = (_whole(entry, name, _INT32_MAX) for name in ("leaderEpoch", "partitionEpoch"))
+    return Epochs(LeaderEpoch(leader_epoch), PartitionEpoch(partition_epoch))
 
 
 def _log(entry: Mapping[str, Any]) -> PromisedLog:
@@ -127,8 +138,11 @@ def _log(entry: Mapping[str, Any]) -> PromisedLog:
     )
 
 
-def _whole(entry: Mapping[str, Any], name: str) -> int:
+def _whole(entry: Mapping[str, Any], name: str, most: int) -> int:
+    """JSON knows one kind of number: 3.0 is a whole one."""
     number = entry[name]
-    if not isinstance(number, int) or isinstance(number, bool):
+    if isinstance(number, bool) or not isinstance(number, int | float) or number != number // 1:
         raise TypeError(f"{name} is not a whole number")
-    return number
+    if not 0 <= number <= most:
+        raise TypeError(f"{name} is not between 0 and {most}")
+    return int(number)

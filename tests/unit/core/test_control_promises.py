@@ -33,11 +33,23 @@ def test_should_read_what_was_asked_and_what_was_answered() -> None:
         {"partitions": [{}]},
         {"partitions": [{"topicUid": "u", "partition": "0", "leaderEpoch": 1, "partitionEpoch": 1}]},
         {"partitions": [{"topicUid": "u", "partition": 0, "leaderEpoch": True, "partitionEpoch": 1}]},
+        {"partitions": [{"topicUid": "u", "partition": 0, "leaderEpoch": 1.5, "partitionEpoch": 1}]},
+        {"partitions": [{"topicUid": "u", "partition": 0, "leaderEpoch": 1, "partitionEpoch": -1}]},
+        {"partitions": [{"topicUid": "u", "partition": 1024, "leaderEpoch": 1, "partitionEpoch": 1}]},
+        {"partitions": [{"topicUid": "", "partition": 0, "leaderEpoch": 1, "partitionEpoch": 1}]},
+        {"partitions": [{"topicUid": 7, "partition": 0, "leaderEpoch": 1, "partitionEpoch": 1}]},
+        {"partitions": [], "more": 1},
+        {"partitions": {}},
     ],
 )
 def test_should_refuse_what_is_no_question(document: Any) -> None:
     with pytest.raises(ValueError, match="the body must be"):
         parse_questions(document)
+
+
+def test_should_take_whole_numbers_however_they_are_written() -> None:
+    entry = {"topicUid": "u", "partition": 3.0, "leaderEpoch": 4.0, "partitionEpoch": 9}
+    assert parse_questions({"partitions": [entry]}) == {PartitionKey(TopicUid("u"), PartitionId(3)): epochs(4, 9)}
 
 
 @pytest.mark.parametrize("document", [{}, {"broker": 1, "incarnation": 1, "partitions": [{"topicUid": "u"}]}])
