@@ -45,12 +45,12 @@ def trouble_the_control_plane(play: Play) -> None:
 
 
 def _answer_with_errors(play: Play) -> None:
-    """One in twenty requests of everybody, watches included."""
+    """One in ten requests of everybody, watches included."""
     assert play.api is not None
     chance = random.Random(play.random.random())
 
     def rule(method: str, path: str, query: str) -> Behaviour:
-        if chance.random() >= 0.05:
+        if chance.random() >= 0.1:
             return None
         if is_watch(query):
             return chance.choice((Answer(410), Cut()))
@@ -78,7 +78,7 @@ def lose_writes(play: Play) -> None:
     chance = random.Random(play.random.random())
 
     def rule(method: str, path: str, query: str) -> Behaviour:
-        if method != "PUT" or "/partitionsets/" not in path or chance.random() >= 0.6:
+        if method != "PUT" or "/partitionsets/" not in path or chance.random() >= 0.75:
             return None
         return Lost(chance.choice((0.0, 4.0, 8.0)))
 
