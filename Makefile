@@ -12,7 +12,7 @@ CONTRACT_TESTS := tests/contract
 REAL_API_TESTS := $(CONTRACT_TESTS) tests/integration/kube tests/integration/operator
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fmt lint types test openapi-check foreign demo sim faults bench soak bench-peers ci lab-build h2spec contract clean
+.PHONY: help setup fmt lint types test openapi-check foreign demo sim sim-mutations faults bench soak bench-peers ci lab-build h2spec contract clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -53,6 +53,9 @@ demo: $(VENV)/.demo  ## real flights through three brokers: produced, consumed, 
 
 sim: setup  ## the core in SEEDS simulated runs full of faults (SEEDS="1 --first 33" for that seed alone)
 	$(BIN)/python -m tests.sim $(SEEDS)
+
+sim-mutations: setup  ## does the simulator notice each safety rule that is deleted?
+	$(BIN)/python -m tests.sim.hunting
 
 faults: setup  ## crashes, partitions, bad disks and clocks on real processes, judged (FAULTS=--short, FAULTS="S3 S7")
 	$(BIN)/python -m tests.faults $(FAULTS)

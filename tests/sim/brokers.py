@@ -16,7 +16,7 @@ from tests.sim.network import Network, Stream
 from tests.sim.schedule import WHOLE, Kind, Target
 from tests.sim.setting import Setting
 
-RECORDS_MAX = 400
+RECORDS_MAX = 1_000
 
 
 @dataclass(eq=False, slots=True)
@@ -55,17 +55,18 @@ class Brokers:
             Kind("cut", 3, lambda: [x for x in self.awake() if x.cut], lambda life, _: life.cut_done()),
             Kind("produce", 10, self.producible, self.produce),
             Kind("read", 2, self.leaders, self.read),
-            Kind("delete records", 0.6, self.leaders, self.delete_records),
+            Kind("delete records", 0.6, self.deleting, self.delete_records),
             Kind("checkpoint", 0.7, self.awake, self.checkpoint),
             Kind("tick", 1, self.waited_for, lambda life, _: life.step(events.Ticked())),
             Kind("start", 8, self.startable, self.start),
-            Kind("drained", 1.5, self.drained, self.stop_cleanly),
-            Kind("stop broken", 1, lambda: [x for x in self.awake() if x.is_broken], self.stop_broken),
+            Kind("drained", 0.35, self.drained, self.stop_cleanly),
+            Kind("stop broken", 0.12, lambda: [x for x in self.awake() if x.is_broken], self.stop_broken),
         ]
 
     def faults(self) -> list[Kind]:
         kinds = [
             Kind("kill", 0.7, self.alive, self.kill),
+            Kind("kill leader", 0.5, self.leaders, self.kill),
             Kind("pause", 0.4, self.awake, self.pause),
             Kind("resume", 1.2, self.paused, self.resume),
             Kind("drain", 2, self.drainable, self.drain),
@@ -75,9 +76,9 @@ class Brokers:
             Kind("power failure", 0.4, self.powered, self.power_failure),
             Kind("all lose power", 0.1, self.powered_together, self.all_lose_power),
             Kind("disk lost", 0.5, self.losable, self.disk_lost),
-            Kind("sync fails", 3, self.failable, self.sync_fails),
-            Kind("disk full", 1.2, self.alive, self.disk_full),
-            Kind("disk freed", 2, self.full, self.disk_freed),
+            Kind("sync fails", 6, self.failable, self.sync_fails),
+            Kind("disk full", 2.5, self.alive, self.disk_full),
+            Kind("disk freed", 0.7, self.full, self.disk_freed),
         ]
         return [replace(kind, is_fault=True) for kind in kinds]
 
@@ -99,6 +100,10 @@ class Brokers:
         if self.values >= RECORDS_MAX:
             return []
         return [life for life in self.leaders() if not life.disk.is_full and not life.is_broken]
+
+    def deleting(self) -> list[Life]:
+        # A log whose records are all deleted still refuses those of older epochs, which an unclean leader may have.
+        return [] if self.setting.plan.unclean else self.leaders()
 
     def waited_for(self) -> list[Life]:
         return [life for life in self.awake() if life.replica.waits]

@@ -104,6 +104,10 @@ class Checks:
         self.unreplaced[seat.broker] = seat.incarnation
         self.kept()
 
+    def gave_up(self, seat: Seat) -> None:
+        """An older life of its broker."""
+        self.unreplaced.setdefault(seat.broker, Incarnation(seat.incarnation - 1))
+
     def is_lost(self, seat: Seat) -> bool:
         return seat.incarnation <= self.lost_until.get(seat.broker, NO_LIFE)
 

@@ -30,7 +30,7 @@ from tests.sim.network import Hello, Message, Network, Push, Stream
 from tests.sim.setting import Clock, Setting
 
 PARTITION = PartitionId(0)
-PUSH_MAX = 3
+PUSH_MAX = 8
 WAIT_MS = 5_000
 
 
@@ -148,6 +148,9 @@ class Life:
             counts["written again" if rewrites else "written"] += 1
             state = self.writer.known.partitions[PARTITION]
             counts.update("wish: " + _kind(wish, self.me, state) for wish in wished)
+            if any(wish.is_claim and self.me not in wish.state.isr for wish in wished):
+                # Whatever the reason: what this disk has counts no more until it is in sync again.
+                self.setting.checks.gave_up(self.me)
             self.step(events.IsrProposed(self.writer.isr(PARTITION).pending))
         return put
 

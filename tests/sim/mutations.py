@@ -1,8 +1,7 @@
 """Safety rules deleted in turn: the simulator must catch each of them, or it would catch no mistake either.
 
 A mutation replaces functions of the core, or of what stands for disk, API server and shell here. Each says where it is
-looked for: plans, and often a script (`scripts/*.txt`) that leads to the corner where the rule matters, from which runs
-go on at random. What is played without the mutation must pass.
+looked for: plans in which the rule matters. What is played without the mutation must pass.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,12 +43,12 @@ class Mutation:
     patches: Sequence[Patch]
     plan: Mapping[str, Any] = field(default_factory=dict)
     """What is fixed of the plans that it is looked for in."""
-    script: str = ""
-    """Played first."""
+    rests: bool = False
+    """It shows only where the cluster is to come to rest."""
 
 
-def _mutation(name: str, owner: Any, attribute: str, replacement: Any, **plan: Any) -> Mutation:
-    return Mutation(name, (Patch(owner, attribute, replacement),), plan)
+def _mutation(name: str, owner: Any, attribute: str, replacement: Any, *, rests: bool = False, **plan: Any) -> Mutation:
+    return Mutation(name, (Patch(owner, attribute, replacement),), plan, rests)
 
 
 # -- who may be in sync ----------------------------------------------------------------------------------------------
@@ -192,8 +191,8 @@ def _gives_up_the_last(state: PartitionState, me: Seat) -> PartitionState | None
     return None if (leader, isr) == (state.leader, state.isr) else seats._next(state, leader=leader, isr=isr)
 
 
-def _no_other_life(disk_facts: DiskFacts, replica: ReplicaFacts) -> str:
-    return why_not_intact(replace(disk_facts, known_incarnation=disk_facts.incarnation), replica)
+def _an_empty_disk_will_do(disk_facts: DiskFacts, replica: ReplicaFacts) -> str:
+    return ""
 
 
 def _memory_never_fails(disk_facts: DiskFacts, replica: ReplicaFacts) -> str:
@@ -259,13 +258,17 @@ def _waits_for_ever(self: SetWriter, wanted: Any) -> PartitionSet | None:
 _WRITE = SetWriter.write
 
 
+TWO_OF_THREE: dict[str, Any] = {"moves": False, "brokers": 3, "min_insync_replicas": 2, "unclean": False}
+LOSING_DISKS: dict[str, Any] = {"focus": "disk lost", **TWO_OF_THREE}
+
+
 def _floors(*owners: Any) -> tuple[Patch, ...]:
     return tuple(Patch(owner, "floor", _floor_1) for owner in owners)
 
 
 MUTATIONS = (
     _mutation("no maximal ISR", Isr, "maximal", property(_landed)),
-    _mutation("a removal counted early", Isr, "maximal", property(_early)),
+    _mutation("a removal counted early", Isr, "maximal", property(_early), focus="call given up", unclean=False),
     _mutation("truncation by high watermark", Following, "_ask", _to_high_watermark),
     _mutation("no truncation", following, "reconcile", _never),
     _mutation("truncation in one round only", following, "reconcile", _one_round),
@@ -275,12 +278,19 @@ MUTATIONS = (
         "void seats are electable",
         (Patch(electing.Elections, "_elect", _elects_void), Patch(Observed, "serves", _counts_void)),
     ),
-    _mutation("renewal whatever was lost", seats, "_renewed", _always_intact),
-    _mutation("renewal by a disk that missed a life", disk, "why_not_intact", _no_other_life),
+    _mutation("renewal whatever was lost", seats, "_renewed", _always_intact, **LOSING_DISKS),
+    _mutation(
+        "renewal by a disk without the partition",
+        disk,
+        "why_not_intact",
+        _an_empty_disk_will_do,
+        focus="disk lost",
+        **TWO_OF_THREE,
+    ),
     _mutation(
         "renewal after memory was lost", disk, "why_not_intact", _memory_never_fails, durability=Durability.REPLICATED
     ),
-    _mutation("no voidBefore", disk, "why_not_intact", _void_is_forgotten),
+    _mutation("no voidBefore", disk, "why_not_intact", _void_is_forgotten, **LOSING_DISKS),
     _mutation("votes of what is not on disk", Ends, "vouched", _log_end, durability=Durability.FSYNC),
     _mutation(
         "the leader's own vote is not on disk",
@@ -297,7 +307,7 @@ MUTATIONS = (
         durability=Durability.FSYNC,
     ),
     _mutation("no sync at a start", Log, "recover", _recovers_without_sync, durability=Durability.FSYNC),
-    Mutation("no floor", _floors(followers, electing, seats)),
+    Mutation("no floor", _floors(followers, electing, seats), LOSING_DISKS),
     Mutation("no floor under commits", _floors(leadership)),
     _mutation("an unknown write is taken as failed", SetWriter, "unanswered", _unknown_is_failed),
     _mutation("an unknown write is taken as done", SetWriter, "unanswered", _unknown_is_done),
@@ -308,12 +318,21 @@ MUTATIONS = (
         "votes of any epoch",
         (Patch(Leadership, "_heard", _heard_whatever_epoch), Patch(Life, "_serves", _serves_anyone)),
     ),
-    _mutation("votes of any life", Followers, "vote", _vote_of_any_life),
+    _mutation("votes of any life", Followers, "vote", _vote_of_any_life, **LOSING_DISKS),
     _mutation("expansion before the epoch's start", Followers, "_may_join", _joins_before_the_epoch),
     _mutation("expansion below the high watermark", Followers, "_may_join", _joins_below),
     _mutation("leadership renewed under its epoch", seats, "_renewed", _renews_leadership),
-    _mutation("an incarnation used twice", brokers, "greatest_incarnation", _only_the_disk_knows),
-    _mutation("the last ISR entry given up", wishes, "give_up", _gives_up_the_last),
-    _mutation("give-ups empty the ISR", seats, "_renewed", _empties),
-    _mutation("a lost PUT holds the high watermark", SetWriter, "write", _waits_for_ever),
+    _mutation(
+        "an incarnation used twice",
+        brokers,
+        "greatest_incarnation",
+        _only_the_disk_knows,
+        focus="disk lost",
+        **TWO_OF_THREE,
+    ),
+    _mutation("the last ISR entry given up", wishes, "give_up", _gives_up_the_last, focus="sync fails", **TWO_OF_THREE),
+    _mutation("give-ups empty the ISR", seats, "_renewed", _empties, **LOSING_DISKS),
+    _mutation(
+        "a lost PUT holds the high watermark", SetWriter, "write", _waits_for_ever, focus="call lost", rests=True
+    ),
 )

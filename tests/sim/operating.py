@@ -93,8 +93,8 @@ class Operating:
         if self.setting.plan.moves:
             kinds += [
                 Kind("replicas change", 1, lambda: WHOLE, self.change_replicas),
-                Kind("broker leaves", 3, self.stayable, self.leave),
-                Kind("broker stays", 3, lambda: WHOLE if self.leaving else (), self.stay),
+                Kind("broker leaves", 5, self.stayable, self.leave),
+                Kind("broker stays", 2.5, lambda: WHOLE if self.leaving else (), self.stay),
             ]
         return [replace(kind, is_fault=True) for kind in kinds]
 
@@ -177,7 +177,9 @@ class Operating:
 
     def leave(self, _: object, draw: int) -> None:
         staying = [broker for broker in self.setting.brokers if broker not in self.leaving]
-        self.leaving.add(staying[draw % len(staying)])
+        leader = self.api.state.leader
+        wanted = [leader.broker] if leader is not None and leader.broker in staying and draw % 2 else staying
+        self.leaving.add(wanted[(draw >> 1) % len(wanted)])
 
     def stay(self, _: object, draw: int) -> None:
         self.leaving.discard(sorted(self.leaving)[draw % len(self.leaving)])

@@ -17,6 +17,7 @@ FOCUSES = (
     "broker leaves",
     "broker leaves",
     "sync fails",
+    "disk full",
     "kill",
     "power failure",
     "call lost",
@@ -29,6 +30,7 @@ FOCUSES = (
     "operator killed",
     "disk lost",
 )
+DRILLS = ("drain", "sync fails", "disk full", "broker leaves", "kill", "call given up", "disk lost")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,24 +51,29 @@ class Plan:
     """Clocks run at different rates."""
     focus: str = ""
     """The kind of fault that happens far more often than others."""
+    drill: bool = False
+    """Nothing else fails: what the core does about it is played through to its end, again and again."""
     calm: bool = False
     """All moods are even."""
 
     @classmethod
     def drawn(cls, seed: int) -> Self:
         random = Random(seed)
-        moves = random.random() < 0.45
-        brokers = random.choice((3, 4, 4, 5)) if moves else 3
+        moves = random.random() < 0.5
+        brokers = random.choice((4, 4, 5)) if moves else 3
+        unclean = not moves and random.random() < 0.4
+        drill = random.random() < 0.4
         return cls(
             seed=seed,
             brokers=brokers,
-            min_insync_replicas=random.choice((1, 2, 2, 2, 3)),
+            min_insync_replicas=1 if unclean else random.choice((1, 1, 2, 2, 2, 3)),
             durability=Durability.FSYNC if random.random() < 0.7 else Durability.REPLICATED,
             steps=random.choice((600, 1_500, 3_000, 5_000)),
             operators=random.choice((1, 1, 2)),
             moves=moves,
-            unclean=not moves and random.random() < 0.25,
-            focus=random.choice(FOCUSES) if random.random() < 0.7 else "",
+            unclean=unclean,
+            focus=random.choice(DRILLS if drill else FOCUSES) if drill or random.random() < 0.6 else "",
+            drill=drill,
         )
 
     def __str__(self) -> str:

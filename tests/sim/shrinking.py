@@ -6,7 +6,7 @@ most blocks can go at once.
 """
 
 from collections.abc import Sequence
-from time import monotonic
+from time import process_time
 
 from tests.sim.plans import Plan
 from tests.sim.schedule import Step
@@ -15,12 +15,12 @@ from tests.sim.world import HEAL, FailedRunError, World, rule_of
 
 def shrink(failed: FailedRunError, limit_s: float = 60) -> list[Step]:
     """The steps of a shorter run, or of the same where nothing could be left out in time."""
-    plan, rule, ends_at = failed.world.plan, failed.rule, monotonic() + limit_s
+    plan, rule, ends_at = failed.world.plan, failed.rule, process_time() + limit_s
     steps = list(failed.world.trace)
     if rule == "Liveness":
         steps = steps[: next(number for number, step in enumerate(steps) if step.kind == HEAL)]
     block = len(steps) // 2
-    while block and monotonic() < ends_at:
+    while block and process_time() < ends_at:
         steps, block = _without_blocks(plan, rule, steps, block), block // 2
     return steps
 

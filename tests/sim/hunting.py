@@ -1,0 +1,100 @@
+"""Look for each deleted rule: is a run found that it breaks? `python -m tests.sim.hunting [NAME ...]`, and `make sim`.
+
+Runs are long storms; the rest after them is played only where the rule is one of liveness. Without the mutation the
+same runs must pass, which is what all other tests of the simulator say.
+"""
+
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
+from unittest import mock
+
+import click
+
+from tests.sim.mutations import MUTATIONS, Mutation
+from tests.sim.plans import Plan
+from tests.sim.world import FailedRunError, World, finish
+
+STEPS = 3_000
+RUNS_MAX = 150
+
+
+@dataclass(frozen=True, slots=True)
+class Catch:
+    """`rule` was seen to be broken in the run of `seed`, after so many runs and steps; or it was not (empty)."""
+
+    mutation: str
+    rule: str = ""
+    seed: int = 0
+    runs: int = 0
+    steps: int = 0
+    took_s: float = 0
+
+    def __str__(self) -> str:
+        found = (
+            f"{self.rule}, run {self.runs}, after {self.steps:,d} steps"
+            if self.rule
+            else f"NOT CAUGHT in {self.runs} runs"
+        )
+        return f"{self.mutation:42s} {found}; {self.took_s:.1f} s"
+
+
+def hunt(mutation: Mutation, runs_max: int = RUNS_MAX) -> Catch:
+    """Raises nothing: a run that dies of the mutation in any way has caught it."""
+    started = time.process_time()
+    with mutated(mutation):
+        for seed in range(runs_max):
+            failed = _failed(mutation, replace(Plan.drawn(seed), steps=STEPS, **mutation.plan))
+            if failed is not None:
+                steps, took_s = len(failed.world.trace), time.process_time() - started
+                return Catch(mutation.name, failed.rule, seed, seed + 1, steps, took_s)
+    return Catch(mutation.name, runs=runs_max, took_s=time.process_time() - started)
+
+
+@contextmanager
+def mutated(mutation: Mutation) -> Iterator[None]:
+    with ExitStack() as stack:
+        for patch in mutation.patches:
+            stack.enter_context(mock.patch.object(patch.owner, patch.attribute, patch.replacement))
+        yield
+
+
+def _failed(mutation: Mutation, plan: Plan) -> FailedRunError | None:
+    world = World(plan)
+    try:
+        finish(world, lambda: world.storm(plan.steps), rests=mutation.rests)
+    except FailedRunError as error:
+        return error
+    return None
+
+
+def _hunt_named(name: str) -> Catch:
+    """In a process of its own."""
+    return hunt(next(mutation for mutation in MUTATIONS if mutation.name == name))
+
+
+def hunt_all(names: list[str], processes: int) -> Iterator[Catch]:
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        yield from pool.map(_hunt_named, names)
+
+
+@click.command()
+@click.argument("names", nargs=-1)
+@click.option("--processes", type=click.IntRange(min=1), default=2, show_default=True)
+def main(names: tuple[str, ...], processes: int) -> None:
+    """NAMES are parts of names of mutations; all without."""
+    wanted = [each.name for each in MUTATIONS if not names or any(name in each.name for name in names)]
+    missed = 0
+    for catch in hunt_all(wanted, processes):
+        click.echo(catch)
+        missed += not catch.rule
+    click.echo(f"{len(wanted) - missed} of {len(wanted)} deleted rules were noticed")
+    sys.exit(bool(missed))
+
+
+if __name__ == "__main__":
+    main()
