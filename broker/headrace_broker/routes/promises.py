@@ -11,7 +11,7 @@ from aiohttp import web
 from headrace.core.control.held import Epochs
 from headrace.core.control.promises import Promises, parse_questions
 from headrace.core.errors import InvalidRequestError, UnknownBrokerError
-from headrace.core.limits import PROMISES_ASKED_MAX, SESSION_FRAME_BYTES_MAX
+from headrace.core.limits import SESSION_FRAME_BYTES_MAX
 from headrace.core.types import PartitionKey, Seat
 from headrace_broker.routes.held import Peer
 from headrace_broker.routes.parameters import parse_broker, parse_no_query
@@ -45,11 +45,6 @@ class PromisesRoute:
 
 def _parse(body: bytes) -> dict[PartitionKey, Epochs]:
     try:
-        asked = parse_questions(json.loads(body))
+        return parse_questions(json.loads(body))
     except ValueError as error:
         raise InvalidRequestError(f"no questions to a broker: {error}", field="partitions") from error
-    if len(asked) > PROMISES_ASKED_MAX:
-        raise InvalidRequestError(
-            f"{len(asked)} partitions, at most {PROMISES_ASKED_MAX} in one request", field="partitions"
-        )
-    return asked

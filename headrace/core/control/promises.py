@@ -12,7 +12,7 @@ from typing import Any
 
 from headrace.core.control.held import Epochs
 from headrace.core.errors import RemoteError
-from headrace.core.limits import TOPIC_PARTITIONS_MAX
+from headrace.core.limits import PROMISES_ASKED_MAX, TOPIC_PARTITIONS_MAX
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.resources.topic import Durability
 from headrace.core.types import (
@@ -100,6 +100,8 @@ def parse_questions(document: Any) -> dict[PartitionKey, Epochs]:
         well_formed = isinstance(document, dict) and isinstance(entries, list) and len(document) == 1
         if not well_formed or any(set(entry) != _ASKED for entry in entries):
             raise TypeError("other fields")
+        if len(entries) > PROMISES_ASKED_MAX:
+            raise ValueError(f"{len(entries)} partitions, at most {PROMISES_ASKED_MAX} in one request")
         return {_key(entry): _epochs(entry) for entry in entries}
     except (KeyError, TypeError) as error:
         raise ValueError(

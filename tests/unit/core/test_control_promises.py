@@ -47,6 +47,12 @@ def test_should_refuse_what_is_no_question(document: Any) -> None:
         parse_questions(document)
 
 
+def test_should_refuse_more_questions_than_one_request_has() -> None:
+    entry = ask({KEY: epochs(1, 1)})["partitions"][0]
+    with pytest.raises(ValueError, match="10001 partitions, at most 10000"):
+        parse_questions({"partitions": [entry] * 10_001})
+
+
 def test_should_take_whole_numbers_however_they_are_written() -> None:
     entry = {"topicUid": "u", "partition": 3.0, "leaderEpoch": 4.0, "partitionEpoch": 9}
     assert parse_questions({"partitions": [entry]}) == {PartitionKey(TopicUid("u"), PartitionId(3)): epochs(4, 9)}
