@@ -9,7 +9,7 @@ from headrace_operator.main import main
 def test_should_explain_its_options() -> None:
     result = CliRunner().invoke(main, ["--help"])
     assert result.exit_code == 0
-    for option in ("--cluster", "--kubeconfig", "--namespace", "--metrics-port", "--finalizer-wait"):
+    for option in ("--cluster", "--namespace", "--metrics-port", "--finalizer-wait", "--identity", "--tls-ca-file"):
         assert option in result.output
     assert "[default: (30s)]" in result.output
 
