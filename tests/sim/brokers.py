@@ -163,10 +163,13 @@ class Brokers:
         machine = self.machines[life.broker]
         machine.life = None
         self.calling.ended(life)
-        if life.cut is not None:  # It is torn.
-            end = life.cut.end if isinstance(life.cut, events.Truncate) else life.log.start
+        if isinstance(life.cut, events.Truncate):  # It is torn.
+            end = life.cut.end
             life.log.lose_from(end + draw % (len(life.log.entries) - end + 1))
             life.disk.high_watermark = min(life.disk.high_watermark, end)
+        elif life.cut is not None and draw % 2:  # The log is what it was, or empty where it begins anew.
+            life.log.truncate(life.log.start)
+            life.log.start_at(life.cut.offset)
         if draw % 5 < 3:  # Its pod is seen to go; else its Lease runs out.
             self.gone[life.broker] = life.me.incarnation
 

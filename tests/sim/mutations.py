@@ -259,6 +259,7 @@ _WRITE = SetWriter.write
 
 
 TWO_OF_THREE: dict[str, Any] = {"moves": False, "brokers": 3, "min_insync_replicas": 2, "unclean": False}
+GIVING_UP: dict[str, Any] = {"focus": "call given up", "drill": False, **TWO_OF_THREE}
 LOSING_DISKS: dict[str, Any] = {"focus": "disk lost", **TWO_OF_THREE}
 
 
@@ -309,9 +310,11 @@ MUTATIONS = (
     _mutation("no sync at a start", Log, "recover", _recovers_without_sync, durability=Durability.FSYNC),
     Mutation("no floor", _floors(followers, electing, seats), LOSING_DISKS),
     Mutation("no floor under commits", _floors(leadership)),
-    _mutation("an unknown write is taken as failed", SetWriter, "unanswered", _unknown_is_failed),
+    _mutation("an unknown write is taken as failed", SetWriter, "unanswered", _unknown_is_failed, **GIVING_UP),
     _mutation("an unknown write is taken as done", SetWriter, "unanswered", _unknown_is_done),
-    _mutation("a 409 decides", BrokerCaller, "conflicted", _conflict_is_failure),
+    _mutation(
+        "a 409 decides", BrokerCaller, "conflicted", _conflict_is_failure, **{**GIVING_UP, "focus": "call doubled"}
+    ),
     _mutation("reads that began before", SetWriter, "read", _any_read),
     _mutation("reads from a stale cache", Api, "get", _cached),
     Mutation(
