@@ -2,14 +2,12 @@
 
 import os
 import signal
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from headrace.core.limits import HANDOVER_TIMEOUT_MS
 from headrace.core.replication.events import Acks
 from headrace.core.resources.lease import BrokerLease
 from headrace.core.resources.partition_set import PartitionState
@@ -45,7 +43,7 @@ def test_should_stop_once_others_lead_and_are_enough_without_it(three: Replicate
     assert three.produce(0, b"while it waits").status == 200
     assert leader.is_running
     three.elect(1)
-    assert leader.wait(20) == 0
+    assert leader.wait(60) == 0
     assert three.in_sync() == {1, 2}, "whoever leads need not wait for it"
     assert three.produce(1, b"without it").status == 200
     three.cluster.start_broker(0)
@@ -55,16 +53,15 @@ def test_should_stop_once_others_lead_and_are_enough_without_it(three: Replicate
 
 def test_should_wait_for_nobody_when_all_stop_or_when_it_is_told_twice(three: ReplicatedBrokers) -> None:
     three.create(minInsyncReplicas=2)
-    began_s = time.monotonic()
     ask_to_stop(three, 0)
     wait_for(lambda: "to hand over" in three.cluster.broker(0).log, "it waits for the others")
     ask_to_stop(three, 0)
-    assert three.cluster.broker(0).wait(20) == 0
+    assert three.cluster.broker(0).wait(60) == 0
     assert three.in_sync() == {0, 1, 2}, "it had no time to step down"
     for broker in (1, 2):
         ask_to_stop(three, broker)
-    assert [three.cluster.broker(broker).wait(20) for broker in (1, 2)] == [0, 0]
-    assert time.monotonic() - began_s < HANDOVER_TIMEOUT_MS / 1000
+    assert [three.cluster.broker(broker).wait(60) for broker in (1, 2)] == [0, 0]
+    assert not any("nobody has taken them" in three.cluster.broker(broker).log for broker in range(3))
     for program in [three.cluster.start_broker(broker, ready=False) for broker in range(3)]:
         three.cluster.wait_ready(program)
     three.wait_in_sync(0, 1, 2)
@@ -85,7 +82,7 @@ def test_should_go_for_good_once_nothing_is_placed_on_it(three: ReplicatedBroker
     assert three.produce(0, b"while it waits").status == 200
     three.change(lambda state: without(state, 2))
 
-    assert three.cluster.broker(2).wait(20) == 0
+    assert three.cluster.broker(2).wait(60) == 0
     assert not list(data.iterdir()), "others hold it now"
     assert three.produce(0, b"without it").status == 200
 
@@ -109,7 +106,7 @@ def test_should_step_down_while_its_disk_is_full(tmp_path: Path, full: int) -> N
             three.cluster.wait_ready(program)
         three.create(minInsyncReplicas=2, segment={"bytes": "1Mi"})
         wait_for(lambda: is_full(three, full), f"broker {full} is full", 60)
-        wait_for(lambda: full not in three.in_sync(), "it is waited for no more", 10)
+        wait_for(lambda: full not in three.in_sync(), "it is waited for no more")
         assert lease(three, full).full
         assert three.in_sync() == {0, 1, 2} - {full}
         leader = 0

@@ -113,7 +113,9 @@ def test_should_follow_no_older_epochs_after_a_restart_and_be_mended(three: Repl
     three.change(lambda _: before)
     start_all(three)
     assert all(regressed(three, broker) for broker in three.brokers)
-    wait_for(lambda: told_of(three, "MetadataRegressed") == 3, "the owner of the topic is told, by each broker once")
+    wait_for(
+        lambda: told_of(three, "MetadataRegressed") == 3, "the owner of the topic is told, by each broker once", 60
+    )
     answer = http("GET", three.records_url(0))
     assert answer.status == 503
     assert three.state() == before, "nothing is written upon it"
@@ -124,7 +126,7 @@ def test_should_follow_no_older_epochs_after_a_restart_and_be_mended(three: Repl
     assert state.leader_epoch == 4
     assert state.leader is not None
     three.wait_in_sync(0, 1, 2)
-    wait_for(lambda: not any(regressed(three, broker) for broker in three.brokers), "nothing is regressed any more")
+    wait_for(lambda: not any(regressed(three, broker) for broker in three.brokers), "nothing is regressed any more", 60)
     assert three.produce(state.leader.broker, b"more").status == 200
     three.wait_equal_logs()
     assert b"kept" in three.log_bytes(0)
@@ -135,15 +137,15 @@ def test_should_go_on_in_later_epochs_when_the_api_goes_back_under_it_and_be_men
     three.create(minInsyncReplicas=2)
     before = three.state()
     three.cluster.broker(2).stop()
-    wait_for(lambda: three.in_sync() == {0, 1}, "broker 2 is not in sync", 30)
+    wait_for(lambda: three.in_sync() == {0, 1}, "broker 2 is not in sync", 60)
     assert three.produce(0, b"without 2").status == 200
     three.change(lambda state: replace(state, isr=before.isr, partition_epoch=before.partition_epoch))
-    wait_for(lambda: regressed(three, 0), "the leader says so")
+    wait_for(lambda: regressed(three, 0), "the leader says so", 60)
     assert three.produce(0, b"still without 2").status == 200, "nothing is believed of it"
     three.cluster.start_broker(2)
 
     assert "brokers have seen" in recover(three)
     three.wait_in_sync(0, 1, 2)
-    wait_for(lambda: not regressed(three, 0), "nothing is regressed any more")
+    wait_for(lambda: not regressed(three, 0), "nothing is regressed any more", 60)
     assert three.produce(0, b"more").status == 200
     three.wait_equal_logs()
