@@ -6,7 +6,7 @@ import signal
 import time
 from pathlib import Path
 
-from headrace.dev.supervisor.layout import lock_file
+from headrace.dev.supervisor.layout import lock_file, state_file
 from headrace.dev.supervisor.lock import holder
 from headrace.dev.supervisor.workload_objects import STOP_GRACE_S
 
@@ -20,11 +20,21 @@ _POLL_S = 0.02
 def stop_supervisor(home: Path) -> bool:
     """Whether there was one. SIGTERM, and SIGKILL (which its children do not survive) when that does not help."""
     pid = holder(lock_file(home))
+    if pid is None and state_file(home).exists():
+        pid = _successor(lock_file(home))
     if pid is None:
         return False
     while pid is not None:
         pid = _end(pid, lock_file(home))
     return True
+
+
+def _successor(lock: Path) -> int | None:
+    """Of a supervisor that was killed just now: else it would come back behind the back of whoever wants it stopped."""
+    deadline = time.monotonic() + _SUCCESSION_S
+    while (pid := holder(lock)) is None and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+    return pid
 
 
 def _end(pid: int, lock: Path) -> int | None:

@@ -168,6 +168,16 @@ def test_should_keep_topics_and_records_over_a_stop_and_over_a_kill_of_all_of_it
         assert dev.headrace("dev", "stop").stdout == "headrace dev is not running\n"
 
 
+def test_should_stop_what_is_just_coming_back(tmp_path: Path) -> None:
+    with dev_home(tmp_path / "home") as dev:
+        dev.start("--brokers", "1")
+        successor = dev.successor
+        kill(dev.supervisor)
+        assert dev.headrace("dev", "stop").stdout == "headrace dev has stopped\n"
+        wait_for(lambda: not is_alive(successor), "nothing is left")
+        assert dev.headrace("dev", "status").exit_code == 1
+
+
 def test_should_stop_everything_and_exit_130_on_ctrl_c(tmp_path: Path) -> None:
     with dev_home(tmp_path / "home") as dev:
         command = [str(Path(sys.executable).with_name("headrace")), "dev", "--port", "0", "--brokers", "1"]
