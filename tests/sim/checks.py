@@ -148,6 +148,7 @@ class Checks:
                 for seat in state.isr
                 if seat.incarnation > self.unreplaced.get(seat.broker, seat.incarnation)
             }
-            for broker in [b for b in self.unreplaced if b in again or b not in state.replicas]:
+            is_whole = len(state.isr) >= len(state.replicas)
+            for broker in [b for b in self.unreplaced if b in again or (is_whole and b not in state.replicas)]:
                 del self.unreplaced[broker]
         self.kept()
