@@ -259,8 +259,11 @@ class _Broker:
         self._readiness.why_not = "it drains"
         handover = asyncio.create_task(coordination.hand_over())
         self._hurry.add_done_callback(lambda _: handover.cancel())
-        with suppress(asyncio.CancelledError):
-            await self._until(handover, tasks)
+        try:
+            with suppress(asyncio.CancelledError):
+                await self._until(handover, tasks)
+        finally:
+            handover.cancel()
         self._holdings.drain()
         self._serving.drain()
         await server.close(DRAIN_TIMEOUT_MS / 1000)

@@ -13,7 +13,7 @@ import asyncio
 import logging
 from typing import assert_never
 
-from headrace.core.errors import HeadraceError, NotLeaderError
+from headrace.core.errors import HeadraceError, NotLeaderError, ThrottledError
 from headrace.core.limits import REPLICATION_TICK_MS, REPLICATION_WATERMARK_MS
 from headrace.core.replication.wire.leading import LeaderStream
 from headrace.core.replication.wire.messages import (
@@ -163,7 +163,11 @@ class ServedStream:
         self.outgoing.say(Heartbeat(monotonic_ms()).pack())
 
     def _follow(self, follow: Follow) -> None:
-        channel = self._stream.open(follow)
+        try:
+            channel = self._stream.open(follow)
+        except ThrottledError as error:
+            self._refuse(Failed(follow.channel, error))
+            return
         try:
             partition = self._serving.partitions.find(follow.key)
             if partition is None:

@@ -9,6 +9,7 @@ import pytest
 from headrace.core.errors import CorruptLogError, NotEnoughReplicasError
 from headrace.core.limits import REPLICATION_BEHIND_BYTES_MAX, REPLICATION_IN_FLIGHT_BYTES_MAX
 from headrace.core.replication.events import Acks
+from headrace.core.replication.wire import leading
 from headrace.core.replication.wire.messages import Lane
 from headrace_broker.clock import monotonic_ms
 from headrace_broker.storage import log_reader
@@ -144,6 +145,19 @@ async def test_should_say_so_and_try_again_where_the_leader_cannot_read(
         await eventually(lambda: apps[0].metric(refused, code="CorruptLog") >= 4, "it was refused, and asked again")
         assert end_of(apps[1]) == 0
     await apps.agree()
+
+
+async def test_should_refuse_only_what_is_too_much_for_a_stream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leading, "REPLICATION_CHANNELS_MAX", 1)
+    async with replica_apps(tmp_path, brokers=2, partitions=2) as apps:
+        apps.lead_all(0, isr=(0,))
+        refused = "headrace_broker_replication_refused_total"
+        await eventually(lambda: apps[0].metric(refused, code="Throttled") >= 2, "it was refused, and asked again")
+        await apps[0].produce(b"a")
+        await apps.agree()
+        assert apps[1].metric("headrace_broker_replication_connects_total", outcome="failed") == 0
 
 
 async def test_should_not_be_refused_where_clients_take_all_there_is(tmp_path: Path) -> None:
