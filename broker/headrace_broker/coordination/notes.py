@@ -41,4 +41,4 @@ class Notes:
             _log.warning("the lease does not say yet how this broker is: %s", error)
             return
         self._said = (full, regressed)
-        self._writing.leave(_FULL if full else "")
+        self._writing.step_aside(_FULL if full else "")

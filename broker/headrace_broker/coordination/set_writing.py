@@ -43,8 +43,8 @@ class SetWriting:
         """Topics of which the API server shows less than is known here."""
         self.claims = True
         """Whether this broker takes what it may; whatever is taken from one that stops is not claimed back."""
-        self._leaving = self._failed = ""
-        """As in `Around`."""
+        self._stopping = self._hampered = self._failed = ""
+        """As in `Around`; the first two are its `leaving`."""
 
     def undecided(self) -> int:
         """Sets with a write of which it is not known whether it has landed."""
@@ -117,7 +117,7 @@ class SetWriting:
             self._view.ready_seats(now_ms),
             now_ms,
             failed=self._failed,
-            leaving=self._leaving,
+            leaving=self._stopping or self._hampered,
             regressed=self._view.regressed(now_ms),
             claims=self.claims,
         )
@@ -126,8 +126,13 @@ class SetWriting:
                 self._look_at(each, around)
 
     def leave(self, why: str) -> None:
-        """Have this broker step down wherever others can do without it; not any more where `why` is empty."""
-        self._leaving = why
+        """It stops: have it step down wherever others can do without it."""
+        self._stopping = why
+        self._look_anew()
+
+    def step_aside(self, why: str) -> None:
+        """The same for a while: not any more where `why` is empty, unless it stops."""
+        self._hampered = why
         self._look_anew()
 
     async def give_up(self, why: str, timeout_s: float) -> bool:
