@@ -1,7 +1,7 @@
 """Look for each deleted rule: is a run found that it breaks? `python -m tests.sim.hunting [NAME ...]`, and `make sim`.
 
-Runs are long storms; the rest after them is played only where the rule is one of liveness. Without the mutation the
-same runs must pass, which is what all other tests of the simulator say.
+First its script is played, where it has one. Runs are long storms; the rest after them is played only where the rule is
+one of liveness. Without the mutation the same runs must pass, which is what all other tests of the simulator say.
 """
 
 import sys
@@ -17,6 +17,7 @@ import click
 
 from tests.sim.mutations import MUTATIONS, NOT_CAUGHT, Mutation
 from tests.sim.plans import Plan
+from tests.sim.scripts import Script
 from tests.sim.world import FailedRunError, World, finish
 
 STEPS = 3_000
@@ -25,7 +26,10 @@ RUNS_MAX = 150
 
 @dataclass(frozen=True, slots=True)
 class Catch:
-    """`rule` was seen to be broken in the run of `seed`, after so many runs and steps; or it was not (empty)."""
+    """`rule` was seen to be broken in the run of `seed`, after so many runs and steps; or it was not (empty).
+
+    After no run: in its script.
+    """
 
     mutation: str
     rule: str = ""
@@ -36,7 +40,7 @@ class Catch:
 
     def __str__(self) -> str:
         found = (
-            f"{self.rule}, run {self.runs}, after {self.steps:,d} steps"
+            f"{self.rule}, {f'run {self.runs}' if self.runs else 'its script'}, after {self.steps:,d} steps"
             if self.rule
             else f"NOT CAUGHT in {self.runs} runs"
         )
@@ -47,6 +51,10 @@ def hunt(mutation: Mutation, runs_max: int = RUNS_MAX) -> Catch:
     """Raises nothing: a run that dies of the mutation in any way has caught it."""
     started = time.process_time()
     with mutated(mutation):
+        failed = _failed_script(mutation) if mutation.golden else None
+        if failed is not None:
+            steps, took_s = len(failed.world.trace), time.process_time() - started
+            return Catch(mutation.name, failed.rule, steps=steps, took_s=took_s)
         for seed in range(runs_max):
             failed = _failed(mutation, replace(Plan.drawn(seed), steps=STEPS, **mutation.plan))
             if failed is not None:
@@ -67,6 +75,14 @@ def _failed(mutation: Mutation, plan: Plan) -> FailedRunError | None:
     world = World(plan)
     try:
         finish(world, lambda: world.storm(plan.steps), rests=mutation.rests)
+    except FailedRunError as error:
+        return error
+    return None
+
+
+def _failed_script(mutation: Mutation) -> FailedRunError | None:
+    try:
+        Script.named(mutation.golden).alone().run(rests=mutation.rests)
     except FailedRunError as error:
         return error
     return None

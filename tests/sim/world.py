@@ -23,6 +23,7 @@ from tests.sim.operating import Operating
 from tests.sim.plans import Plan
 from tests.sim.schedule import WHOLE, Kind, Step, Table, Target, find, name_of
 from tests.sim.setting import UID, Clock, Setting, Time, topic_of
+from tests.sim.shorthand import Shorthand
 
 LEAP_MS_MAX = 2_000
 SETTLING_STEPS = 100
@@ -57,9 +58,11 @@ class World:
         work = [kind for part in parts for kind in part.kinds()]
         faults = [kind for part in parts for kind in part.faults()]
         healing = Kind(HEAL, 0, lambda: WHOLE, lambda _, __: self.heal())
-        self.kinds = {kind.name: kind for kind in (*work, *faults, healing)}
+        drawn = {kind.name: kind for kind in (*work, *faults, healing)}
+        shorthand = Shorthand(self.brokers, self.calling, self.operating)
+        self.kinds = drawn | {kind.name: kind for kind in shorthand.kinds()}
         trouble = 10 ** self.random.uniform(-1.8 if plan.focus else -0.8, 0.0)
-        moods = {} if plan.calm else {name: self._mood(kind, trouble) for name, kind in self.kinds.items()}
+        moods = {} if plan.calm else {name: self._mood(kind, trouble) for name, kind in drawn.items()}
         self._leaps = 0.06 if plan.unclean else 0.01 * 10 ** self.random.random()
         # At rest nobody writes any more: all that is there has to reach everybody.
         resting = [kind for kind in work if kind.name not in ("produce", "delete records")]
@@ -111,13 +114,15 @@ class World:
         self.trace.append(step)
         kind.act(target, step.draw)
 
-    def replay(self, steps: Iterable[Step]) -> None:
+    def replay(self, steps: Iterable[Step], *, left_out: Callable[[Step], None] = lambda _: None) -> None:
         """Those that can happen; the others are left out."""
         for step in steps:
             kind = self.kinds[step.kind]
             target = find(kind.targets(), step.target)
             if target is not None:
                 self._happen(step, kind, target)
+            else:
+                left_out(step)
 
     def storm(self, steps: int) -> None:
         for _ in range(steps):
