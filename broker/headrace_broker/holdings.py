@@ -16,6 +16,7 @@ from headrace.core.control.promises import PromisedLog, may_promise
 from headrace.core.errors import HeadraceError
 from headrace.core.limits import HOLDING_NEWS_MS, HOLDING_RETRY_MS, LOGS_OPENING_MAX, ORPHAN_RETENTION_MS
 from headrace.core.log.epochs import NO_EPOCH
+from headrace.core.replication.regression import may_act_on
 from headrace.core.replication.residency import Holding
 from headrace.core.replication.seats import LogFacts
 from headrace.core.replication.wishes import Local
@@ -266,7 +267,9 @@ class Holdings:
             seen = self._data.epochs_seen.read().get(description.key, NO_EPOCH)
             opened = await opener.open(description, spec, state, seen)
         held.partition, held.damage, held.holding = opened.partition, opened.damage, Holding.OPEN
-        opened.partition.apply(state)
+        # On a full disk it may not be remembered yet: then the reconcile loop applies it once it is.
+        if may_act_on(state, opened.partition.replica.me.broker, seen):
+            opened.partition.apply(state)
 
     async def _configure(self, held: _Held, spec: TopicSpec) -> None:
         """Beside the data first: whoever finds the data alone must know what it was promised."""

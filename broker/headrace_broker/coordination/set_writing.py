@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 
 from headrace.core.limits import ISR_TICK_MS
 from headrace.core.log.epochs import NO_EPOCH
-from headrace.core.replication.regression import regressed_topics, to_remember
+from headrace.core.replication.regression import may_act_on, regressed_topics, to_remember
 from headrace.core.replication.set_writer import SetWriter
 from headrace.core.replication.wishes import Around, IsrLooks, Local, wishes
 from headrace.core.resources.partition_set import PartitionSet, PartitionState
@@ -99,9 +99,7 @@ class SetWriting:
             for state in known.partitions:
                 key = known.key(state.id)
                 partition = self._holdings.find(key)
-                if partition is None or (
-                    self._me.broker in state.replicas and state.leader_epoch > seen.get(key, NO_EPOCH)
-                ):
+                if partition is None or not may_act_on(state, self._me.broker, seen.get(key, NO_EPOCH)):
                     continue
                 isr = each.writer.isr(state.id)
                 if partition.replica.isr != isr:  # else it has heard all of that: most have, of a thousand

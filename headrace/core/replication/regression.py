@@ -8,10 +8,15 @@ less than is known, nobody is elected for that topic until `headrace cluster rec
 from collections.abc import Iterable, Mapping
 
 from headrace.core.log.epochs import NO_EPOCH
-from headrace.core.resources.partition_set import PartitionSet
+from headrace.core.resources.partition_set import PartitionSet, PartitionState
 from headrace.core.types import BrokerId, LeaderEpoch, PartitionKey, TopicUid
 
 Seen = Mapping[PartitionKey, LeaderEpoch]
+
+
+def may_act_on(state: PartitionState, me: BrokerId, seen: LeaderEpoch) -> bool:
+    """Whether its epoch is on disk, as `seen` is; of what is placed elsewhere nothing has to be remembered."""
+    return me not in state.replicas or state.leader_epoch <= seen
 
 
 def to_remember(sets: Iterable[PartitionSet], me: BrokerId, seen: Seen) -> dict[PartitionKey, LeaderEpoch]:
@@ -24,7 +29,7 @@ def to_remember(sets: Iterable[PartitionSet], me: BrokerId, seen: Seen) -> dict[
         for partition_set in sets
         if not partition_set.deleting
         for state in partition_set.partitions
-        if me in state.replicas and state.leader_epoch > seen.get(partition_set.key(state.id), NO_EPOCH)
+        if not may_act_on(state, me, seen.get(partition_set.key(state.id), NO_EPOCH))
     }
 
 
