@@ -19,7 +19,7 @@ from tests.sim.scripts import Script
 from tests.sim.shrinking import shrink
 from tests.sim.world import FailedRunError, run
 
-SHRINKING_S = 1
+SHRINKING_S = 30
 
 
 @click.command()

@@ -42,6 +42,8 @@ class Brokers:
         ids = setting.brokers
         self.pairs = [Pair(frozenset((a, b)), f"{a}-{b}") for a in ids for b in ids if a < b]
         self.values = 0
+        self.old_disks: dict[BrokerId, Disk] = {}
+        """Lost once; they may turn up again."""
         self.gone: dict[BrokerId, Incarnation] = {}
         """Lives whose pods were seen to go."""
 
@@ -76,6 +78,7 @@ class Brokers:
             Kind("power failure", 0.4, self.powered, self.power_failure),
             Kind("all lose power", 0.1, self.powered_together, self.all_lose_power),
             Kind("disk lost", 0.5, self.losable, self.disk_lost),
+            Kind("old disk is back", 0.5, self.with_old_disks, self.old_disk_is_back),
             Kind("sync fails", 9, self.failable, self.sync_fails),
             Kind("disk full", 2.5, self.alive, self.disk_full),
             Kind("disk freed", 0.7, self.full, self.disk_freed),
@@ -138,7 +141,15 @@ class Brokers:
         return WHOLE if self.setting.plan.durability is Durability.FSYNC else ()
 
     def failable(self) -> list[Life]:
-        return [life for life in self.losable() if life.syncs and not life.is_paused]
+        return [life for life in self.awake() if life.syncs and (life in self.losable() or self.is_last(life))]
+
+    def is_last(self, life: Life) -> bool:
+        """Its entry is the last of the ISR, which stays: all that it vouched for is on its disk, and read again."""
+        plan = self.setting.plan
+        return plan.durability is Durability.FSYNC and not plan.unclean and self.api.state.isr == (life.me,)
+
+    def with_old_disks(self) -> list[Life]:
+        return [life for life in self.losable() if life.broker in self.old_disks]
 
     def losable(self) -> list[Life]:
         """Whose disk may be lost: `minInsyncReplicas - 1` may, until they are in sync again."""
@@ -192,8 +203,14 @@ class Brokers:
 
     def disk_lost(self, life: Life, draw: int) -> None:
         self.stop(life, draw)
-        disk = self.setting.disks[life.broker] = Disk(is_there=False)
-        disk.log.cuts = 0
+        self.old_disks[life.broker] = self.setting.disks[life.broker]
+        self.setting.disks[life.broker] = Disk(is_there=False)
+        self._lost(life)
+
+    def old_disk_is_back(self, life: Life, draw: int) -> None:
+        """As it was: it knows nothing of the lives since. That of the present life is lost in its place."""
+        self.stop(life, draw)
+        self.setting.disks[life.broker] = self.old_disks.pop(life.broker)
         self._lost(life)
 
     def _lost(self, life: Life) -> None:

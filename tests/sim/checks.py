@@ -44,6 +44,8 @@ class Checks:
     stored: PartitionState | None = None
     may_lose: bool = False
     """People were told that records may be missing, as of now."""
+    is_back: bool = False
+    """The API server shows old data: what it says of seats proves nothing."""
 
     # -- commits -----------------------------------------------------------------------------------------------------
 
@@ -85,7 +87,7 @@ class Checks:
 
     def kept(self) -> None:
         """Does everybody who may be elected next have what is committed, on disk where that is what it vouched for?"""
-        if self.stored is None or self.may_lose:
+        if self.stored is None or self.may_lose or self.is_back:
             return
         length = len(self.committed)
         sound = [seat for seat in self.stored.isr if not self.is_lost(seat)]
@@ -97,6 +99,11 @@ class Checks:
             if there < length or log.start > self.deleted_below or not log.has(self.committed, length):
                 self._has(seat, log, length)
                 raise BrokenPromiseError("NoCommittedRecordLost", f"{seat}, in sync, has but {there} on disk")
+
+    def resorted(self) -> None:
+        """A leader is chosen by what all logs hold, as no member of the ISR is intact."""
+        if not self.may_lose:
+            raise BrokenPromiseError("NoCommittedRecordLost", f"nobody in sync is intact any more: {self.stored}")
 
     def lost(self, seat: Seat) -> None:
         """What it vouched for is not all there any more."""
@@ -135,6 +142,8 @@ class Checks:
     # -- the API server ----------------------------------------------------------------------------------------------
 
     def landed(self, state: PartitionState) -> None:
+        if self.is_back:
+            return
         last, self.stored = self.stored, state
         if last is not None and not (
             state.partition_epoch >= last.partition_epoch and state.leader_epoch >= last.leader_epoch

@@ -46,6 +46,7 @@ FAULTS = (
     "power failure",
     "all lose power",
     "disk lost",
+    "old disk is back",
     "sync fails",
     "stop broken",
     "disk full",

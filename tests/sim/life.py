@@ -6,11 +6,13 @@ let happen, late or never.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import assert_never
 
+from headrace.core.control.held import Epochs
 from headrace.core.control.liveness import Liveness
+from headrace.core.control.promises import PromisedLog, may_promise
 from headrace.core.errors import DivergedLogError
 from headrace.core.log.group_commit import Sync
 from headrace.core.log.intact import DiskFacts
@@ -24,7 +26,7 @@ from headrace.core.replication.set_writer import SetWriter
 from headrace.core.replication.wishes import Around, Local, Wish, wishes
 from headrace.core.resources.lease import BrokerLease
 from headrace.core.resources.partition_set import PartitionSet, PartitionState
-from headrace.core.types import BrokerId, Incarnation, LeaderEpoch, Offset, PartitionId, Seat
+from headrace.core.types import BrokerId, Incarnation, LeaderEpoch, Offset, PartitionId, PartitionKey, Seat
 from tests.sim.disk import Disk, Entry
 from tests.sim.network import Hello, Message, Network, Push, Stream
 from tests.sim.setting import Clock, Setting
@@ -131,6 +133,16 @@ class Life:
             self.log.start_at(cut.offset)
         self.setting.checks.kept()
         self.step(events.Truncated())
+
+    def promised(self, asked: Mapping[PartitionKey, Epochs]) -> dict[PartitionKey, PromisedLog]:
+        """To lead and vote in no earlier epoch."""
+        promised = {}
+        for key, epochs in asked.items():
+            if may_promise(self.replica.state, epochs) and self._facts is not None and self.cut is None:
+                self.disk.seen_epoch = max(self.disk.seen_epoch, epochs.leader_epoch)
+                end, on_disk = self.log.log_end_offset, Offset(self.log.on_disk)
+                promised[key] = PromisedLog(self.log.epochs.latest, end, on_disk, self._facts.damage)
+        return promised
 
     @property
     def is_regressed(self) -> bool:

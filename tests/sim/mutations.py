@@ -27,7 +27,7 @@ from headrace.core.types import Incarnation, LeaderEpoch, Offset, Seat
 from tests.sim import brokers, disk
 from tests.sim.api import Api
 from tests.sim.calling import BrokerCaller
-from tests.sim.disk import NO_LIFE, Log
+from tests.sim.disk import NO_EPOCH_SEEN, NO_LIFE, Disk, Log
 from tests.sim.life import Life
 
 
@@ -219,6 +219,18 @@ def _memory_never_fails(disk_facts: DiskFacts, replica: ReplicaFacts) -> str:
     return why_not_intact(replace(disk_facts, same_boot=True), replica)
 
 
+def _misses_nothing(disk_facts: DiskFacts, replica: ReplicaFacts) -> str:
+    return why_not_intact(replace(disk_facts, known_incarnation=NO_LIFE), replica)
+
+
+def _forgets_epochs(self: Disk, known: Incarnation, durability: Durability) -> DiskFacts:
+    self.seen_epoch = NO_EPOCH_SEEN
+    return _START(self, known, durability)
+
+
+_START = Disk.start
+
+
 def _void_is_forgotten(disk_facts: DiskFacts, replica: ReplicaFacts) -> str:
     return why_not_intact(disk_facts, replace(replica, void_before=NO_LIFE))
 
@@ -358,6 +370,7 @@ MUTATIONS = (
         LOST,
         Patch(Leadership, "_heard", _heard_whatever_epoch),
         Patch(Life, "_serves", _serves_anyone),
+        covers=True,
     ),
     _mutation("votes of any life", Followers, "vote", _vote_of_any_life, **LOSING_DISKS),
     _mutation("expansion before the epoch's start", Followers, "_may_join", _joins_before_the_epoch),
@@ -374,6 +387,7 @@ MUTATIONS = (
         "LogMatching",
         Patch(seats, "_renewed", _renews_leadership),
         Patch(SeenEpochs, "regression", _only_lower_epochs),
+        covers=True,
     ),
     _mutation(
         "an incarnation used twice",
@@ -383,17 +397,18 @@ MUTATIONS = (
         focus="disk lost",
         **TWO_OF_THREE,
     ),
-    _mutation("the last ISR entry given up", wishes, "give_up", _gives_up_the_last, focus="sync fails", **TWO_OF_THREE),
-    _mutation("give-ups empty the ISR", seats, "_renewed", _empties, **LOSING_DISKS),
+    _scripted(
+        "the last ISR entry given up", "last-entry-given-up", "NeverEmpty", Patch(wishes, "give_up", _gives_up_the_last)
+    ),
+    _scripted("give-ups empty the ISR", "isr-emptied", "NeverEmpty", Patch(seats, "_renewed", _empties)),
+    _scripted(
+        "renewal by a disk that missed a life",
+        "disk-missed-a-life",
+        LOST,
+        Patch(disk, "why_not_intact", _misses_nothing),
+    ),
+    _scripted("epochs are not persisted", "epochs-forgotten", LOST, Patch(Disk, "start", _forgets_epochs)),
     _mutation(
         "a lost PUT holds the high watermark", SetWriter, "write", _waits_for_ever, focus="call lost", rests=True
     ),
 )
-
-NOT_CAUGHT = frozenset(
-    {
-        "the last ISR entry given up",
-        "give-ups empty the ISR",
-    }
-)
-"""What 150 runs do not show yet: it takes several unlikely things in a row. Hunted only by name."""

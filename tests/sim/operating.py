@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from headrace.core.control.actions import ReplaceSet
+from headrace.core.control.last_resort import questions
 from headrace.core.control.liveness import Liveness
 from headrace.core.control.observed import Broker, Observed, SteadyTimers, regressed_of
 from headrace.core.control.plan import plan
+from headrace.core.control.promises import Promises
 from headrace.core.resources.partition_set import PartitionSet
 from headrace.core.types import BrokerId
 from tests.sim.api import Api
@@ -23,6 +25,7 @@ WHY = {
     "the preferred leader": "preferred leader",
     "no member of the ISR": "offline",
     "is gone": "election, leader gone",
+    "the greatest log of all": "last resort",
     "nobody leads": "election, nobody leads",
     "lost, and enough others": "lost broker leaves ISR",
     "have caught up": "replicas caught up",
@@ -133,10 +136,17 @@ class Operating:
             leaving=frozenset(self.leaving),
             regressed=regressed_of(brokers.values()),
         )
+        observed = replace(observed, promises=self._promises(observed))
         for topic_plan in plan([self.setting.topic], observed, operator.clock.now_ms):
             for action in topic_plan.actions:
                 if isinstance(action, ReplaceSet):
                     self._write(operator, action)
+
+    def _promises(self, observed: Observed) -> dict[BrokerId, Promises]:
+        """Of those who can be asked, at once."""
+        asked = questions([self.setting.topic], observed)
+        lives = [life for life in self.brokers.awake() if life.broker in asked] if asked else []
+        return {life.broker: Promises(life.me, life.promised(asked[life.broker])) for life in lives}
 
     def _write(self, operator: Operator, action: ReplaceSet) -> None:
         written: PartitionSet = action.set
@@ -144,6 +154,8 @@ class Operating:
         self.setting.counts["operator: " + why] += 1
         if why == "unclean election":
             self.setting.checks.may_lose = True
+        elif why == "last resort":
+            self.setting.checks.resorted()
         operator.is_writing = True
         self.calling.waiting.append(Call(operator, Method.PUT, written.metadata.resource_version, written))
 

@@ -17,6 +17,7 @@ from tests.sim.api import Api
 from tests.sim.brokers import Brokers
 from tests.sim.calling import Calling
 from tests.sim.checks import BrokenPromiseError, Checks
+from tests.sim.disasters import Disasters
 from tests.sim.disk import Disk
 from tests.sim.life import PARTITION
 from tests.sim.operating import Operating
@@ -60,7 +61,8 @@ class World:
         healing = Kind(HEAL, 0, lambda: WHOLE, lambda _, __: self.heal())
         drawn = {kind.name: kind for kind in (*work, *faults, healing)}
         shorthand = Shorthand(self.brokers, self.calling, self.operating)
-        self.kinds = drawn | {kind.name: kind for kind in shorthand.kinds()}
+        scripted = [*shorthand.kinds(), *Disasters(self.api, self.brokers).kinds()]
+        self.kinds = drawn | {kind.name: kind for kind in scripted}
         trouble = 10 ** self.random.uniform(-1.8 if plan.focus else -0.8, 0.0)
         moods = {} if plan.calm else {name: self._mood(kind, trouble) for name, kind in drawn.items()}
         self._leaps = 0.06 if plan.unclean else 0.01 * 10 ** self.random.random()

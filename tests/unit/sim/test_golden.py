@@ -27,7 +27,9 @@ def test_should_show_the_harm_without(mutation: Mutation) -> None:
     assert caught.value.rule == mutation.breaks
 
 
-@pytest.mark.parametrize(("mutation", "patch"), COVERED, ids=lambda each: getattr(each, "name", each.attribute))
+@pytest.mark.parametrize(
+    ("mutation", "patch"), COVERED, ids=lambda each: each.name if isinstance(each, Mutation) else each.attribute
+)
 def test_should_come_through_where_one_of_two_rules_stands(mutation: Mutation, patch: Patch) -> None:
     script = Script.named(mutation.golden)
     with mutated(replace(mutation, patches=[patch])):

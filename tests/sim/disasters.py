@@ -1,0 +1,45 @@
+"""What is beyond all promises, for scripts only: chance would leave nothing to be checked.
+
+The API server's data goes back, as after a restore, until the right data is there again: meanwhile whatever it says of
+seats proves nothing, and nobody who lacks what is committed may lead. More disks are lost than were promised: records
+may be gone, but the cluster must come to rest.
+"""
+
+from dataclasses import replace
+
+from headrace.core.resources.partition_set import PartitionSet
+from tests.sim.api import Api
+from tests.sim.brokers import Brokers
+from tests.sim.life import Life
+from tests.sim.schedule import WHOLE, Kind
+
+
+class Disasters:
+    def __init__(self, api: Api, brokers: Brokers) -> None:
+        self.api, self.brokers = api, brokers
+
+    def kinds(self) -> list[Kind]:
+        return [
+            Kind("api goes back", 0, lambda: WHOLE, self.api_goes_back),
+            Kind("api is right again", 0, lambda: WHOLE, self.api_is_right_again),
+            Kind("any disk lost", 0, self.brokers.alive, self.any_disk_lost),
+        ]
+
+    def api_goes_back(self, _: object, versions: int) -> None:
+        self.api.checks.is_back = True
+        self._restore(self.api.history[-1 - versions])
+
+    def api_is_right_again(self, _: object, __: int) -> None:
+        """All that was written on old data is gone."""
+        right = max(self.api.history, key=lambda each: each.partitions[0].partition_epoch)
+        self._restore(right)
+        self.api.checks.is_back = False
+
+    def _restore(self, old: PartitionSet) -> None:
+        """Versions go on; that of the old data is not used again."""
+        version = str(int(self.api.stored.metadata.resource_version) + 1)
+        self.api.history.append(replace(old, metadata=replace(old.metadata, resource_version=version)))
+
+    def any_disk_lost(self, life: Life, draw: int) -> None:
+        self.api.checks.may_lose = True
+        self.brokers.disk_lost(life, draw)
