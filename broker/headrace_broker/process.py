@@ -277,9 +277,9 @@ class _Broker:
         gc.freeze()
 
     def _asked_to_stop(self, number: signal.Signals) -> None:
-        """A second time: wait for nobody else."""
-        self.returns = False
-        asked = self._hurry if self._end.done() else self._end
+        """A second time: wait for nobody else. Where this life ends for damage already: begin no other."""
+        is_second, self.returns = self._end.done() and not self.returns, False
+        asked = self._hurry if is_second else self._end
         if not asked.done():
             _log.info("stopping: %s", signal.Signals(number).name)
             asked.set_result(None)

@@ -156,14 +156,6 @@ class LeaderStream:
     def lane(self) -> Lane:
         return self._introduced.lane
 
-    @property
-    def is_introduced(self) -> bool:
-        return self._hello is not None
-
-    @property
-    def channels(self) -> tuple[LeaderChannel, ...]:
-        return tuple(self._channels.values())
-
     def begin(self, hello: Hello, me: BrokerId, known: Incarnation | None) -> None:
         """`known`: of the Lease of the broker that says hello; None without one.
 

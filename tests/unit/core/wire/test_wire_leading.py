@@ -136,18 +136,17 @@ def test_should_forget_a_channel_that_is_closed() -> None:
     channel = fetching(stream)
     channel.sent(REPLICATION_STREAM_BYTES_MAX, Offset(1), tip(9))
     assert not stream.has_room_for(channel)
-    assert (stream.find(1), stream.channels) == (channel, (channel,))
+    assert stream.find(1) is channel
     stream.close(channel)
-    assert (stream.find(1), stream.channels, stream.unreported_bytes) == (None, (), 0)
+    assert (stream.find(1), stream.unreported_bytes) == (None, 0)
     assert channel.due(tip(100)) is Due.NOTHING
     assert stream.take_fed() == []
 
 
 def test_should_know_whose_stream_it_is() -> None:
     stream = LeaderStream(0)
-    assert not stream.is_introduced
     stream.begin(Hello(seat(2, 5), Lane.CATCH_UP), ME, Incarnation(5))
-    assert (stream.is_introduced, stream.seat, stream.lane) == (True, seat(2, 5), Lane.CATCH_UP)
+    assert (stream.seat, stream.lane) == (seat(2, 5), Lane.CATCH_UP)
 
 
 @pytest.mark.parametrize(("known", "words"), [(None, "it has no Lease"), (4, "its Lease says 4"), (6, "Lease says 6")])
