@@ -13,6 +13,7 @@ from typing import Any
 from headrace.core.control.held import Epochs
 from headrace.core.errors import RemoteError
 from headrace.core.limits import PROMISES_ASKED_MAX, TOPIC_PARTITIONS_MAX
+from headrace.core.log.epochs import NO_EPOCH
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.resources.topic import Durability
 from headrace.core.types import (
@@ -28,7 +29,7 @@ from headrace.core.types import (
 )
 
 _ASKED = {"topicUid", "partition", "leaderEpoch", "partitionEpoch"}
-_INT32_MAX = (1 << 31) - 1
+_INT32_MAX, _INT64_MAX = (1 << 31) - 1, (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,8 @@ class Promises:
     def parse(cls, document: Mapping[str, Any]) -> "Promises":
         """Raises RemoteError for what is no such answer."""
         try:
-            seat = Seat(BrokerId(document["broker"]), Incarnation(document["incarnation"]))
+            broker, incarnation = (_whole(document, name, _INT64_MAX) for name in ("broker", "incarnation"))
+            seat = Seat(BrokerId(broker), Incarnation(incarnation))
             return cls(seat, {_key(entry): _log(entry) for entry in document["partitions"]})
         except (KeyError, TypeError, ValueError) as error:
             raise RemoteError(f"the answer is no promise of a broker: {error!r}") from error
@@ -133,18 +135,18 @@ def _epochs(entry: Mapping[str, Any]) -> Epochs:
 
 def _log(entry: Mapping[str, Any]) -> PromisedLog:
     return PromisedLog(
-        last_epoch=LeaderEpoch(entry["lastEpoch"]),
-        log_end=Offset(entry["logEndOffset"]),
-        durable_end=Offset(entry["durableEndOffset"]),
+        last_epoch=LeaderEpoch(_whole(entry, "lastEpoch", _INT32_MAX, least=NO_EPOCH)),
+        log_end=Offset(_whole(entry, "logEndOffset", _INT64_MAX)),
+        durable_end=Offset(_whole(entry, "durableEndOffset", _INT64_MAX)),
         damage=str(entry["damage"]),
     )
 
 
-def _whole(entry: Mapping[str, Any], name: str, most: int) -> int:
+def _whole(entry: Mapping[str, Any], name: str, most: int, *, least: int = 0) -> int:
     """JSON knows one kind of number: 3.0 is a whole one."""
     number = entry[name]
     if isinstance(number, bool) or not isinstance(number, int | float) or number != number // 1:
         raise TypeError(f"{name} is not a whole number")
-    if not 0 <= number <= most:
-        raise TypeError(f"{name} is not between 0 and {most}")
+    if not least <= number <= most:
+        raise TypeError(f"{name} is not between {least} and {most}")
     return int(number)

@@ -5,6 +5,7 @@ import pytest
 from headrace.core.control.held import Epochs
 from headrace.core.control.promises import PromisedLog, Promises, ask, may_promise, parse_questions
 from headrace.core.errors import RemoteError
+from headrace.core.log.epochs import NO_EPOCH
 from headrace.core.resources.topic import Durability
 from headrace.core.types import LeaderEpoch, Offset, PartitionEpoch, PartitionId, PartitionKey, TopicUid
 from tests.support.partition_sets import partition_state, seat
@@ -62,6 +63,19 @@ def test_should_take_whole_numbers_however_they_are_written() -> None:
 def test_should_refuse_what_is_no_answer(document: dict[str, Any]) -> None:
     with pytest.raises(RemoteError, match="no promise of a broker"):
         Promises.parse(document)
+
+
+@pytest.mark.parametrize("field", ["lastEpoch", "logEndOffset", "durableEndOffset", "partition"])
+def test_should_refuse_an_answer_in_words(field: str) -> None:
+    document = Promises(seat(2, 5), {KEY: LOG}).to_object()
+    document["partitions"][0][field] = "20"
+    with pytest.raises(RemoteError, match=f"{field} is not a whole number"):
+        Promises.parse(document)
+
+
+def test_should_take_the_answer_of_an_empty_log() -> None:
+    answer = Promises(seat(2, 5), {KEY: PromisedLog(NO_EPOCH, Offset(0), Offset(0))})
+    assert Promises.parse(answer.to_object()) == answer
 
 
 def test_should_promise_only_what_is_led_by_nobody_and_no_older_than_what_was_seen() -> None:
