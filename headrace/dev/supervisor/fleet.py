@@ -77,10 +77,14 @@ class Fleet:
         self._tasks.create_task(self._end_life(broker))
 
     def kill(self, broker: int) -> None:
-        self._members[broker].child.kill()
+        """One that is stopping may be gone since it was looked at: then there is nothing to do, here and below."""
+        if broker in self._members:
+            self._members[broker].child.kill()
 
     def set_pod(self, broker: int, uid: str | None) -> None:
-        member = self._members[broker]
+        member = self._members.get(broker)
+        if member is None:
+            return
         if uid is None:  # its process is about to die with its Pod, which is no restart of the next one
             member.restarts_before_pod = member.child.restarts + 1
         member.pod_uid = uid
