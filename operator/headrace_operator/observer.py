@@ -128,14 +128,15 @@ class Observer:
             self._gap = True
         self._pulse_ms = now_ms
 
-    def _look(self, leases: tuple[BrokerLease, ...], pods: tuple[BrokerPod, ...], now_ms: int) -> None:
+    def _look(self, leases: tuple[BrokerLease, ...], pods: tuple[BrokerPod, ...] | None, now_ms: int) -> None:
         if self._pulse_ms is not None:
             self._feel_pulse()  # the lists may have been answered before the process was stopped
         if self._gap:
             self._liveness.restart(self._contact_ms, now_ms)
             self._gap = False
         self._liveness.observe_all(leases, now_ms)
-        for broker, since_ms in self._deaths.observe(pods, now_ms).items():
+        deaths = self._deaths.observe(pods, now_ms) if pods is not None else {}
+        for broker, since_ms in deaths.items():
             _log.info("broker %d: its process has ended, as its Pod tells", broker)
             self._liveness.died(broker, since_ms)
         self._contact_ms = now_ms

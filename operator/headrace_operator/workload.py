@@ -1,7 +1,7 @@
 """The brokers' Pods and their StatefulSet, as far as the operator may see them.
 
 Neither is needed: without them broker deaths are known from Leases alone, and nobody is known to leave. So a refusal,
-or a kind that the API server does not have, is told once and taken for nothing there.
+or a kind that the API server does not have, is told once, and is news of nobody.
 """
 
 import logging
@@ -24,11 +24,12 @@ class Workload:
         self._stateful_set = stateful_set
         self._told = False
 
-    async def pods(self) -> tuple[BrokerPod, ...]:
-        """Those of the brokers. Raises ApiError."""
+    async def pods(self) -> tuple[BrokerPod, ...] | None:
+        """Those of the brokers; None where nobody tells: that is no death of any. Raises ApiError."""
         listed = await self._if_allowed(self._client.list(PODS, namespace=self._namespace, label_selector=POD_SELECTOR))
-        items = listed.items if listed is not None else ()
-        return tuple(pod for pod in items if pod.stateful_set == self._stateful_set)
+        if listed is None:
+            return None
+        return tuple(pod for pod in listed.items if pod.stateful_set == self._stateful_set)
 
     async def broker_set(self) -> BrokerSet | None:
         """None where there is none. Raises ApiError."""

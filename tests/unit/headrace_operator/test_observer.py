@@ -1,0 +1,59 @@
+"""What an operator makes of answers, without an API server."""
+
+from typing import Any, cast
+
+import pytest
+
+from headrace.core.control.observed import BrokerState
+from headrace.core.resources.lease import CLUSTER_LABEL, BrokerLease, lease_name
+from headrace.core.resources.metadata import Metadata
+from headrace.core.resources.pod import BrokerPod, BrokerSet
+from headrace.core.types import BrokerId, Incarnation
+from headrace.kube.client import Listing
+from headrace.kube.errors import ApiError, ForbiddenError, NotFoundError
+from headrace.kube.resource import LEASES, PODS
+from headrace_operator.observer import Observer, Scope
+
+BROKER = BrokerId(0)
+METADATA = Metadata(name=lease_name(BROKER), namespace="default", labels={CLUSTER_LABEL: "headrace"})
+
+
+class Api:
+    """One broker, and its Pod, as long as nothing forbids to look."""
+
+    def __init__(self) -> None:
+        self.pods: list[BrokerPod] = [BrokerPod("headrace", BROKER, "uid-0", 0, running=True)]
+        self.refusal: ApiError | None = None
+
+    async def list(self, resource: object, **_: object) -> Listing[Any]:
+        if resource is PODS and self.refusal is not None:
+            raise self.refusal
+        lease = BrokerLease(METADATA, BROKER, Incarnation(1), "http://127.0.0.1:1", "a")
+        items = {id(LEASES): (lease,), id(PODS): tuple(self.pods)}
+        return Listing(items.get(id(resource), ()), "7")
+
+    async def get(self, *_: object) -> BrokerSet:
+        return BrokerSet(0, 1)
+
+
+async def state_of(observer: Observer) -> BrokerState:
+    return (await observer.observe()).observed.brokers[BROKER].state
+
+
+async def test_should_take_a_broker_for_lost_when_its_pod_is_gone() -> None:
+    api = Api()
+    observer = Observer(cast("Any", api), Scope("headrace", "default", 1_000))
+    assert await state_of(observer) is not BrokerState.LOST
+    api.pods.clear()
+    assert await state_of(observer) is BrokerState.LOST
+
+
+@pytest.mark.parametrize("refusal", [ForbiddenError("not allowed any more"), NotFoundError("no such kind")])
+async def test_should_take_nobody_for_lost_when_pods_cannot_be_seen_any_more(refusal: ApiError) -> None:
+    api = Api()
+    observer = Observer(cast("Any", api), Scope("headrace", "default", 1_000))
+    await observer.observe()
+    api.refusal = refusal
+    assert await state_of(observer) is not BrokerState.LOST
+    api.refusal = None
+    assert await state_of(observer) is not BrokerState.LOST
