@@ -103,6 +103,9 @@ class FollowingLog:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        # The two know each other, and what a broker began with is hidden from the collector: a log that is closed would
+        # never be let go of, nor the room of its files.
+        del self._partition, self._step
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work, name=f"follow {self._partition.place}")
