@@ -102,18 +102,22 @@ class Reconciler:
         acts = self._acts()
         self._metrics.seen(picture, acts=acts)
         if not acts:
+            self._refused_until_ms.clear()
+            self._metrics.stuck.set(0)  # that is for the operator that acts to say
             return True
         picture = await self._with_promises(picture)
+        self._forget_refusals()
         outcomes = set()
         for topic_plan in plan(picture.topics, picture.observed, time.time_ns() // 1_000_000):
             if not self._acts():
                 break  # what was observed is another's to act upon
-            if self._refused_until_ms.get(topic_plan.topic, 0) > monotonic_ms():
+            if topic_plan.topic in self._refused_until_ms:
                 continue
             self._metrics.actions.inc(len(topic_plan.actions))
             outcome = await self._applier.apply(topic_plan)
             outcomes.add(outcome)
             self._note(topic_plan.topic, outcome)
+        self._metrics.stuck.set(len(self._refused_until_ms))
         if Outcome.DONE in outcomes:
             self.ring()  # look at what was written: the status follows what has landed
         return Outcome.OVERTAKEN not in outcomes
@@ -132,7 +136,11 @@ class Reconciler:
             self._refused_until_ms[topic] = monotonic_ms() + RECONCILE_RESYNC_MS
         else:
             self._refused_until_ms.pop(topic, None)
-        self._metrics.stuck.set(len(self._refused_until_ms))
+
+    def _forget_refusals(self) -> None:
+        """Those that are over: what is still refused will say so again, and what is gone says nothing more."""
+        now_ms = monotonic_ms()
+        self._refused_until_ms = {topic: ms for topic, ms in self._refused_until_ms.items() if ms > now_ms}
 
     async def _pause(self, clean: bool) -> None:
         if clean:
