@@ -31,6 +31,8 @@ RECORDS_AFTER_A_KILL = 20
 DELIVERY_TIMEOUT_MS = 60_000
 PACE_S = 0.005
 LEADERS_BY_BROKER = re.compile(r"\d+:\d+(?: \d+:\d+)*")
+WHOLE = "0:1 1:1 2:1"
+"""As it is shown while each broker leads one of three partitions."""
 
 
 def _broker(number: int) -> Callable[[Dev], int | None]:
@@ -102,18 +104,19 @@ def test_should_survive_the_kill_of_each_of_its_processes_again_and_again(tmp_pa
         leaders = tmp_path / "leaders.txt"
         with kubectl_watch(dev, leaders), loaded(dev.status()["brokers"][0]["url"]) as load:
             wait_for(lambda: load.acknowledged >= RECORDS_AFTER_A_KILL, "first acknowledgements")
+            wait_for(lambda: WHOLE in leaders.read_text(), "each broker leads")
+            stalls["broker 0"] = strike(dev, load, "broker 0")
+            wait_for(lambda: any("0:" not in seen for seen in leaders_in(leaders)), "kubectl shows others that lead")
             for name in (*VICTIMS, "supervisor", "operator"):
                 stalls[name] = max(stalls.get(name, 0.0), strike(dev, load, name))
         acknowledged = load.results()
         final = read_all(load.server)
     assert check(acknowledged, final, load.read) == []
-    seen = LEADERS_BY_BROKER.findall(leaders.read_text())
-    for broker in range(BROKERS):
-        assert any(f"{broker}:" in each for each in seen), f"broker {broker} leads at first: {seen}"
-        assert any(f"{broker}:" not in each for each in seen), (
-            f"broker {broker} leads no more once it is killed: {seen}"
-        )
     assert sorted(load.read) == sorted(final) == sorted(acknowledged), f"skipped or doubled; stalls were {stalls}"
+
+
+def leaders_in(output: Path) -> list[str]:
+    return LEADERS_BY_BROKER.findall(output.read_text())
 
 
 @contextmanager
