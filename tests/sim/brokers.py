@@ -62,16 +62,17 @@ class Brokers:
             Kind("tick", 1, self.waited_for, lambda life, _: life.step(events.Ticked())),
             Kind("start", 8, self.startable, self.start),
             Kind("drained", 0.35, self.drained, self.stop_cleanly),
-            Kind("stop broken", 0.12, lambda: [x for x in self.awake() if x.is_broken], self.stop_broken),
+            Kind("stop broken", 0.2, lambda: [x for x in self.awake() if x.is_broken], self.stop_broken),
         ]
 
     def faults(self) -> list[Kind]:
         kinds = [
             Kind("kill", 0.7, self.alive, self.kill),
             Kind("kill leader", 0.5, self.leaders, self.kill),
-            Kind("pause", 0.4, self.awake, self.pause),
+            Kind("pause", 0.6, self.awake, self.pause),
             Kind("resume", 1.2, self.paused, self.resume),
             Kind("drain", 2.6, self.drainable, self.drain),
+            Kind("drain leader", 2, lambda: [x for x in self.drainable() if x.replica.leads], self.drain),
             Kind("part", 0.4, lambda: self.pairs, lambda pair, _: self.network.apart.add(pair.brokers)),
             Kind("join", 1, self.parted, lambda pair, _: self.network.apart.discard(pair.brokers)),
             Kind("break stream", 0.6, lambda: self.network.streams, self.break_stream),
@@ -79,8 +80,8 @@ class Brokers:
             Kind("all lose power", 0.1, self.powered_together, self.all_lose_power),
             Kind("disk lost", 0.5, self.losable, self.disk_lost),
             Kind("old disk is back", 0.5, self.with_old_disks, self.old_disk_is_back),
-            Kind("sync fails", 9, self.failable, self.sync_fails),
-            Kind("disk full", 2.5, self.alive, self.disk_full),
+            Kind("sync fails", 14, self.failable, self.sync_fails),
+            Kind("disk full", 4, self.alive, self.disk_full),
             Kind("disk freed", 0.7, self.full, self.disk_freed),
         ]
         return [replace(kind, is_fault=True) for kind in kinds]

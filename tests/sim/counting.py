@@ -39,6 +39,7 @@ FAULTS = (
     "pause",
     "resume",
     "drain",
+    "drain leader",
     "drained",
     "part",
     "join",

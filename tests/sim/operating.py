@@ -83,8 +83,8 @@ class Operating:
     def kinds(self) -> list[Kind]:
         return [
             Kind("operator watches", 8, self.behind, self.watch),
-            Kind("operator watches leases", 3, self.connected, lambda operator, _: operator.observe(self.api)),
-            Kind("operate", 4, self.idle, self.operate),
+            Kind("operator watches leases", 5, self.connected, lambda operator, _: operator.observe(self.api)),
+            Kind("operate", 6, self.idle, self.operate),
         ]
 
     def faults(self) -> list[Kind]:

@@ -12,6 +12,7 @@ from headrace.core.resources.topic import Durability
 
 FOCUSES = (
     "drain",
+    "drain leader",
     "sync fails",
     "disk full",
     "broker leaves",
@@ -30,7 +31,7 @@ FOCUSES = (
     "operator killed",
     "disk lost",
 )
-DRILLS = ("drain", "sync fails", "disk full", "broker leaves", "kill", "call given up", "disk lost")
+DRILLS = ("drain", "drain leader", "sync fails", "disk full", "broker leaves", "kill", "call given up", "disk lost")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
 """Steps of scripts that stand for many: what goes well, in a fixed order, so that a script tells only what does not.
 
 `agree` lets brokers and operators hear of everything and write until nobody wants anything any more; `replicate` lets
-followers reach their leader, agree with it and have everything on disk. With a target only that one acts, on its own:
-`replicate 1` leaves what the leader itself has in memory. Nothing of the kind happens by chance, and whoever is paused,
-cut off or down stays so.
+followers reach their leader, agree with it and have everything on disk; `reconcile` ends before anything is sent. With
+a target only that one acts, on its own: `replicate 1` leaves what the leader itself has in memory. Nothing of the kind
+happens by chance, and whoever is paused, cut off or down stays so.
 """
 
 from collections.abc import Sequence
@@ -26,6 +26,7 @@ class Shorthand:
         return [
             Kind("agree", 0, lambda: [*WHOLE, *self._machines(), *self.operating.operators], self.agree),
             Kind("replicate", 0, lambda: [*WHOLE, *self._machines()], self.replicate),
+            Kind("reconcile", 0, self.brokers.awake, lambda life, _: self._reconcile(life)),
         ]
 
     def _machines(self) -> Sequence[Machine]:
@@ -88,10 +89,13 @@ class Shorthand:
                     self._follow(life)
                     self._sync(life)
 
-    def _follow(self, life: Life) -> None:
+    def _reconcile(self, life: Life) -> None:
         if life in self.brokers.connectable():
             self.brokers.connect(life, 0)
         self._exchange(life)
+
+    def _follow(self, life: Life) -> None:
+        self._reconcile(life)
         stream = life.stream
         if stream is not None and stream in self.brokers.network.pushable():
             stream.leader.push(stream)
