@@ -328,6 +328,8 @@ SET_WRITE_INTERVAL_MS_MIN = 100
 SET_CALLS_MAX = 8
 """Writes and reads of PartitionSets that one broker has on their way at once, each of another set."""
 RECONCILE_RESYNC_MS = 15_000
+RECONCILE_BACKOFF_MAX_MS = 2_000
+"""Between passes of the operator that failed: a partition without a leader waits for the next one."""
 RECONCILE_INTERVAL_MS_MIN = 100
 """Between two passes of the operator at least, however much is going on."""
 PROMISES_RETRY_MS = 1_000
@@ -353,6 +355,8 @@ FINALIZER_WAIT_MS = 30_000
 API_REQUEST_TIMEOUT_MS = 5_000
 """A request to the API server that takes longer is given up; whether it landed is then unknown."""
 API_CONNECT_TIMEOUT_MS = 3_000
+API_READ_PAUSES_MS = (50, 250)
+"""What is read is asked for again after these, more or less, where the API server answers 429 or 5xx."""
 API_LINE_BYTES_MAX = 2 << 20
 """The longest line of a watch: an object has 1.5 MiB at most."""
 KUBE_AUTHORIZATION_AGE_MS_MAX = 60_000

@@ -1,24 +1,32 @@
 """The one Kubernetes client in the house: list, get, create, replace, patch, delete, on typed resources.
 
 One `KubeClient` per process, closed at its end; safe for any number of tasks of one event loop. Every request has a
-time limit; nothing is ever retried here. Raises the errors of `headrace.kube.errors`, and InvalidResourceError where an
-object that was asked for by name cannot be read; a list leaves such objects out and logs them, so that one bad object
-does not blind a process to all others.
+time limit. What is read is asked for again, twice at most, where the server answers that it cannot just now: one bad
+answer in ten must not fail whoever needs ten of them. A write is sent once. Raises the errors of
+`headrace.kube.errors`, and InvalidResourceError where an object that was asked for by name cannot be read; a list
+leaves such objects out and logs them, so that one bad object does not blind a process to all others.
 """
 
+import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from random import uniform
 from typing import Any, Generic, Self, TypeVar
 
 import aiohttp
 
-from headrace.core.limits import API_CONNECT_TIMEOUT_MS, API_LINE_BYTES_MAX, API_REQUEST_TIMEOUT_MS
+from headrace.core.limits import (
+    API_CONNECT_TIMEOUT_MS,
+    API_LINE_BYTES_MAX,
+    API_READ_PAUSES_MS,
+    API_REQUEST_TIMEOUT_MS,
+)
 from headrace.core.resources.metadata import Object
 from headrace.kube.credentials import Credentials, load_credentials
-from headrace.kube.errors import ApiUnavailableError, error_of
+from headrace.kube.errors import ApiBusyError, ApiUnavailableError, error_of
 from headrace.kube.resource import Resource
 
 T = TypeVar("T")
@@ -68,14 +76,14 @@ class KubeClient:
         With a `name` that one alone, where it is there: then rights on that one object are enough.
         """
         query = selection(label_selector, name)
-        answer = await self._request("GET", resource.path(namespace), query=query)
+        answer = await self._read(resource.path(namespace), query)
         items = (parse_or_log(resource, item) for item in answer.get("items") or ())
         version = str((answer.get("metadata") or {}).get("resourceVersion", ""))
         return Listing(tuple(item for item in items if item is not None), version)
 
     async def get(self, resource: Resource[T], name: str, namespace: str | None = None) -> T:
         """One object as it is now: a GET without resourceVersion is linearizable."""
-        return resource.parse(await self._request("GET", resource.path(namespace, name)))
+        return resource.parse(await self._read(resource.path(namespace, name)))
 
     async def create(self, resource: Resource[T], obj: Object) -> T:
         """Raises AlreadyExistsError."""
@@ -133,6 +141,15 @@ class KubeClient:
         finally:
             # Not `release`: what is left of an endless answer must not be waited for.
             response.close()
+
+    async def _read(self, path: str, query: _Query = ()) -> dict[str, Any]:
+        for pause_ms in API_READ_PAUSES_MS:
+            try:
+                return await self._request("GET", path, query=query)
+            except ApiBusyError as error:
+                _log.info("asking again: %s", error)
+            await asyncio.sleep(uniform(0.5, 1.5) * pause_ms / 1000)
+        return await self._request("GET", path, query=query)
 
     async def _request(
         self,

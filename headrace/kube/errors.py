@@ -85,6 +85,10 @@ class ApiUnavailableError(ApiError):
     retriable = True
 
 
+class ApiBusyError(ApiUnavailableError):
+    """It has answered, but not what was asked for (HTTP 429, 5xx): the next time may be better."""
+
+
 _BY_STATUS: dict[int, type[ApiError]] = {
     400: InvalidObjectError,
     401: ForbiddenError,
@@ -93,7 +97,7 @@ _BY_STATUS: dict[int, type[ApiError]] = {
     409: ConflictError,
     410: GoneError,
     422: InvalidObjectError,
-    429: ApiUnavailableError,
+    429: ApiBusyError,
 }
 
 
@@ -103,7 +107,7 @@ def error_of(status: int, body: bytes, request: str) -> ApiError:
     reason = str(answer.get("reason") or "")
     message = str(answer.get("message") or f"HTTP {status}")
     if status >= 500:
-        return ApiUnavailableError(f"{request}: {message}", reason=reason)
+        return ApiBusyError(f"{request}: {message}", reason=reason)
     if status == 409 and reason == "AlreadyExists":
         return AlreadyExistsError(message, reason=reason)
     known = _BY_STATUS.get(status)

@@ -21,6 +21,7 @@ from headrace.core.control.plan import plan
 from headrace.core.limits import (
     OPERATOR_STALL_MS_MAX,
     PROMISES_RETRY_MS,
+    RECONCILE_BACKOFF_MAX_MS,
     RECONCILE_INTERVAL_MS_MIN,
     RECONCILE_RESYNC_MS,
 )
@@ -55,7 +56,7 @@ class Reconciler:
         self._applier = applier
         self._metrics = metrics
         self._acts = acts
-        self._backoff = Backoff(rng)
+        self._backoff = Backoff(rng, most_ms=RECONCILE_BACKOFF_MAX_MS)
         self._rung = asyncio.Event()
         self._rung.set()
         self._last_pass_ms = monotonic_ms()

@@ -168,6 +168,20 @@ async def test_should_send_a_write_once_when_it_fails(tmp_path: Path) -> None:
         assert len(requests) == 1
 
 
+@pytest.mark.parametrize("status", [429, 500, 503])
+async def test_should_read_again_when_the_server_cannot_just_now(tmp_path: Path, status: int) -> None:
+    async with scripted(tmp_path, refusal(status), refusal(status), listing("a")) as (client, requests):
+        assert [topic.metadata.name for topic in (await client.list(TOPICS)).items] == ["a"]
+        assert len(requests) == 3
+
+
+async def test_should_give_up_reading_when_the_server_still_cannot(tmp_path: Path) -> None:
+    async with scripted(tmp_path, *[refusal(503)] * 3, listing("a")) as (client, requests):
+        with pytest.raises(ApiUnavailableError, match="not now"):
+            await client.get(TOPICS, "a", "default")
+        assert len(requests) == 3
+
+
 async def test_should_say_so_when_the_answer_is_no_json(tmp_path: Path) -> None:
     async def answer(_: web.Request) -> web.Response:
         return web.Response(text="<html>")

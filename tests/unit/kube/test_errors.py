@@ -4,6 +4,7 @@ import pytest
 
 from headrace.kube.errors import (
     AlreadyExistsError,
+    ApiBusyError,
     ApiError,
     ApiUnavailableError,
     ConflictError,
@@ -30,9 +31,9 @@ def answer(message: str, reason: str = "") -> bytes:
         (409, "AlreadyExists", AlreadyExistsError),
         (410, "Expired", GoneError),
         (422, "Invalid", InvalidObjectError),
-        (429, "TooManyRequests", ApiUnavailableError),
-        (500, "InternalError", ApiUnavailableError),
-        (503, "ServiceUnavailable", ApiUnavailableError),
+        (429, "TooManyRequests", ApiBusyError),
+        (500, "InternalError", ApiBusyError),
+        (503, "ServiceUnavailable", ApiBusyError),
         (418, "Teapot", ApiError),
     ],
 )
