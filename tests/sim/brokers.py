@@ -60,7 +60,7 @@ class Brokers:
             Kind("delete records", 0.6, self.deleting, self.delete_records),
             Kind("checkpoint", 0.7, self.awake, self.checkpoint),
             Kind("tick", 1, self.waited_for, lambda life, _: life.step(events.Ticked())),
-            Kind("start", 8, self.startable, self.start),
+            Kind("start", 6, self.startable, self.start),
             Kind("drained", 0.35, self.drained, self.stop_cleanly),
             Kind("stop broken", 0.2, lambda: [x for x in self.awake() if x.is_broken], self.stop_broken),
         ]
@@ -81,8 +81,8 @@ class Brokers:
             Kind("disk lost", 0.5, self.losable, self.disk_lost),
             Kind("old disk is back", 0.5, self.with_old_disks, self.old_disk_is_back),
             Kind("sync fails", 14, self.failable, self.sync_fails),
-            Kind("disk full", 4, self.alive, self.disk_full),
-            Kind("disk freed", 0.7, self.full, self.disk_freed),
+            Kind("disk full", 6, self.alive, self.disk_full),
+            Kind("disk freed", 0.6, self.full, self.disk_freed),
         ]
         return [replace(kind, is_fault=True) for kind in kinds]
 
@@ -182,7 +182,7 @@ class Brokers:
         elif life.cut is not None and draw % 2:  # The log is what it was, or empty where it begins anew.
             life.log.truncate(life.log.start)
             life.log.start_at(life.cut.offset)
-        if draw % 5 < 3:  # Its pod is seen to go; else its Lease runs out.
+        if draw % 5 < 4:  # Its pod is seen to go; else its Lease runs out.
             self.gone[life.broker] = life.me.incarnation
 
     def kill(self, life: Life, draw: int) -> None:

@@ -110,8 +110,8 @@ class Calling:
 
     def faults(self) -> list[Kind]:
         kinds = [
-            Kind("call lost", 2, lambda: self.waiting, self.lose),
-            Kind("call given up", 2.5, lambda: self.waiting, self.give_up),
+            Kind("call lost", 2.5, lambda: self.waiting, self.lose),
+            Kind("call given up", 3, lambda: self.waiting, self.give_up),
             Kind("call doubled", 0.7, self.doublable, self.double),
             Kind("answer lost", 1, lambda: self.acted, self.lose_answer),
             Kind("late call lost", 1, lambda: self.late, lambda call, _: self.late.remove(call)),

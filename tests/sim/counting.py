@@ -109,26 +109,6 @@ OPERATOR = (
     "operator landed",
     "operator conflict",
 )
-SELDOM = frozenset(
-    {
-        "call doubled",
-        "sync fails",
-        "stop broken",
-        "GiveUp",
-        "written again",
-        "read settles",
-        "wish: claim given up",
-        "wish: give up",
-        "wish: step down",
-        "wish: step down, full",
-        "operator: drain",
-        "operator: leader moved off a leaving broker",
-        "operator: unclean election",
-        "operator: lost broker leaves ISR",
-        "operator: replicas caught up",
-    }
-)
-"""What takes a cluster that is well, and luck: a tenth is asked for."""
 ALL = (*WORK, *FAULTS, *REPLICA, *SET_WRITER, *SEATS, *OPERATOR)
 
 
@@ -140,6 +120,5 @@ def too_rare(counts: Mapping[str, int]) -> list[str]:
     """What did not happen as often as it had to, with how often it did."""
     played = events(counts)
     needed = TIMES_FULL if played >= EVENTS_FULL else TIMES_FULL * played // EVENTS_FULL // 2
-    least = {name: needed // 10 if name in SELDOM else needed for name in ALL}
-    rare = [(name, counts.get(name, 0)) for name in ALL if counts.get(name, 0) < least[name]]
-    return [f"{name}: {count:,d} times, {least[name]:,d} are needed" for name, count in rare]
+    rare = [(name, counts.get(name, 0)) for name in ALL if counts.get(name, 0) < needed]
+    return [f"{name}: {count:,d} times, {needed:,d} are needed" for name, count in rare]

@@ -68,7 +68,7 @@ def _floors(*owners: Any) -> tuple[Patch, ...]:
 
 
 MUTATIONS = (
-    _mutation("no maximal ISR", Isr, "maximal", property(deletions.landed)),
+    _scripted("no maximal ISR", "addition-in-flight", LOST, Patch(Isr, "maximal", property(deletions.landed))),
     _mutation(
         "a removal counted early", Isr, "maximal", property(deletions.early), focus="call given up", unclean=False
     ),
@@ -87,9 +87,12 @@ MUTATIONS = (
         LOST,
         Patch(Following, "_ask", deletions.once_in_an_epoch),
     ),
-    Mutation(
+    _scripted(
         "void seats are electable",
-        (Patch(electing.Elections, "_elect", deletions.elects_void), Patch(Observed, "serves", deletions.counts_void)),
+        "void-seat-elected",
+        LOST,
+        Patch(electing.Elections, "_elect", deletions.elects_void),
+        Patch(Observed, "serves", deletions.counts_void),
     ),
     _mutation("renewal whatever was lost", seats, "_renewed", deletions.always_intact, **LOSING_DISKS),
     _mutation(
@@ -100,11 +103,11 @@ MUTATIONS = (
         focus="disk lost",
         **TWO_OF_THREE,
     ),
-    _mutation(
+    _scripted(
         "renewal after memory was lost",
-        disk,
-        "why_not_intact",
-        deletions.memory_never_fails,
+        "memory-lost",
+        LOST,
+        Patch(disk, "why_not_intact", deletions.memory_never_fails),
         durability=Durability.REPLICATED,
     ),
     _scripted(
@@ -125,11 +128,28 @@ MUTATIONS = (
         Patch(GroupCommit, "truncating", deletions.truncating_carelessly),
         durability=Durability.FSYNC,
     ),
-    _mutation("no sync at a start", Log, "recover", deletions.recovers_without_sync, durability=Durability.FSYNC),
-    Mutation("no floor", _floors(followers, electing, seats), LOSING_DISKS),
-    Mutation("no floor under commits", _floors(leadership)),
-    _mutation("an unknown write is taken as failed", SetWriter, "unanswered", deletions.unknown_is_failed, **GIVING_UP),
-    _mutation("an unknown write is taken as done", SetWriter, "unanswered", deletions.unknown_is_done),
+    _scripted(
+        "no sync at a start",
+        "synced-at-a-start",
+        LOST,
+        Patch(Log, "recover", deletions.recovers_without_sync),
+        durability=Durability.FSYNC,
+    ),
+    _scripted("no floor", "last-replica-standing", LOST, *_floors(followers, electing, seats), **LOSING_DISKS),
+    _scripted("no floor under commits", "too-few-in-sync", "MinIsr", *_floors(leadership)),
+    _scripted(
+        "an unknown write is taken as failed",
+        "late-write",
+        LOST,
+        Patch(SetWriter, "unanswered", deletions.unknown_is_failed),
+        **GIVING_UP,
+    ),
+    _scripted(
+        "an unknown write is taken as done",
+        "lost-removal",
+        LOST,
+        Patch(SetWriter, "unanswered", deletions.unknown_is_done),
+    ),
     _scripted("a 409 decides", "conflict", LOST, Patch(BrokerCaller, "conflicted", deletions.conflict_is_failure)),
     _scripted(
         "a read of the same version decides", "read-same-version", LOST, Patch(SetWriter, "read", deletions.any_version)
@@ -144,8 +164,19 @@ MUTATIONS = (
         Patch(Life, "_serves", deletions.serves_anyone),
         covers=True,
     ),
-    _mutation("votes of any life", Followers, "vote", deletions.vote_of_any_life, **LOSING_DISKS),
-    _mutation("expansion before the epoch's start", Followers, "_may_join", deletions.joins_before_the_epoch),
+    _scripted(
+        "votes of any life",
+        "votes-of-an-older-life",
+        LOST,
+        Patch(Followers, "vote", deletions.vote_of_any_life),
+        **LOSING_DISKS,
+    ),
+    _scripted(
+        "expansion before the epoch's start",
+        "joined-before-the-epoch",
+        LOST,
+        Patch(Followers, "_may_join", deletions.joins_before_the_epoch),
+    ),
     _mutation("expansion below the high watermark", Followers, "_may_join", deletions.joins_below),
     _scripted(
         "leadership renewed under its epoch",
@@ -161,11 +192,11 @@ MUTATIONS = (
         Patch(SeenEpochs, "regression", deletions.only_lower_epochs),
         covers=True,
     ),
-    _mutation(
+    _scripted(
         "an incarnation used twice",
-        brokers,
-        "greatest_incarnation",
-        deletions.only_the_disk_knows,
+        "incarnation-used-twice",
+        LOST,
+        Patch(brokers, "greatest_incarnation", deletions.only_the_disk_knows),
         focus="disk lost",
         **TWO_OF_THREE,
     ),

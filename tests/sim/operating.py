@@ -83,8 +83,8 @@ class Operating:
     def kinds(self) -> list[Kind]:
         return [
             Kind("operator watches", 8, self.behind, self.watch),
-            Kind("operator watches leases", 5, self.connected, lambda operator, _: operator.observe(self.api)),
-            Kind("operate", 6, self.idle, self.operate),
+            Kind("operator watches leases", 6, self.connected, lambda operator, _: operator.observe(self.api)),
+            Kind("operate", 8, self.idle, self.operate),
         ]
 
     def faults(self) -> list[Kind]:
@@ -96,7 +96,7 @@ class Operating:
         if self.setting.plan.moves:
             kinds += [
                 Kind("replicas change", 1, lambda: WHOLE, self.change_replicas),
-                Kind("broker leaves", 5, self.stayable, self.leave),
+                Kind("broker leaves", 7, self.stayable, self.leave),
                 Kind("broker stays", 2.5, lambda: WHOLE if self.leaving else (), self.stay),
             ]
         return [replace(kind, is_fault=True) for kind in kinds]

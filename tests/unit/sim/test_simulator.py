@@ -14,8 +14,8 @@ from tests.sim.scripts import Script
 from tests.sim.shrinking import broken_rule, shrink
 from tests.sim.world import FailedRunError, World, finish, run
 
-QUICK = ("no truncation", "votes of what is not on disk", "truncation by high watermark", "no floor under commits")
-"""Those that a few runs catch; `make sim-mutations` looks for all."""
+QUICK = ("no truncation", "votes of what is not on disk", "truncation by high watermark")
+"""Those that a few runs catch; `make sim-mutations` looks for all, and `test_golden` for those that have a script."""
 
 
 @pytest.mark.parametrize("seed", range(8))
