@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from multiprocessing import get_context
 from unittest import mock
 
@@ -47,11 +48,11 @@ class Catch:
         return f"{self.mutation:42s} {found}; {self.took_s:.1f} s"
 
 
-def hunt(mutation: Mutation, runs_max: int = RUNS_MAX) -> Catch:
+def hunt(mutation: Mutation, runs_max: int = RUNS_MAX, *, scripts: bool = True) -> Catch:
     """Raises nothing: a run that dies of the mutation in any way has caught it."""
     started = time.process_time()
     with mutated(mutation):
-        failed = _failed_script(mutation) if mutation.golden else None
+        failed = _failed_script(mutation) if mutation.golden and scripts else None
         if failed is not None:
             steps, took_s = len(failed.world.trace), time.process_time() - started
             return Catch(mutation.name, failed.rule, steps=steps, took_s=took_s)
@@ -88,25 +89,26 @@ def _failed_script(mutation: Mutation) -> FailedRunError | None:
     return None
 
 
-def _hunt_named(name: str) -> Catch:
+def _hunt_named(name: str, scripts: bool) -> Catch:
     """In a process of its own."""
-    return hunt(next(mutation for mutation in MUTATIONS if mutation.name == name))
+    return hunt(next(mutation for mutation in MUTATIONS if mutation.name == name), scripts=scripts)
 
 
-def hunt_all(names: list[str], processes: int) -> Iterator[Catch]:
+def hunt_all(names: list[str], processes: int, *, scripts: bool) -> Iterator[Catch]:
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        yield from pool.map(_hunt_named, names)
+        yield from pool.map(partial(_hunt_named, scripts=scripts), names)
 
 
 @click.command()
 @click.argument("names", nargs=-1)
 @click.option("--processes", type=click.IntRange(min=1), default=2, show_default=True)
-def main(names: tuple[str, ...], processes: int) -> None:
+@click.option("--scripts/--no-scripts", default=True, show_default=True, help="Or is chance enough?")
+def main(names: tuple[str, ...], processes: int, scripts: bool) -> None:
     """NAMES are parts of names of mutations; without, all."""
     known = [each.name for each in MUTATIONS]
     wanted = [name for name in known if not names or any(part in name for part in names)]
     missed = 0
-    for catch in hunt_all(wanted, processes):
+    for catch in hunt_all(wanted, processes, scripts=scripts):
         click.echo(catch)
         missed += not catch.rule
     click.echo(f"{len(wanted) - missed} of {len(wanted)} deleted rules were noticed")
