@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, assert_never
+from weakref import WeakMethod, ref
 
 from headrace.core.errors import (
     CorruptLogError,
@@ -54,10 +55,22 @@ FollowerEffect = Follow | Unfollow | AskEpochEnd | Truncate | StartAnew | Delete
 
 class FollowingLog:
     def __init__(self, partition: "Partition", streams: Streams, step: Callable[[Event], None]) -> None:
-        self._partition = partition
+        # A circle would keep a closed log, and the room of its files: what a broker began with is never collected.
+        self._owner = ref(partition)
+        self._owners_step = WeakMethod(step)
         self._streams = streams
-        self._step = step
         self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def _partition(self) -> "Partition":
+        partition = self._owner()
+        assert partition is not None, "it owns this"
+        return partition
+
+    def _step(self, event: Event) -> None:
+        step = self._owners_step()
+        assert step is not None, "it owns this"
+        step(event)
 
     def carry_out(self, effect: FollowerEffect) -> None:
         partition, streams = self._partition, self._streams
@@ -103,9 +116,6 @@ class FollowingLog:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        # The two know each other, and what a broker began with is hidden from the collector: a log that is closed would
-        # never be let go of, nor the room of its files.
-        del self._partition, self._step
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work, name=f"follow {self._partition.place}")
