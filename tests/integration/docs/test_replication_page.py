@@ -70,5 +70,5 @@ def test_should_name_the_limits_that_hold() -> None:
     assert f"for the time of its Lease ({LEASE_DURATION_MS // 1000} s)" in PAGE
     assert f"have not been caught up for {REPLICA_LAG_MS_MAX // 1000} s" in PAGE
     assert f"leadership returns to it after {LEADER_RETURN_DELAY_MS // 1000} s" in PAGE.replace("\n", " ")
-    assert f"then it stops, {HANDOVER_TIMEOUT_MS // 1000} s later at most" in PAGE
+    assert f"for which it waits {HANDOVER_TIMEOUT_MS // 1000} s at most" in PAGE
     assert (REASSIGNMENTS_MAX, DECOMMISSION_TIMEOUT_MS, REPLICATED_SYNC_BYTES) == (10, 600_000, 64 << 20)
