@@ -219,7 +219,7 @@ class _Broker:
             housekeeping.clean(),
             self._compaction().run(),
             self._disk.watch(),
-            verification.run(self._mend),
+            *verification.work(self._mend),
         ]
         if self._identity is not None:
             work.append(self._identity.keep_fresh())

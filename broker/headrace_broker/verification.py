@@ -7,24 +7,32 @@
                                                            ──> the next life cuts the log there and fetches the rest
 
 One per life of the process. Every open partition is read through after the start, one after the other and slowly; then
-once an interval, and as soon as somebody comes upon damage in it. Where nobody else has what is damaged, everything
-stays as it is, and what is before and after the damage can be read.
+once an interval. That takes hours where a broker holds much, so another task looks after those in doubt meanwhile: what
+somebody has come upon damage in is read at once, and faster; what was found damaged is handed over within a moment.
+Where nobody else has what is damaged, everything stays as it is, and what is before and after the damage can be read.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry, Gauge
 
 from headrace.core.errors import HeadraceError
-from headrace.core.limits import MENDING_INTERVAL_MS, VERIFY_BYTES_PER_S, VERIFY_INTERVAL_MS, VERIFY_TICK_MS
+from headrace.core.limits import (
+    MENDING_INTERVAL_MS,
+    VERIFY_BYTES_PER_S,
+    VERIFY_DOUBTS_BYTES_PER_S,
+    VERIFY_INTERVAL_MS,
+    VERIFY_TICK_MS,
+)
 from headrace.core.replication.mending import others_have_it
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.types import Incarnation, PartitionKey, Seat, TopicName, TopicUid
 from headrace_broker.clock import monotonic_ms
 from headrace_broker.partition import Partition
+from headrace_broker.storage.log_verification import Pace
 from headrace_broker.storage.partition_store import PartitionStore
 from headrace_broker.storage.segment_check import Damage
 
@@ -49,8 +57,29 @@ class View(Protocol):
     def ready_seats(self, now_ms: int) -> Collection[Seat]: ...
 
 
+def _at_most(bytes_per_s: int) -> Pace:
+    async def pace(read_bytes: int) -> None:
+        await asyncio.sleep(read_bytes / bytes_per_s)
+
+    return pace
+
+
+_SLOWLY, _FAST = _at_most(VERIFY_BYTES_PER_S), _at_most(VERIFY_DOUBTS_BYTES_PER_S)
+
+
 class Verification:
-    def __init__(self, me: Seat, holdings: Partitions, view: View, warn: Warn, registry: CollectorRegistry) -> None:
+    def __init__(
+        self,
+        me: Seat,
+        holdings: Partitions,
+        view: View,
+        warn: Warn,
+        registry: CollectorRegistry,
+        *,
+        pace: Pace = _SLOWLY,
+    ) -> None:
+        """`pace`: for what nobody has doubts about."""
+        self._pace = pace
         self._me = me
         self._holdings = holdings
         self._view = view
@@ -69,17 +98,30 @@ class Verification:
         """A life has ended for damage already: this one lasts for a while, whatever it finds."""
         self._patient_until_ms = monotonic_ms() + MENDING_INTERVAL_MS
 
-    async def run(self, hand_over: Callable[[str], None]) -> None:
-        """For ever. `hand_over` is told once others can do without a damaged log here: why this life is to end."""
-        while True:  # What a look looks at is let go of while this sleeps.
-            await asyncio.sleep(VERIFY_TICK_MS / 1000)
-            await self.look(hand_over)
+    def work(self, hand_over: Callable[[str], None]) -> list[Coroutine[Any, Any, None]]:
+        """Each to be run as a task until it is cancelled.
+
+        `hand_over` is told once others can do without a damaged log here: why this life is to end.
+        """
+        return [_ever(self.read_through), _ever(lambda: self.look(hand_over))]
+
+    async def read_through(self) -> None:
+        """Read what is due, one partition after the other."""
+        # By key: a log that is closed meanwhile must not be held for hours.
+        for key in [each.key for each in self._holdings.open_partitions() if self._is_due(each)]:
+            partition = self._holdings.find(key)
+            if partition is not None and self._is_due(partition):
+                await self._finds_damage(partition, self._pace)
 
     async def look(self, hand_over: Callable[[str], None]) -> None:
-        """Read what is due, and see whether others can do without what is damaged."""
-        for partition in self._due(monotonic_ms()):
-            await self._verify(partition)
+        """At what somebody has come upon damage in, and whether others can do without what is damaged."""
+        self._forget()
         await self._maybe_hand_over(hand_over)
+        for key in [each.key for each in self._holdings.open_partitions() if self._is_in_doubt(each)]:
+            partition = self._holdings.find(key)
+            if partition is not None:
+                await self._look_into(partition)
+                await self._maybe_hand_over(hand_over)
 
     def end(self) -> None:
         """This life is over but for its logs: which of them the next one cuts is decided now."""
@@ -92,34 +134,42 @@ class Verification:
             _log.warning("%s: the next start cuts the log at offset %d", key, damage.point.offset)
             await asyncio.to_thread(store.cut_at_next_start, key, damage.point, later)
 
-    def _due(self, now_ms: int) -> list[Partition]:
-        known, partitions = self._verified_ms, self._holdings.open_partitions()
-        due = [each for each in partitions if self._is_due(each, known.get(each.key), now_ms)]
-        held = {each.key for each in partitions}
-        self._verified_ms = {key: ms for key, ms in known.items() if key in held}
+    def _forget(self) -> None:
+        """What is not held any more."""
+        held = {each.key for each in self._holdings.open_partitions()}
+        self._verified_ms = {key: ms for key, ms in self._verified_ms.items() if key in held}
         self._damaged = {key: damage for key, damage in self._damaged.items() if key in held}
-        return due
 
-    def _is_due(self, partition: Partition, verified_ms: int | None, now_ms: int) -> bool:
+    def _is_due(self, partition: Partition) -> bool:
+        """Whether it is time to read it through, although nobody has doubts."""
+        if partition.key in self._damaged or partition.log.verification.is_suspect:
+            return False
+        verified_ms = self._verified_ms.get(partition.key)
+        return verified_ms is None or monotonic_ms() - verified_ms >= VERIFY_INTERVAL_MS
+
+    def _is_in_doubt(self, partition: Partition) -> bool:
         damage = self._damaged.get(partition.key)
         if damage is not None:  # Readers may come upon it again and again, until it is deleted.
             return damage.point.offset < partition.log.log_start_offset
-        is_over = verified_ms is None or now_ms - verified_ms >= VERIFY_INTERVAL_MS
-        return is_over or partition.log.verification.is_suspect
+        return partition.log.verification.is_suspect
 
-    async def _verify(self, partition: Partition) -> None:
+    async def _look_into(self, partition: Partition) -> None:
+        """There is doubt: afterwards there is none."""
+        if not await self._finds_damage(partition, _FAST):
+            self._damaged.pop(partition.key, None)
+
+    async def _finds_damage(self, partition: Partition, pace: Pace) -> bool:
         key = partition.key
         try:
-            damage = await partition.log.verification.verify(_pace)
+            damage = await partition.log.verification.verify(pace)
         except HeadraceError as error:
             _log.warning("%s: not verified: %s", partition.place, error)
             damage = None
         self._verified_ms[key] = monotonic_ms()
-        if damage is None:
-            self._damaged.pop(key, None)
-        elif self._damaged.get(key) != damage:
+        if damage is not None and self._damaged.get(key) != damage:
             self._damaged[key] = damage
             self._warn(partition.place.topic, key.uid, "DataDamaged", f"partition {key.partition}: {damage.reason}")
+        return damage is not None
 
     async def _maybe_hand_over(self, hand_over: Callable[[str], None]) -> None:
         if monotonic_ms() < self._patient_until_ms:
@@ -128,7 +178,7 @@ class Verification:
             partition = self._holdings.find(key)
             if partition is None or not self._can_do_without(key):
                 continue
-            await self._verify(partition)  # Its segment may have been deleted since.
+            await self._look_into(partition)  # Its segment may have been deleted since.
             if key in self._damaged and self._can_do_without(key):
                 hand_over(f"{partition.place} is damaged here, and fetched again from its leader by the next life")
 
@@ -140,5 +190,7 @@ class Verification:
         return others_have_it(state, self._me, ready, least)
 
 
-async def _pace(read_bytes: int) -> None:
-    await asyncio.sleep(read_bytes / VERIFY_BYTES_PER_S)
+async def _ever(look: Callable[[], Awaitable[None]]) -> None:
+    while True:  # What a look looks at is let go of while this sleeps.
+        await asyncio.sleep(VERIFY_TICK_MS / 1000)
+        await look()

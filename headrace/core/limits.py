@@ -42,6 +42,8 @@ RECOVERY_CHUNK_BYTES = 4 << 20
 VERIFY_CHUNK_BYTES = 1 << 20
 """A closed segment is read through in pieces of this size, or of one batch that is larger."""
 VERIFY_BYTES_PER_S = 16 << 20
+VERIFY_DOUBTS_BYTES_PER_S = 256 << 20
+"""Of a log in which somebody has come upon damage."""
 VERIFY_INTERVAL_MS = 7 * 24 * 3_600_000
 """Each partition's closed segments are read through after each start, this often, and when somebody found damage."""
 VERIFY_TICK_MS = 2_000

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 from headrace.core.errors import StorageFailedError
@@ -44,15 +45,19 @@ def alone(metrics: Metrics, disk: BrokerDisk) -> Host:
 
 
 @asynccontextmanager
-async def led_partition(path: Path, metrics: Metrics, failed: Callable[[str], None]) -> AsyncIterator[Partition]:
+async def led_partition(
+    path: Path, metrics: Metrics, failed: Callable[[str], None], number: int = 0
+) -> AsyncIterator[Partition]:
+    """`number`: of the partition; each has a data directory of its own."""
+    key, place = KEY._replace(partition=PartitionId(number)), replace(PLACE, partition=PartitionId(number))
     data = DataDirectory.open(path)
-    description = PartitionDescription(PLACE.topic, KEY, SPEC.to_object())
+    description = PartitionDescription(place.topic, key, SPEC.to_object())
     log = data.open_log(description, LogConfig.of_topic(SPEC), now_ms=0)
     replica = Replica(ME, InSyncRules.of_topic(SPEC), log, durable_end=log.durable_end)
     disk = BrokerDisk(data.path, DiskLimits(), metrics, failed)
-    partition = Partition(KEY, PLACE, log, replica, alone(metrics, disk))
+    partition = Partition(key, place, log, replica, alone(metrics, disk))
     partition.configure(SPEC)
-    partition.apply(partition_state(leader=ME))
+    partition.apply(partition_state(number, leader=ME))
     yield partition
     with suppress(StorageFailedError):  # a test may have broken the disk
         await partition.close("the test is over")

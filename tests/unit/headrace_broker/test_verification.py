@@ -1,6 +1,7 @@
 """A broker that reads its logs through: whom it tells of damage, and when it ends its life for it."""
 
-from collections.abc import AsyncIterator, Collection, Mapping
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -33,12 +34,23 @@ class Broker:
     warned: list[str] = field(default_factory=list)
     ended: list[str] = field(default_factory=list)
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
+    others: Sequence[Partition] = ()
+    """Before `partition`."""
+    pauses: Callable[[], bool] = lambda: False
+    """Asked after each piece that is read although nobody has doubts: whether to wait for `goes_on`."""
+    paused: asyncio.Event = field(default_factory=asyncio.Event)
+    goes_on: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def pace(self, read_bytes: int) -> None:
+        if self.pauses():
+            self.paused.set()
+            await self.goes_on.wait()
 
     def open_partitions(self) -> list[Partition]:
-        return [self.partition]
+        return [*self.others, self.partition]
 
     def find(self, key: PartitionKey) -> Partition | None:
-        return self.partition if key == self.partition.key else None
+        return next((each for each in self.open_partitions() if each.key == key), None)
 
     def ready_seats(self, now_ms: int) -> Collection[Seat]:
         return self.ready
@@ -47,7 +59,7 @@ class Broker:
         self.warned.append(f"{topic} {reason}: {message}")
 
     def verification(self) -> Verification:
-        return Verification(ME, self, self, self.warn, self.registry)
+        return Verification(ME, self, self, self.warn, self.registry, pace=self.pace)
 
     @property
     def damaged(self) -> float | None:
@@ -74,6 +86,7 @@ def damage(broker: Broker) -> Offset:
 
 
 async def look(verification: Verification, broker: Broker) -> None:
+    await verification.read_through()
     await verification.look(broker.ended.append)
 
 
@@ -122,6 +135,41 @@ async def test_should_look_again_when_somebody_came_upon_damage(broker: Broker) 
     broker.partition.log.verification.is_suspect = True
     await look(verification, broker)
     assert len(broker.warned) == 1
+
+
+async def test_should_hand_a_suspect_over_while_everything_else_is_still_being_read(
+    broker: Broker, tmp_path: Path
+) -> None:
+    broker.pauses = lambda: True
+    verification = broker.verification()
+    async with led_partition(tmp_path / "other", Metrics(), lambda reason: None, number=1) as long_one:
+        fill(long_one.log, 60, epoch=LeaderEpoch(1))
+        broker.others = (long_one,)
+        async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
+            tasks.create_task(verification.read_through())
+            await broker.paused.wait()
+            damage(broker)
+            broker.partition.log.verification.is_suspect = True
+            broker.share(ME, OTHER)
+            broker.ready = {OTHER}
+            await verification.look(broker.ended.append)
+            (ended,) = broker.ended
+            broker.goes_on.set()
+    assert str(broker.partition.place) in ended
+
+
+async def test_should_believe_whoever_has_found_damage_and_not_whoever_was_there_before_it(broker: Broker) -> None:
+    broker.pauses = lambda: True
+    verification = broker.verification()
+    async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
+        tasks.create_task(verification.read_through())
+        await broker.paused.wait()
+        flip_bit(log_files(broker.partition.log.directory)[0], 8 * 700)
+        broker.partition.log.verification.is_suspect = True
+        await verification.look(broker.ended.append)
+        assert broker.damaged == 1
+        broker.goes_on.set()
+    assert (broker.damaged, len(broker.warned)) == (1, 1)
 
 
 async def test_should_not_end_one_life_after_the_other(broker: Broker) -> None:
