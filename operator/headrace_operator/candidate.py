@@ -28,8 +28,8 @@ class Candidate:
         self._client = client
         self._name, self._namespace = operator_lease_name(scope.cluster), scope.lease_namespace
         self._candidacy = Candidacy(identity, OperatorLease(Metadata(self._name, self._namespace)))
-        self._acted: bool | None = None
-        """At the last look; None before the first."""
+        self._stands_by: bool | None = None
+        """As last told; None before that."""
         self._look = asyncio.Event()
 
     @property
@@ -61,18 +61,19 @@ class Candidate:
         while True:
             wait_ms: float = OPERATOR_LEASE_RENEW_MS
             try:
-                await self._step()
+                if await self._step():
+                    on_turn()
             except (ConflictError, AlreadyExistsError):
                 wait_ms = 0  # somebody was faster: look who
             except ApiError as error:
                 _log.warning("operator Lease: %s", error)
                 wait_ms = API_BACKOFF_MIN_MS
-            if self._has_turned():
-                on_turn()
+            self._tell()
             due_ms = max(API_BACKOFF_MIN_MS, self._candidacy.due_ms() - monotonic_ms())
             await self._sleep(min(wait_ms, due_ms))
 
-    async def _step(self) -> None:
+    async def _step(self) -> bool:
+        """Whether a turn has begun."""
         self._look.clear()
         try:
             lease = await self._client.get(OPERATOR_LEASES, self._name, self._namespace)
@@ -80,20 +81,18 @@ class Candidate:
             lease = None
         self._candidacy.observe(lease, monotonic_ms())
         asked_ms = monotonic_ms()
-        if self._candidacy.due_ms() <= asked_ms:
-            bid = self._candidacy.bid(datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")).to_object()
-            write = self._client.create if lease is None else self._client.replace
-            self._candidacy.won(await write(OPERATOR_LEASES, bid), asked_ms)
+        if self._candidacy.due_ms() > asked_ms:
+            return False
+        bid = self._candidacy.bid(datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")).to_object()
+        write = self._client.create if lease is None else self._client.replace
+        return self._candidacy.won(await write(OPERATOR_LEASES, bid), asked_ms, monotonic_ms())
 
-    def _has_turned(self) -> bool:
-        """Whether it is this process' turn since the last look."""
-        acted, acts = self._acted, self.acts
-        self._acted = acts
-        if acts and not acted:
-            _log.info("this operator acts")
-        elif acted is not acts and not acts:
+    def _tell(self) -> None:
+        told, self._stands_by = self._stands_by, not self.acts
+        if self._stands_by and not told:
             _log.info("this operator stands by; the Lease is held by %s", self._candidacy.holder or "nobody")
-        return acts and not acted
+        elif told is not False and not self._stands_by:
+            _log.info("this operator acts")
 
     async def _sleep(self, wait_ms: float) -> None:
         with suppress(TimeoutError):

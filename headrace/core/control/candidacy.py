@@ -6,6 +6,9 @@
         └─ conflict, or no answer ──> look again
     acting ── not renewed in time, or somebody else holds it ──> standing by
 
+A turn that has run out ends, even if nobody looked meanwhile: a renewal that lands after that begins a new one, and
+what was passed over in between is to be looked at again.
+
 At most one of them acts at a time, as far as their clocks run equally fast: who acts counts from before its write, who
 waits from after it has seen it. Nothing depends on that: every write of an operator is a compare-and-set on what it
 observed, so that two that act at once get into each other's way and lose nothing.
@@ -55,9 +58,11 @@ class Candidacy:
         """What to write, by compare-and-set on what was observed; `wall_time` is for people."""
         return self._seen.held_by(self._me, wall_time)
 
-    def won(self, lease: OperatorLease, asked_ms: int) -> None:
-        """The write that was sent at `asked_ms` has landed."""
+    def won(self, lease: OperatorLease, asked_ms: int, now_ms: int) -> bool:
+        """The write that was sent at `asked_ms` has landed -> whether a turn begins, and none just goes on."""
+        acted = self.acts(now_ms)
         self._seen, self._asked_ms = lease, asked_ms
+        return self.acts(now_ms) and not acted
 
     def resign(self) -> OperatorLease:
         """What to write so that another acts at once; this process acts no more, whatever becomes of the write."""

@@ -1,12 +1,10 @@
 """The operator process against a Kubernetes API: the embedded one, or whichever HEADRACE_CONTRACT_KUBECONFIG names."""
 
-import asyncio
 import signal
 from collections import Counter
 
 import pytest
 
-from headrace.core.limits import LEASE_DURATION_MS
 from tests.support.operator import Cluster
 
 pytestmark = pytest.mark.contract
@@ -161,21 +159,3 @@ async def test_should_stop_cleanly_and_write_nothing_when_there_is_nothing_to_do
     assert after is not None
     assert after.metadata.resource_version == before.metadata.resource_version
     assert [name for name in after.metadata.annotations if "kopf" in name] == []
-
-
-async def test_should_call_nobody_lost_when_everything_stood_still(cluster: Cluster) -> None:
-    """As under a debugger, or on a machine that was frozen: brokers and operator stop for longer than a lease time."""
-    await cluster.start_brokers(0)
-    await cluster.operator.start()
-    await cluster.create_topic()
-    before = await cluster.wait_ready()
-    await cluster.operator.freeze()
-    await cluster.brokers[0].stop()
-    await asyncio.sleep((LEASE_DURATION_MS + 500) / 1000)
-    await cluster.operator.thaw()
-    await cluster.create_topic("later")
-    await cluster.patch_topic({"metadata": {"annotations": {PAUSED: "true"}}}, "later")
-    await cluster.wait_condition("Paused", "True", "PausedByAnnotation", "later")  # the operator has looked
-    after = await cluster.topic()
-    assert after is not None
-    assert after.status == before.status

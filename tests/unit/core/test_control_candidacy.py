@@ -23,7 +23,7 @@ def watching(lease: OperatorLease | None, now_ms: int = 100) -> Candidacy:
 
 def acting(asked_ms: int = 100) -> Candidacy:
     candidacy = watching(None)
-    candidacy.won(candidacy.bid("1"), asked_ms)
+    assert candidacy.won(candidacy.bid("1"), asked_ms, asked_ms + 5)
     return candidacy
 
 
@@ -69,6 +69,24 @@ def test_should_go_on_when_it_reads_what_it_wrote() -> None:
     candidacy = acting()
     candidacy.observe(held("a"), 200)
     assert candidacy.acts(200)
+
+
+def test_should_go_on_when_it_renews_in_time() -> None:
+    candidacy = acting(asked_ms=100)
+    assert not candidacy.won(candidacy.bid("2"), 100 + RENEW, now_ms=99 + DURATION)
+    assert candidacy.acts(99 + RENEW + DURATION)
+
+
+def test_should_begin_another_turn_when_the_last_one_ran_out_while_it_renewed() -> None:
+    """As after standing still: nobody had looked, and who asked meanwhile whether it acts was told no."""
+    candidacy = acting(asked_ms=100)
+    assert candidacy.won(candidacy.bid("2"), 99 + DURATION, now_ms=100 + DURATION)
+
+
+def test_should_begin_no_turn_when_its_write_lands_after_the_lease_has_run_out() -> None:
+    candidacy = watching(None)
+    assert not candidacy.won(candidacy.bid("1"), 100, now_ms=100 + DURATION)
+    assert candidacy.won(candidacy.bid("2"), 100 + DURATION, now_ms=101 + DURATION)
 
 
 def test_should_act_no_more_once_it_has_resigned() -> None:
