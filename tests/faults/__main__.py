@@ -15,7 +15,7 @@ import click
 from headrace.dev.supervisor.parent_death import dying_with_parent
 from tests.faults.network import own_namespace, why_not
 from tests.faults.scenarios import SCENARIOS
-from tests.faults.verdict import Verdict, table
+from tests.faults.verdict import Verdict, gaps, table
 
 _LONG_S, _SHORT_S = 1_800, 240
 
@@ -41,11 +41,11 @@ def main(names: tuple[str, ...], short: bool, jobs: int, seed: int, replicas: in
     for line in table([(SCENARIOS[verdict.scenario].title, verdict) for verdict in verdicts]):
         click.echo(line)
     for verdict in verdicts:
-        for note in verdict.notes:
+        for note in (*gaps(verdict), *verdict.notes):
             click.echo(f"{verdict.scenario}: {note}")
     broken = [verdict for verdict in verdicts if verdict.wrong]
     for verdict in broken:
-        click.echo(f"\n{verdict.scenario} WRONG (requests that failed: {verdict.failures})")
+        click.echo(f"\n{verdict.scenario} WRONG (requests that failed: {verdict.failures}; found: {verdict.kinds})")
         for wrong in verdict.wrong:
             click.echo(f"  {wrong}")
     sys.exit(1 if broken else 0)

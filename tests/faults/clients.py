@@ -5,14 +5,12 @@
     SdkReader   the SDK's consumer, following from the earliest record
     RawReader   plain fetches from a position of its own, and the question where the partition ends, by turns
 
-Errors that brokers answer are ordinary and counted; whatever else a client raises is wrong, and said so.
+`hardy_clients` says what happens to what they cannot do.
 """
 
 import json
-import threading
-from abc import ABC, abstractmethod
 from collections import deque
-from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Final
 
 from headrace import Consumer, Producer
@@ -22,10 +20,9 @@ from headrace.core.records.columns import decode_batches, encode_batch, record_c
 from headrace.http2.blocking import BlockingTransport, Response
 from tests.faults.history import Look, Outcome, Poll, Row, Write
 from tests.faults.journal import Journal, now_s
+from tests.support.hardy_clients import BATCH_TYPE, KNOCK_S, HardyClient
 
-BATCH_TYPE: Final = "application/vnd.headrace.batch"
 DELIVERY_TIMEOUT_MS: Final = 120_000
-_KNOCK_S: Final = 0.05
 PACE_S: Final = 0.02
 _REQUEST_S: Final = 8.0
 WAITING_MAX: Final = 200
@@ -34,32 +31,13 @@ _MAY_BE_WRITTEN: Final = frozenset({"NotLeader", "StorageFailed", "RequestTimedO
 """`docs/protocol.md`: after these, records may be written or not; after any other problem they are not."""
 
 
-class Client(ABC, threading.Thread):
-    """Works until `stop`."""
+class Client(HardyClient):
+    """Writes down in the run's journal what it asked and was told."""
 
     def __init__(self, name: str, journal: Journal, servers: str) -> None:
-        super().__init__(name=name, daemon=True)
+        super().__init__(name, journal)
         self._journal = journal
         self._servers = servers
-        self._stopped = threading.Event()
-
-    def stop(self) -> None:
-        self._stopped.set()
-
-    def run(self) -> None:
-        while not self._stopped.is_set():
-            try:
-                self._work()
-            except (HeadraceError, OSError) as error:
-                self._journal.failed(getattr(error, "code", type(error).__name__))
-                self._stopped.wait(_KNOCK_S)
-            except Exception as error:  # whatever it is, the verdict must say it
-                self._journal.wrong.append(f"{self.name}: {error!r}")
-                return
-
-    @abstractmethod
-    def _work(self) -> None:
-        """Until it is stopped or something fails that is ordinary."""
 
 
 class SdkWriter(Client):
@@ -186,7 +164,7 @@ class RawWriter(_Raw):
         write = Write(self.name, self._number, self._partition, value, began_s, now_s(), outcome, offset, why)
         self._journal.wrote(write)
         if why:
-            self._stopped.wait(_KNOCK_S)
+            self._stopped.wait(KNOCK_S)
 
 
 class Reader(Client):
@@ -214,6 +192,17 @@ class SdkReader(Reader):
                 self.position[partition] = offsets[-1] + 1
                 if self._stopped.is_set():
                     return
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """All that can be read of a partition."""
+
+    rows: tuple[Row, ...]
+    start: int
+    """Where the log begins."""
+    end: int
+    """The high watermark."""
 
 
 class RawReader(Reader, _Raw):
@@ -250,20 +239,18 @@ class RawReader(Reader, _Raw):
         end = int(json.loads(answer.body)["offset"])
         self._journal.looked(Look(self.name, self._partition, now_s(), end))
 
-    def read_all(self) -> tuple[tuple[Row, ...], int]:
-        """From the start to the high watermark, in the caller's thread -> the rows, the high watermark.
-
-        Raises HeadraceError.
-        """
+    def read_all(self) -> Whole:
+        """From the start to the high watermark, in the caller's thread. Raises HeadraceError."""
         rows: list[Row] = []
         with BlockingTransport(connect_timeout_s=1) as transport:
             answer = self._request(transport, "GET", "offsets?timestamp=earliest")
-            offset, end = int(json.loads(answer.body)["offset"]), -1
+            start, end = int(json.loads(answer.body)["offset"]), -1
+            offset = start
             while end < 0 or offset < end:
                 answer = self._request(transport, "GET", f"records?offset={offset}", headers={"accept": BATCH_TYPE})
                 rows += rows_of(answer.body, offset)
                 offset, end = (int(answer.headers[f"headrace-{x}"]) for x in ("next-offset", "high-watermark"))
-        return tuple(rows), end
+        return Whole(tuple(rows), start, end)
 
 
 def rows_of(body: bytes, offset: int) -> tuple[Row, ...]:
@@ -273,14 +260,3 @@ def rows_of(body: bytes, offset: int) -> tuple[Row, ...]:
         for batch in decode_batches(body)
         for at, record in batch.since(offset).rows()
     )
-
-
-def join_all(clients: list[Client], timeout_s: float) -> list[str]:
-    """Names of those that did not end in time."""
-    for client in clients:
-        client.stop()
-    deadline_s = now_s() + timeout_s
-    for client in clients:
-        with suppress(RuntimeError):
-            client.join(max(0.0, deadline_s - now_s()))
-    return [client.name for client in clients if client.is_alive()]

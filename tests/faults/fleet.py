@@ -145,6 +145,9 @@ class Fleet:
     def is_running(self, name: str) -> bool:
         return self.programs[name].is_running
 
+    def has_ended(self, name: str) -> bool:
+        return not self.is_running(name)
+
     def data(self, broker: int) -> Path:
         return self.home / broker_name(broker)
 

@@ -1,6 +1,5 @@
 """Where the clients of a run write down what they asked and what they were told; lists that only grow, one lock."""
 
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -8,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from tests.faults.history import Fault, Look, Outcome, Poll, Write
+from tests.support.hardy_clients import Troubles
 
 
 def now_s() -> float:
@@ -15,8 +15,8 @@ def now_s() -> float:
 
 
 @dataclass(slots=True)
-class Journal:
-    """Of one topic. `wrong` has what clients saw that must never be, as sentences."""
+class Journal(Troubles):
+    """Of one topic."""
 
     topic: str
     partitions: int
@@ -24,13 +24,9 @@ class Journal:
     polls: list[Poll] = field(default_factory=list)
     looks: list[Look] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
-    wrong: list[str] = field(default_factory=list)
-    failures: Counter[str] = field(default_factory=Counter)
-    """Of requests, by the code of their error."""
     idempotent: set[str] = field(default_factory=set)
     acknowledged: Counter[int] = field(default_factory=Counter)
     """How many, by partition."""
-    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def wrote(self, write: Write) -> None:
         with self._lock:
@@ -47,10 +43,6 @@ class Journal:
     def looked(self, look: Look) -> None:
         with self._lock:
             self.looks.append(look)
-
-    def failed(self, code: str) -> None:
-        with self._lock:
-            self.failures[code] += 1
 
     @contextmanager
     def fault(self, name: str) -> Iterator[None]:

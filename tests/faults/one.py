@@ -46,7 +46,9 @@ def main(name: str, rounds: int, seed: int, replicas: int | None) -> None:
         lost=report.lost if report else None,
         duplicated=report.duplicated if report else None,
         read=report.read if report else 0,
-        longest_unavailability_s=report.longest_unavailability_s if report else None,
+        kinds=dict(report.kinds) if report else {},
+        unavailability_s=dict(report.unavailability_s) if report else {},
+        silence_s=dict(report.silence_s) if report else {},
         progress=[dataclasses.asdict(progress) for progress in report.progress] if report else [],
         failures=dict(run.journal.failures),
     )

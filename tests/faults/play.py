@@ -9,22 +9,27 @@ A scenario is a function of a `Play`. Whatever it asks for must happen within a 
 import random
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from headrace.core.errors import HeadraceError
 from tests.faults.async_clients import AsyncSdkReader, AsyncSdkWriter
-from tests.faults.clients import Client, RawReader, RawWriter, Reader, SdkReader, SdkWriter, join_all
+from tests.faults.clients import Client, RawReader, RawWriter, Reader, SdkReader, SdkWriter, Whole
 from tests.faults.disks import batches_below
 from tests.faults.fleet import API, OPERATOR, Fleet, broker_name
-from tests.faults.history import History, Report, Row, judge
+from tests.faults.history import History, Outcome, Row
 from tests.faults.journal import Journal
+from tests.faults.judge import Report, judge
 from tests.faults.unruly_api import UnrulyApi, let_pass, unruly
+from tests.support.hardy_clients import join_all
 from tests.support.waiting import wait_for
 
+_T = TypeVar("_T")
 TOPIC: Final = "ledger"
 _PROGRESS_S: Final = 60
 _CALM_S: Final = 60
@@ -94,6 +99,16 @@ class Play:
             timeout_s,
         )
 
+    def wait_read(self, timeout_s: float = _PROGRESS_S) -> None:
+        """Until every reader has read what is acknowledged by now."""
+        ends: Counter[int] = Counter()
+        for write in tuple(self.journal.writes):
+            if write.outcome is Outcome.ACKNOWLEDGED:
+                ends[write.partition] = max(ends[write.partition], write.offset + 1)
+        for reader in (client for client in self.clients if isinstance(client, Reader)):
+            wanted = {p: ends[p] for p in reader.position} if isinstance(reader, RawReader) else dict(ends)
+            wait_for(partial(reader.has_read, wanted), f"{reader.name} reads to {wanted}", timeout_s)
+
     def wait_in_sync(self, timeout_s: float = _CALM_S) -> None:
         self.fleet.wait_in_sync(TOPIC, timeout_s)
 
@@ -110,22 +125,26 @@ class Play:
         """Until the broker is not in the ISR of the first partition."""
         wait_for(lambda: broker not in self.fleet.isr(TOPIC), f"broker {broker} leaves the ISR", timeout_s)
 
-    def judge_more(self, journal: Journal, clients: list[Client], start: int = 0) -> None:
-        """Of another topic with one partition: stop its clients, read it whole, and judge it."""
+    def judge_more(self, journal: Journal, clients: list[Client], *, trimmed: bool = False) -> Whole:
+        """Of another topic with one partition: stop its clients, read it whole, and judge it.
+
+        `trimmed`: it may begin where it says to begin.
+        """
         self.wrong += [f"{name} hangs" for name in join_all(clients, _JOIN_S)]
         reader = RawReader("last", journal, self.fleet.servers, 0)
-        final, _ = wait_for(_tried(reader.read_all), f"all of {journal.topic} can be read", _CALM_S)
+        whole = wait_for(_tried(reader.read_all), f"all of {journal.topic} can be read", _CALM_S)
         history = History(
             writes=journal.writes,
             polls=journal.polls,
             looks=journal.looks,
-            final={0: final},
+            final={0: whole.rows},
             idempotent=frozenset(journal.idempotent),
-            starts={0: start},
+            starts={0: whole.start if trimmed else 0},
         )
         report = judge(history)
         self.wrong += [*journal.wrong, *(f"{journal.topic}: {finding}" for finding in report.findings[:_SHOWN])]
         self.notes.append(f"{journal.topic}: {report.acknowledged} acknowledged, {report.read} read")
+        return whole
 
     def hold(self, seconds: float) -> None:
         """A fault lasts so long: it is time that is the fault."""
@@ -208,7 +227,7 @@ class Play:
         self._stop_writers()
         self.wait_in_sync()
         final, ends = self._read_all()
-        self._stop_readers(ends)
+        ends_reached = self._stop_readers(ends)
         replicas = self._compare(ends) if self.setting.compares_disks else {}
         journal = self.journal
         history = History(
@@ -220,6 +239,7 @@ class Play:
             faults=journal.faults,
             idempotent=frozenset(journal.idempotent),
             starts=self.starts,
+            ends_reached=ends_reached,
         )
         return judge(history)
 
@@ -232,17 +252,22 @@ class Play:
         ends: dict[int, int] = {}
         for partition in range(self.setting.partitions):
             reader = RawReader("last", self.journal, self.fleet.servers, partition)
-            final[partition], ends[partition] = wait_for(_tried(reader.read_all), "all can be read", _CALM_S)
+            whole = wait_for(_tried(reader.read_all), "all can be read", _CALM_S)
+            final[partition], ends[partition] = whole.rows, whole.end
         return final, ends
 
-    def _stop_readers(self, ends: dict[int, int]) -> None:
+    def _stop_readers(self, ends: dict[int, int]) -> dict[str, tuple[int, ...]]:
+        """Once each has read all -> what they then say to have read."""
+        reached: dict[str, tuple[int, ...]] = {}
         for reader in (client for client in self.clients if isinstance(client, Reader)):
             wanted = {p: ends[p] for p in reader.position} if isinstance(reader, RawReader) else ends
             try:
-                wait_for(lambda r=reader, w=wanted: r.has_read(w), f"{reader.name} reads to {wanted}")  # type: ignore[misc]
+                wait_for(partial(reader.has_read, wanted), f"{reader.name} reads to {wanted}")
+                reached[reader.name] = tuple(wanted)
             except AssertionError as error:
                 self.wrong.append(f"{error}; it stands at {reader.position}")
             reader.stop()
+        return reached
 
     def _compare(self, ends: dict[int, int]) -> dict[int, dict[str, dict[int, bytes]]]:
         """What lies on the disks of all replicas, which are in sync."""
@@ -287,10 +312,10 @@ def _logs(fleet: Fleet) -> str:
     return "\n".join(f"--- {name}\n{fleet.log(name)[-1500:]}" for name in fleet.programs)
 
 
-def _tried(ask: Callable[[], Any]) -> Callable[[], Any]:
+def _tried(ask: Callable[[], _T]) -> Callable[[], _T | None]:
     """None where it cannot be answered yet."""
 
-    def tried() -> Any:
+    def tried() -> _T | None:
         try:
             return ask()
         except HeadraceError:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from tests.soak.load import Dawdler, Follower, KeyedWriter, Trimmer, Writer
 from tests.soak.member import TIMEOUT_S, Member
 from tests.soak.sdk import SdkReader, SdkWriter
+from tests.support.hardy_clients import join_all
 
 
 @dataclass(slots=True)
@@ -46,10 +47,7 @@ class Crowd:
         for member in self.members:
             member.start()
 
-    def stop(self, members: Sequence[Member]) -> None:
-        for member in members:
-            member.stop()
-        for member in members:
-            member.join(2 * TIMEOUT_S)
-            if member.is_alive():
-                member.wrong.append(f"{member.name} hangs")
+    def stop(self) -> None:
+        hanging = join_all(self.members, 2 * TIMEOUT_S)
+        for member in self.members:
+            member.troubles.wrong += [f"{name} hangs" for name in hanging if name == member.name]

@@ -15,7 +15,8 @@ from urllib.parse import urlsplit
 from headrace.core.records.columns import decode_batches, encode_batch, record_columns
 from headrace.http2.blocking import BlockingTransport
 from tests.soak.journal import ROWS, DamagedBatchError, KeyedWord, batch_of, entries_of
-from tests.soak.member import BATCH_TYPE, KNOCK_S, TIMEOUT_S, Member, Place, edge_of, fetch, post, wall_ms
+from tests.soak.member import TIMEOUT_S, Member, Place, edge_of, fetch, post, wall_ms
+from tests.support.hardy_clients import BATCH_TYPE
 from tests.support.history import Entry
 
 KEYS: Final = 300
@@ -24,6 +25,7 @@ _TOMBSTONES: Final = 0.1
 _TRIM_S: Final = 3
 _UNTRIMMED: Final = 50 * ROWS
 """Records that followers may still be on their way to."""
+_REFUSED: Final = "refused"
 _SIP_BYTES: Final = 4096
 _SIP_S: Final = 0.05
 """A slow reader takes so little so rarely."""
@@ -51,12 +53,11 @@ class Writer(Member):
                 name, sent_s = f"{self._name}-{self._sent}".encode(), time.monotonic()
                 answer = post(transport, self.place, batch_of(name, wall_ms()))
                 if answer is None:
-                    self.failures += 1
-                    self._stopped.wait(KNOCK_S)
+                    self._refused(_REFUSED)
                     continue
                 place, rest = divmod(answer["baseOffset"], ROWS)
                 if rest:
-                    self.wrong.append(f"{self.name}: acknowledged at {answer}, within another batch")
+                    self.troubles.wrong.append(f"{self.name}: acknowledged at {answer}, within another batch")
                 self.acknowledged.append((sent_s, Entry(self.place.number, place, name)))
 
 
@@ -88,8 +89,7 @@ class KeyedWriter(Member):
             for key, value in zip(keys, values, strict=True):
                 self.words[key].written(value, acknowledged=answer is not None)
         if answer is None:
-            self.failures += 1
-            self._stopped.wait(KNOCK_S)
+            self._refused(_REFUSED)
         else:
             self.batches += 1
 
@@ -121,15 +121,14 @@ class Follower(Member):
             self.offset = start
             return -1
         if answer.status != 200:
-            self.failures += 1
-            self._stopped.wait(KNOCK_S)
+            self._refused(str(answer.status))
             return -1
         try:
             for batch in decode_batches(answer.body):
                 values = batch.records.column("value").to_pylist()
                 self.seen += entries_of(self.place.number, batch.header.base_offset, values)
         except DamagedBatchError as error:
-            self.wrong.append(str(error))
+            self.troubles.wrong.append(str(error))
         self.offset = int(answer.headers["headrace-next-offset"])
         return int(answer.headers["headrace-high-watermark"])
 

@@ -1,19 +1,15 @@
 """What all who use a cluster during a soak have in common: a place, a thread that outlives faults, plain requests."""
 
 import json
-import threading
 import time
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, Final
 
 from headrace.core.errors import HeadraceError
 from headrace.http2.blocking import BlockingTransport, Response
+from tests.support.hardy_clients import BATCH_TYPE, HardyClient, Troubles
 
-BATCH_TYPE: Final = "application/vnd.headrace.batch"
 TIMEOUT_S: Final = 15
-KNOCK_S: Final = 0.05
-"""Whoever was refused tries again so soon."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,34 +22,12 @@ class Place:
     """Of its records, at its leader."""
 
 
-class Member(ABC, threading.Thread):
-    """One thread; `wrong` has what it saw that must not be."""
+class Member(HardyClient):
+    """One thread, with troubles of its own."""
 
     def __init__(self, place: Place) -> None:
-        super().__init__(name=f"{type(self).__name__} {place.topic}", daemon=True)
+        super().__init__(f"{type(self).__name__} {place.topic}", Troubles())
         self.place = place
-        self.wrong: list[str] = []
-        self.failures = 0
-        """Requests that were not answered or refused."""
-        self._stopped = threading.Event()
-
-    def stop(self) -> None:
-        self._stopped.set()
-
-    def run(self) -> None:
-        while not self._stopped.is_set():
-            try:
-                self._work()
-            except (HeadraceError, OSError):
-                self.failures += 1
-                self._stopped.wait(KNOCK_S)
-            except Exception as error:  # whatever it is, the verdict must say it
-                self.wrong.append(f"{self.name}: {error!r}")
-                return
-
-    @abstractmethod
-    def _work(self) -> None:
-        """Until it is stopped or a request fails."""
 
 
 def post(transport: BlockingTransport, place: Place, body: bytes) -> dict[str, Any] | None:

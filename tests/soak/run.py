@@ -85,7 +85,7 @@ class Soak:
         self._strain(seconds)
         click.echo("soak: the load ends; everything is read once more")
         crowd, findings = self._crowd, self._findings
-        crowd.stop(crowd.members)
+        crowd.stop()
         self._brokers.wait_ready()
         history = self._history()
         judge_history(history, findings)
@@ -99,7 +99,7 @@ class Soak:
         findings.judge("no deleted file stays open", _left(self._brokers.deleted_files, 0))
         findings.judge("no connection stays open", _left(self._brokers.sockets, BROKERS * SOCKETS_MAX))
         findings.judge("no broker ended by itself", self._ended)
-        findings.judge(self._what_was_done(), [wrong for member in crowd.members for wrong in member.wrong])
+        findings.judge(self._what_was_done(), [wrong for member in crowd.members for wrong in member.troubles.wrong])
         return findings
 
     def _strain(self, seconds: int) -> None:
@@ -173,7 +173,7 @@ class Soak:
             self._read_to_end(last)
             starts[place.number] = last.skipped[-1].stop if last.skipped else 0
             final += [entry for entry in last.seen if entry.offset >= starts[place.number]]
-            follower.wrong += last.wrong
+            follower.troubles.wrong += last.troubles.wrong
         acknowledged = [entry for writer in self._crowd.writers for _, entry in writer.acknowledged]
         return History(acknowledged, seen, skipped, final, starts)
 
@@ -189,7 +189,7 @@ class Soak:
             self._read_to_end(last)
             starts[place.number] = last.skipped[-1].stop if last.skipped else 0
             final += last.seen
-            reader.wrong += [*rest.wrong, *last.wrong]
+            reader.troubles.wrong += [*rest.troubles.wrong, *last.troubles.wrong]
         return History(writer.acknowledged, seen, skipped, final, starts)
 
     def _read_to_end(self, follower: Follower) -> None:
@@ -234,10 +234,11 @@ class Soak:
         skipped = crowd.batches_skipped * ROWS
         sips = format_bytes(sum(dawdler.taken_bytes for dawdler in crowd.dawdlers))
         deletions = sum(trimmer.deletions for trimmer in crowd.trimmers)
+        failures = sum(member.troubles.failures.total() for member in crowd.members)
         return (
             f"everybody did what they should: {written} records written, {read} read, {skipped} deleted before;"
             f" {keyed} batches for keys; {deletions} deletions of records; {sips} sipped by slow readers;"
-            f" {self._brokers.kills} brokers killed; {sum(member.failures for member in crowd.members)} requests failed"
+            f" {self._brokers.kills} brokers killed; {failures} requests failed"
         )
 
 

@@ -10,7 +10,8 @@ from headrace import Consumer, Producer
 from headrace.core.errors import OffsetOutOfRangeError
 from headrace.http2.blocking import BlockingTransport
 from tests.soak.journal import ROWS, DamagedBatchError, entries_of, values_of
-from tests.soak.member import KNOCK_S, Member, Place, start_of
+from tests.soak.member import Member, Place, start_of
+from tests.support.hardy_clients import KNOCK_S
 from tests.support.history import Entry
 
 _IN_FLIGHT: Final = 100
@@ -46,7 +47,7 @@ class SdkWriter(Member):
         (written,) = sending.result(2 * _DELIVERY_TIMEOUT_MS / 1000)
         place, rest = divmod(written.base_offset, ROWS)
         if rest or written.record_count != ROWS:
-            self.wrong.append(f"{name!r} was written as {written}")
+            self.troubles.wrong.append(f"{name!r} was written as {written}")
         self.acknowledged.append(Entry(self._places[partition].number, place, name))
 
 
@@ -80,7 +81,7 @@ class SdkReader(Member):
                 values = batch.column("value").to_pylist()
                 self.seen += entries_of(self._places[partition].number, first, values)
             except DamagedBatchError as error:
-                self.wrong.append(f"{self.name}: {error}")
+                self.troubles.wrong.append(f"{self.name}: {error}")
             self.offsets[partition] = first + batch.num_rows
             if self._stopped.is_set():
                 return

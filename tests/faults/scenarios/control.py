@@ -38,6 +38,7 @@ def trouble_the_control_plane(play: Play) -> None:
             play.wait_progress()
             play.hold(away_s)
             play.wait_progress()
+            play.wait_read()
             play.fleet.resume(API)
         play.wait_progress()
         play.wait_in_sync()

@@ -20,11 +20,12 @@ def kill_leaders(play: Play) -> None:
 
 def kill_all_brokers(play: Play) -> None:
     for _ in range(play.rounds):
-        for broker in play.brokers:
-            play.fleet.kill(broker_name(broker))
-        for broker in play.brokers:
-            play.fleet.start_broker(broker, wait=False)
-        play.wait_progress()
+        with play.journal.fault("all brokers killed"):
+            for broker in play.brokers:
+                play.fleet.kill(broker_name(broker))
+            for broker in play.brokers:
+                play.fleet.start_broker(broker, wait=False)
+            play.wait_progress()
 
 
 def retry_through_leader_changes(play: Play) -> None:

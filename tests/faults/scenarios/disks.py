@@ -5,6 +5,7 @@ import errno
 import json
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -12,12 +13,12 @@ from headrace.core.errors import HeadraceError
 from headrace.core.records.columns import encode_batch, record_columns
 from headrace.http2.blocking import BlockingTransport
 from tests.faults import clock
-from tests.faults.clients import BATCH_TYPE
 from tests.faults.fleet import broker_name
 from tests.faults.play import Play, Setting
 from tests.faults.scenarios.scenario import Scenario
 from tests.faults.shim import SYNC, FaultyDisk
 from tests.support.cluster import http
+from tests.support.hardy_clients import BATCH_TYPE
 from tests.support.waiting import wait_for
 
 _HOUR_S: Final = 3600
@@ -47,13 +48,14 @@ def fail_power_of_all(play: Play) -> None:
         for broker in play.brokers:
             play.fleet.disks[broker].slow(SYNC, 50)
         play.hold(1)
-        for broker in play.brokers:
-            play.fleet.kill(broker_name(broker))
-        for broker in play.brokers:
-            play.fleet.disks[broker].lose_power(play.random.randrange(1000))
-            play.fleet.disks[broker].heal()
-            play.fleet.start_broker(broker, wait=False)
-        play.wait_progress()
+        with play.journal.fault("power failure of all brokers"):
+            for broker in play.brokers:
+                play.fleet.kill(broker_name(broker))
+            for broker in play.brokers:
+                play.fleet.disks[broker].lose_power(play.random.randrange(1000))
+                play.fleet.disks[broker].heal()
+                play.fleet.start_broker(broker, wait=False)
+            play.wait_progress()
         play.wait_in_sync()
 
 
@@ -83,7 +85,7 @@ def rot(play: Play) -> None:
         for what, damage in _DAMAGES:
             leader = play.leader()
             broker = play.random.choice([b for b in play.brokers if b != leader])
-            wait_for(lambda b=broker: len(_logs(play, b)) >= 3, "there are closed segments", 60)  # type: ignore[misc]
+            wait_for(partial(_has_closed_segments, play, broker), "there are closed segments", 60)
             with play.journal.fault(f"broker {broker}: {what}"):
                 play.fleet.kill(broker_name(broker))
                 if not damage(play, broker):
@@ -108,6 +110,10 @@ def _directory(play: Play, broker: int) -> Path:
 
 def _logs(play: Play, broker: int) -> list[Path]:
     return sorted(_directory(play, broker).glob("*.log"))
+
+
+def _has_closed_segments(play: Play, broker: int) -> bool:
+    return len(_logs(play, broker)) >= 3
 
 
 def _tear_tail(play: Play, broker: int) -> bool:
@@ -155,8 +161,8 @@ def break_disks(play: Play) -> None:
                 play.wait_progress()
             disk.heal()
             if what != "no space":
-                wait_for(lambda b=leader: not play.fleet.is_running(broker_name(b)), "it ends", _ENDED_S)  # type: ignore[misc]
-            if not play.fleet.is_running(broker_name(leader)):
+                wait_for(partial(play.fleet.has_ended, broker_name(leader)), "it ends", _ENDED_S)
+            if play.fleet.has_ended(broker_name(leader)):
                 play.fleet.start_broker(leader)
             play.wait_progress()
             play.wait_in_sync()
@@ -203,10 +209,10 @@ def compact_uncommitted(play: Play) -> None:
             play.fleet.network.cut_both(broker_name(leader), others)
             _fill(play, leader, b"key", f"uncommitted-{number}".encode(), "1")
             before = _passes(play, leader)
-            wait_for(lambda b=leader, p=before: _passes(play, b) > p, "compaction runs", 30)  # type: ignore[misc]
+            wait_for(partial(_has_compacted, play, leader, before), "compaction runs", 30)
             play.fleet.kill(broker_name(leader))
             play.fleet.network.heal_all()
-            wait_for(lambda old=leader: _leader_of_keyed(play) not in (None, (old,)), "another leads", 60)  # type: ignore[misc]
+            wait_for(partial(_leads_no_more, play, leader), "another leads", 60)
         play.fleet.start_broker(leader)
         play.fleet.wait_in_sync(_KEYED)
         found = _last_value(play, b"key")
@@ -218,6 +224,11 @@ def compact_uncommitted(play: Play) -> None:
 def _leader_of_keyed(play: Play) -> tuple[int] | None:
     leader = play.fleet.leader(_KEYED)
     return None if leader is None else (leader,)
+
+
+def _leads_no_more(play: Play, old: int) -> bool:
+    """Another leads the compacted topic."""
+    return _leader_of_keyed(play) not in (None, (old,))
 
 
 def _fill(play: Play, leader: int, key: bytes, value: bytes, acks: str) -> None:
@@ -234,6 +245,11 @@ def _passes(play: Play, broker: int) -> float:
     lines = http("GET", f"{play.fleet.url(broker)}/metrics").body.decode().splitlines()
     done = [line for line in lines if line.startswith("headrace_broker_compaction_passes_total{")]
     return sum(float(line.split()[-1]) for line in done)
+
+
+def _has_compacted(play: Play, broker: int, passes: float) -> bool:
+    """Once more since it had done so many passes."""
+    return _passes(play, broker) > passes
 
 
 def _last_value(play: Play, key: bytes) -> bytes | None:

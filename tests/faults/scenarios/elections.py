@@ -1,18 +1,20 @@
 """S13 to S15, S30: what a new leader says before it has committed anything, and what an old one wrote in vain."""
 
 import json
+from functools import partial
 from typing import Final
 
 from headrace.core.errors import HeadraceError
 from headrace.core.records.columns import encode_batch, record_columns
 from headrace.core.records.header import ProducerNumbers
 from headrace.http2.blocking import BlockingTransport, Response
-from tests.faults.clients import BATCH_TYPE, rows_of
+from tests.faults.clients import rows_of
 from tests.faults.fleet import broker_name
 from tests.faults.history import Outcome, Write
 from tests.faults.journal import now_s
 from tests.faults.play import TOPIC, Play, Setting
 from tests.faults.scenarios.scenario import Scenario
+from tests.support.hardy_clients import BATCH_TYPE
 from tests.support.waiting import wait_for
 
 _PATH: Final = f"/v1/namespaces/default/topics/{TOPIC}/partitions/0"
@@ -29,7 +31,7 @@ def ask_new_leaders(play: Play) -> None:
             elected = play.wait_other_leader(leader)
             url = play.fleet.url(elected) + _PATH
             with BlockingTransport() as transport:
-                wait_for(lambda u=url: _asked(transport, f"{u}/records?offset=0"), "it serves what it inherited")  # type: ignore[misc]
+                wait_for(partial(_asked, transport, f"{url}/records?offset=0"), "it serves what it inherited")
                 committed = _acknowledged_end(play)
                 told = transport.request("GET", f"{url}/offsets?timestamp=latest")
                 # Where it has inherited all that there is, it may say so.
@@ -68,16 +70,17 @@ def elect_twice(play: Play) -> None:
     """Two leaders in a row write what nobody else has, and die; what they wrote is cut away (KIP-279)."""
     for number in range(play.rounds):
         first = play.leader()
-        _write_alone(play, first, f"first-{number}")
-        play.fleet.kill(broker_name(first))
-        play.fleet.network.heal_all()
-        second = play.wait_other_leader(first)
-        _write_alone(play, second, f"second-{number}")
-        play.fleet.kill(broker_name(second))
-        play.fleet.network.heal_all()
-        play.fleet.start_broker(first, wait=False)
-        play.fleet.start_broker(second, wait=False)
-        play.wait_progress()
+        with play.journal.fault("two leaders alone, and killed"):
+            _write_alone(play, first, f"first-{number}")
+            play.fleet.kill(broker_name(first))
+            play.fleet.network.heal_all()
+            second = play.wait_other_leader(first)
+            _write_alone(play, second, f"second-{number}")
+            play.fleet.kill(broker_name(second))
+            play.fleet.network.heal_all()
+            play.fleet.start_broker(first, wait=False)
+            play.fleet.start_broker(second, wait=False)
+            play.wait_progress()
         play.wait_in_sync()
 
 
@@ -114,7 +117,7 @@ def repeat_uncommitted(play: Play) -> None:
                 answer = transport.request("POST", url, headers={"content-type": BATCH_TYPE}, body=body)
                 play.expect(answer.status == 504, f"attempt {attempt} before the commit: HTTP {answer.status}")
             play.fleet.network.heal_all()
-            found = wait_for(lambda u=url, b=body: _posted(transport, u, b), "the repetition is acknowledged")  # type: ignore[misc]
+            found = wait_for(partial(_posted, transport, url, body), "the repetition is acknowledged")
         offset = json.loads(found.body)["baseOffset"]
         play.journal.wrote(Write("repeater", number, 0, value, began_s, now_s(), Outcome.ACKNOWLEDGED, offset))
         play.wait_progress()

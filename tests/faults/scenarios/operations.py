@@ -1,20 +1,24 @@
 """S16, S17, S19, S21: what administrators do to a cluster that is in use."""
 
 import json
+from functools import partial
 from typing import Final
 
 from headrace.core.errors import HeadraceError
 from headrace.core.records.columns import encode_batch, record_columns
 from headrace.http2.blocking import BlockingTransport
-from tests.faults.clients import BATCH_TYPE, RawReader, SdkWriter
+from tests.faults.clients import RawReader, SdkWriter
 from tests.faults.fleet import broker_name
 from tests.faults.journal import Journal
 from tests.faults.play import TOPIC, Play, Setting
 from tests.faults.scenarios.scenario import Scenario
 from tests.support.cluster import Answer, http
+from tests.support.hardy_clients import BATCH_TYPE
 from tests.support.waiting import wait_for
 
 _MOVED_S: Final = 90
+_LEFT_BY_RETENTION: Final = 300
+"""Records at the least, of 64 KiB."""
 _PASSING: Final = (421, 429, 503, 504)
 
 
@@ -76,7 +80,7 @@ def create_again(play: Play) -> None:
         play.fleet.wait_led(name, 1)
         old = _write(play, name, b"old")
         play.fleet.delete_topic(name)
-        wait_for(lambda n=name: n not in play.fleet.topics(), "the topic is gone", 60)  # type: ignore[misc]
+        wait_for(partial(_is_gone, play, name), "the topic is gone", 60)
         play.fleet.create_topic(name, partitions=1, replicas=3)
         play.fleet.wait_led(name, 1)
         path = f"{play.fleet.url(0)}/v1/namespaces/default/topics/{name}/partitions/0"
@@ -87,6 +91,10 @@ def create_again(play: Play) -> None:
         new = _write(play, name, b"new")
         play.expect((old, new) == (0, 0), f"first offsets of old and new topic: {old}, {new}")
         play.wait_progress()
+
+
+def _is_gone(play: Play, topic: str) -> bool:
+    return topic not in play.fleet.topics()
 
 
 def _final_answer(url: str) -> Answer:
@@ -121,12 +129,13 @@ def trim(play: Play) -> None:
     reader = RawReader("trimmed-reader", journal, play.fleet.servers, 0)
     for client in (writer, reader):
         client.start()
-    starts: list[int] = [0]
+    starts, asked = [0], 0
     with BlockingTransport(connect_timeout_s=1) as transport:
         for number in range(4 * play.rounds):
             goal = journal.acknowledged[0] + 100
-            wait_for(lambda g=goal: journal.acknowledged[0] >= g, "the trimmed topic goes on", 60)  # type: ignore[misc]
-            _delete_before(play, transport, name, journal.acknowledged[0] - 60)
+            wait_for(partial(_has_acknowledged, journal, goal), "the trimmed topic goes on", 60)
+            asked = journal.acknowledged[0] - 60
+            _delete_before(play, transport, name, asked)
             starts.append(wait_for(lambda: _edge(play, transport, name), "it says where it begins"))
             if number % 4 == 2:
                 leader = play.leader()
@@ -135,7 +144,14 @@ def trim(play: Play) -> None:
                 play.fleet.start_broker(leader)
     play.expect(starts == sorted(starts), f"the start of the log went back: {starts}")
     play.expect(starts[-1] > 0, "nothing was ever deleted")
-    play.judge_more(journal, [writer, reader], start=starts[-1])
+    whole = play.judge_more(journal, [writer, reader], trimmed=True)
+    play.expect(whole.start >= starts[-1], f"the log began at {starts[-1]}, and begins at {whole.start}")
+    # Not more than was asked for, unless by retention, which leaves more than that.
+    play.expect(whole.start <= max(asked, whole.end - _LEFT_BY_RETENTION), f"{whole.start} is more than {asked}")
+
+
+def _has_acknowledged(journal: Journal, records: int) -> bool:
+    return journal.acknowledged[0] >= records
 
 
 def _delete_before(play: Play, transport: BlockingTransport, topic: str, offset: int) -> None:

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.faults.history import Fault, History, Look, Outcome, Poll, Row, Write, Wrong, judge
+from tests.faults.history import History, Look, Outcome, Poll, Row, Write
+from tests.faults.judge import Wrong, judge
 from tests.support.history import Kind
 
 HELD = b"bytes"
@@ -48,6 +49,7 @@ def good() -> History:
         final={0: final},
         replicas={0: {"a": {0: HELD, 2: HELD}, "b": {0: HELD, 2: HELD}}},
         idempotent=frozenset({"w"}),
+        ends_reached={"r": (0,)},
     )
 
 
@@ -120,11 +122,34 @@ def test_should_report_a_record_that_nobody_wrote() -> None:
     assert kinds(History(writes=[write(0, 0)], final={0: rows(0, 9)})) == [Wrong.NOBODY_WROTE]
 
 
+def test_should_report_a_record_of_another_partition() -> None:
+    history = History(writes=[write(0, 0), write(1, partition=1)], final={0: rows(0, 1), 1: ()})
+    assert kinds(history) == [Wrong.ELSEWHERE]
+
+
+def test_should_report_records_where_nobody_wrote_anything() -> None:
+    assert kinds(History(final={0: rows(0)})) == [Wrong.NOBODY_WROTE]
+
+
 def test_should_report_a_poll_that_skips_records() -> None:
     final = rows(0, 1, 2)
     history = History(writes=[write(n, n) for n in range(3)], final={0: final})
     history.polls = [poll(final[:1]), poll(final[2:])]
     assert kinds(history) == [Wrong.SKIPPED]
+
+
+def test_should_report_a_reader_that_is_not_given_the_first_record() -> None:
+    final = rows(0, 1, 2)
+    history = History(writes=[write(n, n) for n in range(3)], final={0: final}, polls=[poll(final[1:])])
+    assert kinds(history) == [Wrong.SKIPPED]
+
+
+@pytest.mark.parametrize("polls", [[], [poll(rows(0, 1))]])
+def test_should_report_a_reader_that_says_to_have_read_all_and_was_not_given_the_last_record(polls: list[Poll]) -> None:
+    history = History(writes=[write(n, n) for n in range(3)], final={0: rows(0, 1, 2)}, polls=polls)
+    assert kinds(history) == []
+    history.ends_reached = {"r": (0,)}
+    assert kinds(history) == [Wrong.UNREAD]
 
 
 def test_should_take_a_skip_for_right_when_the_log_begins_there_by_now() -> None:
@@ -155,11 +180,24 @@ def test_should_report_a_record_at_the_high_watermark() -> None:
     ],
 )
 def test_should_report_an_end_that_goes_back(polls: list[Poll], looks: list[Look]) -> None:
-    assert kinds(History(polls=polls, looks=looks)) == [Wrong.WENT_BACK]
+    history = History(writes=[write(0, 0), write(1, 1)], final={0: rows(0, 1)}, polls=polls, looks=looks)
+    assert kinds(history) == [Wrong.WENT_BACK]
 
 
 def test_should_not_compare_the_ends_that_two_readers_were_told() -> None:
-    assert kinds(History(looks=[Look("a", 0, 0.1, 2), Look("b", 0, 0.2, 1)])) == []
+    history = History(writes=[write(0, 0), write(1, 1)], final={0: rows(0, 1)})
+    history.looks = [Look("a", 0, 0.1, 2), Look("b", 0, 0.2, 1)]
+    assert kinds(history) == []
+
+
+@pytest.mark.parametrize(("polls", "looks"), [([poll((), 3)], []), ([], [Look("r", 0, 0.1, 3)])])
+def test_should_report_an_end_behind_which_records_vanished(polls: list[Poll], looks: list[Look]) -> None:
+    history = History(writes=[write(0, 0), write(1, 1)], final={0: rows(0, 1)}, polls=polls, looks=looks)
+    assert kinds(history) == [Wrong.END_VANISHED]
+
+
+def test_should_find_ends_right_when_all_before_them_was_deleted() -> None:
+    assert kinds(History(final={0: ()}, starts={0: 3}, looks=[Look("r", 0, 0.1, 3)])) == []
 
 
 def test_should_report_a_record_whose_epoch_is_another_in_the_end() -> None:
@@ -170,6 +208,8 @@ def test_should_report_a_record_whose_epoch_is_another_in_the_end() -> None:
 def test_should_report_epochs_that_fall() -> None:
     final = (*rows(0, epoch=2), *rows(1, first=1, epoch=1))
     history = History(writes=[write(0, 0), write(1, 1)], polls=[poll(final)], final={0: final})
+    assert kinds(history) == [Wrong.EPOCH_FELL] * 2  # the reader saw it, and it stays so
+    history.polls = []
     assert kinds(history) == [Wrong.EPOCH_FELL]
 
 
@@ -191,18 +231,18 @@ def test_should_report_a_replica_in_sync_that_ends_too_early() -> None:
     assert kinds(History(replicas={0: {"a": held, "b": {0: HELD, 2: HELD}}})) == [Wrong.REPLICAS_DIFFER]
 
 
-def test_should_measure_the_longest_time_without_an_acknowledgement() -> None:
-    history = History(
-        writes=[write(0, 0), write(1, 1), write(5, 2), write(7, partition=0), write(9, 0, partition=1)],
-        final={0: rows(0, 1, 5), 1: rows(9)},
-    )
-    report = judge(history)
-    assert report.unavailability_s == {0: 4.0, 1: 0.0}
-    assert report.longest_unavailability_s == 4.0
+def test_should_report_replicas_that_hold_nothing() -> None:
+    history = History(writes=[write(0, 0)], final={0: rows(0)}, replicas={0: {"a": {}, "b": {}}})
+    assert kinds(history) == [Wrong.EMPTY_REPLICA] * 2
+    history.replicas = {0: {"a": {0: HELD}, "b": {}}}
+    assert kinds(history) == [Wrong.EMPTY_REPLICA, Wrong.REPLICAS_DIFFER]
 
 
-def test_should_count_what_was_acknowledged_while_a_fault_lasted() -> None:
-    history = History(writes=[write(n, n) for n in range(4)], final={0: rows(0, 1, 2, 3)})
-    history.faults = [Fault("cut", 1.0, 3.0)]
-    (progress,) = judge(history).progress
-    assert (progress.fault, progress.seconds, progress.acknowledged) == ("cut", 2.0, 2)
+def test_should_find_empty_replicas_right_when_nothing_can_be_read() -> None:
+    assert kinds(History(final={0: ()}, replicas={0: {"a": {}, "b": {}}})) == []
+
+
+def test_should_count_the_findings_of_each_kind() -> None:
+    report = judge(History(writes=[write(n, n) for n in range(3)], final={0: rows(0, 0)}))
+    assert report.kinds == {Kind.LOST_POSTFIX: 2, Kind.DUPLICATE: 2}
+    assert len(report.findings) == 4
