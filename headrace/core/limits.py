@@ -339,6 +339,8 @@ PROMISES_RETRY_MS = 1_000
 PROMISES_TIMEOUT_MS = 5_000
 PROMISES_ASKED_MAX = 10_000
 """Partitions in one request for promises."""
+PROMISES_BYTES_MAX = 16 << 20
+"""Of an answer to it."""
 OPERATOR_LEASE_DURATION_MS = 6_000
 """An operator that has not renewed its Lease for so long acts no more, and another takes over."""
 OPERATOR_LEASE_RENEW_MS = 2_000
@@ -510,3 +512,45 @@ DEV_WATCH_TIMEOUT_S = 1_800
 DEV_BOOKMARK_INTERVAL_S = 30
 DEV_EVENT_TTL_S = 3_600
 """Events are records of the moment: they expire as on a cluster."""
+
+# Consumer groups
+GROUP_MEMBERS_MAX = 1000
+GROUP_TOPICS_MAX = 256
+"""Topics that one member names, and that one group consumes; of more that patterns find, the first by name."""
+GROUP_PARTITIONS_MAX = 1 << 16
+"""Partitions that one group consumes: a whole assignment fits into one batch of the offsets topic."""
+GROUPS_PER_COORDINATOR_MAX = 10_000
+"""Groups on one partition of the offsets topic: their members are looked at with every tick."""
+COORDINATOR_UNANSWERED_MAX = 10_000
+"""Requests whose records are not committed yet; a coordinator that is behind by more takes no others."""
+MEMBER_ID_LENGTH_MAX = 64
+INSTANCE_ID_LENGTH_MAX = 253
+"""As the name of a Pod."""
+CLIENT_ADDRESS_LENGTH_MAX = 253
+TOPIC_PATTERN_LENGTH_MAX = 256
+TOPIC_PATTERN_STATES_MAX = 512
+"""States of a pattern's automaton: what a look at one character costs at most."""
+TOPIC_PATTERN_DEPTH_MAX = 32
+"""Groups within groups."""
+TOPIC_PATTERNS_KEPT_MAX = 256
+"""Patterns that a process keeps ready: a group looks at its members' again with every topic that comes or goes."""
+GROUP_SESSION_MS_DEFAULT = 45_000
+GROUP_HEARTBEAT_MS_MAX = 3_000
+"""A member heartbeats three times in a session, and this often at least."""
+GROUP_HEARTBEAT_MS_RECONCILING = 250
+"""So often while partitions change hands, unless the member waits at the coordinator for news."""
+STATIC_SILENT_HEARTBEATS = 2
+"""A static member that missed so many may be replaced by another process of the same instance id."""
+ASSIGNMENT_TIMEOUT_MS = 500
+"""So long the coordinator waits for the operator's assignment before it makes its own."""
+REBALANCE_TIMEOUT_MS_DEFAULT = 60_000
+REBALANCE_TIMEOUT_MS_MIN = 1_000
+REBALANCE_TIMEOUT_MS_MAX = 3_600_000
+"""How long a member may take to give partitions up before it is removed."""
+OFFSET_METADATA_BYTES_MAX = 4096
+OFFSETS_PER_COMMIT_MAX = 4096
+"""As many as `spec.resetOffsets` may name; more are committed in several requests."""
+GROUP_OFFSETS_MAX = 1 << 17
+"""Partitions of which a group remembers offsets: twice what it may consume, for topics that come and go."""
+GROUP_EXPIRY_INTERVAL_MS = 60_000
+"""So often each group looks for offsets that are too old, and forgets OFFSETS_PER_COMMIT_MAX of them at most."""

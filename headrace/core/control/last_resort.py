@@ -5,13 +5,19 @@
              ── a member of the ISR says that its log is intact ──> it renews its seat in a moment: wait
              ── one has not promised ──────────────────────────────> ask again
              ── all have, and no member of the ISR is intact ──────> the greatest (epoch, end) leads, in sync alone
+    the topic allows unclean elections, a member of the ISR runs ── a replica's broker is lost ──> nobody waits for it
+             (where all of the ISR are lost, `electing` has elected already)
 
 The end is that of the durable log under `Fsync`. What only those in the ISR had is lost where their logs are: that is
 said in an Event, loudly. It takes no permission, unlike an unclean election, because nothing better is to be had: all
 that anybody holds has been looked at.
 
-Invariants: a leader is chosen only among all replicas, each of which has promised in its present life, and by a write
-that fails where anything has changed since; its epoch is above what was promised.
+Whoever never comes back is waited for without end: `awaited` and the Topic's conditions name it, and say how people
+who know that it is gone for good may go on.
+
+Invariants: a leader is chosen only among all replicas, each of which has promised in its present life, but for those
+that are lost where the topic allows that; and by a write that fails where anything has changed since. Its epoch is
+above what was promised.
 """
 
 from collections import defaultdict
@@ -29,29 +35,44 @@ from headrace.core.types import BrokerId, LeaderEpoch, PartitionKey
 def questions(topics: Iterable[Topic], observed: Observed) -> Mapping[BrokerId, Mapping[PartitionKey, Epochs]]:
     """Whom to ask of what before the next plan."""
     asked: dict[BrokerId, dict[PartitionKey, Epochs]] = defaultdict(dict)
-    tended = {topic.uid for topic in topics if _is_tended(topic, observed)}
+    tended = {topic.uid: topic.spec for topic in topics if _is_tended(topic, observed)}
     for found in observed.sets:
         for state in found.partitions if found.topic_uid in tended and not found.deleting else ():
-            if _is_stuck(state, observed):
-                for broker in state.replicas:
-                    asked[broker][found.key(state.id)] = Epochs(state.leader_epoch, state.partition_epoch)
+            for broker in _asked(tended[found.topic_uid], state, observed):
+                asked[broker][found.key(state.id)] = Epochs(state.leader_epoch, state.partition_epoch)
     return asked
+
+
+def awaited(spec: TopicSpec, key: PartitionKey, state: PartitionState, observed: Observed) -> Sequence[BrokerId]:
+    """Who must come back, or say what it holds, before anybody can lead.
+
+    Empty where a member of the ISR may do so alone, as soon as it is started.
+    """
+    if not _is_stuck(state, observed) or not _one_in_sync_runs(state, observed):
+        return ()
+    return _away(spec, state, observed) or [*observed.silent.get(key, ())]
 
 
 def resort(spec: TopicSpec, partition_set: PartitionSet, state: PartitionState, observed: Observed) -> Change | None:
     """What to write for this partition, if anything."""
-    if not _is_stuck(state, observed):
+    asked = _asked(spec, state, observed)
+    if not asked:
         return None
-    logs = _promised(partition_set.key(state.id), state.replicas, observed)
+    logs = _promised(partition_set.key(state.id), asked, observed)
     members = {seat.broker for seat in state.isr}
     if logs is None or any(not log.damage for broker, log in logs.items() if broker in members):
         return None
-    best = max(state.replicas, key=lambda broker: (logs[broker].rank(spec.durability), broker in members, -broker))
+    best = max(asked, key=lambda broker: (logs[broker].rank(spec.durability), broker in members, -broker))
     leader = observed.brokers[best].seat
     elected = revised(state, leader=leader, leader_epoch=LeaderEpoch(state.leader_epoch + 1), isr=(leader,))
-    cause = "no member of the ISR has an intact log"
-    reason = f"{cause}: {leader} has the greatest log of all replicas"
-    return Change(elected, reason, (ChangeKind.RESORTED,), cause, _loss(spec, state, best, logs))
+    cause, loss = "no member of the ISR has an intact log", _loss(spec, state, best, logs)
+    gone = ", ".join(str(broker) for broker in state.replicas if broker not in asked)
+    if not gone:
+        reason = f"{cause}: {leader} has the greatest log of all replicas"
+        return Change(elected, reason, (ChangeKind.RESORTED,), cause, loss)
+    loss += f", and so are those that only brokers {gone} had: spec.uncleanLeaderElection waits for nobody who is lost"
+    reason = f"{cause}, brokers {gone} are lost: {leader} is elected uncleanly"
+    return Change(elected, reason, (ChangeKind.ELECTED_UNCLEANLY,), cause, loss)
 
 
 def _is_tended(topic: Topic, observed: Observed) -> bool:
@@ -60,10 +81,32 @@ def _is_tended(topic: Topic, observed: Observed) -> bool:
 
 
 def _is_stuck(state: PartitionState, observed: Observed) -> bool:
-    """Offline for want of anybody to elect, and everybody who may hold a log of it is there."""
-    if state.leader is not None or len(state.replicas) <= 1 or any(map(observed.serves, state.isr)):
-        return False
-    return all(observed.state_of(broker) is BrokerState.READY for broker in state.replicas)
+    """Offline for want of anybody to elect."""
+    return state.leader is None and len(state.replicas) > 1 and not any(map(observed.serves, state.isr))
+
+
+def _one_in_sync_runs(state: PartitionState, observed: Observed) -> bool:
+    """In a life in which its seat is void."""
+    return any(seat.broker in state.replicas and _is_ready(seat.broker, observed) for seat in state.isr)
+
+
+def _is_ready(broker: BrokerId, observed: Observed) -> bool:
+    return observed.state_of(broker) is BrokerState.READY
+
+
+def _away(spec: TopicSpec, state: PartitionState, observed: Observed) -> Sequence[BrokerId]:
+    """Whose logs must be waited for."""
+    away = [broker for broker in state.replicas if not _is_ready(broker, observed)]
+    if spec.unclean_leader_election and _one_in_sync_runs(state, observed):
+        return [broker for broker in away if observed.state_of(broker) is not BrokerState.LOST]
+    return away
+
+
+def _asked(spec: TopicSpec, state: PartitionState, observed: Observed) -> Sequence[BrokerId]:
+    """Who decides together; empty where it is not time for that."""
+    if not _is_stuck(state, observed) or _away(spec, state, observed):
+        return ()
+    return [broker for broker in state.replicas if _is_ready(broker, observed)]
 
 
 def _promised(
@@ -83,8 +126,9 @@ def _loss(spec: TopicSpec, state: PartitionState, best: BrokerId, logs: Mapping[
     epoch, end = logs[best].rank(spec.durability)
     holds = f"which holds records up to offset {end} (exclusive) and leader epoch {epoch}" if end else "which is empty"
     members = [seat.broker for seat in state.isr if seat.broker in logs]
+    whom = "all replicas" if len(logs) == len(state.replicas) else "those that are left"
     damages = "; ".join(f"broker {broker}: {logs[broker].damage}" for broker in members)
     return (
-        f"no log of those in sync is intact ({damages}): broker {best} leads with the greatest log of all replicas,"
+        f"no log of those in sync is intact ({damages}): broker {best} leads with the greatest log of {whom},"
         f" {holds}; acknowledged records beyond that are lost"
     )

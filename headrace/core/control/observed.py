@@ -1,16 +1,17 @@
 """What the planner looks at: one consistent picture of sets, brokers and waits, built by the operator for each pass."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from headrace.core.control.held import BrokerReport
 from headrace.core.control.liveness import Liveness
 from headrace.core.control.promises import Promises
 from headrace.core.limits import FINALIZER_WAIT_MS, LEADER_RETURN_DELAY_MS
 from headrace.core.resources.lease import BrokerLease
 from headrace.core.resources.partition_set import PartitionSet, PartitionState
 from headrace.core.resources.pod import BrokerSet
-from headrace.core.types import BrokerId, Incarnation, Seat, TopicUid
+from headrace.core.types import BrokerId, Incarnation, PartitionKey, Seat, TopicUid
 
 
 class BrokerState(StrEnum):
@@ -69,6 +70,10 @@ class Observed:
     """Topics of which a broker knows higher epochs than the API: nothing is decided until `cluster recover`."""
     promises: Mapping[BrokerId, Promises] = field(default_factory=dict)
     """What brokers have just answered of partitions that nobody in the ISR can lead."""
+    reports: Mapping[BrokerId, BrokerReport] = field(default_factory=dict)
+    """What brokers have just answered of topics that `reclaiming.inquiries` names."""
+    silent: Mapping[PartitionKey, Collection[BrokerId]] = field(default_factory=dict)
+    """Who has not answered for such a partition when it was last asked."""
 
     def is_full(self, broker: BrokerId) -> bool:
         found = self.brokers.get(broker)

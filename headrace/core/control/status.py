@@ -7,19 +7,22 @@ never changes them.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.core.control.actions import PatchStatus
 from headrace.core.control.announcing import named
 from headrace.core.control.conditions import Condition, ConditionType, by_type, notices, render
-from headrace.core.control.observed import Observed
+from headrace.core.control.last_resort import awaited
+from headrace.core.control.observed import BrokerState, Observed
 from headrace.core.control.placing import TooFewBrokers
 from headrace.core.control.reassigning import Unfinished
+from headrace.core.control.reclaiming import Withheld
 from headrace.core.replication.isr import floor
 from headrace.core.resources.partition_set import PartitionState
-from headrace.core.resources.topic import ADOPT_ANNOTATION, PAUSED_ANNOTATION, Topic
+from headrace.core.resources.topic import PAUSED_ANNOTATION, Topic
+from headrace.core.types import BrokerId, PartitionKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,7 @@ class Outlook:
     regressed: bool = False
     too_few: TooFewBrokers | None = None
     unfinished: Unfinished = field(default_factory=Unfinished)
+    withheld: Withheld | None = None
 
 
 def summarize(
@@ -40,11 +44,12 @@ def summarize(
 ) -> PatchStatus | None:
     """The patch that makes the status true, or None where it is; `now_ms` is wall time, for `lastTransitionTime`."""
     offline = [state for state in states if not observed.holds(state.leader)]
+    why_offline = _offline_message(topic, offline, observed)
     unplaced = _unplaced_message(topic, states)
     conditions = (
-        _ready(topic, states, offline, outlook),
+        _ready(topic, states, why_offline, outlook),
         _under_replicated(topic, states, observed, unplaced),
-        _offline(offline, unplaced),
+        _offline(why_offline, unplaced),
         _reassigning(states, outlook.unfinished),
         Condition.off(ConditionType.PAUSED, "NotPaused"),
     )
@@ -78,14 +83,12 @@ def _patch(topic: Topic, summary: dict[str, Any], conditions: Sequence[Condition
     return PatchStatus(topic, status, "what is observed has changed", notices(conditions, previous))
 
 
-def _ready(
-    topic: Topic, states: Sequence[PartitionState], offline: Sequence[PartitionState], outlook: Outlook
-) -> Condition:
+def _ready(topic: Topic, states: Sequence[PartitionState], why_offline: str, outlook: Outlook) -> Condition:
     obstacle = _obstacle(topic, states, outlook)
     if obstacle is not None:
         return Condition.off(ConditionType.READY, *obstacle)
-    if offline:
-        return Condition.off(ConditionType.READY, "PartitionsOffline", _offline_message(offline))
+    if why_offline:
+        return Condition.off(ConditionType.READY, "PartitionsOffline", why_offline)
     return Condition.on(ConditionType.READY, "AllPartitionsOnline")
 
 
@@ -96,11 +99,8 @@ def _obstacle(topic: Topic, states: Sequence[PartitionState], outlook: Outlook) 
             "brokers have seen higher epochs than the API server tells, as after a restore of its data: nobody is"
             " elected until `headrace cluster recover` has run"
         )
-    if topic.adopts and not states:
-        return "AdoptionNotAvailable", (
-            f"annotation {ADOPT_ANNOTATION} is set, but adopting data is not available yet; the topic is not placed, as"
-            " it would begin empty, and the data is kept where it is: remove the annotation to begin empty"
-        )
+    if outlook.withheld is not None:
+        return outlook.withheld.reason, outlook.withheld.message
     if outlook.too_few is not None:
         too_few = outlook.too_few
         return "InsufficientBrokers", (
@@ -134,9 +134,9 @@ def _under_replicated(topic: Topic, states: Sequence[PartitionState], observed: 
     return Condition.off(ConditionType.UNDER_REPLICATED, "AllReplicasInSync")
 
 
-def _offline(offline: Sequence[PartitionState], unplaced: str) -> Condition:
-    if offline:
-        return Condition.on(ConditionType.OFFLINE, "NoLiveLeader", _offline_message(offline))
+def _offline(why_offline: str, unplaced: str) -> Condition:
+    if why_offline:
+        return Condition.on(ConditionType.OFFLINE, "NoLiveLeader", why_offline)
     if unplaced:
         return Condition.on(ConditionType.OFFLINE, "NotPlaced", unplaced)
     return Condition.off(ConditionType.OFFLINE, "AllPartitionsOnline")
@@ -159,13 +159,41 @@ def _reassigning(states: Sequence[PartitionState], unfinished: Unfinished) -> Co
     return Condition.off(ConditionType.REASSIGNING, "NothingMoving")
 
 
-def _offline_message(offline: Sequence[PartitionState]) -> str:
+def _offline_message(topic: Topic, offline: Sequence[PartitionState], observed: Observed) -> str:
+    """Whom to start, and what to do where that cannot be; empty where nothing is offline."""
+    missing = {state.id: awaited(topic.spec, PartitionKey(topic.uid, state.id), state, observed) for state in offline}
+    stuck = [state for state in offline if missing[state.id]]
+    others = [state for state in offline if not missing[state.id]]
+    brokers = {broker for each in missing.values() for broker in each}
+    return "; ".join(filter(None, (_leaderless(others), _stuck(stuck, brokers, observed))))
+
+
+def _leaderless(offline: Sequence[PartitionState]) -> str:
+    if not offline:
+        return ""
     holders = sorted({broker for state in offline for broker in state.replicas})
-    brokers = ", ".join(map(str, holders)) or "none"
     if all(len(state.replicas) <= 1 for state in offline):
-        return f"{named(offline)}: no live leader; the replicas are on these brokers, start them: {brokers}"
-    members = ", ".join(map(str, sorted({seat.broker for state in offline for seat in state.isr})))
-    return f"{named(offline)}: no live leader; these brokers were in sync, start them: {members}"
+        return f"{named(offline)}: no live leader; the replicas are on these brokers, start them: {_listed(holders)}"
+    members = {seat.broker for state in offline for seat in state.isr}
+    return f"{named(offline)}: no live leader; these brokers were in sync, start them: {_listed(members)}"
+
+
+def _stuck(offline: Sequence[PartitionState], brokers: Collection[BrokerId], observed: Observed) -> str:
+    """Partitions that are brought back by what all replicas hold, and by nothing less."""
+    if not offline:
+        return ""
+    running = {broker for broker in brokers if observed.state_of(broker) is BrokerState.READY}
+    start = f"; start brokers {_listed({*brokers} - running)}" if {*brokers} - running else ""
+    look = f"; brokers {_listed(running)} run and have not said it: their logs tell why" if running else ""
+    return (
+        f"{named(offline)}: those in sync that run do not have their seats back, as their logs are not intact or they"
+        f" are starting: offline until all replicas have said what they hold{start}{look}. Where one is gone for good,"
+        " spec.uncleanLeaderElection: true has the best of the others lead, without what only that one had"
+    )
+
+
+def _listed(brokers: Iterable[BrokerId]) -> str:
+    return ", ".join(map(str, sorted(brokers))) or "none"
 
 
 def is_under_min_isr(state: PartitionState, min_insync_replicas: int, observed: Observed) -> bool:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from headrace.core.control.actions import ReplaceSet
+from headrace.core.control.actions import PatchStatus, ReplaceSet
 from headrace.core.control.changing import ChangeKind
 from headrace.core.control.held import Epochs
 from headrace.core.control.last_resort import questions
@@ -117,6 +117,69 @@ def test_should_wait_for_every_replica_to_be_there(state: BrokerState) -> None:
     api.brokers[BrokerId(2)] = broker(2, incarnation=2, state=state)
     assert asked(api) == set()
     assert resorted(api, promised(*LOGS)) is None
+
+
+def allowing_unclean(*states: BrokerState, isr: tuple[Seat, ...] = (seat(0),)) -> ModelApi:
+    """`states` are those of brokers 0, 1 and 2."""
+    api = offline(*isr, uncleanLeaderElection=True)
+    for number, state in enumerate(states):
+        api.brokers[BrokerId(number)] = broker(number, incarnation=2, state=state)
+    return api
+
+
+READY, LOST, DRAINING = BrokerState.READY, BrokerState.LOST, BrokerState.DRAINING
+
+
+def test_should_wait_for_nobody_who_is_lost_where_the_topic_allows_that() -> None:
+    api = allowing_unclean(READY, READY, LOST)
+    assert asked(api) == {0, 1}
+    write = resorted(api, promised(LOGS[0], LOGS[1], None))
+    assert write is not None
+    assert write.set.partitions[0].leader == seat(1, 2)
+    assert write.kinds == (ChangeKind.ELECTED_UNCLEANLY,)
+    (notice,) = write.notices
+    assert (notice.reason, notice.warning) == ("UncleanLeaderElection", True)
+    assert "so are those that only brokers 2 had: spec.uncleanLeaderElection" in notice.message
+    assert "the greatest log of those that are left" in notice.message
+
+
+def test_should_wait_all_the_same_for_who_is_about_to_go_or_may_lead_in_a_moment() -> None:
+    api = allowing_unclean(READY, READY, DRAINING)
+    assert asked(api) == set()
+    intact = promised(log(1, 10), LOGS[1], None)
+    assert resorted(allowing_unclean(READY, READY, LOST), intact) is None
+    assert resorted(allowing_unclean(READY, READY, LOST), promised(LOGS[0], None, None)) is None
+
+
+def said(api: ModelApi, silent: dict[PartitionKey, list[BrokerId]] | None = None) -> str:
+    """By the Topic's condition Ready."""
+    for each in plan(tuple(api.topics.values()), replace(api.observed, silent=silent or {}), NOW_MS):
+        for action in each.actions:
+            if isinstance(action, PatchStatus):
+                conditions = action.status["conditions"]
+                return next(str(found["message"]) for found in conditions if found["type"] == "Ready")
+    raise AssertionError("no status is written")
+
+
+def test_should_name_who_is_waited_for_and_say_what_to_do_where_it_never_returns() -> None:
+    api = offline()
+    api.brokers[BrokerId(2)] = broker(2, incarnation=2, state=LOST)
+    assert said(api) == (
+        "partition 0: those in sync that run do not have their seats back, as their logs are not intact or they are"
+        " starting: offline until all replicas have said what they hold; start brokers 2. Where one is gone for good,"
+        " spec.uncleanLeaderElection: true has the best of the others lead, without what only that one had"
+    )
+
+
+def test_should_name_who_runs_and_says_nothing() -> None:
+    assert "brokers 1 run and have not said it: their logs tell why" in said(offline(), {KEY: [BrokerId(1)]})
+
+
+def test_should_ask_for_those_in_sync_alone_while_none_of_them_runs() -> None:
+    api = offline()
+    api.brokers[BrokerId(0)] = broker(0, incarnation=2, state=LOST)
+    api.brokers[BrokerId(2)] = broker(2, incarnation=2, state=LOST)
+    assert said(api) == "partition 0: no live leader; these brokers were in sync, start them: 0"
 
 
 def test_should_not_meddle_where_somebody_leads_or_can() -> None:
