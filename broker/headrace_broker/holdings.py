@@ -18,12 +18,12 @@ from headrace.core.limits import HOLDING_NEWS_MS, HOLDING_RETRY_MS, LOGS_OPENING
 from headrace.core.log.epochs import NO_EPOCH
 from headrace.core.replication.regression import may_act_on
 from headrace.core.replication.residency import Holding
-from headrace.core.replication.seats import LogFacts
+from headrace.core.replication.seats import NO_LIFE, LogFacts, why_void
 from headrace.core.replication.wishes import Local
 from headrace.core.resources.metadata import InvalidResourceError
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.resources.topic import TopicSpec
-from headrace.core.types import LeaderEpoch, PartitionKey, TopicName, TopicUid
+from headrace.core.types import Incarnation, LeaderEpoch, PartitionKey, TopicName, TopicUid
 from headrace_broker.clock import wall_ms
 from headrace_broker.metrics import Metrics, PartitionGauges
 from headrace_broker.opening import Opener
@@ -44,7 +44,9 @@ class _Held:
     partition: Partition | None = None
     """While it is open."""
     damage: str = ""
-    """Why the log was not intact when it was opened."""
+    """Why the log was not intact when it was opened ..."""
+    void_before: Incarnation = NO_LIFE
+    """... and which seats in it are void for what that, or an earlier start, has found."""
 
 
 class Holdings:
@@ -85,15 +87,15 @@ class Holdings:
     def held(self) -> dict[PartitionKey, Holding]:
         return {key: held.holding for key, held in self._held.items()}
 
-    def logs(self, states: Mapping[PartitionKey, PartitionState]) -> dict[PartitionKey, LogFacts]:
+    def logs(self) -> dict[PartitionKey, LogFacts]:
         """Of every open partition."""
         seen, facts = self._data.epochs_seen.read(), {}
         for key, held in self._held.items():
             if held.partition is not None:
-                facts[key] = _facts(held.partition, held.damage, states.get(key), seen.get(key, NO_EPOCH))
+                facts[key] = _facts(held, held.partition, seen.get(key, NO_EPOCH))
         return facts
 
-    def local(self, key: PartitionKey, state: PartitionState, seen: LeaderEpoch, *, asks: bool) -> Local | None:
+    def local(self, key: PartitionKey, seen: LeaderEpoch, *, asks: bool) -> Local | None:
         """What this broker has of a partition, for its wishes; with its leader where that is to be asked.
 
         `seen` is the greatest epoch that is remembered of it.
@@ -105,7 +107,7 @@ class Holdings:
         if partition is None:
             return Local(held.holding)
         leader = partition.replica
-        facts = _facts(partition, held.damage, state, seen)
+        facts = _facts(held, partition, seen)
         least = leader.rules.min_insync_replicas
         return Local(held.holding, facts, least, leader if asks and leader.leads else None)
 
@@ -117,7 +119,7 @@ class Holdings:
         for key, held in self._held.items():
             if held.partition is not None:
                 log, leads = held.partition.log, held.partition.leads
-                logs[key] = HeldLog(log.last_epoch, log.log_end_offset, leads, held.damage)
+                logs[key] = HeldLog(log.last_epoch, log.log_end_offset, leads, _why_void(held, held.partition))
             else:
                 closed[key] = held.holding
         found = await asyncio.to_thread(lambda: {key: self._data.store.last_known(key) for key in closed})
@@ -146,8 +148,8 @@ class Holdings:
         replica, log = held.partition.replica, held.partition.log
         if replica.is_cutting or not may_promise(replica.state, asked):
             return None
-        damage = _facts(held.partition, held.damage, replica.state, NO_EPOCH).damage
-        return PromisedLog(log.last_epoch, log.log_end_offset, log.durable_end, damage)
+        void = _why_void(held, held.partition)
+        return PromisedLog(log.last_epoch, log.log_end_offset, log.durable_end, void)
 
     def topic_of(self, key: PartitionKey) -> TopicName:
         """As its description says; named by its uid where that is lost."""
@@ -266,7 +268,8 @@ class Holdings:
         async with self._opening:
             seen = self._data.epochs_seen.read().get(description.key, NO_EPOCH)
             opened = await opener.open(description, spec, state, seen)
-        held.partition, held.damage, held.holding = opened.partition, opened.damage, Holding.OPEN
+        held.partition, held.damage, held.void_before = opened.partition, opened.damage, opened.void_before
+        held.holding = Holding.OPEN
         # On a full disk it may not be remembered yet: then the reconcile loop applies it once it is.
         if may_act_on(state, opened.partition.replica.me.broker, seen):
             opened.partition.apply(state)
@@ -320,10 +323,14 @@ class Holdings:
         return sum(held.holding is Holding.ORPHANED for held in self._held.values())
 
 
-def _facts(partition: Partition, damage: str, state: PartitionState | None, seen: LeaderEpoch) -> LogFacts:
-    """A seat of this very life is proof of an intact log, whatever it was before."""
-    proven = state is not None and partition.replica.me in state.isr
-    return LogFacts(max(partition.log.last_epoch, seen), "" if proven else damage)
+def _facts(held: _Held, partition: Partition, seen: LeaderEpoch) -> LogFacts:
+    return LogFacts(max(partition.log.last_epoch, seen), held.damage, held.void_before)
+
+
+def _why_void(held: _Held, partition: Partition) -> str:
+    """By the state that the partition has heard of last."""
+    facts, state = _facts(held, partition, NO_EPOCH), partition.replica.state
+    return facts.damage if state is None else why_void(state, partition.replica.me, facts)
 
 
 def _spec_of(stored: StoredPartition) -> TopicSpec | None:

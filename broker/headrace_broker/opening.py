@@ -31,7 +31,9 @@ _log = logging.getLogger(__name__)
 class Opened:
     partition: Partition
     damage: str
-    """Why the log is not intact; empty where it is."""
+    """Why this start found the log not intact; empty where it was."""
+    void_before: Incarnation
+    """Seats of older lives are void, whatever this start found."""
 
 
 class Opener:
@@ -54,7 +56,7 @@ class Opener:
 
         Raises StorageFailedError, DiskFullError.
         """
-        log, damage = await asyncio.to_thread(self._recover, description, spec, self._seat_in(state))
+        log, damage, void_before = await asyncio.to_thread(self._recover, description, spec, self._me in state.isr)
         place = Place(description.topic, description.key.partition)
         about = _about(log)
         # A line for each of a thousand logs that are as they were left would hide the one that is not.
@@ -70,34 +72,21 @@ class Opener:
         )
         partition = Partition(description.key, place, log, replica, self._host)
         partition.configure(spec)
-        return Opened(partition, damage)
+        return Opened(partition, damage, void_before)
 
     def _recover(
-        self, description: PartitionDescription, spec: TopicSpec, seat: Incarnation
-    ) -> tuple[PartitionLog, str]:
-        store = self._data.store
+        self, description: PartitionDescription, spec: TopicSpec, is_placed_in_this_life: bool
+    ) -> tuple[PartitionLog, str, Incarnation]:
+        store, damage = self._data.store, ""
         store.restore(description.key)
         was_there = store.has(description.key)
         log = self._data.open_log(description, LogConfig.of_topic(spec), wall_ms())
-        if seat == self._me.incarnation:
-            # Placed here in this very life: nothing can have been lost before.
-            return log, ""
-        void_before = store.void_before(description.key)
-        facts = ReplicaFacts(
-            recovery=log.recovery if was_there else None,
-            durability=spec.durability,
-            void_before=self._me.incarnation if void_before is None else void_before,
-            seat=seat,
-        )
-        damage = why_not_intact(self._found, facts)
+        if not is_placed_in_this_life:  # else nothing can have been lost before
+            damage = why_not_intact(self._found, ReplicaFacts(log.recovery if was_there else None, spec.durability))
         if damage:
             store.write_void_before(description.key, self._me.incarnation)
-        return log, damage
-
-    def _seat_in(self, state: PartitionState) -> Incarnation:
-        """The life of this broker that was in sync last; 0 where none was."""
-        seats = (seat.incarnation for seat in state.isr if seat.broker == self._me.broker)
-        return max(seats, default=Incarnation(0))
+        void_before = store.void_before(description.key)
+        return log, damage, self._me.incarnation if void_before is None else void_before
 
 
 def _about(log: PartitionLog) -> str:

@@ -188,8 +188,21 @@ def forgets_epochs(self: Disk, known: Incarnation, durability: Durability) -> Di
 _START = Disk.start
 
 
-def void_is_forgotten(disk_facts: DiskFacts, replica: ReplicaFacts) -> str:
-    return why_not_intact(disk_facts, replace(replica, void_before=NO_LIFE))
+def void_is_forgotten(state: PartitionState, me: Seat, log: seats.LogFacts) -> str:
+    return _WHY_VOID(state, me, replace(log, void_before=NO_LIFE))
+
+
+_WHY_VOID = seats.why_void
+
+
+def later_seats_are_good(self: Life, found: PartitionSet, index: int) -> None:
+    """Seats are judged when the log is opened: what turns up later is taken for good."""
+    _READ_FIRST(self, found, index)
+    if self._facts is not None and all(seat.broker != self.broker for seat in found.partitions[0].isr):
+        self._facts = replace(self._facts, void_before=NO_LIFE)
+
+
+_READ_FIRST = Life.read_first
 
 
 def counts_void(self: Observed, seat: Seat | None) -> bool:

@@ -116,7 +116,7 @@ class Disk:
         self.incarnation = Incarnation(max(self.incarnation, known) + 1)
         self.power_failed = self.stopped_cleanly = False
         self.log.recover()
-        if why_not_intact(facts, ReplicaFacts(self._recovery, durability, NO_LIFE, NO_LIFE)):
+        if why_not_intact(facts, ReplicaFacts(self._recovery, durability)):
             self.void_before = self.incarnation
         return facts
 
@@ -134,10 +134,8 @@ class Disk:
             checkpoints_whole=True,
         )
 
-    def damage(self, facts: DiskFacts, seat: Incarnation, durability: Durability) -> str:
-        """Why the log does not hold all that `seat` vouched for."""
-        if seat == self.incarnation:
-            return ""
-        damage = why_not_intact(facts, ReplicaFacts(self._recovery, durability, self.void_before, seat))
+    def damage(self, facts: DiskFacts, durability: Durability) -> str:
+        """Why this start finds the log not intact."""
+        damage = why_not_intact(facts, ReplicaFacts(self._recovery, durability))
         self.is_there = True
         return damage

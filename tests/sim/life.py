@@ -21,12 +21,12 @@ from headrace.core.replication.events import Acks, Waiter
 from headrace.core.replication.fence import Fence
 from headrace.core.replication.replica import Replica
 from headrace.core.replication.residency import Holding
-from headrace.core.replication.seats import LogFacts
+from headrace.core.replication.seats import LogFacts, why_void
 from headrace.core.replication.set_writer import SetWriter
 from headrace.core.replication.wishes import Around, Local, Wish, wishes
 from headrace.core.resources.lease import BrokerLease
 from headrace.core.resources.partition_set import PartitionSet, PartitionState
-from headrace.core.types import BrokerId, Incarnation, LeaderEpoch, Offset, PartitionId, PartitionKey, Seat
+from headrace.core.types import BrokerId, LeaderEpoch, Offset, PartitionId, PartitionKey, Seat
 from tests.sim.disk import Disk, Entry
 from tests.sim.network import Hello, Message, Network, Push, Stream
 from tests.sim.setting import Clock, Setting
@@ -85,9 +85,8 @@ class Life:
     def read_first(self, found: PartitionSet, index: int) -> None:
         """The set, for the first time: only now the log is opened."""
         self.writer, self.watch_index = SetWriter(found), index
-        seats = (seat.incarnation for seat in found.partitions[PARTITION].isr if seat.broker == self.broker)
-        damage = self.disk.damage(self._found, max(seats, default=Incarnation(0)), self.setting.rules.durability)
-        self._facts = LogFacts(max(self.log.epochs.latest, self.disk.seen_epoch), damage)
+        damage = self.disk.damage(self._found, self.setting.rules.durability)
+        self._facts = LogFacts(max(self.log.epochs.latest, self.disk.seen_epoch), damage, self.disk.void_before)
         self.apply()
 
     def see(self, tell: Callable[[SetWriter], None]) -> None:
@@ -138,10 +137,11 @@ class Life:
         """To lead and vote in no earlier epoch."""
         promised = {}
         for key, epochs in asked.items():
-            if may_promise(self.replica.state, epochs) and self._facts is not None and self.cut is None:
+            state, facts = self.replica.state, self._facts
+            if may_promise(state, epochs) and state is not None and facts is not None and self.cut is None:
                 self.disk.seen_epoch = max(self.disk.seen_epoch, epochs.leader_epoch)
                 end, on_disk = self.log.log_end_offset, Offset(self.log.on_disk)
-                promised[key] = PromisedLog(self.log.epochs.latest, end, on_disk, self._facts.damage)
+                promised[key] = PromisedLog(self.log.epochs.latest, end, on_disk, why_void(state, self.me, facts))
         return promised
 
     @property

@@ -111,7 +111,14 @@ MUTATIONS = (
         durability=Durability.REPLICATED,
     ),
     _scripted(
-        "no voidBefore", "void-seat", LOST, Patch(disk, "why_not_intact", deletions.void_is_forgotten), **LOSING_DISKS
+        "no voidBefore", "void-seat", LOST, Patch(seats, "why_void", deletions.void_is_forgotten), **LOSING_DISKS
+    ),
+    _scripted(
+        "seats judged at the opening only",
+        "void-seat-comes-late",
+        LOST,
+        Patch(Life, "read_first", deletions.later_seats_are_good),
+        **LOSING_DISKS,
     ),
     _mutation("votes of what is not on disk", Ends, "vouched", deletions.log_end, durability=Durability.FSYNC),
     _mutation(

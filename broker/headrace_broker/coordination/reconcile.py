@@ -99,7 +99,7 @@ class Reconciler:
                     self._going.add(partition_set.key(state.id))
                 elif self._going and self._me.broker in state.replicas:
                     self._going.discard(partition_set.key(state.id))
-        held, logs = self._holdings.held(), self._holdings.logs(self._view.states)
+        held, logs = self._holdings.held(), self._holdings.logs()
         return Observed(self._me, sets, held, logs, described, self._holdings.overdue, self._going)
 
     def _configure(self, specs: Mapping[TopicUid, TopicSpec]) -> None:

@@ -195,7 +195,7 @@ class SetWriting:
             if not (is_whole or asks or known.deleting):  # of that, what is not here counts as deleted
                 continue
             key = known.key(state.id)
-            here = self._holdings.local(key, state, seen.get(key, NO_EPOCH), asks=asks)
+            here = self._holdings.local(key, seen.get(key, NO_EPOCH), asks=asks)
             if here is not None:
                 local[state.id] = here
             if here is not None and here.leader is not None:

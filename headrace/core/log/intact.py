@@ -2,7 +2,8 @@
 
 Only a replica with an intact log renews its seat in the ISR after a restart. A replica that votes with less than it
 once confirmed can lose acknowledged records, so whatever is not known counts as lost. Called once per partition and
-start by the broker, with facts that `headrace_broker.storage` reports and what the API server says of this broker.
+start by the broker, with facts that `headrace_broker.storage` reports; what earlier starts found is told by
+`void-before`, and judged with each seat that a state names (`headrace.core.replication.seats`).
 """
 
 from dataclasses import dataclass
@@ -32,23 +33,16 @@ class ReplicaFacts:
     recovery: RecoveryReport | None
     """None where there is no directory."""
     durability: Durability
-    void_before: Incarnation
-    """Seats of older incarnations are void, whatever this start finds."""
-    seat: Incarnation
-    """The incarnation that holds the seat which is to be renewed."""
 
 
 def why_not_intact(disk: DiskFacts, replica: ReplicaFacts) -> str:
-    """The first reason, as part of a sentence for people; empty where the log is intact."""
+    """What this start found: the first reason, as part of a sentence for people; empty where the log is intact."""
     recovery = replica.recovery
     if recovery is None:
         return "its directory is not on this disk"
     if disk.known_incarnation > disk.incarnation:
         return f"this disk missed a life of the broker: it knows {disk.incarnation}, there was {disk.known_incarnation}"
-    lost = _what_recovery_lost(recovery) or _what_a_crash_may_lose(disk, replica.durability)
-    if not lost and replica.seat < replica.void_before:
-        return f"an earlier start found it not intact: seats before incarnation {replica.void_before} are void"
-    return lost
+    return _what_recovery_lost(recovery) or _what_a_crash_may_lose(disk, replica.durability)
 
 
 def _what_recovery_lost(recovery: RecoveryReport) -> str:

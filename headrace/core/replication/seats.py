@@ -11,10 +11,14 @@ present seat and nobody else's.
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
+from typing import Final
 
 from headrace.core.replication.isr import floor
 from headrace.core.resources.partition_set import PartitionSet, PartitionState
 from headrace.core.types import BrokerId, Incarnation, LeaderEpoch, PartitionEpoch, PartitionId, Seat
+
+NO_LIFE: Final = Incarnation(0)
+"""Before the first life of every broker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +29,10 @@ class LogFacts:
     """The greatest leader epoch that the log has seen; 0 for an empty log."""
 
     damage: str = ""
-    """Why the log is not intact, as a clause; empty where it is intact."""
+    """Why this start found the log not intact, as a clause; empty where it was."""
+
+    void_before: Incarnation = NO_LIFE
+    """Seats of older incarnations are void: the start of this one found the log not intact."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +86,21 @@ def older_partitions(shown: PartitionSet, known: PartitionSet) -> frozenset[Part
     return frozenset(states if known.deleting and not shown.deleting else older)
 
 
+def why_void(state: PartitionState, me: Seat, log: LogFacts) -> str:
+    """Why the log does not hold all that this broker vouched for by its seat in `state`; empty where it does.
+
+    Asked of each state anew: a write that was on its way when the log was opened may name a life that the opening did
+    not see, and whether its seat is good only `void_before` can tell. A seat of this very life is proof of an intact
+    log, whatever it was before.
+    """
+    if me in state.isr:
+        return ""
+    last = max((seat.incarnation for seat in state.isr if seat.broker == me.broker), default=NO_LIFE)
+    if not log.damage and last < log.void_before:
+        return f"an earlier start found it not intact: seats before incarnation {log.void_before} are void"
+    return log.damage
+
+
 def claim(state: PartitionState, me: Seat, log: LogFacts) -> Claim | Regressed | None:
     """What this broker may write when it comes back; None where it has nothing to claim.
 
@@ -104,7 +126,7 @@ def claim(state: PartitionState, me: Seat, log: LogFacts) -> Claim | Regressed |
         partition_epoch=PartitionEpoch(state.partition_epoch + 1),
     )
     void = "nobody leads" if state.leader is None else f"the seat of {state.leader} is void"
-    return Claim(elected, f"{void}, and {me} is the only replica", _loss(state, log))
+    return Claim(elected, f"{void}, and {me} is the only replica", _loss(state, me, log))
 
 
 def _renewed(state: PartitionState, me: Seat, log: LogFacts) -> Claim | None:
@@ -115,10 +137,11 @@ def _renewed(state: PartitionState, me: Seat, log: LogFacts) -> Claim | None:
     """
     old = [seat for seat in state.isr if seat.broker == me.broker and seat != me]
     others = tuple(seat for seat in state.isr if seat not in old)
-    if not old or (log.damage and not others):
+    void = why_void(state, me, log)
+    if not old or (void and not others):
         return None
-    isr = others if log.damage else tuple(me if seat in old else seat for seat in state.isr)
-    reason = f"{old[0]} is given up: {log.damage}" if log.damage else f"{old[0]} is renewed: its log is intact"
+    isr = others if void else tuple(me if seat in old else seat for seat in state.isr)
+    reason = f"{old[0]} is given up: {void}" if void else f"{old[0]} is renewed: its log is intact"
     return Claim(_next(state, leader=state.leader, isr=isr), reason)
 
 
@@ -164,8 +187,7 @@ def _next(state: PartitionState, *, leader: Seat | None, isr: tuple[Seat, ...]) 
     return replace(state, leader=leader, isr=isr, partition_epoch=PartitionEpoch(state.partition_epoch + 1))
 
 
-def _loss(state: PartitionState, log: LogFacts) -> str:
+def _loss(state: PartitionState, me: Seat, log: LogFacts) -> str:
+    void = why_void(state, me, log)
     # Before the first election there was nobody who could have acknowledged anything.
-    if not log.damage or state.leader_epoch == 0:
-        return ""
-    return f"acknowledged records may be missing: {log.damage}"
+    return f"acknowledged records may be missing: {void}" if void and state.leader_epoch > 0 else ""

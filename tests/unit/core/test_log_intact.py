@@ -19,7 +19,7 @@ WHOLE = RecoveryReport(
     checkpoints_whole=True,
 )
 CRASHED = DiskFacts(Incarnation(4), Incarnation(4), stopped_cleanly=False, same_boot=False)
-FSYNC = ReplicaFacts(WHOLE, Durability.FSYNC, Incarnation(0), Incarnation(4))
+FSYNC = ReplicaFacts(WHOLE, Durability.FSYNC)
 REPLICATED = replace(FSYNC, durability=Durability.REPLICATED)
 
 
@@ -30,7 +30,6 @@ REPLICATED = replace(FSYNC, durability=Durability.REPLICATED)
         (replace(CRASHED, incarnation=Incarnation(5)), FSYNC),
         (replace(CRASHED, stopped_cleanly=True), REPLICATED),
         (replace(CRASHED, same_boot=True), REPLICATED),
-        (CRASHED, replace(FSYNC, void_before=Incarnation(4))),
     ],
 )
 def test_should_be_intact_when_nothing_can_be_missing(disk: DiskFacts, replica: ReplicaFacts) -> None:
@@ -42,7 +41,6 @@ def test_should_be_intact_when_nothing_can_be_missing(disk: DiskFacts, replica: 
     [
         (CRASHED, replace(FSYNC, recovery=None), "not on this disk"),
         (replace(CRASHED, known_incarnation=Incarnation(5)), FSYNC, "missed a life of the broker: it knows 4"),
-        (CRASHED, replace(FSYNC, void_before=Incarnation(5)), "seats before incarnation 5 are void"),
         (CRASHED, REPLICATED, "went down without a clean stop"),
         (CRASHED, replace(FSYNC, recovery=replace(WHOLE, cut_below_recovery_point=True)), "below the recovery point"),
         (CRASHED, replace(FSYNC, recovery=replace(WHOLE, cut_below_high_watermark=True)), "committed records"),

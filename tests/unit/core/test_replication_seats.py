@@ -16,6 +16,7 @@ from headrace.core.replication.seats import (
     is_superseded,
     supersedes,
     surrender,
+    why_void,
 )
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.types import BrokerId, Incarnation, LeaderEpoch, PartitionEpoch, Seat
@@ -182,3 +183,40 @@ def test_should_leave_a_seat_that_is(isr: tuple[Seat, ...], log: LogFacts) -> No
 
 def test_should_claim_nothing_of_several_replicas_in_an_epoch_below_its_log() -> None:
     assert isinstance(claim(replicated(seat(0, 1), seat(1)), seat(0, 2), LogFacts(LeaderEpoch(9))), Regressed)
+
+
+@pytest.mark.parametrize(
+    ("isr", "log", "void"),
+    [
+        ((seat(0, 4), seat(1)), LogFacts(LeaderEpoch(1), void_before=Incarnation(4)), ""),
+        ((seat(0, 3), seat(1)), LogFacts(LeaderEpoch(1), void_before=Incarnation(4)), "seats before incarnation 4"),
+        ((seat(1),), LogFacts(LeaderEpoch(1), void_before=Incarnation(4)), "seats before incarnation 4"),
+        ((seat(1),), INTACT, ""),
+        ((seat(0, 4), seat(1)), replace(DAMAGED, void_before=Incarnation(4)), "the directory is missing"),
+        ((seat(0, 5), seat(1)), replace(DAMAGED, void_before=Incarnation(5)), ""),
+    ],
+    ids=["earned since", "void", "no seat", "never void", "damaged since", "of this life"],
+)
+def test_should_judge_the_seat_that_a_state_names(isr: tuple[Seat, ...], log: LogFacts, void: str) -> None:
+    found = why_void(replicated(*isr), seat(0, 5), log)
+    assert (void in found) if void else not found
+
+
+def test_should_renew_a_seat_that_turns_up_after_the_log_was_opened_when_it_was_earned() -> None:
+    log = LogFacts(LeaderEpoch(1), void_before=Incarnation(4))
+    assert claim(replicated(seat(1)), seat(0, 5), log) is None
+
+    renewed = claim(replicated(seat(0, 4), seat(1)), seat(0, 5), log)
+    given_up = claim(replicated(seat(0, 3), seat(1)), seat(0, 5), log)
+
+    assert isinstance(renewed, Claim)
+    assert renewed.state.isr == (seat(0, 5), seat(1))
+    assert isinstance(given_up, Claim)
+    assert given_up.state.isr == (seat(1),)
+
+
+def test_should_speak_of_loss_when_the_only_seat_is_void() -> None:
+    alone = partition_state(leader=seat(0, 3))
+    claimed = claim(alone, seat(0, 5), LogFacts(LeaderEpoch(1), void_before=Incarnation(4)))
+    assert isinstance(claimed, Claim)
+    assert "seats before incarnation 4 are void" in claimed.loss
