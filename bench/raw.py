@@ -59,7 +59,7 @@ class RawClient:
             )
             require_ok(response)
             offset = int(response.headers["headrace-next-offset"])
-            self._end = int(response.headers["headrace-high-watermark"])
+            self._end = int(response.headers.get("headrace-high-watermark", self._end))
             yield len(response.body)
 
     def _start(self, batch: Batch) -> PendingResponse:

@@ -1,13 +1,14 @@
 """Reading a partition: where a fetch starts, how long it waits, what it may see. Stateless, as the fetch itself.
 
 Readers see whole batches below the high watermark. After every wait the leadership is looked at again, so that a fetch
-that outlives an election ends with the error that sends its client to the new leader.
+that outlives an election ends with the error that sends its client to the new leader. A new leader serves what it knows
+to be committed, and says no high watermark before it knows what the latest is: nobody is told less than before.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headrace.core.errors import OffsetOutOfRangeError
+from headrace.core.errors import NotReadyError, OffsetOutOfRangeError
 from headrace.core.records.header import BatchHeader
 from headrace.core.records.skim import skim
 from headrace.core.types import LeaderEpoch, Offset, TopicUid
@@ -28,7 +29,8 @@ class Fetched:
     """Where the fetch started."""
     next_offset: Offset
     """Where the next one goes on."""
-    high_watermark: Offset
+    high_watermark: Offset | None
+    """As `known_end` says it."""
     log_start_offset: Offset
     leader_epoch: LeaderEpoch
     topic_uid: TopicUid
@@ -118,6 +120,14 @@ async def find_offset(partition: Partition, query: OffsetsQuery) -> FoundOffset:
             return FoundOffset(offset, found_ms, epoch)
 
 
+def known_end(partition: Partition) -> Offset | None:
+    """The high watermark; None where clients may have been told of more, by the leader before or the one after."""
+    try:
+        return _latest(partition)
+    except NotReadyError:
+        return None
+
+
 def _latest(partition: Partition) -> Offset:
     """Raises NotReadyError where there may be more than this leader knows of."""
     partition.replica.check_latest(str(partition.place), partition.contact)
@@ -172,7 +182,7 @@ def _fetched(
         buffers=taken.buffers,
         offset=offset,
         next_offset=max(offset, taken.next_offset),
-        high_watermark=partition.high_watermark,
+        high_watermark=known_end(partition),
         log_start_offset=partition.log.log_start_offset,
         leader_epoch=epoch,
         topic_uid=partition.key.uid,

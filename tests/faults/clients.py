@@ -230,7 +230,7 @@ class RawReader(Reader, _Raw):
             self.position[self._partition] = max(offset, int(str(error.details["logStartOffset"])))
             raise
         rows = rows_of(answer.body, offset)
-        told = int(answer.headers["headrace-high-watermark"])
+        told = int(answer.headers.get("headrace-high-watermark", -1))
         self._journal.polled(Poll(self.name, self._partition, now_s(), rows, told))
         self.position[self._partition] = int(answer.headers["headrace-next-offset"])
 
@@ -249,7 +249,8 @@ class RawReader(Reader, _Raw):
             while end < 0 or offset < end:
                 answer = self._request(transport, "GET", f"records?offset={offset}", headers={"accept": BATCH_TYPE})
                 rows += rows_of(answer.body, offset)
-                offset, end = (int(answer.headers[f"headrace-{x}"]) for x in ("next-offset", "high-watermark"))
+                offset = int(answer.headers["headrace-next-offset"])
+                end = int(answer.headers.get("headrace-high-watermark", -1))
         return Whole(tuple(rows), start, end)
 
 

@@ -130,7 +130,7 @@ class Follower(Member):
         except DamagedBatchError as error:
             self.troubles.wrong.append(str(error))
         self.offset = int(answer.headers["headrace-next-offset"])
-        return int(answer.headers["headrace-high-watermark"])
+        return int(answer.headers.get("headrace-high-watermark", -1))
 
 
 class Trimmer(Member):

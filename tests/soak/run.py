@@ -223,7 +223,8 @@ class Soak:
                             assert record.key is not None
                             found[record.key] = record.value
                             records += 1
-                    offset, end = (int(answer.headers[f"headrace-{x}"]) for x in ("next-offset", "high-watermark"))
+                    offset = int(answer.headers["headrace-next-offset"])
+                    end = int(answer.headers.get("headrace-high-watermark", offset + 1))
             wrong += wrong_keys(writer.words, found)
         self._findings.judge(f"the last value of each key is right ({records} records are left of all)", wrong)
 

@@ -97,5 +97,6 @@ def read_from(writer: Writer, offset: int) -> list[Entry]:
             for batch in decode_batches(answer.body):
                 rows = batch.since(offset).rows()
                 found += [Entry(writer.partition, position, record.value or b"") for position, record in rows]
-            offset, end = (int(answer.headers[f"headrace-{name}"]) for name in ("next-offset", "high-watermark"))
+            offset = int(answer.headers["headrace-next-offset"])
+            end = int(answer.headers.get("headrace-high-watermark", offset + 1))
     return found

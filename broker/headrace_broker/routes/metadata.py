@@ -9,6 +9,7 @@ from headrace.core.resources.census import census
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.resources.topic import Topic
 from headrace.core.types import PartitionId, PartitionKey, Seat
+from headrace_broker.fetch import known_end
 from headrace_broker.routes.parameters import parse_no_query, parse_topic
 from headrace_broker.serving import Serving
 
@@ -73,8 +74,8 @@ class MetadataRoutes:
         state = self._serving.view.state(topic, number)
         partition = self._serving.partitions.find(PartitionKey(topic.uid, number))
         offsets = None
-        if partition is not None and partition.leads:
-            offsets = {"logStartOffset": partition.log.log_start_offset, "highWatermark": partition.high_watermark}
+        if partition is not None and partition.leads and (end := known_end(partition)) is not None:
+            offsets = {"logStartOffset": partition.log.log_start_offset, "highWatermark": end}
         return {
             "partition": number,
             "leader": self._leader(state),

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from headrace.core.errors import HeadraceError
 from headrace.core.limits import FETCH_RECORDS_MAX, SESSION_COLD_READ_BYTES
 from headrace.core.session.frames import Buffer
-from headrace.core.session.messages import Batches, Closed, Failed
+from headrace.core.session.messages import UNKNOWN_OFFSET, Batches, Closed, Failed
 from headrace.core.session.terms import FetchTerms
 from headrace.core.types import Offset
 from headrace_broker.fetch import Fetched, fetch, fetch_cached, start_offset
@@ -76,7 +76,7 @@ class FetchChannel:
         return Batches(
             self.number,
             fetched.next_offset,
-            fetched.high_watermark,
+            fetched.high_watermark if fetched.high_watermark is not None else UNKNOWN_OFFSET,
             fetched.log_start_offset,
             fetched.leader_epoch,
             fetched.buffers,

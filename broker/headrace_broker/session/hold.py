@@ -6,6 +6,7 @@ from headrace.core.errors import HeadraceError, NotLeaderError
 from headrace.core.replication.fence import Fence
 from headrace.core.session.terms import Standing
 from headrace.core.types import Offset
+from headrace_broker.fetch import known_end
 from headrace_broker.partition import Partition
 from headrace_broker.proxy import Elsewhere
 from headrace_broker.requests import Place
@@ -70,7 +71,7 @@ class Hold:
             topic_uid=topic_uid,
             leader_epoch=epoch,
             log_start_offset=self.partition.log.log_start_offset,
-            high_watermark=self.partition.high_watermark,
+            high_watermark=known_end(self.partition),
             max_message_bytes=self.max_message_bytes,
             offset=offset,
         )

@@ -22,6 +22,7 @@ from headrace.core.types import LeaderEpoch, Offset
 SESSION = 0
 """The channel of what concerns the session as a whole."""
 NO_SEQUENCE = -1
+UNKNOWN_OFFSET = Offset(-1)
 _NO_STATUS = 500
 
 _CLIENTS = {
@@ -130,6 +131,7 @@ class Batches(NamedTuple):
     next_offset: Offset
     """The first that comes with the next frame of this channel."""
     high_watermark: Offset
+    """`UNKNOWN_OFFSET` where a new leader does not know yet what is the latest."""
     log_start_offset: Offset
     leader_epoch: LeaderEpoch
     batches: Sequence[Buffer]

@@ -106,7 +106,8 @@ class Standing:
     topic_uid: TopicUid
     leader_epoch: LeaderEpoch
     log_start_offset: Offset
-    high_watermark: Offset
+    high_watermark: Offset | None
+    """None where a new leader does not know yet what is the latest."""
     max_message_bytes: int
     offset: Offset | None = None
     """Where a fetch channel begins; None for a produce channel."""
@@ -120,7 +121,7 @@ class Standing:
                 topic_uid=TopicUid(said["topicUid"]),
                 leader_epoch=LeaderEpoch(said["leaderEpoch"]),
                 log_start_offset=Offset(said["logStartOffset"]),
-                high_watermark=Offset(said["highWatermark"]),
+                high_watermark=said["highWatermark"],
                 max_message_bytes=said["maxMessageBytes"],
                 offset=Offset(said["offset"]) if "offset" in said else None,
             )

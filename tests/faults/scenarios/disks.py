@@ -272,7 +272,8 @@ def _last_value(play: Play, key: bytes) -> bytes | None:
             for record in records:
                 if record.get("key") == key.decode():
                     found = str(record["value"]).encode()
-            offset, end = int(str(page["nextOffset"])), int(str(page["highWatermark"]))
+            offset = int(str(page["nextOffset"]))
+            end = offset + 1 if page["highWatermark"] is None else int(str(page["highWatermark"]))
     return found
 
 

@@ -87,7 +87,7 @@ def read_json(url: str, offset: int = 0, query: str = "") -> Rows:
         found += rows_of(answer["records"])
         if answer["nextOffset"] == answer["highWatermark"]:
             return found
-        assert answer["nextOffset"] > offset
+        assert answer["nextOffset"] > offset or answer["highWatermark"] is None
         offset = answer["nextOffset"]
 
 

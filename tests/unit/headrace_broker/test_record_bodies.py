@@ -74,6 +74,8 @@ def test_should_show_records_from_the_offset_on_and_no_more_than_asked_for() -> 
     # The batches are as producers send them, so both begin at offset 0: the second one's record lies below the offset.
     assert [(record["offset"], record["value"]) for record in document["records"]] == [(1, "b")]
     assert (next_offset, document["nextOffset"], document["highWatermark"], document["logStartOffset"]) == (3, 3, 3, 0)
+    body, _ = json_of(replace(fetched(), high_watermark=None), 10, ValueFormat.TEXT)
+    assert json.loads(body)["highWatermark"] is None
 
     lines, next_offset = ndjson_of(fetched(), 1, ValueFormat.TEXT)
     assert [json.loads(line)["value"] for line in lines.splitlines()] == ["a"]

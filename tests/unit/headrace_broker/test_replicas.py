@@ -148,10 +148,12 @@ async def test_should_not_say_what_is_the_latest_before_all_that_may_be_committe
         with pytest.raises(NotReadyError):
             await find_offset(leader, OffsetsQuery(timestamp, Fence()))
     assert (await find_offset(leader, OffsetsQuery(0, Fence()))).offset == 0
-    assert (await fetch(leader, fetch_at(Offset(0)))).next_offset == 1
+    fetched = await fetch(leader, fetch_at(Offset(0)))
+    assert (fetched.next_offset, fetched.high_watermark) == (1, None)
 
     group.heal()
     await group.agree()
+    assert (await fetch(leader, fetch_at(Offset(0)))).high_watermark == 2
     assert (await find_offset(leader, OffsetsQuery(Edge.LATEST, Fence()))).offset == 2
     with pytest.raises(OffsetOutOfRangeError):
         await fetch(leader, fetch_at(Offset(3)))

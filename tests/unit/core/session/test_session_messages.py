@@ -52,6 +52,7 @@ CLIENTS: list[ClientMessage] = [
 BROKERS: list[BrokerMessage] = [
     Opened(1, STANDING),
     Opened(2, Standing(TopicUid("uid-1"), LeaderEpoch(4), Offset(5), Offset(9), 8 << 20, Offset(0))),
+    Opened(3, Standing(TopicUid("uid-1"), LeaderEpoch(4), Offset(5), None, 8 << 20, Offset(0))),
     Produced(1, 11, Offset(12), Offset(13), Offset(5), LeaderEpoch(4)),
     Batches(2, Offset(14), Offset(15), Offset(5), LeaderEpoch(4), [b"ab", b"c"]),
     Closed(2),
