@@ -87,6 +87,15 @@ class Play:
         """Of the partition, once somebody leads it."""
         return wait_for(lambda: _as_tuple(self.fleet.leader(TOPIC, partition)), "somebody leads", _PROGRESS_S)[0]
 
+    def steady_leader(self, topic: str = TOPIC) -> int:
+        """Of the first partition, once that is the one that leadership returns to: nobody moves it any more."""
+
+        def steady() -> tuple[int] | None:
+            preferred = int(self.fleet.partitions(topic)[0]["replicas"][0])
+            return (preferred,) if self.fleet.leader(topic) == preferred else None
+
+        return wait_for(steady, f"the preferred replica leads {topic}", _PROGRESS_S)[0]
+
     def wait_progress(self, records: int = 20, timeout_s: float = _PROGRESS_S) -> None:
         """Until each partition has had so many records acknowledged from now on."""
         before = dict(self.journal.acknowledged)

@@ -1,29 +1,21 @@
-"""S8 to S11, S22, S26, S31: power failures, disks that fail, fill up or rot, wrong clocks, compaction of what is not
-committed."""
+"""S8 to S11, S22, S26: power failures, disks that fail, fill up or rot, wrong clocks."""
 
 import errno
-import json
 import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Final
 
-from headrace.core.errors import HeadraceError
-from headrace.core.records.columns import encode_batch, record_columns
-from headrace.http2.blocking import BlockingTransport
 from tests.faults import clock
 from tests.faults.fleet import broker_name
 from tests.faults.play import Play, Setting
 from tests.faults.scenarios.scenario import Scenario
 from tests.faults.shim import SYNC, FaultyDisk
-from tests.support.cluster import http
-from tests.support.hardy_clients import BATCH_TYPE
 from tests.support.waiting import wait_for
 
 _HOUR_S: Final = 3600
 _ENDED_S: Final = 30
-_KEYED: Final = "compacted"
 _FOUND_BY_READING: Final = "a flipped bit in a closed segment"
 
 
@@ -193,90 +185,6 @@ def set_clocks_wrong(play: Play) -> None:
             play.wait_in_sync()
 
 
-def compact_uncommitted(play: Play) -> None:
-    """The last value of a key is written and not committed while compaction runs, then cut: the one before is there."""
-    play.fleet.create_topic(
-        _KEYED, partitions=1, replicas=3, minInsyncReplicas=2, cleanupPolicy="Compact", segment={"bytes": "16Ki"}
-    )
-    play.fleet.wait_led(_KEYED, 1)
-    play.fleet.wait_in_sync(_KEYED)
-    for number in range(play.rounds):
-        leader = wait_for(lambda: _leader_of_keyed(play), "somebody leads")[0]
-        others = [broker_name(b) for b in play.brokers if b != leader]
-        kept = f"committed-{number}".encode()
-        _fill(play, leader, b"key", kept, "all")
-        with play.journal.fault("a leader alone, compacting"):
-            play.fleet.network.cut_both(broker_name(leader), others)
-            _fill(play, leader, b"key", f"uncommitted-{number}".encode(), "1")
-            before = _passes(play, leader)
-            wait_for(partial(_has_compacted, play, leader, before), "compaction runs", 30)
-            play.fleet.kill(broker_name(leader))
-            play.fleet.network.heal_all()
-            wait_for(partial(_leads_no_more, play, leader), "another leads", 60)
-        play.fleet.start_broker(leader)
-        play.fleet.wait_in_sync(_KEYED)
-        found = _last_value(play, b"key")
-        play.expect(found == kept, f"the last value of the key is {found!r}, committed was {kept!r}")
-        play.wait_progress()
-        play.wait_in_sync()
-
-
-def _leader_of_keyed(play: Play) -> tuple[int] | None:
-    leader = play.fleet.leader(_KEYED)
-    return None if leader is None else (leader,)
-
-
-def _leads_no_more(play: Play, old: int) -> bool:
-    """Another leads the compacted topic."""
-    return _leader_of_keyed(play) not in (None, (old,))
-
-
-def _fill(play: Play, leader: int, key: bytes, value: bytes, acks: str) -> None:
-    """The value of the key, then enough of others that its segment is closed."""
-    url = f"{play.fleet.url(leader)}/v1/namespaces/default/topics/{_KEYED}/partitions/0/records?acks={acks}"
-    with BlockingTransport(connect_timeout_s=1) as transport:
-        for keys, values in [([key], [value]), *([[b"other-%d" % n], [b"x" * 4000]] for n in range(20))]:
-            body = b"".join(encode_batch(record_columns(values, keys, timestamps_ms=1)))
-            answer = transport.request("POST", url, headers={"content-type": BATCH_TYPE}, body=body, timeout_s=10)
-            play.expect(answer.status == 200, f"acks={acks} to broker {leader}: HTTP {answer.status} {answer.body!r}")
-
-
-def _passes(play: Play, broker: int) -> float:
-    lines = http("GET", f"{play.fleet.url(broker)}/metrics").body.decode().splitlines()
-    done = [line for line in lines if line.startswith("headrace_broker_compaction_passes_total{")]
-    return sum(float(line.split()[-1]) for line in done)
-
-
-def _has_compacted(play: Play, broker: int, passes: float) -> bool:
-    """Once more since it had done so many passes."""
-    return _passes(play, broker) > passes
-
-
-def _last_value(play: Play, key: bytes) -> bytes | None:
-    path = f"/v1/namespaces/default/topics/{_KEYED}/partitions/0/records"
-    found: bytes | None = None
-    offset, end = 0, 1
-    with BlockingTransport() as transport:
-        while offset < end:
-
-            def read(at: int = offset) -> dict[str, object] | None:
-                try:
-                    answer = transport.request("GET", f"{play.fleet.url(0)}{path}?offset={at}", timeout_s=5)
-                except HeadraceError:
-                    return None
-                return dict(json.loads(answer.body)) if answer.status == 200 else None
-
-            page = wait_for(read, "the compacted topic can be read")
-            records = page["records"]
-            assert isinstance(records, list)
-            for record in records:
-                if record.get("key") == key.decode():
-                    found = str(record["value"]).encode()
-            offset = int(str(page["nextOffset"]))
-            end = offset + 1 if page["highWatermark"] is None else int(str(page["highWatermark"]))
-    return found
-
-
 _FAULTY = Setting(faulty_disks=True)
 SCENARIOS = (
     Scenario("S8", "power failure of one broker", fail_power_of_one, _FAULTY, short=1, long=6),
@@ -298,13 +206,5 @@ SCENARIOS = (
         Setting(faulty_disks=True, topic={"durability": "Replicated"}),
         short=1,
         long=6,
-    ),
-    Scenario(
-        "S31",
-        "compaction of what is not committed",
-        compact_uncommitted,
-        Setting(partitions=1, broker_options=("--housekeeping-interval", "500ms")),
-        short=1,
-        long=4,
     ),
 )

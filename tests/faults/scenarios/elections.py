@@ -23,7 +23,7 @@ _PATH: Final = f"/v1/namespaces/default/topics/{TOPIC}/partitions/0"
 def ask_new_leaders(play: Play) -> None:
     """The new leader's only follower is stopped: it can commit nothing, serves what it inherited, and no end."""
     for _ in range(play.rounds):
-        leader = play.leader()
+        leader = play.steady_leader()
         followers = [broker for broker in play.brokers if broker != leader]
         with play.journal.fault("a leader that cannot commit"):
             play.fleet.network.cut_both(broker_name(followers[0]), [broker_name(followers[1])])
@@ -53,7 +53,7 @@ def _acknowledged_end(play: Play) -> int:
 def lag_behind(play: Play) -> None:
     """Followers have acknowledged what they never hear is committed; readers have seen it; then one of them leads."""
     for _ in range(play.rounds):
-        leader = play.leader()
+        leader = play.steady_leader()
         with play.journal.fault("a new leader that knows a lower high watermark"):
             for broker in play.brokers:
                 if broker != leader:
@@ -69,7 +69,7 @@ def lag_behind(play: Play) -> None:
 def elect_twice(play: Play) -> None:
     """Two leaders in a row write what nobody else has, and die; what they wrote is cut away (KIP-279)."""
     for number in range(play.rounds):
-        first = play.leader()
+        first = play.steady_leader()
         with play.journal.fault("two leaders alone, and killed"):
             _write_alone(play, first, f"first-{number}")
             play.fleet.kill(broker_name(first))
@@ -104,7 +104,7 @@ def _write_alone(play: Play, leader: int, name: str) -> None:
 def repeat_uncommitted(play: Play) -> None:
     """A batch whose first attempt is written and not committed: repeated, it is acknowledged only once it is."""
     for number in range(play.rounds):
-        leader = play.leader()
+        leader = play.steady_leader()
         others = [broker_name(b) for b in play.brokers if b != leader]
         numbers = ProducerNumbers(7_000 + number, 0, 0)
         value = f"repeated-{number}".encode()

@@ -118,7 +118,7 @@ def _has_refused(play: Play, times: int) -> bool:
 def stand_last(play: Play) -> None:
     """r0 is cut off, then r1, r2 loses its power; r0 and r1 come back without it, and have all that it promised."""
     for _ in range(play.rounds):
-        last = play.leader()
+        last = play.steady_leader()
         first, second = (broker_name(broker) for broker in play.brokers if broker != last)
         everybody = [*map(broker_name, play.brokers), API]
         with play.journal.fault("one after the other cut off"):
