@@ -90,6 +90,8 @@ class Partition:
         self._fsync_seconds = host.metrics.fsync_seconds
         self._disk = host.disk
         self._contact = host.contact
+        self.recent = host.recent
+        """What was appended or read just now, for followers."""
         self._takes_append_time = False
         self._waiting = Waiting()
         self.cleaner = Cleaner(place, log, replica, host.metrics, host.disk, self._waiting.wake_replicas)
@@ -163,7 +165,9 @@ class Partition:
         waiter = None if query.acks is Acks.NONE else self._expect(query, answered)
         if written is not None:
             self._step(Appended(self.log.log_end_offset, size, waiter))
-            self._waiting.wake_replicas()
+            if self._waiting.has_replicas:
+                self.recent.appended(self.key, new)
+                self._waiting.wake_replicas()
         elif waiter is not None:
             self._step(Repeated(Offset(1 + max(each.last_offset for each in repeated.values())), waiter))
         if waiter is None:

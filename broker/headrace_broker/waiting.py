@@ -60,6 +60,10 @@ class Waiting:
         self._followers.discard(wake)
         self._replicas.discard(wake)
 
+    @property
+    def has_replicas(self) -> bool:
+        return bool(self._replicas)
+
     def wake(self) -> None:
         for woken in self._readers:
             if not woken.done():

@@ -407,8 +407,12 @@ REPLICATION_IDLE_MS = 5_000
 """A stream without partitions is closed after this."""
 REPLICATION_UNREPORTED_BYTES = 1 << 20
 """A report that changes no vote waits for the next that does, until so much was received, or a second is over."""
-REPLICATION_SHARED_BYTES_MAX = 4 << 20
-"""What was read for one follower just now is kept for the others, up to this over all partitions."""
+REPLICATION_RECENT_BYTES_MAX = 8 << 20
+"""What was appended or read just now is kept for followers, up to this over all partitions ..."""
+REPLICATION_RECENT_RUNS_MAX = 4096
+"""... and in so many pieces."""
+REPLICATION_JOINED_BYTES = 64 << 10
+"""Batches that are appended together are one piece up to this."""
 REPLICATION_BACKOFF_MIN_MS = 50
 REPLICATION_BACKOFF_MAX_MS = 1_000
 """Between two attempts of a follower to reach its leader, or to follow one partition."""

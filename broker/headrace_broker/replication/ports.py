@@ -4,7 +4,8 @@ A `Partition` carries out its follower's effects through `Streams`, on the event
 comes back on a stream is told to the partition by its own methods:
 
     on the follower's side    stream_opened, stream_lost, epoch_answered, received
-    on the leader's side      check_serves, epoch_end, follower_reported, follow_appends / unfollow_appends, log.read...
+    on the leader's side      check_serves, epoch_end, follower_reported, follow_appends / unfollow_appends, recent,
+                              log.read...
 
 A partition follows one leader in one epoch at a time: `follow` takes the place of an earlier one, whose stream is over
 for this partition without `stream_lost`. Where what was received raises, the stream is over for this partition, and
@@ -12,7 +13,7 @@ another one is opened, later: the partition reconciles its log again.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from headrace.core.replication.contact import Contact
@@ -20,6 +21,7 @@ from headrace.core.replication.followers import Ends
 from headrace.core.types import LeaderEpoch, Offset, Seat
 from headrace_broker.broker_disk import BrokerDisk
 from headrace_broker.metrics import Metrics
+from headrace_broker.replication.recent_batches import RecentBatches
 
 if TYPE_CHECKING:
     from headrace_broker.partition import Partition
@@ -51,3 +53,4 @@ class Host:
     streams: Streams
     contact: Callable[[], Contact]
     """Now, and when the Lease was last renewed."""
+    recent: RecentBatches = field(default_factory=RecentBatches)

@@ -10,7 +10,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from headrace.core.errors import HeadraceError
 from headrace.core.limits import FETCH_RECORDS_MAX, REPLICATION_READ_BYTES
@@ -23,9 +23,19 @@ from headrace.core.types import Offset, Seat
 from headrace_broker.admission import Share
 from headrace_broker.clock import monotonic_ms
 from headrace_broker.partition import Partition
-from headrace_broker.replication.recent_reads import Read, RecentReads
+from headrace_broker.replication.recent_batches import Run
 from headrace_broker.session.outgoing import Outgoing
 from headrace_broker.session.read_ahead import ReadAhead
+
+
+class Read(NamedTuple):
+    """What is sent next."""
+
+    buffers: Sequence[Buffer]
+    nbytes: int
+    next_offset: Offset
+    log_end: Offset
+    """As it was when they were read."""
 
 
 class Stream(Protocol):
@@ -34,7 +44,6 @@ class Stream(Protocol):
     outgoing: Outgoing
     throttle: Throttle
     """How fast its batches may be read."""
-    recent: RecentReads
 
     def say_later(self, channel: "ServedChannel") -> None:
         """It has something to say that may wait a moment for others."""
@@ -148,10 +157,10 @@ class ServedChannel:
         tip = self._tip
         offset, room = self.channel.start(tip), self._piece(max_bytes)
         if offset >= tip.log_end or not room:
-            return Read(self.channel.leader_epoch, offset, (), offset, tip.log_end)
-        shared = self._stream.recent.find(self.channel.key, self.channel.leader_epoch, offset, tip.log_end)
-        if shared is not None and shared.nbytes <= room:
-            return shared
+            return Read((), 0, offset, tip.log_end)
+        recent = self.partition.recent.find(self.channel.key, self.channel.leader_epoch, offset, room)
+        if recent is not None:
+            return Read(recent.buffers, recent.nbytes, recent.next_offset, tip.log_end)
         # What has lain on the disk for a while is checked before it is handed on as a copy.
         if self._stream.throttle.wait_ms(monotonic_ms()) or offset < self.partition.log.active_segment:
             buffers = None
@@ -177,11 +186,14 @@ class ServedChannel:
         return self._found(buffers, offset, tip)
 
     def _found(self, buffers: Sequence[Buffer], offset: Offset, tip: Tip) -> Read:
-        self._stream.throttle.took(sum(map(len, buffers)), monotonic_ms())
-        next_offset = skim(buffers[-1], FETCH_RECORDS_MAX).next_offset if buffers else offset
-        read = Read(self.channel.leader_epoch, offset, buffers, next_offset, tip.log_end)
-        self._stream.recent.keep(self.channel.key, read)
-        return read
+        size, next_offset = sum(map(len, buffers)), offset
+        self._stream.throttle.took(size, monotonic_ms())
+        if buffers:
+            last = skim(buffers[-1], FETCH_RECORDS_MAX)
+            next_offset, is_one_batch = last.next_offset, len(buffers) == 1 and last.batches == 1
+            run = Run(self.channel.leader_epoch, buffers, size, next_offset, is_one_batch)
+            self.partition.recent.read(self.channel.key, offset, run)
+        return Read(buffers, size, next_offset, tip.log_end)
 
     @property
     def _tip(self) -> Tip:

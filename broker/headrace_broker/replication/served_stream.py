@@ -52,7 +52,6 @@ class ServedStream:
         self._channels: dict[int, ServedChannel] = {}
         self.outgoing = Outgoing(self._streams.budget)
         self.throttle = self._streams.throttles[Lane.LIVE]
-        self.recent = self._streams.recent
         self._waiting: dict[ServedChannel, None] = {}
         """They have something to say that may wait."""
         self._is_over = False

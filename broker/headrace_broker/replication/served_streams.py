@@ -17,7 +17,6 @@ from headrace.core.replication.wire.messages import Lane
 from headrace.core.replication.wire.throttle import Throttle
 from headrace.core.types import BrokerId
 from headrace_broker.admission import Budget
-from headrace_broker.replication.recent_reads import RecentReads
 from headrace_broker.replication.stream_metrics import StreamMetrics
 
 _LOOK_S = 0.02
@@ -44,7 +43,6 @@ class ServedStreams:
         self.metrics = metrics
         self.budget = Budget("batches for followers", REPLICATION_BYTES_HELD_MAX)
         self.throttles = {Lane.LIVE: Throttle(None), Lane.CATCH_UP: Throttle(catch_up_rate)}
-        self.recent = RecentReads()
         self._tasks: dict[OpenStream, asyncio.Task[Any]] = {}
         self._open: dict[tuple[BrokerId, Lane], OpenStream] = {}
         self._draining: HeadraceError | None = None

@@ -12,6 +12,7 @@ from headrace.core.replication.events import Acks
 from headrace.core.replication.wire import leading
 from headrace.core.replication.wire.messages import Lane
 from headrace_broker.clock import monotonic_ms
+from headrace_broker.replication.recent_batches import RecentBatches
 from headrace_broker.storage import log_reader
 from headrace_broker.storage.disk import NotCachedError
 from headrace_broker.storage.partition_log import PartitionLog
@@ -104,6 +105,11 @@ def moves(app: ReplicaApp) -> dict[Lane, int]:
     return {lane: int(app.metric("headrace_broker_replication_moves_total", lane=lane.value)) for lane in Lane}
 
 
+def forget_what_is_recent(patch: pytest.MonkeyPatch) -> None:
+    """Whatever is sent is read from the log."""
+    patch.setattr(RecentBatches, "find", lambda *_: None)
+
+
 async def test_should_keep_the_rate_at_which_others_catch_up(tmp_path: Path) -> None:
     async with replica_apps(tmp_path, brokers=0, durability="Replicated") as apps:
         rate = 16 * MIB
@@ -125,9 +131,23 @@ async def test_should_read_for_followers_what_is_not_in_the_page_cache(
         raise NotCachedError
 
     monkeypatch.setattr(log_reader, "read_cached", not_cached)
+    forget_what_is_recent(monkeypatch)
     apps.lead(0)
     for number in range(10):
         await apps[0].produce(b"%d" % number)
+    await apps.agree()
+
+
+async def test_should_not_read_back_what_was_appended_just_now(
+    apps: ReplicaApps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apps.lead(0)
+    await apps[0].produce(b"a")
+    await apps.agree()
+    for name in ("read", "read_cached"):
+        monkeypatch.setattr(PartitionLog, name, lambda *_, **__: pytest.fail("the log is read"))
+    for size in (1, 2 * MIB, 100):
+        await apps[0].produce(bytes(size))
     await apps.agree()
 
 
@@ -140,6 +160,7 @@ async def test_should_say_so_and_try_again_where_the_leader_cannot_read(
     apps.lead(0, isr=(0,))
     with monkeypatch.context() as patch:
         patch.setattr(PartitionLog, "read_cached", torn)
+        forget_what_is_recent(patch)
         await apps[0].produce(b"a")
         refused = "headrace_broker_replication_refused_total"
         await eventually(lambda: apps[0].metric(refused, code="CorruptLog") >= 4, "it was refused, and asked again")
