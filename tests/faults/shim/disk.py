@@ -14,9 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from tests.faults.shim.library import library
+from tests.faults.preloaded import preloaded
 from tests.faults.shim.power_failure import Lost, lose_power
 
+_SOURCE: Final = Path(__file__).with_name("faulty_disk.c")
 WRITE, READ, SYNC, OPEN, TRUNCATE, RENAME, UNLINK, MKDIR, OPEN_TO_WRITE = (1 << bit for bit in range(9))
 """Kinds of calls, to be added up. SYNC is fsync and fdatasync, of directories too; WRITE also is posix_fallocate."""
 RULES_MAX: Final = 7
@@ -60,7 +61,7 @@ class FaultyDisk:
     def environment(self) -> dict[str, str]:
         """What a process must find beside its own: it and its children see this disk."""
         return {
-            "LD_PRELOAD": str(library()),
+            "LD_PRELOAD": str(preloaded(_SOURCE)),
             "HEADRACE_FAULTY_ROOT": str(self.root),
             "HEADRACE_FAULTY_CONTROL": str(self._place),
         }
