@@ -21,6 +21,8 @@ from headrace.core.limits import (
     ANSWER_BYTES_IN_FLIGHT_MAX,
     ANSWER_BYTES_MIN,
     BUDGET_BYTES_MIN,
+    CONTROL_BYTES_IN_FLIGHT_MAX,
+    CONTROL_REQUESTS_IN_FLIGHT_MAX,
     JSON_BATCH_BYTES_MIN,
     JSON_BYTES_IN_FLIGHT_MAX,
     JSON_MEMORY_FACTOR,
@@ -127,14 +129,36 @@ class Share:
 
 
 @dataclass(slots=True)
+class Requests:
+    """Of one kind, under way now."""
+
+    most: int | None
+    """None: somebody else bounds them."""
+    under_way: int = 0
+    refused: int = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Asked by a request that counts itself already."""
+        return self.most is not None and self.under_way > self.most
+
+    def refusal(self) -> ThrottledError:
+        self.refused += 1
+        return ThrottledError(f"this broker has {self.most} requests under way, as many as it may; try again")
+
+
+@dataclass(slots=True)
 class Admission:
     bodies: Budget = field(default_factory=lambda: Budget("request bodies", REQUEST_BYTES_IN_FLIGHT_MAX))
     answers: Budget = field(default_factory=lambda: Budget("answers", ANSWER_BYTES_IN_FLIGHT_MAX))
     conversions: Budget = field(default_factory=lambda: Budget("JSON", JSON_BYTES_IN_FLIGHT_MAX))
-    requests_max: int = REQUESTS_IN_FLIGHT_MAX
-    requests: int = 0
-    """Under way now, long polls and watches included."""
-    requests_refused: int = 0
+    control_bodies: Budget = field(default_factory=lambda: Budget("request bodies", CONTROL_BYTES_IN_FLIGHT_MAX))
+    clients: Requests = field(default_factory=lambda: Requests(REQUESTS_IN_FLIGHT_MAX))
+    """Long polls and watches included."""
+    control: Requests = field(default_factory=lambda: Requests(CONTROL_REQUESTS_IN_FLIGHT_MAX))
+    """Of those who elect: nobody leads while they wait."""
+    others: Requests = field(default_factory=lambda: Requests(None))
+    """Probes, and streams of followers (`replication.served_streams`)."""
 
     @classmethod
     def for_memory(cls, memory_bytes: int | None) -> Self:
@@ -176,10 +200,10 @@ class Admission:
             self.conversions.give_back(taken)
 
     @property
-    def is_full(self) -> bool:
-        """Asked by a request that counts itself already."""
-        return self.requests > self.requests_max
+    def requests(self) -> int:
+        """Under way, of all kinds."""
+        return self.clients.under_way + self.control.under_way + self.others.under_way
 
-    def refusal(self) -> ThrottledError:
-        self.requests_refused += 1
-        return ThrottledError(f"this broker has {self.requests_max} requests under way, as many as it may; try again")
+    @property
+    def requests_refused(self) -> int:
+        return self.clients.refused + self.control.refused

@@ -153,6 +153,12 @@ JSON_MEMORY_FACTOR = 8
 """So many times its size records take while they are turned into JSON or back."""
 REQUESTS_IN_FLIGHT_MAX = 8192
 """Requests under way over all connections, long polls included; above it clients are told to wait (429)."""
+CONTROL_REQUESTS_IN_FLIGHT_MAX = 16
+"""The same for what operators and `headrace cluster recover` ask a broker: no load of clients keeps them waiting."""
+CONTROL_BYTES_IN_FLIGHT_MAX = 16 << 20
+"""Bodies of those."""
+CONTROL_TIMEOUT_MS = 10_000
+"""What a broker that passes such a request on to another one waits for its answer."""
 
 # Sessions
 SESSIONS_MAX = 1024
@@ -339,6 +345,8 @@ PROMISES_RETRY_MS = 1_000
 PROMISES_TIMEOUT_MS = 5_000
 PROMISES_ASKED_MAX = 10_000
 """Partitions in one request for promises."""
+PROMISES_BODY_BYTES_MAX = 4 << 20
+"""Of such a request."""
 PROMISES_BYTES_MAX = 16 << 20
 """Of an answer to it."""
 OPERATOR_LEASE_DURATION_MS = 6_000
@@ -403,6 +411,10 @@ REPLICATION_REPEAT_MS = 2_000
 """How often at most a follower's sign of life counts as a report of each of its partitions."""
 REPLICATION_SILENCE_MS_MAX = 2_500
 """A side of a stream that has said nothing for so long is gone."""
+REPLICATION_HELLO_MS_MAX = 5_000
+"""A stream that has not said whose it is within this time ends, whatever else comes."""
+REPLICATION_STREAMS_UNKNOWN_MAX = 64
+"""Streams that have not said whose they are; one more ends the oldest. Of the others each broker has one in a lane."""
 REPLICATION_IDLE_MS = 5_000
 """A stream without partitions is closed after this."""
 REPLICATION_UNREPORTED_BYTES = 1 << 20
@@ -418,6 +430,8 @@ REPLICATION_BACKOFF_MAX_MS = 1_000
 """Between two attempts of a follower to reach its leader, or to follow one partition."""
 REPLICATION_DRAIN_MS = 2_000
 """A broker that stops goes on replicating for so long at most where clients wait for their acknowledgement."""
+REPLICATION_DRAIN_LOOK_MS = 20
+"""How often it looks whether anybody waits."""
 REPLICATION_CHANNELS_MAX = 1 << 14
 """Partitions that one broker follows of another at once."""
 REPLICATION_BYTES_HELD_MAX = 64 << 20

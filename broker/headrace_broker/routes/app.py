@@ -5,6 +5,7 @@ from time import perf_counter
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
+from headrace_broker.admission import Admission, Requests
 from headrace_broker.routes.compression import compressed
 from headrace_broker.routes.fetch import FetchRoute, OffsetsRoute
 from headrace_broker.routes.health import HealthRoutes
@@ -22,6 +23,7 @@ from headrace_broker.serving import Serving
 _TOPICS = "/v1/namespaces/{namespace}/topics"
 _TOPIC = _TOPICS + "/{topic}"
 _PARTITION = _TOPIC + "/partitions/{partition}"
+_CONTROL = "/v1/brokers/"
 ALWAYS_ANSWERED = frozenset({"/healthz", "/readyz", "/metrics"})
 """Answered under any load: whoever watches over a broker must not take a busy one for a dead one."""
 
@@ -62,23 +64,32 @@ def _around(serving: Serving) -> Middleware:
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
         started = perf_counter()
-        admission.requests += 1
+        counted = _counted(admission, request)
+        counted.under_way += 1
         try:
             try:
-                if admission.is_full and request.path not in ALWAYS_ANSWERED and not is_replication(request):
-                    raise admission.refusal()
+                if counted.is_full:
+                    raise counted.refusal()
                 response = await handler(request)
             except Exception as error:
                 response = answer_of(request, error, metrics)
             return await compressed(request, response) if isinstance(response, web.Response) else response
         finally:
-            admission.requests -= 1
+            counted.under_way -= 1
             # Known paths only: a label must not be what a client makes up.
             resource = request.match_info.route.resource
             route, method = (resource.canonical, _verb(request)) if resource is not None else ("none", "any")
             metrics.request_time(method, route).observe(perf_counter() - started)
 
     return middleware
+
+
+def _counted(admission: Admission, request: web.Request) -> Requests:
+    """Among which it is counted: each of them may be full without the others."""
+    path = request.path
+    if path.startswith(_CONTROL):
+        return admission.control
+    return admission.others if path in ALWAYS_ANSWERED or is_replication(request) else admission.clients
 
 
 def _verb(request: web.Request) -> str:

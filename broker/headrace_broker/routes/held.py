@@ -10,11 +10,10 @@ from aiohttp import web
 
 from headrace.core.control.held import BrokerReport, Epochs
 from headrace.core.errors import HeadraceError, NotReadyError, UnknownBrokerError
+from headrace.core.limits import CONTROL_TIMEOUT_MS
 from headrace.core.types import BrokerId, Seat
 from headrace_broker.routes.parameters import parse_broker, parse_no_query
 from headrace_broker.serving import Serving
-
-_TIMEOUT_MS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +41,7 @@ class HeldRoute:
         if lease is None:
             raise UnknownBrokerError(f"there is no broker {broker}; GET /v1/cluster names those that there are")
         if broker != self._serving.me:
-            return await self._serving.proxy.forward(request, Peer(broker, lease.url), (), _TIMEOUT_MS)
+            return await self._serving.proxy.forward(request, Peer(broker, lease.url), (), CONTROL_TIMEOUT_MS)
         report = await self._report(Seat(broker, lease.incarnation))
         return web.Response(body=json.dumps(report.to_object()).encode() + b"\n", content_type="application/json")
 

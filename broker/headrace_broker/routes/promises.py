@@ -11,14 +11,12 @@ from aiohttp import web
 from headrace.core.control.held import Epochs
 from headrace.core.control.promises import Promises, parse_questions
 from headrace.core.errors import InvalidRequestError, UnknownBrokerError
-from headrace.core.limits import SESSION_FRAME_BYTES_MAX
+from headrace.core.limits import CONTROL_TIMEOUT_MS, PROMISES_BODY_BYTES_MAX
 from headrace.core.types import PartitionKey, Seat
 from headrace_broker.routes.held import Peer
 from headrace_broker.routes.parameters import parse_broker, parse_no_query
 from headrace_broker.routes.uploads import take_body
 from headrace_broker.serving import Serving
-
-_TIMEOUT_MS = 10_000
 
 
 class PromisesRoute:
@@ -30,15 +28,15 @@ class PromisesRoute:
     async def __call__(self, request: web.Request) -> web.StreamResponse:
         broker = parse_broker(request.match_info)
         parse_no_query(request.query)
-        with self._serving.bodies.share() as share:
-            body = b"".join(await take_body(request, share, SESSION_FRAME_BYTES_MAX))
+        with self._serving.admission.control_bodies.share() as share:
+            body = b"".join(await take_body(request, share, PROMISES_BODY_BYTES_MAX))
             asked = _parse(body)
             self._serving.check_view()
             lease = self._serving.view.lease(broker)
             if lease is None:
                 raise UnknownBrokerError(f"there is no broker {broker}; GET /v1/cluster names those that there are")
             if broker != self._serving.me:
-                return await self._serving.proxy.forward(request, Peer(broker, lease.url), (body,), _TIMEOUT_MS)
+                return await self._serving.proxy.forward(request, Peer(broker, lease.url), (body,), CONTROL_TIMEOUT_MS)
         promises = Promises(Seat(broker, lease.incarnation), await self._serving.partitions.promise(asked))
         return web.Response(body=json.dumps(promises.to_object()).encode() + b"\n", content_type="application/json")
 

@@ -35,7 +35,7 @@ async def get(transport: AsyncTransport, url: str, accept: str = BATCHES) -> Res
 
 
 async def test_should_answer_probes_when_no_more_requests_are_taken(app: BrokerApp, transport: AsyncTransport) -> None:
-    app.serving.admission.requests_max = 0
+    app.serving.admission.clients.most = 0
     refused = await get(transport, app.url)
     assert (refused.status, refused.headers["retry-after"]) == (429, "1")
     assert json.loads(await refused.read())["code"] == "Throttled"

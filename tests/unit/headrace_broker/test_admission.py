@@ -14,7 +14,7 @@ from headrace.core.limits import (
     REQUEST_BODY_BYTES_MAX,
     REQUEST_BYTES_IN_FLIGHT_MAX,
 )
-from headrace_broker.admission import Admission, Budget
+from headrace_broker.admission import Admission, Budget, Requests
 from headrace_broker.memory_limit import memory_limit_bytes
 
 MIB = 1 << 20
@@ -75,10 +75,10 @@ def test_should_plan_with_the_memory_there_is() -> None:
 
 
 def test_should_refuse_one_request_too_many() -> None:
-    admission = Admission(requests_max=1, requests=1)
-    assert [admission.is_full, Admission(requests_max=1, requests=2).is_full] == [False, True]
-    assert "1 requests under way" in admission.refusal().message
-    assert admission.requests_refused == 1
+    admission = Admission(clients=Requests(1, under_way=1))
+    assert [admission.clients.is_full, Requests(1, under_way=2).is_full] == [False, True]
+    assert "1 requests under way" in admission.clients.refusal().message
+    assert (admission.requests, admission.requests_refused) == (1, 1)
 
 
 async def test_should_make_json_wait_for_its_turn() -> None:
