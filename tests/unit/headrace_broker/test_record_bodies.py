@@ -12,6 +12,7 @@ from headrace.core.records.record import Record
 from headrace.core.types import LeaderEpoch, Offset, TopicUid
 from headrace_broker.fetch import Fetched
 from headrace_broker.requests import ValueFormat
+from headrace_broker.routes.headers import fetch_headers
 from headrace_broker.routes.record_bodies import (
     BodyFormat,
     accepted_format,
@@ -74,12 +75,18 @@ def test_should_show_records_from_the_offset_on_and_no_more_than_asked_for() -> 
     # The batches are as producers send them, so both begin at offset 0: the second one's record lies below the offset.
     assert [(record["offset"], record["value"]) for record in document["records"]] == [(1, "b")]
     assert (next_offset, document["nextOffset"], document["highWatermark"], document["logStartOffset"]) == (3, 3, 3, 0)
-    body, _ = json_of(replace(fetched(), high_watermark=None), 10, ValueFormat.TEXT)
-    assert json.loads(body)["highWatermark"] is None
 
     lines, next_offset = ndjson_of(fetched(), 1, ValueFormat.TEXT)
     assert [json.loads(line)["value"] for line in lines.splitlines()] == ["a"]
     assert next_offset == 1
+
+
+def test_should_name_no_high_watermark_that_the_leader_does_not_know() -> None:
+    unsure = replace(fetched(), high_watermark=None)
+    body, _ = json_of(unsure, 10, ValueFormat.TEXT)
+    assert json.loads(body)["highWatermark"] is None
+    name = "Headrace-High-Watermark"
+    assert fetch_headers(fetched(), Offset(3)) == {**fetch_headers(unsure, Offset(3)), name: "3"}
 
 
 def test_should_bound_an_answer_when_compressed_batches_are_many_times_as_large() -> None:
