@@ -37,6 +37,9 @@ def ask_new_leaders(play: Play) -> None:
                 # Where it has inherited all that there is, it may say so.
                 is_right = told.status in (421, 503) or json.loads(told.body)["offset"] >= committed
                 play.expect(is_right, f"latest before a commit: HTTP {told.status} {told.body!r}, below {committed}")
+                read = transport.request("GET", f"{url}/records?offset=0", headers={"accept": BATCH_TYPE})
+                named = int(read.headers.get("headrace-high-watermark", committed))
+                play.expect(named >= committed, f"a high watermark before a commit: {named}, below {committed}")
             play.hold(2)
             play.fleet.network.heal_all()
             play.wait_progress()
