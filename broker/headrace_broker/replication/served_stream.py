@@ -1,7 +1,7 @@
 """One stream, on the leader's side: hears what the follower says, and sends what its channels have to send.
 
     open ── HELLO ──> introduced ── FOLLOW, FETCH, reports ... ──> the follower ends it, or breaks the protocol
-                                                              ├──> the follower falls silent: cut off
+      └── not in time: cut off                                ├──> the follower falls silent: cut off
                                                               └──> this broker stops: FAILED on channel 0
 
 Frames are handled where they were received, without a turn of the loop in between, as long as they come alone; what is
@@ -223,6 +223,9 @@ class ServedStream:
         now_ms = monotonic_ms()
         if self._stream.silence.lasts_too_long(now_ms):
             self._streams.cut_off(self, "its follower says nothing any more")
+            return
+        if self._stream.is_late(now_ms):
+            self._streams.cut_off(self, "nobody has said whose it is")
             return
         if self._stream.pulse.is_due(now_ms):
             self.outgoing.say(Heartbeat(now_ms).pack())

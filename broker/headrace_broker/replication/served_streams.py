@@ -1,8 +1,12 @@
-"""The streams that followers have open here: one for each broker and lane, and none of them holds up a stop.
+"""The streams that followers have open here: one for each broker and lane.
 
-A second one of the same broker takes the place of the first, whose connection is lost and nobody has noticed yet. One
-per process; what is sent over all streams is counted in a budget of its own, so that no load of clients ever keeps a
-vote from its leader.
+    unknown ── HELLO ──> introduced ── another one of the same broker and lane ──> cut off
+       └── too many are, or for too long ──> the oldest is cut off
+
+No load of clients keeps a follower out, so anybody may open a stream: those that do not say whose they are have a bound
+of their own, and a broker must have a Lease to be introduced. A second stream of a broker takes the place of the first,
+whose connection is lost and nobody has noticed yet; none of them holds up a stop. One per process; what is sent over
+all streams is counted in a budget of its own, so that no load of clients ever keeps a vote from its leader.
 """
 
 import asyncio
@@ -12,15 +16,17 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from headrace.core.errors import HeadraceError, NotReadyError
-from headrace.core.limits import REPLICATION_BYTES_HELD_MAX, REPLICATION_DRAIN_MS
+from headrace.core.limits import (
+    REPLICATION_BYTES_HELD_MAX,
+    REPLICATION_DRAIN_LOOK_MS,
+    REPLICATION_DRAIN_MS,
+    REPLICATION_STREAMS_UNKNOWN_MAX,
+)
 from headrace.core.replication.wire.messages import Lane
 from headrace.core.replication.wire.throttle import Throttle
 from headrace.core.types import BrokerId
 from headrace_broker.admission import Budget
 from headrace_broker.replication.stream_metrics import StreamMetrics
-
-_LOOK_S = 0.02
-"""While acknowledgements are waited for."""
 
 
 class OpenStream(Protocol):
@@ -44,9 +50,12 @@ class ServedStreams:
         self.budget = Budget("batches for followers", REPLICATION_BYTES_HELD_MAX)
         self.throttles = {Lane.LIVE: Throttle(None), Lane.CATCH_UP: Throttle(catch_up_rate)}
         self._tasks: dict[OpenStream, asyncio.Task[Any]] = {}
+        self._unknown: dict[OpenStream, None] = {}
+        """They have not said whose they are; the oldest first."""
         self._open: dict[tuple[BrokerId, Lane], OpenStream] = {}
         self._draining: HeadraceError | None = None
         metrics.watch_served(lambda: self._open, self._lag)
+        metrics.unknown.set_function(lambda: len(self._unknown))
 
     @property
     def open(self) -> int:
@@ -59,16 +68,21 @@ class ServedStreams:
             raise self._draining
         task = asyncio.current_task()
         assert task is not None, "handlers run as tasks"
+        if len(self._unknown) >= REPLICATION_STREAMS_UNKNOWN_MAX:
+            self.cut_off(next(iter(self._unknown)), "too many streams have not said whose they are")
         self._tasks[stream] = task
+        self._unknown[stream] = None
         try:
             yield
         finally:
             del self._tasks[stream]
+            self._unknown.pop(stream, None)
             for name in [name for name, each in self._open.items() if each is stream]:
                 del self._open[name]
 
     def introduce(self, stream: OpenStream, broker: BrokerId, lane: Lane) -> None:
         """It has said whose it is."""
+        self._unknown.pop(stream, None)
         before = self._open.get((broker, lane))
         self._open[broker, lane] = stream
         if before is not None:
@@ -76,6 +90,7 @@ class ServedStreams:
 
     def cut_off(self, stream: OpenStream, why: str) -> None:
         """Nobody reads it any more: its last word would never leave."""
+        self._unknown.pop(stream, None)
         stream.end(NotReadyError(why))
         self._tasks[stream].cancel(why)
 
@@ -91,7 +106,7 @@ class ServedStreams:
             if is_late or not stream.is_awaited:
                 stream.end(why)
         if any(stream.is_awaited for stream in self._tasks):
-            loop.call_later(_LOOK_S, self._end, why, deadline_s)
+            loop.call_later(REPLICATION_DRAIN_LOOK_MS / 1000, self._end, why, deadline_s)
 
     def _lag(self) -> Counter[BrokerId]:
         lag = Counter[BrokerId]()

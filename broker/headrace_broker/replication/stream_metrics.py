@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
@@ -13,6 +13,11 @@ from headrace.core.types import BrokerId
 class StreamMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
+        self.unknown = Gauge(
+            "headrace_broker_replication_unknown_streams",
+            "Streams open here whose followers have not said who they are.",
+            registry=registry,
+        )
         self.bytes_in = Counter(
             "headrace_broker_replication_bytes_in", "Bytes of batches received from leaders.", registry=registry
         )

@@ -6,11 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from headrace.core.errors import CorruptLogError, NotEnoughReplicasError
-from headrace.core.limits import REPLICATION_BEHIND_BYTES_MAX, REPLICATION_IN_FLIGHT_BYTES_MAX
+from headrace.core.errors import BrokerUnreachableError, CorruptLogError, NotEnoughReplicasError
+from headrace.core.limits import (
+    REPLICATION_BEHIND_BYTES_MAX,
+    REPLICATION_IN_FLIGHT_BYTES_MAX,
+    REPLICATION_STREAMS_UNKNOWN_MAX,
+)
 from headrace.core.replication.events import Acks
 from headrace.core.replication.wire import leading
-from headrace.core.replication.wire.messages import Lane
+from headrace.core.replication.wire.messages import MEDIA_TYPE, Hello, Lane
+from headrace.http2.client import AsyncStream, AsyncTransport
 from headrace_broker.clock import monotonic_ms
 from headrace_broker.replication.recent_batches import RecentBatches
 from headrace_broker.storage import log_reader
@@ -43,7 +48,7 @@ async def test_should_have_all_replicas_hold_what_is_acknowledged(apps: ReplicaA
 async def test_should_tell_followers_what_is_committed_without_more_batches(apps: ReplicaApps) -> None:
     apps.lead(0)
     await apps[0].produce(b"a")
-    await eventually(lambda: all(app.partition().high_watermark == 1 for app in apps.everybody), "all know", 5)
+    await eventually(lambda: all(app.partition().high_watermark == 1 for app in apps.everybody), "all know")
 
 
 async def test_should_wait_for_every_member_of_the_isr(apps: ReplicaApps) -> None:
@@ -51,7 +56,7 @@ async def test_should_wait_for_every_member_of_the_isr(apps: ReplicaApps) -> Non
     await apps[0].produce(b"a")
     await apps.stop(2)
     produced = asyncio.create_task(apps[0].produce(b"b"))
-    await eventually(lambda: end_of(apps[1]) == 2, "the other one has it", 5)
+    await eventually(lambda: end_of(apps[1]) == 2, "the other one has it")
     assert not produced.done()
     apps.shrink(0, 1)
     await produced
@@ -96,8 +101,8 @@ async def test_should_catch_up_beside_the_live_stream(tmp_path: Path) -> None:
             await apps[0].produce(bytes(MIB))
         await apps.start(2)
         await apps.agree(timeout_s=60)
-        await eventually(lambda: moves(apps[2]) == {Lane.LIVE: 1, Lane.CATCH_UP: 1}, "there and back", 5)
-        await eventually(lambda: lanes_of(apps[2]) == {Lane.LIVE: 2, Lane.CATCH_UP: 0}, "all is live", 5)
+        await eventually(lambda: moves(apps[2]) == {Lane.LIVE: 1, Lane.CATCH_UP: 1}, "there and back")
+        await eventually(lambda: lanes_of(apps[2]) == {Lane.LIVE: 2, Lane.CATCH_UP: 0}, "all is live")
 
 
 def moves(app: ReplicaApp) -> dict[Lane, int]:
@@ -120,8 +125,8 @@ async def test_should_keep_the_rate_at_which_others_catch_up(tmp_path: Path) -> 
         began_ms = monotonic_ms()
         await apps.start(1)
         await apps.agree(timeout_s=60)
-        await eventually(lambda: moves(apps[1])[Lane.CATCH_UP] == 1, "it has caught up", 5)
-        assert 500 < monotonic_ms() - began_ms < 10_000
+        await eventually(lambda: moves(apps[1])[Lane.CATCH_UP] == 1, "it has caught up")
+        assert monotonic_ms() - began_ms > 500
 
 
 async def test_should_read_for_followers_what_is_not_in_the_page_cache(
@@ -187,7 +192,7 @@ async def test_should_not_be_refused_where_clients_take_all_there_is(tmp_path: P
         admission = apps[0].serving.admission
         for budget in (admission.bodies, admission.answers):
             budget.left_bytes = 0
-        admission.requests_max = 0
+        admission.clients.most = 0
         await apps[0].produce(b"a")
         await apps.start(1)
         await apps.agree()
@@ -221,7 +226,7 @@ async def test_should_follow_again_after_the_connection_is_lost(apps: ReplicaApp
         connection._transport.abort()
     await apps[0].produce(b"b")
     await apps.agree()
-    assert apps[1].metric("headrace_broker_replication_connects_total", outcome="failed") == 1
+    assert apps[1].metric("headrace_broker_replication_connects_total", outcome="failed") >= 1
 
 
 async def test_should_give_up_a_leader_that_says_nothing_and_follow_again(apps: ReplicaApps) -> None:
@@ -237,7 +242,7 @@ async def test_should_give_up_a_leader_that_says_nothing_and_follow_again(apps: 
     assert end_of(apps[2]) == 1
     began_ms = monotonic_ms()
     await apps.agree()
-    assert 1_000 < monotonic_ms() - began_ms < 10_000
+    assert monotonic_ms() - began_ms > 1_000
 
 
 async def test_should_give_up_a_follower_that_says_nothing(apps: ReplicaApps) -> None:
@@ -247,8 +252,8 @@ async def test_should_give_up_a_follower_that_says_nothing(apps: ReplicaApps) ->
     for connection in apps[0].server._http2:
         connection._transport.pause_reading()
     failed, open_streams = "headrace_broker_replication_connects_total", "headrace_broker_replication_streams"
-    await eventually(lambda: apps[1].metric(failed, outcome="failed") > 0, "it is cut off", 10)
-    await eventually(lambda: apps[0].metric(open_streams, follower="1", lane="live") == 1, "it has followed again", 10)
+    await eventually(lambda: apps[1].metric(failed, outcome="failed") > 0, "it is cut off")
+    await eventually(lambda: apps[0].metric(open_streams, follower="1", lane="live") == 1, "it has followed again")
     await apps[0].produce(b"b")
     await apps.agree()
 
@@ -259,9 +264,10 @@ async def test_should_show_what_replication_does(apps: ReplicaApps) -> None:
     await apps.agree()
     assert lanes_of(apps[1]) == {Lane.LIVE: 1, Lane.CATCH_UP: 0}
     assert apps[0].metric("headrace_broker_replication_streams", follower="1", lane="live") == 1
-    bytes_in = apps[1].metric("headrace_broker_replication_bytes_in_total")
-    assert 2 * bytes_in == apps[0].metric("headrace_broker_replication_bytes_out_total") > 0
-    assert apps[0].metric("headrace_broker_follower_lag_records", follower="1") == 0
+    taken = [app.metric("headrace_broker_replication_bytes_in_total") for app in (apps[1], apps[2])]
+    assert sum(taken) == apps[0].metric("headrace_broker_replication_bytes_out_total") > 0
+    lag = "headrace_broker_follower_lag_records"
+    await eventually(lambda: apps[0].metric(lag, follower="1") == 0, "the leader has heard that it has all")
 
 
 async def test_should_acknowledge_what_was_written_before_it_stops(apps: ReplicaApps) -> None:
@@ -271,7 +277,7 @@ async def test_should_acknowledge_what_was_written_before_it_stops(apps: Replica
     await asyncio.sleep(0)
     apps[0].serving.drain()
     await asyncio.gather(*produced)
-    await eventually(lambda: apps[0].serving.followers.open == 0, "the streams have ended", 5)
+    await eventually(lambda: apps[0].serving.followers.open == 0, "the streams have ended")
 
 
 async def test_should_refuse_to_write_with_too_few(tmp_path: Path) -> None:
@@ -290,3 +296,65 @@ async def test_should_count_whoever_is_silent_but_alive_as_caught_up(apps: Repli
     assert state is not None
     both = "both have been heard since"
     await eventually(lambda: replica.wanted_isr([], began_ms + 11_000) == state.isr, both)
+
+
+async def nameless(app: ReplicaApp, transport: AsyncTransport) -> AsyncStream:
+    """A stream of which nobody says whose it is."""
+    return await transport.open("POST", f"{app.url}/v1/sessions", headers={"content-type": MEDIA_TYPE})
+
+
+async def cut_off(stream: AsyncStream, says: bytes = b"") -> None:
+    """Until it is; meanwhile somebody says this, bit by bit."""
+    left = list(says)
+    while True:
+        if left:
+            stream.send(bytes([left.pop(0)]))
+        try:
+            await stream.receive(0.2 if left else 30)
+        except TimeoutError:
+            assert left, "it goes on for ever"
+        except BrokerUnreachableError:
+            return
+
+
+UNKNOWN = "headrace_broker_replication_unknown_streams"
+
+
+async def test_should_bound_those_that_do_not_say_whose_they_are(apps: ReplicaApps) -> None:
+    async with AsyncTransport() as transport:
+        streams = [await nameless(apps[0], transport) for _ in range(REPLICATION_STREAMS_UNKNOWN_MAX + 5)]
+        await eventually(
+            lambda: apps[0].metric(UNKNOWN) == REPLICATION_STREAMS_UNKNOWN_MAX, "there are as many as may be"
+        )
+        for oldest in streams[:5]:
+            await cut_off(oldest)
+        apps.lead(0)
+        await apps[0].produce(b"a")
+        await apps.agree()
+
+
+async def test_should_cut_off_who_speaks_and_never_says_hello(
+    apps: ReplicaApps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leading, "REPLICATION_HELLO_MS_MAX", 600)
+    async with AsyncTransport() as transport:
+        stream = await nameless(apps[0], transport)
+        await cut_off(stream, says=Hello(apps[1].seat, Lane.LIVE).pack()[:-1])
+    assert apps[0].metric(UNKNOWN) == 0
+
+
+async def test_should_promise_the_operator_whatever_clients_ask_for(apps: ReplicaApps) -> None:
+    apps.lead(0)
+    admission = apps[0].serving.admission
+    admission.clients.most = admission.bodies.left_bytes = 0
+    async with AsyncTransport() as transport:
+
+        async def promises() -> int:
+            url = f"{apps[0].url}/v1/brokers/0/promises"
+            answer = await transport.request("POST", url, body=b'{"partitions": []}')
+            await answer.read()
+            return answer.status
+
+        assert await promises() == 200
+        admission.control.most = 0
+        assert await promises() == 429

@@ -20,6 +20,7 @@ from headrace.core.errors import BrokenSessionError, DivergedLogError, NotReadyE
 from headrace.core.limits import (
     REPLICATION_BEHIND_BYTES_MAX,
     REPLICATION_CHANNELS_MAX,
+    REPLICATION_HELLO_MS_MAX,
     REPLICATION_IN_FLIGHT_BYTES_MAX,
     REPLICATION_REPEAT_MS,
     REPLICATION_STREAM_BYTES_MAX,
@@ -136,6 +137,7 @@ class LeaderChannel:
 
 class LeaderStream:
     def __init__(self, now_ms: int) -> None:
+        self._begun_ms = now_ms
         self._hello: Hello | None = None
         self._numbering = Numbering(REPLICATION_CHANNELS_MAX)
         self._channels: dict[int, LeaderChannel] = {}
@@ -155,6 +157,10 @@ class LeaderStream:
     @property
     def lane(self) -> Lane:
         return self._introduced.lane
+
+    def is_late(self, now_ms: int) -> bool:
+        """Whether it should have said by now whose it is, whatever else it has said."""
+        return self._hello is None and now_ms - self._begun_ms > REPLICATION_HELLO_MS_MAX
 
     def begin(self, hello: Hello, me: BrokerId, known: Incarnation | None) -> None:
         """`known`: of the Lease of the broker that says hello; None without one.

@@ -6,6 +6,7 @@ from headrace.core.errors import BrokenSessionError, DivergedLogError, NotReadyE
 from headrace.core.limits import (
     REPLICATION_BEHIND_BYTES_MAX,
     REPLICATION_CHANNELS_MAX,
+    REPLICATION_HELLO_MS_MAX,
     REPLICATION_IN_FLIGHT_BYTES_MAX,
     REPLICATION_STREAM_BYTES_MAX,
 )
@@ -166,6 +167,16 @@ def test_should_be_greeted_first_and_once() -> None:
         channel_of(LeaderStream(0))
     with pytest.raises(BrokenSessionError, match="comes once"):
         stream_of().begin(Hello(seat(2, 5), Lane.LIVE), ME, Incarnation(5))
+
+
+def test_should_not_wait_for_ever_to_hear_whose_stream_it_is() -> None:
+    stream = LeaderStream(100)
+    assert [stream.is_late(100 + REPLICATION_HELLO_MS_MAX), stream.is_late(101 + REPLICATION_HELLO_MS_MAX)] == [
+        False,
+        True,
+    ]
+    stream.begin(Hello(seat(2, 5), Lane.LIVE), ME, Incarnation(5))
+    assert not stream.is_late(101 + REPLICATION_HELLO_MS_MAX)
 
 
 def test_should_refuse_channels_that_never_were_or_come_again() -> None:

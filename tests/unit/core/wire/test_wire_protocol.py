@@ -8,9 +8,11 @@ from headrace.core.limits import (
     REPLICATION_BACKOFF_MAX_MS,
     REPLICATION_BACKOFF_MIN_MS,
     REPLICATION_BEHIND_BYTES_MAX,
+    REPLICATION_HELLO_MS_MAX,
     REPLICATION_IN_FLIGHT_BYTES_MAX,
     REPLICATION_SILENCE_MS_MAX,
     REPLICATION_STREAM_BYTES_MAX,
+    REPLICATION_STREAMS_UNKNOWN_MAX,
     REPLICATION_UNREPORTED_BYTES,
     REPLICATION_WATERMARK_MS,
 )
@@ -60,6 +62,8 @@ def test_should_name_the_limits() -> None:
     assert f"alone within {REPLICATION_WATERMARK_MS} ms" in SECTION
     assert f"nothing for {REPLICATION_SILENCE_MS_MAX / 1000:g} seconds" in SECTION
     assert f"after {REPLICATION_BACKOFF_MIN_MS} ms to {REPLICATION_BACKOFF_MAX_MS // 1000} s" in SECTION
+    assert f"within {REPLICATION_HELLO_MS_MAX // 1000} seconds" in SECTION
+    assert f"a leader keeps {REPLICATION_STREAMS_UNKNOWN_MAX}, " in SECTION
     assert f"until {REPLICATION_UNREPORTED_BYTES >> 20} MiB has come" in SECTION
     assert REPLICATION_ALIVE_MS == 1000, "once a second"
 
