@@ -38,6 +38,11 @@ class Api:
         """Without resourceVersion: as it is, whatever caches hold."""
         return self.stored
 
+    def show(self, old: PartitionSet) -> None:
+        """From now on, as after a restore. Versions go on; that of the old data is not used again."""
+        version = str(int(self.stored.metadata.resource_version) + 1)
+        self.history.append(replace(old, metadata=replace(old.metadata, resource_version=version)))
+
     def take_lease(self, broker: BrokerId, incarnation: Incarnation) -> BrokerLease:
         lease = BrokerLease(Metadata(lease_name(broker)), broker, incarnation, "")
         return self.renew(lease)

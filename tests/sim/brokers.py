@@ -206,12 +206,14 @@ class Brokers:
         self.stop(life, draw)
         self.old_disks[life.broker] = self.setting.disks[life.broker]
         self.setting.disks[life.broker] = Disk(is_there=False)
+        self.setting.checks.reign.forgets(life.broker)
         self._lost(life)
 
     def old_disk_is_back(self, life: Life, draw: int) -> None:
         """As it was: it knows nothing of the lives since. That of the present life is lost in its place."""
         self.stop(life, draw)
         self.setting.disks[life.broker] = self.old_disks.pop(life.broker)
+        self.setting.checks.reign.forgets(life.broker)
         self._lost(life)
 
     def _lost(self, life: Life) -> None:
@@ -313,4 +315,4 @@ class Brokers:
             life.disk.high_watermark = max(life.disk.high_watermark, known)
 
     def read(self, life: Life, _: int) -> None:
-        self.setting.checks.read(life.me, life.log, life.replica.high_watermark)
+        self.setting.checks.read(life.me, life.led, life.log, life.replica.high_watermark)

@@ -3,6 +3,8 @@
 The strongest is `NoCommittedRecordLost` as seen from above: whoever stands in the stored ISR and could renew its seat
 has on disk whatever anybody called committed. It is looked at when something is committed, cut, lost, or stored, so
 that a mistake is seen as it is made, not only where an election comes in time.
+
+What may be lost is said by `reign`: since when, and up to when, anything is promised.
 """
 
 from bisect import bisect_right
@@ -14,14 +16,7 @@ from headrace.core.resources.partition_set import PartitionState
 from headrace.core.resources.topic import Durability
 from headrace.core.types import BrokerId, Incarnation, LeaderEpoch, Offset, Seat
 from tests.sim.disk import NO_LIFE, Disk, Entry, Log
-
-
-class BrokenPromiseError(AssertionError):
-    """A promise is broken. `rule` is its name."""
-
-    def __init__(self, rule: str, what: str) -> None:
-        super().__init__(f"{rule}: {what}")
-        self.rule = rule
+from tests.sim.reign import BrokenPromiseError, Reign
 
 
 @dataclass
@@ -29,8 +24,9 @@ class Checks:
     disks: Mapping[BrokerId, Disk]
     durability: Durability
     min_insync_replicas: int
+    reign: Reign = field(default_factory=Reign)
     committed: list[Entry] = field(default_factory=list)
-    """By offset: everything that was below any high watermark."""
+    """By offset: everything that was below any high watermark in this reign."""
     epochs: list[LeaderEpoch] = field(default_factory=list)
     """In which each of them was committed."""
     committers: dict[LeaderEpoch, Seat] = field(default_factory=dict)
@@ -42,10 +38,7 @@ class Checks:
     """A leader was asked to delete so much, all of it committed."""
     acknowledged: int = 0
     stored: PartitionState | None = None
-    may_lose: bool = False
-    """People were told that records may be missing, as of now."""
-    is_back: bool = False
-    """The API server shows old data: what it says of seats proves nothing."""
+    """The newest true state: while the API server shows old data, what it says of seats proves nothing."""
 
     # -- commits -----------------------------------------------------------------------------------------------------
 
@@ -55,31 +48,44 @@ class Checks:
             raise BrokenPromiseError("NoCommittedRecordLost", f"{leader} commits more than it has")
         if len(isr.certain) < floor(isr.state, self.min_insync_replicas):
             raise BrokenPromiseError("MinIsr", f"{leader} commits to {high_watermark} with {isr}")
+        if not self.reign.commits(isr.state):
+            return
         other = self.committers.setdefault(epoch, leader)
         if other != leader:
             raise BrokenPromiseError("AtMostOneLeaderCommitsPerEpoch", f"{other} and {leader} in epoch {epoch}")
+        if self.reign.is_open:
+            self._begins(log)
         known = len(self.committed)
         self._has(leader, log, min(high_watermark, known))
-        if high_watermark > known and not self.may_lose:
+        if high_watermark > known:
             if log.start > known:
                 raise BrokenPromiseError("NoCommittedRecordLost", f"{leader} has deleted what was not committed")
             self.committed += log.entries[known:high_watermark]
             self.epochs += [epoch] * (high_watermark - known)
             self.kept()
 
-    def elected(self, leader: Seat, epoch: LeaderEpoch, log: Log) -> None:
-        """It may learn of that late: what was committed in later epochs it need not have."""
-        self._has(leader, log, bisect_right(self.epochs, epoch))
+    def _begins(self, log: Log) -> None:
+        """The first that anybody calls committed in this reign is the beginning of all that is promised in it."""
+        self.reign.begins(log.start)
+        self.deleted_below = max(self.deleted_below, log.start)
+        self.committed, self.epochs = log.entries[: log.start], [LeaderEpoch(0)] * log.start
 
-    def acknowledge(self, offset: Offset, entry: Entry) -> None:
+    def elected(self, leader: Seat, state: PartitionState, log: Log) -> None:
+        """It may learn of that late: what was committed in later epochs it need not have."""
+        if self.reign.leads(leader, state):
+            self._has(leader, log, bisect_right(self.epochs, state.leader_epoch))
+
+    def acknowledge(self, offset: Offset, entry: Entry, state: PartitionState) -> None:
         self.acknowledged += 1
         known = self.committed[offset] if offset < len(self.committed) else None
-        if known != entry and not self.may_lose:
+        if known != entry and self.reign.is_promised(state):
             raise BrokenPromiseError("NoCommittedRecordLost", f"{entry} is acknowledged at {offset}, there is {known}")
 
-    def read(self, leader: Seat, log: Log, high_watermark: Offset) -> None:
+    def read(self, leader: Seat, state: PartitionState, log: Log, high_watermark: Offset) -> None:
         """What any consumer may be shown."""
-        if high_watermark > len(self.committed) and not self.may_lose:
+        if not self.reign.is_promised(state) or self.reign.is_open:
+            return
+        if high_watermark > len(self.committed):
             raise BrokenPromiseError("ConsistentRead", f"{leader} shows what nobody committed")
         self._has(leader, log, high_watermark)
 
@@ -87,23 +93,18 @@ class Checks:
 
     def kept(self) -> None:
         """Does everybody who may be elected next have what is committed, on disk where that is what it vouched for?"""
-        if self.stored is None or self.may_lose or self.is_back:
+        if self.stored is None or self.reign.suspended or self.reign.is_open:
             return
         length = len(self.committed)
         sound = [seat for seat in self.stored.isr if not self.is_lost(seat)]
         if length and not sound:
-            raise BrokenPromiseError("NoCommittedRecordLost", f"all who were in sync have lost it: {self.stored}")
+            self.reign.all_lost(self.stored)
         for seat in sound:
             log = self.disks[seat.broker].log
             there = log.on_disk if self.durability is Durability.FSYNC else len(log.entries)
-            if there < length or log.start > self.deleted_below or not log.has(self.committed, length):
+            if there < length or log.start > self.deleted_below or not self._holds(log, length):
                 self._has(seat, log, length)
                 raise BrokenPromiseError("NoCommittedRecordLost", f"{seat}, in sync, has but {there} on disk")
-
-    def resorted(self) -> None:
-        """A leader is chosen by what all logs hold, as no member of the ISR is intact."""
-        if not self.may_lose:
-            raise BrokenPromiseError("NoCommittedRecordLost", f"nobody in sync is intact any more: {self.stored}")
 
     def lost(self, seat: Seat) -> None:
         """What it vouched for is not all there any more."""
@@ -122,6 +123,8 @@ class Checks:
         """LogMatching, of the last entry: where another log has one of the same epoch there, all before is the same."""
         last = len(log.entries) - 1
         entry = log.entries[last]
+        if entry.epoch in self.reign.forked:
+            return
         for disk in self.disks.values():
             other = disk.log.entries
             if disk.log is log or last >= len(other) or other[last].epoch != entry.epoch:
@@ -130,19 +133,29 @@ class Checks:
             if other[start : last + 1] != log.entries[start:]:
                 raise BrokenPromiseError("LogMatching", f"{log.entries} and {other}")
 
+    def _holds(self, log: Log, length: int) -> bool:
+        return log.has(self.committed, max(log.start, self.reign.first), length)
+
     def _has(self, who: Seat, log: Log, length: int) -> None:
-        if self.may_lose or log.has(self.committed, length):
+        if self.reign.suspended or self.reign.is_open or self._holds(log, length):
             return
-        for offset in range(log.start, length):
+        for offset in range(max(log.start, self.reign.first), length):
             there = log.entries[offset] if offset < len(log.entries) else None
             if there != self.committed[offset]:
                 what = f"{who} has {there} at {offset}, committed is {self.committed[offset]}"
                 raise BrokenPromiseError("NoCommittedRecordLost", what)
 
+    def is_at_rest(self, leader: Log, high_watermark: Offset, log: Log) -> bool:
+        """Whether `log` holds what is committed, and nothing else: all that is promised, or all that the leader has."""
+        is_promised = not self.reign.suspended and not self.reign.is_open
+        all_of_it = self.committed if is_promised else leader.entries
+        first = max(leader.start, log.start, self.reign.first)
+        return len(log.entries) == len(all_of_it) == high_watermark and log.has(all_of_it, first, high_watermark)
+
     # -- the API server ----------------------------------------------------------------------------------------------
 
     def landed(self, state: PartitionState) -> None:
-        if self.is_back:
+        if not self.reign.lands(state):
             return
         last, self.stored = self.stored, state
         if last is not None and not (

@@ -63,6 +63,7 @@ FAULTS = (
     "operator loses api",
     "operator finds api",
     "replicas change",
+    "leader is one too many",
     "broker leaves",
     "broker stays",
 )
@@ -98,6 +99,7 @@ SEATS = (
 OPERATOR = (
     "operator: drain",
     "operator: leader moved off a leaving broker",
+    "operator: leader moved off a replica to remove",
     "operator: preferred leader",
     "operator: offline",
     "operator: election, leader gone",

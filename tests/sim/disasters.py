@@ -5,9 +5,6 @@ seats proves nothing, and nobody who lacks what is committed may lead. More disk
 may be gone, but the cluster must come to rest.
 """
 
-from dataclasses import replace
-
-from headrace.core.resources.partition_set import PartitionSet
 from tests.sim.api import Api
 from tests.sim.brokers import Brokers
 from tests.sim.life import Life
@@ -26,20 +23,16 @@ class Disasters:
         ]
 
     def api_goes_back(self, _: object, versions: int) -> None:
-        self.api.checks.is_back = True
-        self._restore(self.api.history[-1 - versions])
+        old = self.api.history[-1 - versions]
+        self.api.checks.reign.goes_back(old.partitions[0], is_strict=True)
+        self.api.show(old)
 
     def api_is_right_again(self, _: object, __: int) -> None:
         """All that was written on old data is gone."""
         right = max(self.api.history, key=lambda each: each.partitions[0].partition_epoch)
-        self._restore(right)
-        self.api.checks.is_back = False
-
-    def _restore(self, old: PartitionSet) -> None:
-        """Versions go on; that of the old data is not used again."""
-        version = str(int(self.api.stored.metadata.resource_version) + 1)
-        self.api.history.append(replace(old, metadata=replace(old.metadata, resource_version=version)))
+        self.api.show(right)
+        self.api.checks.reign.is_right_again()
 
     def any_disk_lost(self, life: Life, draw: int) -> None:
-        self.api.checks.may_lose = True
+        self.api.checks.reign.may_lose_all = True
         self.brokers.disk_lost(life, draw)

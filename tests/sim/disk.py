@@ -84,9 +84,9 @@ class Log:
         self.epochs.cut(self.log_end_offset)
         self.on_disk = len(self.entries)
 
-    def has(self, others: list[Entry], end: int) -> bool:
-        """Whether it holds `others` up to `end`, as far as that is not deleted."""
-        return self.entries[self.start : end] == others[self.start : end]
+    def has(self, others: list[Entry], first: int, end: int) -> bool:
+        """Whether it holds `others` from `first` to `end`."""
+        return self.entries[first:end] == others[first:end]
 
 
 @dataclass(eq=False, slots=True)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import assert_never
 
-from headrace.core.control.held import Epochs
+from headrace.core.control.held import BrokerReport, Epochs, HeldLog
 from headrace.core.control.liveness import Liveness
 from headrace.core.control.promises import PromisedLog, may_promise
 from headrace.core.errors import DivergedLogError
@@ -29,6 +29,7 @@ from headrace.core.resources.partition_set import PartitionSet, PartitionState
 from headrace.core.types import BrokerId, LeaderEpoch, Offset, PartitionId, PartitionKey, Seat
 from tests.sim.disk import Disk, Entry
 from tests.sim.network import Hello, Message, Network, Push, Stream
+from tests.sim.reign import Warned
 from tests.sim.setting import Clock, Setting
 
 PARTITION = PartitionId(0)
@@ -99,6 +100,7 @@ class Life:
         assert self.writer is not None, "it has read the set"
         isr = self.writer.isr(PARTITION)
         self.disk.seen_epoch = max(self.disk.seen_epoch, isr.state.leader_epoch)
+        self.setting.checks.reign.hears(self.broker, isr.state.leader_epoch)
         self.step(events.StateApplied(isr.state))
         self.step(events.IsrProposed(isr.pending))
 
@@ -144,6 +146,20 @@ class Life:
                 promised[key] = PromisedLog(self.log.epochs.latest, end, on_disk, why_void(state, self.me, facts))
         return promised
 
+    def report(self) -> BrokerReport:
+        """What it tells `headrace cluster recover`."""
+        key, writer, disk = PartitionKey(self.setting.topic.uid, PARTITION), self.writer, self.disk
+        if writer is None:
+            known, damage, is_regressed = {}, "", False
+        else:
+            state = writer.known.partitions[PARTITION]
+            known = {key: Epochs(state.leader_epoch, state.partition_epoch)}
+            damage = self._facts.damage if self._facts is not None else ""
+            is_regressed = writer.is_regressed
+        last, end = self.log.epochs.latest, self.log.log_end_offset
+        log = HeldLog(last, end, self.replica.leads, damage, "", disk.seen_epoch, is_regressed)
+        return BrokerReport(self.me, known, {key: log} if disk.is_there else {})
+
     @property
     def is_regressed(self) -> bool:
         return bool(self.replica.regressed) or (self.writer is not None and self.writer.is_regressed)
@@ -160,6 +176,8 @@ class Life:
             counts["written again" if rewrites else "written"] += 1
             state = self.writer.known.partitions[PARTITION]
             counts.update("wish: " + _kind(wish, self.me, state) for wish in wished)
+            if any(wish.loss for wish in wished):
+                self.setting.checks.reign.warnings[put.partitions[PARTITION]] = Warned.MAY_LOSE
             if any(wish.is_claim and self.me not in wish.state.isr for wish in wished):
                 # Whatever the reason: what this disk has counts no more until it is in sync again.
                 self.setting.checks.gave_up(self.me)
@@ -169,15 +187,18 @@ class Life:
     def _wishes(self, known: PartitionSet) -> list[Wish]:
         failed = "its disk failed" if self.is_broken else ""
         leaving = "it stops" if self.is_draining else "its disk is full" if self.disk.is_full else ""
-        around = Around(self.me, self._ready(), self.clock.now_ms, failed, leaving)
+        regressed = frozenset(uid for lease in self._live() for uid in lease.regressed)
+        around = Around(self.me, self._ready(), self.clock.now_ms, failed, leaving, regressed)
         local = Local(Holding.OPEN, self._facts, self.setting.rules.min_insync_replicas, self.replica)
         return wishes(known, {PARTITION: local}, around)
 
     def _ready(self) -> list[Seat]:
+        ready = (lease for lease in self._live() if not lease.draining and not lease.full and not lease.clean)
+        return [Seat(lease.broker, lease.incarnation) for lease in ready]
+
+    def _live(self) -> list[BrokerLease]:
         now_ms = self.clock.now_ms
-        leases = (lease for lease in self.leases.values() if not lease.draining and not lease.full and not lease.clean)
-        live = (lease for lease in leases if self.liveness.is_live(lease.broker, now_ms))
-        return [Seat(lease.broker, lease.incarnation) for lease in live]
+        return [lease for lease in self.leases.values() if self.liveness.is_live(lease.broker, now_ms)]
 
     # -- streams -----------------------------------------------------------------------------------------------------
 
@@ -303,9 +324,9 @@ class Life:
                 self._raised(self.replica.high_watermark)
                 for value in waiters:
                     offset = self._produced[value]
-                    self.setting.checks.acknowledge(offset, self.log.entries[offset])
-            case events.Lead(leader_epoch):
-                self.setting.checks.elected(self.me, leader_epoch, self.log)
+                    self.setting.checks.acknowledge(offset, self.log.entries[offset], self.led)
+            case events.Lead():
+                self.setting.checks.elected(self.me, self.led, self.log)
             case events.Resign():
                 self._leave_followers()
 
@@ -313,6 +334,12 @@ class Life:
         isr = self.replica.isr
         assert isr is not None, "it leads"
         self.setting.checks.raised(self.me, self.replica.leader_epoch, self.log, high_watermark, isr)
+
+    @property
+    def led(self) -> PartitionState:
+        """In which it leads."""
+        assert self.replica.state is not None, "it leads"
+        return self.replica.state
 
     def _leave_followers(self) -> None:
         for stream in [s for s in self.network.streams if s.leader is self and not s.left_by_leader]:

@@ -1,19 +1,22 @@
 """Operators: each with its own view, clock and calls, around the real `plan`. They are killed, and two may be at it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from headrace.core.control.actions import ReplaceSet
+from headrace.core.control.held import Epochs
 from headrace.core.control.last_resort import questions
 from headrace.core.control.liveness import Liveness
 from headrace.core.control.observed import Broker, Observed, SteadyTimers, regressed_of
 from headrace.core.control.plan import plan
 from headrace.core.control.promises import Promises
 from headrace.core.resources.partition_set import PartitionSet
-from headrace.core.types import BrokerId
+from headrace.core.resources.topic import Topic
+from headrace.core.types import BrokerId, PartitionKey
 from tests.sim.api import Api
 from tests.sim.brokers import Brokers
 from tests.sim.calling import Call, Calling, Method
+from tests.sim.reign import Warned
 from tests.sim.schedule import WHOLE, Kind, Target
 from tests.sim.setting import Clock, Setting, topic_of
 
@@ -23,15 +26,27 @@ WHY = {
     "is to leave": "leader moved off a leaving broker",
     "is to give its replica away": "leader moved off a replica to remove",
     "the preferred leader": "preferred leader",
+    "the greatest log of all": "last resort",
     "no member of the ISR": "offline",
     "is gone": "election, leader gone",
-    "the greatest log of all": "last resort",
     "nobody leads": "election, nobody leads",
     "lost, and enough others": "lost broker leaves ISR",
     "have caught up": "replicas caught up",
     "it is to stand on": "reassignment",
 }
 """What a change is counted as, by what stands in its reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The same picture gives the same plan, as long as nobody has to be asked for it: so it is planned once."""
+
+    topic: Topic
+    observed: Observed
+    writes: tuple[ReplaceSet, ...]
+
+
+WARNINGS = {"unclean election": Warned.MAY_LOSE, "last resort": Warned.NOBODY_INTACT}
 
 
 class Operator:
@@ -44,6 +59,8 @@ class Operator:
         self.liveness, self.steady = Liveness(), SteadyTimers()
         self.heard_ms = clock.now_ms
         self.is_writing = False
+        self.looked: Look | None = None
+        """At what it looked last."""
 
     def answered(self, call: Call) -> None:
         self.is_writing = False
@@ -96,6 +113,7 @@ class Operating:
         if self.setting.plan.moves:
             kinds += [
                 Kind("replicas change", 1, lambda: WHOLE, self.change_replicas),
+                Kind("leader is one too many", 30, self.leader_too_many, self.take_leader_away),
                 Kind("broker leaves", 7, self.stayable, self.leave),
                 Kind("broker stays", 2.5, lambda: WHOLE if self.leaving else (), self.stay),
             ]
@@ -136,26 +154,32 @@ class Operating:
             leaving=frozenset(self.leaving),
             regressed=regressed_of(brokers.values()),
         )
-        observed = replace(observed, promises=self._promises(observed))
-        for topic_plan in plan([self.setting.topic], observed, operator.clock.now_ms):
-            for action in topic_plan.actions:
-                if isinstance(action, ReplaceSet):
-                    self._write(operator, action)
+        for write in self._planned(operator, observed):
+            self._write(operator, write)
 
-    def _promises(self, observed: Observed) -> dict[BrokerId, Promises]:
+    def _planned(self, operator: Operator, observed: Observed) -> tuple[ReplaceSet, ...]:
+        topic, looked = self.setting.topic, operator.looked
+        if looked is not None and looked.topic is topic and looked.observed == observed:
+            return looked.writes
+        asked = questions([topic], observed)
+        promised = replace(observed, promises=self._promises(asked)) if asked else observed
+        planned = plan([topic], promised, operator.clock.now_ms)
+        actions = (action for topic_plan in planned for action in topic_plan.actions)
+        writes = tuple(action for action in actions if isinstance(action, ReplaceSet))
+        operator.looked = None if asked else Look(topic, observed, writes)
+        return writes
+
+    def _promises(self, asked: Mapping[BrokerId, Mapping[PartitionKey, Epochs]]) -> dict[BrokerId, Promises]:
         """Of those who can be asked, at once."""
-        asked = questions([self.setting.topic], observed)
-        lives = [life for life in self.brokers.awake() if life.broker in asked] if asked else []
+        lives = [life for life in self.brokers.awake() if life.broker in asked]
         return {life.broker: Promises(life.me, life.promised(asked[life.broker])) for life in lives}
 
     def _write(self, operator: Operator, action: ReplaceSet) -> None:
         written: PartitionSet = action.set
         why = self._why(action.reason)
         self.setting.counts["operator: " + why] += 1
-        if why == "unclean election":
-            self.setting.checks.may_lose = True
-        elif why == "last resort":
-            self.setting.checks.resorted()
+        if why in WARNINGS:
+            self.setting.checks.reign.warnings[written.partitions[0]] = WARNINGS[why]
         operator.is_writing = True
         self.calling.waiting.append(Call(operator, Method.PUT, written.metadata.resource_version, written))
 
@@ -186,6 +210,19 @@ class Operating:
         most = len(self.setting.brokers) - len(self.leaving)
         least = plan_.min_insync_replicas
         self.setting.topic = topic_of(plan_, least + draw % (most - least + 1), least)
+
+    def leader_too_many(self) -> Sequence[Target]:
+        """Where all are in sync, those before the leader are to be enough: it stands on a replica to remove."""
+        state, least = self.api.state, self.setting.plan.min_insync_replicas
+        is_whole = len(state.isr) == len(state.replicas) == self.setting.spec.replicas
+        if not is_whole or state.leader is None or state.adding or state.removing:
+            return ()
+        return WHOLE if state.replicas.index(state.leader.broker) >= least else ()
+
+    def take_leader_away(self, _: object, __: int) -> None:
+        state, plan_ = self.api.state, self.setting.plan
+        assert state.leader is not None, "somebody leads"
+        self.setting.topic = topic_of(plan_, state.replicas.index(state.leader.broker), plan_.min_insync_replicas)
 
     def leave(self, _: object, draw: int) -> None:
         staying = [broker for broker in self.setting.brokers if broker not in self.leaving]

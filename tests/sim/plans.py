@@ -32,6 +32,8 @@ FOCUSES = (
     "disk lost",
 )
 DRILLS = ("drain", "drain leader", "sync fails", "disk full", "broker leaves", "kill", "call given up", "disk lost")
+LEADERS_TAKEN_AWAY = 0.12
+"""Of all runs, so many are a drill of that: it takes much until a leader is one too many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,17 @@ class Plan:
         brokers = random.choice((4, 4, 5)) if moves else 3
         unclean = not moves and random.random() < 0.4
         drill = random.random() < 0.4
+        if random.random() < LEADERS_TAKEN_AWAY:
+            return cls(
+                seed=seed,
+                brokers=4,
+                min_insync_replicas=1,
+                steps=5_000,
+                operators=random.choice((1, 1, 2)),
+                moves=True,
+                focus="leader is one too many",
+                drill=True,
+            )
         return cls(
             seed=seed,
             brokers=brokers,

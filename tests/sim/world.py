@@ -16,12 +16,14 @@ from headrace.core.types import BrokerId, Incarnation, LeaderEpoch, PartitionEpo
 from tests.sim.api import Api
 from tests.sim.brokers import Brokers
 from tests.sim.calling import Calling
-from tests.sim.checks import BrokenPromiseError, Checks
+from tests.sim.checks import Checks
 from tests.sim.disasters import Disasters
 from tests.sim.disk import Disk
 from tests.sim.life import PARTITION
+from tests.sim.moods import Moods, leaps
 from tests.sim.operating import Operating
 from tests.sim.plans import Plan
+from tests.sim.reign import BrokenPromiseError
 from tests.sim.schedule import WHOLE, Kind, Step, Table, Target, find, name_of
 from tests.sim.setting import UID, Clock, Setting, Time, topic_of
 from tests.sim.shorthand import Shorthand
@@ -32,7 +34,6 @@ SETTLING_ROUNDS = 60
 SETTLING_LEAPS = 0.08
 SETTLING_LEAP_MS_MAX = 600
 HEAL = "heal"
-REPAIRS = frozenset({"resume", "join", "find api", "disk freed", "operator finds api", "broker stays"})
 
 
 class World:
@@ -63,12 +64,12 @@ class World:
         shorthand = Shorthand(self.brokers, self.calling, self.operating)
         scripted = [*shorthand.kinds(), *Disasters(self.api, self.brokers).kinds()]
         self.kinds = drawn | {kind.name: kind for kind in scripted}
-        trouble = 10 ** self.random.uniform(-1.8 if plan.focus else -0.8, 0.0)
-        moods = {} if plan.calm else {name: self._mood(kind, trouble) for name, kind in drawn.items()}
-        self._leaps = 0.06 if plan.unclean else 0.01 * 10 ** self.random.random()
+        moods = Moods(plan, self.random)
+        drawn_moods = {} if plan.calm else {name: moods.of(kind) for name, kind in drawn.items()}
+        self._leaps = leaps(plan, self.random)
         # At rest nobody writes any more: all that is there has to reach everybody.
         resting = [kind for kind in work if kind.name not in ("produce", "delete records")]
-        self._stormy, self._calm = Table([*work, *faults], moods), Table(resting, {})
+        self._stormy, self._calm = Table([*work, *faults], drawn_moods), Table(resting, {})
         self.trace: list[Step] = []
         for machine in self.brokers.machines.values():
             self.brokers.start(machine)
@@ -83,19 +84,6 @@ class World:
             rate = 2 ** self.random.uniform(-0.6, 0.6) if self.plan.skew else 1.0
             clocks[reader] = Clock(self.time, rate, self.random.randrange(10**6))
         return clocks
-
-    def _mood(self, kind: Kind, trouble: float) -> float:
-        if kind.name == self.plan.focus:
-            return (1 if kind.name == "broker leaves" else 4) if self.plan.drill else 2
-        if self.plan.drill and (kind.is_fault or kind.name == "start"):
-            return 1 if kind.name in REPAIRS or kind.name == "start" else 0
-        if kind.name == "start":
-            return 10 ** self.random.uniform(-1.3 if self.plan.unclean else -0.7, 0.4)
-        if not kind.is_fault:
-            return 10 ** self.random.uniform(-0.5, 0.5)
-        if kind.name in REPAIRS:
-            return 10 ** self.random.uniform(-0.5, 0.5)
-        return 0 if self.random.random() < 0.15 else trouble * 10 ** self.random.uniform(-0.5, 0.7)
 
     # -- steps -------------------------------------------------------------------------------------------------------
 
@@ -151,12 +139,12 @@ class World:
         state, topic = self.api.state, self.setting.topic
         if state.leader is None or state.adding or state.removing or len(state.isr) != topic.spec.replicas:
             return False
-        if self.checks.may_lose:
-            self.checks.committed = self.setting.disks[state.leader.broker].log.entries.copy()
-        logs = [self.setting.disks[broker].log for broker in state.replicas]
-        leader, end = self.brokers.machines[state.leader.broker].life, len(self.checks.committed)
-        leads = leader is not None and leader.replica.leads and leader.replica.high_watermark == end
-        return leads and all(len(log.entries) == end and log.has(self.checks.committed, end) for log in logs)
+        leader = self.brokers.machines[state.leader.broker].life
+        if self.checks.reign.is_back or leader is None or not leader.replica.leads:
+            return False
+        known = leader.replica.high_watermark
+        logs = (self.setting.disks[broker].log for broker in state.replicas)
+        return all(self.checks.is_at_rest(leader.log, known, log) for log in logs)
 
 
 def run(plan: Plan) -> World:

@@ -6,9 +6,9 @@ from functools import partial
 import pytest
 
 from tests.sim import counting
-from tests.sim.checks import BrokenPromiseError
 from tests.sim.mutations import MUTATIONS, Mutation
 from tests.sim.plans import Plan
+from tests.sim.reign import BrokenPromiseError
 from tests.sim.schedule import Step
 from tests.sim.scripts import Script
 from tests.sim.shrinking import broken_rule, shrink

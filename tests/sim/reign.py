@@ -1,0 +1,136 @@
+"""What is promised, and of whom: from one leader that was chosen with a warning to the next.
+
+    promised ── the operator elects uncleanly, by the last resort, or `recover` says what may be lost ──> it lands ──┐
+       │ ^───────────────────────── a new reign: older leaders promise nothing any more, the new one ────────────────┘
+       │                            begins with what it calls committed first
+       ├── more disks are lost than was promised ──> suspended ──> a leader is chosen with a warning ──> a new reign
+       └── the API server shows old data ──> still promised: elections stop, and whoever leads goes on
+              ├── `recover` lands, and has no loss to tell ──> still promised
+              └── somebody leads, or commits, upon old data: nobody could tell it otherwise ──> suspended ──> `recover`
+
+So an election that may lose records loses those of before and no other; whoever is chosen without a word has it all.
+"""
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from headrace.core.resources.partition_set import PartitionState
+from headrace.core.types import BrokerId, LeaderEpoch, Seat
+from tests.sim.disk import NO_EPOCH_SEEN
+
+
+class BrokenPromiseError(AssertionError):
+    """A promise is broken. `rule` is its name."""
+
+    def __init__(self, rule: str, what: str) -> None:
+        super().__init__(f"{rule}: {what}")
+        self.rule = rule
+
+
+class Warned(Enum):
+    """What people are told with a write, or `recover` says."""
+
+    MAY_LOSE = "records may be missing"
+    NOBODY_INTACT = "nobody in sync has an intact log"
+    RECOVERS = "the API server's data went back; nothing is lost"
+    RECOVERS_SOME = "the API server's data went back; records may be missing"
+
+
+RECOVERIES = (Warned.RECOVERS, Warned.RECOVERS_SOME)
+
+
+@dataclass
+class Reign:
+    number: int = 0
+    since: LeaderEpoch = NO_EPOCH_SEEN
+    """Leaders of older epochs promise nothing."""
+    first: int = 0
+    """What lies below was deleted before."""
+    is_open: bool = False
+    """Nobody has called anything committed in it yet."""
+    suspended: str = ""
+    """Why nothing is promised just now."""
+    may_lose_all: bool = False
+    """More disks are lost in this run than was promised."""
+    is_back: bool = False
+    """The API server shows old data."""
+    is_strict: bool = False
+    """Of old data: nobody may lead on it who lacks anything."""
+    on_old_data: set[PartitionState] = field(default_factory=set)
+    """What was shown, or written, upon it."""
+    forked: set[LeaderEpoch] = field(default_factory=set)
+    """In which somebody led upon old data: they may have two histories."""
+    warnings: dict[PartitionState, Warned] = field(default_factory=dict)
+    """What is on its way, and said with it."""
+    heard: dict[BrokerId, LeaderEpoch] = field(default_factory=dict)
+    """The greatest epoch that this broker acted on, as long as it has its disk."""
+    forks: int = 0
+
+    # -- who leads ---------------------------------------------------------------------------------------------------
+
+    def is_promised(self, state: PartitionState) -> bool:
+        return not self.suspended and state.leader_epoch >= self.since and state not in self.on_old_data
+
+    def leads(self, leader: Seat, state: PartitionState) -> bool:
+        """Whether it must have what is promised."""
+        if self.is_back and not self.is_strict and state in self.on_old_data:
+            if state.leader_epoch < self.heard.get(leader.broker, NO_EPOCH_SEEN):
+                raise BrokenPromiseError("EpochsOnlyRise", f"{leader} knows later epochs, and leads in {state}")
+            self._fork(state)
+        return self.is_promised(state) or (self.is_strict and not self.suspended)
+
+    def commits(self, state: PartitionState) -> bool:
+        """Whether what commits in this state is promised."""
+        if self.is_back and not self.is_strict and state in self.on_old_data:
+            self._fork(state)
+        return self.is_promised(state) or (self.is_strict and not self.suspended)
+
+    def _fork(self, state: PartitionState) -> None:
+        self.forks += state.leader_epoch not in self.forked
+        self.forked.add(state.leader_epoch)
+        self.suspended = self.suspended or "somebody led upon old data"
+
+    def hears(self, broker: BrokerId, epoch: LeaderEpoch) -> None:
+        self.heard[broker] = max(epoch, self.heard.get(broker, epoch))
+
+    def forgets(self, broker: BrokerId) -> None:
+        """Its disk is another."""
+        self.heard.pop(broker, None)
+
+    # -- what may be lost --------------------------------------------------------------------------------------------
+
+    def all_lost(self, state: PartitionState) -> None:
+        """Nobody in sync has what it vouched for."""
+        if not self.may_lose_all:
+            raise BrokenPromiseError("NoCommittedRecordLost", f"all who were in sync have lost it: {state}")
+        self.suspended = "all who were in sync have lost it"
+
+    def lands(self, state: PartitionState) -> bool:
+        """Whether it is true."""
+        warned = self.warnings.get(state)
+        if self.is_back and warned not in RECOVERIES:
+            self.on_old_data.add(state)
+            return False
+        if warned is Warned.NOBODY_INTACT and not self.suspended:
+            raise BrokenPromiseError("NoCommittedRecordLost", f"a member of the ISR is intact, and is passed: {state}")
+        if warned is None or (warned is Warned.RECOVERS and not self.suspended):
+            self.is_back = False
+        else:
+            self.anew(state)
+        return True
+
+    def anew(self, state: PartitionState) -> None:
+        """Somebody was chosen with a warning."""
+        self.number += 1
+        self.since, self.is_open, self.suspended, self.is_back = state.leader_epoch, True, "", False
+        self.on_old_data = {each for each in self.on_old_data if each.leader_epoch < self.since}
+
+    def begins(self, first: int) -> None:
+        self.is_open, self.first = False, first
+
+    def goes_back(self, shown: PartitionState, *, is_strict: bool = False) -> None:
+        self.is_back, self.is_strict = True, is_strict
+        self.on_old_data.add(shown)
+
+    def is_right_again(self) -> None:
+        self.is_back = self.is_strict = False
