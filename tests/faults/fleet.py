@@ -37,7 +37,7 @@ _SETS: Final = "/apis/headrace.io/v1alpha1/namespaces/default/partitionsets"
 _LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 _STATEFUL_SETS: Final = "/apis/apps/v1/namespaces/default/statefulsets"
 _PODS: Final = "/api/v1/namespaces/default/pods"
-_UP_S: Final = 40
+_UP_S: Final = 60
 _LOG_TAIL: Final = 3000
 
 

@@ -16,7 +16,8 @@ _SECOND: Final = "operator-2"
 _ERRORS: Final = (409, 429, 500, 503)
 _AWAY_LONG_S: Final = 300
 _AWAY_SHORT_S: Final = 15
-_RECOVER_S: Final = 60
+_RECOVER_S: Final = 120
+_COMMAND_S: Final = 60
 
 
 def trouble_the_control_plane(play: Play) -> None:
@@ -74,17 +75,20 @@ def _answer_with_errors(play: Play) -> None:
 
 
 def lose_writes(play: Play) -> None:
-    """PUTs of PartitionSets time out, and land later or never; the ISR has to move all the same."""
+    """PUTs of PartitionSets land later, the first of each round and most others; the ISR moves all the same."""
     assert play.api is not None
-    chance = random.Random(play.random.random())
+    counts, chance = play.api.counts, random.Random(play.random.random())
+    lost_before = 0
 
     def rule(method: str, path: str, query: str) -> Behaviour:
-        if method != "PUT" or "/partitionsets/" not in path or chance.random() >= 0.75:
+        if method != "PUT" or "/partitionsets/" not in path:
             return None
-        return Lost(chance.choice((0.0, 4.0, 8.0)))
+        is_first = counts.get("Lost", 0) == lost_before
+        return Lost(chance.choice((0.0, 4.0, 8.0))) if is_first or chance.random() < 0.75 else None
 
     play.api.rule = rule
     for _ in range(play.rounds):
+        lost_before = counts.get("Lost", 0)
         leader = play.leader()
         follower = next(broker for broker in play.brokers if broker != leader)
         with play.journal.fault("writes to the API server lost or late"):
@@ -95,8 +99,8 @@ def lose_writes(play: Play) -> None:
             play.wait_in_sync(90)
             play.wait_progress()
     play.api.rule = let_pass
-    play.notes.append(f"{play.api.counts.get('Lost', 0)} writes lost or late")
-    play.expect(bool(play.api.counts), "no write was lost")
+    play.notes.append(f"{counts.get('Lost', 0)} writes lost or late")
+    play.expect(counts.get("Lost", 0) >= play.rounds, "no write was lost")
 
 
 def forget_topics(play: Play) -> None:
@@ -161,9 +165,11 @@ def _recover(play: Play) -> bool:
         play.fleet.servers,
     ]
     kubeconfig = str(play.fleet.kubeconfig("client"))
-    done = subprocess.run(
-        [sys.executable, *words, "--kubeconfig", kubeconfig], capture_output=True, timeout=60, check=False
-    )
+    command = [sys.executable, *words, "--kubeconfig", kubeconfig]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=_COMMAND_S, check=False)
+    except subprocess.TimeoutExpired:
+        return False
     play.notes.append(f"cluster recover: {done.stdout.decode()[-600:]} {done.stderr.decode()[-300:]}")
     return done.returncode == 0
 
