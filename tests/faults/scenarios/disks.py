@@ -118,9 +118,8 @@ def _tear_tail(play: Play, broker: int) -> bool:
 def _flip_in(pattern: str, *, closed: bool = False) -> Callable[[Play, int], bool]:
     def flip(play: Play, broker: int) -> bool:
         found = sorted(_directory(play, broker).glob(pattern))
-        if closed:
-            found = found[:-1]
-        for path in found[-1:]:
+        # Of closed ones the oldest: it is below the recovery point for sure, so that no start looks at it.
+        for path in found[:-1][:1] if closed else found[-1:]:
             content = bytearray(path.read_bytes())
             if content:
                 content[play.random.randrange(len(content))] ^= 1 << play.random.randrange(8)
