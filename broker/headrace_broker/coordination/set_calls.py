@@ -44,6 +44,8 @@ class WrittenSet:
     """Partitions that it is time to ask for their ISR."""
     is_doubted: bool = False
     """Something older was shown than is known: only a read tells why."""
+    is_gone: bool = False
+    """There is no such object any more."""
     wished: Sequence[Wish] = ()
     """When it was last looked at."""
     due_ms: float = 0
@@ -53,6 +55,11 @@ class WrittenSet:
     @property
     def name(self) -> str:
         return self.writer.known.metadata.name
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether nothing that was sent may land yet."""
+        return self.call is None and not (self.writer.is_writing or self.writer.is_undecided)
 
     @property
     def is_settled(self) -> bool:
@@ -151,6 +158,8 @@ class SetCalls:
         try:
             found = await self._client.get(PARTITION_SETS, metadata.name, metadata.namespace)
         except NotFoundError:
+            each.writer.gone()
+            each.is_gone = True
             self._view.remove_set(known)
             return
         if found.metadata.uid == metadata.uid:

@@ -8,7 +8,8 @@ decided anew each time. A leader hears of a PUT before it leaves, and of what be
 else (`set_calls`). An API server that is away stops this, and neither produce nor fetch.
 
 Invariants: a partition is told of states that have landed, once their leader epochs are on disk (`remember`, `apply`);
-view and writers agree on what is newest, because answers go to both. Owned by the process, used on its event loop.
+view and writers agree on what is newest, because answers go to both; a set that the view shows no more keeps its writer
+until its write is decided. Owned by the process, used on its event loop.
 """
 
 import asyncio
@@ -68,9 +69,10 @@ class SetWriting:
     def take(self, sets: Sequence[PartitionSet]) -> None:
         """These are all that there are now, as the view has them."""
         held = self._holdings.held().keys()
-        here = {one.metadata.uid: one for one in sets if self._concerns(one, held)}
+        here = {one.metadata.uid: one for one in sets if self._concerns(one, held) or self._awaits(one.metadata.uid)}
         for uid in self._sets.keys() - here.keys():
-            del self._sets[uid]
+            if not self._awaits(uid):
+                del self._sets[uid]
         doubted = self._view.take_doubted()
         for uid, partition_set in here.items():
             each = self._sets.setdefault(uid, WrittenSet(SetWriter(partition_set)))
@@ -109,6 +111,7 @@ class SetWriting:
     def look(self) -> None:
         """Send what is wanted by now, of every set that nothing is under way for."""
         now_ms = monotonic_ms()
+        self._sets = {uid: each for uid, each in self._sets.items() if not each.is_gone}
         self._note_due(now_ms)
         around = Around(
             self._me,
@@ -159,6 +162,11 @@ class SetWriting:
     def _concerns(self, partition_set: PartitionSet, held: Iterable[PartitionKey]) -> bool:
         states = partition_set.partitions
         return any(self._me.broker in state.replicas or partition_set.key(state.id) in held for state in states)
+
+    def _awaits(self, uid: str) -> bool:
+        """Whether a write may land yet: whoever forgot it would count votes without those whom it adds."""
+        each = self._sets.get(uid)
+        return each is not None and not each.is_decided
 
     def _note_due(self, now_ms: int) -> None:
         """Partitions that are led here, and that it is time to ask whom they want in sync."""

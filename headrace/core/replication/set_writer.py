@@ -3,6 +3,7 @@
     settled ── write ──> writing ── 200 ──> settled
                             └── anything else ──> undecided ── read, then write again on the same version ──> writing
     writing, undecided ── a newer state is seen, or a read that began meanwhile shows another version ──> settled
+    undecided ── a read finds that the object is gone ──> settled
     any ── a read shows older epochs than are known ──> regressed ── a state above all that is known ──> settled
 
 A PUT that timed out may land at any later time, as long as the version that it was based on is the present one. It is
@@ -104,6 +105,10 @@ class SetWriter:
         self.regressed = older_partitions(partition_set, self.known)
         if not self.regressed:
             self._settle(partition_set)
+
+    def gone(self) -> None:
+        """A GET without resourceVersion, after the last attempt, finds no such object: nothing based on it can land."""
+        self._settle(self.known)
 
     def _attempt(self, state: PartitionState) -> PartitionState:
         isr = self._isrs[state.id]

@@ -120,6 +120,14 @@ def test_what_has_no_answer_is_read_before_it_is_written_again() -> None:
     assert not writer.is_undecided
 
 
+def test_a_write_to_what_is_found_to_be_gone_cannot_land_any_more() -> None:
+    writer = SetWriter(at("7", with_isr(0)))
+    writer.write([with_isr(0, 1)])
+    writer.unanswered()
+    writer.gone()
+    assert (writer.is_undecided, writer.must_read, writer.is_writing) == (False, False, False)
+
+
 def test_an_older_state_that_is_read_is_not_believed_and_nothing_is_written_upon_it() -> None:
     writer = SetWriter(at("7", with_isr(0, 1, epoch=5)))
     writer.write([with_isr(0)])

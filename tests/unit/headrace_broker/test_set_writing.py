@@ -1,16 +1,21 @@
 """What a broker writes to PartitionSets, and for what reasons, without an API server: only puts are collected."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from headrace.core.replication.residency import Holding
 from headrace.core.replication.seats import LogFacts
 from headrace.core.replication.wishes import Local
 from headrace.core.resources.partition_set import PartitionSet
-from headrace.core.types import BrokerId, LeaderEpoch, Seat
-from headrace_broker.coordination.set_calls import WrittenSet
+from headrace.core.types import BrokerId, LeaderEpoch, PartitionEpoch, Seat
+from headrace.kube.errors import ApiUnavailableError, NotFoundError
+from headrace_broker.coordination.cluster_view import ClusterView
+from headrace_broker.coordination.set_calls import SetCalls, WrittenSet
+from headrace_broker.coordination.set_metrics import SetMetrics
 from headrace_broker.coordination.set_writing import SetWriting
 from tests.support.partition_sets import partition_set, partition_state, seat
 
@@ -54,15 +59,24 @@ class Calls:
     def __init__(self) -> None:
         self.puts: list[PartitionSet] = []
 
+        self.written: list[WrittenSet] = []
+
     def put(self, each: WrittenSet, put: PartitionSet) -> None:
         self.puts.append(put)
+        self.written.append(each)
+
+    def learn(self, each: WrittenSet, news: PartitionSet, tell: Callable[[PartitionSet], None]) -> None:
+        tell(news)
 
 
-def follower(calls: Calls) -> SetWriting:
+REPLICAS = tuple(BrokerId(number) for number in range(3))
+FOLLOWED = partition_set(partition_state(leader=LEADER, isr=EVERYBODY, replicas=REPLICAS))
+
+
+def follower(calls: Any) -> SetWriting:
     here = cast("Any", Here())
-    writing = SetWriting(ME, cast("Any", View()), here, here, cast("Any", calls))
-    replicas = tuple(BrokerId(number) for number in range(3))
-    writing.take([partition_set(partition_state(leader=LEADER, isr=EVERYBODY, replicas=replicas))])
+    writing = SetWriting(ME, cast("Any", View()), here, here, calls)
+    writing.take([FOLLOWED])
     return writing
 
 
@@ -93,3 +107,59 @@ def test_should_leave_while_there_is_a_reason(say: Callable[[SetWriting], None],
     say(writing)
     writing.look()
     assert [ME in put.partitions[0].isr for put in calls.puts] == ([] if stays else [False])
+
+
+def test_should_remember_a_write_whose_set_is_shown_no_more_until_it_is_decided() -> None:
+    calls = Calls()
+    writing = follower(calls)
+    leave(writing)
+    writing.look()
+    (each,), (put,) = calls.written, calls.puts
+    writing.take([])
+    assert [*writing.states()] == [*FOLLOWED.partitions]
+    each.writer.unanswered()
+    writing.take([])
+    assert writing.undecided() == 1
+    each.writer.landed(put)
+    writing.take([])
+    assert [*writing.states()] == []
+
+
+def test_should_hear_of_a_write_from_a_set_that_has_nothing_here_any_more() -> None:
+    calls = Calls()
+    writing = follower(calls)
+    leave(writing)
+    writing.look()
+    calls.written[0].writer.unanswered()
+    state = partition_state(leader=LEADER, isr=(LEADER,), replicas=REPLICAS[1:], partition_epoch=PartitionEpoch(9))
+    elsewhere = partition_set(state)
+    writing.take([elsewhere])
+    assert writing.undecided() == 0
+    writing.take([elsewhere])
+    assert [*writing.states()] == []
+
+
+class Deaf:
+    """An API server that answers no write, and then the set is gone."""
+
+    async def replace(self, *_: object) -> None:
+        raise ApiUnavailableError("no answer")
+
+    async def get(self, *_: object) -> None:
+        raise NotFoundError("gone")
+
+
+async def test_should_forget_a_write_to_a_set_that_is_found_to_be_gone() -> None:
+    view = ClusterView("headrace")
+    calls = SetCalls(ME, cast("Any", Deaf()), view, SetMetrics(CollectorRegistry()), cast("Any", None))
+    writing = follower(calls)
+    leave(writing)
+    writing.look()
+    assert writing.undecided() == 1
+    writing.take([])
+    async with asyncio.timeout(30):
+        while writing.undecided():
+            await calls.wait(1)
+            writing.look()
+    writing.look()
+    assert [*writing.states()] == []
