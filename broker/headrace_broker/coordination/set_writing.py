@@ -14,7 +14,7 @@ until its write is decided. Owned by the process, used on its event loop.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from headrace.core.limits import ISR_TICK_MS
 from headrace.core.log.epochs import NO_EPOCH
@@ -46,6 +46,8 @@ class SetWriting:
         """Whether this broker takes what it may; whatever is taken from one that stops is not claimed back."""
         self._stopping = self._hampered = self._failed = ""
         """As in `Around`; the first two are its `leaving`."""
+        self._leases: tuple[Collection[Seat], Collection[TopicUid]] = (), ()
+        """What they said when sets were last looked at: who is ready, and what went back. Everything hangs on it."""
 
     def undecided(self) -> int:
         """Sets with a write of which it is not known whether it has landed."""
@@ -113,13 +115,17 @@ class SetWriting:
         now_ms = monotonic_ms()
         self._sets = {uid: each for uid, each in self._sets.items() if not each.is_gone}
         self._note_due(now_ms)
+        ready, regressed = self._view.ready_seats(now_ms), self._view.regressed(now_ms)
+        if (ready, regressed) != self._leases:
+            self._leases = ready, regressed
+            self._look_anew()
         around = Around(
             self._me,
-            self._view.ready_seats(now_ms),
+            ready,
             now_ms,
             failed=self._failed,
             leaving=self._stopping or self._hampered,
-            regressed=self._view.regressed(now_ms),
+            regressed=regressed,
             claims=self.claims,
         )
         for each in self._sets.values():

@@ -43,13 +43,15 @@ class Here:
 
 
 class View:
-    """Everybody is ready."""
+    """Everybody is ready, or some are."""
+
+    ready: tuple[Seat, ...] = EVERYBODY
 
     def take_doubted(self) -> set[str]:
         return set()
 
     def ready_seats(self, now_ms: int) -> tuple[Seat, ...]:
-        return EVERYBODY
+        return self.ready
 
     def regressed(self, now_ms: int) -> frozenset[str]:
         return frozenset()
@@ -73,9 +75,9 @@ REPLICAS = tuple(BrokerId(number) for number in range(3))
 FOLLOWED = partition_set(partition_state(leader=LEADER, isr=EVERYBODY, replicas=REPLICAS))
 
 
-def follower(calls: Any) -> SetWriting:
+def follower(calls: Any, view: View | None = None) -> SetWriting:
     here = cast("Any", Here())
-    writing = SetWriting(ME, cast("Any", View()), here, here, calls)
+    writing = SetWriting(ME, cast("Any", view or View()), here, here, calls)
     writing.take([FOLLOWED])
     return writing
 
@@ -107,6 +109,18 @@ def test_should_leave_while_there_is_a_reason(say: Callable[[SetWriting], None],
     say(writing)
     writing.look()
     assert [ME in put.partitions[0].isr for put in calls.puts] == ([] if stays else [False])
+
+
+def test_should_step_aside_as_soon_as_others_are_ready() -> None:
+    calls, view = Calls(), View()
+    view.ready = (ME, LEADER)
+    writing = follower(calls, view)
+    step_aside(writing)
+    writing.look()
+    assert calls.puts == []
+    view.ready = EVERYBODY
+    writing.look()
+    assert [ME in put.partitions[0].isr for put in calls.puts] == [False]
 
 
 def test_should_remember_a_write_whose_set_is_shown_no_more_until_it_is_decided() -> None:
