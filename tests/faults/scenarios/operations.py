@@ -79,10 +79,11 @@ def create_again(play: Play) -> None:
         uid = play.fleet.create_topic(name, partitions=1, replicas=3)
         play.fleet.wait_led(name, 1)
         old = _write(play, name, b"old")
-        play.fleet.delete_topic(name)
-        wait_for(partial(_is_gone, play, name), "the topic is gone", 60)
-        play.fleet.create_topic(name, partitions=1, replicas=3)
-        play.fleet.wait_led(name, 1)
+        with play.journal.fault("another topic deleted and created again"):
+            play.fleet.delete_topic(name)
+            wait_for(partial(_is_gone, play, name), "the topic is gone", 60)
+            play.fleet.create_topic(name, partitions=1, replicas=3)
+            play.fleet.wait_led(name, 1)
         path = f"{play.fleet.url(0)}/v1/namespaces/default/topics/{name}/partitions/0"
         told = _final_answer(f"{path}/records?offset=0&topicUid={uid}")
         play.expect(told.status == 412, f"a client of the old topic is told HTTP {told.status} {told.body!r}")
@@ -139,8 +140,9 @@ def trim(play: Play) -> None:
             starts.append(wait_for(lambda: _edge(play, transport, name), "it says where it begins"))
             if number % 4 == 2:
                 leader = play.leader()
-                play.fleet.kill(broker_name(leader))
-                play.wait_progress()
+                with play.journal.fault(f"broker {leader} killed"):
+                    play.fleet.kill(broker_name(leader))
+                    play.wait_progress()
                 play.fleet.start_broker(leader)
     play.expect(starts == sorted(starts), f"the start of the log went back: {starts}")
     play.expect(starts[-1] > 0, "nothing was ever deleted")
