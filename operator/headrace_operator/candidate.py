@@ -21,6 +21,8 @@ from headrace.kube.watch import watch_one
 from headrace_operator.observer import Scope, monotonic_ms
 
 _log = logging.getLogger(__name__)
+_VACATE_TRIES = 3
+"""One renewal may have landed unheard; more cannot be under way."""
 
 
 class Candidate:
@@ -44,13 +46,24 @@ class Candidate:
             tasks.create_task(self._stand(on_turn), name="stand")
 
     async def resign(self) -> None:
-        """Let another act at once; `run` has ended."""
+        """Let another act at once; `run` has ended, maybe while it renewed: then the Lease is read again."""
         if not self.acts:
             return
         try:
-            await self._client.replace(OPERATOR_LEASES, self._candidacy.resign().to_object())
+            await self._vacate()
         except ApiError as error:
             _log.warning("the Lease is left to run out: %s", error)
+
+    async def _vacate(self) -> None:
+        for _ in range(_VACATE_TRIES):
+            vacant = self._candidacy.resign()
+            if vacant is None:
+                return
+            with suppress(ConflictError):
+                await self._client.replace(OPERATOR_LEASES, vacant.to_object())
+                return
+            lease = await self._client.get(OPERATOR_LEASES, self._name, self._namespace)
+            self._candidacy.observe(lease, monotonic_ms())
 
     async def _watch(self) -> None:
         async with aclosing(watch_one(self._client, OPERATOR_LEASES, self._name, self._namespace)) as events:

@@ -64,7 +64,10 @@ class Candidacy:
         self._seen, self._asked_ms = lease, asked_ms
         return self.acts(now_ms) and not acted
 
-    def resign(self) -> OperatorLease:
-        """What to write so that another acts at once; this process acts no more, whatever becomes of the write."""
+    def resign(self) -> OperatorLease | None:
+        """What to write so that another acts at once; None where the Lease is another's, as far as was observed.
+
+        This process acts no more, whatever becomes of the write.
+        """
         self._asked_ms = None
-        return self._seen.vacated()
+        return self._seen.vacated() if self._seen.holder == self._me else None

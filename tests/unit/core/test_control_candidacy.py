@@ -91,8 +91,16 @@ def test_should_begin_no_turn_when_its_write_lands_after_the_lease_has_run_out()
 
 def test_should_act_no_more_once_it_has_resigned() -> None:
     candidacy = acting()
-    assert candidacy.resign().holder == ""
+    assert candidacy.resign() == held("a", "1").vacated()
     assert not candidacy.acts(100)
+
+
+def test_should_resign_upon_a_renewal_that_landed_unheard_and_not_upon_another_holder() -> None:
+    candidacy = acting()
+    candidacy.observe(held("a", "2"), 200)
+    assert candidacy.resign() == held("a", "2").vacated()
+    candidacy.observe(held("b", "3"), 300)
+    assert candidacy.resign() is None
 
 
 def test_should_count_how_often_it_went_to_another_holder() -> None:
