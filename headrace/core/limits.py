@@ -234,7 +234,8 @@ H2_STREAM_WINDOW_BYTES = 8 << 20
 H2_REQUEST_WINDOW_BYTES = 64 << 10
 """A request's own, until its handler counts on more: nobody has made room for these bytes."""
 H2_CONNECTION_WINDOW_BYTES = 64 << 20
-H2_MAX_FRAME_BYTES = 1 << 20
+H2_MAX_FRAME_BYTES = READ_INLINE_BYTES_MAX + (64 << 10)
+"""A batch as producers make them by default, or what is read at once, and what is said around it: one frame."""
 H2_MAX_CONCURRENT_STREAMS = 1000
 H2_TASKS_MAX = 2 * H2_MAX_CONCURRENT_STREAMS
 """Handlers of one connection: more than its streams, because a task ends a little later than its stream."""
@@ -245,13 +246,13 @@ H2_STREAM_SEND_BUFFER_BYTES = 256 << 10
 """What one stream may have waiting for window or socket before its writer waits."""
 H2_UNWRITTEN_BYTES_MAX = 256 << 10
 """What a socket may leave unwritten before the writers of its streams wait."""
-H2_WRITE_BYTES = 1 << 20
+H2_WRITE_BYTES = H2_MAX_FRAME_BYTES
 """Body bytes framed at a time, before the socket is asked to take them."""
 H2_WRITES_PER_TURN = H2_SEND_BUFFER_BYTES // H2_WRITE_BYTES
 """Writes of one connection before others get the loop, or the lock."""
 H2_JOINED_BYTES_MAX = 64 << 10
 """Payloads shorter than this are copied to what goes before and after them: one buffer less to write."""
-H2_READ_BYTES = 1 << 20
+H2_READ_BYTES = H2_MAX_FRAME_BYTES
 """The buffer that all connections of a server are read into, one after the other; a client's has its own."""
 H2_READS_BEFORE_CALLERS_READ = 8
 """So often a blocking connection's thread reads for one caller alone, before that caller reads for itself."""

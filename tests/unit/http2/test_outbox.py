@@ -46,7 +46,7 @@ def test_should_not_keep_a_small_body_waiting_when_a_large_one_was_first() -> No
     outbox.put(large, [FRAME] * 4, ended=True)
     outbox.put(small, [b"quick"], ended=True)
 
-    assert outbox.pump(len(FRAME) + 1) == [large, small]
+    assert outbox.pump(limits.H2_MAX_FRAME_BYTES + 1) == [large, small]
 
 
 def test_should_wait_for_the_window_when_it_is_used_up() -> None:
