@@ -3,8 +3,8 @@
 One `KubeClient` per process, closed at its end; safe for any number of tasks of one event loop. Every request has a
 time limit. What is read is asked for again, twice at most, where the server answers that it cannot just now: one bad
 answer in ten must not fail whoever needs ten of them. A write is sent once. Raises the errors of
-`headrace.kube.errors`, and InvalidResourceError where an object that was asked for by name cannot be read; a list
-leaves such objects out and logs them, so that one bad object does not blind a process to all others.
+`headrace.kube.errors`, also where an object that was asked for by name cannot be read (UnreadableObjectError); a list
+leaves such objects out, counts and logs them, so that one bad object does not blind a process to all others.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from headrace.core.limits import (
 )
 from headrace.core.resources.metadata import Object
 from headrace.kube.credentials import Credentials, load_credentials
-from headrace.kube.errors import ApiBusyError, ApiUnavailableError, error_of
+from headrace.kube.errors import ApiBusyError, ApiUnavailableError, UnreadableObjectError, error_of
 from headrace.kube.resource import Resource
 
 T = TypeVar("T")
@@ -42,6 +42,8 @@ class Listing(Generic[T]):
     items: tuple[T, ...]
     resource_version: str
     """Of the whole list: where a watch goes on from."""
+    left_out: int = 0
+    """Objects that cannot be read."""
 
 
 class KubeClient:
@@ -77,22 +79,23 @@ class KubeClient:
         """
         query = selection(label_selector, name)
         answer = await self._read(resource.path(namespace), query)
-        items = (parse_or_log(resource, item) for item in answer.get("items") or ())
+        items = [parse_or_log(resource, item) for item in answer.get("items") or ()]
         version = str((answer.get("metadata") or {}).get("resourceVersion", ""))
-        return Listing(tuple(item for item in items if item is not None), version)
+        readable = tuple(item for item in items if item is not None)
+        return Listing(readable, version, len(items) - len(readable))
 
     async def get(self, resource: Resource[T], name: str, namespace: str | None = None) -> T:
         """One object as it is now: a GET without resourceVersion is linearizable."""
-        return resource.parse(await self._read(resource.path(namespace, name)))
+        return _parsed(resource, await self._read(resource.path(namespace, name)))
 
     async def create(self, resource: Resource[T], obj: Object) -> T:
         """Raises AlreadyExistsError."""
-        return resource.parse(await self._request("POST", resource.path(_namespace_of(obj)), body=obj))
+        return _parsed(resource, await self._request("POST", resource.path(_namespace_of(obj)), body=obj))
 
     async def replace(self, resource: Resource[T], obj: Object) -> T:
         """PUT: with `metadata.resourceVersion` a compare-and-set. Raises ConflictError, NotFoundError."""
         path = resource.path(_namespace_of(obj), obj["metadata"]["name"])
-        return resource.parse(await self._request("PUT", path, body=obj))
+        return _parsed(resource, await self._request("PUT", path, body=obj))
 
     async def patch(
         self,
@@ -106,7 +109,7 @@ class KubeClient:
         """JSON merge patch (RFC 7386); with `metadata.resourceVersion` in it a compare-and-set too."""
         path = resource.path(namespace, name, subresource)
         answer = await self._request("PATCH", path, body=merge_patch, content_type=_MERGE_PATCH)
-        return resource.parse(answer)
+        return _parsed(resource, answer)
 
     async def delete(
         self,
@@ -217,6 +220,16 @@ def selection(label_selector: str, name: str) -> list[tuple[str, str]]:
     """The part of a query that chooses among the objects of a collection."""
     query = [("labelSelector", label_selector)] if label_selector else []
     return [*query, ("fieldSelector", f"metadata.name={name}")] if name else query
+
+
+def _parsed(resource: Resource[T], obj: Object) -> T:
+    """Raises UnreadableObjectError."""
+    try:
+        return resource.parse(obj)
+    except ValueError as error:
+        metadata: Mapping[str, Any] = obj.get("metadata") or {}
+        place = f"{resource.kind} {metadata.get('namespace', '')}/{metadata.get('name', '?')}"
+        raise UnreadableObjectError(f"{place} cannot be read, mend it: {error}") from error
 
 
 def parse_or_log(resource: Resource[T], obj: Object) -> T | None:

@@ -69,6 +69,12 @@ class InvalidObjectError(ApiError):
     status = 422
 
 
+class UnreadableObjectError(ApiError):
+    """The object is there, and is not what its kind should be: somebody must mend it. Other objects are no matter."""
+
+    code = "ApiUnreadable"
+
+
 class GoneError(ApiError):
     """The resourceVersion is too old to watch from (HTTP 410): list again."""
 

@@ -9,13 +9,15 @@ import logging
 from collections.abc import Callable
 from contextlib import aclosing, suppress
 from datetime import UTC, datetime
+from random import Random
 
 from headrace.core.control.candidacy import Candidacy
 from headrace.core.limits import API_BACKOFF_MIN_MS, OPERATOR_LEASE_RENEW_MS
 from headrace.core.resources.metadata import Metadata
 from headrace.core.resources.operator_lease import OperatorLease, operator_lease_name
+from headrace.kube.backoff import Backoff
 from headrace.kube.client import KubeClient
-from headrace.kube.errors import AlreadyExistsError, ApiError, ConflictError, NotFoundError
+from headrace.kube.errors import AlreadyExistsError, ApiError, ConflictError, NotFoundError, UnreadableObjectError
 from headrace.kube.resource import OPERATOR_LEASES
 from headrace.kube.watch import watch_one
 from headrace_operator.observer import Scope, monotonic_ms
@@ -26,13 +28,14 @@ _VACATE_TRIES = 3
 
 
 class Candidate:
-    def __init__(self, client: KubeClient, scope: Scope, identity: str) -> None:
+    def __init__(self, client: KubeClient, scope: Scope, identity: str, rng: Random) -> None:
         self._client = client
         self._name, self._namespace = operator_lease_name(scope.cluster), scope.lease_namespace
         self._candidacy = Candidacy(identity, OperatorLease(Metadata(self._name, self._namespace)))
         self._stands_by: bool | None = None
         """As last told; None before that."""
         self._look = asyncio.Event()
+        self._backoff = Backoff(rng, most_ms=OPERATOR_LEASE_RENEW_MS)
 
     @property
     def acts(self) -> bool:
@@ -72,18 +75,19 @@ class Candidate:
 
     async def _stand(self, on_turn: Callable[[], None]) -> None:
         while True:
-            wait_ms: float = OPERATOR_LEASE_RENEW_MS
             try:
                 if await self._step():
                     on_turn()
-            except (ConflictError, AlreadyExistsError):
-                wait_ms = 0  # somebody was faster: look who
             except ApiError as error:
-                _log.warning("operator Lease: %s", error)
-                wait_ms = API_BACKOFF_MIN_MS
-            self._tell()
-            due_ms = max(API_BACKOFF_MIN_MS, self._candidacy.due_ms() - monotonic_ms())
-            await self._sleep(min(wait_ms, due_ms))
+                wait_ms = self._backoff.next_ms()
+                _log.log(_level(error), "operator Lease: looking again in %.0f ms: %s", wait_ms, error)
+                self._tell()
+                await asyncio.sleep(wait_ms / 1000)  # Whatever the watch tells: who conflicts must not do so in a loop.
+            else:
+                self._backoff.reset()
+                self._tell()
+                due_ms = max(API_BACKOFF_MIN_MS, self._candidacy.due_ms() - monotonic_ms())
+                await self._sleep(min(OPERATOR_LEASE_RENEW_MS, due_ms))
 
     async def _step(self) -> bool:
         """Whether a turn has begun."""
@@ -111,3 +115,9 @@ class Candidate:
         with suppress(TimeoutError):
             async with asyncio.timeout(wait_ms / 1000):
                 await self._look.wait()
+
+
+def _level(error: ApiError) -> int:
+    if isinstance(error, ConflictError | AlreadyExistsError):
+        return logging.INFO  # somebody was faster
+    return logging.ERROR if isinstance(error, UnreadableObjectError) else logging.WARNING

@@ -111,7 +111,7 @@ async def operate(options: Options) -> None:
     ):
         scope = Scope(options.cluster, options.namespace or client.namespace, options.finalizer_wait_ms)
         metrics = Metrics()
-        candidate = Candidate(client, scope, options.identity)
+        candidate = Candidate(client, scope, options.identity, Random())
         applier = Applier(client, EventRecorder(client, _COMPONENT), metrics.landed)
         reconciler = Reconciler(
             Observer(client, scope), Reporter(transport), applier, metrics, Random(), acts=lambda: candidate.acts

@@ -38,6 +38,9 @@ class Metrics:
         self._brokers = Gauge("brokers", "Brokers by state.", ["state"], namespace=_NAMESPACE, registry=self._registry)
         self._acting = self._gauge("acting", "1 for the operator that acts, 0 for one that stands by.")
         self.stuck = self._gauge("stuck_reconciles", "Topics that cannot be written: the API server refuses it.")
+        self._unreadable = self._gauge(
+            "unreadable_objects", "Objects that cannot be read, and are left out; see the log."
+        )
         self.reconcile_seconds = Histogram(
             "reconcile_seconds", "Time of one pass.", namespace=_NAMESPACE, registry=self._registry
         )
@@ -51,6 +54,7 @@ class Metrics:
     def seen(self, picture: Picture, *, acts: bool = True) -> None:
         """`acts`: whether it is this operator's turn; the sum over all operators is 1."""
         self._acting.set(acts)
+        self._unreadable.set(picture.unreadable)
         health = Health.of(picture.topics, picture.observed)
         for name, gauge in self._health.items():
             gauge.set(getattr(health, name))

@@ -57,6 +57,8 @@ class Picture:
     topics: tuple[Topic, ...]
     """Of all clusters."""
     observed: Observed
+    unreadable: int = 0
+    """Objects that are there and cannot be read: what they say is not known."""
 
 
 class Observer:
@@ -75,6 +77,7 @@ class Observer:
 
     async def observe(self) -> Picture:
         """Raises ApiError; the picture after that starts the timers anew."""
+        self._workload.unreadable = 0
         try:
             sets, topics, leases, pods, broker_set = await asyncio.gather(
                 self._client.list(PARTITION_SETS),
@@ -101,7 +104,8 @@ class Observer:
             leaving=leaving_of(self._brokers, broker_set),
             regressed=regressed_of(self._brokers.values()),
         )
-        return Picture(topics.items, observed)
+        unreadable = sum(each.left_out for each in (sets, topics, leases)) + self._workload.unreadable
+        return Picture(topics.items, observed, unreadable)
 
     def lease_seen(self, lease: BrokerLease) -> bool:
         """A Lease as a watch delivered it -> whether its broker is another than in the last picture."""

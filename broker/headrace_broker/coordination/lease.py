@@ -20,7 +20,7 @@ from headrace.core.resources.lease import CLUSTER_LABEL, BrokerLease, lease_name
 from headrace.core.resources.metadata import Metadata
 from headrace.core.types import BrokerId, Incarnation, TopicUid
 from headrace.kube.client import KubeClient
-from headrace.kube.errors import AlreadyExistsError, ApiError, ConflictError, NotFoundError
+from headrace.kube.errors import AlreadyExistsError, ApiError, ConflictError, NotFoundError, UnreadableObjectError
 from headrace.kube.resource import LEASES, PARTITION_SETS
 from headrace_broker.clock import monotonic_ms
 from headrace_broker.metrics import Metrics
@@ -109,7 +109,8 @@ class LeaseHolder:
                 await self._renew()
             except ApiError as error:
                 self._metrics.lease_renewals.labels("failed").inc()
-                _log.warning("lease not renewed, trying again: %s", error)
+                level = logging.ERROR if isinstance(error, UnreadableObjectError) else logging.WARNING
+                _log.log(level, "lease not renewed, trying again: %s", error)
             else:
                 self._metrics.lease_renewals.labels("renewed").inc()
 

@@ -1,5 +1,6 @@
 """A broker and the API server: it takes its lives, renews its Lease and gives up its seats whatever others write."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import replace
@@ -13,10 +14,12 @@ from headrace.core.types import BrokerId, Incarnation, TopicUid
 from headrace.kube.client import KubeClient
 from headrace.kube.errors import NotFoundError
 from headrace.kube.resource import LEASES, PARTITION_SETS
+from headrace_broker.coordination import lease as lease_module
 from headrace_broker.coordination.lease import LeaseHolder, Taken, vacant_lease
 from headrace_broker.metrics import Metrics
 from tests.support.cluster import Cluster
 from tests.support.partition_sets import partition_state, seat
+from tests.support.waiting import eventually
 
 VACANT = vacant_lease(BrokerId(7), "default", "another", "http://7", "")
 """Of another cluster: the operator of the shared one does not see it."""
@@ -64,6 +67,25 @@ async def test_should_renew_again_when_the_answer_to_the_lease_that_it_made_anew
     # As after a Lease was deleted, made again, and the answer to that lost: it is there, and its version is not known.
     await holder(client, incarnation=Incarnation(1)).announce(draining=True, clean=False)
     assert (await client.get(LEASES, VACANT.metadata.name, "default")).draining
+
+
+async def test_should_renew_again_once_a_lease_that_could_not_be_read_was_mended(
+    client: KubeClient, shared: Cluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease_module, "LEASE_RENEW_INTERVAL_MS", 20)
+    kept = holder(client)
+    await kept.acquire(Incarnation(0), on_disk)
+    keeping = asyncio.create_task(kept.keep())
+    path = LEASES.path("default", VACANT.metadata.name)
+    try:
+        shared.kube("PATCH", path, {"spec": {"holderIdentity": "somebody"}})
+        await eventually(lambda: "cannot be read, mend it" in caplog.text, "it says so, and goes on")
+        before_ms = kept.renewed_ms
+        shared.kube("PATCH", path, {"spec": {"holderIdentity": "1"}})
+        await eventually(lambda: kept.renewed_ms > before_ms, "it is renewed")
+        assert not keeping.done()
+    finally:
+        keeping.cancel()
 
 
 async def test_should_count_no_lives_of_the_same_number_in_another_cluster(client: KubeClient) -> None:

@@ -15,14 +15,20 @@ from headrace.core.resources.partition_set import PartitionSet
 from headrace.core.resources.topic import Topic, topic_manifest
 from headrace.core.types import BrokerId, Incarnation
 from headrace.kube.client import KubeClient
-from headrace.kube.errors import AlreadyExistsError, ConflictError, InvalidObjectError, NotFoundError
+from headrace.kube.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    InvalidObjectError,
+    NotFoundError,
+    UnreadableObjectError,
+)
 from headrace.kube.events import EventRecorder, EventType, Regarding
 from headrace.kube.resource import EVENTS, LEASES, PARTITION_SETS, SECRETS, TOPICS, raw_resource
 from headrace.kube.watch import Changed, Listed, Removed, watch, watch_one
 from tests.support.partition_sets import partition_set, partition_state, seat
 
 pytestmark = pytest.mark.contract
-DEADLINE_S = 20
+DEADLINE_S = 60
 
 
 class Space(Protocol):
@@ -75,7 +81,12 @@ async def test_should_leave_out_and_not_fail_when_an_object_cannot_be_read(space
     metadata = {"name": "a-node", "namespace": space.name}
     foreign = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": {}}
     await space.client.create(raw_resource("coordination.k8s.io", "v1", "leases", "Lease"), foreign)
-    assert (await space.client.list(LEASES, namespace=space.name)).items == ()
+    listed = await space.client.list(LEASES, namespace=space.name)
+    assert (listed.items, listed.left_out) == ((), 1)
+    with pytest.raises(
+        UnreadableObjectError, match=f"Lease {space.name}/a-node cannot be read, mend it: .* not a broker's"
+    ):
+        await space.client.get(LEASES, "a-node", space.name)
 
 
 async def test_should_refuse_to_create_twice(space: Space) -> None:

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 from prometheus_client.parser import text_string_to_metric_families
 
 from headrace.core.control.observed import BrokerState
@@ -70,3 +72,9 @@ def test_should_name_the_work_of_the_loop_from_the_start() -> None:
     assert found["headrace_operator_stuck_reconciles"] == 0
     for name in ("reconciles_total", "reconcile_errors_total", "actions_total", "reconcile_seconds_count"):
         assert found[f"headrace_operator_{name}"] == 0
+
+
+def test_should_count_what_cannot_be_read() -> None:
+    metrics = Metrics()
+    metrics.seen(replace(picture(ModelApi.of([], [])), unreadable=3))
+    assert values(metrics)["headrace_operator_unreadable_objects"] == 3
