@@ -254,6 +254,8 @@ H2_JOINED_BYTES_MAX = 64 << 10
 """Payloads shorter than this are copied to what goes before and after them: one buffer less to write."""
 H2_READ_BYTES = H2_MAX_FRAME_BYTES
 """The buffer that all connections of a server are read into, one after the other; a client's has its own."""
+H2_READ_ROOM_BYTES_MIN = 64 << 10
+"""What comes next is received into another buffer where less is left behind what is kept of this one."""
 H2_READS_BEFORE_CALLERS_READ = 8
 """So often a blocking connection's thread reads for one caller alone, before that caller reads for itself."""
 H2_CALLER_READS_MS_MAX = 10

@@ -15,6 +15,7 @@ from headrace.http2.exchange import Exchange, Exchanges
 from headrace.http2.gathered import write_gathered
 from headrace.http2.origin import Origin, Request
 from headrace.http2.output import Buffer
+from headrace.http2.read_memory import ReadMemory
 from headrace.http2.trust import lost_reason
 from headrace.http2.writing_turns import WritingTurns
 
@@ -41,7 +42,7 @@ class Connection(WritingTurns):
         super().__init__()
         self._origin = origin
         self._exchanges = Exchanges(origin.authority)
-        self._read_buffer = memoryview(bytearray(limits.H2_READ_BYTES))  # A view: asyncio's TLS slices it.
+        self._memory = ReadMemory()
         self._heard = False
         self.on_lost: Callable[[Connection], None] = lambda connection: None
 
@@ -123,16 +124,17 @@ class Connection(WritingTurns):
         self._schedule_flush()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._read_buffer
+        return self._memory.room()
 
     def buffer_updated(self, nbytes: int) -> None:
         self._heard = True
         try:
-            self._exchanges.receive_data(self._read_buffer[:nbytes], int(self._loop.time() * 1000))
+            self._exchanges.receive_data(self._memory.received(nbytes), int(self._loop.time() * 1000))
         except RemoteProtocolError:
             self._flush()
             self._transport.close()
         else:
+            self._memory.handled(self._exchanges.kept)
             self._schedule_flush()
             self._maybe_close()
 

@@ -16,7 +16,7 @@ from typing import Any, Self
 from headrace.core.errors import BrokerUnreachableError
 from headrace.http2.async_connection import Connection, WaitableExchange
 from headrace.http2.events import LocalProtocolError
-from headrace.http2.exchange import Decode
+from headrace.http2.exchange import Decode, Keeps
 from headrace.http2.open_stream import OpenStream
 from headrace.http2.origin import Attempts, Origin, client_tls, parse_request, unreachable, whole_request
 from headrace.http2.output import Buffer
@@ -108,16 +108,23 @@ class AsyncTransport:
         return Response(connection, exchange, timeout_s)
 
     async def open(
-        self, method: str, url: str, *, headers: Mapping[str, str] | None = None, decode: Decode | None = None
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        decode: Decode | None = None,
+        keeps: Keeps | None = None,
     ) -> AsyncStream:
         """Begin a request whose body is sent and response received piece by piece. Errors as of `request`.
 
-        `decode` is called as bytes arrive; what it makes of them is received in their place.
+        `decode` is called as bytes arrive; what it makes of them is received in their place. It may go on using them
+        for as long as `keeps` says so.
         """
         request = parse_request(method, url, headers or {}, None)
         connection = await self._connection_to(request.origin)
         exchange = WaitableExchange(request, ())
-        exchange.body_ended, exchange.decode = False, decode
+        exchange.body_ended, exchange.decode, exchange.keeps = False, decode, keeps
         connection.start(exchange)
         return AsyncStream(connection, exchange)
 

@@ -20,7 +20,8 @@ not to have acted on the request, so that it may be sent again without fear of d
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeAlias, assert_never
+from collections.abc import Set as AbstractSet
+from typing import Any, Final, TypeAlias, assert_never
 
 from headrace.core.errors import BrokerUnreachableError, HeadraceError
 from headrace.http2.engine import Engine, Role
@@ -43,7 +44,12 @@ from headrace.http2.outbox import Outbox
 from headrace.http2.output import Buffer
 
 Decode: TypeAlias = Callable[[bytes | memoryview], Iterable[Any]]
-"""Makes something of a piece of a response's body, which is its own during the call only. Raises HeadraceError."""
+"""Makes something of a piece of a response's body, which is its own during the call only, or as long as `Keeps` says.
+Raises HeadraceError."""
+Keeps: TypeAlias = Callable[[], int]
+"""Asked after `Decode`: 0, or a number as long as pieces since one of the last are still used; another number once none
+before the last one is."""
+_NOTHING: Final[AbstractSet[object]] = frozenset()
 
 
 class Exchange:
@@ -59,6 +65,7 @@ class Exchange:
         "ended",
         "error",
         "headers",
+        "keeps",
         "request",
         "status",
         "stream_id",
@@ -78,6 +85,8 @@ class Exchange:
         self.headers: dict[str, str] = {}
         self.decode: Decode | None = None
         """Not of responses that are errors: they are bytes."""
+        self.keeps: Keeps | None = None
+        """With `decode`."""
         self.chunks: deque[Any] = deque()
         """Bytes, or what `decode` has made."""
         self.buffered_bytes = 0
@@ -101,6 +110,7 @@ class Exchanges:
         self._outbox = Outbox(self._engine)
         self._open: dict[int, Exchange] = {}
         self._waiting: deque[Exchange] = deque()
+        self._keepers: list[Exchange] = []
         self.is_usable = True
         """Whether new requests may start here; False after GOAWAY, an error, or the loss of the connection."""
 
@@ -109,11 +119,22 @@ class Exchanges:
         """Nothing is under way. Where it is not usable either the connection has served its time."""
         return not self._open and not self._waiting
 
+    @property
+    def kept(self) -> AbstractSet[object]:
+        """What of the bytes that were received is still used, by names: see `Keeps`."""
+        if not self._keepers:
+            return _NOTHING
+        self._keepers = [exchange for exchange in self._keepers if not exchange.is_over]
+        numbers = ((exchange.stream_id, exchange.keeps()) for exchange in self._keepers if exchange.keeps is not None)
+        return {(stream_id, number) for stream_id, number in numbers if number}
+
     # -- requests --------------------------------------------------------------------------------------------------
 
     def start(self, exchange: Exchange) -> None:
         """Send the request now or when its turn comes; on a connection that is not usable any more it fails at once."""
         self._waiting.append(exchange)
+        if exchange.keeps is not None:
+            self._keepers.append(exchange)
         if self.is_usable:
             self._start_waiting()
         else:

@@ -1,6 +1,5 @@
 """Two engines joined in memory: what one wants to send, the other receives, until both are silent."""
 
-from headrace.core import limits
 from headrace.http2.engine import Engine, Role
 from headrace.http2.events import Event, Fields
 

@@ -34,7 +34,6 @@ from headrace.core.types import PartitionKey
 from headrace.http2.client import AsyncStream, AsyncTransport
 from headrace.kube.backoff import Backoff
 from headrace_broker.clock import monotonic_ms
-from headrace_broker.replication.payload_memory import PayloadMemory
 from headrace_broker.replication.wanted import Wanted, Way, new_backoff
 
 _log = logging.getLogger(__name__)
@@ -130,12 +129,14 @@ class FollowedLane:
 
     async def _follow(self, transport: AsyncTransport, backoff: Backoff) -> None:
         """One stream, from its beginning to its end. Raises HeadraceError."""
-        self._reader, self._broken = leader_reader(PayloadMemory()), None
+        reader = self._reader = leader_reader()
+        self._broken = None
         stream = await transport.open(
             "POST",
             self._way.url().rstrip("/") + "/v1/sessions",
             headers={"content-type": MEDIA_TYPE},
             decode=self._receive,
+            keeps=lambda: reader.kept,
         )
         self._stream, self._session = stream, FollowerStream(self._way.me, self._lane, monotonic_ms())
         for wanted in tuple(self._wanted.values()):

@@ -81,11 +81,17 @@ class FrameReader:
         """Its head is read, and some of its payload."""
         self.missing_bytes = 0
         """What the payload of the frame under way still lacks."""
+        self._begun = 0
 
     @property
     def is_between_frames(self) -> bool:
         """A session may end here."""
         return self._frame is None and not self._head
+
+    @property
+    def kept(self) -> int:
+        """The number of the frame whose payload has come in part, as views of what arrived; 0 where there is none."""
+        return self._begun if self._frame is not None else 0
 
     def is_one_frame(self, chunk: bytes) -> bool:
         """Whether this is a whole frame, and nothing else."""
@@ -150,3 +156,4 @@ class FrameReader:
         payload = [] if self._memory is None else [self._memory]
         self._frame = Frame(kind, channel, leader_epoch, first, second, third, fourth, payload)
         self.missing_bytes = size
+        self._begun += 1

@@ -143,6 +143,14 @@ async def test_should_read_for_followers_what_is_not_in_the_page_cache(
     await apps.agree()
 
 
+async def test_should_copy_batches_that_are_larger_than_what_is_received_at_once(apps: ReplicaApps) -> None:
+    apps.lead(0)
+    values = [bytes([number]) * (number * MIB // 2) for number in range(1, 9)]
+    await asyncio.gather(*(apps[0].produce(value) for value in values))
+    await apps.agree()
+    assert apps[1].metric("headrace_broker_replication_connects_total", outcome="failed") == 0
+
+
 async def test_should_not_read_back_what_was_appended_just_now(
     apps: ReplicaApps, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,7 +16,7 @@ from headrace.http2.events import (
     StreamEnded,
     StreamReset,
 )
-from headrace.http2.exchange import Decode, Exchange, Exchanges
+from headrace.http2.exchange import Decode, Exchange, Exchanges, Keeps
 from headrace.http2.origin import parse_request
 from headrace.http2.output import Buffer
 from tests.support.http2 import FRAME, OK
@@ -40,10 +40,10 @@ class Conversation:
             self.events += self.server.receive_data(up)
             self.exchanges.receive_data(down)
 
-    def start(self, body: Sequence[Buffer] = (), decode: Decode | None = None) -> Exchange:
+    def start(self, body: Sequence[Buffer] = (), decode: Decode | None = None, keeps: Keeps | None = None) -> Exchange:
         request = parse_request("POST", "http://broker:9701/records", {}, sum(map(len, body)))
         exchange = Exchange(request, body, lambda: None)
-        exchange.decode = decode
+        exchange.decode, exchange.keeps = decode, keeps
         self.exchanges.start(exchange)
         self.run()
         return exchange
@@ -116,6 +116,21 @@ def test_should_credit_what_is_decoded_at_once() -> None:
     talk.answer(exchange, *[FRAME] * (2 * limits.H2_STREAM_WINDOW_BYTES // len(FRAME)))
     assert (sum(sizes), exchange.ended) == (2 * limits.H2_STREAM_WINDOW_BYTES, True)
     assert talk.exchanges.take(exchange) == []
+
+
+def test_should_say_what_of_the_bytes_is_still_used() -> None:
+    talk, used = Conversation(), [1, 0, 2]
+    first, second, over = (
+        talk.start(decode=lambda data: (), keeps=keeps) for keeps in (used.pop, lambda: 7, lambda: 8)
+    )
+    talk.answer(over)
+    assert [talk.exchanges.kept for _ in range(3)] == [
+        {(first.stream_id, 2), (second.stream_id, 7)},
+        {(second.stream_id, 7)},
+        {(first.stream_id, 1), (second.stream_id, 7)},
+    ]
+    talk.exchanges.fail("is lost")
+    assert talk.exchanges.kept == set()
 
 
 def test_should_fail_only_the_unprocessed_when_the_server_goes_away() -> None:

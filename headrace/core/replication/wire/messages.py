@@ -6,7 +6,7 @@ other. `follower_reader` and `leader_reader` cut the frames of one direction out
 """
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from enum import IntEnum, StrEnum
 from typing import Any, Final, NamedTuple, Self
 
@@ -231,9 +231,9 @@ def follower_reader() -> FrameReader:
     return FrameReader(_FOLLOWERS)
 
 
-def leader_reader(allocate: Callable[[int], memoryview]) -> FrameReader:
-    """Of what leaders send; `allocate` as `FrameReader` has it."""
-    return FrameReader(_LEADERS, allocate)
+def leader_reader() -> FrameReader:
+    """Of what leaders send."""
+    return FrameReader(_LEADERS)
 
 
 def follower_message(frame: Frame) -> FollowerMessage:

@@ -106,3 +106,12 @@ def test_should_never_fail_otherwise(data: bytes, size: int) -> None:
             list(reader.receive(data[at : at + size]))
     except BrokenSessionError:
         pass
+
+
+def test_should_say_of_which_frame_it_keeps_what_arrived() -> None:
+    reader, frame = FrameReader({1: 100}), pack_head(1, 1, 4) + b"abcd"
+    kept = []
+    for piece in (frame[:20], frame[20:50], frame[50:51], frame[51:] + frame[:50], frame[50:], frame[:48]):
+        list(reader.receive(piece))
+        kept.append(reader.kept)
+    assert kept == [0, 1, 1, 2, 0, 3]

@@ -50,17 +50,13 @@ LEADERS = [
 ]
 
 
-def memory(size: int) -> memoryview:
-    return memoryview(bytearray(size))
-
-
 def frame_of_follower(sent: bytes) -> Frame:
     [frame] = follower_reader().receive(sent)
     return frame
 
 
 def frame_of_leader(sent: bytes) -> Frame:
-    [frame] = leader_reader(memory).receive(sent)
+    [frame] = leader_reader().receive(sent)
     return frame
 
 
@@ -74,7 +70,7 @@ def test_should_read_what_a_leader_says(message: Any) -> None:
     assert leader_message(frame_of_leader(message.pack())) == message
 
 
-def test_should_carry_batches_in_one_piece_of_the_readers_memory() -> None:
+def test_should_carry_batches_as_they_arrived() -> None:
     said = Batches(1, EPOCH, Offset(9), Offset(7), Offset(2), 1234, [b"ab", b"cde"])
     heard = leader_message(frame_of_leader(b"".join(said.buffers())))
     assert isinstance(heard, Batches)

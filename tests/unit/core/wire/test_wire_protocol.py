@@ -78,6 +78,6 @@ def test_should_show_the_bytes_that_are_sent() -> None:
         Report(1, EPOCH, Ends(Offset(6), Offset(5)), 1000),
     ]
     batch = bytes(BATCH_BYTES)
-    reader = leader_reader(lambda size: memoryview(bytearray(size)))
+    reader = leader_reader()
     [answer] = [leader_message(frame) for frame in reader.receive(batches + batch)]
     assert answer == Batches(1, EPOCH, Offset(6), Offset(5), Offset(0), 1000, [batch])
