@@ -10,6 +10,8 @@ from tests.support.tools import require_tool
 HEADER_BYTES = "14000"
 """Of h2spec's long header fields. Its case for heads over SETTINGS_MAX_FRAME_SIZE supposes the smallest such setting
 and sends five of them: with ours, a mebibyte, they must at least be over the limit of a head. All others send one."""
+PATIENCE_S = "20"
+"""For each answer, on a machine that does other things too."""
 
 
 def test_should_pass_h2spec_in_full(served: Served) -> None:
@@ -23,6 +25,8 @@ def test_should_pass_h2spec_in_full(served: Served) -> None:
         "/openapi.json",
         "--max-header-length",
         HEADER_BYTES,
+        "--timeout",
+        PATIENCE_S,
     ]
     if served.is_tls:
         command += ["--tls", "--insecure"]

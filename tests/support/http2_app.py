@@ -59,7 +59,7 @@ class Application:
 
     async def reached(self, name: str, count: int = 1) -> None:
         """Wait until `name` was counted `count` times."""
-        async with asyncio.timeout(10), self.changed:
+        async with asyncio.timeout(30), self.changed:
             await self.changed.wait_for(lambda: self.counts[name] >= count)
 
     @web.middleware

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-STOP_TIMEOUT_S = 10
+STOP_TIMEOUT_S = 60
 
 
 @dataclass(frozen=True, slots=True)

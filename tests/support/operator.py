@@ -1,4 +1,4 @@
-"""The real operator process beside some API server, and brokers that are nothing but Leases."""
+"""The real operator process beside some API server, and brokers that are nothing but Leases, and hold nothing."""
 
 import asyncio
 import os
@@ -11,11 +11,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from aiohttp import web
+
+from headrace.core.control.held import BrokerReport
 from headrace.core.resources.lease import CLUSTER_LABEL, BrokerLease, lease_name
 from headrace.core.resources.metadata import Metadata, Object
 from headrace.core.resources.partition_set import PartitionSet
 from headrace.core.resources.topic import Topic, topic_manifest
 from headrace.core.types import BrokerId, Incarnation, LeaderEpoch, PartitionEpoch, Seat
+from headrace.http2.server import Server, serve
 from headrace.kube.client import KubeClient
 from headrace.kube.errors import ApiError, ConflictError, NotFoundError
 from headrace.kube.resource import EVENTS, LEASES, PARTITION_SETS, TOPICS
@@ -24,22 +28,30 @@ from tests.support.kube_api import namespace
 from tests.support.waiting import observed
 
 _RENEW_S = 0.5
-_STOP_S = 10
+_STOP_S = 60
 
 
 @dataclass(slots=True)
 class FakeBroker:
-    """A Lease that is renewed until `stop`: to the operator, a live broker."""
+    """A Lease that is renewed until `stop`: to the operator, a live broker, which answers that it holds nothing."""
 
     client: KubeClient
     lease: BrokerLease
     task: "asyncio.Task[None] | None" = None
+    server: Server | None = None
 
     async def start(self) -> None:
         with suppress(NotFoundError):
             present = await self.client.get(LEASES, self.lease.metadata.name, self.lease.metadata.namespace)
             self.lease = replace(present, incarnation=Incarnation(present.incarnation + 1))
+        app = web.Application()
+        app.router.add_get("/v1/brokers/{broker}/held", self._held)
+        self.server = await serve(app, host="127.0.0.1", port=0)
+        self.lease = replace(self.lease, url=f"http://127.0.0.1:{self.server.port}")
         self.task = asyncio.create_task(self._renew())
+
+    async def _held(self, request: web.Request) -> web.Response:
+        return web.json_response(BrokerReport(self.seat, {}, {}).to_object())
 
     async def _renew(self) -> None:
         while True:
@@ -59,6 +71,8 @@ class FakeBroker:
             self.task.cancel()
             with suppress(asyncio.CancelledError):
                 await self.task
+        if self.server is not None:
+            await self.server.close(0)
 
 
 @dataclass(slots=True)
@@ -172,7 +186,7 @@ class Cluster:
         return await observed(found, bool, f"there is an event {reason}")
 
     async def wait_condition(
-        self, kind: str, status: str, reason: str, name: str = "flights", timeout_s: float = 30.0
+        self, kind: str, status: str, reason: str, name: str = "flights", timeout_s: float = 60.0
     ) -> Topic:
         """The topic, once the condition of its present generation is so."""
 

@@ -146,7 +146,7 @@ class Load:
             self.acknowledged[partition].append((written.offset, value))
             number += 1
 
-    async def goes_on(self, partitions: int, timeout_s: float = 30.0) -> None:
+    async def goes_on(self, partitions: int, timeout_s: float = 60.0) -> None:
         """Each partition takes more records from now on."""
         before = {number: len(self.acknowledged[number]) for number in range(partitions)}
 

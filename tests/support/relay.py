@@ -25,7 +25,7 @@ class Relay:
 
     def cut(self) -> None:
         """All connections at once."""
-        asyncio.run_coroutine_threadsafe(self._cut(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(self._cut(), self._loop).result(30)
 
     async def _cut(self) -> None:
         for writer in tuple(self._writers):
@@ -67,10 +67,10 @@ def relaying(target_port: int) -> Iterator[Relay]:
     loop = relay._loop
     thread = threading.Thread(target=lambda: loop.run_until_complete(relay._serve(stopped, started)))
     thread.start()
-    assert started.wait(10)
+    assert started.wait(30)
     try:
         yield relay
     finally:
         loop.call_soon_threadsafe(stopped.set)
-        thread.join(10)
+        thread.join(30)
         loop.close()

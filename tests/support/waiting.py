@@ -9,7 +9,7 @@ _INTERVAL_S = 0.02
 T = TypeVar("T")
 
 
-def wait_for(condition: Callable[[], T | None], what: str, timeout_s: float = 30.0) -> T:
+def wait_for(condition: Callable[[], T | None], what: str, timeout_s: float = 60.0) -> T:
     """The first answer that is not None or False. Fails, saying `what` was waited for, when the time is over."""
     deadline = time.monotonic() + timeout_s
     while True:
@@ -20,7 +20,7 @@ def wait_for(condition: Callable[[], T | None], what: str, timeout_s: float = 30
         time.sleep(_INTERVAL_S)
 
 
-async def eventually(condition: Callable[[], bool], what: str, timeout_s: float = 30.0) -> None:
+async def eventually(condition: Callable[[], bool], what: str, timeout_s: float = 60.0) -> None:
     """The same beside other tasks."""
     deadline = time.monotonic() + timeout_s
     while not condition():
@@ -29,7 +29,7 @@ async def eventually(condition: Callable[[], bool], what: str, timeout_s: float 
 
 
 async def observed(
-    look: Callable[[], Awaitable[T]], holds: Callable[[T], bool], what: str, timeout_s: float = 30.0
+    look: Callable[[], Awaitable[T]], holds: Callable[[T], bool], what: str, timeout_s: float = 60.0
 ) -> T:
     """What `look` sees once that `holds`, for conditions that must be asked for. A failure shows what was seen last."""
     deadline = time.monotonic() + timeout_s

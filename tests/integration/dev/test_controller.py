@@ -15,7 +15,7 @@ from tests.support.kubeconfig import write_kubeconfig
 from tests.support.kubeconfig_server import embedded_api
 from tests.support.waiting import eventually, observed
 
-_SETTLE_S = 20
+_SETTLE_S = 60
 _STARTED = "2026-11-21T09:00:00Z"
 
 

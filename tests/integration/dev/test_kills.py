@@ -25,7 +25,7 @@ from tests.support.waiting import wait_for
 
 TOPIC = "ledger"
 BROKERS = 3
-SERVED_WITHIN_S = 20.0
+SERVED_WITHIN_S = 60.0
 """By a machine that does other things too; what it takes is measured by `make bench`."""
 RECORDS_AFTER_A_KILL = 20
 DELIVERY_TIMEOUT_MS = 60_000

@@ -29,7 +29,7 @@ def test_should_let_a_broker_wait_that_nobody_can_replace_until_its_pod_is_taken
         assert leaving is not None
         kubectl(dev, "scale", "sts", "headrace", "--replicas", "2")
         wait_for(lambda: conditions(dev)["Reassigning"] == ("True", "WaitingForBrokers"), "it says why it waits")
-        assert "Terminating" in kubectl(dev, "get", "pod", "headrace-2")
+        wait_for(lambda: "Terminating" in kubectl(dev, "get", "pod", "headrace-2"), "its Pod is to go")
         assert is_alive(leaving)
         kubectl(dev, "delete", "pod", "headrace-2", "--force", "--grace-period=0")
         wait_for(lambda: not is_alive(leaving) and 2 not in dev.broker_pids(), "it is gone")
@@ -37,4 +37,4 @@ def test_should_let_a_broker_wait_that_nobody_can_replace_until_its_pod_is_taken
         smaller = json.dumps({"spec": {"replicas": 2, "minInsyncReplicas": 1}})
         kubectl(dev, "patch", "topic", TOPIC, "--type", "merge", "-p", smaller)
         wait_for(lambda: conditions(dev)["UnderReplicated"][0] == "False", "two replicas are enough")
-        assert conditions(dev)["Ready"][0] == "True"
+        wait_for(lambda: conditions(dev)["Ready"][0] == "True", "it is ready")

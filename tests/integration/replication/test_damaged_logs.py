@@ -35,8 +35,8 @@ def segments(three: ReplicatedBrokers, broker: int) -> list[Path]:
 
 def wait_mended(three: ReplicatedBrokers, broker: int, life: int) -> None:
     """In its next life it has again what the others have."""
-    wait_for(lambda: three.seat(broker).incarnation > life, "a new life begins", 40)
-    wait_for(lambda: three.cluster.broker(broker).log.count(" is ready") >= 2, "it is ready again", 40)
+    wait_for(lambda: three.seat(broker).incarnation > life, "a new life begins", 60)
+    wait_for(lambda: three.cluster.broker(broker).log.count(" is ready") >= 2, "it is ready again", 60)
     three.wait_in_sync(0, 1, 2)
     three.wait_equal_logs()
 
@@ -53,7 +53,7 @@ def test_should_fetch_again_what_a_follower_has_lost_while_it_was_down(
     wait_mended(three, 2, life=2)
     assert "DataDamaged" in three.cluster.broker(2).log
     assert "the last life has it cut at offset" in three.cluster.broker(2).log
-    assert three.metric(2, "headrace_broker_damaged_partitions") == 0
+    wait_for(lambda: three.metric(2, "headrace_broker_damaged_partitions") == 0, "nothing is damaged any more")
 
 
 def test_should_hand_over_what_a_leader_finds_damaged_as_it_reads(three: ReplicatedBrokers) -> None:
@@ -64,7 +64,7 @@ def test_should_hand_over_what_a_leader_finds_damaged_as_it_reads(three: Replica
 
     assert http("GET", f"{records}?offset={offset}").status == 500
 
-    wait_for(lambda: three.cluster.broker(0).log.count("to hand over"), "it wants others to lead", 30)
+    wait_for(lambda: three.cluster.broker(0).log.count("to hand over"), "it wants others to lead", 60)
     assert http("GET", f"{records}?offset=0&maxBytes=1").status == 200
     three.elect(1)
     wait_mended(three, 0, life=1)
@@ -79,7 +79,7 @@ def test_should_keep_what_nobody_else_has(three: ReplicatedBrokers) -> None:
     flip_bit(damaged, 8 * 40)
     assert http("GET", f"{three.records_url(0)}?offset={int(damaged.stem)}").status == 500
 
-    wait_for(lambda: three.metric(0, "headrace_broker_damaged_partitions") == 1, "it is told of", 30)
+    wait_for(lambda: three.metric(0, "headrace_broker_damaged_partitions") == 1, "it is told of", 60)
 
     assert http("GET", f"{three.records_url(0)}?offset={int(segments(three, 0)[2].stem)}&maxBytes=1").status == 200
     assert len(damaged.read_bytes()) == len(content)

@@ -50,7 +50,7 @@ def test_should_go_on_without_a_stopped_follower_and_take_it_back(three: Replica
     stopped = three.cluster.broker(2).process
     stopped.send_signal(signal.SIGSTOP)
     try:
-        wait_for(lambda: three.metric(0, "headrace_broker_replication_streams") == 1, "its stream is cut off", 10)
+        wait_for(lambda: three.metric(0, "headrace_broker_replication_streams") == 1, "its stream is cut off", 60)
         wait_for(lambda: three.produce(0, b"b").status == 200, "it goes on", 60)
     finally:
         stopped.send_signal(signal.SIGCONT)
@@ -67,12 +67,12 @@ def test_should_answer_as_fast_while_another_partition_catches_up(three: Replica
         assert three.produce(0, bytes(MIB), acks=Acks.LEADER).status == 200
     before = median(seconds_of(three) for _ in range(20))
     three.cluster.start_broker(2)
-    times = []
+    times = [seconds_of(three)]
     while 2 not in three.in_sync(0):
         times += [seconds_of(three) for _ in range(10)]
-    assert three.metric(2, "headrace_broker_replication_moves_total") >= 2
-    assert median(times) < 10 * before + 0.05
-    three.wait_equal_logs(timeout_s=30)
+    wait_for(lambda: three.metric(2, "headrace_broker_replication_moves_total") >= 2, "it is moved to the live stream")
+    assert median(times) < 10 * before + 0.5, "held up by what the other one catches up with, it would take seconds"
+    three.wait_equal_logs()
 
 
 def without(broker: BrokerId) -> Callable[[PartitionState], PartitionState]:

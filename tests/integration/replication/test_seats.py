@@ -80,8 +80,8 @@ def test_should_give_up_the_seat_of_a_disk_that_is_empty_and_copy_all_again(thre
     three.cluster.broker(2).kill()
     (three.cluster.home / "broker-2").rename(three.cluster.home / "lost")
     three.cluster.start_broker(2)
-    log = three.cluster.broker(2).log
-    assert "2@1 is given up: its directory is not on this disk" in log
+    said = "2@1 is given up: its directory is not on this disk"
+    wait_for(lambda: said in three.cluster.broker(2).log, "its seat is given up")
     three.wait_in_sync(0, 1, 2)
     three.wait_equal_logs()
 
@@ -97,7 +97,7 @@ def test_should_stay_in_sync_after_a_power_failure_only_where_all_was_on_disk(
     boot_id.write_bytes(seal("boot-id", ["of another boot of the kernel"]))
     three.cluster.start_broker(2)
     what = "renewed: its log is intact" if durability == "Fsync" else "given up: the machine went down"
-    assert f"2@1 is {what}" in three.cluster.broker(2).log
+    wait_for(lambda: f"2@1 is {what}" in three.cluster.broker(2).log, f"its seat is {what}")
     three.wait_in_sync(0, 1, 2)
     three.wait_equal_logs()
 
@@ -112,12 +112,11 @@ def test_should_follow_no_older_epochs_after_a_restart_and_be_mended(three: Repl
     stop_all(three)
     three.change(lambda _: before)
     start_all(three)
-    assert all(regressed(three, broker) for broker in three.brokers)
+    wait_for(lambda: all(regressed(three, broker) for broker in three.brokers), "everybody says so")
     wait_for(
         lambda: told_of(three, "MetadataRegressed") == 3, "the owner of the topic is told, by each broker once", 60
     )
-    answer = http("GET", three.records_url(0))
-    assert answer.status == 503
+    assert http("GET", three.records_url(0)).status == 503
     assert three.state() == before, "nothing is written upon it"
 
     said = recover(three)

@@ -47,11 +47,11 @@ def writes(three: ReplicatedBrokers, outcome: str) -> float:
 
 
 def test_should_take_back_who_is_caught_up_and_count_it(three: ReplicatedBrokers) -> None:
-    before = three.metric(0, "headrace_isr_expands_total"), three.metric(0, "headrace_isr_shrinks_total")
+    names = ("headrace_isr_expands_total", "headrace_isr_shrinks_total")
+    expected = [three.metric(0, name) + 1 for name in names]
     three.change(taken_out)
     three.wait_in_sync(0, 1, 2)
-    after = three.metric(0, "headrace_isr_expands_total"), three.metric(0, "headrace_isr_shrinks_total")
-    assert (after[0] - before[0], after[1] - before[1]) == (1, 1)
+    wait_for(lambda: [three.metric(0, name) for name in names] == expected, "each is counted once")
 
 
 @pytest.mark.parametrize("late_s", [0.0, 7.0], ids=["and lands", "and lands when another one has"])
@@ -61,10 +61,10 @@ def test_should_find_out_what_became_of_a_write_whose_answer_is_lost(
     before = writes(three, "unanswered")
     came = unsteady.behave_once(three.topic, Lost(late_s))
     three.change(taken_out)
-    assert came.wait(10)
+    assert came.wait(60)
     assert three.produce(0, b"meanwhile").status == 200
     three.wait_in_sync(0, 1, 2)
-    wait_for(lambda: writes(three, "unanswered") == before + 1, "it has no answer")
+    wait_for(lambda: writes(three, "unanswered") > before, "it has no answer")
     wait_for(lambda: three.metric(0, "headrace_broker_set_writes_undecided") == 0, "its outcome is known")
     three.change(taken_out)
     three.wait_in_sync(0, 1, 2)
@@ -117,14 +117,15 @@ def test_should_produce_and_fetch_while_the_api_server_is_away(
     cluster, url = unsteady.cluster, three.records_url(0)
     cluster.programs["api"].kill()
     try:
-        ends_s, produced = time.monotonic() + LEASE_DURATION_MS / 1000 + 4, 0
+        ends_s, produced = time.monotonic() + LEASE_DURATION_MS / 1000 + 1, 0
         while time.monotonic() < ends_s:
             for acks in (Acks.ALL, Acks.LEADER, Acks.NONE):
                 assert produce(url, acks) in (200, 202)
                 produced += 1
-        wait_for(lambda: len(http("GET", url).json["records"]) == produced, "all of it can be read")
+        latest = f"{url.removesuffix('records')}offsets?timestamp=latest"
+        wait_for(lambda: http("GET", latest).json["offset"] == produced, "all of it can be read")
         cluster.broker(2).kill()
-        wait_for(lambda: produce(url, Acks.LEADER) == 503, "one that is in sync is not heard any more")
+        wait_for(lambda: produce(url, Acks.LEADER) == 503, "one that is in sync is not heard any more", 60)
     finally:
         cluster.start_api()
     wait_for(lambda: produce(url, Acks.LEADER) == 200, "the Lease is renewed")
@@ -134,4 +135,4 @@ def test_should_produce_and_fetch_while_the_api_server_is_away(
 
 
 def produce(url: str, acks: Acks) -> int:
-    return http("POST", f"{url}?acks={acks}&timeoutMs=5000", b'{"value": "x"}\n', NDJSON).status
+    return http("POST", f"{url}?acks={acks}&timeoutMs=20000", b'{"value": "x"}\n', NDJSON).status

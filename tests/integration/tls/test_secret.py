@@ -42,6 +42,7 @@ def test_should_follow_the_secret_to_another_authority(cluster: Cluster, authori
 
     cluster.kube("DELETE", f"{SECRETS}/brokers-tls")
     wait_for(lambda: reloads(url, mine.trust, "refused") == 1, "the missing Secret is noticed")
-    assert "refused: Secret default/brokers-tls is not there: make it with `kubectl create secret tls`" in broker.log
+    said = "refused: Secret default/brokers-tls is not there: make it with `kubectl create secret tls`"
+    wait_for(lambda: said in broker.log, "it says why")
     assert serial(url, mine.trust)
     assert broker.stop() == 0
