@@ -92,9 +92,11 @@ def test_should_show_a_stateful_set_and_a_pod_for_each_broker(running: Dev) -> N
     def pods() -> list[list[str]]:
         return [line.split()[:3] for line in kubectl(running, "get", "pods", "--no-headers").splitlines()]
 
+    def stateful_set() -> list[str]:
+        return kubectl(running, "get", "sts", "headrace", "--no-headers").split()[:2]
+
     wait_for(lambda: pods() == [[f"headrace-{n}", "1/1", "Running"] for n in range(2)], "both Pods run")
-    said = lambda: kubectl(running, "get", "sts", "headrace", "--no-headers").split()[:2]  # noqa: E731
-    wait_for(lambda: said() == ["headrace", "2/2"], "both are ready")
+    wait_for(lambda: stateful_set() == ["headrace", "2/2"], "both are ready")
 
 
 def test_should_show_a_broker_s_log_and_lead_to_the_brokers_by_their_service(running: Dev) -> None:
