@@ -43,10 +43,14 @@ class FollowerStreams:
         self._metrics = metrics
         self._leaders: dict[Seat, dict[Lane, FollowedLane]] = {}
         self._followed: dict[PartitionKey, _Followed] = {}
+        self._closed = False
         metrics.watch_followed(self._count)
 
     def follow(self, partition: Partition, leader: Seat, leader_epoch: LeaderEpoch) -> None:
+        """Nobody, once this is closed: partitions hear of elections for a while after that."""
         self.unfollow(partition)
+        if self._closed:
+            return
         lanes = self._leaders.get(leader) or self._to(leader)
         followed = _Followed(Wanted(partition, leader_epoch), lanes)
         self._followed[partition.key] = followed
@@ -71,6 +75,7 @@ class FollowerStreams:
 
     async def close(self) -> None:
         """This broker stops: nobody is followed any more."""
+        self._closed = True
         self._followed.clear()
         lanes = [lane for lanes in self._leaders.values() for lane in lanes.values()]
         await asyncio.gather(*(lane.close() for lane in lanes))

@@ -288,6 +288,16 @@ async def test_should_acknowledge_what_was_written_before_it_stops(apps: Replica
     await eventually(lambda: apps[0].serving.followers.open == 0, "the streams have ended")
 
 
+async def test_should_follow_nobody_once_it_has_closed(apps: ReplicaApps) -> None:
+    apps.lead(0)
+    await apps[0].produce(b"a")
+    await apps[2].streams.close()
+    apps.lead(1)
+    await apps[1].produce(b"b", acks=Acks.LEADER)
+    await eventually(lambda: end_of(apps[0]) == 2, "another one has followed", 30)
+    assert (end_of(apps[2]), lanes_of(apps[2])) == (1, {Lane.LIVE: 0, Lane.CATCH_UP: 0})
+
+
 async def test_should_refuse_to_write_with_too_few(tmp_path: Path) -> None:
     async with replica_apps(tmp_path, brokers=1, minInsyncReplicas=2) as apps:
         apps.lead(0, isr=(0,))
