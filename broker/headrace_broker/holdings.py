@@ -29,6 +29,7 @@ from headrace_broker.metrics import Metrics, PartitionGauges
 from headrace_broker.opening import Opener
 from headrace_broker.partition import Partition
 from headrace_broker.storage.data_directory import DataDirectory
+from headrace_broker.storage.giving_away import GivingAway
 from headrace_broker.storage.partition_description import PartitionDescription
 from headrace_broker.storage.partition_store import StoredPartition
 
@@ -150,6 +151,10 @@ class Holdings:
             return None
         void = _why_void(held, held.partition)
         return PromisedLog(log.last_epoch, log.log_end_offset, log.durable_end, void)
+
+    @property
+    def giving_away(self) -> GivingAway:
+        return self._data.giving_away
 
     def topic_of(self, key: PartitionKey) -> TopicName:
         """As its description says; named by its uid where that is lost."""

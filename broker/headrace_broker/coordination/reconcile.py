@@ -12,6 +12,7 @@ from typing import assert_never
 
 from headrace.core.errors import DiskFullError
 from headrace.core.limits import HOLDING_RETRY_MS
+from headrace.core.replication.giving_away import given_away, noted
 from headrace.core.replication.residency import (
     Action,
     Delete,
@@ -26,7 +27,7 @@ from headrace.core.replication.residency import (
 from headrace.core.replication.seats import is_superseded
 from headrace.core.resources.partition_set import PartitionSet
 from headrace.core.resources.topic import TopicSpec
-from headrace.core.types import PartitionKey, Seat, TopicUid
+from headrace.core.types import Seat, TopicUid
 from headrace_broker.coordination.cluster_view import ClusterView
 from headrace_broker.coordination.lease import SupersededError
 from headrace_broker.coordination.set_writing import SetWriting
@@ -50,8 +51,6 @@ class Reconciler:
         self._opener = opener
         self._writing = writing
         self._teller = teller
-        self._going: set[PartitionKey] = set()
-        """What others are about to hold instead of this broker."""
         self._reported: set[TopicUid] = set()
         """Topics whose epochs went back, as their owners were told."""
         self.settled = asyncio.Event()
@@ -70,7 +69,7 @@ class Reconciler:
         if is_superseded(self._me, sets):
             raise SupersededError(f"a seat is of a later life than {self._me}: this process must not go on")
         self._writing.take(sets)
-        await self._remember()
+        await self._remember(sets)
         self._writing.apply()
         specs = {**self._holdings.specs(), **self._view.specs()}
         self._configure(specs)
@@ -84,23 +83,26 @@ class Reconciler:
         if is_at_rest and not self._writing.has_claims:
             self.settled.set()
 
-    async def _remember(self) -> None:
+    async def _remember(self, sets: Sequence[PartitionSet]) -> None:
         """Epochs that cannot be put on disk are not acted upon (`apply`): that needs no check here."""
         try:
             await self._writing.remember()
+            await self._note_going(sets)
         except DiskFullError as error:
             _log.error("new leaders are not followed: their epochs cannot be remembered: %s", error)
             asyncio.get_running_loop().call_later(HOLDING_RETRY_MS / 1000, self._view.changed.set)
 
+    async def _note_going(self, sets: Sequence[PartitionSet]) -> None:
+        """What others are about to hold instead of this broker. Raises StorageFailedError, DiskFullError."""
+        going = self._holdings.giving_away
+        notes = noted(going.notes, self._me.broker, sets, self._holdings.held())
+        if notes != going.notes or going.is_behind:
+            await asyncio.to_thread(going.write, notes)
+
     def _observe(self, sets: Sequence[PartitionSet], described: Collection[TopicUid]) -> Observed:
-        for partition_set in sets:
-            for state in partition_set.partitions:
-                if self._me.broker in state.removing:
-                    self._going.add(partition_set.key(state.id))
-                elif self._going and self._me.broker in state.replicas:
-                    self._going.discard(partition_set.key(state.id))
+        going = given_away(self._holdings.giving_away.notes, sets)
         held, logs = self._holdings.held(), self._holdings.logs()
-        return Observed(self._me, sets, held, logs, described, self._holdings.overdue, self._going)
+        return Observed(self._me, sets, held, logs, described, self._holdings.overdue, going)
 
     def _configure(self, specs: Mapping[TopicUid, TopicSpec]) -> None:
         for partition in self._holdings.open_partitions():

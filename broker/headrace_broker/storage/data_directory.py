@@ -28,6 +28,7 @@ from headrace_broker.storage.directory_lock import LOCK_FILE, DirectoryLock
 from headrace_broker.storage.disk import TEMPORARY_SUFFIX, fsync_directory, storage_errors, write_atomically
 from headrace_broker.storage.disk_space import volume_of
 from headrace_broker.storage.epochs_seen import EpochsSeen
+from headrace_broker.storage.giving_away import GivingAway
 from headrace_broker.storage.partition_description import PartitionDescription
 from headrace_broker.storage.partition_log import PartitionLog
 from headrace_broker.storage.partition_store import PartitionStore
@@ -65,6 +66,8 @@ class DataDirectory:
         """The incarnation that was on this disk before this life wrote its own."""
         self.epochs_seen = EpochsSeen(path)
         """What this broker has promised: to lead and vote in no earlier epoch."""
+        self.giving_away = GivingAway(path)
+        """What others are about to hold instead of this broker."""
         self.store = PartitionStore(path, self.epochs_seen.forget)
         self._begin_life(boot_id)
         self.threads = StorageThreads()
