@@ -7,7 +7,7 @@ reconcile loop looks again. A log that cannot be opened stays BROKEN until the n
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -112,12 +112,14 @@ class Holdings:
         least = leader.rules.min_insync_replicas
         return Local(held.holding, facts, least, leader if asks and leader.leads else None)
 
-    async def survey(self) -> dict[PartitionKey, HeldLog]:
-        """Every log on this disk; those that are not open as far as their headers tell."""
+    async def survey(self, uids: Collection[TopicUid] | None = None) -> dict[PartitionKey, HeldLog]:
+        """Every log on this disk, or of these topics; those that are not open as far as their headers tell."""
         logs: dict[PartitionKey, HeldLog] = {}
         closed: dict[PartitionKey, Holding] = {}
         # All of it is seen at one moment: a log that closes while others are read must not be missing.
         for key, held in self._held.items():
+            if uids is not None and key.uid not in uids:
+                continue
             if held.partition is not None:
                 log, leads = held.partition.log, held.partition.leads
                 logs[key] = HeldLog(log.last_epoch, log.log_end_offset, leads, _why_void(held, held.partition))
@@ -125,13 +127,24 @@ class Holdings:
                 closed[key] = held.holding
         found = await asyncio.to_thread(lambda: {key: self._data.store.last_known(key) for key in closed})
         for key, known in found.items():
-            broken = closed[key] is Holding.BROKEN
+            broken, aside = closed[key] is Holding.BROKEN, closed[key] is Holding.ORPHANED
             logs[key] = replace(known, trouble="its last action on it failed") if broken else known
+            logs[key] = replace(logs[key], set_aside=aside and self._held_as(key) is Holding.ORPHANED)
         seen = self._data.epochs_seen.read()
-        return {
-            key: replace(log, seen_epoch=seen.get(key, NO_EPOCH), regressed=key in self.regressed)
-            for key, log in logs.items()
-        }
+        return {key: self._noted(key, log, seen) for key, log in logs.items()}
+
+    def _held_as(self, key: PartitionKey) -> Holding | None:
+        held = self._held.get(key)
+        return held.holding if held is not None else None
+
+    def _noted(self, key: PartitionKey, log: HeldLog, seen: Mapping[PartitionKey, LeaderEpoch]) -> HeldLog:
+        namespace, regressed = self.topic_of(key).namespace, key in self.regressed
+        return replace(log, seen_epoch=seen.get(key, NO_EPOCH), regressed=regressed, namespace=namespace)
+
+    def remembered(self, uids: Collection[TopicUid] | None = None) -> dict[PartitionKey, LeaderEpoch]:
+        """The greatest epochs that this broker has acted on, of partitions that it does not hold as well."""
+        seen = self._data.epochs_seen.read()
+        return {key: epoch for key, epoch in seen.items() if uids is None or key.uid in uids}
 
     async def promise(self, asked: Mapping[PartitionKey, Epochs]) -> dict[PartitionKey, PromisedLog]:
         """What those logs hold that may be spoken of. Raises DiskFullError, StorageFailedError: nothing is promised."""
@@ -186,6 +199,10 @@ class Holdings:
     def restore(self, key: PartitionKey) -> None:
         self._start(key, self._restore(key))
 
+    def adopt(self, old: PartitionKey, new: PartitionKey, epoch: LeaderEpoch) -> None:
+        """What is orphaned as `old` is `new`, whose first leader epoch is `epoch`."""
+        self._start(old, self._adopt(old, new, epoch), failed=Holding.ORPHANED)
+
     def gauges(self) -> Iterable[PartitionGauges]:
         return [partition.gauges() for partition in self.open_partitions()]
 
@@ -225,14 +242,14 @@ class Holdings:
             _log.error("a log was not closed cleanly: %s", failure)
         return not failures
 
-    def _start(self, key: PartitionKey, action: Coroutine[Any, Any, None]) -> None:
+    def _start(self, key: PartitionKey, action: Coroutine[Any, Any, None], *, failed: Holding = Holding.BROKEN) -> None:
         held = self._held.setdefault(key, _Held(Holding.BUSY))
         held.holding = Holding.BUSY
-        task = asyncio.create_task(self._run(key, action), name=f"holding {key}")
+        task = asyncio.create_task(self._run(key, action, failed), name=f"holding {key}")
         self._tasks.add(task)
         task.add_done_callback(self._ended)
 
-    async def _run(self, key: PartitionKey, action: Coroutine[Any, Any, None]) -> bool:
+    async def _run(self, key: PartitionKey, action: Coroutine[Any, Any, None], failed: Holding) -> bool:
         """Whether it went well."""
         try:
             await action
@@ -242,7 +259,7 @@ class Holdings:
             _log.exception("%s (%s)", key, self.topic_of(key))
         else:
             return True
-        self._held[key].holding = Holding.BROKEN
+        self._held[key].holding = failed
         return False
 
     def _ended(self, task: asyncio.Task[bool]) -> None:
@@ -312,6 +329,13 @@ class Holdings:
     async def _restore(self, key: PartitionKey) -> None:
         await asyncio.to_thread(self._data.store.restore, key)
         self._held[key].holding = Holding.RESTING
+
+    async def _adopt(self, old: PartitionKey, new: PartitionKey, epoch: LeaderEpoch) -> None:
+        # Should the old topic return with the API server's old data, it is refused: it would begin empty here.
+        await asyncio.to_thread(self._data.epochs_seen.write, {old: epoch})
+        await asyncio.to_thread(self._data.store.adopt, old, new)
+        del self._held[old]
+        self._held[new] = _Held(Holding.RESTING)
 
     async def _close(self, key: PartitionKey, reason: str) -> None:
         held = self._held[key]

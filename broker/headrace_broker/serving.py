@@ -4,7 +4,7 @@ Made once at the start; `locate` is how a path becomes a partition, here or else
 made before a body is read.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -13,7 +13,7 @@ from headrace.core.control.promises import PromisedLog
 from headrace.core.errors import NotReadyError, PartitionOfflineError
 from headrace.core.replication.fence import Fence
 from headrace.core.resources.topic import Topic
-from headrace.core.types import BrokerId, PartitionKey, TopicName
+from headrace.core.types import BrokerId, LeaderEpoch, PartitionKey, TopicName, TopicUid
 from headrace_broker.admission import Admission, Budget
 from headrace_broker.coordination.cluster_view import ClusterView
 from headrace_broker.metrics import Metrics
@@ -32,8 +32,11 @@ class Partitions(Protocol):
     def find(self, key: PartitionKey) -> Partition | None:
         """None where it is not open."""
 
-    async def survey(self) -> dict[PartitionKey, HeldLog]:
-        """Every log on this broker's disk, open or not."""
+    async def survey(self, uids: Collection[TopicUid] | None = None) -> dict[PartitionKey, HeldLog]:
+        """Every log on this broker's disk, or of these topics, open or not."""
+
+    def remembered(self, uids: Collection[TopicUid] | None = None) -> dict[PartitionKey, LeaderEpoch]:
+        """The greatest epochs that it has acted on, of what it does not hold as well."""
 
     async def promise(self, asked: Mapping[PartitionKey, Epochs]) -> dict[PartitionKey, PromisedLog]:
         """Of those that are open and led by nobody: what they hold, once the epochs are on disk."""

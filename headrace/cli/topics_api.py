@@ -13,8 +13,8 @@ from headrace.kube.errors import AlreadyExistsError, NotFoundError
 from headrace.kube.resource import PARTITION_SETS, TOPICS
 from headrace.kube.watch import Changed, Listed, Removed, WatchEvent, watch
 
-_HOPELESS_REASONS = frozenset({"AdoptionNotAvailable"})
-"""Reasons for not being ready that only a change of the spec ends: waiting is of no use."""
+_HOPELESS_REASONS = frozenset({"AdoptionRefused"})
+"""Reasons for not being ready that only a change of the topic ends: waiting is of no use."""
 
 
 class TopicNotReadyError(HeadraceError):

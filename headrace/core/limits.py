@@ -343,6 +343,8 @@ RECONCILE_BACKOFF_MAX_MS = 2_000
 """Between passes of the operator that failed: a partition without a leader waits for the next one."""
 RECONCILE_INTERVAL_MS_MIN = 100
 """Between two passes of the operator at least, however much is going on."""
+HELD_TOPICS_MAX = 20
+"""Topics in one question to a broker about what it holds of them."""
 PROMISES_RETRY_MS = 1_000
 """While nobody in an ISR can lead, brokers are asked this often what they hold."""
 PROMISES_TIMEOUT_MS = 5_000
@@ -390,6 +392,8 @@ HANDOVER_TIMEOUT_MS = 15_000
 """A broker that is asked to stop waits so long at most for others to take over what it leads ..."""
 DECOMMISSION_TIMEOUT_MS = 600_000
 """... and so long, where its ordinal is above the StatefulSet's replicas, for others to hold all that it holds."""
+DECOMMISSION_LOOK_MS = 2_000
+"""How often such a broker asks what the StatefulSet says by now."""
 HANDOVER_POLL_MS = 50
 """How often it looks whether they have."""
 STEP_DOWN_TIMEOUT_MS = 2_000
@@ -538,7 +542,7 @@ DEV_EVENT_TTL_S = 3_600
 GROUP_MEMBERS_MAX = 1000
 GROUP_TOPICS_MAX = 256
 """Topics that one member names, and that one group consumes; of more that patterns find, the first by name."""
-GROUP_PARTITIONS_MAX = 1 << 16
+GROUP_PARTITIONS_MAX = 1 << 14
 """Partitions that one group consumes: a whole assignment fits into one batch of the offsets topic."""
 GROUPS_PER_COORDINATOR_MAX = 10_000
 """Groups on one partition of the offsets topic: their members are looked at with every tick."""
@@ -571,7 +575,8 @@ REBALANCE_TIMEOUT_MS_MAX = 3_600_000
 OFFSET_METADATA_BYTES_MAX = 4096
 OFFSETS_PER_COMMIT_MAX = 4096
 """As many as `spec.resetOffsets` may name; more are committed in several requests."""
-GROUP_OFFSETS_MAX = 1 << 17
-"""Partitions of which a group remembers offsets: twice what it may consume, for topics that come and go."""
+GROUP_OFFSETS_MAX = 1 << 15
+"""Partitions of which a group remembers offsets: twice what it may consume, for topics that come and go. To forget
+them all is one batch, too."""
 GROUP_EXPIRY_INTERVAL_MS = 60_000
 """So often each group looks for offsets that are too old, and forgets OFFSETS_PER_COMMIT_MAX of them at most."""

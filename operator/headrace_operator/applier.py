@@ -100,8 +100,8 @@ class Applier:
             case DeleteOrphanSet():
                 await self._delete_orphan(action.set)
             case SetFinalizers():
-                metadata = {**_as_read(action.topic), "finalizers": list(action.finalizers)}
-                await self._patch(action.topic, {"metadata": metadata})
+                changed = {"finalizers": list(action.finalizers), "annotations": dict(action.annotations)}
+                await self._patch(action.topic, {"metadata": {**_as_read(action.topic), **changed}})
             case PatchStatus():
                 patch = {"metadata": _as_read(action.topic), "status": dict(action.status)}
                 await self._patch(action.topic, patch, subresource="status")
@@ -128,7 +128,7 @@ class Applier:
 
     async def _tell(self, action: Action) -> None:
         match action:
-            case ReplaceSet():
+            case CreateSet() | ReplaceSet():
                 topic = _owner_of(action.set)
             case SetFinalizers() | PatchStatus():
                 topic = action.topic.metadata

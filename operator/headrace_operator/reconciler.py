@@ -18,6 +18,7 @@ from random import Random
 
 from headrace.core.control.last_resort import questions
 from headrace.core.control.plan import plan
+from headrace.core.control.reclaiming import asks_again, inquiries
 from headrace.core.limits import (
     OPERATOR_STALL_MS_MAX,
     PROMISES_RETRY_MS,
@@ -52,7 +53,7 @@ class Reconciler:
         self._observer = observer
         self._reporter = reporter
         self._asks_again = False
-        """Whether brokers are asked what they hold until somebody leads."""
+        """Whether brokers are asked soon again what they hold: until somebody leads, and all is set aside."""
         self._applier = applier
         self._metrics = metrics
         self._acts = acts
@@ -106,7 +107,7 @@ class Reconciler:
             self._refused_until_ms.clear()
             self._metrics.stuck.set(0)  # that is for the operator that acts to say
             return True
-        picture = await self._with_promises(picture)
+        picture = await self._with_reports(await self._with_promises(picture))
         self._forget_refusals()
         outcomes = set()
         for topic_plan in plan(picture.topics, picture.observed, time.time_ns() // 1_000_000):
@@ -129,6 +130,14 @@ class Reconciler:
         if not asked:
             return picture
         return replace(picture, observed=await self._reporter.asked(picture.observed, asked))
+
+    async def _with_reports(self, picture: Picture) -> Picture:
+        asked = inquiries(picture.topics, picture.observed)
+        if not asked:
+            return picture
+        observed = await self._reporter.reported(picture.observed, asked)
+        self._asks_again = self._asks_again or asks_again(asked, observed)
+        return replace(picture, observed=observed)
 
     def _note(self, topic: TopicName, outcome: Outcome) -> None:
         """One topic that the API server refuses must neither hold up the others nor be asked for without end."""

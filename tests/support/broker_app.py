@@ -3,7 +3,7 @@
 For what a process of its own would make slow or impossible to see: heartbeats, bounds, what a stalled client costs.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ from headrace.core.replication.followers import InSyncRules
 from headrace.core.replication.replica import Replica
 from headrace.core.resources.metadata import Metadata
 from headrace.core.resources.topic import Topic, TopicSpec
-from headrace.core.types import BrokerId, PartitionId, PartitionKey, TopicName, TopicUid
+from headrace.core.types import BrokerId, LeaderEpoch, PartitionId, PartitionKey, TopicName, TopicUid
 from headrace.http2.client import AsyncTransport
 from headrace.http2.server import Server, serve
 from headrace_broker.broker_disk import BrokerDisk
@@ -49,7 +49,10 @@ class _One:
     def find(self, key: PartitionKey) -> Partition | None:
         return self.partition if key == KEY else None
 
-    async def survey(self) -> dict[PartitionKey, HeldLog]:
+    async def survey(self, uids: Collection[TopicUid] | None = None) -> dict[PartitionKey, HeldLog]:
+        return {}
+
+    def remembered(self, uids: Collection[TopicUid] | None = None) -> dict[PartitionKey, LeaderEpoch]:
         return {}
 
     async def promise(self, asked: Mapping[PartitionKey, Epochs]) -> dict[PartitionKey, PromisedLog]:

@@ -12,12 +12,13 @@ from headrace.core.control.actions import (
     ReplaceSet,
     SetFinalizers,
 )
+from headrace.core.control.held import BrokerReport, Epochs, HeldLog
 from headrace.core.control.observed import Broker, BrokerState, Observed
 from headrace.core.control.plan import plan
 from headrace.core.resources.metadata import Metadata
 from headrace.core.resources.partition_set import PartitionSet
 from headrace.core.resources.topic import Topic, TopicSpec
-from headrace.core.types import BrokerId, Incarnation, TopicUid
+from headrace.core.types import BrokerId, Incarnation, PartitionKey, TopicUid
 
 NOW_MS = 1_795_251_600_000
 PENDING = {
@@ -64,6 +65,10 @@ class ModelApi:
     """None: whoever is ready is steady."""
     leaving: frozenset[BrokerId] = frozenset()
     regressed: frozenset[TopicUid] = frozenset()
+    held: dict[BrokerId, dict[PartitionKey, HeldLog]] = field(default_factory=dict)
+    """What brokers report; whoever is not lost does."""
+    known: dict[PartitionKey, Epochs] = field(default_factory=dict)
+    """What all of them know."""
 
     def __repr__(self) -> str:
         """Short: a thousand partitions are of no help to whoever reads a counter-example."""
@@ -91,6 +96,11 @@ class ModelApi:
             steady=ready if self.steady is None else self.steady,
             leaving=self.leaving,
             regressed=self.regressed,
+            reports={
+                b.id: BrokerReport(b.seat, self.known, self.held.get(b.id, {}))
+                for b in self.brokers.values()
+                if b.state is not BrokerState.LOST
+            },
         )
 
     def plan(self, now_ms: int = NOW_MS) -> list[Action]:
@@ -122,8 +132,9 @@ class ModelApi:
                 del self.sets[action.set.metadata.name]
             case SetFinalizers():
                 found = self.topics[action.topic.uid]
-                changed = replace(found, metadata=replace(found.metadata, finalizers=action.finalizers))
-                self.topics[found.uid] = changed
+                notes = {**found.metadata.annotations, **action.annotations}
+                metadata = replace(found.metadata, finalizers=action.finalizers, annotations=notes)
+                self.topics[found.uid] = replace(found, metadata=metadata)
                 self.collect(found.uid)
             case PatchStatus():
                 found = self.topics[action.topic.uid]

@@ -5,7 +5,7 @@ stalled follower costs, which stream a partition is on.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -71,7 +71,10 @@ class _Open:
     def find(self, key: PartitionKey) -> Partition | None:
         return self.partitions.get(key)
 
-    async def survey(self) -> dict[PartitionKey, HeldLog]:
+    async def survey(self, uids: Collection[TopicUid] | None = None) -> dict[PartitionKey, HeldLog]:
+        return {}
+
+    def remembered(self, uids: Collection[TopicUid] | None = None) -> dict[PartitionKey, LeaderEpoch]:
         return {}
 
     async def promise(self, asked: Mapping[PartitionKey, Epochs]) -> dict[PartitionKey, PromisedLog]:

@@ -15,6 +15,7 @@ from headrace.core.limits import HOLDING_RETRY_MS
 from headrace.core.replication.giving_away import given_away, noted
 from headrace.core.replication.residency import (
     Action,
+    Adopt,
     Delete,
     Observed,
     Open,
@@ -102,7 +103,8 @@ class Reconciler:
     def _observe(self, sets: Sequence[PartitionSet], described: Collection[TopicUid]) -> Observed:
         going = given_away(self._holdings.giving_away.notes, sets)
         held, logs = self._holdings.held(), self._holdings.logs()
-        return Observed(self._me, sets, held, logs, described, self._holdings.overdue, going)
+        kept = {uid for topic in self._view.topics() for uid in (topic.uid, TopicUid(topic.adopts))}
+        return Observed(self._me, sets, held, logs, described, self._holdings.overdue, going, kept)
 
     def _configure(self, specs: Mapping[TopicUid, TopicSpec]) -> None:
         for partition in self._holdings.open_partitions():
@@ -125,6 +127,9 @@ class Reconciler:
             case Purge(key, reason):
                 _log.warning("%s (%s): deleting the orphaned data: %s", key, self._holdings.topic_of(key), reason)
                 self._holdings.purge(key)
+            case Adopt(key, old, state, reason):
+                _log.info("%s: adopting the data of %s: %s", key, old, reason)
+                self._holdings.adopt(old, key, state.leader_epoch)
             case Restore(key, reason):
                 _log.info("%s: taking the data back: %s", key, reason)
                 self._holdings.restore(key)

@@ -1,4 +1,4 @@
-"""GET of what a broker holds and which epochs it knows: what `headrace cluster recover` decides with.
+"""GET of what a broker holds and which epochs it knows: what `headrace cluster recover` and the operator decide with.
 
 Any broker answers for any other, as with records, so that whoever reaches one of them reaches all.
 """
@@ -11,8 +11,8 @@ from aiohttp import web
 from headrace.core.control.held import BrokerReport, Epochs
 from headrace.core.errors import HeadraceError, NotReadyError, UnknownBrokerError
 from headrace.core.limits import CONTROL_TIMEOUT_MS
-from headrace.core.types import BrokerId, Seat
-from headrace_broker.routes.parameters import parse_broker, parse_no_query
+from headrace.core.types import BrokerId, PartitionEpoch, Seat, TopicUid
+from headrace_broker.routes.parameters import parse_broker, parse_held
 from headrace_broker.serving import Serving
 
 
@@ -35,17 +35,22 @@ class HeldRoute:
 
     async def __call__(self, request: web.Request) -> web.StreamResponse:
         broker = parse_broker(request.match_info)
-        parse_no_query(request.query)
+        uids = parse_held(request.query)
         self._serving.check_view()
         lease = self._serving.view.lease(broker)
         if lease is None:
             raise UnknownBrokerError(f"there is no broker {broker}; GET /v1/cluster names those that there are")
         if broker != self._serving.me:
             return await self._serving.proxy.forward(request, Peer(broker, lease.url), (), CONTROL_TIMEOUT_MS)
-        report = await self._report(Seat(broker, lease.incarnation))
+        report = await self._report(Seat(broker, lease.incarnation), uids)
         return web.Response(body=json.dumps(report.to_object()).encode() + b"\n", content_type="application/json")
 
-    async def _report(self, me: Seat) -> BrokerReport:
-        states = self._serving.view.states
-        known = {key: Epochs(state.leader_epoch, state.partition_epoch) for key, state in states.items()}
-        return BrokerReport(me, known, await self._serving.partitions.survey())
+    async def _report(self, me: Seat, uids: frozenset[TopicUid] | None) -> BrokerReport:
+        partitions, none = self._serving.partitions, PartitionEpoch(0)
+        logs = await partitions.survey(uids)
+        known = {key: Epochs(epoch, none) for key, epoch in partitions.remembered(uids).items() if key not in logs}
+        for key, state in self._serving.view.states.items():
+            if uids is None or key.uid in uids:
+                heard = max(state.leader_epoch, known[key].leader_epoch if key in known else state.leader_epoch)
+                known[key] = Epochs(heard, state.partition_epoch)
+        return BrokerReport(me, known, logs)

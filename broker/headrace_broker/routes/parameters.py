@@ -16,6 +16,7 @@ from headrace.core.limits import (
     FETCH_BYTES_MAX,
     FETCH_RECORDS_MAX,
     FETCH_WAIT_MS_MAX,
+    HELD_TOPICS_MAX,
     PRODUCE_TIMEOUT_MS_DEFAULT,
     PRODUCE_TIMEOUT_MS_MAX,
     TOPIC_PARTITIONS_MAX,
@@ -59,6 +60,20 @@ def parse_broker(path: Mapping[str, str]) -> BrokerId:
 def parse_no_query(query: MultiMapping[str]) -> None:
     """For routes without parameters."""
     _Query(query).finish()
+
+
+def parse_held(query: MultiMapping[str]) -> frozenset[TopicUid] | None:
+    """The topics that are asked about, several separated by commas; None: all."""
+    read = _Query(query)
+    listed = read.topic_uid()
+    read.finish()
+    if listed is None:
+        return None
+    uids = listed.split(",")
+    if len(uids) > HELD_TOPICS_MAX or not all(uids):
+        why = f"name 1 to {HELD_TOPICS_MAX} uids, separated by commas"
+        raise InvalidRequestError(f"topicUid: {why}", field="topicUid")
+    return frozenset(TopicUid(uid) for uid in uids)
 
 
 def parse_produce(query: MultiMapping[str]) -> ProduceQuery:

@@ -97,6 +97,18 @@ class PartitionStore:
             self._move(orphan, self._path(key))
         return True
 
+    def adopt(self, old: PartitionKey, new: PartitionKey) -> None:
+        """Orphaned data is another topic's partition from now on, of which there is none; done already is done as well.
+
+        What `partition.json` says of it is old news until `prepare` writes it.
+        """
+        orphan, path = self._orphaned / directory_name(old), self._path(new)
+        if not orphan.is_dir() and path.is_dir():
+            return
+        with storage_errors(f"adopting {orphan} as {path}"):
+            (orphan / _ORPHANED_SINCE).unlink(missing_ok=True)
+            self._move(orphan, path)
+
     def delete(self, key: PartitionKey) -> None:
         """Delete the partition's data, held or orphaned, for good; nothing happens where there is none."""
         for place in (self._held, self._orphaned):

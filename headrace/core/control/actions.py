@@ -5,7 +5,7 @@ conflict is dropped together with the rest of its topic's; the next plan, on wha
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from headrace.core.control.changing import ChangeKind
@@ -27,6 +27,8 @@ class Notice:
 class CreateSet:
     set: PartitionSet
     reason: str
+    notices: tuple[Notice, ...] = ()
+    """Of the topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,8 @@ class SetFinalizers:
     finalizers: tuple[str, ...]
     reason: str
     notices: tuple[Notice, ...] = ()
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    """To be set beside those that there are."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,20 +10,30 @@ from dataclasses import replace
 
 from headrace.core.control.actions import Action, DeleteSet, Notice, ReplaceSet, SetFinalizers
 from headrace.core.resources.partition_set import PartitionSet
-from headrace.core.resources.topic import DeletionPolicy, Topic
+from headrace.core.resources.topic import DeletionPolicy, Places, Topic
 
 FINALIZER = "headrace.io/delete-data"
 
 
-def keep_finalizer(topic: Topic) -> SetFinalizers | None:
-    """The write that gives a placed topic the finalizer that its policy asks for, or takes it."""
-    wanted = topic.spec.deletion_policy is DeletionPolicy.DELETE
-    if wanted == (FINALIZER in topic.metadata.finalizers):
+def keep_marks(topic: Topic, places: Places) -> SetFinalizers | None:
+    """What must stand in a topic before `places.begun` of its partitions have places: that they may have (`Places`),
+    and the finalizer that its policy asks for, or not."""
+    rises = places.begun > topic.places.begun
+    finalizers = (*_without_ours(topic), *([FINALIZER] if topic.spec.deletion_policy is DeletionPolicy.DELETE else []))
+    if {*finalizers} == {*topic.metadata.finalizers}:
+        return confirm_places(topic, places) if rises else None
+    reason = "its data must be deleted before the topic goes" if FINALIZER in finalizers else "its data is retained"
+    notes = topic.noted(_raised(topic, places)) if rises else {}
+    return SetFinalizers(topic, finalizers, reason, annotations=notes)
+
+
+def confirm_places(topic: Topic, places: Places) -> SetFinalizers | None:
+    """The write by which a topic says how many of its partitions have places."""
+    raised = _raised(topic, places)
+    if raised == topic.places:
         return None
-    if wanted:
-        finalizers = (*topic.metadata.finalizers, FINALIZER)
-        return SetFinalizers(topic, finalizers, "its data must be deleted before the topic goes")
-    return SetFinalizers(topic, _without_ours(topic), "its data is retained")
+    reason = f"{raised.seen} partitions have places, and {raised.begun} may have"
+    return SetFinalizers(topic, topic.metadata.finalizers, reason, annotations=topic.noted(raised))
 
 
 def delete_topic(topic: Topic, sets: Sequence[PartitionSet], *, overdue: bool) -> list[Action]:
@@ -56,3 +66,7 @@ def _remaining(sets: Sequence[PartitionSet]) -> list[int]:
 
 def _without_ours(topic: Topic) -> tuple[str, ...]:
     return tuple(name for name in topic.metadata.finalizers if name != FINALIZER)
+
+
+def _raised(topic: Topic, places: Places) -> Places:
+    return Places(max(topic.places.seen, places.seen), max(topic.places.begun, places.begun))

@@ -1,6 +1,7 @@
-"""What a broker tells of the partitions that it holds and of the epochs that it knows: for `headrace cluster recover`.
+"""What a broker tells of the partitions that it holds and of the epochs that it knows.
 
-`GET /v1/brokers/{id}/held` answers a `BrokerReport` in this form; the planner in `recovery` works on the parsed ones.
+`GET /v1/brokers/{id}/held` answers a `BrokerReport` in this form; with `topicUid` of these topics alone. `recovery` and
+`reclaiming` decide with the parsed ones.
 """
 
 from collections.abc import Mapping
@@ -42,6 +43,10 @@ class HeldLog:
     """The greatest that this broker has acted on, and goes below no more, whatever its log holds."""
     regressed: bool = False
     """The API server shows another state than this broker knows to have landed, under no greater epoch."""
+    set_aside: bool = False
+    """It is in `orphaned/`: closed, and nobody leads or votes with it until a PartitionSet names it again."""
+    namespace: str = ""
+    """Of its topic; empty where that is not known."""
 
     @property
     def rank(self) -> tuple[int, int]:
@@ -96,6 +101,8 @@ def _log_object(log: HeldLog) -> dict[str, Any]:
         "leads": log.leads,
         "damage": log.damage,
         "trouble": log.trouble,
+        "setAside": log.set_aside,
+        "namespace": log.namespace,
     }
 
 
@@ -116,4 +123,6 @@ def _log(entry: Mapping[str, Any]) -> HeldLog:
         trouble=str(entry["trouble"]),
         seen_epoch=LeaderEpoch(entry.get("seenEpoch", NO_EPOCH)),
         regressed=bool(entry.get("regressed")),
+        set_aside=bool(entry.get("setAside")),
+        namespace=str(entry.get("namespace", "")),
     )

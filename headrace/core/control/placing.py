@@ -1,14 +1,14 @@
 """Seats for partitions that have none: new topics, and topics that grow. What is placed already is left alone.
 
-A partition is led by the first of its replicas, in that broker's present life, from leader epoch 1. At most
-PARTITIONS_PER_SET_MAX partitions stand in one PartitionSet; which, `set_name` says.
+Of partitions that are not new, brokers may hold data: `reclaiming` says how those are placed. A new partition is led by
+the first of its replicas, in that broker's present life, from leader epoch 1. At most PARTITIONS_PER_SET_MAX partitions
+stand in one PartitionSet; which, `set_name` says.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from headrace.core.control.actions import CreateSet, ReplaceSet
 from headrace.core.control.observed import Broker, BrokerState, Observed
 from headrace.core.placement.spread import Candidate, Load, Replicas, spread
 from headrace.core.resources.lease import CLUSTER_LABEL
@@ -38,20 +38,32 @@ def missing_partitions(topic: Topic, sets: Iterable[PartitionSet]) -> list[Parti
     return [PartitionId(p) for p in range(topic.spec.partitions) if p not in placed]
 
 
-def place(
-    topic: Topic, sets: Sequence[PartitionSet], missing: Sequence[PartitionId], observed: Observed, others: Load
-) -> list[CreateSet | ReplaceSet] | TooFewBrokers:
-    """The writes that give each of `missing` its seats; `sets` are the topic's own, `others` the rest of the load."""
+def seat_new(
+    topic: Topic, own: Iterable[Replicas], new: Sequence[PartitionId], observed: Observed, others: Load
+) -> list[PartitionState] | TooFewBrokers:
+    """Seats for each of `new`; `own` is where the topic's other partitions stand, `others` the rest of the load."""
     ready = [broker for broker in observed.in_state(BrokerState.READY) if observed.is_open_to(broker.id)]
     needed = topic.spec.replicas
+    if not new:
+        return []
     if len(ready) < needed:
         return TooFewBrokers.of(topic, observed)
     candidates = [Candidate(broker.id, broker.zone) for broker in ready]
-    own = [state.replicas for partition_set in sets for state in partition_set.partitions]
-    placed = spread(len(missing), needed, candidates, own=own, others=others)
+    placed = spread(len(new), needed, candidates, own=own, others=others)
     seats = {broker.id: broker for broker in ready}
-    states = [_seated(partition, replicas, seats) for partition, replicas in zip(missing, placed, strict=True)]
-    return _writes(topic, sets, states)
+    return [_seated(partition, replicas, seats) for partition, replicas in zip(new, placed, strict=True)]
+
+
+def placed_in(topic: Topic, sets: Iterable[PartitionSet], states: Sequence[PartitionState]) -> list[PartitionSet]:
+    """The topic's sets with `states`, none of which they hold, in those that they belong to; without the others."""
+    existing = {partition_set.metadata.name: partition_set for partition_set in sets}
+    changed = []
+    by_id = sorted(states, key=lambda state: state.id)
+    for name, group in groupby(by_id, key=lambda state: set_name(topic.metadata.name, state.id)):
+        found = existing.get(name) or _new_set(topic, name)
+        whole = sorted((*found.partitions, *group), key=lambda state: state.id)
+        changed.append(replace(found, partitions=tuple(whole)))
+    return changed
 
 
 def _seated(partition: PartitionId, replicas: Replicas, brokers: Mapping[BrokerId, Broker]) -> PartitionState:
@@ -66,23 +78,7 @@ def _seated(partition: PartitionId, replicas: Replicas, brokers: Mapping[BrokerI
     )
 
 
-def _writes(
-    topic: Topic, sets: Iterable[PartitionSet], states: Iterable[PartitionState]
-) -> list[CreateSet | ReplaceSet]:
-    existing = {partition_set.metadata.name: partition_set for partition_set in sets}
-    writes: list[CreateSet | ReplaceSet] = []
-    for name, group in groupby(states, key=lambda state: set_name(topic.metadata.name, state.id)):
-        added = tuple(group)
-        reason = f"place {len(added)} partitions"
-        if name in existing:
-            whole = sorted((*existing[name].partitions, *added), key=lambda state: state.id)
-            writes.append(ReplaceSet(replace(existing[name], partitions=tuple(whole)), reason))
-        else:
-            writes.append(CreateSet(_new_set(topic, name, added), reason))
-    return writes
-
-
-def _new_set(topic: Topic, name: str, states: tuple[PartitionState, ...]) -> PartitionSet:
+def _new_set(topic: Topic, name: str) -> PartitionSet:
     owner = OwnerReference(API_VERSION, "Topic", topic.metadata.name, topic.uid)
     metadata = Metadata(name, topic.metadata.namespace, labels={CLUSTER_LABEL: topic.spec.cluster}, owners=(owner,))
-    return PartitionSet(metadata, topic.metadata.name, topic.uid, states)
+    return PartitionSet(metadata, topic.metadata.name, topic.uid, ())

@@ -14,20 +14,21 @@ again after half a pass gives the same seats.
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from headrace.core.control.actions import Action, CreateSet, DeleteOrphanSet, ReplaceSet, TopicPlan
 from headrace.core.control.changing import Budget
-from headrace.core.control.deletion import delete_topic, keep_finalizer
+from headrace.core.control.deletion import confirm_places, delete_topic, keep_marks
 from headrace.core.control.observed import BrokerState, Observed
-from headrace.core.control.placing import TooFewBrokers, missing_partitions, place
+from headrace.core.control.placing import TooFewBrokers, missing_partitions, placed_in, seat_new
 from headrace.core.control.reassigning import Unfinished
+from headrace.core.control.reclaiming import Claims, Reclaimed, Withheld, doubtful_partitions, reclaim
 from headrace.core.control.status import Outlook, pause, summarize
 from headrace.core.control.tending import Round, Tended, tend
 from headrace.core.placement.spread import Load, Replicas
 from headrace.core.resources.lease import CLUSTER_LABEL
 from headrace.core.resources.partition_set import PartitionSet, PartitionState
-from headrace.core.resources.topic import Topic
+from headrace.core.resources.topic import Places, Topic
 from headrace.core.types import TopicName, TopicUid
 
 
@@ -38,7 +39,7 @@ def plan(desired: Sequence[Topic], observed: Observed, now_ms: int) -> tuple[Top
     for orphan in _orphans(uids, observed):
         planned[orphan.topic_name].append(DeleteOrphanSet(orphan, "its topic is gone"))
     ours = sorted((t for t in desired if t.spec.cluster == observed.cluster), key=lambda topic: topic.full_name)
-    planner = _Planner(ours, observed, now_ms)
+    planner = _Planner(ours, observed, now_ms, Claims.of(desired, observed))
     for topic in ours:
         planned[topic.full_name] += planner.plan_topic(topic)
     return tuple(TopicPlan(name, tuple(actions)) for name, actions in sorted(planned.items()) if actions)
@@ -50,11 +51,21 @@ def _orphans(uids: set[TopicUid], observed: Observed) -> list[PartitionSet]:
     return sorted((s for s in ours if s.topic_uid not in uids), key=lambda s: (s.topic_name, s.metadata.name))
 
 
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """What becomes of a topic's partitions that have no place."""
+
+    writes: tuple[CreateSet | ReplaceSet, ...] = ()
+    too_few: TooFewBrokers | None = None
+    withheld: Withheld | None = None
+
+
 class _Planner:
     """One pass over the topics of a cluster: what it places for one counts as load for the next."""
 
-    def __init__(self, topics: Sequence[Topic], observed: Observed, now_ms: int) -> None:
+    def __init__(self, topics: Sequence[Topic], observed: Observed, now_ms: int, claims: Claims) -> None:
         self._observed = observed
+        self._claims = claims
         self._now_ms = now_ms
         self._sets: dict[TopicUid, list[PartitionSet]] = {topic.uid: [] for topic in topics}
         for partition_set in sorted(observed.sets, key=lambda s: s.metadata.name):
@@ -76,41 +87,64 @@ class _Planner:
 
     def _maintain(self, topic: Topic, sets: Sequence[PartitionSet]) -> list[Action]:
         if topic.uid in self._observed.regressed:
-            return self._finalize(topic, sets, []) or self._describe(topic, sets, self._outlook(topic))
+            return self._conclude(topic, sets, [], self._outlook(topic))
         others = self._load.without(Load.of(_placed(sets)))
         tended = tend(topic.spec, sets, Round(self._observed, self._budget, others))
         placed = self._place(topic, _after(sets, tended.writes), others)
-        writes = _joined(tended.writes, placed if not isinstance(placed, TooFewBrokers) else ())
+        writes = _joined(tended.writes, placed.writes if placed is not None else ())
         self._load = others.with_all(_placed(_after(sets, writes)))
         if placed is None:
             return [*writes]
-        outlook = self._outlook(topic, tended, placed if isinstance(placed, TooFewBrokers) else None)
-        return self._finalize(topic, sets, writes) or self._describe(topic, sets, outlook)
+        return self._conclude(topic, sets, writes, self._outlook(topic, tended, placed))
 
-    def _place(
-        self, topic: Topic, sets: Sequence[PartitionSet], others: Load
-    ) -> Sequence[CreateSet | ReplaceSet] | TooFewBrokers | None:
+    def _conclude(
+        self,
+        topic: Topic,
+        sets: Sequence[PartitionSet],
+        writes: Sequence[CreateSet | ReplaceSet],
+        outlook: Outlook,
+    ) -> list[Action]:
+        """One of the three in one pass: the next begins with what this one wrote, and people wait for the status."""
+        return self._finalize(topic, sets, writes) or self._describe(topic, sets, outlook) or self._confirm(topic, sets)
+
+    def _place(self, topic: Topic, sets: Sequence[PartitionSet], others: Load) -> _Placed | None:
         """Places for the partitions that have none; None where it is too early to tell."""
         missing = missing_partitions(topic, sets)
-        if not missing or (topic.adopts and not sets):
-            return ()  # adoption comes with the brokers' reports
+        if not missing:
+            return _Placed()
         if self._observed.in_state(BrokerState.UNPROVEN):
             return None  # the first that has proved itself must not get everything: the others follow in a moment
-        return place(topic, sets, missing, self._observed, others)
+        doubtful = doubtful_partitions(topic, sets)
+        found = reclaim(topic, sets, doubtful, self._claims, self._observed) if doubtful else Reclaimed()
+        if isinstance(found, Withheld):
+            return _Placed(withheld=found)
+        new = [partition for partition in missing if partition not in found.partitions]
+        own = [*(state.replicas for state in _states(sets)), *(state.replicas for state in found.states)]
+        seated = seat_new(topic, own, new, self._observed, others)
+        too_few = seated if isinstance(seated, TooFewBrokers) else None
+        states = [*found.states, *(seated if not isinstance(seated, TooFewBrokers) else ())]
+        changed = placed_in(topic, sets, states)
+        return _Placed(tuple(_write_of(each, sets, found) for each in changed), too_few)
 
     def _finalize(
         self, topic: Topic, sets: Sequence[PartitionSet], writes: Sequence[CreateSet | ReplaceSet]
     ) -> list[Action]:
-        """`writes`, after the finalizer without which there must be no data."""
-        finalizer = keep_finalizer(topic) if sets or writes else None
-        return [finalizer, *writes] if finalizer else [*writes]
+        """`writes`, after what must stand in the topic before there is data."""
+        marked = keep_marks(topic, Places(_count(sets), _count(_after(sets, writes)))) if sets or writes else None
+        return [marked, *writes] if marked else [*writes]
 
-    def _outlook(self, topic: Topic, tended: Tended | None = None, too_few: TooFewBrokers | None = None) -> Outlook:
+    def _confirm(self, topic: Topic, sets: Sequence[PartitionSet]) -> list[Action]:
+        confirmed = confirm_places(topic, Places(_count(sets), _count(sets)))
+        return [confirmed] if confirmed else []
+
+    def _outlook(self, topic: Topic, tended: Tended | None = None, placed: _Placed | None = None) -> Outlook:
         unfinished = tended.unfinished if tended else Unfinished()
+        too_few = placed.too_few if placed else None
         return Outlook(
             regressed=topic.uid in self._observed.regressed,
             too_few=too_few or (TooFewBrokers.of(topic, self._observed) if unfinished.too_few else None),
             unfinished=unfinished,
+            withheld=placed.withheld if placed else None,
         )
 
     def _describe(self, topic: Topic, sets: Sequence[PartitionSet], outlook: Outlook) -> list[Action]:
@@ -125,22 +159,42 @@ def _states(sets: Sequence[PartitionSet]) -> list[PartitionState]:
     return [state for partition_set in sets for state in partition_set.partitions]
 
 
+def _count(sets: Sequence[PartitionSet]) -> int:
+    """Partitions from 0 to the last one that has a place."""
+    return max((state.id + 1 for state in _states(sets)), default=0)
+
+
 def _after(sets: Sequence[PartitionSet], writes: Sequence[CreateSet | ReplaceSet]) -> list[PartitionSet]:
     """The sets as they are once `writes` have landed."""
     return [*{s.metadata.name: s for s in (*sets, *(write.set for write in writes))}.values()]
 
 
-def _joined(
-    tended: Sequence[ReplaceSet], placed: Sequence[CreateSet | ReplaceSet] | None
-) -> list[CreateSet | ReplaceSet]:
+def _write_of(changed: PartitionSet, before: Sequence[PartitionSet], found: Reclaimed) -> CreateSet | ReplaceSet:
+    """`changed` holds partitions that no set held `before`."""
+    added = [state for state in changed.partitions if all(state not in each.partitions for each in before)]
+    adopted = [state.id for state in added if state.id in found.adopted]
+    if adopted and found.claimed is not None:
+        changed = changed.adopting(found.claimed, adopted)
+    reason, notices = f"place {len(added)} partitions", found.notices(added)
+    if any(each.metadata.name == changed.metadata.name for each in before):
+        return ReplaceSet(changed, reason, notices)
+    return CreateSet(changed, reason, notices)
+
+
+def _joined(tended: Sequence[ReplaceSet], placed: Sequence[CreateSet | ReplaceSet]) -> list[CreateSet | ReplaceSet]:
     """One write per set: those in `placed` begin with what stands in `tended`."""
     first = {write.set.metadata.name: write for write in tended}
     joined: list[CreateSet | ReplaceSet] = []
-    for write in placed or ():
+    for write in placed:
         before = first.pop(write.set.metadata.name, None)
-        both = write if before is None else replace(before, set=write.set, reason=f"{before.reason}; {write.reason}")
-        joined.append(both)
+        joined.append(write if before is None else _both(before, write))
     return [*first.values(), *joined]
+
+
+def _both(before: ReplaceSet, write: CreateSet | ReplaceSet) -> ReplaceSet:
+    """`write` begins with what stands in `before`."""
+    reason, notices = f"{before.reason}; {write.reason}", (*before.notices, *write.notices)
+    return replace(before, set=write.set, reason=reason, notices=notices)
 
 
 def _placed(sets: Sequence[PartitionSet]) -> list[Replicas]:

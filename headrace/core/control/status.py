@@ -18,9 +18,10 @@ from headrace.core.control.last_resort import awaited
 from headrace.core.control.observed import BrokerState, Observed
 from headrace.core.control.placing import TooFewBrokers
 from headrace.core.control.reassigning import Unfinished
+from headrace.core.control.reclaiming import Withheld
 from headrace.core.replication.isr import floor
 from headrace.core.resources.partition_set import PartitionState
-from headrace.core.resources.topic import ADOPT_ANNOTATION, PAUSED_ANNOTATION, Topic
+from headrace.core.resources.topic import PAUSED_ANNOTATION, Topic
 from headrace.core.types import BrokerId, PartitionKey
 
 
@@ -31,6 +32,7 @@ class Outlook:
     regressed: bool = False
     too_few: TooFewBrokers | None = None
     unfinished: Unfinished = field(default_factory=Unfinished)
+    withheld: Withheld | None = None
 
 
 def summarize(
@@ -97,11 +99,8 @@ def _obstacle(topic: Topic, states: Sequence[PartitionState], outlook: Outlook) 
             "brokers have seen higher epochs than the API server tells, as after a restore of its data: nobody is"
             " elected until `headrace cluster recover` has run"
         )
-    if topic.adopts and not states:
-        return "AdoptionNotAvailable", (
-            f"annotation {ADOPT_ANNOTATION} is set, but adopting data is not available yet; the topic is not placed, as"
-            " it would begin empty, and the data is kept where it is: remove the annotation to begin empty"
-        )
+    if outlook.withheld is not None:
+        return outlook.withheld.reason, outlook.withheld.message
     if outlook.too_few is not None:
         too_few = outlook.too_few
         return "InsufficientBrokers", (

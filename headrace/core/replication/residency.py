@@ -3,9 +3,10 @@
     nothing ──> open
     on disk, set is deleting ──> delete          (then `wishes` surrender the seats, so that the operator can go on)
     on disk, moved to others while this broker looked ──> delete     (whatever else is not placed here is left alone)
-    on disk, uid in no set   ──> orphan                  (never deleted: the API's data may have gone back)
-    orphaned, uid is back    ──> restore ──> open
-    orphaned for too long    ──> purge                   (only while no set names the uid)
+    on disk, in no set       ──> orphan                  (never deleted: the API's data may have gone back)
+    orphaned, a set has it   ──> restore ──> open
+    orphaned, another topic goes on with it, here ──> adopt ──> open         (never opened empty beside it)
+    orphaned for too long    ──> purge                   (while no set names the uid, no topic has it or claims it)
 
 Called by `headrace_broker.coordination` with everything that is known whenever anything changes, only once the lists
 are complete; correct after any prefix of its own actions, since each of them changes what is observed.
@@ -47,6 +48,8 @@ class Observed:
     """Orphans that were kept for as long as they are promised, and that may be deleted then."""
     going: Collection[PartitionKey] = ()
     """What this broker was seen to give away (`removing`) when it was last seen to hold a place in it."""
+    kept: Collection[TopicUid] = ()
+    """Topics that there are, and those whose data a topic claims: no orphan of them is deleted, however old it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,17 @@ class Restore:
 
 
 @dataclass(frozen=True, slots=True)
+class Adopt:
+    """What was orphaned as `old` is `key` from now on."""
+
+    key: PartitionKey
+    old: PartitionKey
+    state: PartitionState
+    """The first of `key`."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """Tell the Topic's owner: nothing can be done from here."""
 
@@ -93,7 +107,7 @@ class Report:
     reason: str
 
 
-Action = Open | Delete | Orphan | Purge | Restore | Report
+Action = Open | Delete | Orphan | Purge | Restore | Adopt | Report
 
 
 def plan_residency(observed: Observed) -> list[Action]:
@@ -107,6 +121,7 @@ def plan_residency(observed: Observed) -> list[Action]:
 def _plan(partition_set: PartitionSet, observed: Observed) -> list[Action]:
     return [
         *_restored(partition_set, observed),
+        *_adopted(partition_set, observed),
         *_opened(partition_set, observed),
         *_vacated(partition_set, observed),
         *_regressed(partition_set, observed),
@@ -120,12 +135,31 @@ def _restored(partition_set: PartitionSet, observed: Observed) -> Iterator[Resto
             yield Restore(key, f"topic {partition_set.topic_name} is back")
 
 
+def _adopted(partition_set: PartitionSet, observed: Observed) -> Iterator[Adopt]:
+    for state, old in _yet_to_adopt(partition_set, observed):
+        is_back = any(old.uid == each.topic_uid for each in observed.sets)
+        if observed.held[old] is Holding.ORPHANED and not is_back:
+            reason = f"{partition_set.topic_name} goes on with it"
+            yield Adopt(partition_set.key(state.id), old, state, reason)
+
+
+def _yet_to_adopt(partition_set: PartitionSet, observed: Observed) -> Iterator[tuple[PartitionState, PartitionKey]]:
+    """What is placed here and is held here under its old uid alone."""
+    adopted = partition_set.adopted
+    for state in partition_set.partitions if adopted else ():
+        old, is_placed = adopted.get(state.id), observed.me.broker in state.replicas
+        if is_placed and old is not None and old in observed.held and partition_set.key(state.id) not in observed.held:
+            yield state, old
+
+
 def _opened(partition_set: PartitionSet, observed: Observed) -> Iterator[Open]:
     if partition_set.topic_uid not in observed.described:
         return
+    waiting = {state.id for state, _ in _yet_to_adopt(partition_set, observed)}
     for state in partition_set.partitions:
         key = partition_set.key(state.id)
-        if observed.me.broker in state.replicas and observed.held.get(key) in (None, Holding.RESTING):
+        is_placed = observed.me.broker in state.replicas and state.id not in waiting
+        if is_placed and observed.held.get(key) in (None, Holding.RESTING):
             yield Open(key, partition_set.topic_name, state, f"{partition_set.metadata.name} places it here")
 
 
@@ -157,13 +191,15 @@ def _plan_deletion(partition_set: PartitionSet, observed: Observed) -> list[Acti
 
 
 def _unknown_to_the_api(observed: Observed) -> Iterator[Orphan | Purge]:
-    known = {partition_set.topic_uid for partition_set in observed.sets}
+    known = {partition_set.key(state.id) for partition_set in observed.sets for state in partition_set.partitions}
+    uids = {partition_set.topic_uid for partition_set in observed.sets}
     for key, holding in observed.held.items():
-        if key.uid in known:
+        if key in known:
             continue
         if holding in _SETTLED:
             yield Orphan(
-                key, "its topic is not in the API: kept aside until it returns or the orphan retention is over"
+                key,
+                "no PartitionSet names it: kept aside until one does, or its topic is gone for the orphan retention",
             )
-        elif holding is Holding.ORPHANED and key in observed.overdue:
+        elif holding is Holding.ORPHANED and key in observed.overdue and key.uid not in {*uids, *observed.kept}:
             yield Purge(key, "its topic has not returned within the orphan retention")

@@ -2,8 +2,12 @@
 
 Written by the operator and by partition leaders, always by PUT with the `resourceVersion` that was read. Each change of
 a partition raises its `partition_epoch`; a state whose `partition_epoch` is not above the one applied is ignored.
+
+The annotation `headrace.io/adopted: <uid>/<partition>,<partition>...` names partitions that go on with the data of
+another topic, of which brokers hold directories under that uid. It is written with their first state and stays.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,6 +24,8 @@ from headrace.core.types import (
     TopicName,
     TopicUid,
 )
+
+ADOPTED_ANNOTATION = "headrace.io/adopted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +95,25 @@ class PartitionSet:
 
     def key(self, partition: PartitionId) -> PartitionKey:
         return PartitionKey(self.topic_uid, partition)
+
+    @property
+    def adopted_uid(self) -> TopicUid | None:
+        """Whose data its adopted partitions go on with; None where there are none."""
+        uid = self.metadata.annotations.get(ADOPTED_ANNOTATION, "").rpartition("/")[0]
+        return TopicUid(uid) if uid else None
+
+    @property
+    def adopted(self) -> dict[PartitionId, PartitionKey]:
+        """The adopted partitions, and what they were before."""
+        uid, _, listed = self.metadata.annotations.get(ADOPTED_ANNOTATION, "").rpartition("/")
+        ids = [PartitionId(int(number)) for number in listed.split(",") if number.isascii() and number.isdecimal()]
+        return {number: PartitionKey(TopicUid(uid), number) for number in ids} if uid else {}
+
+    def adopting(self, uid: TopicUid, partitions: Iterable[PartitionId]) -> "PartitionSet":
+        """The same set, in which these partitions go on with the data of topic `uid` as well."""
+        listed = ",".join(str(number) for number in sorted({*self.adopted, *partitions}))
+        annotations = {**self.metadata.annotations, ADOPTED_ANNOTATION: f"{uid}/{listed}"}
+        return replace(self, metadata=replace(self.metadata, annotations=annotations))
 
     def with_partitions(self, *changed: PartitionState) -> "PartitionSet":
         """The same set with these partitions in place of those of the same id."""

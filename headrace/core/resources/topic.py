@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
+from headrace.core.limits import TOPIC_PARTITIONS_MAX
 from headrace.core.resources.metadata import API_VERSION, DEFAULT_CLUSTER, InvalidResourceError, Metadata, Object
 from headrace.core.types import TopicName, TopicUid
 from headrace.core.units import (
@@ -16,6 +17,8 @@ from headrace.core.units import (
 
 PAUSED_ANNOTATION = "headrace.io/paused"
 ADOPT_ANNOTATION = "headrace.io/adopt-uid"
+PLACED_ANNOTATION = "headrace.io/placed"
+"""The operator's own: `<uid>/<Places.seen>/<Places.begun>`."""
 
 
 class Durability(StrEnum):
@@ -110,6 +113,15 @@ class TopicSpec:
         }
 
 
+class Places(NamedTuple):
+    """How many partitions of a topic, from 0, have had places at some time: the others are new."""
+
+    seen: int = 0
+    """They have had places for sure ..."""
+    begun: int = 0
+    """... and these may have: whoever began to place them may have died first."""
+
+
 @dataclass(frozen=True, slots=True)
 class Topic:
     metadata: Metadata
@@ -133,6 +145,21 @@ class Topic:
     def adopts(self) -> str:
         """The uid of the topic whose data this one claims; empty where it claims none."""
         return self.metadata.annotations.get(ADOPT_ANNOTATION, "")
+
+    @property
+    def places(self) -> Places:
+        """None where the annotation came with a copy of another topic; all of them where it cannot be read."""
+        uid, _, counts = self.metadata.annotations.get(PLACED_ANNOTATION, "").partition("/")
+        if uid != self.uid:
+            return Places()
+        seen, _, begun = counts.partition("/")
+        if not (seen.isascii() and seen.isdecimal() and begun.isascii() and begun.isdecimal()):
+            return Places(TOPIC_PARTITIONS_MAX, TOPIC_PARTITIONS_MAX)
+        return Places(int(seen), int(begun))
+
+    def noted(self, places: Places) -> dict[str, str]:
+        """The annotation that says so."""
+        return {PLACED_ANNOTATION: f"{self.uid}/{places.seen}/{places.begun}"}
 
     @classmethod
     def parse(cls, obj: Object) -> "Topic":

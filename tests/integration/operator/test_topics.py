@@ -6,6 +6,7 @@ from collections import Counter
 import pytest
 
 from tests.support.operator import Cluster
+from tests.support.waiting import observed
 
 pytestmark = pytest.mark.contract
 PAUSED = "headrace.io/paused"
@@ -150,7 +151,9 @@ async def test_should_stop_cleanly_and_write_nothing_when_there_is_nothing_to_do
     await cluster.start_brokers(0)
     await cluster.operator.start()
     await cluster.create_topic()
-    before = await cluster.wait_ready()
+    await cluster.wait_ready()
+    before = await observed(cluster.topic, lambda topic: topic is not None and topic.places.seen == 6, "all is noted")
+    assert before is not None
     assert await cluster.operator.end(signal.SIGTERM) == 0
     await cluster.operator.start("--metrics-port", "0")
     await cluster.create_topic("other")

@@ -14,7 +14,16 @@ from tests.support.partition_sets import seat
 _numbers = st.integers(0, 1 << 31)
 _keys = st.builds(PartitionKey, st.sampled_from([TopicUid("a"), TopicUid("b")]), st.integers(0, 3).map(PartitionId))
 _epochs = st.builds(Epochs, _numbers.map(LeaderEpoch), _numbers.map(PartitionEpoch))
-_logs = st.builds(HeldLog, _numbers.map(LeaderEpoch), _numbers.map(Offset), st.booleans(), st.text(), st.text())
+_logs = st.builds(
+    HeldLog,
+    _numbers.map(LeaderEpoch),
+    _numbers.map(Offset),
+    st.booleans(),
+    st.text(),
+    st.text(),
+    set_aside=st.booleans(),
+    namespace=st.text(),
+)
 
 
 @given(st.dictionaries(_keys, _epochs), st.dictionaries(_keys, _logs))

@@ -42,6 +42,10 @@ def test_should_set_the_finalizer_before_seats_and_the_status_after_them_when_a_
     second = api.plan()
     assert kinds(second) == [PatchStatus]
     api.carry_out(second[0])
+    (confirmed,) = api.plan()
+    assert isinstance(confirmed, SetFinalizers)
+    assert confirmed.annotations == {"headrace.io/placed": "uid-flights/6/6"}, "seen, and begun"
+    api.carry_out(confirmed)
     assert api.plan() == []
 
 
@@ -83,7 +87,7 @@ def test_should_append_to_the_last_set_and_open_new_ones_when_a_topic_grows() ->
     api = settled(topic(partitions=90))
     before = partitions(api)
     api.change(UID, spec={"partitions": 230})
-    assert kinds(api.plan()) == [ReplaceSet, CreateSet, CreateSet]
+    assert kinds(api.plan()) == [SetFinalizers, ReplaceSet, CreateSet, CreateSet]
     api.settle()
     after = partitions(api)
     assert after[:90] == before
@@ -132,14 +136,6 @@ def test_should_say_nothing_new_while_it_is_not_known_who_lives() -> None:
     api.brokers = {number: replace(b, state=BrokerState.UNPROVEN) for number, b in api.brokers.items()}
     api.topics[TopicUid(UID)] = replace(api.topics[TopicUid(UID)], status={})
     assert api.plan() == []
-
-
-def test_should_not_begin_empty_where_data_is_claimed() -> None:
-    api = settled(topic(metadata={"annotations": {"headrace.io/adopt-uid": "of-another-life"}}))
-    assert not api.sets
-    ready = api.condition(UID, "Ready")
-    assert (ready["status"], ready["reason"]) == ("False", "AdoptionNotAvailable")
-    assert "the data is kept" in ready["message"]
 
 
 def test_should_grow_a_topic_that_claims_data_after_it_was_placed() -> None:

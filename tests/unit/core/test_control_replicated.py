@@ -123,9 +123,9 @@ def test_should_elect_and_grow_in_one_write() -> None:
     cluster.api.change(UID, spec={"partitions": 201})
     lose(cluster, 0)
     actions = cluster.api.plan()
-    assert [type(action) for action in actions] == [ReplaceSet, CreateSet, CreateSet]
-    assert "is gone" in actions[0].reason
-    assert actions[0].reason.endswith("; place 1 partitions")
+    assert [type(action) for action in actions] == [SetFinalizers, ReplaceSet, CreateSet, CreateSet]
+    assert "is gone" in actions[1].reason
+    assert actions[1].reason.endswith("; place 1 partitions")
     cluster.settle(work=False)
     assert len(partitions(cluster)) == 201
     assert leaders(cluster)[0] == 0

@@ -187,9 +187,10 @@ def test_should_change_nothing_but_one_condition_when_it_is_paused() -> None:
 
 def test_should_go_on_when_the_pause_is_over() -> None:
     api = settled()
-    api.change(UID, annotations=PAUSED)
+    before = api.topics[TopicUid(UID)].metadata.annotations
+    api.change(UID, annotations={**before, **PAUSED})
     api.settle()
-    api.change(UID, annotations={})
+    api.change(UID, annotations=before)
     assert only_patch(api).notices == (Notice("Resumed", "the operator looks after this topic again"),)
 
 

@@ -1,12 +1,13 @@
 """What lives on a broker follows from what the API says and what the disk holds, whatever happened before."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.replication.residency import (
     Action,
+    Adopt,
     Delete,
     Holding,
     Observed,
@@ -35,10 +36,11 @@ def plan(
     described: bool = True,
     overdue: bool = False,
     going: bool = False,
+    kept: Collection[TopicUid] = (),
 ) -> list[Action]:
     described_uids = {UID} if described else set()
     overdue_keys, going_keys = {KEY} if overdue else set(), {KEY} if going else set()
-    return plan_residency(Observed(ME, sets, held or {}, logs or {}, described_uids, overdue_keys, going_keys))
+    return plan_residency(Observed(ME, sets, held or {}, logs or {}, described_uids, overdue_keys, going_keys, kept))
 
 
 def test_should_open_what_is_placed_here_when_it_is_not_open() -> None:
@@ -105,6 +107,40 @@ def test_should_purge_what_is_overdue_only_while_no_set_names_it() -> None:
     assert [type(action) for action in back] == [Restore]
 
 
+def test_should_set_aside_what_the_sets_of_its_topic_do_not_name() -> None:
+    other = partition_set(partition_state(1, leader=seat(1)))
+    (orphaned,) = plan(other, held={KEY: Holding.OPEN}, logs={KEY: LOG})
+    assert isinstance(orphaned, Orphan)
+    assert plan(other, held={KEY: Holding.ORPHANED}, overdue=True) == [], "the topic is there"
+
+
+def test_should_purge_nothing_that_a_topic_has_or_claims() -> None:
+    assert plan(held={KEY: Holding.ORPHANED}, overdue=True, kept={UID}) == []
+
+
+def test_should_adopt_before_it_opens_and_only_what_is_set_aside_for_good() -> None:
+    old = PartitionKey(TopicUid("uid-0"), PartitionId(0))
+    here = partition_set(partition_state(leader=ME)).adopting(old.uid, [PartitionId(0)])
+    (state,) = here.partitions
+    assert plan(here, held={old: Holding.ORPHANED}) == [Adopt(KEY, old, state, "default/flights goes on with it")]
+    assert plan(here, held={old: Holding.BUSY}) == [], "nothing is opened empty beside it"
+    (orphaned,) = plan(here, held={old: Holding.OPEN}, logs={old: LOG})
+    assert isinstance(orphaned, Orphan)
+    back = partition_set(partition_state(leader=seat(1)), topic="other", uid=old.uid)
+    assert plan(here, back, held={old: Holding.ORPHANED}) == [Restore(old, "topic default/other is back")]
+
+
+def test_should_leave_alone_what_it_need_not_adopt() -> None:
+    old = PartitionKey(TopicUid("uid-0"), PartitionId(0))
+    here = partition_set(partition_state(leader=ME)).adopting(old.uid, [PartitionId(0)])
+    assert plan(here, held={old: Holding.ORPHANED, KEY: Holding.OPEN}, logs={KEY: LOG}) == [], "it has gone on already"
+    assert [type(action) for action in plan(here)] == [Open]
+    elsewhere = partition_set(partition_state(leader=seat(1))).adopting(old.uid, [PartitionId(0)])
+    assert plan(elsewhere, held={old: Holding.ORPHANED}) == []
+    other = partition_set(partition_state(leader=ME)).adopting(old.uid, [PartitionId(7)])
+    assert [type(action) for action in plan(other, held={old: Holding.ORPHANED})] == [Open]
+
+
 def test_should_take_it_back_when_the_topic_returns() -> None:
     here = partition_set(partition_state(leader=ME))
     assert plan(here, held={KEY: Holding.ORPHANED}) == [Restore(KEY, "topic default/flights is back")]
@@ -129,4 +165,6 @@ def test_should_never_act_twice_on_a_partition_nor_delete_unasked(
     assert len(touched) == len(set(touched))
     assert all(held.get(key) is not Holding.BUSY for key in touched)
     assert deleting or not any(isinstance(action, Delete) for action in actions)
-    assert not any(isinstance(action, Orphan | Purge) for action in actions)
+    assert not any(isinstance(action, Purge) for action in actions), "the topic is there"
+    orphaned = [action.key.partition for action in actions if isinstance(action, Orphan)]
+    assert all(partition >= len(leaders) for partition in orphaned)

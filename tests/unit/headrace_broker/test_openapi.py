@@ -62,7 +62,7 @@ async def test_should_have_every_route_and_no_other(document: dict[str, Any]) ->
         ("getCluster", parameters.parse_no_query),
         ("listTopics", parameters.parse_no_query),
         ("getTopic", parameters.parse_no_query),
-        ("getHeld", parameters.parse_no_query),
+        ("getHeld", parameters.parse_held),
         ("openSession", parameters.parse_no_query),
         ("produceToTopic", parameters.parse_spread),
         ("produce", parameters.parse_produce),

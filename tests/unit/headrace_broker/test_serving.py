@@ -1,6 +1,6 @@
 """A path becomes a partition, here or elsewhere, or a refusal that says when to come back."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 
 import pytest
 
@@ -18,7 +18,16 @@ from headrace.core.replication.fence import Fence
 from headrace.core.resources.lease import BrokerLease
 from headrace.core.resources.metadata import Metadata
 from headrace.core.resources.topic import Topic, TopicSpec
-from headrace.core.types import BrokerId, Incarnation, PartitionEpoch, PartitionId, PartitionKey, TopicName, TopicUid
+from headrace.core.types import (
+    BrokerId,
+    Incarnation,
+    LeaderEpoch,
+    PartitionEpoch,
+    PartitionId,
+    PartitionKey,
+    TopicName,
+    TopicUid,
+)
 from headrace.http2.client import AsyncTransport
 from headrace_broker.coordination.cluster_view import ClusterView
 from headrace_broker.metrics import Metrics
@@ -37,7 +46,10 @@ class Nothing:
     def find(self, key: PartitionKey) -> Partition | None:
         return None
 
-    async def survey(self) -> dict[PartitionKey, HeldLog]:
+    async def survey(self, uids: Collection[TopicUid] | None = None) -> dict[PartitionKey, HeldLog]:
+        return {}
+
+    def remembered(self, uids: Collection[TopicUid] | None = None) -> dict[PartitionKey, LeaderEpoch]:
         return {}
 
     async def promise(self, asked: Mapping[PartitionKey, Epochs]) -> dict[PartitionKey, PromisedLog]:
