@@ -57,7 +57,7 @@ class Brokers:
             Kind("cut", 3, lambda: [x for x in self.awake() if x.cut], lambda life, _: life.cut_done()),
             Kind("produce", 10, self.producible, self.produce),
             Kind("read", 2, self.leaders, self.read),
-            Kind("delete records", 0.6, self.deleting, self.delete_records),
+            Kind("delete records", 0.6, self.leaders, self.delete_records),
             Kind("checkpoint", 0.7, self.awake, self.checkpoint),
             Kind("tick", 1, self.waited_for, lambda life, _: life.step(events.Ticked())),
             Kind("start", 6, self.startable, self.start),
@@ -104,10 +104,6 @@ class Brokers:
         if self.values >= RECORDS_MAX:
             return []
         return [life for life in self.leaders() if not life.disk.is_full and not life.is_broken]
-
-    def deleting(self) -> list[Life]:
-        # A log whose records are all deleted still refuses those of older epochs, which an unclean leader may have.
-        return [] if self.setting.plan.unclean else self.leaders()
 
     def waited_for(self) -> list[Life]:
         return [life for life in self.awake() if life.replica.waits]
@@ -180,8 +176,8 @@ class Brokers:
             life.log.lose_from(end + draw % (len(life.log.entries) - end + 1))
             life.disk.high_watermark = min(life.disk.high_watermark, end)
         elif life.cut is not None and draw % 2:  # The log is what it was, or empty where it begins anew.
-            life.log.truncate(life.log.start)
             life.log.start_at(life.cut.offset)
+            life.disk.high_watermark = min(life.disk.high_watermark, life.cut.offset)
         if draw % 5 < 4:  # Its pod is seen to go; else its Lease runs out.
             self.gone[life.broker] = life.me.incarnation
 

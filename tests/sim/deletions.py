@@ -13,7 +13,7 @@ from headrace.core.log.group_commit import GroupCommit
 from headrace.core.log.intact import DiskFacts, ReplicaFacts, why_not_intact
 from headrace.core.replication import events, seats
 from headrace.core.replication.followers import Ends, Followers, InSyncRules
-from headrace.core.replication.following import Following
+from headrace.core.replication.following import Following, Phase
 from headrace.core.replication.isr import Isr
 from headrace.core.replication.leadership import Leadership
 from headrace.core.replication.seen_epochs import SeenEpochs
@@ -67,6 +67,18 @@ def never(epochs: LeaderEpochs, log_start: Offset, log_end: Offset, answer: Epoc
 def one_round(epochs: LeaderEpochs, log_start: Offset, log_end: Offset, answer: EpochEnd) -> Agreed | BeginAnew:
     verdict = reconcile(epochs, log_start, log_end, answer)
     return Agreed(verdict.end, verdict.reason) if isinstance(verdict, AskAgain) else verdict
+
+
+def goes_on_from_its_start(
+    epochs: LeaderEpochs, log_start: Offset, log_end: Offset, answer: EpochEnd
+) -> AskAgain | Agreed | BeginAnew:
+    verdict = reconcile(epochs, log_start, log_end, answer)
+    is_parted = isinstance(verdict, BeginAnew) and verdict.offset < log_start
+    return Agreed(log_start, verdict.reason) if is_parted else verdict
+
+
+def votes_at_once(self: Following) -> list[events.Effect]:
+    return [events.Report(self.leader_epoch, self._ends)] if self.phase is Phase.FETCHING else []
 
 
 def to_high_watermark(self: Following) -> list[events.Effect]:

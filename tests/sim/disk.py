@@ -58,10 +58,11 @@ class Log:
         self.on_disk, self.cuts = len(self.entries), self.cuts + 1
 
     def start_at(self, offset: int) -> None:
-        """The log goes on, empty, at `offset`, which is not below its end."""
-        self.entries += [GONE] * (offset - len(self.entries))
-        self.delete_below(offset)
-        self.on_disk, self.cuts = offset, self.cuts + 1
+        """The log goes on, empty and without epochs, at `offset`, and that is on disk."""
+        self.entries[:] = [GONE] * offset
+        self.start = self.on_disk = offset
+        self.epochs.cut(Offset(0))
+        self.cuts += 1
 
     def delete_below(self, offset: int) -> None:
         self.entries[self.start : offset] = [GONE] * (offset - self.start)

@@ -128,10 +128,9 @@ class Life:
         cut, self.cut = self.cut, None
         if isinstance(cut, events.Truncate):
             self.log.truncate(cut.end)
-            self.disk.high_watermark = min(self.disk.high_watermark, cut.end)
         else:
-            self.log.truncate(self.log.start)
             self.log.start_at(cut.offset)
+        self.disk.high_watermark = min(self.disk.high_watermark, self.log.log_end_offset)
         self.setting.checks.kept()
         self.step(events.Truncated())
 

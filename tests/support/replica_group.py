@@ -59,7 +59,13 @@ class Streams:
         self._group = group
         self._me = me
         self._stream: _Stream | None = None
+        self._is_dead = False
         self.errors: list[HeadraceError] = []
+
+    def die(self, partition: Partition) -> None:
+        """A sync that is under way may still come back: nobody hears of that."""
+        self.unfollow(partition)
+        self._is_dead = True
 
     def follow(self, partition: Partition, leader: Seat, leader_epoch: LeaderEpoch) -> None:
         self.unfollow(partition)
@@ -86,8 +92,9 @@ class Streams:
         self._say(Report(leader_epoch, ends))
 
     def _say(self, what: AskEpochEnd | Fetch | Report) -> None:
-        assert self._stream is not None, "somebody is followed"
-        self._stream.say(what)
+        if not self._is_dead:
+            assert self._stream is not None, "somebody is followed"
+            self._stream.say(what)
 
 
 class _Stream:
@@ -214,7 +221,7 @@ class ReplicaGroup:
     def kill(self, broker: int) -> None:
         """Nothing more of it happens; what is written stays."""
         member = self.members.pop(broker)
-        member.streams.unfollow(member.partition)
+        member.streams.die(member.partition)
         member.data.close(clean=False)
 
     def elect(self, broker: int | None, isr: Iterable[int] = (0, 1, 2)) -> None:

@@ -95,7 +95,7 @@ class LogSyncer:
             return tip.offset
 
     def truncate(self, place: LogPoint) -> None:
-        """Cut the log at `place`, where a batch starts, and put on disk what is left of it.
+        """Cut the log at `place`, where a batch or the whole log starts, and put on disk what is left of it.
 
         No sync goes on meanwhile, and one that comes later sees the log that is left. Raises CorruptLogError,
         DiskFullError, ThrottledError, and nothing is cut; StorageFailedError, after which the log is over.
@@ -121,7 +121,7 @@ class LogSyncer:
                 raise self._give_up(error, "cutting the log") from error
 
     def start_at(self, offset: Offset) -> None:
-        """The log goes on, empty, at `offset`, which is above its end; what is below goes.
+        """The log goes on, empty, at `offset`, which is not below its end; what is below goes, and all epochs.
 
         The new segment is on disk first: without the checkpoint of the log's start, which decides, the next start
         removes it, because it does not follow; with it, that removes the segments below. Raises DiskFullError and
@@ -131,18 +131,20 @@ class LogSyncer:
         with self._turn:
             self.check_usable()
             with storage_errors(f"starting the log in {self._files.directory} anew"):
-                active = self._segments.create_at(offset)
+                self._forget_epochs()
+                active, is_new = self._segments.empty_at(offset)
                 try:
                     self._files.write_log_start(offset)
                 except OSError as error:
                     if not is_passing(error):
                         # Whether it is on disk nobody knows.
                         raise self._give_up(error, "starting the log anew") from error
-                    self._segments.remove(active)
+                    if is_new:
+                        self._segments.remove(active)
                     raise
             self._log_start, self._named = offset, offset
             gone = self._segments.start_anew(active)
-            self._epochs.forget_below(offset)
+            self._epochs.cut(Offset(0))
             self._rolled.clear()
             self.durable = self._segments.tip
             try:
@@ -152,8 +154,9 @@ class LogSyncer:
             self._segments.delete(gone)
 
     def write_high_watermark(self, offset: Offset) -> None:
-        """Raises DiskFullError, StorageFailedError."""
+        """As far as the log still reaches, where it was cut meanwhile. Raises DiskFullError, StorageFailedError."""
         with self._turn:
+            offset = min(offset, self._segments.tip.offset)
             if offset == self.high_watermark:
                 return
             try:
@@ -179,13 +182,13 @@ class LogSyncer:
             self._log_start = offset
 
     def _step_back(self, place: LogPoint) -> None:
-        """What vouches for more than is left says less, on disk too: a crash must not pass for lost records."""
+        """What vouches for more than is left says less, on disk too: a crash must not pass for lost records.
+
+        The log's start last: what lies below it is scanned before it is shown.
+        """
         if self.high_watermark > place.offset:
             self._files.write_high_watermark(place.offset)
             self.high_watermark = place.offset
-        if self._log_start > place.offset:
-            self._files.write_log_start(place.offset)
-            self._log_start = place.offset
         if self._recovery_point.offset > place.offset:
             self._files.write_recovery_point(place)
             self._recovery_point = place
@@ -194,6 +197,18 @@ class LogSyncer:
         if not left.starts and self._written_starts != ():
             # The file may name older ones, of deleted records, which are forgotten: what comes now may lie below them.
             self._files.write_epochs(left)
+            self._written_starts = ()
+        if self._log_start > place.offset:
+            self._files.write_log_start(place.offset)
+            self._log_start = place.offset
+
+    def _forget_epochs(self) -> None:
+        """On disk; what the log holds tells them again, all of which a start that comes too early scans."""
+        first = self._segments.first
+        self._files.write_recovery_point(LogPoint(first, first, 0, self._segments.tip.segment_created_ms))
+        self._recovery_point = _UNWRITTEN
+        if self._written_starts != ():
+            self._files.write_epochs(LeaderEpochs())
             self._written_starts = ()
 
     def _sync_segments(self, active: Segment, rolled: tuple[Segment, ...]) -> None:

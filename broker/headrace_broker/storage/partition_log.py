@@ -194,21 +194,21 @@ class PartitionLog:
         return self.log_end_offset
 
     async def start_at(self, offset: Offset) -> None:
-        """The log starts anew, empty and on disk, at `offset`, which is not below its end.
+        """The log starts anew, empty and on disk, at `offset`, and knows no epoch any more.
 
-        For a follower whose whole log lies below its leader's start: what it has was deleted there, so it was
-        committed, and nothing of it is asked for again. Called as `truncate` is, and not cancelled. The last epoch and
-        the producers stay known, as when records are deleted. Readers that are under way finish, or see the log after
-        it. After a crash the log is what it was, or empty at `offset`.
+        For a follower. Not below its end: its whole log lies below its leader's start, so that what it has was deleted
+        there, and nothing of it is asked for again; the producers stay known. Or at 0: it is of another history than
+        its leader's, which says what is committed and who has written; nobody relies on what it has. Called as
+        `truncate` is, and not cancelled. Readers that are under way finish, or see the log after it. After a crash the
+        log is what it was, or empty at `offset`.
 
         Raises DiskFullError and ThrottledError, after which the log is as it was; StorageFailedError, after which it is
         over.
         """
-        assert offset >= self.log_end_offset, f"{offset} is below the end {self.log_end_offset}: truncate instead"
-        if offset == self.log_end_offset:
-            await self.delete_before(offset)
-        else:
-            await self._cutting(self._start_at, offset)
+        end = self.log_end_offset
+        assert offset >= end or offset == 0, f"{offset} is below the end {end}: truncate instead"
+        await self._cutting(self._start_at if offset >= end else self._discard, offset)
+        self.producers.cut(self.log_end_offset)
 
     async def read(self, offset: Offset, *, max_bytes: int, up_to: Offset) -> list[memoryview]:
         """Whole batches from the one that holds `offset` on, which may begin below it, to `up_to` at most.
@@ -341,6 +341,18 @@ class PartitionLog:
         except OSError as error:
             # The records are deleted for everybody who reads; the next start removes what is left of the files.
             logger.warning("%s: segments below offset %d are not removed: %s", self.directory, offset, error)
+
+    def _discard(self, first: Offset) -> None:
+        """A cut at the very first offset, in a segment that is made before: till then the next start removes it."""
+        with storage_errors(f"discarding the log in {self.directory}"):
+            self.compaction.cut(first)
+            made = self._segments.empty_at(first)[0] if self._segments.first > first else None
+            try:
+                self._syncer.truncate(LogPoint(first, first, 0, self._segments.tip.segment_created_ms))
+            except (DiskFullError, ThrottledError):
+                if made is not None:
+                    self._segments.remove(made)
+                raise
 
     def _truncate(self, end: Offset, allow_below_high_watermark: bool) -> None:
         with storage_errors(f"preparing to cut the log in {self.directory}"):

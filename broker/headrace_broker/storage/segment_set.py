@@ -149,8 +149,8 @@ class SegmentSet:
             active = Segment.reopen(self._directory, place)
             self.is_being_cut = True
             self.cuts += 1
-            kept = [base for base in self._bases if base <= place.segment]
-            for base in reversed(self._bases[len(kept) :]):
+            kept = [*(base for base in self._bases if base < place.segment), place.segment]
+            for base in reversed([base for base in self._bases if base > place.segment]):
                 delete_segment(self._directory, base)
             active.cut_back()
             self._closed_bytes = {base: self._closed_bytes[base] for base in kept[:-1]}
@@ -161,18 +161,25 @@ class SegmentSet:
             self.tip = place
             self.is_being_cut = False
 
-    def create_at(self, offset: Offset) -> Segment:
-        """An empty segment above the end of the log, its names on disk, of which nobody knows yet. Raises OSError."""
-        segment = Segment.create(self._directory, offset)
+    @property
+    def first(self) -> Offset:
+        """Where the oldest segment begins."""
+        return self._bases[0]
+
+    def empty_at(self, offset: Offset) -> tuple[Segment, bool]:
+        """An empty segment there, its names on disk, and whether nobody knows of it yet. Raises OSError."""
+        is_new = offset != self.active.base_offset
+        segment = Segment.create(self._directory, offset) if is_new else self.active
         try:
             fsync_directory(self._directory)
         except OSError:
-            self.remove(segment)
+            if is_new:
+                self.remove(segment)
             raise
-        return segment
+        return segment, is_new
 
     def remove(self, segment: Segment) -> None:
-        """What `create_at` has made. Raises OSError."""
+        """What `empty_at` has made. Raises OSError."""
         delete_segment(self._directory, segment.base_offset)
 
     def start_anew(self, active: Segment) -> list[Offset]:
@@ -180,7 +187,8 @@ class SegmentSet:
         with self._opening:
             self.is_being_cut = True
             self.cuts += 1
-            gone, offset = self._bases, active.base_offset
+            offset = active.base_offset
+            gone = [base for base in self._bases if base != offset]
             self._closed_bytes, self._closed, self._newest = {}, {}, NewestRecords()
             self._bases, self.active, self.start_offset = [offset], active, offset
             self.tip = LogPoint(offset, offset, 0, self.tip.segment_created_ms)

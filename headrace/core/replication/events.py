@@ -293,7 +293,10 @@ class Truncate:
 
 @dataclass(frozen=True, slots=True)
 class StartAnew:
-    """Drop all of the log and let it begin at `offset`, above its end; put that on disk, then say `Truncated`."""
+    """Drop all of the log, its epochs too, and let it begin at `offset`; put that on disk, then say `Truncated`.
+
+    Not below its end; or at 0, where it is of another history than its leader's: what is checkpointed falls with it.
+    """
 
     offset: Offset
     reason: str

@@ -11,7 +11,9 @@ where that is over; a cut that has begun is finished first, whoever leads by the
 
 What the leader offers may not follow on, without a fault of anybody: its log begins above the end of this one (then
 this one begins anew there), or its compaction has joined batches across the end of this one (then it is cut to where
-they begin). Either way the logs are reconciled again.
+they begin, or begins anew at 0 where that is below its start). An empty log that knows no epoch cannot tell whether
+what lies below its start was deleted or discarded: unless it is in sync it begins anew at 0 under a leader that still
+has some of that, and reports nothing before it knows. Each time the logs are reconciled again.
 
 A member of the ISR never cuts what it knows as committed: no leader that was elected from the ISR asks for that, so a
 fault is likelier than a reason, and the last copy may be here. It raises DivergedLogError, again and again, until it is
@@ -53,7 +55,7 @@ from headrace.core.replication.events import (
 )
 from headrace.core.replication.followers import Ends
 from headrace.core.replication.seen_epochs import SeenEpochs
-from headrace.core.replication.truncation import Agreed, AskAgain, BeginAnew, reconcile
+from headrace.core.replication.truncation import FIRST, Agreed, AskAgain, BeginAnew, question, reconcile
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.types import LeaderEpoch, Offset, Seat
 
@@ -111,6 +113,8 @@ class Following:
         """What it was for."""
         self._deleted_below = Offset(0)
         """So much was ordered since the last cut."""
+        self._is_placed = False
+        """The leader has nothing below this log's start, or all of that was deleted."""
 
     def accepts(self, leader_epoch: LeaderEpoch) -> bool:
         """Whether batches that were sent in this epoch may be appended now."""
@@ -172,8 +176,8 @@ class Following:
         return [] if self.is_cutting else self._ask()
 
     def _ask(self) -> list[Effect]:
-        epoch = self._log.epochs.latest
-        return self._fetch() if epoch == NO_EPOCH else [AskEpochEnd(self.leader_epoch, epoch)]
+        epoch = question(self._log.epochs, self._log.log_end_offset, self.leader_epoch)
+        return self._fetch() if epoch is None else [AskEpochEnd(self.leader_epoch, epoch)]
 
     def _answered(self, leader_epoch: LeaderEpoch, answer: EpochEnd) -> list[Effect]:
         if self.phase is not Phase.RECONCILING or self.is_cutting or leader_epoch != self.leader_epoch:
@@ -225,6 +229,8 @@ class Following:
         return self._fetch() if isinstance(verdict, Agreed) else self._ask()
 
     def _fetch(self) -> list[Effect]:
+        log = self._log
+        self._is_placed = self._is_in_sync or log.epochs.latest != NO_EPOCH or log.log_start_offset == FIRST
         self.phase = Phase.FETCHING
         return [Fetch(self.leader_epoch, self._log.log_end_offset), *self._reported()]
 
@@ -232,6 +238,11 @@ class Following:
         if not self.accepts(event.leader_epoch):
             return []
         end, begins, start = self._log.log_end_offset, event.base_offset, event.log_start
+        if not self._is_placed and start < self._log.log_start_offset:
+            return self._again(
+                StartAnew(FIRST, f"it is empty, and the log of {self.leader} starts below it, at {start}")
+            )
+        self._is_placed = True
         if begins is not None and begins < end:
             return self._joined(begins)
         if begins is None and start == event.high_watermark:
@@ -243,16 +254,16 @@ class Following:
     def _joined(self, begins: Offset) -> list[Effect]:
         """Compaction has, at the leader, joined batches across the end of this log."""
         reason = f"{self.leader} holds one batch from {begins} to beyond the end of this log"
-        start = self._log.log_start_offset
-        if begins < start:
-            raise DivergedLogError(f"{self.me} cannot go on, as its log starts at {start}: {reason}")
+        if begins < self._log.log_start_offset:
+            return self._again(StartAnew(FIRST, reason))
         return self._again(Truncate(begins, reason, not self._is_in_sync))
 
     def _again(self, cut: Truncate | StartAnew) -> list[Effect]:
         """What is on its way in this stream follows on nothing any more: another one is opened meanwhile."""
         assert self.leader is not None, "somebody is followed"
-        self._check_cut(cut.end if isinstance(cut, Truncate) else cut.offset, cut.reason)
-        self._begin_cut(cut.end if isinstance(cut, Truncate) else self._log.log_start_offset)
+        end = cut.end if isinstance(cut, Truncate) else cut.offset
+        self._check_cut(end, cut.reason)
+        self._begin_cut(end if isinstance(cut, Truncate) else min(end, self._log.log_start_offset))
         self.phase, self._cut = Phase.APART, None
         return [Unfollow(cut.reason), cut, Follow(self.leader, self.leader_epoch)]
 
@@ -272,6 +283,10 @@ class Following:
         return [DeleteBelow(start, f"the log of {self.leader} starts at {leader_start}")]
 
     def _reported(self) -> list[Effect]:
-        if self.phase is not Phase.FETCHING:
+        if self.phase is not Phase.FETCHING or not self._is_placed:
             return []
-        return [Report(self.leader_epoch, Ends(self.commit.log_end, self.commit.durable_end))]
+        return [Report(self.leader_epoch, self._ends)]
+
+    @property
+    def _ends(self) -> Ends:
+        return Ends(self.commit.log_end, self.commit.durable_end)

@@ -1,6 +1,7 @@
 """A follower finds by epochs where its log and the leader's part, whatever has happened before."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from headrace.core.errors import DivergedLogError
 from headrace.core.log.epochs import NO_EPOCH, EpochEnd, EpochStart, LeaderEpochs
-from headrace.core.replication.truncation import Agreed, AskAgain, BeginAnew, reconcile
+from headrace.core.replication.truncation import Agreed, AskAgain, BeginAnew, question, reconcile
 from headrace.core.types import LeaderEpoch, Offset
 
 History = list[int]
@@ -73,6 +74,78 @@ def test_should_end_at_the_longest_common_prefix_after_no_more_answers_than_epoc
             assert answers <= len(set(follower))
 
 
+@dataclass
+class Part:
+    """Of a history: what lies below `start` is deleted."""
+
+    history: History
+    start: int
+    epochs: LeaderEpochs
+
+    @classmethod
+    def of(cls, history: History, start: int) -> "Part":
+        epochs = epochs_of(history)
+        epochs.forget_below(Offset(start))
+        return cls(list(history), start, epochs)
+
+    def cut(self, end: int) -> None:
+        del self.history[end:]
+        self.epochs.cut(Offset(end))
+
+    def begin_anew(self, offset: int) -> None:
+        self.history = [0] * offset
+        self.start, self.epochs = offset, LeaderEpochs()
+
+    def take(self, leader: "Part") -> None:
+        """As a follower out of sync does, step by step; asserts that it comes to an end."""
+        for _ in range(60):
+            if self._agrees(leader):
+                if self.epochs.latest == NO_EPOCH and leader.start < self.start:
+                    self.begin_anew(0)
+                elif len(self.history) < leader.start:
+                    self.begin_anew(leader.start)
+                else:
+                    self._append(leader)
+                    return
+        raise AssertionError("it never comes to an end")
+
+    def _agrees(self, leader: "Part") -> bool:
+        asked = question(self.epochs, Offset(len(self.history)), LeaderEpoch(100))
+        if asked is None:
+            return True
+        answer = leader.epochs.end_of(asked, Offset(len(leader.history)))
+        decision = reconcile(self.epochs, Offset(self.start), Offset(len(self.history)), answer)
+        if isinstance(decision, BeginAnew):
+            assert decision.offset == 0 or decision.offset >= len(self.history)
+            self.begin_anew(decision.offset)
+            return False
+        self.cut(decision.end)
+        return isinstance(decision, Agreed)
+
+    def _append(self, leader: "Part") -> None:
+        for offset in range(len(self.history), len(leader.history)):
+            self.epochs.assign(LeaderEpoch(leader.history[offset]), Offset(offset))
+            self.history.append(leader.history[offset])
+
+
+@given(replicas(), st.data())
+def test_should_come_to_the_same_log_as_any_leader_whatever_both_have_deleted(
+    logs: list[History], data: st.DataObject
+) -> None:
+    """Also one that was out of sync: from where the two have records on, they are the same then."""
+    for follower in logs:
+        for leader in logs:
+            mine = Part.of(follower, data.draw(st.integers(0, len(follower))))
+            theirs = Part.of(leader, data.draw(st.integers(0, len(leader))))
+            shared = common(follower, leader)
+
+            mine.take(theirs)
+
+            start = max(mine.start, theirs.start)
+            assert mine.history[start:] == theirs.history[start:]
+            assert mine.start <= theirs.start or mine.start <= shared, "what it lacks was deleted, and not discarded"
+
+
 def test_should_drop_what_the_leader_never_saw_when_two_elections_came_quickly() -> None:
     """KIP-279: B had 1 record of epoch 1 and led alone in epoch 2, A had 3 and led alone in epoch 3; B follows A now.
 
@@ -100,15 +173,42 @@ def test_should_not_keep_what_one_round_alone_would_keep() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "end"), [((2, 200), 90), ((2, 85), 85), ((2, 60), 80), ((1, 50), 80), ((1, 30), 80)]
+    ("answer", "end"), [((2, 200), 90), ((2, 85), 85), ((2, 80), 80), ((2, 79), 0), ((1, 50), 0), ((1, 30), 0)]
 )
-def test_should_never_go_below_the_logs_start(answer: tuple[int, int], end: int) -> None:
-    """Epoch 2 began at 50, and what lay below 80 is deleted."""
+def test_should_drop_its_start_too_where_the_logs_part_below_it(answer: tuple[int, int], end: int) -> None:
+    """Epoch 2 began at 50, and what lay below 80 is deleted: that was committed, so the leader was out of sync."""
     epochs = LeaderEpochs([EpochStart(LeaderEpoch(2), Offset(50))])
     said = EpochEnd(LeaderEpoch(answer[0]), Offset(answer[1]))
     decision = reconcile(epochs, Offset(80), Offset(90), said)
-    assert isinstance(decision, Agreed)
-    assert decision.end == end
+    assert isinstance(decision, BeginAnew if end == 0 else Agreed)
+    assert (decision.offset if isinstance(decision, BeginAnew) else decision.end) == end
+
+
+def test_should_ask_again_where_the_logs_part_at_its_start() -> None:
+    """It knows no epoch then, and has to see whether the leader's log reaches that far."""
+    epochs = LeaderEpochs([EpochStart(LeaderEpoch(5), Offset(20))])
+    decision = reconcile(epochs, Offset(20), Offset(30), EpochEnd(LeaderEpoch(3), Offset(25)))
+    assert isinstance(decision, AskAgain)
+    assert (decision.end, decision.epoch) == (20, NO_EPOCH)
+
+
+@pytest.mark.parametrize(("leader_end", "begins"), [(19, 0), (20, None), (35, None)])
+def test_should_begin_anew_when_an_empty_log_starts_beyond_the_leaders(leader_end: int, begins: int | None) -> None:
+    decision = reconcile(LeaderEpochs(), Offset(20), Offset(20), EpochEnd(LeaderEpoch(9), Offset(leader_end)))
+    if begins is None:
+        assert isinstance(decision, Agreed)
+        assert decision.end == 20
+    else:
+        assert isinstance(decision, BeginAnew)
+        assert decision.offset == begins
+
+
+@pytest.mark.parametrize(("starts", "log_end", "asked"), [([(2, 5)], 9, 2), ([], 9, 7), ([], 0, None)])
+def test_should_ask_for_its_last_epoch_or_else_for_the_end_of_the_leaders_log(
+    starts: list[tuple[int, int]], log_end: int, asked: int | None
+) -> None:
+    epochs = LeaderEpochs([EpochStart(LeaderEpoch(epoch), Offset(offset)) for epoch, offset in starts])
+    assert question(epochs, Offset(log_end), LeaderEpoch(7)) == asked
 
 
 def test_should_keep_nothing_when_the_leader_cannot_vouch_for_any_of_it() -> None:
@@ -121,6 +221,8 @@ def test_should_keep_nothing_when_the_leader_cannot_vouch_for_any_of_it() -> Non
     assert decision == AskAgain(Offset(40), LeaderEpoch(2), f"{reason}, and its first begins at 40")
     assert reconcile(epochs, Offset(10), Offset(40), answer) == BeginAnew(Offset(40), reason)
     assert reconcile(epochs, Offset(40), Offset(60), answer) == Agreed(Offset(40), reason)
+    below = f"{reason}, and its first begins at 40, below 41, where this log starts"
+    assert reconcile(epochs, Offset(41), Offset(60), answer) == BeginAnew(Offset(0), below)
 
 
 def test_should_not_end_below_where_the_leaders_first_epoch_began() -> None:

@@ -270,6 +270,30 @@ async def test_should_follow_a_leader_that_was_not_in_sync_once_it_is_not_either
     assert group[0].high_watermark == 1
 
 
+@pytest.mark.parametrize("left", [0, 2])
+async def test_should_follow_a_leader_whose_log_ends_below_what_it_has_deleted(group: ReplicaGroup, left: int) -> None:
+    """Nothing of its log is in the leader's, nor is its start: it begins as a new replica does."""
+    group.elect(0, isr=(0, 1))
+    group.cut_off = {2}
+    for _ in range(4 + left):
+        await produce(group[0], b"a")
+    await group[0].delete_records(DeleteQuery(Offset(4), Fence()))
+    await eventually(lambda: group[1].log.log_start_offset == 4, "its follower too")
+    await group[0].checkpoint()
+    group.cut_off.clear()
+    group.elect(2, isr=(2,))  # Unclean, as above: it has nothing.
+    assert await produce(group[2], b"b") == 0
+    await group.agree()
+    assert [group[broker].log.high_watermark_checkpoint for broker in (0, 1)] == [0, 0]
+    assert await produce(group[2], b"c") == 1
+    await group.agree()
+    for broker in (0, 1):
+        group.kill(broker)
+        group.start(broker)
+    await group.agree()
+    assert epochs_of(group[0].log) == epochs_of(group[2].log)
+
+
 async def test_should_delete_what_its_leader_deletes(group: ReplicaGroup) -> None:
     group.elect(0)
     for _ in range(4):
@@ -303,9 +327,12 @@ async def test_should_begin_anew_where_its_leader_begins(tmp_path: Path) -> None
         await group.agree()
 
 
-async def test_should_take_a_batch_that_compaction_has_joined_across_its_end(group: ReplicaGroup) -> None:
+@pytest.mark.parametrize("start", [0, 2])
+async def test_should_take_a_batch_that_compaction_has_joined_across_its_end(group: ReplicaGroup, start: int) -> None:
+    """And across its start, where it has one."""
     for offset in range(3):
         group[2].log.append_replicated([stamped(offset, 1)], NOW_MS)
+    await group[2].log.delete_before(Offset(start))
     await group[2].log.sync()
     group[0].log.append_replicated([stamped(0, 1, records=5)], NOW_MS)
     await group[0].log.sync()
