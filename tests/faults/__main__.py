@@ -17,7 +17,7 @@ from tests.faults.network import own_namespace, why_not
 from tests.faults.scenarios import SCENARIOS
 from tests.faults.verdict import Verdict, gaps, table
 
-_LONG_S, _SHORT_S = 1_800, 240
+_LONG_S, _SHORT_S = 1_800, 600
 
 
 @click.command()
