@@ -88,12 +88,21 @@ class Dev:
         return (self.home / "dev" / "logs" / f"{name}.log").read_text()
 
     def start_with_topic(
-        self, name: str, *arguments: str, partitions: int = 1, brokers: int = 1, replicas: int = 1
+        self,
+        name: str,
+        *arguments: str,
+        partitions: int = 1,
+        brokers: int = 1,
+        replicas: int = 1,
+        min_insync_replicas: int | None = None,
     ) -> str:
         """Start, and bring about a topic; see `start`."""
         manifest = self.home / f"{name}.yaml"
         self.home.mkdir(parents=True, exist_ok=True)
-        manifest.write_text(yaml.safe_dump(topic_manifest(name, partitions, replicas)))
+        topic = topic_manifest(name, partitions, replicas)
+        if min_insync_replicas is not None:
+            topic["spec"]["minInsyncReplicas"] = min_insync_replicas
+        manifest.write_text(yaml.safe_dump(topic))
         return self.start("--brokers", str(brokers), "-f", str(manifest), *arguments)
 
 

@@ -3,16 +3,24 @@
     asked to stop ──> the Lease says draining ──> wait (`core.replication.draining`) ──> step down ──> stop
 
 The operator moves leaderships away from brokers that drain, and replicas away from those whose ordinal the StatefulSet
-asks for no longer. Both waits are bounded: whoever stopped this broker gets its way. Where the API server is away
-nothing can be handed over, and nothing is waited for.
+asks for no longer, as long as it does. Both waits are bounded: whoever stopped this broker gets its way. Where the API
+server is away nothing can be handed over, and nothing is waited for.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 
-from headrace.core.limits import DECOMMISSION_TIMEOUT_MS, HANDOVER_POLL_MS, HANDOVER_TIMEOUT_MS, STEP_DOWN_TIMEOUT_MS
-from headrace.core.replication.draining import to_give_away, to_hand_over
+from headrace.core.limits import (
+    DECOMMISSION_LOOK_MS,
+    DECOMMISSION_TIMEOUT_MS,
+    HANDOVER_POLL_MS,
+    HANDOVER_TIMEOUT_MS,
+    STEP_DOWN_TIMEOUT_MS,
+)
+from headrace.core.replication.draining import Placed, ToGiveAway, placed, to_give_away, to_hand_over
+from headrace.core.resources.pod import BrokerSet
 from headrace.core.types import Seat
 from headrace.kube.client import KubeClient
 from headrace.kube.errors import ApiError
@@ -22,6 +30,7 @@ from headrace_broker.coordination.cluster_view import ClusterView
 from headrace_broker.coordination.set_writing import SetWriting
 
 _log = logging.getLogger(__name__)
+_REMEDY = "no other broker can take them: start more, lower spec.replicas, or resume what is paused"
 
 
 class Handover:
@@ -33,39 +42,68 @@ class Handover:
         self._view = view
         self._writing = writing
         self._namespace = namespace
+        self._told: ToGiveAway | None = None
 
     async def run(self) -> None:
         """The Lease says that this broker drains; it goes on with everything else meanwhile."""
         self._writing.claims = False
-        if await self._goes_for_good():
-            await self._wait(self._held, "replicas to give away", DECOMMISSION_TIMEOUT_MS)
+        await self._give_away()
         await self._wait(self._led, "leaderships to hand over", HANDOVER_TIMEOUT_MS)
         self._writing.leave("it stops")
         if not await self._writing.settle(STEP_DOWN_TIMEOUT_MS / 1000):
             _log.warning("stopping in sync: whoever leads finds out by itself")
 
-    async def _goes_for_good(self) -> bool:
-        """Whether the StatefulSet, named as the cluster, asks for fewer brokers."""
+    async def _give_away(self) -> None:
+        """Where the StatefulSet, named as the cluster, asks for fewer brokers, and for as long as it does."""
+        for _ in range(DECOMMISSION_TIMEOUT_MS // DECOMMISSION_LOOK_MS):
+            staying = await self._broker_set()
+            if staying is None or staying.asks_for(self._me.broker):
+                return
+            self._tell(self._held(staying))
+            if await self._is_over(partial(self._awaited, staying), DECOMMISSION_LOOK_MS):
+                return
+        _log.warning("stopping after %d s with replicas that others need", DECOMMISSION_TIMEOUT_MS // 1000)
+
+    async def _broker_set(self) -> BrokerSet | None:
         try:
-            broker_set = await self._client.get(STATEFUL_SETS, self._view.cluster, self._namespace)
+            return await self._client.get(STATEFUL_SETS, self._view.cluster, self._namespace)
         except ApiError as error:
             _log.info("no StatefulSet says whether this broker is to return: %s", error)
-            return False
-        return not broker_set.asks_for(self._me.broker)
+            return None
 
-    def _held(self) -> int:
-        return to_give_away(self._writing.states(), self._me.broker)
+    def _tell(self, held: ToGiveAway) -> None:
+        """With each change."""
+        if held == self._told:
+            return
+        self._told = held
+        _log.info("draining: %d replicas to give away", held.moving)
+        if held.needed:
+            _log.warning("%d replicas wait: acks=all would be refused without them; %s", held.needed, _REMEDY)
+        if held.left:
+            _log.warning("%d replicas go with this broker, their topics have a copy less; %s", held.left, _REMEDY)
+
+    def _held(self, staying: BrokerSet) -> ToGiveAway:
+        return to_give_away(self._placed(), self._me.broker, staying, self._view.ready_seats(monotonic_ms()))
+
+    def _awaited(self, staying: BrokerSet) -> int:
+        return self._held(staying).awaited
 
     def _led(self) -> int:
-        return to_hand_over(self._writing.states(), self._me, self._view.ready_seats(monotonic_ms()))
+        return to_hand_over(self._placed(), self._me, self._view.ready_seats(monotonic_ms()))
+
+    def _placed(self) -> Iterator[Placed]:
+        return placed(self._writing.sets(), self._view.topics(), self._view.regressed(monotonic_ms()))
 
     async def _wait(self, count: Callable[[], int], what: str, timeout_ms: int) -> None:
         left = count()
         if left:
             _log.info("draining: %d %s", left, what)
+        if not await self._is_over(count, timeout_ms):
+            _log.warning("stopping with %d %s: nobody has taken them within %d s", count(), what, timeout_ms // 1000)
+
+    async def _is_over(self, count: Callable[[], int], timeout_ms: int) -> bool:
         for _ in range(timeout_ms // HANDOVER_POLL_MS):
-            left = count()
-            if not left:
-                return
+            if not count():
+                return True
             await asyncio.sleep(HANDOVER_POLL_MS / 1000)
-        _log.warning("stopping with %d %s: nobody has taken them within %d s", left, what, timeout_ms // 1000)
+        return not count()

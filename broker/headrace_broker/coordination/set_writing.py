@@ -21,7 +21,7 @@ from headrace.core.log.epochs import NO_EPOCH
 from headrace.core.replication.regression import may_act_on, regressed_topics, to_remember
 from headrace.core.replication.set_writer import SetWriter
 from headrace.core.replication.wishes import Around, IsrLooks, Local, wishes
-from headrace.core.resources.partition_set import PartitionSet, PartitionState
+from headrace.core.resources.partition_set import PartitionSet
 from headrace.core.types import PartitionId, PartitionKey, Seat, TopicUid
 from headrace_broker.clock import monotonic_ms
 from headrace_broker.coordination.cluster_view import ClusterView
@@ -53,9 +53,9 @@ class SetWriting:
         """Sets with a write of which it is not known whether it has landed."""
         return sum(each.writer.is_undecided for each in self._sets.values())
 
-    def states(self) -> Iterable[PartitionState]:
-        """As they have landed, of every set that concerns this broker."""
-        return (state for each in self._sets.values() for state in each.writer.known.partitions)
+    def sets(self) -> list[PartitionSet]:
+        """As they have landed: every one that concerns this broker."""
+        return [each.writer.known for each in self._sets.values()]
 
     @property
     def has_claims(self) -> bool:

@@ -153,7 +153,8 @@ def _reassigning(states: Sequence[PartitionState], unfinished: Unfinished) -> Co
     if unfinished.stuck:
         leaving = ", ".join(map(str, unfinished.stuck))
         message = (
-            f"brokers that are to leave ({leaving}) hold replicas that no other broker can take: start more brokers"
+            f"brokers that are to leave ({leaving}) hold replicas that no other broker can take: start more brokers, or"
+            " lower spec.replicas"
         )
         return Condition.on(ConditionType.REASSIGNING, "WaitingForBrokers", message)
     return Condition.off(ConditionType.REASSIGNING, "NothingMoving")

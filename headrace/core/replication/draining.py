@@ -1,24 +1,95 @@
 """What a broker that was asked to stop waits for, so that nobody misses it. Pure; asked again with every change.
 
     asked to stop ──> draining ── it leads nothing that another replica could lead ──> steps down ──> stops
-    its ordinal is above the StatefulSet's replicas ──> draining ── no PartitionSet names it any more ──> stops
+    its ordinal is above the StatefulSet's replicas ──> draining ──> for each replica:
+        another broker can take it          ──> waits until no PartitionSet names this one any more
+        none can, and writes go on without  ──> goes with it: the topic has one copy less until somebody helps
+        none can, and acks=all would stop   ──> waits, for people: for another broker, or fewer replicas
 
 The operator moves leaderships and replicas; a broker only waits, for bounded times, and never for what cannot happen:
-where every other member of the ISR is away or drains too, as when a whole cluster stops, there is nobody to wait for.
+where every other member of the ISR is away or drains too, as when a whole cluster stops, where no broker is to stay,
+and where the operator leaves the topic alone, there is nobody to wait for. (Strimzi refuses a scale-down that strands
+replicas; whoever asks Kubernetes itself for fewer Pods cannot be refused, only kept waiting.)
+
+Invariant: who is waited for in vain is needed: without this broker the partition would be below `minInsyncReplicas`.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from headrace.core.resources.partition_set import PartitionState
-from headrace.core.types import BrokerId, Seat
+from headrace.core.replication.isr import floor
+from headrace.core.resources.partition_set import PartitionSet, PartitionState
+from headrace.core.resources.pod import BrokerSet
+from headrace.core.resources.topic import Topic
+from headrace.core.types import BrokerId, Seat, TopicUid
 
 
-def to_hand_over(states: Iterable[PartitionState], me: Seat, ready: Collection[Seat]) -> int:
-    """How many partitions `me` leads that another could lead; `ready` are the seats that serve and do not drain."""
-    led = (state for state in states if state.leader == me)
+@dataclass(frozen=True, slots=True)
+class Placed:
+    state: PartitionState
+    min_insync_replicas: int = 1
+    is_tended: bool = True
+    """The operator moves its leaders and replicas."""
+    is_deleting: bool = False
+    """Brokers delete its data, and surrender their seats by themselves."""
+
+
+class ToGiveAway(NamedTuple):
+    """Replicas, by what becomes of them."""
+
+    moving: int
+    """Others take them, or their data is being deleted."""
+    needed: int
+    """Nobody can take them, nor do without them."""
+    left: int
+    """Nobody can take them: they go with the broker."""
+
+    @property
+    def awaited(self) -> int:
+        return self.moving + self.needed
+
+
+def placed(sets: Iterable[PartitionSet], topics: Iterable[Topic], regressed: Collection[TopicUid]) -> Iterator[Placed]:
+    """The partitions of `sets`; those of a topic that is gone, paused, or being deleted nobody moves."""
+    known = {topic.uid: topic for topic in topics}
+    for each in sets:
+        topic = known.get(each.topic_uid)
+        least = topic.spec.min_insync_replicas if topic is not None else 1
+        is_left_alone = topic is None or topic.paused or topic.metadata.deletion_timestamp is not None
+        is_tended = not (is_left_alone or each.deleting or each.topic_uid in regressed)
+        yield from (Placed(state, least, is_tended, each.deleting) for state in each.partitions)
+
+
+def to_hand_over(partitions: Iterable[Placed], me: Seat, ready: Collection[Seat]) -> int:
+    """How many partitions `me` leads that another will lead; `ready` are the seats that serve and do not drain."""
+    led = (each.state for each in partitions if each.is_tended and each.state.leader == me)
     return sum(any(seat != me and seat in ready for seat in state.isr) for state in led)
 
 
-def to_give_away(states: Iterable[PartitionState], broker: BrokerId) -> int:
-    """Of how many partitions the broker is a replica."""
-    return sum(broker in state.replicas for state in states)
+def to_give_away(partitions: Iterable[Placed], me: BrokerId, staying: BrokerSet, ready: Collection[Seat]) -> ToGiveAway:
+    """`staying` are the brokers that there are to be."""
+    moving = needed = left = 0
+    for each in partitions if staying.ordinals else ():
+        if me not in each.state.replicas:
+            continue
+        if each.is_deleting or _can_be_taken(each, me, staying):
+            moving += 1
+        elif _can_do_without(each, me, staying, ready):
+            left += 1
+        else:
+            needed += 1
+    return ToGiveAway(moving, needed, left)
+
+
+def _can_be_taken(placed_here: Placed, me: BrokerId, staying: BrokerSet) -> bool:
+    """By a broker that is to stay, whether it is there just now or not."""
+    state = placed_here.state
+    is_on_its_way = me in state.removing or any(broker not in state.replicas for broker in staying.ordinals)
+    return placed_here.is_tended and is_on_its_way
+
+
+def _can_do_without(placed_here: Placed, me: BrokerId, staying: BrokerSet, ready: Collection[Seat]) -> bool:
+    state = placed_here.state
+    others = [seat for seat in state.isr if seat.broker != me and seat in ready and staying.asks_for(seat.broker)]
+    return len(others) >= floor(state, placed_here.min_insync_replicas)

@@ -3,6 +3,7 @@
 The broker of Pod `headrace-2` is broker 2, and its container is named `broker`. Both kinds are read and never written.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headrace.core.resources.metadata import InvalidResourceError, Metadata, Object
@@ -59,6 +60,11 @@ class BrokerSet:
     def parse(cls, obj: Object) -> "BrokerSet":
         spec = obj.get("spec") or {}
         return cls(int((spec.get("ordinals") or {}).get("start", 0)), int(spec.get("replicas", 1)))
+
+    @property
+    def ordinals(self) -> Sequence[BrokerId]:
+        """Of the brokers that there are to be."""
+        return [BrokerId(number) for number in range(self.first, self.first + self.replicas)]
 
     def asks_for(self, broker: BrokerId) -> bool:
         """Whether there is to be such a broker."""

@@ -67,18 +67,55 @@ def test_should_wait_for_nobody_when_all_stop_or_when_it_is_told_twice(three: Re
     three.wait_in_sync(0, 1, 2)
 
 
-def test_should_go_for_good_once_nothing_is_placed_on_it(three: ReplicatedBrokers) -> None:
-    three.create()
+def scale(three: ReplicatedBrokers, brokers: int) -> None:
     manifest = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "headrace"}}
     template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "broker", "image": "x"}]}}
-    spec = {"replicas": 2, "serviceName": "x", "selector": {"matchLabels": {"a": "b"}}, "template": template}
-    three.cluster.kube("POST", _STATEFUL_SETS, {**manifest, "spec": spec})
-    data = three.cluster.home / "broker-2" / "partitions"
-    assert list(data.iterdir())
+    spec = {"serviceName": "x", "selector": {"matchLabels": {"a": "b"}}, "template": template}
+    three.cluster.kube("POST", _STATEFUL_SETS, {**manifest, "spec": {**spec, "replicas": brokers}})
 
+
+def test_should_wait_for_those_who_need_it_until_it_is_to_stay(three: ReplicatedBrokers) -> None:
+    three.create(minInsyncReplicas=3)
+    scale(three, 2)
+    leaving = three.cluster.broker(2)
+    ask_to_stop(three, 2)
+    wait_for(lambda: "1 replicas wait: acks=all would be refused without them" in leaving.log, "it says why it waits")
+    assert three.produce(0, b"while it waits").status == 200
+    three.cluster.kube("PATCH", f"{_STATEFUL_SETS}/headrace", {"spec": {"replicas": 3}})
+    assert leaving.wait(60) == 0, "it is to return: it waits for nobody"
+
+
+def test_should_go_with_what_nobody_can_take_nor_needs(three: ReplicatedBrokers) -> None:
+    three.create(minInsyncReplicas=2)
+    scale(three, 2)
+    leaving = three.cluster.broker(2)
+    ask_to_stop(three, 2)
+    assert leaving.wait(60) == 0
+    assert "1 replicas go with this broker" in leaving.log
+    assert list((three.cluster.home / "broker-2" / "partitions").iterdir()), "they are there when it returns"
+    assert three.produce(0, b"without it").status == 200
+
+
+def test_should_wait_for_no_leader_of_a_topic_that_is_paused(three: ReplicatedBrokers) -> None:
+    three.create(minInsyncReplicas=2)
+    paused = {"metadata": {"annotations": {"headrace.io/paused": "true"}}}
+    three.cluster.kube("PATCH", f"/apis/headrace.io/v1alpha1/namespaces/default/topics/{three.topic}", paused)
+    leader = three.cluster.broker(0)
+    ask_to_stop(three, 0)
+    assert leader.wait(60) == 0
+    assert "nobody has taken them" not in leader.log
+
+
+def test_should_go_for_good_once_nothing_is_placed_on_it(three: ReplicatedBrokers) -> None:
+    three.create()
+    scale(three, 2)
+    data = three.cluster.home / "broker-2" / "partitions"
+    wait_for(lambda: list(data.iterdir()) or None, "it is here")
+
+    three.change(lambda state: raised(state, removing=(BrokerId(2),)))
+    wait_for((three.cluster.home / "broker-2" / "giving-away").exists, "it has seen that")
     ask_to_stop(three, 2)
     wait_for(lambda: "1 replicas to give away" in three.cluster.broker(2).log, "it waits")
-    three.change(lambda state: raised(state, removing=(BrokerId(2),)))
     assert three.produce(0, b"while it waits").status == 200
     three.change(lambda state: without(state, 2))
 

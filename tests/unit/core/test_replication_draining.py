@@ -1,11 +1,20 @@
 """A broker that stops waits for whoever can take over, and for nobody else."""
 
-from headrace.core.replication.draining import to_give_away, to_hand_over
-from headrace.core.types import BrokerId
-from tests.support.partition_sets import partition_state, seat
+from dataclasses import replace
+from typing import Any
 
-ME, OTHER = seat(0), seat(1)
+import pytest
+
+from headrace.core.replication.draining import Placed, ToGiveAway, placed, to_give_away, to_hand_over
+from headrace.core.resources.partition_set import PartitionState
+from headrace.core.resources.pod import BrokerSet
+from headrace.core.types import BrokerId, Seat, TopicUid
+from tests.support.control import topic
+from tests.support.partition_sets import partition_set, partition_state, seat
+
+ME, OTHER, THIRD = seat(0), seat(1), seat(2)
 BOTH = (BrokerId(0), BrokerId(1))
+ALL = (*BOTH, BrokerId(2))
 SHARED = partition_state(0, leader=ME, replicas=BOTH, isr=(ME, OTHER))
 BEHIND = partition_state(1, leader=ME, replicas=BOTH, isr=(ME,))
 ALONE = partition_state(2, leader=ME)
@@ -13,12 +22,68 @@ THEIRS = partition_state(3, leader=OTHER, replicas=BOTH, isr=(ME, OTHER))
 
 
 def test_should_wait_only_for_what_a_ready_member_of_the_isr_could_lead() -> None:
-    states = [SHARED, BEHIND, ALONE, THEIRS]
-    assert to_hand_over(states, ME, {ME, OTHER}) == 1
-    assert to_hand_over(states, ME, {ME}) == 0, "the other one drains too, or is away"
-    assert to_hand_over(states, ME, {seat(1, 2)}) == 0, "its seat is void"
+    partitions = [*map(Placed, (SHARED, BEHIND, ALONE, THEIRS))]
+    assert to_hand_over(partitions, ME, {ME, OTHER}) == 1
+    assert to_hand_over(partitions, ME, {ME}) == 0, "the other one drains too, or is away"
+    assert to_hand_over(partitions, ME, {seat(1, 2)}) == 0, "its seat is void"
 
 
-def test_should_count_what_names_a_broker_that_goes_for_good() -> None:
-    assert to_give_away([SHARED, BEHIND, ALONE, THEIRS], BrokerId(1)) == 3
-    assert to_give_away([ALONE], BrokerId(1)) == 0
+def test_should_not_wait_for_leaders_whom_nobody_will_elect() -> None:
+    assert to_hand_over([Placed(SHARED, is_tended=False)], ME, {ME, OTHER}) == 0
+
+
+UID = TopicUid("uid-flights")
+FLIGHTS = topic(minInsyncReplicas=1)
+
+
+@pytest.mark.parametrize(
+    ("change", "is_tended"),
+    [({}, True), ({"annotations": {"headrace.io/paused": "true"}}, False), ({"deletion_timestamp": "2026"}, False)],
+)
+def test_should_know_whom_the_operator_leaves_alone(change: dict[str, Any], is_tended: bool) -> None:
+    changed = replace(FLIGHTS, metadata=replace(FLIGHTS.metadata, **change))
+    shared = partition_set(SHARED, uid=FLIGHTS.uid)
+    assert [*placed([shared], [changed], ())] == [Placed(SHARED, 1, is_tended)]
+    assert [*placed([shared], [changed], {FLIGHTS.uid})] == [Placed(SHARED, 1, is_tended=False)]
+    assert [*placed([shared], [], ())] == [Placed(SHARED, 1, is_tended=False)]
+    deleting = replace(shared, deleting=True)
+    assert [*placed([deleting], [changed], ())] == [Placed(SHARED, 1, is_tended=False, is_deleting=True)]
+
+
+def given(*partitions: Placed, to_stay: int = 2, ready: tuple[Seat, ...] = (ME, OTHER, THIRD)) -> ToGiveAway:
+    """By broker 2, where so many brokers are to stay."""
+    return to_give_away(partitions, BrokerId(2), BrokerSet(0, to_stay), ready)
+
+
+def everywhere(*isr: Seat, **changes: Any) -> PartitionState:
+    return partition_state(leader=ME, replicas=ALL, isr=isr or (ME, OTHER, THIRD), **changes)
+
+
+def test_should_wait_for_what_others_take() -> None:
+    on_two = partition_state(leader=ME, replicas=(BrokerId(0), BrokerId(2)), isr=(ME, THIRD))
+    assert given(Placed(on_two), ready=()) == (1, 0, 0), "broker 1 is to stay, whether it is there or not"
+    assert given(Placed(everywhere(removing=(BrokerId(2),)))) == (1, 0, 0)
+    assert given(Placed(everywhere()), to_stay=1, ready=()) == (0, 1, 0)
+    assert given(Placed(SHARED)) == (0, 0, 0), "it holds nothing of it"
+    assert given(Placed(on_two)).awaited == 1
+
+
+def test_should_go_with_what_nobody_can_take_where_writes_go_on_without() -> None:
+    assert given(Placed(everywhere(), 2)) == (0, 0, 1)
+    assert given(Placed(everywhere(), 2)).awaited == 0
+
+
+def test_should_wait_where_writes_would_stop() -> None:
+    assert given(Placed(everywhere(), 3)) == (0, 1, 0)
+    assert given(Placed(everywhere(ME, THIRD), 2)) == (0, 1, 0), "one is not in sync"
+    assert given(Placed(everywhere(), 2), ready=(ME, THIRD)) == (0, 1, 0), "one is away"
+    assert given(Placed(everywhere(), 2), to_stay=1) == (0, 1, 0), "one is to go, too"
+
+
+def test_should_wait_for_its_data_to_be_deleted_and_not_for_what_nobody_moves() -> None:
+    assert given(Placed(everywhere(), 2, is_tended=False, is_deleting=True)) == (1, 0, 0)
+    assert given(Placed(everywhere(), 2, is_tended=False), to_stay=9) == (0, 0, 1)
+
+
+def test_should_wait_for_nobody_where_nobody_is_to_stay() -> None:
+    assert given(Placed(everywhere(), 3), to_stay=0) == (0, 0, 0)

@@ -130,13 +130,13 @@ def test_should_remember_a_write_whose_set_is_shown_no_more_until_it_is_decided(
     writing.look()
     (each,), (put,) = calls.written, calls.puts
     writing.take([])
-    assert [*writing.states()] == [*FOLLOWED.partitions]
+    assert writing.sets() == [FOLLOWED]
     each.writer.unanswered()
     writing.take([])
     assert writing.undecided() == 1
     each.writer.landed(put)
     writing.take([])
-    assert [*writing.states()] == []
+    assert writing.sets() == []
 
 
 def test_should_hear_of_a_write_from_a_set_that_has_nothing_here_any_more() -> None:
@@ -150,7 +150,7 @@ def test_should_hear_of_a_write_from_a_set_that_has_nothing_here_any_more() -> N
     writing.take([elsewhere])
     assert writing.undecided() == 0
     writing.take([elsewhere])
-    assert [*writing.states()] == []
+    assert writing.sets() == []
 
 
 class Deaf:
@@ -176,4 +176,4 @@ async def test_should_forget_a_write_to_a_set_that_is_found_to_be_gone() -> None
             await calls.wait(1)
             writing.look()
     writing.look()
-    assert [*writing.states()] == []
+    assert writing.sets() == []
