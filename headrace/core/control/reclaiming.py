@@ -20,7 +20,7 @@ knows. Pure; the same picture gives the same answer, so that it does not matter 
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -137,16 +137,18 @@ def _places(topic: Topic) -> Places:
     return Places(TOPIC_PARTITIONS_MAX, TOPIC_PARTITIONS_MAX) if lost else topic.places
 
 
-def inquiries(topics: Iterable[Topic], observed: Observed) -> tuple[TopicUid, ...]:
+def inquiries(topics: Collection[Topic], observed: Observed) -> tuple[TopicUid, ...]:
     """The topics of which every broker is to tell what it holds before the next plan."""
     if observed.in_state(BrokerState.UNPROVEN):
         return ()
-    sets, asked = _by_topic(observed), set[TopicUid]()
+    sets, asked, living = _by_topic(observed), set[TopicUid](), {topic.uid for topic in topics}
     for topic in topics:
         own = sets.get(topic.uid, [])
         if _is_tended(topic, observed) and doubtful_partitions(topic, own):
             claimed = claimed_uid(topic, own)
-            asked |= {topic.uid, *([claimed] if claimed is not None and _UID.fullmatch(claimed) else [])}
+            asked.add(topic.uid)
+            if claimed is not None and claimed not in living and _UID.fullmatch(claimed):
+                asked.add(claimed)
     return tuple(sorted(asked))
 
 

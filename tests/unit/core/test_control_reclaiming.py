@@ -79,7 +79,7 @@ def refusal(api: ModelApi) -> str:
 
 def test_should_ask_nobody_about_a_topic_that_is_new() -> None:
     api = ModelApi.of([topic()], [broker(0), broker(1, state=BrokerState.LOST)])
-    assert inquiries(api.topics.values(), api.observed) == ()
+    assert inquiries([*api.topics.values()], api.observed) == ()
     api.settle()
     assert len(states(api)) == 6, "it waits for no broker that is away"
 
@@ -89,18 +89,18 @@ def test_should_ask_nobody_about_the_partitions_by_which_a_topic_grows() -> None
     api.settle()
     api.brokers[BrokerId(1)] = broker(1, state=BrokerState.LOST)
     api.change(UID, spec={"partitions": 9})
-    assert inquiries(api.topics.values(), api.observed) == ()
+    assert inquiries([*api.topics.values()], api.observed) == ()
     api.settle()
     assert len(states(api)) == 9
 
 
 def test_should_ask_about_a_topic_that_had_places_and_about_what_one_claims() -> None:
     api = placed_before()
-    assert inquiries(api.topics.values(), api.observed) == (UID,)
+    assert inquiries([*api.topics.values()], api.observed) == (UID,)
     api.change(UID, annotations={**api.topics[UID].metadata.annotations, **CLAIM})
-    assert inquiries(api.topics.values(), api.observed) == (OLD, UID)
+    assert inquiries([*api.topics.values()], api.observed) == (OLD, UID)
     api.change(UID, annotations={"headrace.io/adopt-uid": "x,y"}, finalizers=())
-    assert inquiries(api.topics.values(), api.observed) == (UID,), "that is no uid"
+    assert inquiries([*api.topics.values()], api.observed) == (UID,), "that is no uid"
 
 
 @pytest.mark.parametrize(
@@ -113,19 +113,19 @@ def test_should_ask_about_a_topic_that_had_places_and_about_what_one_claims() ->
 def test_should_not_ask_about_a_topic_that_it_leaves_alone(changes: dict[str, Any]) -> None:
     api = placed_before()
     api.change(UID, **changes)
-    assert inquiries(api.topics.values(), api.observed) == ()
+    assert inquiries([*api.topics.values()], api.observed) == ()
 
 
 def test_should_not_ask_before_it_knows_who_lives_nor_of_what_went_back() -> None:
     api = placed_before()
     api.regressed = frozenset({UID})
-    assert inquiries(api.topics.values(), api.observed) == ()
+    assert inquiries([*api.topics.values()], api.observed) == ()
     api.regressed = frozenset()
     api.brokers[BrokerId(0)] = broker(0, state=BrokerState.UNPROVEN)
-    assert inquiries(api.topics.values(), api.observed) == ()
+    assert inquiries([*api.topics.values()], api.observed) == ()
     api.brokers[BrokerId(0)] = broker(0)
     other = {uid: replace(t, spec=replace(t.spec, cluster="other")) for uid, t in api.topics.items()}
-    assert inquiries(other.values(), api.observed) == ()
+    assert inquiries([*other.values()], api.observed) == ()
 
 
 def test_should_ask_again_soon_only_while_the_answer_may_change_by_itself() -> None:
@@ -145,9 +145,9 @@ def test_should_take_a_note_that_is_lost_or_damaged_for_doubt_and_a_copied_one_f
     api = placed_before()
     for annotations in ({}, {"headrace.io/placed": f"{UID}/x"}):
         api.change(UID, annotations=annotations)
-        assert inquiries(api.topics.values(), api.observed) == (UID,)
+        assert inquiries([*api.topics.values()], api.observed) == (UID,)
     api.change(UID, annotations={"headrace.io/placed": "another/6/6"}, finalizers=())
-    assert inquiries(api.topics.values(), api.observed) == ()
+    assert inquiries([*api.topics.values()], api.observed) == ()
 
 
 # Sets that are gone
@@ -368,6 +368,7 @@ def test_should_refuse_the_data_of_a_topic_that_lives() -> None:
     api = claiming()
     api.topics[OLD] = topic("other", metadata={"uid": OLD}, cluster="other")
     assert f"topic default/other lives under uid {OLD}" in refusal(api)
+    assert inquiries([*api.topics.values()], api.observed) == (UID,), "whatever brokers say, it is not to be had"
 
 
 def test_should_refuse_data_of_another_namespace() -> None:

@@ -86,6 +86,28 @@ def test_should_take_orphaned_data_back_when_the_uid_returns(store: PartitionSto
     assert not store.restore(KEY)
 
 
+def test_should_let_another_topic_go_on_with_orphaned_data_once(store: PartitionStore, tmp_path: Path) -> None:
+    other = replace(DESCRIPTION, key=PartitionKey(TopicUid("77aa-22"), KEY.partition))
+    (store.prepare(RETAINED, NOW_MS) / "note").write_bytes(b"data")
+    store.orphan(KEY, NOW_MS)
+    store.adopt(KEY, other.key)
+    assert (store.orphans(), store.has(KEY)) == ([], False)
+    assert store.partitions() == [StoredPartition(other.key, RETAINED)], (
+        "as a crash would leave it: still to be retained"
+    )
+    path = store.prepare(other, NOW_MS)
+    assert store.partitions() == [StoredPartition(other.key, other)]
+    assert sorted(file.name for file in path.iterdir() if file.suffix == "" and "since" in file.name) == []
+    assert (path / "note").read_bytes() == b"data"
+    store.adopt(KEY, other.key)
+    assert (path / "note").read_bytes() == b"data", "it was done before"
+
+
+def test_should_not_pretend_to_adopt_what_is_not_there(store: PartitionStore) -> None:
+    with pytest.raises(StorageFailedError):
+        store.adopt(KEY, PartitionKey(TopicUid("77aa-22"), KEY.partition))
+
+
 def test_should_purge_orphans_only_after_their_retention(store: PartitionStore) -> None:
     store.prepare(DESCRIPTION, NOW_MS)
     store.orphan(KEY, NOW_MS)
