@@ -96,11 +96,13 @@ class FollowingLog:
     def received(
         self, leader_epoch: LeaderEpoch, batches: Sequence[Buffer], high_watermark: Offset, log_start: Offset
     ) -> None:
-        """Append what the leader sent, and report; nothing happens where it is of another epoch or stream.
+        """Append what the leader sent, and report; it is not looked at where it is of another epoch or stream.
 
         Raises CorruptBatchError, DivergedLogError, DiskFullError, ThrottledError, StorageFailedError.
         """
         replica = self._partition.replica
+        if not replica.accepts(leader_epoch):
+            return
         taken = split_replicated(batches)
         base_offset = taken[0].header.base_offset if taken else None
         self._step(Offered(leader_epoch, base_offset, high_watermark, log_start))
