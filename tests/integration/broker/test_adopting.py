@@ -1,5 +1,6 @@
 """A topic that goes on with the data of another: over HTTP its producers are known again, and its old uid is not."""
 
+from headrace.core.limits import PARTITIONS_PER_SET_MAX
 from headrace.core.records.columns import columns_of, encode_batch
 from headrace.core.records.header import ProducerNumbers
 from headrace.core.records.record import Record
@@ -7,6 +8,7 @@ from tests.support.batches import TIMESTAMP_MS
 from tests.support.cluster import Cluster, http
 from tests.support.waiting import wait_for
 
+SETS = "/apis/headrace.io/v1alpha1/namespaces/default/partitionsets"
 BATCH = {"Content-Type": "application/vnd.headrace.batch"}
 TOPICS = "/apis/headrace.io/v1alpha1/namespaces/default/topics"
 
@@ -47,3 +49,21 @@ def test_should_know_producers_again_and_refuse_the_old_uid(cluster: Cluster, to
     assert end["nextOffset"] == 0, "the data had one partition, the other begins empty"
     cluster.kube("DELETE", f"{TOPICS}/{name}")
     wait_for(lambda: http("GET", f"{cluster.api_url}{TOPICS}/{name}").status == 404, "it goes with its data")
+
+
+def test_should_bring_back_the_partitions_of_a_set_that_is_gone_beside_one_that_is_there(
+    cluster: Cluster, topic: str
+) -> None:
+    cluster.create_topic(topic, partitions=PARTITIONS_PER_SET_MAX + 2)
+    url = cluster.records_url(topic, PARTITIONS_PER_SET_MAX + 1)
+    assert http("POST", url, batch(0, b"kept"), BATCH).status == 200
+    uid = cluster.partition_set(f"{topic}-1")["metadata"]["uid"]
+    cluster.kube("DELETE", f"{SETS}/{topic}-1")
+
+    def is_back() -> bool:
+        items = cluster.kube("GET", SETS)["items"]
+        found = [one for one in items if one["metadata"]["name"] == f"{topic}-1" and one["metadata"]["uid"] != uid]
+        return bool(found) and all(state["leaderEpoch"] > 1 for state in found[0]["spec"]["partitions"])
+
+    wait_for(is_back, "the operator gives the partitions their places back")
+    wait_for(lambda: "kept" in http("GET", f"{url}?offset=earliest").body.decode(), "their records are served")
