@@ -20,7 +20,7 @@ from contextlib import suppress
 from urllib.parse import urlsplit
 
 from headrace.core.errors import HeadraceError, StorageFailedError
-from headrace.core.limits import DRAIN_TIMEOUT_MS
+from headrace.core.limits import DRAIN_TIMEOUT_MS, HURRY_TIMEOUT_MS
 from headrace.core.log.intact import DiskFacts
 from headrace.core.replication.contact import Contact
 from headrace.core.types import Seat
@@ -55,8 +55,6 @@ from headrace_broker.transports import Transports
 from headrace_broker.verification import Verification
 
 _log = logging.getLogger(__name__)
-_HURRY_S = 1.0
-"""What requests in flight get when this broker must not go on."""
 
 
 class CannotListenError(HeadraceError):
@@ -143,7 +141,7 @@ class _Broker:
             verification = await self._serve(server, lease, me, found)
         except BaseException:
             self._readiness.why_not = "it must stop"
-            await server.close(_HURRY_S)
+            await server.close(HURRY_TIMEOUT_MS / 1000)
             raise
         clean = await self._holdings.close("the broker stops")
         await verification.cut(self._data.store)

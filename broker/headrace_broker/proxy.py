@@ -13,6 +13,7 @@ from typing import Protocol
 from aiohttp import web
 
 from headrace.core.errors import BrokerUnreachableError, HeadraceError, NotLeaderError, ThrottledError
+from headrace.core.limits import PROXY_MARGIN_MS
 from headrace.core.types import BrokerId
 from headrace.http2.bridge import break_off
 from headrace.http2.client import AsyncTransport, Response
@@ -25,8 +26,6 @@ PROXIED_HEADER = "Headrace-Proxied"
 _FORWARDED = ("content-type", "accept", "accept-encoding")
 """Not the coding of the body, which is decoded before it is passed on."""
 _RETURNED = ("content-type", "content-encoding", "vary", "retry-after", "allow", "accept-encoding")
-_MARGIN_S = 5.0
-"""What a leader gets beyond the time that the request itself may take."""
 
 
 class Target(Protocol):
@@ -110,7 +109,7 @@ class Proxy:
             elsewhere.url.rstrip("/") + path,
             headers={**headers, PROXIED_HEADER.lower(): "1"},
             body=body,
-            timeout_s=timeout_ms / 1000 + _MARGIN_S,
+            timeout_s=(timeout_ms + PROXY_MARGIN_MS) / 1000,
         )
 
     async def relay(self, request: web.Request, elsewhere: Target, silence_ms: int) -> web.StreamResponse:
@@ -122,7 +121,7 @@ class Proxy:
         url = elsewhere.url.rstrip("/") + request.path_qs
         with _reaching(elsewhere):
             answer = await self._transport.request(
-                request.method, url, headers=headers, timeout_s=silence_ms / 1000 + _MARGIN_S
+                request.method, url, headers=headers, timeout_s=(silence_ms + PROXY_MARGIN_MS) / 1000
             )
             if answer.status != 200 or request.method == "HEAD":
                 return await _whole(answer)

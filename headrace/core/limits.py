@@ -129,6 +129,12 @@ WATCH_LINES_BYTES = 256 << 10
 """NDJSON that a stream makes at a time."""
 PRODUCE_TIMEOUT_MS_DEFAULT = 30_000
 PRODUCE_TIMEOUT_MS_MAX = 300_000
+OFFSETS_TIMEOUT_MS = 10_000
+"""What a broker that passes a question for an offset on to the leader waits for the answer ..."""
+DELETE_TIMEOUT_MS = 30_000
+"""... and for that to a deletion of records."""
+PROXY_MARGIN_MS = 5_000
+"""What a leader gets beyond the time that the request itself may take."""
 PROXY_HOPS_MAX = 1
 """A proxied request is never proxied again: two brokers with different views must not bounce it."""
 REQUEST_BYTES_IN_FLIGHT_MAX = 512 << 20
@@ -388,6 +394,8 @@ WATCH_SILENCE_MS_MAX = 60_000
 """A watch that has not ended or said anything for this long is started again."""
 CAS_RETRIES_MAX = 20
 DRAIN_TIMEOUT_MS = 20_000
+HURRY_TIMEOUT_MS = 1_000
+"""What requests in flight get when a broker must not go on."""
 HANDOVER_TIMEOUT_MS = 15_000
 """A broker that is asked to stop waits so long at most for others to take over what it leads ..."""
 DECOMMISSION_TIMEOUT_MS = 600_000

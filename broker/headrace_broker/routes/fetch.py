@@ -5,6 +5,7 @@ import json
 
 from aiohttp import web
 
+from headrace.core.limits import OFFSETS_TIMEOUT_MS
 from headrace.http2.bodies import BuffersResponse
 from headrace_broker.admission import Share
 from headrace_broker.fetch import Fetched, fetch, find_offset
@@ -18,7 +19,6 @@ from headrace_broker.routes.record_bodies import BodyFormat, accepted_format, js
 from headrace_broker.routes.watch import watch_response
 from headrace_broker.serving import Serving
 
-_OFFSETS_TIMEOUT_MS = 10_000
 _BATCHES = BodyFormat.BATCHES.value
 
 
@@ -87,7 +87,7 @@ class OffsetsRoute:
         place, query = parse_place(request.match_info), parse_offsets(request.query)
         target = self._serving.locate(place, query.fence)
         if isinstance(target, Elsewhere):
-            return await self._serving.proxy.forward(request, target, (), _OFFSETS_TIMEOUT_MS)
+            return await self._serving.proxy.forward(request, target, (), OFFSETS_TIMEOUT_MS)
         found = await find_offset(target, query)
         answer = {
             "partition": place.partition,

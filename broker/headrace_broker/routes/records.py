@@ -4,11 +4,10 @@ import json
 
 from aiohttp import web
 
+from headrace.core.limits import DELETE_TIMEOUT_MS
 from headrace_broker.proxy import Elsewhere
 from headrace_broker.routes.parameters import parse_delete, parse_place
 from headrace_broker.serving import Serving
-
-_TIMEOUT_MS = 30_000
 
 
 class DeleteRoute:
@@ -21,6 +20,6 @@ class DeleteRoute:
         place, query = parse_place(request.match_info), parse_delete(request.query)
         target = self._serving.locate(place, query.fence)
         if isinstance(target, Elsewhere):
-            return await self._serving.proxy.forward(request, target, (), _TIMEOUT_MS)
+            return await self._serving.proxy.forward(request, target, (), DELETE_TIMEOUT_MS)
         answer = {"partition": place.partition, "logStartOffset": await target.delete_records(query)}
         return web.Response(body=json.dumps(answer).encode() + b"\n", content_type="application/json")
