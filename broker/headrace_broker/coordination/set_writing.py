@@ -189,8 +189,7 @@ class SetWriting:
             self._calls.read(each)
             return
         each.wished = wishes(writer.known, self._local(each, around, is_whole=is_whole), around)
-        is_frozen = writer.known.topic_uid in around.regressed
-        put = None if is_frozen else writer.write(wish.state for wish in each.wished)
+        put = writer.write((wish.state for wish in each.wished), regressed=around.regressed)
         if put is None:
             return
         for state in put.partitions:

@@ -20,13 +20,13 @@ over; no partition epoch of `known` ever falls. Owned by a broker's coordination
 holds a part of; told of everything it sees.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from headrace.core.replication.isr import Isr
 from headrace.core.replication.seats import older_partitions, supersedes
 from headrace.core.resources.partition_set import PartitionSet, PartitionState
-from headrace.core.types import PartitionId
+from headrace.core.types import PartitionId, TopicUid
 
 
 class SetWriter:
@@ -38,6 +38,8 @@ class SetWriter:
         self._isrs = {state.id: Isr(state) for state in known.partitions}
         self._in_flight = False
         self._must_read = False
+        self.attempts = 0
+        """So many PUTs have left."""
 
     @property
     def is_writing(self) -> bool:
@@ -60,13 +62,14 @@ class SetWriter:
     def isr(self, partition: PartitionId) -> Isr:
         return self._isrs[partition]
 
-    def write(self, wanted: Iterable[PartitionState]) -> PartitionSet | None:
+    def write(self, wanted: Iterable[PartitionState], *, regressed: Collection[TopicUid] = ()) -> PartitionSet | None:
         """What to PUT so that these states become true; None where there is nothing to say, or it cannot be said now.
 
         Partitions that are undecided and not wanted otherwise are written as they were last known. The partition epochs
-        of `wanted` are not looked at.
+        of `wanted` are not looked at. Of topics that are `regressed`, as some broker knows, nothing is written, not
+        even again.
         """
-        if self._in_flight or self.is_regressed:
+        if self._in_flight or self.is_regressed or self.known.topic_uid in regressed:
             return None
         states = {state.id: state for state in wanted}
         undecided = {number: isr.state for number, isr in self._isrs.items() if isr.pending is not None}
@@ -74,6 +77,7 @@ class SetWriter:
         if not changed:
             return None
         self._in_flight = True
+        self.attempts += 1
         return self.known.with_partitions(*changed)
 
     def landed(self, partition_set: PartitionSet) -> None:
@@ -96,9 +100,13 @@ class SetWriter:
         if is_newer or not (self._in_flight or self.is_undecided):
             self._settle(partition_set)
 
-    def read(self, partition_set: PartitionSet, *, based_on: str) -> None:
-        """By a GET without resourceVersion that began while `known` had the version `based_on`."""
-        self._must_read = False
+    def read(self, partition_set: PartitionSet, *, based_on: str, attempts: int | None = None) -> None:
+        """By a GET without resourceVersion that began while `known` had the version `based_on`.
+
+        `attempts`: how many had left by then; None: all. One that left later may land after the server looked, so that
+        somebody has to look again; another version is over all the same.
+        """
+        self._must_read = self._must_read and attempts not in (None, self.attempts)
         version = partition_set.metadata.resource_version
         if based_on != self.known.metadata.resource_version or version == based_on:
             return
