@@ -215,6 +215,67 @@ class StorageFailedError(RemoteError):
     retriable = True
 
 
+class UnknownMemberError(RemoteError):
+    """The group has no such member: its session has expired, it left, or it was removed (HTTP 404). Whoever gets this
+    gives up all its partitions, and joins again."""
+
+    code = "UnknownMember"
+    status = 404
+
+
+class FencedMemberError(RemoteError):
+    """What a member says of itself is not what its coordinator knows, or who commits does not own the partition (HTTP
+    412). Whoever gets this to a heartbeat gives up all its partitions, and joins again."""
+
+    code = "FencedMember"
+    status = 412
+
+
+class FencedInstanceError(RemoteError):
+    """Another process has taken over this instance id (HTTP 409): give up all partitions; two run where one should."""
+
+    code = "FencedInstance"
+    status = 409
+
+
+class UnreleasedInstanceError(RemoteError):
+    """Another process holds this instance id and is alive (HTTP 409): try again once it has left, or fallen silent."""
+
+    code = "UnreleasedInstance"
+    status = 409
+    retriable = True
+
+
+class GroupNotEmptyError(RemoteError):
+    """What only a group without members may be asked for: deletion, a reset, commits from outside (HTTP 409)."""
+
+    code = "GroupNotEmpty"
+    status = 409
+
+
+class GroupFullError(RemoteError):
+    """The group, or the coordinator, has as many members, offsets or groups as it may (HTTP 409); `limit`."""
+
+    code = "GroupFull"
+    status = 409
+
+
+class NotCoordinatorError(RemoteError):
+    """This broker does not coordinate the group (HTTP 421): ask who leads its partition of the offsets topic."""
+
+    code = "NotCoordinator"
+    status = 421
+    retriable = True
+
+
+class CoordinatorLoadingError(RemoteError):
+    """This broker has just become the group's coordinator and is still reading its log (HTTP 503)."""
+
+    code = "CoordinatorLoading"
+    status = 503
+    retriable = True
+
+
 class BrokerUnreachableError(HeadraceError):
     """No broker answered: connection refused, reset or timed out. Raised by clients."""
 

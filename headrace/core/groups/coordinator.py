@@ -1,0 +1,263 @@
+"""The groups of one partition of the offsets topic, on the broker that leads it: what is true is what its log says.
+
+    idle ── elected ──> loading ── the log was read to its end ──> active ── deposed ──> idle
+
+The shell appends the batches of `Append` in order, reports `Committed` when the high watermark has passed them, and
+`Deposed` as soon as one cannot be appended or the broker leads no more: then whatever was decided since is thrown away,
+and whoever leads next knows what was committed. Nothing is told to anybody before all that was decided earlier is
+committed, refusals included; so it never has to be taken back.
+
+A heartbeat without news needs no record: before it answers, the shell must know that it still leads, as it must before
+it answers `latest` (`Replica.check_latest`); a deposed coordinator could hand out what it knew long ago.
+
+Owned by one partition's task. Bounds: groups, and requests that wait for their records.
+"""
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeAlias, assert_never
+
+from headrace.core.errors import (
+    CoordinatorLoadingError,
+    GroupFullError,
+    HeadraceError,
+    NotCoordinatorError,
+    ThrottledError,
+)
+from headrace.core.groups.entries import Entry
+from headrace.core.groups.events import (
+    Answer,
+    Changed,
+    Configured,
+    Effect,
+    GroupSettings,
+    Ignored,
+    Persist,
+    Refuse,
+    Request,
+    TargetOffered,
+    Ticked,
+    TopicDeleted,
+    TopicsSeen,
+)
+from headrace.core.groups.group import Group
+from headrace.core.groups.identity import GroupName, TopicShape
+from headrace.core.groups.image import Image
+from headrace.core.groups.sharing import GroupState
+from headrace.core.limits import COORDINATOR_UNANSWERED_MAX, GROUPS_PER_COORDINATOR_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class Elected:
+    """This broker leads the partition: its log is about to be read, up to where it ended then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Records of the log, in order; only what is committed."""
+
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadToEnd:
+    wall_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Deposed:
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """Everything up to this `Append`."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class ForGroup:
+    group: GroupName
+    event: Request | TargetOffered
+
+
+@dataclass(frozen=True, slots=True)
+class GroupConfigured:
+    """The ConsumerGroup says so, or says nothing any more and has the defaults."""
+
+    group: GroupName
+    settings: GroupSettings
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsListed:
+    """All topics of one namespace."""
+
+    namespace: str
+    topics: Mapping[str, TopicShape]
+
+
+LogEvent: TypeAlias = Elected | Read | ReadToEnd | Deposed | Committed
+Event: TypeAlias = LogEvent | ForGroup | GroupConfigured | TopicsListed | TopicDeleted | Ticked
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """As one batch, after those of lower numbers."""
+
+    number: int
+    entries: tuple[Entry, ...]
+    reason: str
+
+
+Told: TypeAlias = Answer | Refuse | Changed | Ignored
+Order: TypeAlias = Append | Told
+
+
+class CoordinatorState(StrEnum):
+    IDLE = "idle"
+    LOADING = "loading"
+    ACTIVE = "active"
+
+
+class Coordinator:
+    def __init__(self) -> None:
+        self.state = CoordinatorState.IDLE
+        self.groups: dict[GroupName, Group] = {}
+        """Those that have a record in the log."""
+        self._images: dict[GroupName, Image] = {}
+        """While the log is read."""
+        self._topics: dict[str, Mapping[str, TopicShape]] = {}
+        self._settings: dict[GroupName, GroupSettings] = {}
+        self._wall_ms = 0
+        self._appended = 0
+        self._committed = 0
+        self._held: deque[tuple[int, Told]] = deque()
+        """What is told once so many are committed, in order."""
+
+    def step(self, event: Event, now_ms: int) -> list[Order]:
+        match event:
+            case ForGroup(group, what):
+                return self._for_group(group, what, now_ms)
+            case GroupConfigured(group, settings):
+                self._settings[group] = settings
+                return self._to([group], Configured(settings), now_ms)
+            case TopicsListed(namespace, topics):
+                self._topics[namespace] = topics
+                groups = [group for group in self.groups if group.namespace == namespace]
+                return self._to(groups, TopicsSeen(topics), now_ms)
+            case TopicDeleted():
+                return self._to([*self.groups], event, now_ms)
+            case Ticked(wall_ms):
+                self._wall_ms = wall_ms
+                return self._to([*self.groups], event, now_ms)
+            case _:
+                return self._follow_log(event, now_ms)
+
+    def _follow_log(self, event: LogEvent, now_ms: int) -> list[Order]:
+        match event:
+            case Elected():
+                assert self.state is CoordinatorState.IDLE, "deposed first"
+                self.state = CoordinatorState.LOADING
+                return []
+            case Read(entries):
+                for entry in entries:
+                    self._images.setdefault(entry.key.group, Image(entry.key.group)).apply(entry)
+                return []
+            case ReadToEnd(wall_ms):
+                return self._begin(wall_ms, now_ms)
+            case Deposed(reason):
+                return self._depose(reason)
+            case Committed(number):
+                self._committed = max(self._committed, number)
+                return self._released()
+            case _:
+                assert_never(event)
+
+    def _begin(self, wall_ms: int, now_ms: int) -> list[Order]:
+        assert self.state is CoordinatorState.LOADING, "elected first"
+        self.state, self._wall_ms = CoordinatorState.ACTIVE, wall_ms
+        images, self._images = self._images, {}
+        orders: list[Order] = []
+        for image in images.values():
+            if image.is_known:
+                orders += self._add(Group(image, now_ms=now_ms, wall_ms=wall_ms), now_ms)
+        return orders
+
+    def _add(self, group: Group, now_ms: int) -> list[Order]:
+        name = group.image.name
+        self.groups[name] = group
+        settings, topics = self._settings.get(name), self._topics.get(name.namespace)
+        effects = [] if settings is None else group.step(Configured(settings), now_ms)
+        return self._carried_out([*effects, *([] if topics is None else group.step(TopicsSeen(topics), now_ms))])
+
+    def _for_group(self, name: GroupName, event: Request | TargetOffered, now_ms: int) -> list[Order]:
+        problem = self._why_not(name)
+        if problem is not None:
+            return [] if isinstance(event, TargetOffered) else [Refuse(event.request, problem, problem.code)]
+        orders: list[Order] = []
+        if name not in self.groups:
+            orders += self._add(Group(Image(name), now_ms=now_ms, wall_ms=self._wall_ms), now_ms)
+        return [*orders, *self._to([name], event, now_ms)]
+
+    def _why_not(self, name: GroupName) -> HeadraceError | None:
+        if self.state is CoordinatorState.IDLE:
+            return NotCoordinatorError(f"this broker does not coordinate {name}: ask for its coordinator again")
+        if self.state is CoordinatorState.LOADING:
+            return CoordinatorLoadingError(f"this broker has just become the coordinator of {name}: try again")
+        if len(self._held) >= COORDINATOR_UNANSWERED_MAX:
+            return ThrottledError(
+                f"{COORDINATOR_UNANSWERED_MAX} requests to the coordinator of {name} wait for their records: try again"
+            )
+        if name not in self.groups and len(self.groups) >= GROUPS_PER_COORDINATOR_MAX:
+            return GroupFullError(
+                f"{GROUPS_PER_COORDINATOR_MAX} groups have the coordinator that {name} would have: delete some",
+                limit=GROUPS_PER_COORDINATOR_MAX,
+            )
+        return None
+
+    def _to(
+        self,
+        names: list[GroupName],
+        event: Request | TargetOffered | Configured | TopicsSeen | TopicDeleted | Ticked,
+        now_ms: int,
+    ) -> list[Order]:
+        orders: list[Order] = []
+        for name in names:
+            group = self.groups.get(name)
+            if group is not None:
+                orders += self._carried_out(group.step(event, now_ms))
+                if group.state is GroupState.DEAD:
+                    del self.groups[name]
+        return orders
+
+    def _carried_out(self, effects: list[Effect]) -> list[Order]:
+        appended: list[Order] = []
+        for effect in effects:
+            if isinstance(effect, Persist):
+                self._appended += 1
+                appended.append(Append(self._appended, effect.entries, effect.reason))
+            else:
+                self._held.append((self._appended, effect))
+        return [*appended, *self._released()]
+
+    def _released(self) -> list[Order]:
+        released: list[Order] = []
+        while self._held and self._held[0][0] <= self._committed:
+            released.append(self._held.popleft()[1])
+        return released
+
+    def _depose(self, reason: str) -> list[Order]:
+        """Whether what is not committed yet will be is not known: whoever asked must ask the next coordinator."""
+        told = [effect for _, effect in self._held]
+        requests = [effect.request for effect in told if isinstance(effect, Answer | Refuse)]
+        requests += [request for group in self.groups.values() for request in group.abandon()]
+        self.state = CoordinatorState.IDLE
+        self.groups, self._images = {}, {}
+        self._held.clear()
+        self._committed = self._appended
+        error = NotCoordinatorError(f"this broker coordinates the group no more ({reason}): ask for its coordinator")
+        return [Refuse(request, error, reason) for request in requests]

@@ -1,0 +1,149 @@
+"""What the offsets topic holds of groups, as values: a key, and what is known under it (None: forget it).
+
+    group    who is in it changed so often; what the target was made from; since when it is empty; the last reset
+    member   what a member said of itself when it joined
+    target   what a member is to have, by the group's assignment epoch
+    current  what a member has, and what it is to give up: nobody else may be given either
+    offset   how far the group is in one partition
+
+A group's durable state is nothing but the last value of each of its keys, so that it can be read from a compacted log
+in one pass (`image`). `records` has the bytes.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+from headrace.core.groups.assigning import Assignor, Partitions
+from headrace.core.groups.identity import NO_EPOCH, GroupEpoch, GroupName, MemberId, TopicShape
+from headrace.core.groups.subscriptions import Subscription
+from headrace.core.log.epochs import NO_EPOCH as NO_LEADER
+from headrace.core.types import LeaderEpoch, Offset, PartitionKey
+
+Mark: TypeAlias = tuple[GroupEpoch, int]
+"""(epoch, revision) of a member."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupKey:
+    group: GroupName
+
+
+@dataclass(frozen=True, slots=True)
+class MemberKey:
+    group: GroupName
+    member: MemberId
+
+
+@dataclass(frozen=True, slots=True)
+class TargetKey:
+    group: GroupName
+    member: MemberId
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentKey:
+    group: GroupName
+    member: MemberId
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetKey:
+    group: GroupName
+    partition: PartitionKey
+
+
+class Inputs(NamedTuple):
+    """What a target is made from, beside the members. Where it changes, the group's epoch rises."""
+
+    topics: Mapping[str, TopicShape]
+    """Those that somebody subscribes to and that exist."""
+    assignor: Assignor = Assignor.UNIFORM
+    paused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GroupValue:
+    epoch: GroupEpoch = NO_EPOCH
+    assignment_epoch: GroupEpoch = NO_EPOCH
+    """The group's epoch that the target was made for."""
+    inputs: Inputs = field(default_factory=lambda: Inputs({}))
+    """As of `epoch`."""
+    empty_since_ms: int = 0
+    """Milliseconds since 1970 by the coordinator's clock; without meaning while there are members."""
+    last_reset: str = ""
+    """The id of the last `spec.resetOffsets` that was carried out."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberValue:
+    subscription: Subscription
+    instance: str = ""
+    """Empty: not static."""
+    client_address: str = ""
+    rebalance_timeout_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentValue:
+    """(epoch, revision) names one answer to the member, over all its lives: whoever says it again has seen all that
+    came before it."""
+
+    epoch: GroupEpoch
+    """The member's."""
+    revision: int = 0
+    """Rises with every change of this value."""
+    assigned: Mapping[PartitionKey, GroupEpoch] = field(default_factory=dict)
+    """To read, with the member's epoch when it was given: commits of an earlier one are late."""
+    revoking: Mapping[PartitionKey, GroupEpoch] = field(default_factory=dict)
+    """To give up; the member may still commit."""
+    away: bool = False
+    """A static member that said it will be back."""
+    joined: Mark = (NO_EPOCH, 0)
+    """The first (epoch, revision) of this life of the member: what it says of an older one is late."""
+
+    @property
+    def mark(self) -> Mark:
+        return self.epoch, self.revision
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetValue:
+    offset: Offset
+    """Of the next record to read."""
+    leader_epoch: LeaderEpoch = NO_LEADER
+    """Of the last record that was read; 0 where that is not known."""
+    metadata: str = ""
+    """The member's own words."""
+    committed_ms: int = 0
+    """Milliseconds since 1970 by the coordinator's clock."""
+
+
+class GroupRecord(NamedTuple):
+    key: GroupKey
+    value: GroupValue | None
+
+
+class MemberRecord(NamedTuple):
+    key: MemberKey
+    value: MemberValue | None
+
+
+class TargetRecord(NamedTuple):
+    key: TargetKey
+    value: Partitions | None
+
+
+class CurrentRecord(NamedTuple):
+    key: CurrentKey
+    value: CurrentValue | None
+
+
+class OffsetRecord(NamedTuple):
+    key: OffsetKey
+    value: OffsetValue | None
+
+
+Key: TypeAlias = GroupKey | MemberKey | TargetKey | CurrentKey | OffsetKey
+Entry: TypeAlias = GroupRecord | MemberRecord | TargetRecord | CurrentRecord | OffsetRecord
+"""A value of None is a tombstone."""

@@ -1,0 +1,43 @@
+"""The names and numbers of consumer groups, and which partition of the offsets topic a group belongs to.
+
+A group is named as its ConsumerGroup. A member names itself: it makes up its id once in its life, so that a join whose
+answer was lost is known again. Epochs are compared, never counted: they rise by as much as they like.
+"""
+
+from typing import Final, NamedTuple, NewType
+
+from headrace.core.partitioner import partition_for_key
+from headrace.core.types import PartitionId, TopicUid
+
+OFFSETS_TOPIC: Final = "headrace-offsets"
+"""The internal topic. Its number of partitions never changes: `coordinator_partition` depends on it."""
+
+MemberId = NewType("MemberId", str)
+
+GroupEpoch = NewType("GroupEpoch", int)
+"""Version of who is in a group and what there is to share out; member epochs are group epochs, reached one by one."""
+
+NO_EPOCH: Final = GroupEpoch(0)
+"""Of a group that has had no members, and of a member that is about to join."""
+
+
+class GroupName(NamedTuple):
+    """A group's full name. Written `namespace/name`."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class TopicShape(NamedTuple):
+    """What of a topic matters to a group."""
+
+    uid: TopicUid
+    partitions: int
+
+
+def coordinator_partition(group: GroupName, partition_count: int) -> PartitionId:
+    """The partition of the offsets topic whose leader coordinates `group`."""
+    return partition_for_key(str(group).encode(), partition_count)

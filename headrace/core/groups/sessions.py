@@ -1,0 +1,65 @@
+"""Who is alive, and who takes too long: what a coordinator knows of members in memory only.
+
+A new coordinator knows nobody's last sign of life, and gives all of them a whole session. Owned by one `Group`.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from headrace.core.groups.identity import GroupEpoch, MemberId
+from headrace.core.limits import GROUP_HEARTBEAT_MS_MAX, STATIC_SILENT_HEARTBEATS
+
+
+class Waiting(NamedTuple):
+    """A heartbeat that is answered when there is news, or at `until_ms`."""
+
+    request: int
+    epoch: GroupEpoch
+    revision: int
+    """What the member has seen."""
+    until_ms: int
+
+
+@dataclass(slots=True)
+class Session:
+    heard_ms: int
+    expires_ms: int
+    revoke_by_ms: int | None = None
+    """Until when the member must have given up what it is to give up; None: nothing."""
+    waiting: Waiting | None = None
+
+
+class Sessions:
+    def __init__(self) -> None:
+        self.by_member: dict[MemberId, Session] = {}
+
+    def begin(self, members: Iterable[MemberId], now_ms: int, session_ms: int) -> None:
+        """Of a coordinator that has just read its log."""
+        for member in members:
+            self.hear(member, now_ms, session_ms)
+
+    def hear(self, member: MemberId, now_ms: int, session_ms: int) -> Session:
+        session = self.by_member.setdefault(member, Session(now_ms, 0))
+        session.heard_ms, session.expires_ms = now_ms, now_ms + session_ms
+        return session
+
+    def is_silent(self, member: MemberId, now_ms: int, session_ms: int) -> bool:
+        """Whether the member missed several heartbeats: another process may have taken its place."""
+        silent_ms = now_ms - self.by_member[member].heard_ms
+        return silent_ms >= STATIC_SILENT_HEARTBEATS * heartbeat_ms(session_ms)
+
+    def overdue(self, now_ms: int) -> list[tuple[MemberId, str]]:
+        """Who is to be removed, and why."""
+        found = []
+        for member, session in self.by_member.items():
+            if now_ms >= session.expires_ms:
+                found.append((member, "session expired"))
+            elif session.revoke_by_ms is not None and now_ms >= session.revoke_by_ms:
+                found.append((member, "did not give its partitions up in time"))
+        return found
+
+
+def heartbeat_ms(session_ms: int) -> int:
+    """How often a member is to be heard from."""
+    return min(GROUP_HEARTBEAT_MS_MAX, session_ms // 3)

@@ -1,0 +1,150 @@
+"""From who is in a group to who reads what: epochs, targets, and the way there.
+
+    members, subscriptions, topics, assignor or pause change ──> the epoch rises ──> assigning
+    assigning ── the operator's target fits, or ASSIGNMENT_TIMEOUT_MS is over ──> it is committed ──> reconciling
+    reconciling ── everybody gave up what it must, and was given what is free ──> stable
+    the last member goes ──> empty
+
+Many changes at once cost one assignment: the timeout counts from the first of them. Owned by one `Group`, which calls
+`settle` at the end of each step.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from enum import StrEnum
+
+from headrace.core.groups.assigning import Partitions
+from headrace.core.groups.draft import Draft
+from headrace.core.groups.entries import GroupValue, Inputs, TargetKey, TargetRecord
+from headrace.core.groups.events import GroupSettings
+from headrace.core.groups.identity import GroupEpoch, MemberId, TopicShape
+from headrace.core.groups.member import advance
+from headrace.core.groups.sessions import Sessions
+from headrace.core.groups.targets import consumed, misfit, target_of
+from headrace.core.limits import ASSIGNMENT_TIMEOUT_MS
+
+
+class GroupState(StrEnum):
+    """Spelled as in `status.state`; of a dead group there is no ConsumerGroup, or its status is what it last was."""
+
+    EMPTY = "Empty"
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+class Sharing:
+    def __init__(self, draft: Draft, sessions: Sessions) -> None:
+        self._draft = draft
+        self._image = draft.image
+        self._sessions = sessions
+        self._topics: Mapping[str, TopicShape] | None = None
+        """None: not known yet; what the log says counts."""
+        self._settings: GroupSettings | None = None
+        self._assign_by_ms: int | None = None
+        self._unsettled = set(draft.image.members)
+        """Members that may not be where the target wants them."""
+        self._look_again = True
+        """What a target is made from may have changed."""
+
+    @property
+    def state(self) -> GroupState:
+        if not self._image.is_known:
+            return GroupState.DEAD
+        if not self._image.members:
+            return GroupState.EMPTY
+        if self._is_assigning:
+            return GroupState.ASSIGNING
+        return GroupState.RECONCILING if self._unsettled else GroupState.STABLE
+
+    def see_topics(self, topics: Mapping[str, TopicShape]) -> None:
+        self._topics = topics
+        self._look_again = True
+
+    def configure(self, settings: GroupSettings) -> None:
+        self._settings = settings
+        self._look_again = True
+
+    def offer(self, epoch: GroupEpoch, target: Mapping[MemberId, Partitions]) -> str:
+        """The operator's. Why it is not taken; empty where it is."""
+        problem = misfit(target, epoch, self._image)
+        if not problem:
+            self._assign(target, "the operator's target")
+        return problem
+
+    def settle(self, now_ms: int, wall_ms: int) -> None:
+        """Go on as far as can be. Nothing happens, and nothing is looked at, where nothing changed."""
+        self._maybe_rise(now_ms, wall_ms)
+        if not self._is_assigning:
+            self._assign_by_ms = None
+        else:
+            # A coordinator that has just read its log waits as well: the operator may be about to answer.
+            by_ms = self._assign_by_ms = self._assign_by_ms or now_ms + ASSIGNMENT_TIMEOUT_MS
+            if now_ms >= by_ms:
+                self._assign(target_of(self._image, self._image.group.inputs), "no target came in time")
+        if self._draft.touched:
+            self.reconcile(now_ms)
+
+    def reconcile(self, now_ms: int) -> None:
+        """Everybody as far as can be; who is to give something up has its rebalance timeout for it."""
+        image = self._image
+        self._unsettled |= self._draft.moved
+        self._unsettled &= image.members.keys()
+        while sum(map(self._advance, sorted(self._unsettled))):
+            pass
+        for member in [*self._unsettled]:
+            current, session = image.currents[member], self._sessions.by_member[member]
+            if not current.revoking:
+                session.revoke_by_ms = None
+                if current.assigned.keys() == image.target(member):
+                    self._unsettled.remove(member)
+            elif session.revoke_by_ms is None:
+                session.revoke_by_ms = now_ms + image.members[member].rebalance_timeout_ms
+
+    @property
+    def _is_assigning(self) -> bool:
+        return bool(self._image.members) and self._image.group.assignment_epoch < self._image.group.epoch
+
+    def _maybe_rise(self, now_ms: int, wall_ms: int) -> None:
+        image, regrouped = self._image, self._draft.regrouped
+        if regrouped or self._look_again or image.group.inputs.paused != self._is_paused(now_ms):
+            inputs = self._inputs(now_ms)
+            self._look_again = False
+            if regrouped or (image.members and inputs != image.group.inputs):
+                raised = replace(image.group, epoch=self._draft.next_epoch, inputs=inputs)
+                self._draft.put_group(raised if image.members else _emptied(raised, wall_ms), "the group changed")
+
+    def _inputs(self, now_ms: int) -> Inputs:
+        before = self._image.group.inputs
+        topics = before.topics if self._topics is None else self._topics
+        found = consumed((member.subscription for member in self._image.members.values()), topics)
+        assignor = before.assignor if self._settings is None else self._settings.assignor
+        return Inputs(found, assignor, self._is_paused(now_ms))
+
+    def _is_paused(self, now_ms: int) -> bool:
+        if self._settings is None:
+            return self._image.group.inputs.paused
+        return self._settings.paused_until_ms is not None and now_ms < self._settings.paused_until_ms
+
+    def _assign(self, target: Mapping[MemberId, Partitions], reason: str) -> None:
+        self._unsettled |= target.keys()
+        for member in sorted(target):
+            if self._image.targets.get(member) != target[member]:
+                self._draft.put(TargetRecord(TargetKey(self._image.name, member), target[member]), reason)
+        self._draft.put_group(replace(self._image.group, assignment_epoch=self._image.group.epoch), reason)
+
+    def _advance(self, member: MemberId) -> bool:
+        image = self._image
+        current = image.currents[member]
+        ahead = advance(
+            current, image.target(member), image.group.assignment_epoch, lambda p: image.owners.get(p, member) == member
+        )
+        if ahead is not current:
+            self._draft.put_current(member, ahead, f"{member} goes on")
+        return ahead is not current
+
+
+def _emptied(value: GroupValue, wall_ms: int) -> GroupValue:
+    """There is nobody to assign anything to: offsets age from now on."""
+    return replace(value, assignment_epoch=value.epoch, empty_since_ms=wall_ms)

@@ -1,0 +1,178 @@
+"""Many groups on one log: nothing is told before it is committed, and whoever is elected next knows what was."""
+
+from headrace.core.groups.coordinator import (
+    Append,
+    Committed,
+    Coordinator,
+    CoordinatorState,
+    Deposed,
+    Elected,
+    ForGroup,
+    GroupConfigured,
+    Order,
+    Read,
+    ReadToEnd,
+    TopicsListed,
+)
+from headrace.core.groups.entries import Entry, OffsetValue
+from headrace.core.groups.events import (
+    Answer,
+    Changed,
+    CommitReceived,
+    Done,
+    GroupSettings,
+    HeartbeatReceived,
+    JoinReceived,
+    OffsetsAsked,
+    Refuse,
+    TargetOffered,
+    Ticked,
+    TopicDeleted,
+)
+from headrace.core.groups.identity import GroupEpoch, GroupName
+from headrace.core.groups.subscriptions import Subscription
+from headrace.core.limits import COORDINATOR_UNANSWERED_MAX, GROUPS_PER_COORDINATOR_MAX
+from headrace.core.types import Offset, TopicUid
+from tests.support.group_world import GROUP, member, part, shape
+
+OTHER = GroupName("default", "audit")
+ELSEWHERE = GroupName("lab", "billing")
+TOPICS = {"flights": shape("flights", 2)}
+
+
+def active(*entries: Entry) -> Coordinator:
+    made = Coordinator()
+    made.step(Elected(), 0)
+    made.step(Read(entries), 0)
+    made.step(ReadToEnd(1_000), 0)
+    return made
+
+
+def commit(request: int, offset: int = 5) -> CommitReceived:
+    return CommitReceived(request, {part("flights", 0): OffsetValue(Offset(offset))})
+
+
+def join(request: int, name: str = "a") -> JoinReceived:
+    return JoinReceived(request, member(name), Subscription(("flights",)))
+
+
+def codes(orders: list[Order]) -> list[tuple[int, str]]:
+    return [(order.request, order.error.code) for order in orders if isinstance(order, Refuse)]
+
+
+def entries_of(orders: list[Order]) -> tuple[Entry, ...]:
+    return tuple(entry for order in orders if isinstance(order, Append) for entry in order.entries)
+
+
+def test_should_tell_nothing_before_all_that_was_decided_earlier_is_committed() -> None:
+    coordinator = active()
+    first = coordinator.step(ForGroup(GROUP, commit(1)), 0)
+    assert [type(order) for order in first] == [Append]
+    second = coordinator.step(ForGroup(OTHER, commit(2)), 0)
+    assert [order.number for order in second if isinstance(order, Append)] == [2]
+    assert coordinator.step(ForGroup(GROUP, OffsetsAsked(3)), 0) == [], "it may not say yet what is not committed"
+    told = coordinator.step(Committed(1), 0)
+    assert [type(order) for order in told] == [Answer, Changed]
+    told = coordinator.step(Committed(2), 0)
+    assert [order.request for order in told if isinstance(order, Answer)] == [2, 3]
+    assert coordinator.step(Committed(1), 0) == []
+    at_once = coordinator.step(ForGroup(GROUP, OffsetsAsked(4)), 0)
+    assert [order.request for order in at_once if isinstance(order, Answer)] == [4]
+
+
+def test_should_refuse_while_it_is_none_and_while_it_loads() -> None:
+    coordinator = Coordinator()
+    assert codes(coordinator.step(ForGroup(GROUP, join(1)), 0)) == [(1, "NotCoordinator")]
+    coordinator.step(Elected(), 0)
+    assert codes(coordinator.step(ForGroup(GROUP, join(2)), 0)) == [(2, "CoordinatorLoading")]
+    assert coordinator.step(ForGroup(GROUP, TargetOffered(GroupEpoch(1), {})), 0) == []
+    assert coordinator.state is CoordinatorState.LOADING
+
+
+def test_should_refuse_all_who_wait_when_it_is_deposed() -> None:
+    coordinator = active()
+    coordinator.step(ForGroup(GROUP, join(1)), 0)
+    coordinator.step(Committed(1), 0)
+    waits = HeartbeatReceived(2, member("a"), GroupEpoch(1), 0, frozenset(), wait_ms=1_000)
+    assert coordinator.step(ForGroup(GROUP, waits), 0) == []
+    coordinator.step(ForGroup(OTHER, commit(3)), 0)
+    assert codes(coordinator.step(Deposed("it resigned"), 0)) == [(3, "NotCoordinator"), (2, "NotCoordinator")]
+    assert coordinator.state is CoordinatorState.IDLE
+    assert coordinator.groups == {}
+    assert codes(coordinator.step(ForGroup(GROUP, join(4)), 0)) == [(4, "NotCoordinator")]
+
+
+def test_should_know_what_the_log_says_when_elected_again() -> None:
+    coordinator = active()
+    written = entries_of(coordinator.step(ForGroup(GROUP, join(1)), 0))
+    written += entries_of(coordinator.step(ForGroup(OTHER, commit(2)), 0))
+    coordinator.step(Deposed("it resigned"), 0)
+    coordinator.step(TopicsListed("default", TOPICS), 0)
+    coordinator.step(GroupConfigured(GROUP, GroupSettings(session_ms=6_000)), 0)
+    coordinator.step(Elected(), 0)
+    coordinator.step(Read(written[:2]), 0)
+    coordinator.step(Read(written[2:]), 0)
+    risen = coordinator.step(ReadToEnd(0), 0)
+    assert coordinator.groups.keys() == {GROUP, OTHER}
+    assert entries_of(risen), "there are topics now"
+    number = next(order.number for order in risen if isinstance(order, Append))
+    told = coordinator.step(Committed(number), 0)
+    assert any(isinstance(order, Changed) and order.group == GROUP for order in told)
+    gone = coordinator.step(Ticked(50_000), 50_000)
+    assert any("session expired" in order.reason for order in gone if isinstance(order, Append))
+
+
+def test_should_leave_out_groups_of_which_only_tombstones_are_left() -> None:
+    coordinator = active()
+    written = entries_of(coordinator.step(ForGroup(GROUP, commit(1)), 0))
+    coordinator.step(Committed(1), 0)
+    coordinator.step(Ticked(30 * 24 * 3_600_000), 70_000)
+    assert coordinator.groups == {}
+    gone = tuple(entry._replace(value=None) for entry in written)
+    assert active(*written, *gone).groups == {}
+
+
+def test_should_tell_topics_to_the_groups_of_their_namespace_alone() -> None:
+    coordinator = active()
+    coordinator.step(ForGroup(GROUP, join(1)), 0)
+    coordinator.step(ForGroup(ELSEWHERE, join(2)), 0)
+    written = entries_of(coordinator.step(TopicsListed("lab", TOPICS), 0))
+    assert {entry.key.group for entry in written} == {ELSEWHERE}
+
+
+def test_should_forget_the_offsets_of_a_topic_that_was_deleted() -> None:
+    coordinator = active()
+    coordinator.step(ForGroup(GROUP, commit(1)), 0)
+    assert coordinator.step(TopicDeleted(TopicUid("another")), 0) == []
+    gone = coordinator.step(TopicDeleted(TopicUid("uid-flights")), 0)
+    assert [entry.value for entry in entries_of(gone)] == [None]
+    assert coordinator.groups[GROUP].image.offsets == {}
+
+
+def test_should_know_the_settings_of_a_group_before_it_is_there() -> None:
+    coordinator = active()
+    assert coordinator.step(GroupConfigured(GROUP, GroupSettings(session_ms=6_000)), 0) == []
+    coordinator.step(TopicsListed("default", TOPICS), 0)
+    coordinator.step(ForGroup(GROUP, join(1)), 0)
+    told = coordinator.step(Ticked(0), 6_000)
+    assert any("session expired" in order.reason for order in told if isinstance(order, Append))
+
+
+def test_should_take_no_more_requests_than_may_wait() -> None:
+    coordinator = active()
+    for number in range(COORDINATOR_UNANSWERED_MAX):
+        coordinator.step(ForGroup(GROUP, commit(number)), 0)
+    assert codes(coordinator.step(ForGroup(GROUP, commit(99_999)), 0)) == [(99_999, "Throttled")]
+    coordinator.step(Committed(COORDINATOR_UNANSWERED_MAX - 1), 0)
+    coordinator.step(ForGroup(GROUP, commit(99_999)), 0)
+    assert Answer(99_999, Done(), "done") in coordinator.step(Committed(COORDINATOR_UNANSWERED_MAX), 0)
+
+
+def test_should_take_no_more_groups_than_it_may() -> None:
+    coordinator = active()
+    for number in range(GROUPS_PER_COORDINATOR_MAX):
+        coordinator.step(ForGroup(GroupName("default", f"g{number}"), commit(number)), 0)
+        coordinator.step(Committed(number + 1), 0)
+    assert codes(coordinator.step(ForGroup(GROUP, commit(1)), 0)) == [(1, "GroupFull")]
+    coordinator.step(ForGroup(GroupName("default", "g0"), commit(2)), 0)
+    assert len(coordinator.groups) == GROUPS_PER_COORDINATOR_MAX
