@@ -56,7 +56,6 @@ class Brokers:
             Kind("sync", 12, lambda: [x for x in self.awake() if x.syncs], lambda life, _: life.synced()),
             Kind("cut", 3, lambda: [x for x in self.awake() if x.cut], lambda life, _: life.cut_done()),
             Kind("produce", 10, self.producible, self.produce),
-            Kind("read", 2, self.leaders, self.read),
             Kind("delete records", 0.6, self.leaders, self.delete_records),
             Kind("checkpoint", 0.7, self.awake, self.checkpoint),
             Kind("tick", 1, self.waited_for, lambda life, _: life.step(events.Ticked())),
@@ -79,6 +78,7 @@ class Brokers:
             Kind("power failure", 0.4, self.powered, self.power_failure),
             Kind("all lose power", 0.1, self.powered_together, self.all_lose_power),
             Kind("disk lost", 0.5, self.losable, self.disk_lost),
+            Kind("any disk lost", 1, self.perilled, self.disk_lost),
             Kind("old disk is back", 0.5, self.with_old_disks, self.old_disk_is_back),
             Kind("sync fails", 14, self.failable, self.sync_fails),
             Kind("disk full", 6, self.alive, self.disk_full),
@@ -149,11 +149,18 @@ class Brokers:
         return [life for life in self.losable() if life.broker in self.old_disks]
 
     def losable(self) -> list[Life]:
-        """Whose disk may be lost: `minInsyncReplicas - 1` may, until they are in sync again."""
+        """Whose disk may be lost: `minInsyncReplicas - 1` may, until they are in sync again.
+
+        After `recover` one alone is in sync, whatever the topic asks for: its disk is the last.
+        """
         checks = self.setting.checks
         plan, lost = self.setting.plan, checks.unreplaced
         allowed = 0 if plan.unclean else plan.min_insync_replicas - 1
-        return [life for life in self.alive() if len({*lost, life.broker}) <= allowed]
+        within = [life for life in self.alive() if len({*lost, life.broker}) <= allowed]
+        return [life for life in within if checks.is_spare(life.broker)] if plan.restores else within
+
+    def perilled(self) -> list[Life]:
+        return self.alive() if self.setting.plan.perils else []
 
     # -- lives -------------------------------------------------------------------------------------------------------
 
@@ -309,6 +316,3 @@ class Brokers:
         if life.cut is None:
             known = min(life.replica.high_watermark, life.log.on_disk)
             life.disk.high_watermark = max(life.disk.high_watermark, known)
-
-    def read(self, life: Life, _: int) -> None:
-        self.setting.checks.read(life.me, life.led, life.log, life.replica.high_watermark)

@@ -5,6 +5,7 @@ from enum import Enum
 from typing import Protocol
 
 from headrace.core.limits import LEASE_RENEW_INTERVAL_MS
+from headrace.core.replication.seats import older_partitions
 from headrace.core.replication.set_writer import SetWriter
 from headrace.core.resources.partition_set import PartitionSet
 from headrace.core.types import BrokerId, TopicUid
@@ -165,6 +166,7 @@ class Calling:
     def read(self, caller: BrokerCaller) -> None:
         """A GET without resourceVersion."""
         known = caller.life.writer.known.metadata.resource_version if caller.life.writer is not None else ""
+        caller.life.is_doubtful = False
         self.waiting.append(Call(caller, Method.GET, known))
 
     def act(self, call: Call, _: int) -> None:
@@ -212,15 +214,24 @@ class Calling:
             life = self.callers[found].life
             life.liveness.restart(life.renewed_ms, life.clock.now_ms)
 
+    def cut_watches(self) -> None:
+        """The API server begins anew: what it did not get across is not heard of any more."""
+        newest = len(self.api.history) - 1
+        for caller in self.callers.values():
+            caller.life.watch_index = newest
+        for call in [*self.acted]:
+            self.lose_answer(call, 0)
+
     # -- what brokers do ---------------------------------------------------------------------------------------------
 
     def coordinate(self, life: Life, draw: int) -> None:
         assert life.writer is not None, "it has read the set"
         caller = self.callers[life.broker]
-        put = life.put() if not life.writer.must_read else None
+        must_read = life.writer.must_read or life.is_doubtful
+        put = life.put() if not must_read else None
         if put is not None:
             self.waiting.append(Call(caller, Method.PUT, put.metadata.resource_version, put))
-        elif life.writer.must_read or (life.writer.is_undecided and draw % 3 == 0):
+        elif must_read or (life.writer.is_undecided and draw % 3 == 0):
             self.read(caller)
 
     def watch(self, life: Life, draw: int) -> None:
@@ -228,6 +239,9 @@ class Calling:
         ahead = len(self.api.history) - 1 - life.watch_index
         life.watch_index += 1 + draw % ahead
         shown = self.api.history[life.watch_index]
+        assert life.writer is not None, "it has read the set"
+        # Late, or the data went back: only a read tells.
+        life.is_doubtful = life.is_doubtful or bool(older_partitions(shown, life.writer.known))
         life.see(lambda writer: writer.seen(shown))
 
     def renew_lease(self, life: Life, _: int) -> None:

@@ -119,6 +119,12 @@ class Checks:
     def is_lost(self, seat: Seat) -> bool:
         return seat.incarnation <= self.lost_until.get(seat.broker, NO_LIFE)
 
+    def is_spare(self, broker: BrokerId) -> bool:
+        """Whether another member of the ISR has all that it has; nobody knows while people recover."""
+        assert self.stored is not None, "it is there from the beginning"
+        sound = (seat.broker for seat in self.stored.isr if not self.is_lost(seat))
+        return not self.reign.is_back and any(other != broker for other in sound)
+
     def appended(self, log: Log) -> None:
         """LogMatching, of the last entry: where another log has one of the same epoch there, all before is the same."""
         last = len(log.entries) - 1
@@ -149,18 +155,31 @@ class Checks:
         """Whether `log` holds what is committed, and nothing else: all that is promised, or all that the leader has."""
         is_promised = not self.reign.suspended and not self.reign.is_open
         all_of_it = self.committed if is_promised else leader.entries
+        if self.reign.is_ruined:
+            return len(log.entries) == len(leader.entries) == high_watermark
         first = max(leader.start, log.start, self.reign.first)
         return len(log.entries) == len(all_of_it) == high_watermark and log.has(all_of_it, first, high_watermark)
 
     # -- the API server ----------------------------------------------------------------------------------------------
 
+    def found_well(self, state: PartitionState) -> None:
+        """`recover` says so, of what the API server shows."""
+        if self.reign.suspended:
+            self.reign.anew(state)
+        self.reign.is_back, self.stored = False, state
+        self.kept()
+
     def landed(self, state: PartitionState) -> None:
         if not self.reign.lands(state):
             return
         last, self.stored = self.stored, state
-        if last is not None and not (
+        intact = [seat for seat in last.isr if not self.is_lost(seat)] if last is not None else []
+        if intact and self.reign.is_last_resort(state):
+            raise BrokenPromiseError("NoCommittedRecordLost", f"{intact} are in sync and intact, but passed: {state}")
+        rises = last is None or (
             state.partition_epoch >= last.partition_epoch and state.leader_epoch >= last.leader_epoch
-        ):
+        )
+        if not rises and not self.reign.is_recovery(state):
             raise BrokenPromiseError("EpochsOnlyRise", f"{last} and then {state}")
         if not state.isr:
             raise BrokenPromiseError("NeverEmpty", f"{state} has nobody in sync")

@@ -7,7 +7,10 @@ from collections.abc import Mapping
 
 EVENTS_FULL = 10_000_000
 TIMES_FULL = 1_000
-"""So often each of them happens in a full round of that many events; half of that share is enough in a smaller one."""
+"""So often each of them happens in a full round of that many events; half of that share is enough in a smaller one.
+
+None is excepted: where one stays below, its weight or mood is too small, or it cannot happen any more.
+"""
 
 WORK = (
     "message up",
@@ -17,6 +20,7 @@ WORK = (
     "sync",
     "cut",
     "produce",
+    "ask latest",
     "read",
     "delete records",
     "checkpoint",
@@ -32,6 +36,8 @@ WORK = (
     "operator watches",
     "operator watches leases",
     "operate",
+    "recover asks",
+    "recover decides",
 )
 FAULTS = (
     "kill",
@@ -64,6 +70,8 @@ FAULTS = (
     "operator finds api",
     "replicas change",
     "leader is one too many",
+    "api restored",
+    "any disk lost",
     "broker leaves",
     "broker stays",
 )
@@ -105,13 +113,15 @@ OPERATOR = (
     "operator: election, leader gone",
     "operator: election, nobody leads",
     "operator: unclean election",
+    "operator: last resort",
     "operator: lost broker leaves ISR",
     "operator: replicas caught up",
     "operator: reassignment",
     "operator landed",
     "operator conflict",
 )
-ALL = (*WORK, *FAULTS, *REPLICA, *SET_WRITER, *SEATS, *OPERATOR)
+PEOPLE = ("latest is said", "latest is not said", "recover loses nothing", "recover landed")
+ALL = (*WORK, *FAULTS, *REPLICA, *SET_WRITER, *SEATS, *OPERATOR, *PEOPLE)
 
 
 def events(counts: Mapping[str, int]) -> int:

@@ -19,7 +19,7 @@ class Disasters:
         return [
             Kind("api goes back", 0, lambda: WHOLE, self.api_goes_back),
             Kind("api is right again", 0, lambda: WHOLE, self.api_is_right_again),
-            Kind("any disk lost", 0, self.brokers.alive, self.any_disk_lost),
+            Kind("last disk lost", 0, self.brokers.alive, self.last_disk_lost),
         ]
 
     def api_goes_back(self, _: object, versions: int) -> None:
@@ -33,6 +33,6 @@ class Disasters:
         self.api.show(right)
         self.api.checks.reign.is_right_again()
 
-    def any_disk_lost(self, life: Life, draw: int) -> None:
+    def last_disk_lost(self, life: Life, draw: int) -> None:
         self.api.checks.reign.may_lose_all = True
         self.brokers.disk_lost(life, draw)

@@ -28,7 +28,7 @@ from headrace.core.resources.lease import BrokerLease
 from headrace.core.resources.partition_set import PartitionSet, PartitionState
 from headrace.core.types import BrokerId, LeaderEpoch, Offset, PartitionId, PartitionKey, Seat
 from tests.sim.disk import Disk, Entry
-from tests.sim.network import Hello, Message, Network, Push, Stream
+from tests.sim.network import Hello, Network, Push, Reported, Stream
 from tests.sim.reign import Warned
 from tests.sim.setting import Clock, Setting
 
@@ -65,6 +65,8 @@ class Life:
         self.writer: SetWriter | None = None
         """None until the set was read for the first time."""
         self.watch_index = 0
+        self.is_doubtful = False
+        """A watch showed an older state than is known."""
         self.leases: dict[BrokerId, BrokerLease] = {}
         """As last seen."""
         self.liveness = Liveness()
@@ -154,7 +156,7 @@ class Life:
             state = writer.known.partitions[PARTITION]
             known = {key: Epochs(state.leader_epoch, state.partition_epoch)}
             damage = self._facts.damage if self._facts is not None else ""
-            is_regressed = writer.is_regressed
+            is_regressed = self.is_regressed
         last, end = self.log.epochs.latest, self.log.log_end_offset
         log = HeldLog(last, end, self.replica.leads, damage, "", disk.seen_epoch, is_regressed)
         return BrokerReport(self.me, known, {key: log} if disk.is_there else {})
@@ -226,7 +228,7 @@ class Life:
         entries = tuple(self.log.entries[base : base + PUSH_MAX])
         stream.next_offset = Offset(base + len(entries))
         replica, start = self.replica, self.log.log_start_offset
-        stream.to_follower.append(Push(replica.leader_epoch, base, entries, replica.high_watermark, start))
+        stream.send(Push(replica.leader_epoch, base, entries, replica.high_watermark, start))
 
     def serve(self, stream: Stream) -> None:
         """The leader's side: the next message of a follower, or the end of its stream."""
@@ -234,20 +236,20 @@ class Life:
             self.network.leave(self, stream)
             return
         message = stream.to_leader.popleft()
-        assert not isinstance(message, Push | events.EpochAnswered), "leaders send those"
         if not self._serves(message.leader_epoch):
             self.network.leave(self, stream)
             return
         match message:
             case Hello():
-                stream.to_follower.append(message)
+                stream.send(message)
             case events.AskEpochEnd(leader_epoch, epoch):
                 answer = self.log.epochs.end_of(epoch, self.log.log_end_offset)
-                stream.to_follower.append(events.EpochAnswered(leader_epoch, answer))
+                stream.send(events.EpochAnswered(leader_epoch, answer))
             case events.Fetch(_, offset):
                 stream.next_offset = offset
-            case events.Report(leader_epoch, ends):
-                self.step(events.FollowerReported(stream.follower.me, leader_epoch, ends))
+            case Reported(report, heard_ms):
+                told = events.FollowerReported(stream.follower.me, report.leader_epoch, report.ends, heard_ms)
+                self.step(told)
             case _:
                 assert_never(message)
 
@@ -259,7 +261,7 @@ class Life:
         if not stream.to_follower:
             self.lose_stream()
             return
-        message: Message = stream.to_follower.popleft()
+        message, stream.heard_ms = stream.to_follower.popleft()
         match message:
             case Hello(leader_epoch):
                 self.step(events.Connected(leader_epoch))
@@ -306,13 +308,19 @@ class Life:
             case events.GiveUp():
                 self.is_broken = True
             case events.AskEpochEnd() | events.Fetch() | events.Report():
-                if self.stream is not None:
-                    self.stream.to_leader.append(effect)
+                self._send(effect)
             case events.Follow() | events.Unfollow():
                 self._leave_leader()
                 self.wants = effect if isinstance(effect, events.Follow) else None
             case _:
                 self._lead(effect)
+
+    def _send(self, effect: events.AskEpochEnd | events.Fetch | events.Report) -> None:
+        """To the leader, where there is a stream."""
+        stream = self.stream
+        if stream is not None:
+            message = Reported(effect, stream.heard_ms) if isinstance(effect, events.Report) else effect
+            stream.to_leader.append(message)
 
     def _lead(self, effect: events.Effect) -> None:
         match effect:

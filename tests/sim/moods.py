@@ -11,7 +11,8 @@ from tests.sim.plans import Plan
 from tests.sim.schedule import Kind
 
 REPAIRS = frozenset({"resume", "join", "find api", "disk freed", "operator finds api", "broker stays"})
-PEOPLE = frozenset({"people ask brokers", "people recover"})
+BEYOND = frozenset({"api restored", "any disk lost"})
+"""What a run that is for it has for sure."""
 DRILLS: Mapping[str, Mapping[str, float]] = {
     "broker leaves": {"broker leaves": 1},
     # A leader loses its place where it is the last of the replicas, and the first, which was away, is just back: there
@@ -30,6 +31,7 @@ DRILLS: Mapping[str, Mapping[str, float]] = {
         "connect": 2,
         "push": 0.5,
         "produce": 0.1,
+        "ask latest": 0.1,
         "read": 0.1,
         "checkpoint": 0.1,
         "delete records": 0.3,
@@ -52,6 +54,8 @@ class Moods:
         plan, name = self._plan, kind.name
         if name in self._fixed:
             return self._fixed[name]
+        if name in BEYOND:
+            return self._random.uniform(0.5, 2)
         if name == plan.focus:
             return 4 if plan.drill else 2
         if plan.drill and (kind.is_fault or name == "start"):

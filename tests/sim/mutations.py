@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.core.control import electing
+from headrace.core.control import electing, recovery
 from headrace.core.control.observed import Observed
+from headrace.core.control.promises import PromisedLog
 from headrace.core.log.group_commit import GroupCommit
 from headrace.core.replication import followers, following, leadership, seats, wishes
 from headrace.core.replication.followers import Ends, Followers
@@ -19,7 +20,7 @@ from headrace.core.replication.leadership import Leadership
 from headrace.core.replication.seen_epochs import SeenEpochs
 from headrace.core.replication.set_writer import SetWriter
 from headrace.core.resources.topic import Durability
-from tests.sim import brokers, deletions, disk
+from tests.sim import brokers, deletions, deletions_beyond, disk, life, operating
 from tests.sim.api import Api
 from tests.sim.calling import BrokerCaller
 from tests.sim.disk import Disk, Log
@@ -60,6 +61,8 @@ def _scripted(name: str, golden: str, breaks: str, *patches: Patch, covers: bool
 TWO_OF_THREE: dict[str, Any] = {"moves": False, "brokers": 3, "min_insync_replicas": 2, "unclean": False}
 GIVING_UP: dict[str, Any] = {"focus": "call given up", "drill": False, **TWO_OF_THREE}
 LOSING_DISKS: dict[str, Any] = {"focus": "disk lost", **TWO_OF_THREE}
+RESTORED: dict[str, Any] = {"restores": True, "perils": False, "focus": "", "drill": False, **TWO_OF_THREE}
+PERILLED: dict[str, Any] = {"restores": False, "perils": True, "focus": "", "drill": False, **TWO_OF_THREE}
 LOST = "NoCommittedRecordLost"
 
 
@@ -241,4 +244,36 @@ MUTATIONS = (
         focus="call lost",
         rests=True,
     ),
+    _mutation("what is latest before the epoch's start", Leadership, "check_latest", deletions_beyond.says_at_once),
+    _scripted(
+        "what is latest, out of touch",
+        "out-of-touch",
+        "ConsistentRead",
+        Patch(Leadership, "_check_in_touch", deletions_beyond.out_of_touch),
+        skew=False,
+    ),
+    _mutation(
+        "elections upon data that went back", operating, "regressed_of", deletions_beyond.nobody_regressed, **RESTORED
+    ),
+    _mutation(
+        "recover in epochs that are known", recovery, "_highest", deletions_beyond.only_what_is_shown, **RESTORED
+    ),
+    _scripted(
+        "recover elects any replica",
+        "recovered-with-less",
+        LOST,
+        Patch(recovery, "_best", deletions_beyond.last_replica),
+        **RESTORED,
+    ),
+    _scripted(
+        "recover waits for nobody, and tells no losses",
+        "recovered-too-early",
+        LOST,
+        Patch(recovery, "_why_blocked", deletions_beyond.nobody_blocks),
+        Patch(recovery, "_losses", deletions_beyond.tells_no_losses),
+        covers=True,
+        **RESTORED,
+    ),
+    _mutation("the last resort elects the least", PromisedLog, "rank", deletions_beyond.the_least, **PERILLED),
+    _mutation("the last resort passes who is intact", life, "why_void", deletions_beyond.why_any, **PERILLED),
 )

@@ -7,7 +7,7 @@ its next life, and of a stream that was replaced. Nothing is reordered or double
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.core.replication import events
 from headrace.core.types import BrokerId, LeaderEpoch, Offset
@@ -34,7 +34,25 @@ class Push:
     log_start: Offset
 
 
-Message = Hello | Push | events.EpochAnswered | events.AskEpochEnd | events.Fetch | events.Report
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """A report, and when the leader sent what it answers."""
+
+    report: events.Report
+    heard_ms: int
+
+    @property
+    def leader_epoch(self) -> LeaderEpoch:
+        return self.report.leader_epoch
+
+
+ToLeader = Hello | events.AskEpochEnd | events.Fetch | Reported
+
+
+class Sent(NamedTuple):
+    message: Hello | Push | events.EpochAnswered
+    at_ms: int
+    """By the leader's clock."""
 
 
 @dataclass(eq=False, slots=True)
@@ -43,13 +61,19 @@ class Stream:
 
     follower: "Life"
     leader: "Life"
-    to_leader: deque[Message] = field(default_factory=deque)
-    to_follower: deque[Message] = field(default_factory=deque)
+    to_leader: deque[ToLeader] = field(default_factory=deque)
+    to_follower: deque[Sent] = field(default_factory=deque)
+    heard_ms: int = 0
+    """When the leader sent what the follower has taken last."""
     next_offset: Offset | None = None
     """What the leader sends next; None until it is asked."""
     left_by_follower: bool = False
     left_by_leader: bool = False
     label: str = ""
+
+    def send(self, message: Hello | Push | events.EpochAnswered) -> None:
+        """To the follower."""
+        self.to_follower.append(Sent(message, self.leader.clock.now_ms))
 
     def __post_init__(self) -> None:
         self.label = f"{self.follower.label}>{self.leader.label}"

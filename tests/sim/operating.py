@@ -10,13 +10,15 @@ from headrace.core.control.liveness import Liveness
 from headrace.core.control.observed import Broker, Observed, SteadyTimers, regressed_of
 from headrace.core.control.plan import plan
 from headrace.core.control.promises import Promises
-from headrace.core.resources.partition_set import PartitionSet
-from headrace.core.resources.topic import Topic
+from headrace.core.resources.lease import BrokerLease
+from headrace.core.resources.partition_set import PartitionSet, PartitionState
+from headrace.core.resources.topic import Durability, Topic
 from headrace.core.types import BrokerId, PartitionKey
 from tests.sim.api import Api
 from tests.sim.brokers import Brokers
 from tests.sim.calling import Call, Calling, Method
-from tests.sim.reign import Warned
+from tests.sim.disk import Log
+from tests.sim.reign import BrokenPromiseError, Warned
 from tests.sim.schedule import WHOLE, Kind, Target
 from tests.sim.setting import Clock, Setting, topic_of
 
@@ -72,6 +74,10 @@ class Operator:
     def observe(self, api: Api) -> None:
         self.liveness.observe_all(api.leases.values(), self.clock.now_ms)
         self.heard_ms = self.clock.now_ms
+
+    def live(self, api: Api) -> list[BrokerLease]:
+        now_ms = self.clock.now_ms
+        return [each for each in api.leases.values() if not each.clean and self.liveness.is_live(each.broker, now_ms)]
 
     def brokers(self, api: Api) -> dict[BrokerId, Broker]:
         now_ms, gone = self.clock.now_ms, self._operating.brokers.gone
@@ -180,8 +186,21 @@ class Operating:
         self.setting.counts["operator: " + why] += 1
         if why in WARNINGS:
             self.setting.checks.reign.warnings[written.partitions[0]] = WARNINGS[why]
+        self._check(operator, why, written.partitions[0])
         operator.is_writing = True
         self.calling.waiting.append(Call(operator, Method.PUT, written.metadata.resource_version, written))
+
+    def _check(self, operator: Operator, why: str, state: PartitionState) -> None:
+        if any(self.setting.topic.uid in lease.regressed for lease in operator.live(self.api)):
+            raise BrokenPromiseError("ElectionsStop", f"a broker that lives knows later epochs: {state}")
+        if why == "last resort" and state.leader is not None:
+            ranks = {broker: self._rank(self.setting.disks[broker].log) for broker in state.replicas}
+            if ranks[state.leader.broker] != max(ranks.values()):
+                raise BrokenPromiseError("LastResort", f"others have more, by (epoch, end) {ranks}: {state}")
+
+    def _rank(self, log: Log) -> tuple[int, int]:
+        is_synced = self.setting.plan.durability is Durability.FSYNC
+        return log.epochs.latest, log.on_disk if is_synced else len(log.entries)
 
     def _why(self, reason: str) -> str:
         return next((name for words, name in WHY.items() if words in reason), reason)

@@ -50,6 +50,10 @@ class Plan:
     """The topic asks for other numbers of replicas, brokers leave and come back."""
     unclean: bool = False
     """Leaders out of sync may be elected: acknowledged records may be lost."""
+    restores: bool = False
+    """The API server's data goes back, and people run `headrace cluster recover`."""
+    perils: bool = False
+    """More disks are lost than was promised: records may be lost with the last intact log."""
     skew: bool = True
     """Clocks run at different rates."""
     focus: str = ""
@@ -66,6 +70,7 @@ class Plan:
         brokers = random.choice((4, 4, 5)) if moves else 3
         unclean = not moves and random.random() < 0.4
         drill = random.random() < 0.4
+        beyond = random.choice(("restores", "perils")) if random.random() < 0.25 and not unclean else ""
         if random.random() < LEADERS_TAKEN_AWAY:
             return cls(
                 seed=seed,
@@ -88,6 +93,9 @@ class Plan:
             unclean=unclean,
             focus=random.choice(DRILLS if drill else FOCUSES) if drill or random.random() < 0.6 else "",
             drill=drill,
+            skew=random.random() < 0.75,
+            restores=beyond == "restores",
+            perils=beyond == "perils",
         )
 
     def __str__(self) -> str:

@@ -7,10 +7,13 @@
        └── the API server shows old data ──> still promised: elections stop, and whoever leads goes on
               ├── `recover` lands, and has no loss to tell ──> still promised
               └── somebody leads, or commits, upon old data: nobody could tell it otherwise ──> suspended ──> `recover`
+                     └── in an epoch that was led before ──> nothing is promised any more in this run
 
 So an election that may lose records loses those of before and no other; whoever is chosen without a word has it all.
 """
 
+from collections import defaultdict
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -64,7 +67,10 @@ class Reign:
     """What is on its way, and said with it."""
     heard: dict[BrokerId, LeaderEpoch] = field(default_factory=dict)
     """The greatest epoch that this broker acted on, as long as it has its disk."""
-    forks: int = 0
+    led: dict[LeaderEpoch, set[Seat]] = field(default_factory=lambda: defaultdict(set))
+    """Who ever led in it."""
+    is_ruined: bool = False
+    """An epoch was led twice, as nobody who knew of the first time lived: two logs may part within it, unseen."""
 
     # -- who leads ---------------------------------------------------------------------------------------------------
 
@@ -73,6 +79,7 @@ class Reign:
 
     def leads(self, leader: Seat, state: PartitionState) -> bool:
         """Whether it must have what is promised."""
+        self.led[state.leader_epoch].add(leader)
         if self.is_back and not self.is_strict and state in self.on_old_data:
             if state.leader_epoch < self.heard.get(leader.broker, NO_EPOCH_SEEN):
                 raise BrokenPromiseError("EpochsOnlyRise", f"{leader} knows later epochs, and leads in {state}")
@@ -86,9 +93,9 @@ class Reign:
         return self.is_promised(state) or (self.is_strict and not self.suspended)
 
     def _fork(self, state: PartitionState) -> None:
-        self.forks += state.leader_epoch not in self.forked
         self.forked.add(state.leader_epoch)
         self.suspended = self.suspended or "somebody led upon old data"
+        self.is_ruined = self.is_ruined or any(len(self.led[epoch]) > 1 for epoch in self.forked)
 
     def hears(self, broker: BrokerId, epoch: LeaderEpoch) -> None:
         self.heard[broker] = max(epoch, self.heard.get(broker, epoch))
@@ -96,6 +103,12 @@ class Reign:
     def forgets(self, broker: BrokerId) -> None:
         """Its disk is another."""
         self.heard.pop(broker, None)
+
+    def recovers(self, state: PartitionState, told: Collection[BrokerId]) -> None:
+        """Somebody writes this, who has asked those brokers."""
+        known = max((self.heard.get(broker, NO_EPOCH_SEEN) for broker in told), default=NO_EPOCH_SEEN)
+        if state.leader_epoch <= known:
+            raise BrokenPromiseError("EpochsOnlyRise", f"brokers know epoch {known}, and recover writes {state}")
 
     # -- what may be lost --------------------------------------------------------------------------------------------
 
@@ -111,18 +124,24 @@ class Reign:
         if self.is_back and warned not in RECOVERIES:
             self.on_old_data.add(state)
             return False
-        if warned is Warned.NOBODY_INTACT and not self.suspended:
-            raise BrokenPromiseError("NoCommittedRecordLost", f"a member of the ISR is intact, and is passed: {state}")
         if warned is None or (warned is Warned.RECOVERS and not self.suspended):
             self.is_back = False
         else:
             self.anew(state)
         return True
 
+    def is_last_resort(self, state: PartitionState) -> bool:
+        return self.warnings.get(state) is Warned.NOBODY_INTACT
+
+    def is_recovery(self, state: PartitionState) -> bool:
+        """Its epochs are above all that can be known, which need not be all that there were."""
+        return self.warnings.get(state) in RECOVERIES
+
     def anew(self, state: PartitionState) -> None:
         """Somebody was chosen with a warning."""
         self.number += 1
-        self.since, self.is_open, self.suspended, self.is_back = state.leader_epoch, True, "", False
+        self.since, self.is_open, self.is_back = state.leader_epoch, True, False
+        self.suspended = "an epoch has two histories" if self.is_ruined else ""
         self.on_old_data = {each for each in self.on_old_data if each.leader_epoch < self.since}
 
     def begins(self, first: int) -> None:

@@ -17,13 +17,15 @@ from tests.sim.api import Api
 from tests.sim.brokers import Brokers
 from tests.sim.calling import Calling
 from tests.sim.checks import Checks
+from tests.sim.consumers import Consumers
 from tests.sim.disasters import Disasters
 from tests.sim.disk import Disk
 from tests.sim.life import PARTITION
 from tests.sim.moods import Moods, leaps
 from tests.sim.operating import Operating
+from tests.sim.people import People
 from tests.sim.plans import Plan
-from tests.sim.reign import BrokenPromiseError
+from tests.sim.reign import BrokenPromiseError, Reign
 from tests.sim.schedule import WHOLE, Kind, Step, Table, Target, find, name_of
 from tests.sim.setting import UID, Clock, Setting, Time, topic_of
 from tests.sim.shorthand import Shorthand
@@ -43,7 +45,7 @@ class World:
         self.time = Time()
         ids = [BrokerId(number) for number in range(plan.brokers)]
         disks = {broker: Disk() for broker in ids}
-        self.checks = Checks(disks, plan.durability, plan.min_insync_replicas)
+        self.checks = Checks(disks, plan.durability, plan.min_insync_replicas, Reign(may_lose_all=plan.perils))
         rules = InSyncRules(plan.durability, plan.min_insync_replicas)
         topic = topic_of(plan, plan.replicas, plan.min_insync_replicas)
         self.setting = Setting(plan, self.time, self._clocks(ids), disks, self.checks, topic, rules)
@@ -56,9 +58,11 @@ class World:
         self.calling = Calling(self.setting, self.api)
         self.brokers = Brokers(self.setting, self.api, self.calling)
         self.operating = Operating(self.setting, self.api, self.brokers, self.calling)
-        parts = (self.brokers, self.calling, self.operating)
+        self.people = People(self.setting, self.api, self.brokers, self.calling)
+        consumers = Consumers(self.setting, self.brokers)
+        parts = (self.brokers, consumers, self.calling, self.operating, self.people)
         work = [kind for part in parts for kind in part.kinds()]
-        faults = [kind for part in parts for kind in part.faults()]
+        faults = [kind for part in parts if not isinstance(part, Consumers) for kind in part.faults()]
         healing = Kind(HEAL, 0, lambda: WHOLE, lambda _, __: self.heal())
         drawn = {kind.name: kind for kind in (*work, *faults, healing)}
         shorthand = Shorthand(self.brokers, self.calling, self.operating)
