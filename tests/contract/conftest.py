@@ -20,7 +20,7 @@ from tests.support.kubeconfig_space import ApiServer, Space
 
 _VARIABLE = "HEADRACE_CONTRACT_KUBECONFIG"
 _DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-_READY_TIMEOUT_S = 20
+_READY_TIMEOUT_S = 60
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from tests.support.kubeconfig_space import Space
 pytestmark = [pytest.mark.contract, pytest.mark.usefixtures("controllers")]
 
 _DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-_PATIENCE_S = 20
+_PATIENCE_S = 60
 
 
 def _owned_by(owner: dict[str, Any], name: str = "flights-0") -> dict[str, Any]:

@@ -13,7 +13,7 @@ from tests.support.kubeconfig_space import Space
 
 pytestmark = pytest.mark.contract
 
-_PATIENCE_S = 20
+_PATIENCE_S = 60
 _HEAVY_BYTES = 200_000
 _WATCHERS = 10
 _CHANGES = 20

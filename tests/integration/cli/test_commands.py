@@ -33,10 +33,15 @@ def test_should_create_list_describe_and_delete_a_topic(headrace: Headrace, topi
     assert topic in headrace("topic", "list", "-o", "name").stdout.splitlines()
     assert f"default/{topic}" in headrace("topic", "list", "-A", "-o", "name").stdout.splitlines()
 
-    described = headrace("topic", "describe", topic).stdout
-    assert "retention: time 2h, bytes unlimited" in described
-    assert "Ready=True AllPartitionsOnline" in described
-    *_, title, _, _, last = described.rstrip().splitlines()
+    def described() -> str:
+        return headrace("topic", "describe", topic).stdout
+
+    # Until a follower has opened its log, its lag is not known.
+    wait_for(lambda: [line.split()[-1] for line in described().splitlines()[-3:]] == ["0"] * 3, "nobody lags")
+    shown = described()
+    assert "retention: time 2h, bytes unlimited" in shown
+    assert "Ready=True AllPartitionsOnline" in shown
+    *_, title, _, _, last = shown.rstrip().splitlines()
     assert title.split() == ["PARTITION", "LEADER", "EPOCH", "REPLICAS", "IN-SYNC", "LAG"]
     assert (last.split()[0], last.split()[-1]) == ("2", "0")
     document = json.loads(headrace("topic", "describe", topic, "-o", "json").stdout)
@@ -289,8 +294,12 @@ def test_should_complete_the_names_of_topics_in_bash(
 
 
 def test_should_show_the_brokers(headrace: Headrace) -> None:
-    done = headrace("cluster", "status")
-    name, title, *rows, sums = done.stdout.splitlines()
+    def whole() -> str | None:
+        """What is shown once nothing is behind any more: another test has killed one of the two."""
+        shown = headrace("cluster", "status").stdout
+        return shown if shown.rstrip().endswith(", under-replicated: 0, offline: 0") else None
+
+    name, title, *rows, sums = wait_for(whole, "all is in sync").splitlines()
     assert name == "cluster headrace"
     assert title.split() == ["ID", "URL", "ZONE", "STATE", "INCARNATION", "LEADERS", "REPLICAS"]
     assert [row.split()[0] for row in rows] == ["0", "1"]

@@ -134,8 +134,10 @@ def follow(line: str, environment: dict[str, str]) -> None:
 
         wait_for(shows_a_record, f"{line} shows a record")
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=30)
-    assert (process.returncode, errors) == (130, b"")
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    # A notice of trouble may stand there all the same, as on a loaded machine; nothing else does.
+    assert [line for line in errors.splitlines() if not line.endswith(b"; trying again")] == []
 
 
 def test_should_stop_and_start_again_as_the_help_says(dev: Dev) -> None:

@@ -22,7 +22,7 @@ def test_should_work_when_the_page_is_followed(bench: Bench, monkeypatch: pytest
     bench.cluster.create_topic("orders", partitions=3)
     monkeypatch.setenv("HEADRACE_SERVER", bench.server)
     program = "\n".join(BLOCK.findall(page))
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=110, check=False)
     assert done.returncode == 0, done.stderr
     for expected in (
         *("3 records in", "100000 lines", "100004 rows, 3 partitions"),

@@ -11,7 +11,7 @@ from tests.support.kubeconfig_objects import topic
 from tests.support.kubeconfig_server import embedded_api, start
 
 _TOPICS = "/apis/headrace.io/v1alpha1/namespaces/default/topics"
-_EXIT_TIMEOUT_S = 20
+_EXIT_TIMEOUT_S = 60
 
 
 def _kubeconfig(tmp_path: Path, url: str) -> Path:

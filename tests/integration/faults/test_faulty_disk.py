@@ -52,7 +52,7 @@ def run(disk: FaultyDisk, script: str) -> str:
     """In a process of its own, which dies by kill -9 at the end; what it printed."""
     command = [sys.executable, "-c", f"{PRELUDE}{script}\nsys.stdout.flush()\nos.kill(os.getpid(), 9)", str(disk.root)]
     done = subprocess.run(
-        command, env={**os.environ, **disk.environment()}, capture_output=True, text=True, check=False, timeout=30
+        command, env={**os.environ, **disk.environment()}, capture_output=True, text=True, check=False, timeout=100
     )
     assert done.returncode == -9, done.stderr
     return done.stdout

@@ -40,7 +40,7 @@ def kill_everything(dev: Dev, arguments: list[str]) -> None:
 
 
 @pytest.mark.timeout(280)
-@pytest.mark.parametrize(("strike", "rounds"), [(kill_brokers, 6), (kill_everything, 2)])
+@pytest.mark.parametrize(("strike", "rounds"), [(kill_brokers, 4), (kill_everything, 2)])
 def test_should_lose_nothing_acknowledged_when_processes_are_killed_in_the_middle_of_a_produce(
     tmp_path: Path, strike: Callable[[Dev, list[str]], None], rounds: int
 ) -> None:

@@ -5,7 +5,7 @@ lost whose batches were written, and the producers send those again.
 """
 
 import asyncio
-import socket
+import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +15,7 @@ from threading import Event, Thread
 import pytest
 
 from headrace import AsyncProducer, Consumer, Producer
+from headrace.dev.supervisor.ports import free_run
 from tests.support.cluster import Cluster, http, running_cluster
 from tests.support.relay import Relay, relaying
 from tests.support.waiting import wait_for
@@ -77,9 +78,7 @@ def running(load: Load) -> Iterator[None]:
 @contextmanager
 def relayed_cluster(path: Path) -> Iterator[tuple[Cluster, Relay, Callable[[], None]]]:
     """One broker behind a relay, and what starts it again."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
+    port = free_run(1, random.Random())  # nobody takes it while the broker is down
     with relaying(port) as relay, running_cluster(path, brokers=0) as cluster:
 
         def start() -> None:

@@ -85,7 +85,7 @@ async def test_should_end_the_oldest_handshakes_when_silent_clients_hold_all_of_
         response = await transport.request("GET", f"https://localhost:{server.port}/hello/x")
         assert response.status == 200
         assert [await end_of(client) for client in silent[:9]] == [b""] * 9
-        assert server.connection_count == 2
+        await eventually(lambda: server.connection_count == 2, "one that talks and one that is silent are left")
     assert await end_of(silent[9]) == b""
 
 
@@ -97,7 +97,7 @@ async def test_should_end_a_handshake_when_its_time_is_up(
     authority.issue_cert("localhost").configure_cert(context)
     async with serving(Application(), ssl_context=context) as server:
         assert await end_of(await silent_client(server)) == b""
-        assert server.connection_count == 0
+        await eventually(lambda: server.connection_count == 0, "nobody is connected")
 
 
 async def silent_client(server: Server) -> socket.socket:
@@ -194,8 +194,8 @@ async def test_should_not_wait_for_clients_that_ignore_its_goodbye(
     with await asyncio.to_thread(ignorant, server.port, trusting):
         await eventually(lambda: len(server._http2) == 1, "it is connected")
         started = time.monotonic()
-        await server.close(30)
-        assert time.monotonic() - started < 3, "a moment for the goodbye, not the time that TLS would wait"
+        await server.close(60)
+        assert time.monotonic() - started < 25, "a moment for the goodbye, not the half minute that TLS would wait"
 
 
 def ignorant(port: int, trusting: ssl.SSLContext) -> ssl.SSLSocket:

@@ -28,7 +28,7 @@ class ServedElsewhere:
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
         self._thread.start()
-        assert self._ready.wait(10)
+        assert self._ready.wait(30)
 
     async def _serve(self) -> None:
         self.loop = asyncio.get_running_loop()
@@ -40,14 +40,14 @@ class ServedElsewhere:
             await self._stop.wait()
 
     def reached(self, name: str, count: int = 1) -> None:
-        asyncio.run_coroutine_threadsafe(self.application.reached(name, count), self.loop).result(10)
+        asyncio.run_coroutine_threadsafe(self.application.reached(name, count), self.loop).result(30)
 
     def release(self) -> None:
         self.loop.call_soon_threadsafe(self.application.release.set)
 
     def stop(self) -> None:
         self.loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(10)
+        self._thread.join(30)
 
 
 @pytest.fixture
@@ -59,13 +59,13 @@ def served() -> Iterator[ServedElsewhere]:
 
 @pytest.fixture
 def blocking() -> Iterator[BlockingTransport]:
-    with BlockingTransport(connect_timeout_s=2) as transport:
+    with BlockingTransport(connect_timeout_s=30) as transport:
         yield transport
 
 
 @pytest.fixture
 async def transport() -> AsyncIterator[AsyncTransport]:
-    async with AsyncTransport(connect_timeout_s=2) as transport:
+    async with AsyncTransport(connect_timeout_s=30) as transport:
         yield transport
 
 
@@ -119,13 +119,14 @@ def test_should_reset_only_its_stream_when_a_blocking_request_times_out(
     served: ServedElsewhere, blocking: BlockingTransport
 ) -> None:
     other = blocking.start("GET", f"{served.url}/hold")
-    with pytest.raises(BrokerUnreachableError, match=r"did not answer within 0.05 s \(GET /hold\)") as error:
-        blocking.request("GET", f"{served.url}/hold", timeout_s=0.05)
+    served.reached("held")
+    with pytest.raises(BrokerUnreachableError, match=r"did not answer within 0.5 s \(GET /hold\)") as error:
+        blocking.request("GET", f"{served.url}/hold", timeout_s=0.5)
     assert error.value.details["unprocessed"] is False
     served.reached("cancelled")
 
     served.release()
-    assert other.result(10).body == b"released"
+    assert other.result(30).body == b"released"
 
 
 def test_should_cancel_on_the_server_when_a_pending_response_is_cancelled(
@@ -156,7 +157,7 @@ def test_should_replace_the_connection_when_the_server_went_away(blocking: Block
     held = blocking.start("GET", f"{served.url}/hold")
     served.reached("held")
     served.stop()
-    assert held.result(10).body == b"released", "the drain lets it finish"
+    assert held.result(30).body == b"released", "the drain lets it finish"
     with pytest.raises(BrokerUnreachableError, match="cannot be reached: Connection refused"):
         blocking.request("GET", f"{served.url}/hello/x")
 
@@ -179,7 +180,7 @@ def test_should_share_the_failure_when_many_wait_for_a_server_that_does_not_answ
         with ThreadPoolExecutor(5) as threads:
             asked = [threads.submit(ask, transport, f"http://127.0.0.1:{port}/") for _ in range(5)]
         assert [future.exception() for future in asked] == [None] * 5
-        assert time.monotonic() - started < 3
+        assert time.monotonic() - started < 5, "not one after the other"
 
 
 async def test_should_share_the_failure_when_many_tasks_wait_for_a_server_that_does_not_answer() -> None:
@@ -189,7 +190,7 @@ async def test_should_share_the_failure_when_many_tasks_wait_for_a_server_that_d
             asked = [transport.request("GET", f"http://127.0.0.1:{port}/") for _ in range(5)]
             failures = await asyncio.gather(*asked, return_exceptions=True)
         assert all(isinstance(failure, BrokerUnreachableError) for failure in failures)
-        assert time.monotonic() - started < 3
+        assert time.monotonic() - started < 5, "not one after the other"
 
 
 def test_should_refuse_before_sending_when_the_request_is_invalid(blocking: BlockingTransport) -> None:
@@ -206,7 +207,7 @@ def test_should_say_so_when_the_server_speaks_something_else(blocking: BlockingT
         with other:
             other.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
             with pytest.raises(BrokerUnreachableError, match="does not speak HTTP/2"):
-                pending.result(10)
+                pending.result(30)
 
 
 async def test_should_name_host_and_port_when_nobody_listens_async(transport: AsyncTransport) -> None:
@@ -227,8 +228,9 @@ async def test_should_reset_only_its_stream_when_an_async_request_times_out(tran
     async with serving(application) as server:
         url = f"http://127.0.0.1:{server.port}"
         other = asyncio.ensure_future(transport.request("GET", f"{url}/hold"))
+        await application.reached("held")
         with pytest.raises(BrokerUnreachableError, match="did not answer within"):
-            await transport.request("GET", f"{url}/hold", timeout_s=0.05)
+            await transport.request("GET", f"{url}/hold", timeout_s=0.5)
         await application.reached("cancelled")
         application.release.set()
         assert await (await other).read() == b"released"
@@ -238,7 +240,7 @@ async def test_should_hand_out_what_arrives_while_the_reader_is_busy(transport: 
     application = Application()
     async with serving(application) as server:
         url = f"http://127.0.0.1:{server.port}"
-        response = await transport.request("GET", f"{url}/stream", timeout_s=5)
+        response = await transport.request("GET", f"{url}/stream", timeout_s=30)
         body = b""
         async for chunk in response.chunks():
             body += chunk
@@ -311,11 +313,11 @@ def test_should_call_the_listener_of_a_stream_for_all_that_happens(served: Serve
         "POST", f"{served.url}/echo", listener=lambda stream: heard.put((stream.take(), stream.is_over))
     )
     stream.send(b"one")
-    while (last := heard.get(timeout=10)) == ([], False):
+    while (last := heard.get(timeout=30)) == ([], False):
         pass  # The head.
     assert last == ([b"one"], False)
     transport.close()
-    assert heard.get(timeout=10) == ([], True)
+    assert heard.get(timeout=30) == ([], True)
     assert isinstance(stream.error, BrokerUnreachableError)
 
 

@@ -198,10 +198,11 @@ async def flood(records: str) -> Counter[int]:
     return answers
 
 
+@pytest.mark.timeout(300)
 async def test_should_keep_little_of_what_sessions_push_while_there_is_no_room_for_it(
     cluster: Cluster, records: str
 ) -> None:
-    async with AsyncExitStack() as stack, asyncio.timeout(60):
+    async with AsyncExitStack() as stack, asyncio.timeout(240):
         hog = await stack.enter_async_context(session_at(cluster.url()))
         hog.stream.send(pack_head(Kind.PRODUCE, 1, BUDGET_BYTES))  # So much it wants to send, and does not.
         await eventually(lambda: held(cluster, "bodies") == BUDGET_BYTES, "all of the room is taken")

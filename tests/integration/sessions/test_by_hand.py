@@ -50,7 +50,7 @@ async def test_should_do_what_the_page_says_byte_by_byte(app: BrokerApp) -> None
         *(sys.executable, "-I", "-S", raw_session.__file__, str(app.server.port)), stdin=PIPE, stdout=PIPE
     )
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             client = ByHand(process)
             await client.say(opening)
             await client.say(produce + batch[:100])

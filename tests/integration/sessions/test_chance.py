@@ -135,6 +135,6 @@ async def test_should_survive_whatever_is_said(app: BrokerApp) -> None:
     except BaseException:
         sys.stderr.write(f"seed {seed}\n")
         raise
-    for budget in (app.serving.bodies, app.serving.answers):
-        assert budget.left_bytes == budget.limit_bytes
+    budgets = (app.serving.bodies, app.serving.answers)
+    await eventually(lambda: all(each.left_bytes == each.limit_bytes for each in budgets), "all given back")
     await eventually(lambda: not app.partition._waiting._followers, "nobody follows")

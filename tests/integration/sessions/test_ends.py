@@ -87,7 +87,7 @@ async def test_should_not_wait_for_ever_for_the_rest_of_a_frame(app: BrokerApp) 
         (failed,) = await session.rest()
         assert isinstance(failed, Failed)
         assert (failed.channel, type(failed.error)) == (0, SlowClientError)
-    assert app.serving.bodies.left_bytes == left
+    await eventually(lambda: app.serving.bodies.left_bytes == left, "all given back")
 
 
 async def test_should_refuse_a_channel_by_itself(app: BrokerApp) -> None:
