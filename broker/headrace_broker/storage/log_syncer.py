@@ -180,6 +180,12 @@ class LogSyncer:
             except OSError as error:
                 raise storage_error(error, f"writing the log-start checkpoint in {self._files.directory}") from error
             self._log_start = offset
+            self._let_go_below(self._segments.base_below(offset))
+
+    def _let_go_below(self, first: Offset) -> None:
+        """Segments that are durable, and that nobody needs any more: their files close with their last reader."""
+        while self._rolled and self._rolled[0].base_offset < first:
+            del self._rolled[0]
 
     def _step_back(self, place: LogPoint) -> None:
         """What vouches for more than is left says less, on disk too: a crash must not pass for lost records.

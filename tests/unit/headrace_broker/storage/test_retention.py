@@ -1,7 +1,9 @@
 """Retention on real logs: which segments it finds, when the segment that is written to is closed for it."""
 
 import asyncio
+import gc
 import os
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -29,6 +31,14 @@ FOR_EVER = Retention(None, None)
 
 def bases(log: PartitionLog) -> list[int]:
     return [int(path.stem) for path in log_files(log.directory)]
+
+
+def open_files() -> list[str]:
+    found = []
+    for descriptor in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):
+            found.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+    return found
 
 
 async def expired(log: PartitionLog, retention: Retention, now_ms: int) -> list[Expired]:
@@ -134,6 +144,16 @@ async def test_should_give_the_whole_log_back_when_all_of_it_is_over(
     assert (again.log_start_offset, again.log_end_offset, again.recovery.cut_bytes) == (100, 100, 0)
     assert not again.recovery.cut_below_recovery_point
     assert again.append([raw_batch()], EPOCH, NOW_MS).first_offset == 100
+
+
+async def test_should_keep_no_deleted_file_open_when_nothing_is_appended_any_more(log: PartitionLog) -> None:
+    fill(log, 100)
+    await log.sync()
+    over = Retention(0, None)
+    log.close_segment(over, 1 << 50)  # all of it is durable: no sync has to see to it
+    await log.delete_before(log.log_end_offset)
+    gc.collect()
+    assert [path for path in open_files() if str(log.directory) in path and path.endswith(" (deleted)")] == []
 
 
 async def test_should_make_room_on_a_full_disk_by_all_of_the_log(log: PartitionLog) -> None:
