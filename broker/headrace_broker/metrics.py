@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
@@ -18,8 +18,18 @@ from headrace.core.log.quota import DiskBudget
 from headrace.core.replication.redundancy import Redundancy
 from headrace.core.types import Offset, PartitionId, TopicName
 from headrace_broker.admission import Admission
+from headrace_broker.registration import Registration
 
 _PARTITION_LABELS = ("namespace", "topic", "partition")
+_TRAFFIC = {
+    "bytes_in": "Bytes of batches appended.",
+    "records_in": "Records appended.",
+    "batches_in": "Batches appended.",
+    "batches_repeated": "Batches that idempotent producers have sent again, and that were there.",
+    "bytes_out": "Bytes of batches read by fetches.",
+    "records_out": "Records read by fetches.",
+    "batches_out": "Batches read by fetches.",
+}
 _REQUEST_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _FSYNC_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
 
@@ -61,61 +71,44 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
+        made = Registration(self.registry)
         self._traffic = {
-            name: Counter(f"headrace_broker_{name}", text, _PARTITION_LABELS, registry=self.registry)
-            for name, text in (
-                ("bytes_in", "Bytes of batches appended."),
-                ("records_in", "Records appended."),
-                ("batches_in", "Batches appended."),
-                ("batches_repeated", "Batches that idempotent producers have sent again, and that were there."),
-                ("bytes_out", "Bytes of batches read by fetches."),
-                ("records_out", "Records read by fetches."),
-                ("batches_out", "Batches read by fetches."),
-            )
+            name: made.counter(f"headrace_broker_{name}", text, *_PARTITION_LABELS) for name, text in _TRAFFIC.items()
         }
-        self.request_seconds = Histogram(
+        self._request_times: dict[tuple[str, str], Histogram] = {}
+        self._of_requests(made)
+        self._of_the_disk(made)
+        self.lease_renewals = made.counter("headrace_broker_lease_renewals", "Lease renewals, by outcome.", "outcome")
+
+    def _of_requests(self, made: Registration) -> None:
+        self.request_seconds = made.histogram(
             "headrace_broker_request_seconds",
             "Time from a request's head to its answer, long polls included.",
-            ("method", "route"),
+            "method",
+            "route",
             buckets=_REQUEST_SECONDS,
-            registry=self.registry,
         )
-        self._request_times: dict[tuple[str, str], Histogram] = {}
-        self.errors = Counter(
-            "headrace_broker_errors", "Requests refused, by code of the problem.", ("code",), registry=self.registry
+        self.errors = made.counter("headrace_broker_errors", "Requests refused, by code of the problem.", "code")
+        self.open_connections = made.gauge("headrace_broker_open_connections", "Client connections that are open.")
+        self.watches = made.gauge("headrace_broker_watches", "Endless streams of records that are served or passed on.")
+
+    def _of_the_disk(self, made: Registration) -> None:
+        self.fsync_seconds = made.histogram(
+            "headrace_broker_fsync_seconds", "Time of one log sync.", buckets=_FSYNC_SECONDS
         )
-        self.fsync_seconds = Histogram(
-            "headrace_broker_fsync_seconds", "Time of one log sync.", buckets=_FSYNC_SECONDS, registry=self.registry
-        )
-        self.deleted_segments = Counter(
+        self.deleted_segments = made.counter(
             "headrace_broker_deleted_segments",
             "Segments deleted by retention (time, size) and by deleting their records (request).",
-            ("reason",),
-            registry=self.registry,
+            "reason",
         )
-        self.deleted_bytes = Counter(
-            "headrace_broker_deleted_bytes", "Size of the segments deleted.", ("reason",), registry=self.registry
-        )
-        self.appends_refused = Counter(
+        self.deleted_bytes = made.counter("headrace_broker_deleted_bytes", "Size of the segments deleted.", "reason")
+        self.appends_refused = made.counter(
             "headrace_broker_appends_refused",
             "Appends refused because the disk is full, by its quota or up to its reserve.",
-            registry=self.registry,
         )
-        self.lease_renewals = Counter(
-            "headrace_broker_lease_renewals", "Lease renewals, by outcome.", ("outcome",), registry=self.registry
-        )
-        self.open_connections = Gauge(
-            "headrace_broker_open_connections", "Client connections that are open.", registry=self.registry
-        )
-        self.watches = Gauge(
-            "headrace_broker_watches",
-            "Endless streams of records that are served or passed on.",
-            registry=self.registry,
-        )
-        self.orphaned_partitions = Gauge(
+        self.orphaned_partitions = made.gauge(
             "headrace_broker_orphaned_partitions",
             "Partitions set aside because the API server does not know their topic.",
-            registry=self.registry,
         )
 
     def request_time(self, method: str, route: str) -> Histogram:

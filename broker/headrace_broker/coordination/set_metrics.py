@@ -2,27 +2,26 @@
 
 from collections.abc import Callable
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry
+
+from headrace_broker.registration import Registration
 
 
 class SetMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.isr_shrinks = Counter(
-            "headrace_isr_shrinks", "ISRs of partitions led here that have lost a member.", registry=registry
+        made = Registration(registry)
+        self.isr_shrinks = made.counter("headrace_isr_shrinks", "ISRs of partitions led here that have lost a member.")
+        self.isr_expands = made.counter(
+            "headrace_isr_expands", "ISRs of partitions led here that have gained a member."
         )
-        self.isr_expands = Counter(
-            "headrace_isr_expands", "ISRs of partitions led here that have gained a member.", registry=registry
-        )
-        self.writes = Counter(
+        self.writes = made.counter(
             "headrace_broker_set_writes",
             "Writes to PartitionSets, by outcome: landed, conflict, unanswered (whether it landed is not known yet).",
-            ("outcome",),
-            registry=registry,
+            "outcome",
         )
-        self._undecided = Gauge(
+        self._undecided = made.gauge(
             "headrace_broker_set_writes_undecided",
             "PartitionSets with a write of which it is not known whether it has landed.",
-            registry=registry,
         )
 
     def watch(self, undecided: Callable[[], float]) -> None:

@@ -2,55 +2,46 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from headrace.core.replication.wire.messages import Lane
 from headrace.core.types import BrokerId
+from headrace_broker.registration import Registration
 
 
 class StreamMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
+        made = Registration(registry)
         self._registry = registry
-        self.unknown = Gauge(
+        self.unknown = made.gauge(
             "headrace_broker_replication_unknown_streams",
             "Streams open here whose followers have not said who they are.",
-            registry=registry,
         )
-        self.bytes_in = Counter(
-            "headrace_broker_replication_bytes_in", "Bytes of batches received from leaders.", registry=registry
-        )
-        self.bytes_out = Counter(
-            "headrace_broker_replication_bytes_out", "Bytes of batches sent to followers.", registry=registry
-        )
-        self.connects = Counter(
+        self.bytes_in = made.counter("headrace_broker_replication_bytes_in", "Bytes of batches received from leaders.")
+        self.bytes_out = made.counter("headrace_broker_replication_bytes_out", "Bytes of batches sent to followers.")
+        self.connects = made.counter(
             "headrace_broker_replication_connects",
             "Streams to leaders that were tried, by outcome: ended, once they are over, or failed.",
-            ("outcome",),
-            registry=registry,
+            "outcome",
+            values=("ended", "failed"),
         )
-        for outcome in ("ended", "failed"):
-            self.connects.labels(outcome)
-        self.moves = Counter(
+        self.moves = made.counter(
             "headrace_broker_replication_moves",
             "Partitions that left a lane for the other: live as they were far behind, catchUp as they have caught up.",
-            ("lane",),
-            registry=registry,
+            "lane",
+            values=Lane,
         )
-        for lane in Lane:
-            self.moves.labels(lane.value)
-        self.refused = Counter(
+        self.refused = made.counter(
             "headrace_broker_replication_refused",
             "Partitions that a leader could not send, by code of the problem.",
-            ("code",),
-            registry=registry,
+            "code",
         )
-        self.broken = Counter(
+        self.broken = made.counter(
             "headrace_broker_replication_broken",
             "Partitions whose follower could not use what it was sent, by code of the problem.",
-            ("code",),
-            registry=registry,
+            "code",
         )
 
     def watch_followed(self, count: Callable[[Lane], int]) -> None:
