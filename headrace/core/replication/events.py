@@ -182,7 +182,7 @@ class Closed:
     reason: str
 
 
-Event = (
+LeaderEvent = (
     StateApplied
     | Appended
     | Repeated
@@ -193,6 +193,11 @@ Event = (
     | FollowerReported
     | FollowerLeft
     | IsrProposed
+    | Ticked
+    | Closed
+)
+FollowerEvent = (
+    StateApplied
     | Connected
     | Disconnected
     | EpochAnswered
@@ -200,9 +205,10 @@ Event = (
     | CutRefused
     | Offered
     | Received
-    | Ticked
+    | Synced
     | Closed
 )
+Event = LeaderEvent | FollowerEvent
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,7 @@ from headrace.core.replication.events import (
     EpochAnswered,
     Fetch,
     Follow,
+    FollowerEvent,
     Offered,
     Received,
     Report,
@@ -58,19 +59,6 @@ from headrace.core.replication.seen_epochs import SeenEpochs
 from headrace.core.replication.truncation import FIRST, Agreed, AskAgain, BeginAnew, question, reconcile
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.types import LeaderEpoch, Offset, Seat
-
-FollowerEvent = (
-    StateApplied
-    | Connected
-    | Disconnected
-    | EpochAnswered
-    | Truncated
-    | CutRefused
-    | Offered
-    | Received
-    | Synced
-    | Closed
-)
 
 
 class LogView(Protocol):

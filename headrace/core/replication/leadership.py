@@ -43,6 +43,7 @@ from headrace.core.replication.events import (
     GiveUp,
     IsrProposed,
     Lead,
+    LeaderEvent,
     RaiseHighWatermark,
     Repeated,
     Resign,
@@ -61,21 +62,6 @@ from headrace.core.replication.seats import supersedes
 from headrace.core.replication.seen_epochs import SeenEpochs
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.types import LeaderEpoch, Offset, Seat
-
-LeaderEvent = (
-    StateApplied
-    | Appended
-    | Repeated
-    | Synced
-    | SyncFailed
-    | WriteFailed
-    | Configured
-    | FollowerReported
-    | FollowerLeft
-    | IsrProposed
-    | Ticked
-    | Closed
-)
 
 
 class Leadership:
