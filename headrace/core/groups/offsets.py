@@ -53,7 +53,7 @@ def check_offsets(image: Image, offsets: Mapping[PartitionKey, OffsetValue]) -> 
             raise InvalidRequestError(f"offset {value.offset} of {partition}: offsets begin at 0")
         if len(value.metadata.encode(errors="surrogatepass")) > OFFSET_METADATA_BYTES_MAX:
             raise InvalidRequestError(f"the metadata of {partition} has more than {OFFSET_METADATA_BYTES_MAX} bytes")
-    if len(image.offsets.keys() | offsets.keys()) > GROUP_OFFSETS_MAX:
+    if len(image.offsets) + sum(partition not in image.offsets for partition in offsets) > GROUP_OFFSETS_MAX:
         raise GroupFullError(
             f"{image.name} remembers the offsets of {GROUP_OFFSETS_MAX} partitions, and no more: use a second group",
             limit=GROUP_OFFSETS_MAX,
