@@ -49,6 +49,8 @@ class FollowedLane:
         self._session: FollowerStream | None = None
         """While a stream is open."""
         self._stream: AsyncStream | None = None
+        self._reader = leader_reader()
+        """Of the present stream, or of the last one."""
         self._broken: HeadraceError | None = None
         """What ended the stream."""
         self._is_receiving = False
