@@ -9,12 +9,15 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from bench.dev_cluster import BenchTopic, DevCluster, dev_cluster
+from bench.fan_out import fan_out
 from bench.raw import RawClient
 from bench.sdk import send_batch, send_times
 from bench.workload import Batch, values
 from headrace.http2.blocking import BlockingTransport
 
 REPLICAS = (1, 3)
+YARDSTICK = "sockets and files alone"
+"""What this machine does where nothing of Headrace is in the way."""
 _BROKERS = 3
 _PARTITIONS = 3
 """A leader on each broker."""
@@ -69,7 +72,7 @@ class _Bench:
     def round(self, number: int) -> ReplicationRound:
         """Whoever goes first in one round goes last in the next."""
         topics, order = _topics(number), REPLICAS if number % 2 else REPLICAS[::-1]
-        rates: dict[str, dict[int, float]] = {}
+        rates: dict[str, dict[int, float]] = {YARDSTICK: {replicas: self._fan_out(replicas) for replicas in order}}
         times: dict[str, dict[int, Sequence[float]]] = {}
         for durability in _DURABILITIES:
             sdk, raw, single = (f"{what}, {durability.lower()}" for what in ("SDK send_batch", "raw transport", "SDK"))
@@ -86,6 +89,10 @@ class _Bench:
         """To all partitions, as a user does."""
         pieces = -(-self._amounts.sdk_records // len(self._column))
         return send_batch(self._cluster.url(), topic, pa.chunked_array([self._column] * pieces).combine_chunks())
+
+    def _fan_out(self, replicas: int) -> float:
+        batch_bytes = sum(memoryview(each).nbytes for each in self._batch.buffers)
+        return self._batch.records * fan_out(self._cluster.home, replicas, batch_bytes, self._amounts.raw_batches)
 
     def _send_raw(self, topic: str) -> float:
         """To one partition, at its leader."""

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from bench.failover import Failovers
 from bench.partitions import Partitions
-from bench.replication import REPLICAS, ReplicationRound
+from bench.replication import REPLICAS, YARDSTICK, ReplicationRound
 from bench.workload import VALUE_BYTES
 from headrace.core.limits import LEASE_DURATION_MS
 
@@ -36,7 +36,7 @@ def _rate(label: str, rounds: Sequence[ReplicationRound]) -> str:
     figures = [each.rates[label] for each in rounds]
     cells = "".join(f"{_median(figures, replicas):>14,.0f}" for replicas in REPLICAS)
     ratio = statistics.median(figure[_MANY] / figure[_FEW] for figure in figures)
-    return f"{label:<36}{cells}{ratio:>10.2f}{f'>= {_RATIO_WANTED}':>10}"
+    return f"{label:<36}{cells}{ratio:>10.2f}" + ("" if label == YARDSTICK else f"{f'>= {_RATIO_WANTED}':>10}")
 
 
 def _time(label: str, rounds: Sequence[ReplicationRound]) -> str:

@@ -2,18 +2,21 @@
 
 from bench.failover import Failovers
 from bench.partitions import Partitions
-from bench.replication import ReplicationRound
+from bench.replication import YARDSTICK, ReplicationRound
 from bench.replication_report import render_failovers, render_partitions, render_replication
 
 
 def test_should_take_the_median_of_the_ratios_of_rounds() -> None:
     rounds = [
-        ReplicationRound({"SDK": {1: one, 3: three}}, {"single": {1: [0.001] * 3, 3: [0.002] * 3}})
+        ReplicationRound(
+            {YARDSTICK: {1: 30.0, 3: 12.0}, "SDK": {1: one, 3: three}}, {"single": {1: [0.001] * 3, 3: [0.002] * 3}}
+        )
         for one, three in ((1000.0, 400.0), (100.0, 50.0), (2000.0, 900.0))
     ]
     table = render_replication(rounds).splitlines()
-    assert table[3].split() == ["SDK", "1,000", "400", "0.45", ">=", "0.35"]
-    assert table[6].split() == ["single", "1.00", "2.00", "2.00"]
+    assert table[3].split()[-3:] == ["30", "12", "0.40"]
+    assert table[4].split() == ["SDK", "1,000", "400", "0.45", ">=", "0.35"]
+    assert table[7].split() == ["single", "1.00", "2.00", "2.00"]
 
 
 def test_should_show_the_median_and_the_worst_stall_of_each_kind() -> None:
