@@ -31,8 +31,8 @@ from tests.support.waiting import wait_for
 
 _T = TypeVar("_T")
 TOPIC: Final = "ledger"
-_PROGRESS_S: Final = 60
-_CALM_S: Final = 60
+_PROGRESS_S: Final = 120
+_CALM_S: Final = 120
 _JOIN_S: Final = 150
 _SHOWN: Final = 8
 
@@ -271,7 +271,7 @@ class Play:
         for reader in (client for client in self.clients if isinstance(client, Reader)):
             wanted = {p: ends[p] for p in reader.position} if isinstance(reader, RawReader) else ends
             try:
-                wait_for(partial(reader.has_read, wanted), f"{reader.name} reads to {wanted}")
+                wait_for(partial(reader.has_read, wanted), f"{reader.name} reads to {wanted}", _CALM_S)
                 reached[reader.name] = tuple(wanted)
             except AssertionError as error:
                 self.wrong.append(f"{error}; it stands at {reader.position}")

@@ -15,7 +15,7 @@ from tests.faults.shim import SYNC, FaultyDisk
 from tests.support.waiting import wait_for
 
 _HOUR_S: Final = 3600
-_ENDED_S: Final = 30
+_ENDED_S: Final = 60
 _FOUND_BY_READING: Final = "a flipped bit in a closed segment"
 
 
@@ -92,7 +92,7 @@ def rot(play: Play) -> None:
 def _wait_mended(play: Play, broker: int) -> None:
     """It reads its segments through, finds the damage, and begins another life to fetch them again."""
     name = broker_name(broker)
-    wait_for(lambda: play.fleet.said(name, "the next start cuts the log"), f"broker {broker} finds the damage", 60)
+    wait_for(lambda: play.fleet.said(name, "the next start cuts the log"), f"broker {broker} finds the damage", 120)
     play.wait_in_sync()
 
 

@@ -16,7 +16,7 @@ from tests.support.cluster import Answer, http
 from tests.support.hardy_clients import BATCH_TYPE
 from tests.support.waiting import wait_for
 
-_MOVED_S: Final = 90
+_MOVED_S: Final = 120
 _LEFT_BY_RETENTION: Final = 300
 """Records at the least, of 64 KiB."""
 _PASSING: Final = (421, 429, 503, 504)

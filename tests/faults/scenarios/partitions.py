@@ -14,7 +14,7 @@ from tests.support.waiting import wait_for
 
 LEASE_S: Final = LEASE_DURATION_MS / 1000
 _LAG_S: Final = REPLICA_LAG_MS_MAX / 1000
-_SLACK_S: Final = 15
+_SLACK_S: Final = 40
 
 
 def stop_leaders(play: Play) -> None:
