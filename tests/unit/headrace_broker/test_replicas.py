@@ -30,7 +30,7 @@ from headrace_broker.fetch import fetch, find_offset
 from headrace_broker.requests import DeleteQuery, Edge, FetchQuery, OffsetsQuery, ProduceQuery, ValueFormat
 from tests.support.batches import TIMESTAMP_MS
 from tests.support.failing_disk import failing_sync
-from tests.support.logs import NOW_MS
+from tests.support.logs import NOW_MS, flip_bit, log_files
 from tests.support.replica_group import ReplicaGroup, produce, produce_batches, replica_group
 from tests.support.replicas import epochs_of, stamped
 from tests.support.waiting import eventually
@@ -325,6 +325,25 @@ async def test_should_begin_anew_where_its_leader_begins(tmp_path: Path) -> None
         group.cut_off.clear()
         await eventually(lambda: group[2].log.log_start_offset == 13, "nothing is left")
         await group.agree()
+
+
+async def test_should_go_on_once_what_the_last_one_in_sync_has_damaged_is_given_up(tmp_path: Path) -> None:
+    """Nobody else has it, so it stays, and nobody can pass it, until people delete the records up to behind it."""
+    async with replica_group(tmp_path, (0, 1), segment_bytes=SEGMENT_BYTES_MIN) as group:
+        group.elect(0, isr=(0,))
+        for _ in range(4):
+            await produce(group[0], bytes(SEGMENT_BYTES_MIN), query=LEADER)
+        await eventually(lambda: group[1].log.log_end_offset == 4 == group[0].high_watermark, "1 has it all")
+        flip_bit(log_files(group[0].log.directory)[1], 8 * 5_000)
+
+        group.start(2)
+
+        await eventually(lambda: bool(group.members[2].streams.errors), "it comes upon that")
+        assert group[2].log.log_end_offset <= 1
+        assert len(log_files(group[0].log.directory)) == 4, "all of it is kept"
+        assert await group[0].delete_records(DeleteQuery(Offset(2), Fence())) == 2
+        await group.agree()
+        assert [group[broker].log.log_start_offset for broker in range(3)] == [2, 2, 2]
 
 
 @pytest.mark.parametrize("start", [0, 2])
