@@ -130,9 +130,13 @@ class ReplicatedBrokers:
         return b"".join(path.read_bytes() for path in sorted(directory.glob("*.log")))
 
     def wait_equal_logs(self, partition: int = 0, timeout_s: float = 60) -> None:
-        wait_for(
-            lambda: len({self.log_bytes(broker, partition) for broker in self.brokers}) == 1, "equal logs", timeout_s
-        )
+        def are_equal() -> bool:
+            try:
+                return len({self.log_bytes(broker, partition) for broker in self.brokers}) == 1
+            except FileNotFoundError:  # A log is being cut.
+                return False
+
+        wait_for(are_equal, "equal logs", timeout_s)
 
     def _put(self, url: str, body: object) -> Answer:
         return http("PUT", url, json.dumps(body).encode(), {"Content-Type": "application/json"})
