@@ -40,8 +40,12 @@ class SetWriting:
         """By the uid of the object: one that was made anew under the same name is another."""
         self._looks = IsrLooks()
         self._calls = calls
-        self.regressed: frozenset[TopicUid] = frozenset()
-        """Topics of which the API server shows less than is known here."""
+        self._fallen: frozenset[TopicUid] = frozenset()
+        """Topics of which the API server shows lower leader epochs than are remembered."""
+        self._went_back: frozenset[PartitionKey] = frozenset()
+        """Partitions of which it shows an older state than has landed."""
+        self._parted: frozenset[PartitionKey] = frozenset()
+        """Those that take part in nothing here: of an epoch that they know they are shown another leader."""
         self.claims = True
         """Whether this broker takes what it may; whatever is taken from one that stops is not claimed back."""
         self._stopping = self._hampered = self._failed = ""
@@ -68,6 +72,11 @@ class SetWriting:
             await self._calls.wait(ISR_TICK_MS / 1000)
             self.look()
 
+    @property
+    def regressed(self) -> frozenset[TopicUid]:
+        """Topics of which the API server shows less, or something else, than is known here."""
+        return self._fallen | {key.uid for key in self._holdings.regressed}
+
     def take(self, sets: Sequence[PartitionSet]) -> None:
         """These are all that there are now, as the view has them."""
         held = self._holdings.held().keys()
@@ -82,11 +91,11 @@ class SetWriting:
             if partition_set is not each.writer.known:
                 self._calls.learn(each, partition_set, each.writer.seen)
             each.is_doubted = each.is_doubted or uid in doubted
-        self._holdings.regressed = frozenset(
+        self._went_back = frozenset(
             each.writer.known.key(number) for each in self._sets.values() for number in each.writer.regressed
         )
-        went_back = frozenset(key.uid for key in self._holdings.regressed)
-        self.regressed = regressed_topics(sets, self._seen.read()) | went_back
+        self._holdings.regressed = self._went_back | self._parted
+        self._fallen = regressed_topics(sets, self._seen.read())
 
     async def remember(self) -> None:
         """Put on disk the leader epochs that are about to be acted on. Raises StorageFailedError, DiskFullError."""
@@ -109,6 +118,8 @@ class SetWriting:
                 if partition.replica.isr != isr:  # else it has heard all of that: most have, of a thousand
                     partition.apply(state)
                     partition.isr_proposed(isr.pending)
+        self._parted = frozenset(each.key for each in self._holdings.open_partitions() if each.replica.regressed)
+        self._holdings.regressed = self._went_back | self._parted
 
     def look(self) -> None:
         """Send what is wanted by now, of every set that nothing is under way for."""

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -11,7 +12,7 @@ from headrace.core.replication.residency import Holding
 from headrace.core.replication.seats import LogFacts
 from headrace.core.replication.wishes import Local
 from headrace.core.resources.partition_set import PartitionSet
-from headrace.core.types import BrokerId, LeaderEpoch, PartitionEpoch, Seat
+from headrace.core.types import BrokerId, LeaderEpoch, PartitionEpoch, PartitionId, PartitionKey, Seat
 from headrace.kube.errors import ApiUnavailableError, NotFoundError
 from headrace_broker.coordination.cluster_view import ClusterView
 from headrace_broker.coordination.set_calls import SetCalls, WrittenSet
@@ -26,8 +27,13 @@ EVERYBODY = (ME, LEADER, THIRD)
 class Here:
     """A broker that follows one partition."""
 
+    regressed: frozenset[PartitionKey] = frozenset()
+
+    def __init__(self, *opened: object) -> None:
+        self._opened = opened
+
     def open_partitions(self) -> list[object]:
-        return []
+        return [*self._opened]
 
     def find(self, key: object) -> None:
         return None
@@ -177,3 +183,18 @@ async def test_should_forget_a_write_to_a_set_that_is_found_to_be_gone() -> None
             writing.look()
     writing.look()
     assert writing.sets() == []
+
+
+def test_should_tell_of_a_replica_that_knows_another_leader_of_its_epoch() -> None:
+    parted = SimpleNamespace(
+        key=FOLLOWED.key(PartitionId(0)), leads=False, replica=SimpleNamespace(regressed="its data went back")
+    )
+    here = Here(parted)
+    writing = SetWriting(ME, cast("Any", View()), cast("Any", here), cast("Any", here), cast("Any", Calls()))
+    writing.take([FOLLOWED])
+    writing.apply()
+    assert (set(writing.regressed), set(here.regressed)) == ({FOLLOWED.topic_uid}, {parted.key})
+    parted.replica.regressed = ""
+    writing.apply()
+    assert not writing.regressed
+    assert not here.regressed
