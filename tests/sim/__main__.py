@@ -58,7 +58,7 @@ def _play_all(seeds: range, processes: int) -> None:
     for name, count in counts.most_common():
         click.echo(f"{count:10,d}  {name}")
     click.echo(f"{played:,d} events in {len(seeds):,d} runs, nothing lost; {took:.0f} s, {played / took:,.0f} a second")
-    rare = too_rare(counts)
+    rare = too_rare(counts, len(seeds))
     for each in rare:
         click.echo(each, err=True)
     sys.exit(bool(rare))

@@ -5,9 +5,9 @@ The names are written down here, not taken from what was counted: what is never 
 
 from collections.abc import Mapping
 
-EVENTS_FULL = 10_000_000
+RUNS_FULL = 4_000
 TIMES_FULL = 1_000
-"""So often each of them happens in a full round of that many events; half of that share is enough in a smaller one.
+"""So often each of them happens in so many runs; half of that share is enough in a smaller round.
 
 None is excepted: where one stays below, its weight or mood is too small, or it cannot happen any more.
 """
@@ -128,9 +128,8 @@ def events(counts: Mapping[str, int]) -> int:
     return sum(counts.get(name, 0) for name in (*WORK, *FAULTS))
 
 
-def too_rare(counts: Mapping[str, int]) -> list[str]:
-    """What did not happen as often as it had to, with how often it did."""
-    played = events(counts)
-    needed = TIMES_FULL if played >= EVENTS_FULL else TIMES_FULL * played // EVENTS_FULL // 2
+def too_rare(counts: Mapping[str, int], runs: int) -> list[str]:
+    """What did not happen as often as it had to in so many runs, with how often it did."""
+    needed = TIMES_FULL if runs >= RUNS_FULL else TIMES_FULL * runs // RUNS_FULL // 2
     rare = [(name, counts.get(name, 0)) for name in ALL if counts.get(name, 0) < needed]
     return [f"{name}: {count:,d} times, {needed:,d} are needed" for name, count in rare]

@@ -31,8 +31,19 @@ FOCUSES = (
     "operator killed",
     "disk lost",
 )
-DRILLS = ("drain", "drain leader", "sync fails", "disk full", "broker leaves", "kill", "call given up", "disk lost")
-LEADERS_TAKEN_AWAY = 0.12
+DRILLS = (
+    "drain",
+    "drain leader",
+    "sync fails",
+    "disk full",
+    "disk full",
+    "broker leaves",
+    "kill",
+    "kill",
+    "call given up",
+    "disk lost",
+)
+LEADERS_TAKEN_AWAY = 0.13
 """Of all runs, so many are a drill of that: it takes much until a leader is one too many."""
 
 

@@ -71,6 +71,7 @@ def test_should_shrink_a_run_that_fails(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_should_ask_for_what_was_played_too_seldom() -> None:
-    often = dict.fromkeys(counting.ALL, counting.EVENTS_FULL)
-    assert counting.too_rare(often) == []
-    assert counting.too_rare({**often, "kill": 12}) == ["kill: 12 times, 1,000 are needed"]
+    often = dict.fromkeys(counting.ALL, counting.TIMES_FULL)
+    assert counting.too_rare(often, counting.RUNS_FULL) == []
+    assert counting.too_rare({**often, "kill": 999}, counting.RUNS_FULL) == ["kill: 999 times, 1,000 are needed"]
+    assert counting.too_rare({**often, "kill": 13}, 100) == []
