@@ -3,8 +3,9 @@
 VENV ?= .venv
 BIN := $(VENV)/bin
 SHELL := /bin/bash
-# Whole files to each of JOBS processes, in the order of collection. Three, because process tests mostly wait.
-JOBS ?= 3
+# Whole files to each of JOBS processes, in the order of collection. Twice as many as CI has cores: process tests mostly
+# wait. Whoever changes a test keeps it so that it passes beside any number of others.
+JOBS ?= 4
 SEEDS ?= 300
 PYTEST := $(BIN)/python -m pytest
 IN_PARALLEL := -n $(JOBS) --dist loadfile --no-loadscope-reorder

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -118,6 +118,11 @@ class Cluster:
         if ready:
             self.wait_ready(program)
         return program
+
+    def start_brokers(self, brokers: Iterable[int], *options: str) -> None:
+        """All at once, ready: what takes time is the loading of their modules."""
+        for program in [self.start_broker(broker, *options, ready=False) for broker in brokers]:
+            self.wait_ready(program)
 
     def wait_ready(self, broker: Program) -> None:
         self._wait(broker, lambda: " is ready" in broker.log)
@@ -256,9 +261,7 @@ def running_cluster(
     try:
         cluster.start_api()
         cluster.start_operator()
-        # All at once: what takes time is the loading of their modules.
-        for program in [cluster.start_broker(broker, *options, ready=False) for broker in range(brokers)]:
-            cluster.wait_ready(program)
+        cluster.start_brokers(range(brokers), *options)
         yield cluster
     finally:
         cluster.close()

@@ -1,5 +1,6 @@
 """Real brokers and real operators: leaders die and move while a producer with acks=all goes on, and nothing is lost."""
 
+import asyncio
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -100,8 +101,7 @@ async def test_should_let_the_greatest_log_lead_when_those_in_sync_have_lost_the
     await observed(three.states, lambda states: all(len(state.isr) == 1 for state in states), "one is in sync")
     await (await three.leader()).kill()
     shutil.rmtree(leader.folder / f"broker-{leader.number}")
-    for broker in three.brokers.values():
-        await broker.start()
+    await asyncio.gather(*(broker.start() for broker in three.brokers.values()))
     await three.wait_whole(3, 0, 1, 2)
     event = await three.control.wait_event_about("RecordsMayBeLost")
     assert event["type"] == "Warning"

@@ -27,8 +27,7 @@ def three(tmp_path: Path, disk: FaultyDisk) -> Iterator[ReplicatedBrokers]:
     """Broker 0 leads, on the faulty disk."""
     with replicated_brokers(tmp_path, brokers=0) as running:
         start_on(running, disk)
-        for broker in (1, 2):
-            running.cluster.start_broker(broker)
+        running.cluster.start_brokers((1, 2))
         three = ReplicatedBrokers(running.cluster, tuple(map(BrokerId, range(3))))
         three.create(minInsyncReplicas=2)
         yield three

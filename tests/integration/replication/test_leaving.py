@@ -62,8 +62,7 @@ def test_should_wait_for_nobody_when_all_stop_or_when_it_is_told_twice(three: Re
         ask_to_stop(three, broker)
     assert [three.cluster.broker(broker).wait(60) for broker in (1, 2)] == [0, 0]
     assert not any("nobody has taken them" in three.cluster.broker(broker).log for broker in range(3))
-    for program in [three.cluster.start_broker(broker, ready=False) for broker in range(3)]:
-        three.cluster.wait_ready(program)
+    three.cluster.start_brokers(range(3))
     three.wait_in_sync(0, 1, 2)
 
 

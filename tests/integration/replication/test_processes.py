@@ -110,8 +110,7 @@ def test_should_cut_off_what_another_leader_does_not_have(three: ReplicatedBroke
     for _ in range(5):
         assert three.produce(0, b"only here", acks=Acks.LEADER).status == 200
     three.cluster.broker(0).kill()
-    for broker in (1, 2):
-        three.cluster.start_broker(broker)
+    three.cluster.start_brokers((1, 2))
     wait_for(lambda: {1, 2} <= three.in_sync(), "both have renewed their seats")
     three.elect(1, isr=(1, 2))
     assert three.produce(1, b"b").status == 200

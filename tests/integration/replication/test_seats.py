@@ -36,8 +36,7 @@ def stop_all(three: ReplicatedBrokers) -> None:
 
 
 def start_all(three: ReplicatedBrokers) -> None:
-    for program in [three.cluster.start_broker(broker, ready=False) for broker in three.brokers]:
-        three.cluster.wait_ready(program)
+    three.cluster.start_brokers(three.brokers)
 
 
 def told_of(three: ReplicatedBrokers, reason: str) -> int:
