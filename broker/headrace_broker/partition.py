@@ -72,7 +72,7 @@ from headrace_broker.following_log import Buffer, FollowingLog
 from headrace_broker.metrics import PartitionGauges
 from headrace_broker.replication.ports import Host
 from headrace_broker.requests import DeleteQuery, Edge, Place, ProduceQuery
-from headrace_broker.storage.partition_log import Appended as Written
+from headrace_broker.storage.log_appender import Appended as Written
 from headrace_broker.storage.partition_log import PartitionLog
 from headrace_broker.waiting import Answered, Waiting, Wake
 

@@ -22,7 +22,7 @@ from headrace_broker.routes.parameters import parse_place, parse_produce
 from headrace_broker.routes.record_bodies import BodyFormat, content_format, parse_batches
 from headrace_broker.routes.uploads import Chunks, take_body
 from headrace_broker.serving import Serving
-from headrace_broker.storage.partition_log import Appended
+from headrace_broker.storage.log_appender import Appended
 
 _REMEMBERED_MAX = 256
 _REMEMBERED_CHARACTERS = 200

@@ -17,7 +17,7 @@ from headrace.core.types import LeaderEpoch
 from headrace_broker.requests import ProduceQuery
 from headrace_broker.session.hold import Hold
 from headrace_broker.session.outgoing import Outgoing
-from headrace_broker.storage.partition_log import Appended
+from headrace_broker.storage.log_appender import Appended
 
 
 class _Checked(NamedTuple):

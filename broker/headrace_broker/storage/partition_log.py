@@ -13,7 +13,7 @@ Called by the broker's partition task, which asks `headrace.core.log.group_commi
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple, ParamSpec, Self
+from typing import ParamSpec, Self
 
 from headrace.core.errors import (
     CorruptLogError,
@@ -28,12 +28,13 @@ from headrace.core.limits import UNSYNCED_SEGMENTS_MAX
 from headrace.core.log.checkpoints import LogPoint
 from headrace.core.log.epochs import LeaderEpochs
 from headrace.core.log.recovery import RecoveryReport, why_not_next
-from headrace.core.log.retention import Expired, Log, Retention, SegmentTimes, expired, is_over
-from headrace.core.log.segments import Growth, LogConfig, roll_reason
+from headrace.core.log.retention import Expired, Log, Retention, expired, is_over
+from headrace.core.log.segments import LogConfig
 from headrace.core.records.raw import RawBatch
 from headrace.core.replication.producers import Producers
 from headrace.core.types import LeaderEpoch, Offset
-from headrace_broker.storage.disk import NotCachedError, is_passing, storage_error, storage_errors
+from headrace_broker.storage.disk import NotCachedError, storage_error, storage_errors
+from headrace_broker.storage.log_appender import Appended, LogAppender
 from headrace_broker.storage.log_compaction import LogCompaction
 from headrace_broker.storage.log_reader import LogReader
 from headrace_broker.storage.log_syncer import LogSyncer
@@ -45,16 +46,6 @@ from headrace_broker.storage.threads import StorageThreads
 
 logger = logging.getLogger(__name__)
 P = ParamSpec("P")
-
-
-class Appended(NamedTuple):
-    """Where the batches of an append lie: one after the other, but for those that were there before."""
-
-    first_offset: Offset
-    last_offset: Offset
-    base_offsets: tuple[Offset, ...]
-    """Of each batch, in order."""
-    last_offsets: tuple[Offset, ...]
 
 
 class PartitionLog:
@@ -69,10 +60,9 @@ class PartitionLog:
         """The idempotent ones that have written here."""
         self._segments = SegmentSet(directory, recovered, threads.open_segments)
         self._syncer = LogSyncer(directory, self._segments, self._epochs, recovered)
-        self._reader = LogReader(self._segments, threads, self._close_active)
+        self._appender = LogAppender(directory, self._segments, self._syncer, self._epochs, self.producers)
+        self._reader = LogReader(self._segments, threads, self._appender.close_active)
         self._times = ClosedSegmentTimes(self._segments)
-        self._is_being_cut = False
-        """Then nothing is appended or rolled."""
         self.verification = LogVerification(directory, self._segments, threads)
         self.compaction = LogCompaction(directory, self._segments, self._syncer, self.producers, threads)
 
@@ -145,7 +135,7 @@ class PartitionLog:
         end = self.log_end_offset
         for batch in batches:
             end = batch.stamp(end, leader_epoch).header.next_offset
-        return self._write(batches, now_ms)
+        return self._appender.write(batches, self.config, now_ms)
 
     def append_replicated(self, batches: Sequence[RawBatch], now_ms: int) -> Appended:
         """As `append`, of batches that a leader has stamped (`split_replicated`): they stay as they are.
@@ -160,7 +150,7 @@ class PartitionLog:
             if reason:
                 raise DivergedLogError(f"what the leader sends does not follow in {self.directory}: {reason}")
             end, epoch = header.next_offset, header.leader_epoch
-        return self._write(batches, now_ms)
+        return self._appender.write(batches, self.config, now_ms)
 
     async def sync(self) -> Offset:
         """Put everything on disk that was appended before the call; returns the new durable end.
@@ -257,11 +247,12 @@ class PartitionLog:
         not.
         """
         self._syncer.check_usable()
-        over = retention.time_ms is not None and is_over(self._active_times(), retention.time_ms, now_ms)
+        appender = self._appender
+        over = retention.time_ms is not None and is_over(appender.active_times(), retention.time_ms, now_ms)
         if over and self._segments.tip.position:
-            self._close_active()
+            appender.close_active()
         else:
-            self._guarded(lambda: self._maybe_roll((), self.log_end_offset, now_ms))
+            appender.roll_when_due(self.config, now_ms)
 
     async def expired(self, retention: Retention, high_watermark: Offset, now_ms: int) -> list[Expired]:
         """The closed segments that retention is over for, oldest first. Nothing is deleted before this returns.
@@ -309,7 +300,7 @@ class PartitionLog:
     async def _leave_active(self) -> None:
         """Everything in the active segment is to be deleted: go on in a new one, whose name is on disk first."""
         try:
-            self._close_active()
+            self._appender.close_active()
         except (DiskFullError, ThrottledError) as error:
             logger.warning("%s: the segment that is written to is kept: %s", self.directory, error)
         else:
@@ -328,11 +319,11 @@ class PartitionLog:
 
     async def _cutting(self, cut: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
         """Nothing is appended meanwhile."""
-        self._is_being_cut = True
+        self._appender.is_being_cut = True
         try:
             await self._threads.sync(cut, *args, **kwargs)
         finally:
-            self._is_being_cut = False
+            self._appender.is_being_cut = False
         self._times = ClosedSegmentTimes(self._segments)
 
     def _start_at(self, offset: Offset) -> None:
@@ -364,71 +355,3 @@ class PartitionLog:
                 )
             self.compaction.cut(place.offset)
         self._syncer.truncate(place)
-
-    def _write(self, batches: Sequence[RawBatch], now_ms: int) -> Appended:
-        """What is stamped and follows the end of the log."""
-        assert not self._is_being_cut, "nothing is appended before the cut is on disk"
-        end = batches[-1].header.next_offset
-        try:
-            self._maybe_roll(batches, end, now_ms)
-            segment = self._segments.active
-            segment.append(batches)
-        except OSError as error:
-            raise self._broken(error) from error
-        except StorageFailedError as error:
-            self._syncer.fail(error.message)
-            raise
-        tip = self._segments.tip
-        # Before the new end is published: a sync in its thread may write the recovery point there, and with it the
-        # epochs and producers, which must hold everything below.
-        headers = [batch.header for batch in batches]
-        for header in headers:
-            self._epochs.assign(header.leader_epoch, header.base_offset)
-            self.producers.note(header, now_ms)
-        created_ms = tip.segment_created_ms if tip.position else now_ms
-        self._segments.tip = LogPoint(end, segment.base_offset, segment.size, created_ms)
-        return Appended(
-            first_offset=tip.offset,
-            last_offset=Offset(end - 1),
-            base_offsets=tuple(header.base_offset for header in headers),
-            last_offsets=tuple(header.last_offset for header in headers),
-        )
-
-    def _maybe_roll(self, batches: Sequence[RawBatch], end: Offset, now_ms: int) -> None:
-        tip = self._segments.tip
-        growth = Growth(
-            segment_bytes=tip.position,
-            segment_offsets=tip.offset - tip.segment,
-            created_ms=tip.segment_created_ms,
-            append_bytes=sum(batch.nbytes for batch in batches),
-            append_offsets=end - tip.offset,
-            now_ms=now_ms,
-            unsynced_segments=self._syncer.unsynced_segments,
-        )
-        if roll_reason(growth, self.config):
-            self._roll(now_ms)
-
-    def _roll(self, created_ms: int) -> None:
-        self._syncer.rolls(self._segments.active)
-        self._segments.roll(created_ms)
-
-    def _close_active(self) -> None:
-        self._guarded(lambda: self._roll(self._segments.tip.segment_created_ms))
-
-    def _guarded(self, roll: Callable[[], None]) -> None:
-        if self._is_being_cut:
-            raise ThrottledError(f"the log in {self.directory} is being cut just now; try again")
-        try:
-            roll()
-        except OSError as error:
-            raise self._broken(error) from error
-
-    def _active_times(self) -> SegmentTimes:
-        active = self._segments.active
-        return SegmentTimes(active.indexes.cursor.max_timestamp_ms, active.log.written_ms())
-
-    def _broken(self, error: OSError) -> Exception:
-        typed = storage_error(error, f"appending to {self.directory}")
-        if not is_passing(error):
-            self._syncer.fail(typed.message)
-        return typed
