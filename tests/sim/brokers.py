@@ -61,7 +61,7 @@ class Brokers:
             Kind("tick", 1, self.waited_for, lambda life, _: life.step(events.Ticked())),
             Kind("start", 6, self.startable, self.start),
             Kind("drained", 0.35, self.drained, self.stop_cleanly),
-            Kind("stop broken", 0.2, lambda: [x for x in self.awake() if x.is_broken], self.stop_broken),
+            Kind("stop broken", 0.4, lambda: [x for x in self.awake() if x.is_broken], self.stop_broken),
         ]
 
     def faults(self) -> list[Kind]:
@@ -81,7 +81,7 @@ class Brokers:
             Kind("any disk lost", 1, self.perilled, self.disk_lost),
             Kind("old disk is back", 0.5, self.with_old_disks, self.old_disk_is_back),
             Kind("sync fails", 14, self.failable, self.sync_fails),
-            Kind("disk full", 6, self.alive, self.disk_full),
+            Kind("disk full", 1.5, self.with_room, self.disk_full),
             Kind("disk freed", 0.6, self.full, self.disk_freed),
         ]
         return [replace(kind, is_fault=True) for kind in kinds]
@@ -118,6 +118,9 @@ class Brokers:
 
     def parted(self) -> list[Pair]:
         return [pair for pair in self.pairs if pair.brokers in self.network.apart] if self.network.apart else []
+
+    def with_room(self) -> list[Life]:
+        return [life for life in self.alive() if not life.disk.is_full]
 
     def full(self) -> list[Life]:
         return [life for life in self.alive() if life.disk.is_full]

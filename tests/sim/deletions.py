@@ -147,7 +147,7 @@ _VOTE = Followers.vote
 
 
 def always_intact(state: PartitionState, me: Seat, log: seats.LogFacts) -> Any:
-    return _RENEWED(state, me, replace(log, damage=""))
+    return _RENEWED(state, me, replace(log, damage="", void_before=NO_LIFE))
 
 
 _RENEWED = seats._renewed

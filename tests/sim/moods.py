@@ -15,6 +15,8 @@ BEYOND = frozenset({"api restored", "any disk lost"})
 """What a run that is for it has for sure."""
 DRILLS: Mapping[str, Mapping[str, float]] = {
     "broker leaves": {"broker leaves": 1},
+    # Who steps aside needs others that have room.
+    "disk full": {"disk full": 0.35, "disk freed": 1},
     # A leader loses its place where it is the last of the replicas, and the first, which was away, is just back: there
     # are few records, so that much is decided before the leadership returns by itself.
     "leader is one too many": {

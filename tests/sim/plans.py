@@ -37,13 +37,15 @@ DRILLS = (
     "sync fails",
     "disk full",
     "disk full",
+    "disk full",
     "broker leaves",
     "kill",
     "kill",
     "call given up",
+    "call given up",
     "disk lost",
 )
-LEADERS_TAKEN_AWAY = 0.13
+LEADERS_TAKEN_AWAY = 0.12
 """Of all runs, so many are a drill of that: it takes much until a leader is one too many."""
 
 
@@ -98,7 +100,7 @@ class Plan:
             brokers=brokers,
             min_insync_replicas=1 if unclean else random.choice((1, 1, 2, 2, 2, 3)),
             durability=Durability.FSYNC if random.random() < 0.7 else Durability.REPLICATED,
-            steps=random.choice((600, 1_500, 3_000, 5_000)),
+            steps=random.choice((600, 1_500, 3_000, 5_000, 5_000)),
             operators=random.choice((1, 1, 2)),
             moves=moves,
             unclean=unclean,
