@@ -98,6 +98,17 @@ class Fleet:
         if wait:
             self.wait_ready(broker)
 
+    def keep_starting_broker(self, broker: int) -> None:
+        """As a kubelet does: one that ends before it is ready, where the API server refuses it, is started again."""
+        name = broker_name(broker)
+
+        def is_up() -> bool:
+            if self.has_ended(name):
+                self.start_broker(broker, wait=False)
+            return self.said(name, " is ready")
+
+        wait_for(is_up, f"{name} is up", 2 * _UP_S)
+
     def start(self, brokers: int, *, operators: Sequence[str] = (OPERATOR,)) -> None:
         """Everything, ready."""
         self.start_api()

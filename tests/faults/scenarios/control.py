@@ -66,7 +66,7 @@ def _answer_with_errors(play: Play) -> None:
             play.fleet.start_operator(operator)
         play.fleet.kill(broker_name(leader))
         play.wait_progress()
-        play.fleet.start_broker(leader)
+        play.fleet.keep_starting_broker(leader)
         play.wait_progress()
     play.wait_in_sync()
     play.api.rule = let_pass
