@@ -6,7 +6,7 @@
        ├── more disks are lost than was promised ──> suspended ──> a leader is chosen with a warning ──> a new reign
        └── the API server shows old data ──> still promised: elections stop, and whoever leads goes on
               ├── `recover` lands, and has no loss to tell ──> still promised
-              └── somebody leads, or commits, upon old data: nobody could tell it otherwise ──> suspended ──> `recover`
+              └── somebody is elected, or commits, upon old data, before it is noticed ──> suspended ──> `recover`
                      └── in an epoch that was led before ──> nothing is promised any more in this run
 
 So an election that may lose records loses those of before and no other; whoever is chosen without a word has it all.
@@ -57,6 +57,8 @@ class Reign:
     """More disks are lost in this run than was promised."""
     is_back: bool = False
     """The API server shows old data."""
+    shown_epoch: LeaderEpoch = NO_EPOCH_SEEN
+    """The leader epoch of old data, as it was when it came back."""
     is_strict: bool = False
     """Of old data: nobody may lead on it who lacks anything."""
     on_old_data: set[PartitionState] = field(default_factory=set)
@@ -123,6 +125,9 @@ class Reign:
         warned = self.warnings.get(state)
         if self.is_back and warned not in RECOVERIES:
             self.on_old_data.add(state)
+            if state.leader_epoch > self.shown_epoch and not self.is_strict:
+                # Whoever hears of it lets `recover` take the one who leads for deposed, which commits meanwhile.
+                self.suspended = self.suspended or "somebody was elected upon old data"
             return False
         if warned is None or (warned is Warned.RECOVERS and not self.suspended):
             self.is_back = False
@@ -148,7 +153,7 @@ class Reign:
         self.is_open, self.first = False, first
 
     def goes_back(self, shown: PartitionState, *, is_strict: bool = False) -> None:
-        self.is_back, self.is_strict = True, is_strict
+        self.is_back, self.is_strict, self.shown_epoch = True, is_strict, shown.leader_epoch
         self.on_old_data.add(shown)
 
     def is_right_again(self) -> None:
