@@ -46,7 +46,7 @@ async def test_should_append_and_roll_nothing_before_the_cut_is_on_disk(log: Par
         with pytest.raises(AssertionError, match="before the cut is on disk"):
             log.append([raw_batch()], EPOCH, NOW_MS)
         with pytest.raises(ThrottledError, match="being cut"):
-            log._close_active()
+            log._appender.close_active()
         assert not cutting.done()
 
     assert await cutting == 20
