@@ -47,6 +47,8 @@ class HeldLog:
     """It is in `orphaned/`: closed, and nobody leads or votes with it until a PartitionSet names it again."""
     namespace: str = ""
     """Of its topic; empty where that is not known."""
+    leads_late: bool = False
+    """It leads, in an epoch that others know to be over. Not told by the broker itself, which has not heard of it."""
 
     @property
     def rank(self) -> tuple[int, int]:

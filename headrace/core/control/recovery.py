@@ -187,9 +187,9 @@ def _look_at(partition_set: PartitionSet, state: PartitionState, cluster: Cluste
 
 
 def _as_led(log: HeldLog, key: PartitionKey, known: Epochs, report: BrokerReport) -> HeldLog:
-    """Who leads in an epoch that is over leads no more, and has not heard of it."""
+    """Who leads in an epoch that is over leads no more, or has not heard of it."""
     latest = report.known.get(key, known).leader_epoch == known.leader_epoch
-    return replace(log, leads=log.leads and latest)
+    return replace(log, leads=log.leads and latest, leads_late=log.leads and not latest)
 
 
 def _left_behind(partition_set: PartitionSet, state: PartitionState, cluster: Cluster) -> list[LeftBehind]:
@@ -231,16 +231,21 @@ def _why_recover(state: PartitionState, known: Epochs, logs: Mapping[BrokerId, H
 def _best(state: PartitionState, known: Epochs, logs: Mapping[BrokerId, HeldLog]) -> BrokerId | None:
     """Who holds the greatest (epoch, end); of equals, one who is a replica already. None where nobody holds anything.
 
-    Where the API is behind, whoever leads in the latest epoch comes first: it commits while others are asked. An empty
-    log counts where it belongs: of a partition that was never written to.
+    Where the API is behind, whoever leads in the latest epoch comes first: it commits while others are asked. So may one
+    that leads in an epoch before, whose follower is no better. An empty log counts where it belongs: of a partition
+    that was never written to.
     """
     replicas, is_behind = state.replicas, _is_behind(state, known, logs)
     holding = [broker for broker, log in logs.items() if not log.trouble and (log.log_end > 0 or broker in replicas)]
     return max(
         holding,
-        key=lambda broker: (is_behind and logs[broker].leads, logs[broker].rank, broker in replicas, -broker),
+        key=lambda broker: (is_behind and logs[broker].leads, *_claim(logs[broker]), broker in replicas, -broker),
         default=None,
     )
+
+
+def _claim(log: HeldLog) -> tuple[tuple[int, int], bool]:
+    return log.rank, log.leads_late
 
 
 def _is_behind(state: PartitionState, known: Epochs, logs: Mapping[BrokerId, HeldLog]) -> bool:

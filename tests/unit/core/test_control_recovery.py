@@ -221,6 +221,13 @@ def test_should_not_keep_a_leader_whose_epoch_is_over() -> None:
     assert recovered.state.leader == seat(0, 3)
 
 
+def test_should_keep_a_leader_that_has_not_heard_of_the_end_of_its_epoch_where_nobody_has_more() -> None:
+    late = report(1, log(4, 200, leads=True), known=(4, 8))
+    others = (report(0, log(4, 200), known=(5, 9)), report(2, log(4, 150), known=(5, 9)))
+    (recovered,) = recover(*others, late, sets=(replicated(),)).recovered
+    assert recovered.state.leader == seat(1, 3)
+
+
 def test_should_go_above_what_a_broker_has_promised_though_its_log_is_empty() -> None:
     promised = report(2, log(-1, 0, seen_epoch=LeaderEpoch(8)))
     (recovered,) = recover(report(0, log(5, 10)), report(1, log(5, 10)), promised, sets=(replicated(),)).recovered
