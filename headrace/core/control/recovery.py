@@ -231,8 +231,8 @@ def _why_recover(state: PartitionState, known: Epochs, logs: Mapping[BrokerId, H
 def _best(state: PartitionState, known: Epochs, logs: Mapping[BrokerId, HeldLog]) -> BrokerId | None:
     """Who holds the greatest (epoch, end); of equals, one who is a replica already. None where nobody holds anything.
 
-    Where the API is behind, whoever leads in the latest epoch comes first: it commits while others are asked. So may one
-    that leads in an epoch before, whose follower is no better. An empty log counts where it belongs: of a partition
+    Where the API is behind, whoever leads in the latest epoch comes first: it commits while others are asked. So may
+    one that leads in an epoch before, if nobody has more. An empty log counts where it belongs: of a partition
     that was never written to.
     """
     replicas, is_behind = state.replicas, _is_behind(state, known, logs)
