@@ -39,6 +39,8 @@ def trusting_bundle(bundle: bytes, source: str) -> ssl.SSLContext:
         context = ssl.create_default_context(cadata=text or "-")
     except ssl.SSLError:
         raise LocalError(f"{source} holds no certificate that can be read; {_REMEDY}") from None
+    # Some builds of Python leave this to the system's configuration of OpenSSL.
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
     # Python 3.13's own default: an authority in the bundle is trusted whether or not its issuer is there too.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     return context
