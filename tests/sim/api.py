@@ -31,7 +31,7 @@ class Api:
             return None
         version = str(int(self.stored.metadata.resource_version) + 1)
         self.history.append(replace(written, metadata=replace(written.metadata, resource_version=version)))
-        self.checks.landed(self.state)
+        self.checks.landed(self.state, written.metadata.resource_version)
         return self.stored
 
     def get(self) -> PartitionSet:

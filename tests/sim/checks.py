@@ -169,17 +169,17 @@ class Checks:
         self.reign.is_back, self.stored = False, state
         self.kept()
 
-    def landed(self, state: PartitionState) -> None:
-        if not self.reign.lands(state):
+    def landed(self, state: PartitionState, based_on: str = "") -> None:
+        if not self.reign.lands(state, based_on):
             return
         last, self.stored = self.stored, state
         intact = [seat for seat in last.isr if not self.is_lost(seat)] if last is not None else []
-        if intact and self.reign.is_last_resort(state):
+        if intact and self.reign.is_last_resort:
             raise BrokenPromiseError("NoCommittedRecordLost", f"{intact} are in sync and intact, but passed: {state}")
         rises = last is None or (
             state.partition_epoch >= last.partition_epoch and state.leader_epoch >= last.leader_epoch
         )
-        if not rises and not self.reign.is_recovery(state):
+        if not rises and not self.reign.is_recovery:
             raise BrokenPromiseError("EpochsOnlyRise", f"{last} and then {state}")
         if not state.isr:
             raise BrokenPromiseError("NeverEmpty", f"{state} has nobody in sync")

@@ -104,6 +104,15 @@ def serves_anyone(self: Life, leader_epoch: LeaderEpoch) -> bool:
     return True
 
 
+def only_its_present_seat(self: Following, state: PartitionState) -> list[events.Effect]:
+    effects = _NAMED(self, state)
+    self._is_in_sync = self.me in state.isr
+    return effects
+
+
+_NAMED = Following._named
+
+
 # -- votes -----------------------------------------------------------------------------------------------------------
 
 

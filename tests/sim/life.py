@@ -178,7 +178,7 @@ class Life:
             state = self.writer.known.partitions[PARTITION]
             counts.update("wish: " + _kind(wish, self.me, state) for wish in wished)
             if any(wish.loss for wish in wished):
-                self.setting.checks.reign.warnings[put.partitions[PARTITION]] = Warned.MAY_LOSE
+                self.setting.checks.reign.warns(put, Warned.MAY_LOSE)
             if any(wish.is_claim and self.me not in wish.state.isr for wish in wished):
                 # Whatever the reason: what this disk has counts no more until it is in sync again.
                 self.setting.checks.gave_up(self.me)

@@ -90,6 +90,12 @@ MUTATIONS = (
         Patch(following, "reconcile", deletions.goes_on_from_its_start),
     ),
     _scripted(
+        "only a present seat holds a log",
+        "older-seat-holds-its-log",
+        LOST,
+        Patch(Following, "_named", deletions.only_its_present_seat),
+    ),
+    _scripted(
         "votes from a start that nobody has checked",
         "start-of-another-history",
         LOST,

@@ -185,7 +185,7 @@ class Operating:
         why = self._why(action.reason)
         self.setting.counts["operator: " + why] += 1
         if why in WARNINGS:
-            self.setting.checks.reign.warnings[written.partitions[0]] = WARNINGS[why]
+            self.setting.checks.reign.warns(written, WARNINGS[why])
         self._check(operator, why, written.partitions[0])
         operator.is_writing = True
         self.calling.waiting.append(Call(operator, Method.PUT, written.metadata.resource_version, written))

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from headrace.core.control.held import BrokerReport
 from headrace.core.control.recovery import Cluster, RecoveryPlan, plan_recovery
+from headrace.core.resources.partition_set import PartitionSet
 from headrace.core.types import BrokerId
 from tests.sim.api import Api
 from tests.sim.brokers import Brokers
@@ -85,7 +86,13 @@ class People:
         elif planned.stuck:
             self.setting.counts["recover is stuck"] += 1
         else:
-            self.setting.counts["recover finds all well"] += 1
+            self._finds_well(found)
+
+    def _finds_well(self, found: PartitionSet) -> None:
+        """Brokers that know something else will notice when they read it: then people run the command again."""
+        self.setting.counts["recover finds all well"] += 1
+        known = (life.writer.known for life in self.brokers.alive() if life.writer is not None)
+        if all(each.partitions == found.partitions for each in known):
             self.setting.checks.found_well(found.partitions[0])
 
     def _write(self, planned: RecoveryPlan, told: Collection[BrokerId]) -> None:
@@ -93,7 +100,7 @@ class People:
         self.setting.checks.reign.recovers(written.partitions[0], told)
         self.setting.counts["recover may lose" if losses else "recover loses nothing"] += 1
         reign = self.setting.checks.reign
-        reign.warnings[written.partitions[0]] = Warned.RECOVERS_SOME if losses else Warned.RECOVERS
+        reign.warns(written, Warned.RECOVERS_SOME if losses else Warned.RECOVERS)
         self.person.waits = True
         version = written.metadata.resource_version
         self.calling.waiting.append(Call(self.person, Method.PUT, version, written))

@@ -17,7 +17,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import Enum
 
-from headrace.core.resources.partition_set import PartitionState
+from headrace.core.resources.partition_set import PartitionSet, PartitionState
 from headrace.core.types import BrokerId, LeaderEpoch, Seat
 from tests.sim.disk import NO_EPOCH_SEEN
 
@@ -39,6 +39,8 @@ class Warned(Enum):
     RECOVERS_SOME = "the API server's data went back; records may be missing"
 
 
+Write = tuple[str, PartitionState]
+"""The version that it is based on, and what it says."""
 RECOVERIES = (Warned.RECOVERS, Warned.RECOVERS_SOME)
 
 
@@ -65,8 +67,10 @@ class Reign:
     """What was shown, or written, upon it."""
     forked: set[LeaderEpoch] = field(default_factory=set)
     """In which somebody led upon old data: they may have two histories."""
-    warnings: dict[PartitionState, Warned] = field(default_factory=dict)
+    warnings: dict[Write, Warned] = field(default_factory=dict)
     """What is on its way, and said with it."""
+    warned: Warned | None = None
+    """With what landed last."""
     heard: dict[BrokerId, LeaderEpoch] = field(default_factory=dict)
     """The greatest epoch that this broker acted on, as long as it has its disk."""
     led: dict[LeaderEpoch, set[Seat]] = field(default_factory=lambda: defaultdict(set))
@@ -120,9 +124,13 @@ class Reign:
             raise BrokenPromiseError("NoCommittedRecordLost", f"all who were in sync have lost it: {state}")
         self.suspended = "all who were in sync have lost it"
 
-    def lands(self, state: PartitionState) -> bool:
+    def warns(self, written: PartitionSet, warned: Warned) -> None:
+        """It is on its way."""
+        self.warnings[written.metadata.resource_version, written.partitions[0]] = warned
+
+    def lands(self, state: PartitionState, based_on: str) -> bool:
         """Whether it is true."""
-        warned = self.warnings.get(state)
+        warned = self.warned = self.warnings.get((based_on, state))
         if self.is_back and warned not in RECOVERIES:
             self.on_old_data.add(state)
             if state.leader_epoch > self.shown_epoch and not self.is_strict:
@@ -135,12 +143,15 @@ class Reign:
             self.anew(state)
         return True
 
-    def is_last_resort(self, state: PartitionState) -> bool:
-        return self.warnings.get(state) is Warned.NOBODY_INTACT
+    @property
+    def is_last_resort(self) -> bool:
+        """What landed last."""
+        return self.warned is Warned.NOBODY_INTACT
 
-    def is_recovery(self, state: PartitionState) -> bool:
-        """Its epochs are above all that can be known, which need not be all that there were."""
-        return self.warnings.get(state) in RECOVERIES
+    @property
+    def is_recovery(self) -> bool:
+        """What landed last: its epochs are above all that can be known, which need not be all that there were."""
+        return self.warned in RECOVERIES
 
     def anew(self, state: PartitionState) -> None:
         """Somebody was chosen with a warning."""

@@ -135,7 +135,8 @@ class Following:
 
     def _named(self, state: PartitionState) -> list[Effect]:
         leader, epoch = state.leader, state.leader_epoch
-        self._is_in_sync = self.me in state.isr
+        # A seat of an older life may be renewed yet, and then vouches for all that this log had.
+        self._is_in_sync = any(seat.broker == self.me.broker for seat in state.isr)
         regression = self._seen.regression(state)
         if regression or self._is_closed:
             return self._rest(regression)

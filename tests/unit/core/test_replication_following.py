@@ -306,6 +306,15 @@ def test_should_keep_its_start_for_as_long_as_it_is_in_sync() -> None:
     assert not follower.following.is_cutting
 
 
+def test_should_keep_its_start_while_a_seat_of_an_older_life_may_be_renewed() -> None:
+    follower = Follower((2, 5), log_end=20)
+    follower.log.log_start_offset, follower.following.high_watermark = Offset(12), Offset(15)
+    follower.named(isr=(LEADER, seat(0, 0)))
+    follower.following.step(Connected(EPOCH))
+    with pytest.raises(DivergedLogError, match="by the log of 1@1 it should be cut to 0"):
+        follower.answered(2, 8)
+
+
 def test_should_begin_anew_where_the_leader_has_nothing_left() -> None:
     follower = Follower().fetching()
     cut = follower.offered(None, log_start=9, high_watermark=9)[1]
