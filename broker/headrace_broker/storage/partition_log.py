@@ -4,8 +4,9 @@ Lives from `open` to `close`. One asyncio task owns it: `append`, and everything
 event loop; nothing else may write to the directory meanwhile. Reads and syncs go on in threads while the task appends.
 
 Invariants: [log_start_offset, log_end_offset) has no gap; `durable_end` <= `log_end_offset`, and none of the three ever
-falls but by `truncate`; a read never returns a part of a batch or anything at or after `log_end_offset`. After a sync
-has failed nothing more is appended or synced, ever, and the next start cuts the log to what was durable.
+falls but by `truncate` and by `start_at` 0; a read never returns a part of a batch or anything at or after
+`log_end_offset`. After a sync has failed nothing more is appended or synced, ever, and the next start cuts the log to
+what was durable.
 
 Called by the broker's partition task, which asks `headrace.core.log.group_commit` when to sync.
 """

@@ -112,7 +112,7 @@ class OffsetValue:
     offset: Offset
     """Of the next record to read."""
     leader_epoch: LeaderEpoch = NO_LEADER
-    """Of the last record that was read; 0 where that is not known."""
+    """Of the last record that was read; `NO_LEADER` where that is not known."""
     metadata: str = ""
     """The member's own words."""
     committed_ms: int = 0
