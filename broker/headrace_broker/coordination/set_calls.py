@@ -153,7 +153,7 @@ class SetCalls:
                 self._teller.warn(landed.topic_name, landed.topic_uid, "RecordsMayBeLost", wish.loss)
 
     async def _read(self, each: WrittenSet) -> None:
-        each.is_doubted, known, attempts = False, each.writer.known, each.writer.attempts
+        each.is_doubted, known = False, each.writer.known
         metadata = known.metadata
         try:
             found = await self._client.get(PARTITION_SETS, metadata.name, metadata.namespace)
@@ -164,7 +164,7 @@ class SetCalls:
             return
         if found.metadata.uid == metadata.uid:
             based_on = metadata.resource_version
-            self.learn(each, found, lambda read: each.writer.read(read, based_on=based_on, attempts=attempts))
+            self.learn(each, found, lambda read: each.writer.read(read, based_on=based_on))
         if not each.writer.is_regressed:
             self._view.put_set(found)
 

@@ -38,8 +38,6 @@ class SetWriter:
         self._isrs = {state.id: Isr(state) for state in known.partitions}
         self._in_flight = False
         self._must_read = False
-        self.attempts = 0
-        """So many PUTs have left."""
 
     @property
     def is_writing(self) -> bool:
@@ -77,7 +75,6 @@ class SetWriter:
         if not changed:
             return None
         self._in_flight = True
-        self.attempts += 1
         return self.known.with_partitions(*changed)
 
     def landed(self, partition_set: PartitionSet) -> None:
@@ -100,13 +97,12 @@ class SetWriter:
         if is_newer or not (self._in_flight or self.is_undecided):
             self._settle(partition_set)
 
-    def read(self, partition_set: PartitionSet, *, based_on: str, attempts: int | None = None) -> None:
+    def read(self, partition_set: PartitionSet, *, based_on: str) -> None:
         """By a GET without resourceVersion that began while `known` had the version `based_on`.
 
-        `attempts`: how many had left by then; None: all. One that left later may land after the server looked, so that
-        somebody has to look again; another version is over all the same.
+        No PUT leaves while one is under way: whoever owns this has one call at a time.
         """
-        self._must_read = self._must_read and attempts not in (None, self.attempts)
+        self._must_read = False
         version = partition_set.metadata.resource_version
         if based_on != self.known.metadata.resource_version or version == based_on:
             return

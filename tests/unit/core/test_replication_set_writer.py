@@ -179,27 +179,6 @@ def test_what_changes_around_the_same_epochs_is_taken_over_while_nothing_depends
     assert writer.known.metadata.resource_version == "9"
 
 
-def test_should_look_again_when_the_read_began_before_the_last_write() -> None:
-    writer = SetWriter(at("7", ALONE))
-    began = writer.attempts
-    assert writer.write([with_isr(0, 1)]) is not None
-    writer.unanswered()
-    writer.read(at("7", ALONE), based_on="7", attempts=began)
-    looks_again = writer.must_read
-    writer.read(at("7", ALONE), based_on="7", attempts=writer.attempts)
-    assert (looks_again, writer.must_read, writer.is_undecided) == (True, False, True)
-
-
-def test_should_take_another_version_for_the_end_of_one_whenever_the_read_began() -> None:
-    writer = SetWriter(at("7", ALONE))
-    began = writer.attempts
-    assert writer.write([with_isr(0, 1)]) is not None
-    writer.unanswered()
-    writer.read(at("8", ALONE), based_on="7", attempts=began)
-    assert not writer.must_read
-    assert not writer.is_undecided
-
-
 def test_should_write_nothing_of_a_topic_that_went_back_for_another_broker() -> None:
     writer = SetWriter(at("7", ALONE))
     assert writer.write([with_isr(0, 1)], regressed=[writer.known.topic_uid]) is None
@@ -217,7 +196,6 @@ class Put:
 @dataclass
 class Read:
     based_on: str
-    attempts: int
     found: PartitionSet | None = None
     """None until the server has looked."""
 
@@ -295,7 +273,7 @@ class Api:
             self.writer.seen(self.watch.popleft())
 
     def read_begins(self) -> None:
-        self.reads.append(Read(self.writer.known.metadata.resource_version, self.writer.attempts))
+        self.reads.append(Read(self.writer.known.metadata.resource_version))
 
     def read_moves(self) -> None:
         """First the server looks, then, any time later, the answer is there."""
@@ -306,7 +284,7 @@ class Api:
             read.found = self.stored
         else:
             self.reads.remove(read)
-            self.writer.read(read.found, based_on=read.based_on, attempts=read.attempts)
+            self.writer.read(read.found, based_on=read.based_on)
 
     def check(self) -> None:
         isr = self.writer.isr(ZERO)
