@@ -121,7 +121,7 @@ class Standing:
                 topic_uid=TopicUid(said["topicUid"]),
                 leader_epoch=LeaderEpoch(said["leaderEpoch"]),
                 log_start_offset=Offset(said["logStartOffset"]),
-                high_watermark=said["highWatermark"],
+                high_watermark=_known(said["highWatermark"]),
                 max_message_bytes=said["maxMessageBytes"],
                 offset=Offset(said["offset"]) if "offset" in said else None,
             )
@@ -139,6 +139,10 @@ class Standing:
                 **({"offset": self.offset} if self.offset is not None else {}),
             }
         )
+
+
+def _known(offset: Any) -> Offset | None:
+    return None if offset is None else Offset(offset)
 
 
 def read_object(payload: Iterable[memoryview]) -> dict[str, Any]:
