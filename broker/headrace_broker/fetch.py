@@ -156,17 +156,19 @@ async def _read(partition: Partition, offset: Offset, max_bytes: int, up_to: Off
 
 
 def _check_range(partition: Partition, offset: Offset) -> None:
-    start, end = partition.log.log_start_offset, partition.high_watermark
-    if start <= offset <= end:
+    start = partition.log.log_start_offset
+    if start <= offset <= partition.high_watermark:
         return
-    if offset > end:
-        _latest(partition)
-    gone = "is gone: what was there is deleted" if offset < start else "is not there yet"
+    if offset < start:
+        gone, end = "is gone: what was there is deleted", known_end(partition)
+    else:
+        gone, end = "is not there yet", _latest(partition)
+    holds = f"{start} to {end} (exclusive)" if end is not None else f"records from {start} on"
     raise OffsetOutOfRangeError(
-        f"offset {offset} of {partition.place} {gone}; it holds {start} to {end} (exclusive): read from {start}, or"
-        " from 'earliest' or 'latest'",
+        f"offset {offset} of {partition.place} {gone}; it holds {holds}: read from {start}, or from 'earliest' or"
+        " 'latest'",
         logStartOffset=start,
-        highWatermark=end,
+        **({"highWatermark": end} if end is not None else {}),
     )
 
 

@@ -179,12 +179,15 @@ class Partition:
     async def delete_records(self, query: DeleteQuery) -> Offset:
         """Delete what lies below an offset, for good; returns where the log starts then, on disk.
 
-        Raises what `Replica.check_leader` raises, OffsetOutOfRangeError, DiskFullError, StorageFailedError.
+        Raises what `Replica.check_leader` raises, NotReadyError where it depends on what is the latest and this leader
+        does not know that, OffsetOutOfRangeError, DiskFullError, StorageFailedError.
         """
         label = str(self.place)
         self.replica.check_leader(label, query.fence)
         end = self.high_watermark
         before = end if query.before is Edge.LATEST else Offset(int(query.before))
+        if query.before is Edge.LATEST or before > end:
+            self.replica.check_latest(label, self.contact)
         start = start_after(before, log_start=self.log.log_start_offset, high_watermark=end, label=label)
         if start > self.log.log_start_offset:
             await self.cleaner.delete_before(start)

@@ -147,14 +147,25 @@ async def test_should_not_say_what_is_the_latest_before_all_that_may_be_committe
     for timestamp in (Edge.LATEST, 1 << 60):
         with pytest.raises(NotReadyError):
             await find_offset(leader, OffsetsQuery(timestamp, Fence()))
+    for before in (Edge.LATEST, Offset(2)):
+        with pytest.raises(NotReadyError, match="there may be more, up to 2"):
+            await leader.delete_records(DeleteQuery(before, Fence()))
     assert (await find_offset(leader, OffsetsQuery(0, Fence()))).offset == 0
     fetched = await fetch(leader, fetch_at(Offset(0)))
     assert (fetched.next_offset, fetched.high_watermark) == (1, None)
+    assert await leader.delete_records(DeleteQuery(Offset(1), Fence())) == 1
+    with pytest.raises(OffsetOutOfRangeError, match="it holds records from 1 on: read from 1") as gone:
+        await fetch(leader, fetch_at(Offset(0)))
+    assert gone.value.details == {"logStartOffset": 1}
 
     group.heal()
     await group.agree()
-    assert (await fetch(leader, fetch_at(Offset(0)))).high_watermark == 2
+    with pytest.raises(OffsetOutOfRangeError, match=r"it holds 1 to 2 \(exclusive\)") as gone:
+        await fetch(leader, fetch_at(Offset(0)))
+    assert gone.value.details == {"logStartOffset": 1, "highWatermark": 2}
+    assert (await fetch(leader, fetch_at(Offset(1)))).high_watermark == 2
     assert (await find_offset(leader, OffsetsQuery(Edge.LATEST, Fence()))).offset == 2
+    assert await leader.delete_records(DeleteQuery(Edge.LATEST, Fence())) == 2
     with pytest.raises(OffsetOutOfRangeError):
         await fetch(leader, fetch_at(Offset(3)))
 
