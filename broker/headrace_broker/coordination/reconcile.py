@@ -12,7 +12,7 @@ from typing import assert_never
 
 from headrace.core.errors import DiskFullError
 from headrace.core.limits import HOLDING_RETRY_MS
-from headrace.core.replication.giving_away import given_away, noted
+from headrace.core.replication.giving_away import Leaving, given_away, moved_in_sight, noted, seen_leaving
 from headrace.core.replication.residency import (
     Action,
     Adopt,
@@ -52,6 +52,8 @@ class Reconciler:
         self._opener = opener
         self._writing = writing
         self._teller = teller
+        self._leaving: Leaving = {}
+        """What this life sees to be moved away."""
         self._reported: set[TopicUid] = set()
         """Topics whose epochs went back, as their owners were told."""
         self.settled = asyncio.Event()
@@ -88,13 +90,20 @@ class Reconciler:
         """Epochs that cannot be put on disk are not acted upon (`apply`): that needs no check here."""
         try:
             await self._writing.remember()
+        except DiskFullError as error:
+            self._retry_later("new leaders are not followed: their epochs cannot be remembered", error)
+        try:
             await self._note_going(sets)
         except DiskFullError as error:
-            _log.error("new leaders are not followed: their epochs cannot be remembered: %s", error)
-            asyncio.get_running_loop().call_later(HOLDING_RETRY_MS / 1000, self._view.changed.set)
+            self._retry_later("what is given away from now on is kept for ever after a restart", error)
+
+    def _retry_later(self, what: str, error: DiskFullError) -> None:
+        _log.error("%s: %s", what, error)
+        asyncio.get_running_loop().call_later(HOLDING_RETRY_MS / 1000, self._view.changed.set)
 
     async def _note_going(self, sets: Sequence[PartitionSet]) -> None:
         """What others are about to hold instead of this broker. Raises StorageFailedError, DiskFullError."""
+        self._leaving = seen_leaving(self._leaving, self._me.broker, sets, self._writing.regressed)
         going = self._holdings.giving_away
         notes = noted(going.notes, self._me.broker, sets, self._holdings.held())
         if notes != going.notes or going.is_behind:
@@ -104,7 +113,8 @@ class Reconciler:
         going = given_away(self._holdings.giving_away.notes, sets)
         held, logs = self._holdings.held(), self._holdings.logs()
         kept = {uid for topic in self._view.topics() for uid in (topic.uid, TopicUid(topic.adopts))}
-        return Observed(self._me, sets, held, logs, described, self._holdings.overdue, going, kept)
+        in_sight = moved_in_sight(self._leaving, sets)
+        return Observed(self._me, sets, held, logs, described, self._holdings.overdue, going, in_sight, kept)
 
     def _configure(self, specs: Mapping[TopicUid, TopicSpec]) -> None:
         for partition in self._holdings.open_partitions():

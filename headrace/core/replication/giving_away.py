@@ -1,11 +1,13 @@
 """What a broker has been seen to give away: the file `giving-away` (`sealed` text), one for all of its partitions.
 
     placed here, `removing` names this broker ──> noted, with that partition epoch ── placed here to stay ──> forgotten
-                                                    └── led elsewhere in a later epoch ──> gone: the data is deleted
+                                                    └── led elsewhere in a later epoch ──> given away
 
-Without such a note what the API server places elsewhere is kept, because its own data may have gone back. The note
-outlives the process: replicas are moved while their old brokers are away, too. An older state than the noted one says
-nothing of what has become of the partition since. Pure; called by `headrace_broker`.
+Without such a note what the API server places elsewhere is kept for ever, because its own data may have gone back. The
+note outlives the process: replicas are moved while their old brokers are away, too. It does not say how the replica
+came to be dropped: `cluster recover` may have done that, and here may be the only copy. So what was given away is set
+aside for the orphan retention, and deleted at once only where this very life saw the move to its end (`Leaving`).
+Pure; called by `headrace_broker`.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -13,12 +15,15 @@ from typing import Final
 
 from headrace.core.log.sealed import DamagedFileError, seal, unseal
 from headrace.core.resources.partition_set import PartitionSet
-from headrace.core.types import BrokerId, PartitionEpoch, PartitionId, PartitionKey, TopicUid
+from headrace.core.types import BrokerId, LeaderEpoch, PartitionEpoch, PartitionId, PartitionKey, TopicUid
 
 GIVING_AWAY_FILE: Final = "giving-away"
 
 Notes = Mapping[PartitionKey, PartitionEpoch]
 """By partition: the epoch in which this broker was first to be removed."""
+
+Leaving = Mapping[PartitionKey, LeaderEpoch]
+"""By partition: the leader epoch in which this life last saw that this broker is to be removed. In memory only."""
 
 
 def noted(
@@ -40,6 +45,29 @@ def given_away(notes: Notes, sets: Iterable[PartitionSet]) -> frozenset[Partitio
     """Those of which a set shows what has become of them since."""
     states = ((each.key(state.id), state) for each in sets for state in each.partitions)
     return frozenset(key for key, state in states if key in notes and state.partition_epoch > notes[key])
+
+
+def seen_leaving(
+    before: Leaving, me: BrokerId, sets: Iterable[PartitionSet], regressed: Collection[TopicUid]
+) -> dict[PartitionKey, LeaderEpoch]:
+    """What this life has seen, now that it sees `sets`; nothing of topics whose metadata is seen to have gone back."""
+    leaving: dict[PartitionKey, LeaderEpoch] = {}
+    for partition_set in sets:
+        for state in partition_set.partitions:
+            key = partition_set.key(state.id)
+            if partition_set.topic_uid in regressed:
+                continue
+            if me in state.removing:
+                leaving[key] = state.leader_epoch
+            elif key in before and me not in state.replicas:
+                leaving[key] = before[key]
+    return leaving
+
+
+def moved_in_sight(leaving: Leaving, sets: Iterable[PartitionSet]) -> frozenset[PartitionKey]:
+    """Those that the same leader goes on with: it has all that is committed. `cluster recover` raises the epoch."""
+    states = ((each.key(state.id), state) for each in sets for state in each.partitions)
+    return frozenset(key for key, state in states if leaving.get(key) == state.leader_epoch)
 
 
 def format_giving_away(notes: Notes) -> bytes:

@@ -2,9 +2,11 @@
 
     nothing ──> open
     on disk, set is deleting ──> delete          (then `wishes` surrender the seats, so that the operator can go on)
-    on disk, moved to others while this broker looked ──> delete     (whatever else is not placed here is left alone)
+    on disk, moved to others while this life looked ──> delete
+    on disk, moved to others while it was away ──> orphan ── for too long ──> purge    (else what is placed elsewhere
+                                                               is left alone: the API's data may have gone back)
     on disk, in no set       ──> orphan                  (never deleted: the API's data may have gone back)
-    orphaned, a set has it   ──> restore ──> open
+    orphaned, a set has it   ──> restore ──> open            (what was moved to others: once it is placed here again)
     orphaned, another topic goes on with it, here ──> adopt ──> open         (never opened empty beside it)
     orphaned for too long    ──> purge                   (while no set names the uid, no topic has it or claims it)
 
@@ -47,7 +49,9 @@ class Observed:
     overdue: Collection[PartitionKey] = ()
     """Orphans that were kept for as long as they are promised, and that may be deleted then."""
     going: Collection[PartitionKey] = ()
-    """What this broker was seen to give away (`removing`) when it was last seen to hold a place in it."""
+    """What this broker was seen to give away (`removing`) when it was last seen to hold a place in it ..."""
+    moved_in_sight: Collection[PartitionKey] = ()
+    """... and of that, what this life saw to be moved by whoever leads it still: nothing of it can be missing there."""
     kept: Collection[TopicUid] = ()
     """Topics that there are, and those whose data a topic claims: no orphan of them is deleted, however old it is."""
 
@@ -131,7 +135,10 @@ def _plan(partition_set: PartitionSet, observed: Observed) -> list[Action]:
 def _restored(partition_set: PartitionSet, observed: Observed) -> Iterator[Restore]:
     for state in partition_set.partitions:
         key = partition_set.key(state.id)
-        if observed.held.get(key) is Holding.ORPHANED:
+        is_given_away = (
+            key in observed.going and observed.me.broker not in state.replicas and not partition_set.deleting
+        )
+        if observed.held.get(key) is Holding.ORPHANED and not is_given_away:
             yield Restore(key, f"topic {partition_set.topic_name} is back")
 
 
@@ -163,13 +170,21 @@ def _opened(partition_set: PartitionSet, observed: Observed) -> Iterator[Open]:
             yield Open(key, partition_set.topic_name, state, f"{partition_set.metadata.name} places it here")
 
 
-def _vacated(partition_set: PartitionSet, observed: Observed) -> Iterator[Delete]:
-    """Others have all of it. What the API places elsewhere without that may be the only copy: its data went back."""
+def _vacated(partition_set: PartitionSet, observed: Observed) -> Iterator[Delete | Orphan | Purge]:
+    """Deleted at once only where others surely have all of it: if the API went back, this may be the only copy."""
+    moved = f"{partition_set.metadata.name} has moved it to other brokers"
     for state in partition_set.partitions:
         key = partition_set.key(state.id)
-        is_placed = observed.me.broker in state.replicas or state.leader is None
-        if key in observed.going and not is_placed and observed.held.get(key) in _SETTLED:
-            yield Delete(key, f"{partition_set.metadata.name} has moved it to other brokers")
+        is_elsewhere = observed.me.broker not in state.replicas and state.leader is not None
+        if key not in observed.going or not is_elsewhere:
+            continue
+        holding = observed.held.get(key)
+        if holding in _SETTLED and key in observed.moved_in_sight:
+            yield Delete(key, moved)
+        elif holding in _SETTLED:
+            yield Orphan(key, f"{moved} out of sight: kept aside for the orphan retention, or until it is placed here")
+        elif holding is Holding.ORPHANED and key in observed.overdue:
+            yield Purge(key, f"{moved}, and not back within the orphan retention")
 
 
 def _regressed(partition_set: PartitionSet, observed: Observed) -> Iterator[Report]:

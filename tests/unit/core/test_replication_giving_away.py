@@ -9,11 +9,13 @@ from headrace.core.replication.giving_away import (
     GIVING_AWAY_FILE,
     format_giving_away,
     given_away,
+    moved_in_sight,
     noted,
     parse_giving_away,
+    seen_leaving,
 )
 from headrace.core.resources.partition_set import PartitionSet
-from headrace.core.types import BrokerId, PartitionEpoch, PartitionId, PartitionKey, TopicUid
+from headrace.core.types import BrokerId, LeaderEpoch, PartitionEpoch, PartitionId, PartitionKey, TopicUid
 from tests.support.partition_sets import partition_set, partition_state, seat
 
 KEY = PartitionKey(TopicUid("uid-1"), PartitionId(0))
@@ -47,6 +49,28 @@ def test_should_believe_nothing_that_is_older_than_the_note() -> None:
     assert given_away(notes, [at(4, replicas=(OTHER,))]) == {KEY}
     assert given_away(notes, [at(3, replicas=(OTHER,))]) == set()
     assert given_away({}, [at(4, replicas=(OTHER,))]) == set()
+
+
+def led_in(leader_epoch: int, moved: PartitionSet) -> PartitionSet:
+    (state,) = moved.partitions
+    return partition_set(replace(state, leader_epoch=LeaderEpoch(leader_epoch)))
+
+
+def test_should_see_a_move_that_the_same_leader_ends_and_nothing_that_recover_wrote() -> None:
+    leaving = seen_leaving({}, ME, [led_in(7, at(3, removing=(ME,)))], ())
+    moved, recovered = led_in(7, at(4, replicas=(OTHER,))), led_in(8, at(4, replicas=(OTHER,)))
+    assert leaving == {KEY: 7}
+    for a_set, seen in ((moved, {KEY}), (recovered, set())):
+        leaving = seen_leaving(leaving, ME, [a_set], ())
+        assert moved_in_sight(leaving, [a_set]) == seen
+
+
+def test_should_see_no_move_of_what_went_back_nor_of_what_is_to_stay() -> None:
+    leaving, removing = {KEY: LeaderEpoch(7)}, led_in(7, at(3, removing=(ME,)))
+    assert seen_leaving(leaving, ME, [removing], {KEY.uid}) == {}
+    assert seen_leaving(leaving, ME, [led_in(7, at(4))], ()) == {}
+    assert seen_leaving({}, ME, [led_in(7, at(4, replicas=(OTHER,)))], ()) == {}
+    assert seen_leaving(leaving, ME, [], ()) == {}
 
 
 def test_should_be_read_as_it_was_written() -> None:

@@ -1,6 +1,7 @@
 """What lives on a broker follows from what the API says and what the disk holds, whatever happened before."""
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,6 +28,7 @@ ME = seat(0, 2)
 UID = TopicUid("uid-1")
 KEY = PartitionKey(UID, PartitionId(0))
 LOG = LogFacts(LeaderEpoch(1))
+IN_SIGHT = "in sight"
 
 
 def plan(
@@ -35,12 +37,13 @@ def plan(
     logs: Mapping[PartitionKey, LogFacts] | None = None,
     described: bool = True,
     overdue: bool = False,
-    going: bool = False,
+    going: bool | str = False,
     kept: Collection[TopicUid] = (),
 ) -> list[Action]:
     described_uids = {UID} if described else set()
     overdue_keys, going_keys = {KEY} if overdue else set(), {KEY} if going else set()
-    return plan_residency(Observed(ME, sets, held or {}, logs or {}, described_uids, overdue_keys, going_keys, kept))
+    observed = Observed(ME, sets, held or {}, logs or {}, described_uids, overdue_keys, going_keys)
+    return plan_residency(replace(observed, moved_in_sight={KEY} if going == IN_SIGHT else set(), kept=kept))
 
 
 def test_should_open_what_is_placed_here_when_it_is_not_open() -> None:
@@ -65,13 +68,29 @@ def test_should_leave_alone_what_is_placed_elsewhere() -> None:
 def test_should_delete_what_was_moved_to_others_and_nothing_else_that_is_placed_elsewhere() -> None:
     moved = partition_set(partition_state(leader=seat(1)))
     for holding in (Holding.OPEN, Holding.RESTING, Holding.BROKEN):
-        (deleted,) = plan(moved, held={KEY: holding}, going=True)
+        (deleted,) = plan(moved, held={KEY: holding}, going=IN_SIGHT)
         assert deleted == Delete(KEY, "flights-0 has moved it to other brokers")
-    assert plan(moved, held={KEY: Holding.BUSY}, going=True) == []
+    assert plan(moved, held={KEY: Holding.BUSY}, going=IN_SIGHT) == []
     nobody_leads = partition_set(partition_state(leader=None, replicas=(BrokerId(1),)))
-    assert plan(nobody_leads, held={KEY: Holding.RESTING}, going=True) == []
+    assert plan(nobody_leads, held={KEY: Holding.RESTING}, going=IN_SIGHT) == []
     still_here = partition_set(partition_state(leader=ME))
-    assert plan(still_here, held={KEY: Holding.OPEN}, logs={KEY: LOG}, going=True) == []
+    assert plan(still_here, held={KEY: Holding.OPEN}, logs={KEY: LOG}, going=IN_SIGHT) == []
+
+
+def test_should_set_aside_what_was_moved_to_others_out_of_sight_and_take_it_back_when_it_is_placed_here_again() -> None:
+    moved = partition_set(partition_state(leader=seat(1)))
+    for holding in (Holding.OPEN, Holding.RESTING, Holding.BROKEN):
+        (orphaned,) = plan(moved, held={KEY: holding}, going=True)
+        assert isinstance(orphaned, Orphan), "`cluster recover` may have dropped the only copy"
+    assert plan(moved, held={KEY: Holding.ORPHANED}, going=True) == []
+    (purged,) = plan(moved, held={KEY: Holding.ORPHANED}, going=True, overdue=True, kept={UID})
+    assert isinstance(purged, Purge)
+    nobody_leads = partition_set(partition_state(leader=None, replicas=(BrokerId(1),)))
+    assert plan(nobody_leads, held={KEY: Holding.ORPHANED}, going=True, overdue=True) == []
+    here = partition_set(partition_state(leader=ME))
+    assert [type(action) for action in plan(here, held={KEY: Holding.ORPHANED}, going=True)] == [Restore]
+    deleting = partition_set(partition_state(leader=seat(1)), deleting=True)
+    assert [type(action) for action in plan(deleting, held={KEY: Holding.ORPHANED}, going=True)] == [Restore]
 
 
 def test_should_report_and_not_write_when_epochs_went_back() -> None:
