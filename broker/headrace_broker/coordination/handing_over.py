@@ -3,8 +3,9 @@
     asked to stop ──> the Lease says draining ──> wait (`core.replication.draining`) ──> step down ──> stop
 
 The operator moves leaderships away from brokers that drain, and replicas away from those whose ordinal the StatefulSet
-asks for no longer, as long as it does. Both waits are bounded: whoever stopped this broker gets its way. Where the API
-server is away nothing can be handed over, and nothing is waited for.
+asks for no longer, as long as it does; what it said last counts while it cannot be read. Both waits are bounded:
+whoever stopped this broker gets its way. Where the API server is away from the start nothing can be handed over, and
+nothing is waited for.
 """
 
 import asyncio
@@ -23,7 +24,7 @@ from headrace.core.replication.draining import Placed, ToGiveAway, placed, to_gi
 from headrace.core.resources.pod import BrokerSet
 from headrace.core.types import Seat
 from headrace.kube.client import KubeClient
-from headrace.kube.errors import ApiError
+from headrace.kube.errors import ApiError, NotFoundError
 from headrace.kube.resource import STATEFUL_SETS
 from headrace_broker.clock import monotonic_ms
 from headrace_broker.coordination.cluster_view import ClusterView
@@ -55,8 +56,9 @@ class Handover:
 
     async def _give_away(self) -> None:
         """Where the StatefulSet, named as the cluster, asks for fewer brokers, and for as long as it does."""
-        for _ in range(DECOMMISSION_TIMEOUT_MS // DECOMMISSION_LOOK_MS):
-            staying = await self._broker_set()
+        deadline_ms, staying = monotonic_ms() + DECOMMISSION_TIMEOUT_MS, None
+        while monotonic_ms() < deadline_ms:
+            staying = await self._broker_set(staying)
             if staying is None or staying.asks_for(self._me.broker):
                 return
             self._tell(self._held(staying))
@@ -64,12 +66,16 @@ class Handover:
                 return
         _log.warning("stopping after %d s with replicas that others need", DECOMMISSION_TIMEOUT_MS // 1000)
 
-    async def _broker_set(self) -> BrokerSet | None:
+    async def _broker_set(self, last: BrokerSet | None) -> BrokerSet | None:
+        """As it is now; where that cannot be learned, the `last` one: no move is left for one bad answer."""
         try:
             return await self._client.get(STATEFUL_SETS, self._view.cluster, self._namespace)
-        except ApiError as error:
+        except NotFoundError as error:
             _log.info("no StatefulSet says whether this broker is to return: %s", error)
             return None
+        except ApiError as error:
+            _log.info("the StatefulSet does not say now whether this broker is to return: %s", error)
+            return last
 
     def _tell(self, held: ToGiveAway) -> None:
         """With each change."""
@@ -102,7 +108,8 @@ class Handover:
             _log.warning("stopping with %d %s: nobody has taken them within %d s", count(), what, timeout_ms // 1000)
 
     async def _is_over(self, count: Callable[[], int], timeout_ms: int) -> bool:
-        for _ in range(timeout_ms // HANDOVER_POLL_MS):
+        deadline_ms = monotonic_ms() + timeout_ms
+        while monotonic_ms() < deadline_ms:
             if not count():
                 return True
             await asyncio.sleep(HANDOVER_POLL_MS / 1000)
