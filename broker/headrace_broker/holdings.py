@@ -48,6 +48,10 @@ class _Held:
     """Why the log was not intact when it was opened ..."""
     void_before: Incarnation = NO_LIFE
     """... and which seats in it are void for what that, or an earlier start, has found."""
+    glanced: HeldLog | None = None
+    """How far the log reaches: what is closed does not change, and after kill -9 its headers are long to read."""
+    actions: int = 0
+    """Begun on it in this life: each makes what was seen before old news."""
 
 
 class Holdings:
@@ -58,6 +62,7 @@ class Holdings:
         self._held: dict[PartitionKey, _Held] = {}
         self._tasks: set[asyncio.Task[bool]] = set()
         self._opening = asyncio.Semaphore(LOGS_OPENING_MAX)
+        self._glancing = asyncio.Lock()
         self._news: asyncio.TimerHandle | None = None
         """Runs while actions have ended that `on_change` was not told of."""
         self.regressed: frozenset[PartitionKey] = frozenset()
@@ -113,7 +118,14 @@ class Holdings:
         return Local(held.holding, facts, least, leader if asks and leader.leads else None)
 
     async def survey(self, uids: Collection[TopicUid] | None = None) -> dict[PartitionKey, HeldLog]:
-        """Every log on this disk, or of these topics; those that are not open as far as their headers tell."""
+        """Every log on this disk, or of these topics; those that are not open as far as their headers tell.
+
+        One at a time. Who gave up before the end has not asked in vain: what was read until then is remembered.
+        """
+        async with self._glancing:
+            return await self._survey(uids)
+
+    async def _survey(self, uids: Collection[TopicUid] | None) -> dict[PartitionKey, HeldLog]:
         logs: dict[PartitionKey, HeldLog] = {}
         closed: dict[PartitionKey, Holding] = {}
         # All of it is seen at one moment: a log that closes while others are read must not be missing.
@@ -125,13 +137,23 @@ class Holdings:
                 logs[key] = HeldLog(log.last_epoch, log.log_end_offset, leads, _why_void(held, held.partition))
             else:
                 closed[key] = held.holding
-        found = await asyncio.to_thread(lambda: {key: self._data.store.last_known(key) for key in closed})
+        found = {key: await self._glance(key) for key in closed}
         for key, known in found.items():
             broken, aside = closed[key] is Holding.BROKEN, closed[key] is Holding.ORPHANED
             logs[key] = replace(known, trouble="its last action on it failed") if broken else known
             logs[key] = replace(logs[key], set_aside=aside and self._held_as(key) is Holding.ORPHANED)
         seen = self._data.epochs_seen.read()
         return {key: self._noted(key, log, seen) for key, log in logs.items()}
+
+    async def _glance(self, key: PartitionKey) -> HeldLog:
+        held = self._held.get(key)
+        if held is not None and held.glanced is not None:
+            return held.glanced
+        begun = held.actions if held is not None else 0
+        known = await asyncio.to_thread(self._data.store.last_known, key)
+        if held is not None and held.actions == begun and held.holding is not Holding.BUSY and not known.trouble:
+            held.glanced = known
+        return known
 
     def _held_as(self, key: PartitionKey) -> Holding | None:
         held = self._held.get(key)
@@ -244,7 +266,7 @@ class Holdings:
 
     def _start(self, key: PartitionKey, action: Coroutine[Any, Any, None], *, failed: Holding = Holding.BROKEN) -> None:
         held = self._held.setdefault(key, _Held(Holding.BUSY))
-        held.holding = Holding.BUSY
+        held.holding, held.glanced, held.actions = Holding.BUSY, None, held.actions + 1
         task = asyncio.create_task(self._run(key, action, failed), name=f"holding {key}")
         self._tasks.add(task)
         task.add_done_callback(self._ended)
@@ -314,7 +336,7 @@ class Holdings:
         del self._held[key]
 
     async def _orphan(self, key: PartitionKey) -> None:
-        await self._close(key, "its topic is gone")
+        await self._close(key, "it is set aside")
         await asyncio.to_thread(self._data.store.orphan, key, wall_ms())
         self._held[key].holding = Holding.ORPHANED
 

@@ -6,6 +6,7 @@ takes its older seats for good.
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from headrace.core.log.epochs import NO_EPOCH
@@ -15,7 +16,7 @@ from headrace.core.replication.followers import InSyncRules
 from headrace.core.replication.replica import Replica
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.resources.topic import TopicSpec
-from headrace.core.types import Incarnation, LeaderEpoch, Seat
+from headrace.core.types import Incarnation, LeaderEpoch, PartitionKey, Seat, TopicName, TopicUid
 from headrace_broker.clock import wall_ms
 from headrace_broker.partition import Partition
 from headrace_broker.replication.ports import Host
@@ -25,6 +26,9 @@ from headrace_broker.storage.partition_description import PartitionDescription
 from headrace_broker.storage.partition_log import PartitionLog
 
 _log = logging.getLogger(__name__)
+
+Warn = Callable[[TopicName, TopicUid, str, str], None]
+"""Topic, its uid, a CamelCase reason, the message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,10 @@ class Opener:
         self._found = found
         self._me = me
         self._host = host
+        self._opened: set[PartitionKey] = set()
+        """In this life: what is there of them is what it left."""
+        self.warn: Warn = _log_loss
+        """Tells the Topic's owner of a loss; whoever can do more than log sets it."""
 
     async def open(
         self,
@@ -56,7 +64,12 @@ class Opener:
 
         Raises StorageFailedError, DiskFullError.
         """
-        log, damage, void_before = await asyncio.to_thread(self._recover, description, spec, self._me in state.isr)
+        in_sync = self._me in state.isr
+        log, damage, void_before = await asyncio.to_thread(self._recover, description, spec, in_sync)
+        if in_sync and damage:
+            # It may lead already, and nobody asks it for a claim: what it lacks is said here or nowhere.
+            lost = f"partition {description.key.partition}: acknowledged records may be missing: {damage}"
+            self.warn(description.topic, description.key.uid, "RecordsMayBeLost", lost)
         place = Place(description.topic, description.key.partition)
         about = _about(log)
         # A line for each of a thousand logs that are as they were left would hide the one that is not.
@@ -75,18 +88,25 @@ class Opener:
         return Opened(partition, damage, void_before)
 
     def _recover(
-        self, description: PartitionDescription, spec: TopicSpec, is_placed_in_this_life: bool
+        self, description: PartitionDescription, spec: TopicSpec, in_sync: bool
     ) -> tuple[PartitionLog, str, Incarnation]:
         store, damage = self._data.store, ""
         store.restore(description.key)
         was_there = store.has(description.key)
         log = self._data.open_log(description, LogConfig.of_topic(spec), wall_ms())
-        if not is_placed_in_this_life:  # else nothing can have been lost before
+        is_known = description.key in self._opened
+        self._opened.add(description.key)
+        # What a seat of this life names may have been set aside by an earlier one: it was not looked at since.
+        if not (in_sync and (is_known or not was_there)):
             damage = why_not_intact(self._found, ReplicaFacts(log.recovery if was_there else None, spec.durability))
         if damage:
             store.write_void_before(description.key, self._me.incarnation)
         void_before = store.void_before(description.key)
         return log, damage, self._me.incarnation if void_before is None else void_before
+
+
+def _log_loss(topic: TopicName, _uid: TopicUid, reason: str, message: str) -> None:
+    _log.warning("%s: %s: %s", topic, reason, message)
 
 
 def _about(log: PartitionLog) -> str:

@@ -201,6 +201,7 @@ class _Broker:
 
     async def _serve(self, server: Server, lease: LeaseHolder, me: Seat, found: DiskFacts) -> Verification:
         """Until it is asked to stop and every request is answered. Raises SupersededError, DiskFailedError."""
+        self._serving.life = me
         streams = FollowerStreams(me, self._view, self._transports, self._serving.followers.metrics)
         host = Host(self._metrics, self._disk, streams, lambda: Contact(monotonic_ms(), lease.renewed_ms))
         opener = Opener(self._data, found, me, host)

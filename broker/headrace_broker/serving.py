@@ -13,7 +13,7 @@ from headrace.core.control.promises import PromisedLog
 from headrace.core.errors import NotReadyError, PartitionOfflineError
 from headrace.core.replication.fence import Fence
 from headrace.core.resources.topic import Topic
-from headrace.core.types import BrokerId, LeaderEpoch, PartitionKey, TopicName, TopicUid
+from headrace.core.types import BrokerId, LeaderEpoch, PartitionKey, Seat, TopicName, TopicUid
 from headrace_broker.admission import Admission, Budget
 from headrace_broker.coordination.cluster_view import ClusterView
 from headrace_broker.metrics import Metrics
@@ -61,6 +61,8 @@ class Serving:
     watches: Watches = field(default_factory=Watches)
     catch_up_rate: int | None = None
     """Bytes a second for followers that are far behind; None: as fast as it goes."""
+    life: Seat | None = None
+    """Of this very process, once it has one. The view may show the Lease of an earlier or a later one."""
     sessions: Sessions = field(init=False)
     followers: ServedStreams = field(init=False)
 
@@ -75,6 +77,12 @@ class Serving:
     @property
     def answers(self) -> Budget:
         return self.admission.answers
+
+    def seat(self) -> Seat:
+        """What this process signs with. Raises NotReadyError until it has an incarnation."""
+        if self.life is None:
+            raise NotReadyError("this broker has no incarnation yet; try again")
+        return self.life
 
     def drain(self) -> None:
         """This broker is about to stop: what would go on for ever ends. Its partitions drain by themselves."""

@@ -92,6 +92,7 @@ async def running_app(data_path: Path) -> AsyncIterator[BrokerApp]:
     view.list_leases([], 0)
     async with AsyncTransport() as transport:
         serving = Serving(BrokerId(0), view, _One(partition), Proxy(transport), metrics, Readiness(""))
+        serving.life = seat(0)
         server = await serve(broker_app(serving), host="127.0.0.1", port=0)
         try:
             yield BrokerApp(serving, partition, server)

@@ -210,6 +210,7 @@ async def _running(apps: ReplicaApps, me: Seat, catch_up_rate: int | None = None
         serving = Serving(
             me.broker, view, opened, Proxy(transport), metrics, Readiness(""), catch_up_rate=catch_up_rate
         )
+        serving.life = me
         streams = FollowerStreams(me, view, Transports(transport), serving.followers.metrics)
         disk = BrokerDisk(data.path, DiskLimits(), metrics, lambda reason: None)
         host = Host(metrics, disk, streams, lambda: Contact(monotonic_ms(), monotonic_ms()))

@@ -56,6 +56,7 @@ class Coordination:
         self._client = client
         self._namespace = namespace
         self.teller = Teller(client, me.broker)
+        here.opener.warn = self.teller.warn
         self._calls = SetCalls(me, client, view, metrics, self.teller)
         self._writing = SetWriting(me, view, here.holdings, here.epochs_seen, self._calls)
         metrics.watch(self._writing.undecided)

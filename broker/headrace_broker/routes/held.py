@@ -42,7 +42,7 @@ class HeldRoute:
             raise UnknownBrokerError(f"there is no broker {broker}; GET /v1/cluster names those that there are")
         if broker != self._serving.me:
             return await self._serving.proxy.forward(request, Peer(broker, lease.url), (), CONTROL_TIMEOUT_MS)
-        report = await self._report(Seat(broker, lease.incarnation), uids)
+        report = await self._report(self._serving.seat(), uids)
         return web.Response(body=json.dumps(report.to_object()).encode() + b"\n", content_type="application/json")
 
     async def _report(self, me: Seat, uids: frozenset[TopicUid] | None) -> BrokerReport:

@@ -12,7 +12,7 @@ from headrace.core.control.held import Epochs
 from headrace.core.control.promises import Promises, parse_questions
 from headrace.core.errors import InvalidRequestError, UnknownBrokerError
 from headrace.core.limits import CONTROL_TIMEOUT_MS, PROMISES_BODY_BYTES_MAX
-from headrace.core.types import PartitionKey, Seat
+from headrace.core.types import PartitionKey
 from headrace_broker.routes.held import Peer
 from headrace_broker.routes.parameters import parse_broker, parse_no_query
 from headrace_broker.routes.uploads import take_body
@@ -37,7 +37,7 @@ class PromisesRoute:
                 raise UnknownBrokerError(f"there is no broker {broker}; GET /v1/cluster names those that there are")
             if broker != self._serving.me:
                 return await self._serving.proxy.forward(request, Peer(broker, lease.url), (body,), CONTROL_TIMEOUT_MS)
-        promises = Promises(Seat(broker, lease.incarnation), await self._serving.partitions.promise(asked))
+        promises = Promises(self._serving.seat(), await self._serving.partitions.promise(asked))
         return web.Response(body=json.dumps(promises.to_object()).encode() + b"\n", content_type="application/json")
 
 

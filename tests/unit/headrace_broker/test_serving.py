@@ -68,6 +68,13 @@ async def serving() -> AsyncIterator[Serving]:
         yield Serving(BrokerId(0), view, Nothing(), Proxy(transport), Metrics(), Readiness())
 
 
+def test_should_sign_with_its_own_life_and_with_none_before(serving: Serving) -> None:
+    with pytest.raises(NotReadyError, match="no incarnation yet"):
+        serving.seat()
+    serving.life = seat(0, 7)
+    assert serving.seat() == seat(0, 7)
+
+
 def test_should_say_who_leads_when_it_is_another(serving: Serving) -> None:
     serving.view.put_set(partition_set(partition_state(leader=seat(1))))
     assert serving.locate(PLACE, Fence()) == Elsewhere(PLACE, BrokerId(1), "http://one")

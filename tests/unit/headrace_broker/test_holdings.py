@@ -1,0 +1,83 @@
+"""What a broker says of logs that are closed, and what it says when one is opened that may lack something."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace.core.control.held import HeldLog
+from headrace.core.log.intact import DiskFacts
+from headrace.core.log.quota import DiskLimits
+from headrace.core.log.segments import LogConfig
+from headrace.core.resources.topic import TopicSpec
+from headrace.core.types import Incarnation, PartitionId, PartitionKey, TopicName, TopicUid
+from headrace_broker.broker_disk import BrokerDisk
+from headrace_broker.holdings import Holdings
+from headrace_broker.metrics import Metrics
+from headrace_broker.opening import Opener
+from headrace_broker.storage.data_directory import DataDirectory
+from headrace_broker.storage.partition_description import PartitionDescription
+from tests.support.partition_sets import partition_state, seat
+from tests.support.partitions import alone
+from tests.support.waiting import eventually
+
+SPEC = TopicSpec.parse({"partitions": 1, "replicas": 3, "durability": "Replicated"})
+KEY = PartitionKey(TopicUid("uid-1"), PartitionId(0))
+DESCRIPTION = PartitionDescription(TopicName("default", "flights"), KEY, SPEC.to_object())
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Iterator[DataDirectory]:
+    opened = DataDirectory.open(tmp_path / "data")
+    yield opened
+    opened.close(clean=False)
+
+
+def put_aside(data: DataDirectory) -> None:
+    log = data.open_log(DESCRIPTION, LogConfig.of_topic(SPEC), now_ms=0)
+    log.close()
+    data.store.orphan(KEY, 0)
+
+
+async def test_should_read_what_is_set_aside_once_until_something_happens_to_it(
+    data: DataDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_aside(data)
+    holdings = Holdings(data, Metrics(), lambda: None)
+    await holdings.load()
+    read: list[PartitionKey] = []
+    last_known = data.store.last_known
+
+    def counted(key: PartitionKey) -> HeldLog:
+        read.append(key)
+        return last_known(key)
+
+    monkeypatch.setattr(data.store, "last_known", counted)
+    assert [(await holdings.survey())[KEY].set_aside for _ in range(3)] == [True] * 3
+    assert read == [KEY]
+    holdings.restore(KEY)
+    await eventually(lambda: not holdings.is_busy, "it is taken back")
+    assert not (await holdings.survey())[KEY].set_aside
+    assert read == [KEY, KEY]
+
+
+async def test_should_tell_what_a_seat_of_this_life_may_lack_that_was_set_aside_before_it(data: DataDirectory) -> None:
+    put_aside(data)
+    metrics, told = Metrics(), list[tuple[object, ...]]()
+    crashed = DiskFacts(Incarnation(1), Incarnation(1), stopped_cleanly=False, same_boot=False)
+    host = alone(metrics, BrokerDisk(data.path, DiskLimits(), metrics, lambda reason: None))
+    state = partition_state(leader=seat(0, 2))
+
+    async def damage(opener: Opener) -> str:
+        opener.warn = lambda *about: told.append(about)
+        opened = await opener.open(DESCRIPTION, SPEC, state)
+        await opened.partition.close("the test goes on")
+        return opened.damage
+
+    opener = Opener(data, crashed, seat(0, 2), host)
+    assert "the machine went down" in await damage(opener)
+    assert [about[2] for about in told] == ["RecordsMayBeLost"]
+    assert await damage(opener) == "", "it was opened in this life"
+    data.store.delete(KEY)
+    assert await damage(Opener(data, crashed, seat(0, 2), host)) == "", "it begins here"
+    assert len(told) == 1
