@@ -43,7 +43,9 @@ class Listing(Generic[T]):
     resource_version: str
     """Of the whole list: where a watch goes on from."""
     left_out: int = 0
-    """Objects that cannot be read."""
+    """Objects that cannot be read ..."""
+    unreadable: tuple[str, ...] = ()
+    """... and their names."""
 
 
 class KubeClient:
@@ -79,10 +81,13 @@ class KubeClient:
         """
         query = selection(label_selector, name)
         answer = await self._read(resource.path(namespace), query)
-        items = [parse_or_log(resource, item) for item in answer.get("items") or ()]
+        found = answer.get("items") or ()
+        items = [parse_or_log(resource, item) for item in found]
         version = str((answer.get("metadata") or {}).get("resourceVersion", ""))
         readable = tuple(item for item in items if item is not None)
-        return Listing(readable, version, len(items) - len(readable))
+        unreadable = (each for each, item in zip(found, items, strict=True) if item is None)
+        names = tuple(str((each.get("metadata") or {}).get("name", "")) for each in unreadable)
+        return Listing(readable, version, len(names), names)
 
     async def get(self, resource: Resource[T], name: str, namespace: str | None = None) -> T:
         """One object as it is now: a GET without resourceVersion is linearizable."""

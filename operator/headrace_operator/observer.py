@@ -23,7 +23,7 @@ from headrace.core.control.observed import (
 )
 from headrace.core.control.pods import PodDeaths
 from headrace.core.limits import LEASE_RENEW_INTERVAL_MS, OPERATOR_PULSE_MS
-from headrace.core.resources.lease import CLUSTER_LABEL, BrokerLease
+from headrace.core.resources.lease import CLUSTER_LABEL, BrokerLease, broker_of
 from headrace.core.resources.pod import BrokerPod
 from headrace.core.resources.topic import Topic
 from headrace.core.types import BrokerId
@@ -103,6 +103,8 @@ class Observer:
             steady=self._steady.observe(self._brokers.values(), now_ms),
             leaving=leaving_of(self._brokers, broker_set),
             regressed=regressed_of(self._brokers.values()),
+            unreadable=frozenset(broker for name in leases.unreadable if (broker := broker_of(name)) is not None),
+            expected=frozenset(broker_set.ordinals if broker_set is not None else ()),
         )
         unreadable = sum(each.left_out for each in (sets, topics, leases)) + self._workload.unreadable
         return Picture(topics.items, observed, unreadable)

@@ -31,6 +31,7 @@ from headrace.core.types import TopicName
 from headrace.kube.backoff import Backoff
 from headrace.kube.errors import ApiError
 from headrace_operator.applier import Applier, Outcome
+from headrace_operator.inquiry import Inquiry
 from headrace_operator.metrics import Metrics
 from headrace_operator.observer import Observer, Picture, monotonic_ms
 from headrace_operator.reporter import Reporter
@@ -52,6 +53,7 @@ class Reconciler:
         """`acts`: whether it is this process' turn to write."""
         self._observer = observer
         self._reporter = reporter
+        self._inquiry = Inquiry(reporter, self.ring)
         self._asks_again = False
         """Whether brokers are asked soon again what they hold: until somebody leads, and all is set aside."""
         self._applier = applier
@@ -82,6 +84,7 @@ class Reconciler:
         """Until it is cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._observer.keep_pulse(), name="pulse")
+            tasks.create_task(self._inquiry.run(), name="inquiry")
             tasks.create_task(self._loop(), name="loop")
 
     async def _loop(self) -> None:
@@ -95,6 +98,7 @@ class Reconciler:
                     clean = await self._one_pass()
             except ApiError as error:
                 _log.warning("no pass: %s", error)
+                self._inquiry.drop()
                 clean = False
             await self._pause(clean)
 
@@ -104,10 +108,11 @@ class Reconciler:
         acts = self._acts()
         self._metrics.seen(picture, acts=acts)
         if not acts:
+            self._inquiry.drop()
             self._refused_until_ms.clear()
             self._metrics.stuck.set(0)  # that is for the operator that acts to say
             return True
-        picture = await self._with_reports(await self._with_promises(picture))
+        picture = self._with_reports(await self._with_promises(picture))
         self._forget_refusals()
         outcomes = set()
         for topic_plan in plan(picture.topics, picture.observed, time.time_ns() // 1_000_000):
@@ -131,12 +136,10 @@ class Reconciler:
             return picture
         return replace(picture, observed=await self._reporter.asked(picture.observed, asked))
 
-    async def _with_reports(self, picture: Picture) -> Picture:
+    def _with_reports(self, picture: Picture) -> Picture:
         asked = inquiries(picture.topics, picture.observed)
-        if not asked:
-            return picture
-        observed = await self._reporter.reported(picture.observed, asked)
-        self._asks_again = self._asks_again or asks_again(asked, observed)
+        observed = self._inquiry.take(picture.observed, asked)
+        self._asks_again = self._asks_again or asks_again({*asked} & {*observed.asked}, observed)
         return replace(picture, observed=observed)
 
     def _note(self, topic: TopicName, outcome: Outcome) -> None:

@@ -43,7 +43,8 @@ class Reporter:
         """`observed` with what the brokers hold of these topics; of one that does not answer all of it, nothing."""
         alive = observed.in_state(BrokerState.READY, BrokerState.DRAINING)
         answers = await asyncio.gather(*(self._report(broker, uids) for broker in alive))
-        return replace(observed, reports={answer.seat.broker: answer for answer in answers if answer is not None})
+        reports = {answer.seat.broker: answer for answer in answers if answer is not None}
+        return replace(observed, reports=reports, asked=frozenset(uids))
 
     async def _report(self, broker: Broker, uids: Sequence[TopicUid]) -> BrokerReport | None:
         report = BrokerReport(broker.seat, {}, {})

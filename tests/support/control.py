@@ -15,6 +15,7 @@ from headrace.core.control.actions import (
 from headrace.core.control.held import BrokerReport, Epochs, HeldLog
 from headrace.core.control.observed import Broker, BrokerState, Observed
 from headrace.core.control.plan import plan
+from headrace.core.control.reclaiming import inquiries
 from headrace.core.resources.metadata import Metadata
 from headrace.core.resources.partition_set import PartitionSet
 from headrace.core.resources.topic import Topic, TopicSpec
@@ -67,6 +68,8 @@ class ModelApi:
     regressed: frozenset[TopicUid] = frozenset()
     held: dict[BrokerId, dict[PartitionKey, HeldLog]] = field(default_factory=dict)
     """What brokers report; whoever is not lost does."""
+    unreadable: frozenset[BrokerId] = frozenset()
+    expected: frozenset[BrokerId] = frozenset()
     known: dict[PartitionKey, Epochs] = field(default_factory=dict)
     """What all of them know."""
 
@@ -88,7 +91,7 @@ class ModelApi:
     @property
     def observed(self) -> Observed:
         ready = frozenset(b.id for b in self.brokers.values() if b.state is BrokerState.READY)
-        return Observed(
+        observed = Observed(
             "headrace",
             tuple(self.sets.values()),
             self.brokers,
@@ -101,7 +104,10 @@ class ModelApi:
                 for b in self.brokers.values()
                 if b.state is not BrokerState.LOST
             },
+            unreadable=self.unreadable,
+            expected=self.expected,
         )
+        return replace(observed, asked=inquiries([*self.topics.values()], observed))
 
     def plan(self, now_ms: int = NOW_MS) -> list[Action]:
         plans = plan(tuple(self.topics.values()), self.observed, now_ms)

@@ -35,7 +35,7 @@ from headrace.core.types import BrokerId, LeaderEpoch, PartitionKey
 def questions(topics: Iterable[Topic], observed: Observed) -> Mapping[BrokerId, Mapping[PartitionKey, Epochs]]:
     """Whom to ask of what before the next plan."""
     asked: dict[BrokerId, dict[PartitionKey, Epochs]] = defaultdict(dict)
-    tended = {topic.uid: topic.spec for topic in topics if _is_tended(topic, observed)}
+    tended = {topic.uid: topic.spec for topic in topics if observed.tends(topic)}
     for found in observed.sets:
         for state in found.partitions if found.topic_uid in tended and not found.deleting else ():
             for broker in _asked(tended[found.topic_uid], state, observed):
@@ -73,11 +73,6 @@ def resort(spec: TopicSpec, partition_set: PartitionSet, state: PartitionState, 
     loss += f", and so are those that only brokers {gone} had: spec.uncleanLeaderElection waits for nobody who is lost"
     reason = f"{cause}, brokers {gone} are lost: {leader} is elected uncleanly"
     return Change(elected, reason, (ChangeKind.ELECTED_UNCLEANLY,), cause, loss)
-
-
-def _is_tended(topic: Topic, observed: Observed) -> bool:
-    ours = topic.spec.cluster == observed.cluster and topic.uid not in observed.regressed
-    return ours and not topic.paused and topic.metadata.deletion_timestamp is None
 
 
 def _is_stuck(state: PartitionState, observed: Observed) -> bool:

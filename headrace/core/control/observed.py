@@ -11,6 +11,7 @@ from headrace.core.limits import FINALIZER_WAIT_MS, LEADER_RETURN_DELAY_MS
 from headrace.core.resources.lease import BrokerLease
 from headrace.core.resources.partition_set import PartitionSet, PartitionState
 from headrace.core.resources.pod import BrokerSet
+from headrace.core.resources.topic import Topic
 from headrace.core.types import BrokerId, Incarnation, PartitionKey, Seat, TopicUid
 
 
@@ -71,9 +72,20 @@ class Observed:
     promises: Mapping[BrokerId, Promises] = field(default_factory=dict)
     """What brokers have just answered of partitions that nobody in the ISR can lead."""
     reports: Mapping[BrokerId, BrokerReport] = field(default_factory=dict)
-    """What brokers have just answered of topics that `reclaiming.inquiries` names."""
+    """What brokers have just answered of the topics in `asked`."""
+    asked: Collection[TopicUid] = ()
+    """Of which topics every live broker was asked what it holds."""
+    unreadable: Collection[BrokerId] = ()
+    """Brokers whose Leases are there and cannot be read: where they are, and whether they live, nobody knows."""
+    expected: Collection[BrokerId] = ()
+    """Those that the StatefulSet asks for; nobody where there is no such object."""
     silent: Mapping[PartitionKey, Collection[BrokerId]] = field(default_factory=dict)
     """Who has not answered for such a partition when it was last asked."""
+
+    def tends(self, topic: Topic) -> bool:
+        """Whether anything is decided about it now."""
+        ours = topic.spec.cluster == self.cluster and topic.uid not in self.regressed
+        return ours and not topic.paused and topic.metadata.deletion_timestamp is None
 
     def is_full(self, broker: BrokerId) -> bool:
         found = self.brokers.get(broker)

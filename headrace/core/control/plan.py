@@ -22,7 +22,7 @@ from headrace.core.control.deletion import confirm_places, delete_topic, keep_ma
 from headrace.core.control.observed import BrokerState, Observed
 from headrace.core.control.placing import TooFewBrokers, missing_partitions, placed_in, seat_new
 from headrace.core.control.reassigning import Unfinished
-from headrace.core.control.reclaiming import Claims, Reclaimed, Withheld, doubtful_partitions, reclaim
+from headrace.core.control.reclaiming import Claims, Reclaimed, Withheld, doubtful_partitions, noted_or_told, reclaim
 from headrace.core.control.status import Outlook, pause, summarize
 from headrace.core.control.tending import Round, Tended, tend
 from headrace.core.placement.spread import Load, Replicas
@@ -116,6 +116,8 @@ class _Planner:
             return None  # the first that has proved itself must not get everything: the others follow in a moment
         doubtful = doubtful_partitions(topic, sets)
         found = reclaim(topic, sets, doubtful, self._claims, self._observed) if doubtful else Reclaimed()
+        if found is None:
+            return None
         if isinstance(found, Withheld):
             return _Placed(withheld=found)
         new = [partition for partition in missing if partition not in found.partitions]
@@ -130,7 +132,9 @@ class _Planner:
         self, topic: Topic, sets: Sequence[PartitionSet], writes: Sequence[CreateSet | ReplaceSet]
     ) -> list[Action]:
         """`writes`, after what must stand in the topic before there is data."""
-        marked = keep_marks(topic, Places(_count(sets), _count(_after(sets, writes)))) if sets or writes else None
+        told = noted_or_told(topic)
+        places = Places(max(_count(sets), told.seen), max(_count(_after(sets, writes)), told.begun))
+        marked = keep_marks(topic, places) if sets or writes or told.begun > topic.places.begun else None
         return [marked, *writes] if marked else [*writes]
 
     def _confirm(self, topic: Topic, sets: Sequence[PartitionSet]) -> list[Action]:

@@ -26,11 +26,13 @@ from typing import Final
 
 from headrace.core.control.actions import Notice
 from headrace.core.control.announcing import named
+from headrace.core.control.conditions import ConditionType, by_type
 from headrace.core.control.deletion import FINALIZER
 from headrace.core.control.held import HeldLog
 from headrace.core.control.observed import BrokerState, Observed
 from headrace.core.control.placing import missing_partitions
 from headrace.core.limits import TOPIC_PARTITIONS_MAX
+from headrace.core.resources.lease import lease_name
 from headrace.core.resources.partition_set import PartitionSet, PartitionState
 from headrace.core.resources.topic import ADOPT_ANNOTATION, Places, Topic
 from headrace.core.types import (
@@ -94,6 +96,8 @@ class Claims:
 
     names: Mapping[TopicUid, TopicName] = field(default_factory=dict)
     taken: Mapping[TopicUid, TopicUid] = field(default_factory=dict)
+    going: frozenset[TopicUid] = frozenset()
+    """Those that are being deleted: they stand in nobody's way for long."""
 
     @classmethod
     def of(cls, topics: Sequence[Topic], observed: Observed) -> "Claims":
@@ -108,7 +112,8 @@ class Claims:
         for found in observed.sets:
             if found.adopted_uid is not None and found.topic_uid in names:
                 taken[found.adopted_uid] = found.topic_uid
-        return cls(names, taken)
+        going = frozenset(topic.uid for topic in topics if topic.metadata.deletion_timestamp is not None)
+        return cls(names, taken, going)
 
 
 def claimed_uid(topic: Topic, sets: Sequence[PartitionSet]) -> TopicUid | None:
@@ -134,7 +139,18 @@ def _claims_now(topic: Topic, sets: Sequence[PartitionSet]) -> bool:
 def _places(topic: Topic) -> Places:
     # The finalizer is written with the note of what was placed: without that it was lost.
     lost = not topic.places.begun and FINALIZER in topic.metadata.finalizers
-    return Places(TOPIC_PARTITIONS_MAX, TOPIC_PARTITIONS_MAX) if lost else topic.places
+    return Places(TOPIC_PARTITIONS_MAX, TOPIC_PARTITIONS_MAX) if lost else noted_or_told(topic)
+
+
+def noted_or_told(topic: Topic) -> Places:
+    """What the topic's note says. Where it has none, placed by an operator that wrote none, or replaced by hand: what
+    its status tells. That must be noted before the status says something else."""
+    led, _, count = str(topic.status.get("leaders") or "").partition("/")
+    offline = by_type(topic.status.get("conditions") or ()).get(ConditionType.OFFLINE, {})
+    if topic.places.begun or not (led.isdecimal() and count.isdecimal()):
+        return topic.places
+    had_places = int(led) > 0 or offline.get("reason") == "NoLiveLeader"
+    return Places(int(count), int(count)) if had_places else Places()
 
 
 def inquiries(topics: Collection[Topic], observed: Observed) -> tuple[TopicUid, ...]:
@@ -144,7 +160,7 @@ def inquiries(topics: Collection[Topic], observed: Observed) -> tuple[TopicUid, 
     sets, asked, living = _by_topic(observed), set[TopicUid](), {topic.uid for topic in topics}
     for topic in topics:
         own = sets.get(topic.uid, [])
-        if _is_tended(topic, observed) and doubtful_partitions(topic, own):
+        if observed.tends(topic) and doubtful_partitions(topic, own):
             claimed = claimed_uid(topic, own)
             asked.add(topic.uid)
             if claimed is not None and claimed not in living and _UID.fullmatch(claimed):
@@ -162,22 +178,43 @@ def asks_again(asked: Iterable[TopicUid], observed: Observed) -> bool:
 
 def reclaim(
     topic: Topic, sets: Sequence[PartitionSet], doubtful: Sequence[PartitionId], claims: Claims, observed: Observed
-) -> Reclaimed | Withheld:
-    """What becomes of `doubtful`: seats for those that somebody holds; nobody holds the others."""
+) -> Reclaimed | Withheld | None:
+    """What becomes of `doubtful`: seats for those that somebody holds; nobody holds the others.
+
+    None where brokers have yet to be asked.
+    """
     claimed = claimed_uid(topic, sets)
-    why = _why_not_its(topic, claimed, claims) if claimed is not None else ""
-    if why:
-        return Withheld.refused(why)
-    silent = [broker.id for broker in observed.brokers.values() if not _has_reported(broker.id, observed)]
+    why = _why_not_its(topic, claimed, claims) if claimed is not None else None
+    if why is not None:
+        return why
+    if observed.unreadable:
+        return _wait_for_leases(observed.unreadable)
+    if not {topic.uid, claimed or topic.uid} <= {*observed.asked}:
+        return None
+    silent = sorted(broker for broker in {*observed.brokers, *observed.expected} if not _has_reported(broker, observed))
     # Where nobody has seen that they have places, an operator died as it placed them: the lost are not waited for.
     is_sure = claimed is not None or any(partition < _places(topic).seen for partition in doubtful)
     if silent and (is_sure or any(observed.state_of(broker) is not BrokerState.LOST for broker in silent)):
-        return _wait_for(silent)
+        return _wait_for(silent, observed)
     found = _Reclaiming(topic, doubtful, claimed, observed).run(has_places=bool(sets))
-    return _wait_for(silent) if silent and found != Reclaimed() else found
+    return _wait_for(silent, observed) if silent and found != Reclaimed() else found
 
 
-def _wait_for(silent: Sequence[BrokerId]) -> Withheld:
+def _wait_for_leases(unreadable: Collection[BrokerId]) -> Withheld:
+    names = ", ".join(lease_name(broker) for broker in sorted(unreadable))
+    return Withheld.waiting(
+        f"the Lease of {_brokers(unreadable)} cannot be read ({names}), so that nobody knows whom to ask; correct it,"
+        " or delete it where the broker is gone for good, disk and all"
+    )
+
+
+def _wait_for(silent: Sequence[BrokerId], observed: Observed) -> Withheld:
+    if not any(broker in observed.brokers for broker in silent):
+        return Withheld.waiting(
+            f"{_brokers(silent)}, for which the StatefulSet asks, never had a Lease or has none any more; start what is"
+            " down, or scale the StatefulSet to the brokers that there are"
+        )
+    silent = [broker for broker in silent if broker in observed.brokers]
     return Withheld.waiting(
         f"{_brokers(silent)} did not answer; start what is down, and where a broker is gone for good, disk and all,"
         f" delete its Lease (headrace-broker-{min(silent)})"
@@ -267,16 +304,18 @@ class _Reclaiming:
         )
 
 
-def _why_not_its(topic: Topic, claimed: TopicUid, claims: Claims) -> str:
-    """Why it cannot have the data whatever brokers hold, as a clause."""
+def _why_not_its(topic: Topic, claimed: TopicUid, claims: Claims) -> Withheld | None:
+    """Why it cannot have the data whatever brokers hold, or not yet."""
     if not _UID.fullmatch(claimed):
-        return f"{claimed!r} is no uid of a topic"
-    if claimed in claims.names:
-        return f"topic {claims.names[claimed]} lives under uid {claimed}"
-    other = claims.taken.get(claimed, topic.uid)
-    if other != topic.uid:
-        return f"topic {claims.names[other]} has the data of {claimed}"
-    return ""
+        return Withheld.refused(f"{claimed!r} is no uid of a topic")
+    other = claimed if claimed in claims.names else claims.taken.get(claimed, topic.uid)
+    if other == topic.uid:
+        return None
+    if other in claims.going:
+        return Withheld.waiting(f"topic {claims.names[other]}, which has the data of {claimed}, is still being deleted")
+    if other == claimed:
+        return Withheld.refused(f"topic {claims.names[claimed]} lives under uid {claimed}")
+    return Withheld.refused(f"topic {claims.names[other]} has the data of {claimed}")
 
 
 def _why_unsettled(partition: PartitionId, logs: _Logs) -> str:
@@ -289,14 +328,9 @@ def _why_unsettled(partition: PartitionId, logs: _Logs) -> str:
 
 
 def _has_reported(broker: BrokerId, observed: Observed) -> bool:
-    """In its present life; who never had one holds nothing."""
-    report, seat = observed.reports.get(broker), observed.brokers[broker].seat
-    return seat.incarnation == 0 or (report is not None and report.seat == seat)
-
-
-def _is_tended(topic: Topic, observed: Observed) -> bool:
-    ours = topic.spec.cluster == observed.cluster and topic.uid not in observed.regressed
-    return ours and not topic.paused and topic.metadata.deletion_timestamp is None
+    """In its present life."""
+    report, known = observed.reports.get(broker), observed.brokers.get(broker)
+    return report is not None and known is not None and report.seat == known.seat
 
 
 def _by_topic(observed: Observed) -> dict[TopicUid, list[PartitionSet]]:

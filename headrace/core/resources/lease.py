@@ -48,8 +48,8 @@ class BrokerLease:
     def parse(cls, obj: Object) -> "BrokerLease":
         """Raises InvalidResourceError for a Lease that is not a broker's."""
         metadata = Metadata.parse(obj)
-        ordinal = metadata.name.removeprefix(LEASE_PREFIX)
-        if ordinal == metadata.name or not ordinal.isdecimal():
+        broker = broker_of(metadata.name)
+        if broker is None:
             raise InvalidResourceError(f"Lease {metadata.name} is not a broker's: its name must be {LEASE_PREFIX}<id>")
         spec = obj.get("spec") or {}
         holder = str(spec.get("holderIdentity") or "0")
@@ -58,7 +58,7 @@ class BrokerLease:
         notes = metadata.annotations
         return cls(
             metadata=metadata,
-            broker=BrokerId(int(ordinal)),
+            broker=broker,
             incarnation=Incarnation(int(holder)),
             url=notes.get(_URL, ""),
             zone=notes.get(_ZONE, ""),
@@ -91,6 +91,12 @@ class BrokerLease:
         """Only where there are any."""
         regressed = ",".join(sorted(self.regressed)[:LEASE_REGRESSED_MAX])
         return {**({_FULL: "true"} if self.full else {}), **({_REGRESSED: regressed} if regressed else {})}
+
+
+def broker_of(name: str) -> BrokerId | None:
+    """Whose Lease has that name; None where it is no broker's."""
+    ordinal = name.removeprefix(LEASE_PREFIX)
+    return BrokerId(int(ordinal)) if ordinal != name and ordinal.isdecimal() else None
 
 
 def lease_name(broker: BrokerId) -> str:

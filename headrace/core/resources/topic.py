@@ -127,7 +127,7 @@ class Topic:
     metadata: Metadata
     spec: TopicSpec
     status: dict[str, Any] = field(default_factory=dict)
-    """As it was read; compared with what the operator would write, never interpreted."""
+    """As it was read; compared with what the operator would write. `reclaiming.noted_or_told` alone learns from it."""
 
     @property
     def full_name(self) -> TopicName:

@@ -147,6 +147,7 @@ def test_should_take_a_note_that_is_lost_or_damaged_for_doubt_and_a_copied_one_f
         api.change(UID, annotations=annotations)
         assert inquiries([*api.topics.values()], api.observed) == (UID,)
     api.change(UID, annotations={"headrace.io/placed": "another/6/6"}, finalizers=())
+    api.topics[UID] = replace(api.topics[UID], status={})
     assert inquiries([*api.topics.values()], api.observed) == ()
 
 
@@ -231,7 +232,6 @@ def test_should_wait_for_every_broker_and_name_who_is_away() -> None:
     api = placed_before()
     hold(api, 0, 0, log(1, 5))
     api.brokers[BrokerId(2)] = broker(2, state=BrokerState.LOST)
-    api.brokers[BrokerId(3)] = broker(3, state=BrokerState.LOST, incarnation=0)
     api.settle()
     assert not api.sets
     reason, message = ready(api)
@@ -241,6 +241,82 @@ def test_should_wait_for_every_broker_and_name_who_is_away() -> None:
     del api.brokers[BrokerId(2)]
     api.settle()
     assert len(states(api)) == 1
+
+
+def test_should_wait_for_a_broker_whose_lease_nobody_holds_any_more() -> None:
+    api = placed_before()
+    api.brokers[BrokerId(2)] = broker(2, state=BrokerState.LOST, incarnation=0)
+    api.settle()
+    assert not api.sets
+    assert "broker 2 did not answer" in ready(api)[1]
+
+
+def test_should_wait_while_the_lease_of_a_broker_cannot_be_read() -> None:
+    api = placed_before()
+    hold(api, 0, 0, log(1, 5))
+    del api.brokers[BrokerId(2)]
+    api.unreadable = frozenset({BrokerId(2)})
+    api.topics[TopicUid("uid-new")] = topic("new")
+    api.settle()
+    assert [found.topic_name.name for found in api.sets.values()] == ["new"], "of that nobody can hold anything"
+    reason, message = ready(api)
+    assert reason == "WaitingForReports"
+    assert "the Lease of broker 2 cannot be read (headrace-broker-2)" in message
+    api.unreadable = frozenset()
+    api.settle()
+    assert "flights-0" in api.sets
+
+
+def test_should_wait_for_those_that_the_stateful_set_asks_for() -> None:
+    api = placed_before()
+    del api.brokers[BrokerId(2)]
+    api.expected = frozenset(map(BrokerId, range(3)))
+    api.topics[TopicUid("uid-new")] = topic("new")
+    api.settle()
+    assert [found.topic_name.name for found in api.sets.values()] == ["new"]
+    assert "broker 2, for which the StatefulSet asks, never had a Lease or has none any more" in ready(api)[1]
+    api.brokers[BrokerId(1)] = broker(1, state=BrokerState.LOST)
+    api.settle()
+    assert "broker 1 did not answer" in ready(api)[1]
+    api.brokers[BrokerId(1)], api.brokers[BrokerId(2)] = broker(1), broker(2)
+    api.settle()
+    assert "flights-0" in api.sets
+
+
+def test_should_place_nothing_before_all_that_is_to_be_known_was_asked() -> None:
+    api = placed_before()
+    assert plan_on(api, replace(api.observed, asked=())) == [], "brokers may hold what they were not asked about"
+    api = claiming()
+    hold(api, 1, 0, log(4, 100), OLD)
+    assert plan_on(api, replace(api.observed, asked={UID})) == []
+
+
+@pytest.mark.parametrize("dead", [False, True])
+def test_should_not_begin_empty_where_only_the_status_tells_that_there_was_something(dead: bool) -> None:
+    api = ModelApi.of([topic(partitions=2, deletionPolicy="Retain")], brokers(2))
+    api.settle()
+    if dead:
+        api.brokers = {number: broker(number, state=BrokerState.LOST) for number in api.brokers}
+        api.settle()
+        api.brokers = {number: broker(number) for number in api.brokers}
+    api.change(UID, annotations={})
+    api.sets.clear()
+    hold(api, 0, 0, log(3, 50, set_aside=False))
+    api.settle()
+    assert not api.sets
+    assert "have yet to set partition 0 aside" in ready(api)[1]
+    assert api.topics[UID].places == (2, 2), "the status tells of it no more"
+    hold(api, 0, 0, log(3, 50))
+    api.settle()
+    assert [state.leader_epoch for state in states(api)] == [4, 1]
+
+
+def test_should_take_a_topic_for_new_that_never_had_enough_brokers() -> None:
+    api = ModelApi.of([topic(replicas=3)], brokers(2))
+    api.settle()
+    assert api.topics[UID].status["leaders"] == "0/6"
+    assert api.topics[UID].places == (0, 0)
+    assert inquiries([*api.topics.values()], api.observed) == ()
 
 
 def test_should_not_count_what_a_broker_said_in_an_earlier_life() -> None:
@@ -369,6 +445,20 @@ def test_should_refuse_the_data_of_a_topic_that_lives() -> None:
     api.topics[OLD] = topic("other", metadata={"uid": OLD}, cluster="other")
     assert f"topic default/other lives under uid {OLD}" in refusal(api)
     assert inquiries([*api.topics.values()], api.observed) == (UID,), "whatever brokers say, it is not to be had"
+
+
+def test_should_wait_for_the_topic_whose_data_it_claims_to_be_gone() -> None:
+    api = claiming()
+    hold(api, 1, 0, log(4, 100), OLD)
+    metadata = {"uid": OLD, "deletion_timestamp": "2026-11-21T09:00:00Z", "finalizers": ("someone/else",)}
+    api.topics[OLD] = topic("other", metadata=metadata, cluster="other")
+    api.settle()
+    reason, message = ready(api)
+    assert (reason, api.sets) == ("WaitingForReports", {})
+    assert f"topic default/other, which has the data of {OLD}, is still being deleted" in message
+    del api.topics[OLD]
+    api.settle()
+    assert [state.leader_epoch for state in states(api)] == [5]
 
 
 def test_should_refuse_data_of_another_namespace() -> None:

@@ -24,16 +24,18 @@ class Api:
     def __init__(self) -> None:
         self.pods: list[BrokerPod] = [BrokerPod("headrace", BROKER, "uid-0", 0, running=True)]
         self.refusal: ApiError | None = None
+        self.unreadable: tuple[str, ...] = ()
 
     async def list(self, resource: object, **_: object) -> Listing[Any]:
         if resource is PODS and self.refusal is not None:
             raise self.refusal
         lease = BrokerLease(METADATA, BROKER, Incarnation(1), "http://127.0.0.1:1", "a")
         items = {id(LEASES): (lease,), id(PODS): tuple(self.pods)}
-        return Listing(items.get(id(resource), ()), "7")
+        unreadable = self.unreadable if resource is LEASES else ()
+        return Listing(items.get(id(resource), ()), "7", len(unreadable), unreadable)
 
     async def get(self, *_: object) -> BrokerSet:
-        return BrokerSet(0, 1)
+        return BrokerSet(0, 3)
 
 
 async def state_of(observer: Observer) -> BrokerState:
@@ -57,3 +59,11 @@ async def test_should_take_nobody_for_lost_when_pods_cannot_be_seen_any_more(ref
     assert await state_of(observer) is not BrokerState.LOST
     api.refusal = None
     assert await state_of(observer) is not BrokerState.LOST
+
+
+async def test_should_tell_of_brokers_whose_leases_cannot_be_read_and_of_those_that_there_are_to_be() -> None:
+    api = Api()
+    api.unreadable = ("headrace-broker-1", "what-is-no-broker")
+    picture = await Observer(cast("Any", api), Scope("headrace", "default", 1_000)).observe()
+    assert (picture.observed.unreadable, picture.observed.expected) == ({1}, {0, 1, 2})
+    assert picture.unreadable == 2
