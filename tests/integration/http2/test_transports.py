@@ -4,7 +4,6 @@ import asyncio
 import json
 import socket
 import threading
-import time
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -13,10 +12,13 @@ from queue import SimpleQueue
 import pytest
 
 from headrace.core.errors import BrokerUnreachableError, InvalidRequestError
+from headrace.http2.async_connection import Connection
 from headrace.http2.blocking import BlockingTransport
 from headrace.http2.client import AsyncTransport
 from headrace.http2.events import LocalProtocolError
+from headrace.http2.origin import Origin
 from tests.support.http2_app import Application, serving
+from tests.support.waiting import wait_for
 
 MIB = 1 << 20
 
@@ -170,27 +172,61 @@ def test_should_name_host_and_port_when_nobody_listens(blocking: BlockingTranspo
     assert error.value.retriable
 
 
-def test_should_share_the_failure_when_many_wait_for_a_server_that_does_not_answer() -> None:
+class WatchedLock:
+    """The lock of a transport that tells who has had it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.seen: set[int] = set()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.seen.add(threading.get_ident())
+        self._lock.release()
+
+
+def test_should_share_the_failure_when_many_wait_for_a_server_that_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lock, attempts = WatchedLock(), list[Origin]()
+
+    def connect(transport: BlockingTransport, origin: Origin) -> socket.socket:
+        attempts.append(origin)
+        wait_for(lambda: len(lock.seen) == 5, "all wait for the one that connects")
+        return really_connect(transport, origin)
+
     def ask(transport: BlockingTransport, url: str) -> None:
         with pytest.raises(BrokerUnreachableError, match="did not answer within 1 s"):
             transport.request("GET", url)
 
+    really_connect = BlockingTransport._connect
+    monkeypatch.setattr(BlockingTransport, "_connect", connect)
     with silent_port() as port, BlockingTransport(connect_timeout_s=1) as transport:
-        started = time.monotonic()
+        monkeypatch.setattr(transport, "_lock", lock)
         with ThreadPoolExecutor(5) as threads:
             asked = [threads.submit(ask, transport, f"http://127.0.0.1:{port}/") for _ in range(5)]
         assert [future.exception() for future in asked] == [None] * 5
-        assert time.monotonic() - started < 5, "not one after the other"
+    assert len(attempts) == 1, "not one after the other"
 
 
-async def test_should_share_the_failure_when_many_tasks_wait_for_a_server_that_does_not_answer() -> None:
+async def test_should_share_the_failure_when_many_tasks_wait_for_a_server_that_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    attempts, connect = list[Origin](), AsyncTransport._connect
+
+    async def counted(transport: AsyncTransport, origin: Origin) -> Connection:
+        attempts.append(origin)
+        return await connect(transport, origin)
+
+    monkeypatch.setattr(AsyncTransport, "_connect", counted)
     with silent_port() as port:
-        started = time.monotonic()
         async with AsyncTransport(connect_timeout_s=1) as transport:
             asked = [transport.request("GET", f"http://127.0.0.1:{port}/") for _ in range(5)]
             failures = await asyncio.gather(*asked, return_exceptions=True)
-        assert all(isinstance(failure, BrokerUnreachableError) for failure in failures)
-        assert time.monotonic() - started < 5, "not one after the other"
+    assert all(isinstance(failure, BrokerUnreachableError) for failure in failures)
+    assert len(attempts) == 1, "not one after the other"
 
 
 def test_should_refuse_before_sending_when_the_request_is_invalid(blocking: BlockingTransport) -> None:
