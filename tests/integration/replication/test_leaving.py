@@ -126,6 +126,7 @@ def test_should_go_for_good_once_nothing_is_placed_on_it(three: ReplicatedBroker
 def test_should_set_aside_what_has_moved_to_others_while_it_was_away(three: ReplicatedBrokers) -> None:
     three.create()
     home = three.cluster.home / "broker-2"
+    wait_for(lambda: list((home / "partitions").iterdir()) or None, "it is here")
     three.change(lambda state: raised(state, removing=(BrokerId(2),)))
     wait_for((home / "giving-away").exists, "it knows that it is to give it away")
     three.cluster.broker(2).kill()
