@@ -37,7 +37,7 @@ class Trouble:
         """The sentence that is due; None while nothing is."""
         if now_ms - failing_since_ms < TROUBLE_SILENT_MS:
             return None
-        return self._due(what, why, "trying again", now_ms)
+        return self._due(what, why.removesuffix("; try again"), "trying again", now_ms)
 
     def _due(self, what: str, why: str, then: str, now_ms: int) -> str | None:
         told = {name: at_ms for name, at_ms in self._told_at_ms.items() if now_ms - at_ms < TROUBLE_INTERVAL_MS}

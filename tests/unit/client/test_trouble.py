@@ -30,6 +30,12 @@ def test_should_say_one_reason_once_for_all_that_it_stops() -> None:
     )
 
 
+def test_should_not_advise_what_is_being_done() -> None:
+    assert (
+        Trouble().notice(WHAT, "no leader just now; try again", 0, 2_000) == f"{WHAT}: no leader just now; trying again"
+    )
+
+
 def test_should_tell_of_a_request_that_has_no_answer(caplog: pytest.LogCaptureFixture) -> None:
     trouble = Trouble()
     trouble.tell_unanswered(WHAT, 0, TROUBLE_UNANSWERED_MS - 1)
