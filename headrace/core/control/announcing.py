@@ -10,6 +10,7 @@ from typing import Final
 from headrace.core.control.actions import Notice
 from headrace.core.control.changing import Change, ChangeKind
 from headrace.core.resources.partition_set import PartitionState
+from headrace.core.types import BrokerId
 
 _LISTED_MAX: Final = 10
 """Partitions that a message names; the rest is counted."""
@@ -55,3 +56,8 @@ def named(states: Sequence[PartitionState]) -> str:
     shown = ", ".join(ids[:_LISTED_MAX])
     more = f" and {len(ids) - _LISTED_MAX} more" if len(ids) > _LISTED_MAX else ""
     return f"partitions {shown}{more}" if len(ids) > 1 else f"partition {shown}"
+
+
+def named_brokers(brokers: Sequence[BrokerId]) -> str:
+    """`broker 3`, or `brokers 0, 1`, in the order given."""
+    return f"broker{'s' if len(brokers) > 1 else ''} {', '.join(map(str, brokers))}"

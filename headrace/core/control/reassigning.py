@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from headrace.core.control.announcing import named_brokers
 from headrace.core.control.changing import Budget, Change, ChangeKind, is_copying, revised
 from headrace.core.control.observed import BrokerState, Observed
 from headrace.core.placement.moving import Ground, level, refit
@@ -119,7 +120,9 @@ class _Reassigning:
         turned = _towards(state, self._targets[state.id]) if state.id in self._targets else state
         after = self._settled(turned)
         if after != state:
-            reason = "replicas have caught up" if turned == state else f"it is to stand on {_brokers(turned.target)}"
+            reason = (
+                "replicas have caught up" if turned == state else f"it is to stand on {named_brokers(turned.target)}"
+            )
             self._changes[state.id] = Change(revised(after), reason, (ChangeKind.REASSIGNED,))
 
     def _settled(self, state: PartitionState) -> PartitionState:
@@ -185,7 +188,3 @@ def _towards(state: PartitionState, wanted: Replicas) -> PartitionState:
     removing = tuple(broker for broker in staying if broker not in wanted)
     adding = tuple(broker for broker in wanted if broker in come)
     return replace(state, replicas=(*wanted, *removing), adding=adding, removing=removing)
-
-
-def _brokers(replicas: Replicas) -> str:
-    return f"broker{'s' if len(replicas) > 1 else ''} {', '.join(map(str, replicas))}"

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from headrace.core.control.actions import Notice
-from headrace.core.control.announcing import named
+from headrace.core.control.announcing import named, named_brokers
 from headrace.core.control.conditions import ConditionType, by_type
 from headrace.core.control.deletion import FINALIZER
 from headrace.core.control.held import HeldLog
@@ -348,5 +348,4 @@ def _told(states: Sequence[PartitionState], reason: str, what: str) -> tuple[Not
 
 
 def _brokers(brokers: Iterable[BrokerId]) -> str:
-    listed = sorted(brokers)
-    return f"broker{'s' if len(listed) > 1 else ''} {', '.join(map(str, listed))}"
+    return named_brokers(sorted(brokers))

@@ -14,6 +14,7 @@ the two by chance. Invariants: epochs only rise; a partition that is well is not
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from headrace.core.control.announcing import named_brokers
 from headrace.core.control.held import BrokerReport, Epochs, HeldLog
 from headrace.core.resources.partition_set import PartitionSet, PartitionState
 from headrace.core.resources.topic import Topic
@@ -221,10 +222,10 @@ def _why_recover(state: PartitionState, known: Epochs, logs: Mapping[BrokerId, H
         return f"the API says partition epoch {state.partition_epoch}, but brokers have seen {known.partition_epoch}"
     knowing = [broker for broker, log in sorted(logs.items()) if log.regressed]
     if knowing:
-        return f"{_brokers(knowing)} knew another state of it under the same epochs"
+        return f"{named_brokers(knowing)} knew another state of it under the same epochs"
     best = _best(state, known, logs)
     if best is not None and best not in state.replicas:
-        return f"its records are on broker {best}, and the API places it on {_brokers(state.replicas)}"
+        return f"its records are on broker {best}, and the API places it on {named_brokers(state.replicas)}"
     return ""
 
 
@@ -308,7 +309,3 @@ def _losses(
             if broker in state.replicas and log.log_end > 0
         ]
     return tuple(losses)
-
-
-def _brokers(brokers: Sequence[BrokerId]) -> str:
-    return f"broker{'s' if len(brokers) > 1 else ''} {', '.join(map(str, brokers))}"
