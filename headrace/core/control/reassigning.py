@@ -4,6 +4,7 @@
                                                             the old ones go on, in `removing`, at the end of `replicas`
     moving ── a new one is in sync ──> it is no longer `adding`
            ── none is `adding`, and the leader and all live replicas of the target are in sync ──> the old ones go
+              (a write of its own: a broker deletes at once only what it has seen in `removing` before it was gone)
            ── the topic asks for something else ──> moving to that: who is wanted again stays, who is not goes
 
 `target` is what is left when nothing moves any more; all decisions start from it, so that it does not matter how often
@@ -14,7 +15,7 @@ it.
 
 Invariants: nobody leaves the ISR here while fewer than `minInsyncReplicas` others of the target are in sync, nor while
 a live replica of the target is not; the leader is never removed (`electing` moves it first); `replicas` never loses a
-broker while another one has yet to catch up, unless that broker itself has not.
+broker that was not in `removing`, nor one while another has yet to catch up.
 """
 
 from collections.abc import Mapping, Sequence
@@ -117,12 +118,12 @@ class _Reassigning:
             self._turn_to(self._states[index], wanted)
 
     def _step(self, state: PartitionState) -> None:
-        turned = _towards(state, self._targets[state.id]) if state.id in self._targets else state
-        after = self._settled(turned)
+        if state.id in self._targets:
+            after = _towards(state, self._targets[state.id])
+            reason = f"it is to stand on {named_brokers(after.target)}"
+        else:
+            after, reason = self._settled(state), "replicas have caught up"
         if after != state:
-            reason = (
-                "replicas have caught up" if turned == state else f"it is to stand on {named_brokers(turned.target)}"
-            )
             self._changes[state.id] = Change(revised(after), reason, (ChangeKind.REASSIGNED,))
 
     def _settled(self, state: PartitionState) -> PartitionState:
@@ -182,9 +183,6 @@ class _Reassigning:
 def _towards(state: PartitionState, wanted: Replicas) -> PartitionState:
     """On the way to `wanted`: the new brokers beside the old ones, whatever was on its way before."""
     come = {broker for broker in wanted if broker not in state.replicas or broker in state.adding}
-    # Whoever has not caught up and is not wanted any more is no loss, unless it is in the ISR already.
-    in_isr = {seat.broker for seat in state.isr}
-    staying = [broker for broker in state.replicas if broker not in state.adding or broker in in_isr]
-    removing = tuple(broker for broker in staying if broker not in wanted)
+    removing = tuple(broker for broker in state.replicas if broker not in wanted)
     adding = tuple(broker for broker in wanted if broker in come)
     return replace(state, replicas=(*wanted, *removing), adding=adding, removing=removing)

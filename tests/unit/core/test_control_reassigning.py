@@ -91,8 +91,12 @@ def test_should_not_miss_brokers_while_a_replica_is_merely_away() -> None:
     assert step(at(0, 1, isr=(seat(0),)), replicas=2, observed=observed) == Reassignment()
 
 
-def test_should_take_replicas_away_at_once_when_the_others_are_in_sync() -> None:
-    after = only(at(0, 1, 2), 1, world(count=3))
+def test_should_announce_who_is_to_go_before_they_go() -> None:
+    going = only(at(0, 1, 2), 1, world(count=3))
+    assert moving(going) == ((0, 1, 2), (), (1, 2)), "their brokers delete only what they saw in `removing`"
+    assert going is not None
+    assert going.isr == at(0, 1, 2).isr
+    after = only(going, 1, world(count=3))
     assert moving(after) == ((0,), (), ())
     assert after is not None
     assert after.isr == (seat(0),)
@@ -100,7 +104,7 @@ def test_should_take_replicas_away_at_once_when_the_others_are_in_sync() -> None
 
 def test_should_keep_the_replica_that_is_in_sync_and_wait_until_the_leader_has_moved() -> None:
     after = only(at(0, 1, isr=(seat(1),)), 1, world(count=2))
-    assert moving(after) == ((1,), (), ())
+    assert moving(after) == ((1, 0), (), (0,))
     led_by_1 = at(0, 1, isr=(seat(1), seat(0)))
     waits = only(led_by_1, 1, world(count=2))
     assert moving(waits) == ((0, 1), (), (1,))
@@ -111,7 +115,10 @@ def test_should_keep_the_replica_that_is_in_sync_and_wait_until_the_leader_has_m
 
 def test_should_give_up_the_replica_whose_broker_is_away() -> None:
     observed = world(broker(0, state=LOST), count=3)
-    assert moving(only(at(0, 1, 2, isr=(seat(1), seat(2))), 2, observed)) == ((1, 2), (), ())
+    going = only(at(0, 1, 2, isr=(seat(1), seat(2))), 2, observed)
+    assert moving(going) == ((1, 2, 0), (), (0,))
+    assert going is not None
+    assert moving(only(going, 2, observed)) == ((1, 2), (), ())
 
 
 def test_should_never_take_the_isr_below_the_minimum() -> None:
@@ -162,14 +169,19 @@ def test_should_say_which_brokers_cannot_leave() -> None:
 
 def test_should_turn_back_when_the_replicas_are_not_wanted_any_more() -> None:
     half = at(0, 1, 2, isr=(seat(0), seat(1)), adding=ids(1, 2))
-    assert moving(only(half, 1, world(count=3))) == ((0,), (), ())
-    waits = only(half, 1, world(broker(0, state=BrokerState.DRAINING), count=3))
-    assert moving(waits) == ((0,), (), ())
+    for observed in (world(count=3), world(broker(0, state=BrokerState.DRAINING), count=3)):
+        going = only(half, 1, observed)
+        assert moving(going) == ((0, 1, 2), (), (1, 2)), "2 has a part of a copy, to be deleted too"
+        assert going is not None
+        assert moving(only(going, 1, observed)) == ((0,), (), ())
 
 
 def test_should_keep_whoever_is_in_sync_until_others_can_do_without() -> None:
     half = at(0, 1, 2, isr=(seat(0), seat(1)), adding=ids(1, 2), leader=seat(1))
-    assert moving(only(half, 1, world(count=3))) == ((0, 1), (), (1,))
+    going = only(half, 1, world(count=3))
+    assert moving(going) == ((0, 1, 2), (), (1, 2))
+    assert going is not None
+    assert only(going, 1, world(count=3)) is None, "1 leads"
 
 
 def test_should_call_back_who_was_to_go() -> None:
@@ -179,7 +191,10 @@ def test_should_call_back_who_was_to_go() -> None:
 
 def test_should_call_back_who_was_to_leave_when_its_successor_is_to_leave_itself() -> None:
     half = at(0, 2, 1, isr=(seat(0), seat(1)), adding=ids(2), removing=ids(1))
-    assert moving(only(half, 2, world(leaving=(2,)))) == ((0, 1), (), ())
+    going = only(half, 2, world(leaving=(2,)))
+    assert moving(going) == ((0, 1, 2), (), (2,))
+    assert going is not None
+    assert moving(only(going, 2, world(leaving=(2,)))) == ((0, 1), (), ())
 
 
 # Turns
