@@ -568,6 +568,9 @@ TOPIC_PATTERN_DEPTH_MAX = 32
 TOPIC_PATTERNS_KEPT_MAX = 256
 """Patterns that a process keeps ready: a group looks at its members' again with every topic that comes or goes."""
 GROUP_SESSION_MS_DEFAULT = 45_000
+GROUP_SESSION_MS_MIN = 1_000
+GROUP_SESSION_MS_MAX = 1_800_000
+"""What `spec.sessionTimeout` says beyond these counts as these: nobody heartbeats for ever, or without a pause."""
 GROUP_HEARTBEAT_MS_MAX = 3_000
 """A member heartbeats three times in a session, and this often at least."""
 GROUP_HEARTBEAT_MS_RECONCILING = 250
