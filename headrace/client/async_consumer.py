@@ -94,7 +94,8 @@ class AsyncConsumer(Positions):
         if self._current is not asking:
             await self._begin(asking)
         assert self._fetcher is not None, "what has begun has started"
-        self._last = None
+        assert self._reading is not None, "what has begun has started"
+        self._reading.handed.last = None
         found = await self._fetcher.next_batch()
         if found is None:
             self._current = None
@@ -107,6 +108,7 @@ class AsyncConsumer(Positions):
         self._current = None
         self._settle()
         self._fetcher.settle()
+        self._handed.came_back()
         self._reading.plan.end_at(None if reading.follow else await self._ends(self._reading))
         self._current = reading
 
@@ -127,7 +129,7 @@ class AsyncConsumer(Positions):
         """Go on from `offset`, `earliest` or `latest`; works inside a loop over this consumer too."""
         await self.start()
         cursor = self._cursor(partition, topic)
-        self._move(cursor, (await self._offsets_at([cursor.partition], offset))[cursor.partition])
+        self._seek(cursor, (await self._offsets_at([cursor.partition], offset))[cursor.partition])
 
     async def seek_to_time(self, time: int | datetime, *, partitions: Iterable[Place] | None = None) -> None:
         """Go on from the first record at or after `time` (ms since 1970, or a datetime); the end where none is."""
@@ -135,7 +137,7 @@ class AsyncConsumer(Positions):
         chosen = self._select(partitions)
         offsets = await self._brokers.offsets([cursor.partition for cursor in chosen], as_ms(time))
         for cursor in chosen:
-            self._move(cursor, offsets[cursor.partition])
+            self._seek(cursor, offsets[cursor.partition])
 
     async def end_offsets(self) -> dict[TopicPartition, int]:
         """The high watermarks as they are now: the offset that the next record of each partition will have."""

@@ -51,6 +51,11 @@ class AsyncFetcher:
         self._reading.settle()
         self._batches = iter(())
 
+    def drop(self, partition: TopicPartition) -> None:
+        """It is not read any more: nothing of it is handed out from now on. The others go on."""
+        self._reading.drop(partition)
+        self._sessions.drop(partition)
+
     async def next_batch(self) -> tuple[Cursor, DecodedBatch] | None:
         """Of any partition, cut to what is wanted; None when the plan is done.
 
@@ -58,6 +63,7 @@ class AsyncFetcher:
         stopped.
         """
         while not self._closed:
+            self._reading.handed.came_back()
             found = next(self._batches, None)
             if found is not None:
                 return found

@@ -77,14 +77,15 @@ class Consumer(Positions):
         return self._records_of(self._begin(follow))
 
     def _records_of(self, batches: Iterator[tuple[Cursor, DecodedBatch]]) -> Iterator[Record]:
+        handed = self._handed
         try:
             for cursor, batch in batches:
                 turn = cursor.turn
-                for self._last in frames.records(cursor.partition, batch):
-                    yield self._last
+                for handed.last in frames.records(cursor.partition, batch):
+                    yield handed.last
                     if cursor.turn != turn:
                         break
-                self._last = None
+                handed.last = None
         finally:
             self._iterated = None
             self._settle()
@@ -103,6 +104,7 @@ class Consumer(Positions):
         self._iterated = None
         self._settle()
         self._reading.settle()
+        self._handed.came_back()
         self._reading.plan.end_at(None if follow else self._ends(self._reading))
         return self._fetcher.batches()
 
@@ -122,14 +124,14 @@ class Consumer(Positions):
     def seek(self, partition: Place, offset: int | str, *, topic: str | None = None) -> None:
         """Go on from `offset`, `earliest` or `latest`; works inside a loop over this consumer too."""
         cursor = self._cursor(partition, topic)
-        self._move(cursor, self._offsets_at([cursor.partition], offset)[cursor.partition])
+        self._seek(cursor, self._offsets_at([cursor.partition], offset)[cursor.partition])
 
     def seek_to_time(self, time: int | datetime, *, partitions: Iterable[Place] | None = None) -> None:
         """Go on from the first record at or after `time` (ms since 1970, or a datetime); the end where none is."""
         chosen = self._select(partitions)
         offsets = self._brokers.offsets([cursor.partition for cursor in chosen], as_ms(time))
         for cursor in chosen:
-            self._move(cursor, offsets[cursor.partition])
+            self._seek(cursor, offsets[cursor.partition])
 
     def end_offsets(self) -> dict[TopicPartition, int]:
         """The high watermarks as they are now: the offset that the next record of each partition will have."""

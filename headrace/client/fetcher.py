@@ -6,7 +6,7 @@ one thread that uses the consumer. Owned by one `Consumer`, for its lifetime.
 """
 
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from queue import Empty, SimpleQueue
 
@@ -47,11 +47,19 @@ class Fetcher:
             self._take_arrived(wait=False)
             if self._reading.open():
                 self._start_due()
-                yield from self._reading.read()
+                with closing(self._reading.read()) as batches:
+                    for found in batches:
+                        yield found
+                        self._reading.handed.came_back()
             elif self._reading.plan.done:
                 return
             else:
                 self._take_arrived(wait=True)
+
+    def drop(self, partition: TopicPartition) -> None:
+        """It is not read any more: nothing of it is handed out from now on. The others go on."""
+        self._reading.drop(partition)
+        self._sessions.drop(partition)
 
     def _start_due(self) -> None:
         for ask in self._reading.plan.due(now_ms()):

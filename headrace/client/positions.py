@@ -8,10 +8,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import ClassVar
 
-from headrace.client.cursor import Cursor
+from headrace.client.cursor import Cursor, Handed
 from headrace.client.discovery import Servers
 from headrace.client.read_ahead import ReadAhead
-from headrace.client.record import Place, Record, TopicPartition
+from headrace.client.record import Place, TopicPartition
 from headrace.client.subscription import Partitions, Start, check_topics, wanted_partitions
 from headrace.core.errors import LocalError
 from headrace.core.limits import CONSUMER_PREFETCH_BYTES_DEFAULT, DELIVERY_TIMEOUT_MS_DEFAULT
@@ -50,8 +50,6 @@ class Positions(ABC):
         self._timeout_ms, self._prefetch_bytes = timeout_ms, prefetch_bytes
         self._reading: ReadAhead | None = None
         """None before the start."""
-        self._last: Record | None = None
-        """The record handed out last, while its batch is not done."""
         self._connect(server, namespace, ca_file)
 
     @abstractmethod
@@ -66,13 +64,13 @@ class Positions(ABC):
 
     def position(self, partition: Place, *, topic: str | None = None) -> int:
         """The offset of the next record that will be handed out. A TopicPartition names its topic."""
-        return self._position(self._cursor(partition, topic))
+        return self._handed.position(self._cursor(partition, topic))
 
     def pause(self, *partitions: Place) -> None:
         """Hand out nothing of these partitions (of all without any) until `resume`."""
         for cursor in self._select(partitions or None):
             cursor.paused = True
-            self._move(cursor, self._position(cursor))
+            self._move(cursor, self._handed.position(cursor))
 
     def resume(self, *partitions: Place) -> None:
         for cursor in self._select(partitions or None):
@@ -86,22 +84,27 @@ class Positions(ABC):
             raise LocalError(self._not_started)
         return self._reading.plan.cursors
 
-    def _position(self, cursor: Cursor) -> int:
-        last = self._last
-        if last is not None and (last.topic, last.partition) == cursor.partition:
-            return last.offset + 1
-        return cursor.position
+    @property
+    def _handed(self) -> Handed:
+        if self._reading is None:
+            raise LocalError(self._not_started)
+        return self._reading.handed
 
     def _settle(self) -> None:
         """What was read ahead of the record handed out last must be read again."""
-        last, self._last = self._last, None
-        if last is not None:
-            self._cursors[TopicPartition(last.topic, last.partition)].move(last.offset + 1)
+        handed = self._handed
+        if handed.last is not None:
+            cursor = self._cursors[TopicPartition(handed.last.topic, handed.last.partition)]
+            self._move(cursor, handed.position(cursor))
 
     def _move(self, cursor: Cursor, offset: int) -> None:
-        if self._last is not None and (self._last.topic, self._last.partition) == cursor.partition:
-            self._last = None
+        self._handed.drop_last(cursor)
         cursor.move(offset)
+
+    def _seek(self, cursor: Cursor, offset: int) -> None:
+        """As its user wants it: what comes before counts as passed."""
+        self._move(cursor, offset)
+        cursor.passed = offset
 
     def _cursor(self, partition: Place, topic: str | None) -> Cursor:
         if isinstance(partition, TopicPartition):
