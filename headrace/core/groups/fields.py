@@ -3,12 +3,14 @@
 Fields that are not known are left alone: a newer client may say more. Called by `wire`.
 """
 
-from typing import Any
+from enum import StrEnum
+from typing import Any, TypeVar
 
 from headrace.core.errors import InvalidRequestError
 
 _MOST = (1 << 63) - 1
 _NONE: Any = object()
+_Word = TypeVar("_Word", bound=StrEnum)
 
 
 class Fields:
@@ -43,8 +45,15 @@ class Fields:
             raise self._wrong(name, values, "a list of strings")
         return values
 
-    def wholes(self, name: str) -> list[int]:
-        return [self._natural(value, name) for value in self._checked(name, _NONE, list, "a list of whole numbers")]
+    def wholes(self, name: str, default: list[int] = _NONE) -> list[int]:
+        return [self._natural(value, name) for value in self._checked(name, default, list, "a list of whole numbers")]
+
+    def one_of(self, name: str, kind: type[_Word]) -> _Word:
+        words = [*kind]
+        text = self.text(name)
+        if text not in words:
+            raise self._wrong(name, text, f"one of {', '.join(words)}")
+        return kind(text)
 
     def objects(self, name: str, default: list["Fields"] = _NONE) -> list["Fields"]:
         if default is not _NONE and name not in self:

@@ -67,7 +67,9 @@ class Sharing:
         self._look_again = True
 
     def offer(self, epoch: GroupEpoch, target: Mapping[MemberId, Partitions]) -> str:
-        """The operator's. Why it is not taken; empty where it is."""
+        """The operator's. Why it is not taken; empty where it is, or was."""
+        if epoch == self._image.group.assignment_epoch and target == self._image.targets:
+            return ""
         problem = misfit(target, epoch, self._image)
         if not problem:
             self._assign(target, "the operator's target")

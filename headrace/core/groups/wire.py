@@ -38,6 +38,7 @@ from headrace.core.log.epochs import NO_EPOCH as NO_LEADER
 from headrace.core.types import LeaderEpoch, Offset, PartitionId, PartitionKey, TopicUid
 
 _BODY = "the body"
+ANSWER = "the coordinator's answer"
 
 
 class Call(NamedTuple):
@@ -156,7 +157,7 @@ def reply_object(reply: Reply, names: Names) -> dict[str, Any]:
 
 def parse_membership(body: object) -> tuple[Membership, dict[TopicUid, str]]:
     """And the names of the topics that are assigned."""
-    fields = Fields(body, "the coordinator's answer")
+    fields = Fields(body, ANSWER)
     listed = parse_listed(fields, "assignment") if "assignment" in fields else None
     membership = Membership(
         GroupEpoch(fields.whole("memberEpoch")),
@@ -168,7 +169,7 @@ def parse_membership(body: object) -> tuple[Membership, dict[TopicUid, str]]:
 
 
 def parse_offsets(body: object) -> tuple[TopicOffset, ...]:
-    fields = Fields(body, "the coordinator's answer")
+    fields = Fields(body, ANSWER)
     return tuple(
         TopicOffset(
             each.text("topic", ""),

@@ -381,8 +381,12 @@ def test_should_take_the_operators_target_when_it_fits() -> None:
     assert state(world) is GroupState.STABLE
     assert world.image.targets == halves
     world.offer(TargetOffered(GroupEpoch(2), halves))
+    assert world.ignored == [], "it is what there is"
+    swapped = {member("a"): halves[member("b")], member("b"): halves[member("a")]}
+    world.offer(TargetOffered(GroupEpoch(2), swapped))
     world.commit_log()
     assert "assigned up to 2" in world.ignored[0]
+    assert world.image.targets == halves
 
 
 @pytest.mark.parametrize(
