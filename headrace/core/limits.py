@@ -556,6 +556,22 @@ GROUPS_PER_COORDINATOR_MAX = 10_000
 """Groups on one partition of the offsets topic: their members are looked at with every tick."""
 COORDINATOR_UNANSWERED_MAX = 10_000
 """Requests whose records are not committed yet; a coordinator that is behind by more takes no others."""
+OFFSETS_PARTITIONS = 16
+"""Of the offsets topic, for ever: a group's coordinator depends on their number."""
+COORDINATOR_TICK_MS = 100
+COORDINATOR_RELOAD_MS = 1_000
+"""A coordinator that could not write or read its log begins again after this."""
+COORDINATOR_APPENDS_IN_FLIGHT_MAX = 64
+"""Calls that wait for the high watermark; what is decided meanwhile goes along with the next one."""
+COORDINATOR_APPEND_BATCHES_MAX = 256
+COORDINATOR_APPEND_BYTES = 1 << 20
+"""What one call appends: so many batches, and no more bytes than this, one batch at least."""
+GROUP_BODY_BYTES_MAX = 8 << 20
+"""Of a request about a group: a commit of OFFSETS_PER_COMMIT_MAX offsets with some metadata."""
+HEARTBEATS_IN_FLIGHT_MAX = 1 << 14
+"""Heartbeats that wait at one broker: they hold next to nothing, and do not count among its other requests."""
+DELETED_TOPICS_REMEMBERED_MAX = 1024
+"""For coordinators that begin after the deletion: more are forgotten with the age of their offsets."""
 MEMBER_ID_LENGTH_MAX = 64
 INSTANCE_ID_LENGTH_MAX = 253
 """As the name of a Pod."""
@@ -591,3 +607,16 @@ GROUP_OFFSETS_MAX = 1 << 15
 them all is one batch, too."""
 GROUP_EXPIRY_INTERVAL_MS = 60_000
 """So often each group looks for offsets that are too old, and forgets OFFSETS_PER_COMMIT_MAX of them at most."""
+AUTO_COMMIT_INTERVAL_MS_DEFAULT = 5_000
+MAX_POLL_INTERVAL_MS_DEFAULT = 300_000
+"""How long a consumer's user may keep what he was handed before his consumer leaves the group for him."""
+GROUP_REQUEST_TIMEOUT_MS = 5_000
+"""What a client gives one try of a request about its group; there are many tries in a session."""
+GROUP_LOOK_MS_MAX = 500
+"""So often at least a client looks after its place in its group: whether its user stalls, what is to be committed."""
+GROUP_LEAVE_TIMEOUT_MS = 3_000
+"""What the last commit and the leave-taking of a consumer that is closed may take; then its session ends by itself."""
+OFFSETS_REPLICAS_MAX = 3
+"""Of the internal topic, in a cluster that has as many brokers."""
+OFFSETS_MESSAGE_BYTES = 8 << 20
+"""Of the internal topic, at least: a group's whole assignment is one batch."""

@@ -10,13 +10,14 @@ may be ahead of that by what is being written.
 from collections.abc import Collection
 from typing import Protocol
 
+from headrace.core.groups.assigning import Topics
 from headrace.core.groups.events import GroupSettings, TargetOffered
 from headrace.core.groups.group import Group
 from headrace.core.groups.identity import GroupName
 
 
 class GroupsListener(Protocol):
-    """Each call returns at once and raises nothing."""
+    """Each call returns at once, raises nothing, and asks nothing back of who calls it but `find` and `all`."""
 
     def wanted(self, group: GroupName) -> None:
         """Somebody uses a group while the offsets topic is not there: it comes with the first ConsumerGroup.
@@ -24,9 +25,9 @@ class GroupsListener(Protocol):
         Told again and again for as long as clients try.
         """
 
-    def began(self, groups: Collection[GroupName]) -> None:
-        """This broker has begun to coordinate these: whatever is shown of them may be old, and the targets that stand
-        in their status have yet to be offered."""
+    def began(self, groups: Collection[GroupName], took_s: float) -> None:
+        """This broker has begun to coordinate these, once it had read its log: what is shown of them may be old, and
+        the targets that stand in their status have yet to be offered."""
 
     def changed(self, group: GroupName) -> None:
         """Members, epochs, assignments or offsets that were forgotten: it is to be shown anew.
@@ -56,6 +57,12 @@ class CoordinatedGroups(Protocol):
 
     def offer(self, group: GroupName, target: TargetOffered) -> None:
         """What the operator has published. Nothing happens where this broker does not coordinate the group."""
+
+    def coordinates(self, group: GroupName) -> bool:
+        """Whether this broker would answer for it just now: then a group that `find` has not is dead."""
+
+    def topics(self, namespace: str) -> Topics:
+        """As groups know them."""
 
     def find(self, group: GroupName) -> Group | None:
         """None where the group has no record, or another broker coordinates it. For reading (`state`, `image`)."""

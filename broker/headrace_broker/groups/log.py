@@ -1,0 +1,72 @@
+"""The offsets topic's log as what groups decided: entries in, one batch for each decision; batches out, as entries.
+
+pyarrow is loaded in a thread before the first of either (`prepare`). What is read is decoded in a thread, too: the log
+of a busy coordinator has a hundred thousand batches. Called by `coordinating`.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+from headrace.core.errors import CorruptLogError
+from headrace.core.groups.entries import Entry
+from headrace.core.groups.records import decode, encode
+from headrace.core.limits import BATCH_BYTES_MAX, READ_INLINE_BYTES_MAX
+from headrace.core.records.raw import RawBatch, split_batches
+from headrace.core.records.skim import skim
+from headrace.core.types import Offset
+from headrace_broker.clock import wall_ms
+from headrace_broker.partition import Partition
+
+_ALL = 1 << 62
+
+
+async def prepare() -> None:
+    """Load what encodes and decodes: a third of a second, once in a process."""
+    await asyncio.to_thread(_load)
+
+
+def _load() -> None:
+    from headrace.core.records import few_rows  # noqa: F401
+
+
+def encoded(entries: Sequence[Entry]) -> RawBatch:
+    """One batch, which is committed whole or not at all."""
+    from headrace.core.records.columns import encode_batch, record_columns
+    from headrace.core.records.few_rows import are_few, encode_rows
+
+    records = [encode(entry) for entry in entries]
+    keys = [key for key, _ in records]
+    values = [value for _, value in records]
+    now_ms = wall_ms()
+    whole = [value for value in values if value is not None]
+    if are_few(values, keys, sum(map(len, keys)) + sum(map(len, whole))):
+        chunks = encode_rows(whole, keys, [now_ms] * len(keys))
+    else:
+        chunks = encode_batch(record_columns(values, keys, timestamps_ms=now_ms))
+    (batch,) = split_batches(chunks, batch_bytes_max=BATCH_BYTES_MAX)
+    return batch
+
+
+async def entries(partition: Partition, end: Offset) -> AsyncIterator[tuple[Entry, ...]]:
+    """All that the log holds below `end`, which is the end of a batch and committed, in order.
+
+    Raises UnreadableRecordError, CorruptBatchError, and what `PartitionLog.read` raises.
+    """
+    offset = partition.log.log_start_offset
+    while offset < end:
+        buffers = await partition.log.read(offset, max_bytes=READ_INLINE_BYTES_MAX, up_to=end)
+        if not buffers:
+            raise CorruptLogError(f"{partition.place}: nothing can be read at offset {offset}, below {end}")
+        yield await asyncio.to_thread(_decoded, buffers)
+        offset = skim(buffers[-1], _ALL).next_offset
+
+
+def _decoded(buffers: Sequence[memoryview]) -> tuple[Entry, ...]:
+    from headrace.core.records.columns import decode_batches
+
+    found: list[Entry] = []
+    for buffer in buffers:
+        for batch in decode_batches(buffer):
+            keys, values = batch.records.column(0).to_pylist(), batch.records.column(1).to_pylist()
+            found += map(decode, keys, values)
+    return tuple(found)
