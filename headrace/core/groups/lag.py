@@ -22,7 +22,11 @@ class Watermarks(NamedTuple):
 
 def partition_lag(image: Image, partition: PartitionKey, watermarks: Watermarks) -> int:
     committed = image.offsets.get(partition)
-    begins = watermarks.log_start if committed is None else max(committed.offset, watermarks.log_start)
+    return records_behind(None if committed is None else committed.offset, watermarks)
+
+
+def records_behind(committed: Offset | None, watermarks: Watermarks) -> int:
+    begins = watermarks.log_start if committed is None else max(committed, watermarks.log_start)
     return max(0, watermarks.high - begins)
 
 
