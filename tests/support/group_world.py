@@ -115,7 +115,7 @@ class Process:
                 self.refusals.append(error.code)
                 if error.code in ("UnknownMember", "FencedMember", "FencedInstance"):
                     self.forget()
-            case Answer(_, Membership(epoch, revision, assigned, _), _):
+            case Answer(_, Membership(epoch, revision, assigned), _):
                 if (epoch, revision) > self.seen and assigned is not None:
                     self.seen, self.assigned = (epoch, revision), assigned
                     self.owned |= assigned

@@ -90,6 +90,7 @@ class Group:
             case Configured(settings):
                 self._settings = self._members.settings = settings
                 self._sharing.configure(settings)
+                self._sessions.stretch(settings.session_ms)
             case Ticked(wall_ms):
                 self._wall_ms = wall_ms
                 self._members.expire(now_ms)
@@ -208,7 +209,8 @@ class Group:
         current = self.image.currents[member]
         is_known = current.mark == (waiting.epoch, waiting.revision)
         assigned = None if is_known else frozenset(current.assigned)
-        reply = Membership(current.epoch, current.revision, assigned, self._heartbeat_ms())
+        session_ms = self._settings.session_ms
+        reply = Membership(current.epoch, current.revision, assigned, self._heartbeat_ms(), session_ms)
         self._effects.append(Answer(waiting.request, reply, "as before" if is_known else "there is news"))
 
     def _heartbeat_ms(self) -> int:

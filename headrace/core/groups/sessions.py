@@ -1,6 +1,7 @@
 """Who is alive, and who takes too long: what a coordinator knows of members in memory only.
 
-A new coordinator knows nobody's last sign of life, and gives all of them a whole session. Owned by one `Group`.
+A new coordinator knows nobody's last sign of life, and gives all of them a whole session. A session that was granted is
+never shortened: its member counts on it until it has heard of another one. Owned by one `Group`.
 """
 
 from collections.abc import Iterable
@@ -41,8 +42,13 @@ class Sessions:
 
     def hear(self, member: MemberId, now_ms: int, session_ms: int) -> Session:
         session = self.by_member.setdefault(member, Session(now_ms, 0))
-        session.heard_ms, session.expires_ms = now_ms, now_ms + session_ms
+        session.heard_ms, session.expires_ms = now_ms, max(session.expires_ms, now_ms + session_ms)
         return session
+
+    def stretch(self, session_ms: int) -> None:
+        """Who was heard from may know that sessions are that long, from an earlier coordinator."""
+        for session in self.by_member.values():
+            session.expires_ms = max(session.expires_ms, session.heard_ms + session_ms)
 
     def is_silent(self, member: MemberId, now_ms: int, session_ms: int) -> bool:
         """Whether the member missed several heartbeats: another process may have taken its place."""

