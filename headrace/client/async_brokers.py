@@ -166,6 +166,10 @@ class AsyncBrokers:
         self.directory.check_partition(layout, partition)
         return layout
 
+    async def request_once(self, call: Call) -> Response:
+        """With one attempt."""
+        return await self._request(call)
+
     async def _request(self, call: Call) -> Response:
         url = self.directory.url_for(call, now_ms())
         try:
@@ -181,7 +185,7 @@ class AsyncBrokers:
         try:
             async with asyncio.timeout(call.timeout_s):
                 head = await self._transport.request(
-                    call.method, url + call.path, headers=headers, body=call.batch, timeout_s=call.timeout_s
+                    call.method, url + call.path, headers=headers, body=call.body, timeout_s=call.timeout_s
                 )
                 return Response(head.status, head.headers, await head.read())
         except TimeoutError:

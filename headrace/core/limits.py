@@ -568,6 +568,10 @@ COORDINATOR_APPEND_BYTES = 1 << 20
 """What one call appends: so many batches, and no more bytes than this, one batch at least."""
 GROUP_BODY_BYTES_MAX = 8 << 20
 """Of a request about a group: a commit of OFFSETS_PER_COMMIT_MAX offsets with some metadata."""
+JSON_INLINE_BYTES_MAX = 64 << 10
+"""A longer body leaves the event loop to be parsed: a kilobyte takes ten microseconds."""
+GROUP_LIST_TIMEOUT_MS = 2_000
+"""What other brokers get to say which groups they coordinate."""
 HEARTBEATS_IN_FLIGHT_MAX = 1 << 14
 """Heartbeats that wait at one broker: they hold next to nothing, and do not count among its other requests."""
 DELETED_TOPICS_REMEMBERED_MAX = 1024
@@ -620,3 +624,15 @@ OFFSETS_REPLICAS_MAX = 3
 """Of the internal topic, in a cluster that has as many brokers."""
 OFFSETS_MESSAGE_BYTES = 8 << 20
 """Of the internal topic, at least: a group's whole assignment is one batch."""
+GROUP_CALLS_MAX = 8
+"""Writes of ConsumerGroups that the operator has on their way at once."""
+GROUP_ERRANDS_MAX = 16
+"""Deletions and resets that the operator has on their way at once."""
+GROUP_ERRAND_RETRY_MS = 2_000
+"""So soon the operator asks again for what could not be done: a group that has members, a broker that is away."""
+GROUP_ERRAND_TIMEOUT_MS = 10_000
+"""Of one of its requests: a broker passes it on to the coordinator, which waits for its log."""
+GROUP_PASS_INTERVAL_MS_MIN = 20
+"""Between two looks of the operator at groups: the coordinator waits for an assignment, but not for long."""
+GROUP_EVENT_INTERVAL_MS = 30_000
+"""Of one kind people hear so often at most, for each group: a group that rebalances all the time is one Event."""
