@@ -53,7 +53,7 @@ def test_should_commit_nothing_of_a_partition_that_came_back() -> None:
     shares.check(old)
     shares.drop([P0])
     with pytest.raises(
-        FencedMemberError, match=r"offsets of flights/0 are not committed: .* does not have it any more"
+        FencedMemberError, match=r"of flights/0 are not committed: .* does not have it any more"
     ):
         shares.check(old)
     shares.take_up([share(P0, 5, 5)])
