@@ -119,6 +119,7 @@ class _Broker:
             self._readiness,
             Admission.for_memory(self._memory_bytes),
             catch_up_rate=settings.catch_up_rate,
+            namespace=self._namespace,
         )
         loop = asyncio.get_running_loop()
         self._end: asyncio.Future[None] = loop.create_future()
@@ -217,6 +218,7 @@ class _Broker:
             housekeeping.checkpoint(),
             housekeeping.clean(),
             self._compaction().run(),
+            self._serving.groups.run(),
             self._disk.watch(),
             *verification.work(self._mend),
         ]
@@ -234,6 +236,7 @@ class _Broker:
             raise
         finally:
             await _cancel(tasks)
+            await self._serving.groups.close()
             await coordination.close()
             await streams.close()
 

@@ -276,6 +276,20 @@ class CoordinatorLoadingError(RemoteError):
     retriable = True
 
 
+class UnknownGroupError(RemoteError):
+    """There is nothing to say of such a group (HTTP 404): nobody has joined it, committed or reset its offsets."""
+
+    code = "UnknownGroup"
+    status = 404
+
+
+class InternalTopicError(RemoteError):
+    """Headrace keeps its own records there (HTTP 403): clients may read them, and neither write nor delete any."""
+
+    code = "InternalTopic"
+    status = 403
+
+
 class BrokerUnreachableError(HeadraceError):
     """No broker answered: connection refused, reset or timed out. Raised by clients."""
 

@@ -20,7 +20,14 @@ from functools import partial
 from time import perf_counter
 from typing import assert_never
 
-from headrace.core.errors import CorruptBatchError, HeadraceError, NotCoordinatorError, NotLeaderError
+from headrace.core.errors import (
+    CoordinatorLoadingError,
+    CorruptBatchError,
+    HeadraceError,
+    NotCoordinatorError,
+    NotLeaderError,
+    NotReadyError,
+)
 from headrace.core.groups.coordinator import (
     Append,
     Committed,
@@ -35,6 +42,7 @@ from headrace.core.groups.coordinator import (
     ReadToEnd,
 )
 from headrace.core.groups.events import Answer, Changed, Ignored, Refuse, Reply, Request, Ticked
+from headrace.core.groups.group import Group
 from headrace.core.groups.identity import GroupName
 from headrace.core.groups.records import UnreadableRecordError
 from headrace.core.limits import (
@@ -98,6 +106,13 @@ class Coordinating:
                 request.request, NotCoordinatorError(f"the coordinator of {group} failed; try again")
             )
         return answer
+
+    def find(self, group: GroupName) -> Group | None:
+        """For reading; None where it has no record. Raises NotCoordinatorError, CoordinatorLoadingError."""
+        if self.coordinator.state is CoordinatorState.LOADING:
+            raise CoordinatorLoadingError(f"this broker has just become the coordinator of {group}: try again")
+        self._check_sure()
+        return self.coordinator.groups.get(group)
 
     async def run(self) -> None:
         """Until it is cancelled, or the partition is closed for good."""
@@ -221,11 +236,21 @@ class Coordinating:
         """Why this broker must not tell anything that it did not write."""
         if self.is_active and any(isinstance(order, Answer | Refuse) for order in orders):
             try:
-                self.partition.replica.check_leader(self._label, Fence(leader_epoch=self._epoch))
-                self.partition.replica.check_latest(self._label, self.partition.contact)
+                self._check_sure()
             except HeadraceError as error:
                 return error
         return None
+
+    def _check_sure(self) -> None:
+        """Whether this broker leads, and knows it. Raises NotCoordinatorError, CoordinatorLoadingError."""
+        replica = self.partition.replica
+        try:
+            replica.check_leader(self._label, Fence(leader_epoch=self._epoch))
+            replica.check_latest(self._label, self.partition.contact)
+        except NotReadyError as error:
+            raise CoordinatorLoadingError(error.message) from error
+        except HeadraceError as error:
+            raise NotCoordinatorError(f"this broker coordinates the group no more: {error.message}") from error
 
     def _carry_out(self, order: Order, problem: HeadraceError | None) -> None:
         match order:

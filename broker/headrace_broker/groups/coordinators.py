@@ -18,6 +18,7 @@ from headrace.core.groups.events import GroupSettings, Reply, Request, TargetOff
 from headrace.core.groups.group import Group
 from headrace.core.groups.identity import OFFSETS_TOPIC, GroupName, TopicShape, coordinator_partition
 from headrace.core.groups.sight import TopicSight
+from headrace.core.groups.topic_partitions import Names, names_in
 from headrace.core.limits import COORDINATOR_RELOAD_MS, OFFSETS_PARTITIONS
 from headrace.core.resources.topic import Topic
 from headrace.core.types import BrokerId, PartitionId, PartitionKey, TopicName
@@ -65,6 +66,8 @@ class Coordinators:
         self._tasks: dict[PartitionId, asyncio.Task[None]] = {}
         self._sight = TopicSight()
         self._settings: dict[GroupName, GroupSettings] = {}
+        self._names: dict[str, tuple[Mapping[str, TopicShape], Names]] = {}
+        """With the topics that they were made of."""
         self._stopped = False
         self._news = asyncio.Event()
 
@@ -135,6 +138,18 @@ class Coordinators:
     def topics(self, namespace: str) -> Mapping[str, TopicShape]:
         """As groups know them."""
         return self._sight.topics.get(namespace, {})
+
+    def names(self, namespace: str) -> Names:
+        """Of its topics, by uid."""
+        topics = self.topics(namespace)
+        known = self._names.get(namespace)
+        if known is None or known[0] is not topics:
+            known = self._names[namespace] = (topics, names_in(topics))
+        return known[1]
+
+    def partition_of(self, group: GroupName) -> PartitionId:
+        """Of the offsets topic, which is there."""
+        return coordinator_partition(group, self._partition_count)
 
     def leaders(self) -> dict[BrokerId, str]:
         """Everybody who leads a partition of the offsets topic, and where; the URL is empty where it is not known."""
