@@ -597,6 +597,13 @@ GROUP_HEARTBEAT_MS_RECONCILING = 250
 """So often while partitions change hands, unless the member waits at the coordinator for news."""
 STATIC_SILENT_HEARTBEATS = 2
 """A static member that missed so many may be replaced by another process of the same instance id."""
+GROUP_RETRY_MS_MIN = 100
+GROUP_RETRY_MS_MAX = 2_000
+"""Pauses of a member between requests that are refused for now."""
+GROUP_LEAVE_MS_MAX = 5_000
+"""So long a member tries to say that it leaves; later its session ends by itself."""
+MEMBER_REQUESTS_MAX = 8
+"""Of one member, on their way: answers to older ones say nothing new."""
 ASSIGNMENT_TIMEOUT_MS = 500
 """So long the coordinator waits for the operator's assignment before it makes its own."""
 REBALANCE_TIMEOUT_MS_DEFAULT = 60_000
@@ -636,3 +643,28 @@ GROUP_PASS_INTERVAL_MS_MIN = 20
 """Between two looks of the operator at groups: the coordinator waits for an assignment, but not for long."""
 GROUP_EVENT_INTERVAL_MS = 30_000
 """Of one kind people hear so often at most, for each group: a group that rebalances all the time is one Event."""
+GROUP_STATUS_INTERVAL_MS = 1_000
+"""Between two writes of one broker to the status of the same ConsumerGroup ..."""
+GROUP_LAG_STATUS_INTERVAL_MS = 10_000
+"""... and where nothing but the lag is new."""
+GROUP_WRITES_PER_SECOND_MAX = 20
+"""Of one broker, to all ConsumerGroups together."""
+GROUP_WRITES_IN_FLIGHT_MAX = 8
+GROUP_UNUSED_MS = 60_000
+"""A ConsumerGroup that brokers created, and that nobody joined, is deleted once its coordinator has waited so long."""
+GROUPS_WANTED_MAX = 1_000
+"""ConsumerGroups that a broker is about to create for groups that have no coordinator yet: clients ask again."""
+GROUP_LAG_INTERVAL_MS = 5_000
+"""So often a coordinator asks leaders how far its groups are behind ..."""
+GROUP_LAG_INTERVAL_MS_MIN = 1_000
+"""... and so soon at the earliest, for groups of which it has never asked."""
+GROUP_LAG_PARTITIONS_MAX = 1 << 16
+"""Partitions that one broker asks about each time: the lag of groups that have others is not known."""
+WATERMARKS_ASKED_MAX = 4096
+"""Partitions in one request for watermarks."""
+WATERMARKS_BODY_BYTES_MAX = 1 << 20
+WATERMARKS_TIMEOUT_MS = 2_000
+"""A leader that does not tell its watermarks within this: the lag of its partitions is not known."""
+GROUPS_IN_METRICS_MAX = 2_000
+GROUP_LAG_SERIES_MAX = 20_000
+"""Groups of which a broker shows metrics, and partitions of which it shows their lag; more are only counted."""
