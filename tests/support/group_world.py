@@ -145,6 +145,8 @@ class World:
         self.told: list[Answer | Refuse] = []
         """On their way to the processes."""
         self.ignored: list[str] = []
+        self.claims: list[Claim] = []
+        """Of others than `processes`."""
         self.commits: dict[int, CommitReceived] = {}
         """That are not answered yet."""
         self._committed_image = Image(GROUP)
@@ -269,7 +271,7 @@ class World:
 
     def check(self) -> None:
         """What must hold at any time."""
-        claims = [process.claim for process in self.processes if process.alive]
+        claims = [*self.claims, *(process.claim for process in self.processes if process.alive)]
         for image in (self.image, self.committed_image):
             assert not broken(image), broken(image)
             assert not double_owners(image, claims), double_owners(image, claims)
