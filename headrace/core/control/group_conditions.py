@@ -12,7 +12,7 @@ changed; how often, `headrace_operator` bounds.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, assert_never
 
 from headrace.core.control.actions import Notice
 from headrace.core.control.conditions import Condition, ConditionType, by_type, render
@@ -78,6 +78,8 @@ def _ready_by_state(status: ConsumerGroupStatus) -> Condition:
             return Condition.on(ConditionType.READY, "Stable", _shared_out(status))
         case GroupState.ASSIGNING | GroupState.RECONCILING:
             return Condition.off(ConditionType.READY, "Rebalancing", "partitions go from member to member")
+        case _:
+            assert_never(status.state)
 
 
 def _shared_out(status: ConsumerGroupStatus) -> str:

@@ -16,6 +16,7 @@ from urllib.parse import quote
 from headrace.core.control.group_verdicts import DONE, Verdict
 from headrace.core.errors import (
     HeadraceError,
+    InvalidRequestError,
     OffsetOutOfRangeError,
     RemoteError,
     UnknownPartitionError,
@@ -90,8 +91,8 @@ def _topics_of(group: ConsumerGroup, topics: Topics) -> Generator[Any, Any, list
 
 
 def _given(reset: ResetOffsets, topics: Topics) -> dict[PartitionKey, Offset]:
-    """Raises UnknownTopicError, UnknownPartitionError."""
-    found = {}
+    """Raises UnknownTopicError, UnknownPartitionError, InvalidRequestError."""
+    found: dict[PartitionKey, Offset] = {}
     for each in reset.offsets:
         shape = topics[_known(each.topic, topics)]
         if not 0 <= each.partition < shape.partitions:
@@ -99,7 +100,12 @@ def _given(reset: ResetOffsets, topics: Topics) -> dict[PartitionKey, Offset]:
                 f"resetOffsets.offsets: topic {each.topic} has the partitions 0 to {shape.partitions - 1}, and not"
                 f" {each.partition}"
             )
-        found[PartitionKey(shape.uid, each.partition)] = each.offset
+        key = PartitionKey(shape.uid, each.partition)
+        if key in found:
+            raise InvalidRequestError(
+                f"resetOffsets.offsets: partition {each.partition} of {each.topic} is there twice: give it one offset"
+            )
+        found[key] = each.offset
     return found
 
 
