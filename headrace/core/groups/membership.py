@@ -111,8 +111,6 @@ class MemberState:
         """When those of this life were sent that are not answered."""
         self._answered_ms = now_ms
         """When the newest request that is answered was sent."""
-        self._subscribed = 0
-        """Requests from this one on have said the subscription; 0: the coordinator knows it."""
         self._send_at_ms: int | None = now_ms
         """None: the last one is on its way."""
         self._answer_by_ms = 0
@@ -170,7 +168,6 @@ class MemberState:
                 self._give_up(ticket, now_ms)
             case Subscribed(subscription):
                 self.identity = replace(self.identity, subscription=subscription)
-                self._subscribed = self._request + 1
                 self._hurry(now_ms)
             case Doubted():
                 self._hurry(now_ms)
@@ -198,8 +195,6 @@ class MemberState:
         return sent_ms
 
     def _take(self, request: int, membership: Membership, sent_ms: int, now_ms: int) -> None:
-        if self._subscribed <= request:
-            self._subscribed = 0
         known_ms, self._answered_ms = self._answered_ms, max(self._answered_ms, sent_ms)
         if self.phase is MemberPhase.IN:
             self._failures = 0
@@ -356,7 +351,8 @@ class MemberState:
             who.member,
             *self.seen,
             self.owned,
-            subscription=who.subscription if self._subscribed else None,
+            # Each time: a request with an older one may still be on its way, and have the last word otherwise.
+            subscription=who.subscription,
             instance=who.instance,
             wait_ms=self._longest_pause_ms if who.waits else 0,
         ), "heartbeat"

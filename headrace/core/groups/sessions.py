@@ -28,6 +28,8 @@ class Session:
     expires_ms: int
     revoke_by_ms: int | None = None
     """Until when the member must have given up what it is to give up; None: nothing."""
+    unaware_until_ms: int = 0
+    """A member that has not heard that it is to give something up may count on its session as it was then."""
     waiting: Waiting | None = None
 
 
@@ -61,7 +63,7 @@ class Sessions:
         for member, session in self.by_member.items():
             if now_ms >= session.expires_ms:
                 found.append((member, "session expired"))
-            elif session.revoke_by_ms is not None and now_ms >= session.revoke_by_ms:
+            elif session.revoke_by_ms is not None and now_ms >= max(session.revoke_by_ms, session.unaware_until_ms):
                 found.append((member, "did not give its partitions up in time"))
         return found
 

@@ -103,6 +103,7 @@ class Sharing:
                     self._unsettled.remove(member)
             elif session.revoke_by_ms is None:
                 session.revoke_by_ms = now_ms + image.members[member].rebalance_timeout_ms
+                session.unaware_until_ms = session.expires_ms
 
     @property
     def _is_assigning(self) -> bool:

@@ -1,5 +1,7 @@
 """One group step by step: who comes and goes, what moves when, and who is refused."""
 
+from dataclasses import replace
+
 import pytest
 
 from headrace.core.errors import HeadraceError
@@ -154,7 +156,8 @@ def test_should_answer_a_repeated_join_and_take_nothing_for_given_up() -> None:
     before = world.image.currents[member("a")]
     again = membership(world, JoinReceived(world.numbers.next(), member("a"), SUBSCRIPTION))
     assert (again.epoch, again.assigned) == (before.epoch, parts("flights", 0, 1))
-    assert world.image.currents[member("a")] == before
+    assert world.image.currents[member("a")] == replace(before, revision=before.revision + 1)
+    assert before.revoking.keys() == parts("flights", 2, 3)
 
 
 @pytest.mark.parametrize("graceful", [True, False])
