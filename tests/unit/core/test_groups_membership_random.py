@@ -1,4 +1,4 @@
-"""Members with clocks of their own, on a bad network, with coordinators that die: no two read one partition at a time."""
+"""Members with clocks, on a bad network, with coordinators that die: no two read one partition at the same time."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -61,7 +61,7 @@ class Story:
 
     def freeze(self) -> None:
         until_ms = self.world.now_ms + self.random.choice([300, 3_000, 60_000])
-        self.one(lambda attendee: setattr(attendee, "frozen_until_ms", until_ms))
+        self.one(lambda each: setattr(each, "frozen_until_ms", max(until_ms, each.frozen_until_ms)))
 
     def subscribe(self) -> None:
         self.one(lambda attendee: self.world.tell(attendee, Subscribed(self.random.choice(SUBSCRIPTIONS))))
@@ -96,6 +96,7 @@ class Story:
         for each in self.world.attendees:
             each.work_ms = min(each.work_ms, 100)
         self.world.run_until(lambda: all(each.frozen_until_ms <= self.world.now_ms for each in self.living()))
+        self.world.run(10_000)  # whatever was sent before has arrived
         self.world.run_until(self.is_shared)
 
     def is_shared(self) -> bool:
