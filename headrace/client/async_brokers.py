@@ -66,9 +66,14 @@ class AsyncBrokers:
         elif loop is not self._loop:
             raise LocalError("this client belongs to another event loop: make one for each loop")
 
-    async def retrying(self, what: str, once: Callable[[], Awaitable[T]], topic: str | None = None) -> T:
-        """`once()` until it succeeds or the retry policy gives up; between attempts `topic`'s metadata is dropped."""
-        retries = Retries(what, self._timeout_ms, now_ms(), self.trouble)
+    async def retrying(
+        self, what: str, once: Callable[[], Awaitable[T]], topic: str | None = None, *, timeout_ms: int | None = None
+    ) -> T:
+        """`once()` until it succeeds or the retry policy gives up; between attempts `topic`'s metadata is dropped.
+
+        Without `timeout_ms` the client's own time limit counts.
+        """
+        retries = Retries(what, self._timeout_ms if timeout_ms is None else timeout_ms, now_ms(), self.trouble)
         while True:
             try:
                 return await once()

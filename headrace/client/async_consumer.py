@@ -54,7 +54,7 @@ class AsyncConsumer(Positions):
             self._brokers.directory,
             positions,
             self._brokers.trouble,
-            growing=self._growing,
+            growing=None if self._group is not None else self._growing,
             timeout_ms=self._timeout_ms,
             prefetch_bytes=self._prefetch_bytes,
         )

@@ -8,7 +8,6 @@ callers who can only wait.
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
 from random import Random
@@ -27,7 +26,7 @@ from headrace.client.workers import Workers
 from headrace.core.errors import BrokerUnreachableError, HeadraceError, LocalError
 from headrace.core.limits import OFFSET_REQUESTS_MAX
 from headrace.core.session.frames import MEDIA_TYPE
-from headrace.http2.blocking import BlockingStream, BlockingTransport, PendingResponse, Response
+from headrace.http2.blocking import BlockingStream, BlockingTransport, Response
 from headrace.http2.exchange import Decode
 from headrace.http2.origin import Attempts
 
@@ -61,9 +60,14 @@ class Brokers:
         self.closed.set()
         self._transport.close()
 
-    def retrying(self, what: str, once: Callable[[], T], topic: str | None = None) -> T:
-        """`once()` until it succeeds or the retry policy gives up; between attempts `topic`'s metadata is dropped."""
-        retries = Retries(what, self._timeout_ms, now_ms(), self.trouble)
+    def retrying(
+        self, what: str, once: Callable[[], T], topic: str | None = None, *, timeout_ms: int | None = None
+    ) -> T:
+        """`once()` until it succeeds or the retry policy gives up; between attempts `topic`'s metadata is dropped.
+
+        Without `timeout_ms` the client's own time limit counts.
+        """
+        retries = Retries(what, self._timeout_ms if timeout_ms is None else timeout_ms, now_ms(), self.trouble)
         while True:
             try:
                 return once()
@@ -182,41 +186,18 @@ class Brokers:
         self.directory.check_partition(layout, partition)
         return layout
 
-    def start_once(self, call: Call) -> "Attempt":
-        """One attempt, whose `result` must be asked for, and which any thread may cancel. Raises as that."""
+    def request_once(self, call: Call) -> Response:
+        """With one attempt."""
+        return self._request(call)
+
+    def _request(self, call: Call) -> Response:
         url = self.directory.url_for(call, now_ms())
         headers = self.directory.headers_of(call)
         try:
-            pending = self._transport.start(call.method, url + call.path, headers=headers, body=call.body)
+            answer = self._transport.request(
+                call.method, url + call.path, headers=headers, body=call.body, timeout_s=call.timeout_s
+            )
         except BrokerUnreachableError as error:
             raise self.directory.unreachable(url, error, now_ms()) from error.__cause__
-        return Attempt(self.directory, url, call.timeout_s, pending)
-
-    def _request(self, call: Call) -> Response:
-        return self.start_once(call).result()
-
-
-@dataclass(slots=True)
-class Attempt:
-    """A request on its way to one broker."""
-
-    _directory: Directory
-    _url: str
-    _timeout_s: float
-    _pending: PendingResponse
-    is_cancelled: bool = False
-
-    def cancel(self) -> None:
-        """`result` raises, whoever waits for it, and nothing is held against the broker."""
-        self.is_cancelled = True
-        self._pending.cancel()
-
-    def result(self) -> Response:
-        try:
-            answer = self._pending.result(self._timeout_s)
-        except BrokerUnreachableError as error:
-            if self.is_cancelled:
-                raise
-            raise self._directory.unreachable(self._url, error, now_ms()) from error.__cause__
-        self._directory.answered(self._url, answer)
+        self.directory.answered(url, answer)
         return answer

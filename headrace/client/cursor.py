@@ -9,7 +9,8 @@ been given, and `passed` the first that he may still be working on: never above 
 for more, and is what a group commits. Owned by one consumer, used by one thread; `passed` is read by others too.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
 
@@ -85,6 +86,16 @@ class Handed:
     """The record handed out last, while its batch is not done."""
     out: Cursor | None = None
     """Whose batch was handed out last, while the user has not come back for the next."""
+    batches: int = 0
+    """That were ever handed out: who looks twice sees whether the user goes on."""
+    is_waited_for: bool = False
+    """The user waits for the next record, and has nothing in hand."""
+
+    def hand_out(self, cursor: Cursor) -> None:
+        """A batch of it."""
+        self.out = cursor
+        self.batches += 1
+        self.is_waited_for = False
 
     def is_of(self, cursor: Cursor) -> bool:
         last = self.last
@@ -105,11 +116,24 @@ class Handed:
             return last.offset + 1
         return cursor.position
 
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Not his user, but the SDK takes this time."""
+        before, self.is_waited_for = self.is_waited_for, True
+        try:
+            yield
+        finally:
+            self.is_waited_for = before
+
     def came_back(self) -> None:
         """For more than one record, or for a batch: nothing is in hand."""
         cursor, self.out = self.out, None
         if cursor is not None:
             cursor.passed = self.position(cursor)
+
+    def came_back_between(self, cursor: Cursor) -> None:
+        """For the next record of the batch."""
+        cursor.passed = self.position(cursor)
 
     def drop_last(self, cursor: Cursor) -> None:
         """The rest of its batch is not wanted; it may still be worked on."""
@@ -142,10 +166,11 @@ class FetchPlan:
         self._is_shared = is_shared
         self.has_ends = False
 
-    def add(self, partition: TopicPartition, offset: int) -> None:
+    def add(self, partition: TopicPartition, offset: int) -> Cursor:
         """One more to read, from `offset` on. A reading that has ends does not wait for what came after them."""
         if partition not in self.cursors:
             self.cursors[partition] = Cursor(partition, offset, offset, end=offset if self.has_ends else None)
+        return self.cursors[partition]
 
     def remove(self, partition: TopicPartition) -> None:
         """Nothing of it is handed out from now on, whatever was read ahead or is on its way. The others go on."""

@@ -178,7 +178,7 @@ class ReadAhead:
                 wanted = between(batch, cursor.position, cursor.end)
                 if len(wanted.offsets):
                     cursor.position = int(wanted.offsets[-1]) + 1
-                    self.handed.out = cursor
+                    self.handed.hand_out(cursor)
                     yield cursor, wanted
                     if not ask.is_current():
                         return

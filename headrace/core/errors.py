@@ -305,6 +305,13 @@ class UntrustedBrokerError(BrokerUnreachableError):
     retriable = False
 
 
+class PollIntervalExceededError(HeadraceError):
+    """A consumer's user kept what he was handed for longer than `max_poll_interval_ms`: it has left its group, so that
+    others go on. Raised by clients; iterating again joins again."""
+
+    code = "PollIntervalExceeded"
+
+
 class StalledError(HeadraceError):
     """A client has stopped working: what sends or reads for it has died, or nothing moved for longer than time limits
     allow. Raised by clients, instead of waiting for ever; make a new one."""

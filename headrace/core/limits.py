@@ -625,8 +625,8 @@ GROUP_REQUEST_TIMEOUT_MS = 5_000
 """What a client gives one try of a request about its group; there are many tries in a session."""
 GROUP_LOOK_MS_MAX = 500
 """So often at least a client looks after its place in its group: whether its user stalls, what is to be committed."""
-GROUP_LEAVE_TIMEOUT_MS = 3_000
-"""What the last commit and the leave-taking of a consumer that is closed may take; then its session ends by itself."""
+GROUP_LAST_COMMIT_MS = 3_000
+"""How long a consumer that is closed tries to commit what was read, and may wait until it has left."""
 OFFSETS_REPLICAS_MAX = 3
 """Of the internal topic, in a cluster that has as many brokers."""
 OFFSETS_MESSAGE_BYTES = 8 << 20

@@ -1,12 +1,14 @@
-"""How a consumer takes part in a group: the arguments of its constructor that are about that. Pure."""
+"""How a consumer takes part in a group: the arguments of its constructor that are about that."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
+from uuid import uuid4
 
 from headrace.client.record import TopicPartition
 from headrace.client.values import as_group, as_topic
 from headrace.core.errors import InvalidRequestError, LocalError
+from headrace.core.groups.identity import MemberId
 from headrace.core.groups.subscriptions import Subscription
 from headrace.core.limits import (
     AUTO_COMMIT_INTERVAL_MS_DEFAULT,
@@ -58,6 +60,11 @@ class Attending:
     on_assigned: Callback = None
     on_revoked: Callback = None
     on_lost: Callback = None
+
+
+def new_member_id() -> MemberId:
+    """Of one life of a member. Made up by itself, so that a join whose answer was lost is known again."""
+    return MemberId(str(uuid4()))
 
 
 def group_options(topics: Sequence[str], group: str | None, given: Attending) -> GroupOptions | None:

@@ -1,57 +1,86 @@
 """Requests about a group as clients send them, and what the answers say. Pure: `core.groups.wire` has the bodies."""
 
 import json
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 from urllib.parse import quote
 
 from headrace.client.calls import Answer, Call, parse_json
 from headrace.core.errors import InvalidRequestError, RemoteError
 from headrace.core.groups import wire
 from headrace.core.groups.describing import parse_group
-from headrace.core.groups.events import HeartbeatReceived, Membership, OffsetsAsked, Request
+from headrace.core.groups.events import Membership, OffsetsAsked, Request
 from headrace.core.groups.identity import GroupName
 from headrace.core.groups.sharing import GroupState
 from headrace.core.groups.topic_partitions import Names
 from headrace.core.limits import GROUP_REQUEST_TIMEOUT_MS
-from headrace.core.types import TopicUid
+from headrace.core.types import PartitionKey, TopicUid
 
 JSON_TYPE = "application/json"
 T = TypeVar("T")
 
+Joined: TypeAlias = tuple[Membership, Mapping[TopicUid, str]]
+"""What a member is told, and the names of its topics."""
 
-def call_of(group: GroupName, request: Request, names: Names, url: str | None) -> Call:
+
+class GroupOffset(NamedTuple):
+    """How far a group is in a partition."""
+
+    offset: int
+    """Of the next record to read."""
+    metadata: str
+    """What the member that committed it wrote beside it."""
+    committed_ms: int
+    """Milliseconds since 1970 UTC, by the coordinator's clock."""
+
+
+GroupOffsets: TypeAlias = Mapping[PartitionKey, tuple[str, GroupOffset]]
+"""With the topic's name; empty where nobody knows it any more."""
+
+
+def call_of(
+    group: GroupName,
+    request: Request,
+    names: Names,
+    url: str | None = None,
+    timeout_ms: int = GROUP_REQUEST_TIMEOUT_MS,
+) -> Call:
     """To the coordinator's `url` where that is known, else to any broker, which passes it on."""
     method, path, body = wire.call_of(group, request, names)
-    wait_ms = request.wait_ms if isinstance(request, HeartbeatReceived) else 0
     content = () if body is None else (json.dumps(body, separators=(",", ":")).encode(),)
-    return Call(method, path, GROUP_REQUEST_TIMEOUT_MS + wait_ms, url, content, JSON_TYPE)
+    return Call(method, path, timeout_ms, url, content, JSON_TYPE)
 
 
-def offsets_call(group: GroupName, url: str | None) -> Call:
-    return call_of(group, OffsetsAsked(0), {}, url)
+def offsets_call(group: GroupName) -> Call:
+    return call_of(group, OffsetsAsked(0), {})
 
 
 def coordinator_call(group: GroupName) -> Call:
     return Call("GET", f"{_path(group)}/coordinator", GROUP_REQUEST_TIMEOUT_MS)
 
 
-def description_call(group: GroupName, url: str | None) -> Call:
-    return Call("GET", _path(group), GROUP_REQUEST_TIMEOUT_MS, url)
+def description_call(group: GroupName) -> Call:
+    return Call("GET", _path(group), GROUP_REQUEST_TIMEOUT_MS)
 
 
 def coordinator_url(answer: Answer) -> str | None:
-    """None: it has none that is known, and other brokers pass requests on."""
+    """None: the broker that coordinates has no URL that is known."""
     url = parse_json(answer.body).get("url")
     return url if isinstance(url, str) and url else None
 
 
-def membership(answer: Answer) -> tuple[Membership, dict[TopicUid, str]]:
+def membership(answer: Answer) -> Joined:
     return _understood(wire.parse_membership, answer)
 
 
-def offsets(answer: Answer) -> tuple[wire.TopicOffset, ...]:
-    return _understood(wire.parse_offsets, answer)
+def offsets(answer: Answer) -> GroupOffsets:
+    return {
+        found.partition: (
+            found.topic,
+            GroupOffset(int(found.value.offset), found.value.metadata, found.value.committed_ms),
+        )
+        for found in _understood(wire.parse_offsets, answer)
+    }
 
 
 def is_stable(answer: Answer, group: GroupName) -> bool:

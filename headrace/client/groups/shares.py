@@ -8,7 +8,6 @@ the dictionary is replaced whole and never changed.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from operator import index
-from typing import NamedTuple
 
 from headrace.client.cursor import Cursor, Handed
 from headrace.client.record import TopicPartition
@@ -28,17 +27,6 @@ class Share:
     @property
     def partition(self) -> TopicPartition:
         return self.cursor.partition
-
-
-class GroupOffset(NamedTuple):
-    """How far a group is in a partition."""
-
-    offset: int
-    """Of the next record to read."""
-    metadata: str
-    """What the member that committed it wrote beside it."""
-    committed_ms: int
-    """Milliseconds since 1970 UTC, by its coordinator's clock."""
 
 
 @dataclass(frozen=True, slots=True)
