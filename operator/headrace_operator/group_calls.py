@@ -59,10 +59,18 @@ class GroupCalls:
                 content = await content_of(response)
         except (TimeoutError, OSError) as error:
             raise BrokerUnreachableError(f"{url}: {str(error) or repr(error)}") from error
-        try:
-            answer = json.loads(content)
-        except ValueError:
-            answer = {"detail": content[:200].decode(errors="replace")}
-        if response.status >= 300 or not isinstance(answer, dict):
-            raise from_problem(answer, response.status) if isinstance(answer, dict) else RemoteError(str(answer)[:200])
+        answer = _parsed(content)
+        if response.status >= 300:
+            raise from_problem(answer, response.status)
         return answer
+
+
+def _parsed(content: bytes) -> dict[str, Any]:
+    """Raises RemoteError."""
+    try:
+        answer = json.loads(content)
+    except ValueError:
+        answer = None
+    if not isinstance(answer, dict):
+        raise RemoteError(f"a broker answers what is no JSON object: {content[:200].decode(errors='replace')}")
+    return answer
