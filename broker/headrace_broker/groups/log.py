@@ -10,8 +10,9 @@ from collections.abc import AsyncIterator, Sequence
 from headrace.core.errors import CorruptLogError
 from headrace.core.groups.entries import Entry
 from headrace.core.groups.records import decode, encode
-from headrace.core.limits import BATCH_BYTES_MAX, READ_INLINE_BYTES_MAX
-from headrace.core.records.raw import RawBatch, split_batches
+from headrace.core.limits import BATCH_HEADER_BYTES, READ_INLINE_BYTES_MAX
+from headrace.core.records.header import BatchHeader
+from headrace.core.records.raw import RawBatch
 from headrace.core.records.skim import skim
 from headrace.core.types import Offset
 from headrace_broker.clock import wall_ms
@@ -43,8 +44,10 @@ def encoded(entries: Sequence[Entry]) -> RawBatch:
         chunks = encode_rows(whole, keys, [now_ms] * len(keys))
     else:
         chunks = encode_batch(record_columns(values, keys, timestamps_ms=now_ms))
-    (batch,) = split_batches(chunks, batch_bytes_max=BATCH_BYTES_MAX)
-    return batch
+    # Not checked as a client's would be: its keys are there, and its checksums were made a moment ago.
+    whole_batch = b"".join(chunks)
+    head, body = memoryview(bytearray(whole_batch[:BATCH_HEADER_BYTES])), memoryview(whole_batch)[BATCH_HEADER_BYTES:]
+    return RawBatch(BatchHeader.unpack(head), [head, body], keyless_count=0)
 
 
 async def entries(partition: Partition, end: Offset) -> AsyncIterator[tuple[Entry, ...]]:
