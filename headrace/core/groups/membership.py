@@ -99,6 +99,9 @@ class MemberState:
         self._revoking: dict[int, Partitions] = {}
         """By ticket."""
         self._revoke_by_ms: int | None = None
+        """Until when its coordinator must have heard that it gave up what it was asked to."""
+        self._gave_up_in = 0
+        """Requests from this one on say so."""
         self._valid_until_ms = 0
         """While it is in."""
         self._session_ms = 3 * GROUP_REQUEST_TIMEOUT_MS
@@ -198,6 +201,8 @@ class MemberState:
         known_ms, self._answered_ms = self._answered_ms, max(self._answered_ms, sent_ms)
         if self.phase is MemberPhase.IN:
             self._failures = 0
+        if request >= self._gave_up_in and not self._revoking:
+            self._revoke_by_ms = None
         mark, pause_ms = (membership.epoch, membership.revision), self._pause_ms(membership)
         if mark > self.seen and membership.assigned is not None:
             self.phase, self.seen, self.assigned = MemberPhase.IN, mark, membership.assigned
@@ -240,7 +245,7 @@ class MemberState:
         given_up = self._revoking.pop(ticket, None)
         if given_up is not None:
             self.owned -= given_up
-            self._revoke_by_ms = self._revoke_by_ms if self._revoking else None
+            self._gave_up_in = self._request + 1
             self._begin("it was given back meanwhile")
             self._hurry(now_ms)
 
@@ -276,7 +281,7 @@ class MemberState:
     def _why_over(self, now_ms: int) -> str:
         if now_ms >= self._valid_until_ms:
             return f"its coordinator has not answered for a whole session, {self._session_ms} ms"
-        return f"partitions were not given up within {self.identity.rebalance_timeout_ms} ms"
+        return f"its coordinator has not heard in {self.identity.rebalance_timeout_ms} ms that partitions were given up"
 
     def _lose(self, reason: str, now_ms: int) -> None:
         """Everything; and join again, at once the first time."""
