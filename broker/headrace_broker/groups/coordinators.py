@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 from headrace.core.errors import CoordinatorLoadingError, NotCoordinatorError
@@ -19,7 +20,7 @@ from headrace.core.groups.group import Group
 from headrace.core.groups.identity import OFFSETS_TOPIC, GroupName, TopicShape, coordinator_partition
 from headrace.core.groups.sight import TopicSight
 from headrace.core.groups.topic_partitions import Names, names_in
-from headrace.core.limits import COORDINATOR_RELOAD_MS, OFFSETS_PARTITIONS
+from headrace.core.limits import COORDINATOR_RELOAD_MS, GROUPS_PER_COORDINATOR_MAX, OFFSETS_PARTITIONS
 from headrace.core.resources.topic import Topic
 from headrace.core.types import BrokerId, PartitionId, PartitionKey, TopicName
 from headrace_broker.coordination.cluster_view import ClusterView
@@ -29,6 +30,8 @@ from headrace_broker.groups.requests import Requests
 from headrace_broker.partition import Partition
 
 _log = logging.getLogger(__name__)
+_partition_of = lru_cache(GROUPS_PER_COORDINATOR_MAX)(coordinator_partition)
+"""Every request about a group asks for it."""
 
 
 class OpenPartitions(Protocol):
@@ -111,7 +114,7 @@ class Coordinators:
                 f"{group} has no coordinator yet: the topic {self.topic_name} comes with the first group of the"
                 " cluster; try again"
             )
-        partition = coordinator_partition(group, self._partition_count)
+        partition = _partition_of(group, self._partition_count)
         here = self._here.get(partition)
         if here is not None and here.leads:
             return here
@@ -149,7 +152,7 @@ class Coordinators:
 
     def partition_of(self, group: GroupName) -> PartitionId:
         """Of the offsets topic, which is there."""
-        return coordinator_partition(group, self._partition_count)
+        return _partition_of(group, self._partition_count)
 
     def leaders(self) -> dict[BrokerId, str]:
         """Everybody who leads a partition of the offsets topic, and where; the URL is empty where it is not known."""
@@ -226,7 +229,7 @@ class Coordinators:
         for news in self._sight.all():
             coordinating.step(news)
         for group, settings in self._settings.items():
-            if coordinator_partition(group, self._partition_count) == number:
+            if _partition_of(group, self._partition_count) == number:
                 coordinating.step(GroupConfigured(group, settings))
         task = self._tasks[number] = asyncio.create_task(coordinating.run(), name=f"groups of {partition.place}")
         task.add_done_callback(self._ended)
