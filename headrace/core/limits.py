@@ -668,3 +668,5 @@ WATERMARKS_TIMEOUT_MS = 2_000
 GROUPS_IN_METRICS_MAX = 2_000
 GROUP_LAG_SERIES_MAX = 20_000
 """Groups of which a broker shows metrics, and partitions of which it shows their lag; more are only counted."""
+GROUP_PAUSES_INTERVAL_MS = 10_000
+"""So often coordinators are told how long pauses take that end by the clock on the wall."""

@@ -20,6 +20,7 @@ from headrace_broker.routes.promises import PromisesRoute
 from headrace_broker.routes.records import DeleteRoute
 from headrace_broker.routes.sessions import SessionsRoute, is_replication
 from headrace_broker.routes.spread import SpreadRoute
+from headrace_broker.routes.watermarks import WatermarksRoute
 from headrace_broker.serving import Serving
 
 _TOPICS = "/v1/namespaces/{namespace}/topics"
@@ -43,20 +44,20 @@ def broker_app(serving: Serving) -> web.Application:
     app = web.Application(middlewares=[_around(serving)])
     app.add_routes(
         [
-            # They are tried in this order: the paths of records come first.
+            # They are tried in this order: the paths of records come first, then those of members that are at work.
             web.post(_PARTITION + "/records", ProduceRoute(serving).__call__),
             web.get(_PARTITION + "/records", FetchRoute(serving).__call__),
             web.delete(_PARTITION + "/records", DeleteRoute(serving).__call__),
             web.get(_PARTITION + "/offsets", OffsetsRoute(serving).__call__),
+            web.post(_GROUP + "/offsets", groups.commit),
+            web.get(_GROUP + "/offsets", groups.offsets),
+            web.post(_MEMBER + "/heartbeat", groups.heartbeat),
             web.post("/v1/sessions", SessionsRoute(serving).__call__),
             web.post(_TOPIC + "/records", SpreadRoute(serving).__call__),
             web.get(_TOPIC, metadata.topic),
             web.get(_TOPICS, metadata.topics),
             web.put(_MEMBER, groups.join),
-            web.post(_MEMBER + "/heartbeat", groups.heartbeat),
             web.delete(_MEMBER, groups.leave),
-            web.post(_GROUP + "/offsets", groups.commit),
-            web.get(_GROUP + "/offsets", groups.offsets),
             web.get(_GROUP + "/coordinator", groups.coordinator),
             web.post(_GROUP + "/reset", groups.reset),
             web.get(_GROUP, groups.describe),
@@ -69,6 +70,7 @@ def broker_app(serving: Serving) -> web.Application:
             web.get("/v1/cluster", metadata.cluster),
             web.get("/v1/brokers/{broker}/held", HeldRoute(serving).__call__),
             web.post("/v1/brokers/{broker}/promises", PromisesRoute(serving).__call__),
+            web.post("/v1/brokers/{broker}/watermarks", WatermarksRoute(serving).__call__),
         ]
     )
     return app

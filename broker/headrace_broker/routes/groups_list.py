@@ -14,8 +14,8 @@ from headrace.core.groups.describing import GroupSummary, groups_object, parse_g
 from headrace.core.limits import GROUP_LIST_TIMEOUT_MS
 from headrace.core.types import BrokerId
 from headrace_broker.proxy import PROXIED_HEADER
-from headrace_broker.routes.held import Peer
 from headrace_broker.routes.parameters import parse_no_query
+from headrace_broker.routes.peers import Peer
 from headrace_broker.routes.produce import json_answer
 from headrace_broker.serving import Serving
 
