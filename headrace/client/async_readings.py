@@ -53,6 +53,11 @@ class AsyncRecords(AsyncReading, AsyncIterator[Record]):
     async def __anext__(self) -> Record:
         cursor, consumer = self._cursor, self._consumer
         if cursor is not None and cursor.turn == self._turn and consumer._current is self:
+            if consumer._has_news and self._handed.last is not None:
+                self._handed.came_back_between(cursor)
+                await consumer._follow()
+                if cursor.turn != self._turn:
+                    return await self._next()
             for record in self._rows:
                 self._handed.last = record
                 return record

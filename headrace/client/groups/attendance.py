@@ -95,9 +95,10 @@ class Attendance(Between):
 
     def _give_up(self, revoke: Revoke, partitions: list[TopicPartition]) -> None:
         """Nothing of it is handed out any more; what its user has done of it is committed first."""
+        if partitions:
+            self._commit_passed(partitions, max(0, revoke.by_ms - now_ms()))
         try:
             if partitions:
-                self._commit_passed(partitions, max(0, revoke.by_ms - now_ms()))
                 self._call(self.seat.options.callbacks.revoked, partitions)
         finally:
             self._drop(partitions)
@@ -180,17 +181,27 @@ class Attendance(Between):
     # -- in the background -------------------------------------------------------------------------------------------
 
     def _look_after(self) -> None:
-        while not self._closed:
+        try:
+            while not self._closed:
+                self._look()
+                with self._changed:
+                    if not self._closed:
+                        self._changed.wait(self.seat.look_ms(now_ms()) / 1000)
+        except BaseException as error:  # Its user must hear of it, and not wait for ever.
             with self._changed:
-                self._send(self.seat.look(now_ms()))
-                commit = self.seat.commit_due(now_ms())
-            if commit is not None:
-                self._workers.submit(partial(self._commit_in_time, commit))
-            if self.seat.news:
-                self._fetcher.wake()
-            with self._changed:
-                if not self._closed:
-                    self._changed.wait(self.seat.look_ms(now_ms()) / 1000)
+                self.seat.die(error)
+                self._changed.notify_all()
+            self._fetcher.wake()
+            raise
+
+    def _look(self) -> None:
+        with self._changed:
+            self._send(self.seat.look(now_ms()))
+            commit = self.seat.commit_due(now_ms())
+        if commit is not None:
+            self._workers.submit(partial(self._commit_in_time, commit))
+        if self.seat.news:
+            self._fetcher.wake()
 
     def _commit_in_time(self, commit: Commit) -> None:
         """On a worker's thread, once; while somebody else commits, later."""

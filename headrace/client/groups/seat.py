@@ -26,6 +26,7 @@ from headrace.core.errors import (
     HeadraceError,
     LocalError,
     PollIntervalExceededError,
+    StalledError,
     UnknownMemberError,
 )
 from headrace.core.groups.events import CommitReceived, HeartbeatReceived, JoinReceived
@@ -168,6 +169,10 @@ class Seat:
         self._waits_ms = {uid: until_ms for uid, until_ms in self._waits_ms.items() if until_ms > now_ms}
         self._tell()
         return sendings
+
+    def die(self, error: BaseException) -> None:
+        """Nobody looks after this any more."""
+        self._fail(StalledError(f"what keeps the place in {self.what} ended by {error!r}; make a new consumer"))
 
     def look_ms(self, now_ms: int) -> int:
         """How long until `look` is due."""
