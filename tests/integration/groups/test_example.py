@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.cluster import Cluster, Program, http, running_cluster
-from tests.support.group_calls import GroupCalls, create_offsets_topic
+from tests.support.group_calls import GroupCalls
 from tests.support.waiting import wait_for
 
 _EXAMPLE = Path(__file__).parents[3] / "examples/group_member.py"
@@ -72,7 +72,6 @@ def test_should_have_sixty_lines_and_nothing_of_ours() -> None:
 def test_should_share_a_topic_and_take_over_from_the_dead(tmp_path: Path) -> None:
     with running_cluster(tmp_path) as cluster:
         cluster.create_topic(partitions=_PARTITIONS)
-        create_offsets_topic(cluster)
         manifest = {
             "apiVersion": "headrace.io/v1alpha1",
             "kind": "ConsumerGroup",

@@ -1,14 +1,14 @@
-"""A coordinator is killed while members commit: what it acknowledged stays, and the members go on as who they are."""
+"""A coordinator goes while members commit: what it acknowledged stays, and the members go on as who they are."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Self
 
 import pytest
 
-from tests.support.cluster import Cluster, running_cluster
+from tests.support.cluster import Cluster, Program, running_cluster
 from tests.support.group_calls import GroupCalls, PlainMember, create_offsets_topic, settle
 from tests.support.waiting import wait_for
 
@@ -62,7 +62,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 @pytest.mark.timeout(240)
-def test_should_lose_no_commit_and_no_member_when_the_coordinator_is_killed(cluster: Cluster) -> None:
+@pytest.mark.parametrize("end", [Program.kill, Program.stop], ids=["killed", "stopped"])
+def test_should_lose_no_commit_and_no_member_when_the_coordinator_is(
+    cluster: Cluster, end: Callable[[Program], object]
+) -> None:
     urls = [cluster.url(broker) for broker in range(3)]
     calls = GroupCalls([*urls])
     members = [PlainMember(GroupCalls(urls[at:] + urls[:at]), f"m{at}") for at in range(3)]
@@ -74,7 +77,7 @@ def test_should_lose_no_commit_and_no_member_when_the_coordinator_is_killed(clus
         committing = [stack.enter_context(Committing(member)) for member in members]
         wait_for(lambda: all(each.least > 5 for each in committing), "everybody commits")
         first = calls.get("/coordinator")["broker"]
-        cluster.broker(first).kill()
+        end(cluster.broker(first))
         before = {each.member.id: each.tried for each in committing}
         wait_for(lambda: calls.get("/coordinator")["broker"] != first, "another broker coordinates")
         wait_for(
