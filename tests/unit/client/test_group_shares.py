@@ -52,9 +52,7 @@ def test_should_commit_nothing_of_a_partition_that_came_back() -> None:
     old = shares.named({P0: 6}, "")
     shares.check(old)
     shares.drop([P0])
-    with pytest.raises(
-        FencedMemberError, match=r"of flights/0 are not committed: .* does not have it any more"
-    ):
+    with pytest.raises(FencedMemberError, match=r"of flights/0 are not committed: .* does not have it any more"):
         shares.check(old)
     shares.take_up([share(P0, 5, 5)])
     with pytest.raises(FencedMemberError):
