@@ -32,7 +32,11 @@ _log = logging.getLogger(__name__)
 
 
 class GroupApplier:
-    def __init__(self, client: KubeClient, recorder: EventRecorder, acts: Callable[[], bool]) -> None:
+    def __init__(
+        self, client: KubeClient, recorder: EventRecorder, acts: Callable[[], bool], turn: asyncio.Event
+    ) -> None:
+        """`turn`: set while nobody elects leaders, who come first."""
+        self._turn = turn
         self._client = client
         self._recorder = recorder
         self._acts = acts
@@ -62,6 +66,7 @@ class GroupApplier:
     ) -> ApiError | None:
         try:
             async with self._calls:
+                await self._turn.wait()
                 if not self._acts():
                     return ConflictError("another operator acts")
                 written = await self._write_group(action)

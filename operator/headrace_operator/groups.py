@@ -15,12 +15,14 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import aclosing, suppress
+from dataclasses import replace
 from random import Random
 
 from headrace.core.control.group_actions import GroupAction, TopicAction
 from headrace.core.control.group_asking import GroupAsking
 from headrace.core.control.group_errands import Errand, Wish, errand
 from headrace.core.control.group_plan import next_change_ms, plan_groups
+from headrace.core.control.group_resting import GroupResting
 from headrace.core.control.group_view import GroupView
 from headrace.core.control.observed import BrokerState
 from headrace.core.groups.identity import GroupName
@@ -50,6 +52,7 @@ class Groups:
         self._calls = calls
         self._metrics = metrics
         self._asking = GroupAsking()
+        self._resting = GroupResting()
         self._groups: dict[GroupName, ConsumerGroup] = {}
         self._picture: Picture | None = None
         self._topic_tried: Picture | None = None
@@ -113,7 +116,10 @@ class Groups:
             return True
         self._metrics.seen(view.ours)
         with self._metrics.pass_seconds.time():
-            plan = await asyncio.to_thread(plan_groups, view, self._asking.verdicts(), _wall_ms())
+            verdicts = self._asking.verdicts()
+            view = replace(view, resting=self._resting.among(view, verdicts))
+            plan = await asyncio.to_thread(plan_groups, view, verdicts, _wall_ms())
+            self._resting.settle(view, verdicts, {action.group.metadata.uid for action in plan.groups})
             outcomes, _ = await asyncio.gather(self._apply(plan.groups), self._apply_topic(plan.topic))
         self._send(view)
         return Outcome.OVERTAKEN not in outcomes

@@ -120,7 +120,7 @@ async def operate(options: Options) -> None:
         reconciler = Reconciler(
             Observer(client, scope), Reporter(transport), applier, metrics, Random(), acts=lambda: candidate.acts
         )
-        group_applier = GroupApplier(client, recorder, lambda: candidate.acts)
+        group_applier = GroupApplier(client, recorder, lambda: candidate.acts, reconciler.idle)
         groups = Groups(client, scope, group_applier, GroupCalls(transport), metrics.groups)
         reconciler.show_to(groups.look)
         doorbell = Doorbell(

@@ -65,6 +65,9 @@ class Reconciler:
         self._last_pass_ms = monotonic_ms()
         self._refused_until_ms: dict[TopicName, int] = {}
         self._show: Callable[[Picture], None] = lambda picture: None
+        self.idle = asyncio.Event()
+        """Clear while a pass is under way: whatever can wait leaves the API server to it."""
+        self.idle.set()
 
     def show_to(self, show: Callable[[Picture], None]) -> None:
         """Who is shown every picture as soon as it is there, and again, `settled`, where there was nothing to do."""
@@ -98,6 +101,7 @@ class Reconciler:
             self._rung.clear()
             self._last_pass_ms = monotonic_ms()
             self._metrics.reconciles.inc()
+            self.idle.clear()
             try:
                 with self._metrics.reconcile_seconds.time():
                     clean = await self._one_pass()
@@ -105,6 +109,8 @@ class Reconciler:
                 _log.warning("no pass: %s", error)
                 self._inquiry.drop()
                 clean = False
+            finally:
+                self.idle.set()
             await self._pause(clean)
 
     async def _one_pass(self) -> bool:

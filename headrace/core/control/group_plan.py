@@ -34,6 +34,8 @@ def plan_groups(view: GroupView, verdicts: Mapping[Wish, Verdict], now_ms: int) 
     coordinators, shapes = Coordinators.of(view), view.shapes()
     actions = []
     for group in view.ours:
+        if group.metadata.uid in view.resting:
+            continue
         needs = group.spec.type is GroupType.CONSUMER
         trouble = coordinators.trouble(group) if needs else ""
         wish = wish_of(group)

@@ -29,6 +29,8 @@ class GroupView:
     """The namespace of the internal topic."""
     settled: bool = True
     """Whether the reconcile loop had nothing to do about what it saw: what is offline now has no better leader."""
+    resting: Collection[str] = ()
+    """The uids of groups that need no look."""
 
     @property
     def ours(self) -> list[ConsumerGroup]:

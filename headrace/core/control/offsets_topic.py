@@ -136,7 +136,7 @@ def _tell(topic: Topic, now_ms: int) -> PatchStatus | None:
     if previous.get(condition.type) == written:
         return None
     kept = [dict(each) for each in conditions if each.get("type") != condition.type.value]
-    status = {"conditions": [*kept, written]}
+    status = {"conditions": [written, *kept]}  # in the order in which the topic's own status keeps it
     return PatchStatus(topic, status, f"InUse is {condition.reason}", _notices(condition, previous))
 
 

@@ -5,7 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.core.control.group_actions import SetGroupFinalizers, WriteGroupStatus
-from headrace.core.control.group_plan import next_change_ms
+from headrace.core.control.group_errands import wish_of
+from headrace.core.control.group_plan import next_change_ms, plan_groups
+from headrace.core.control.group_resting import GroupResting
 from headrace.core.control.group_verdicts import DONE, Verdict
 from headrace.core.control.observed import BrokerState
 from headrace.core.errors import (
@@ -372,3 +374,35 @@ def test_should_come_to_the_same_end_after_any_prefix_of_its_actions(steps: list
             assert found.status.assignment_epoch == found.status.group_epoch
             given_out = [(s.topic, p) for m in found.status.members for s in m.assignment for p in s.partitions]
             assert sorted(given_out) == ([] if found.is_paused(NOW_MS) else [("flights", p) for p in range(6)])
+
+
+# Whom to look at
+
+
+def test_should_look_only_at_groups_that_have_changed() -> None:
+    model, resting = settled(group("a"), group("b"), group("c", pausedUntil=LATER)), GroupResting()
+    view = model.view
+    assert resting.among(view, {}) == frozenset()
+    resting.settle(view, {}, planned={"uid-b"})
+    assert resting.among(view, {}) == {"uid-a"}, "a pause ends by itself"
+    model.rebalance(member("m1"), name="a")
+    model.rebalance(member("m1"), name="b")
+    changed = replace(view, groups=model.view.groups)
+    assert resting.among(changed, {}) == frozenset()
+    lazy = replace(changed, resting={"uid-a"})
+    assert [action.group.name.name for action in plan_groups(lazy, {}, NOW_MS).groups] == ["b"]
+
+
+def test_should_look_at_all_groups_when_anything_else_has_changed() -> None:
+    model, resting = settled(group("a")), GroupResting()
+    model.configure("a", resetOffsets=EARLIEST)
+    model.settle()
+    view = model.view
+    resting.among(view, {})
+    resting.settle(view, {}, planned=())
+    assert resting.among(view, {}) == {"uid-a"}
+    wish = wish_of(model.found("a"))
+    assert wish is not None
+    assert resting.among(view, {wish: DONE}) == frozenset()
+    assert resting.among(replace(view, settled=False), {}) == frozenset()
+    assert resting.among(view, {}) == frozenset(), "what it knew is forgotten"
