@@ -629,6 +629,8 @@ GROUP_LAST_COMMIT_MS = 3_000
 """How long a consumer that is closed tries to commit what was read, and may wait until it has left."""
 OFFSETS_REPLICAS_MAX = 3
 """Of the internal topic, in a cluster that has as many brokers."""
+OFFSETS_SEGMENT_BYTES = 16 << 20
+"""Of the internal topic: what is written to is not compacted, and a new coordinator reads each of its commits."""
 OFFSETS_MESSAGE_BYTES = 8 << 20
 """Of the internal topic, at least: a group's whole assignment is one batch."""
 GROUP_CALLS_MAX = 8

@@ -19,7 +19,7 @@ from headrace.core.control.group_actions import CreateTopic, PatchTopic, TopicAc
 from headrace.core.control.group_view import GroupView
 from headrace.core.control.observed import BrokerState, Observed
 from headrace.core.groups.identity import OFFSETS_TOPIC
-from headrace.core.limits import OFFSETS_MESSAGE_BYTES, OFFSETS_PARTITIONS, OFFSETS_REPLICAS_MAX
+from headrace.core.limits import OFFSETS_MESSAGE_BYTES, OFFSETS_PARTITIONS, OFFSETS_REPLICAS_MAX, OFFSETS_SEGMENT_BYTES
 from headrace.core.resources.lease import CLUSTER_LABEL
 from headrace.core.resources.metadata import API_VERSION
 from headrace.core.resources.topic import (
@@ -57,6 +57,7 @@ def _create(view: GroupView) -> CreateTopic | None:
         "replicas": min(OFFSETS_REPLICAS_MAX, brokers),
         "cleanupPolicy": CleanupPolicy.COMPACT.value,
         "maxMessageBytes": _quantity(OFFSETS_MESSAGE_BYTES),
+        "segment": {"bytes": _quantity(OFFSETS_SEGMENT_BYTES)},
         "deletionPolicy": DeletionPolicy.RETAIN.value,
     }
     metadata = {
