@@ -65,11 +65,19 @@ async def entries(partition: Partition, end: Offset) -> AsyncIterator[tuple[Entr
 
 
 def _decoded(buffers: Sequence[memoryview]) -> tuple[Entry, ...]:
-    from headrace.core.records.columns import decode_batches
+    from headrace.core.records.columns import decode_batch
+    from headrace.core.records.few_rows import decode_rows
 
     found: list[Entry] = []
     for buffer in buffers:
-        for batch in decode_batches(buffer):
-            keys, values = batch.records.column(0).to_pylist(), batch.records.column(1).to_pylist()
-            found += map(decode, keys, values)
+        at = 0
+        while at < len(buffer):
+            header = BatchHeader.unpack(buffer, at)
+            batch = buffer[at : at + header.batch_bytes]
+            at += header.batch_bytes
+            if (rows := decode_rows(batch, header)) is not None:
+                found += map(decode, *rows)
+            elif not header.is_empty:
+                records = decode_batch(batch).records
+                found += map(decode, records.column(0).to_pylist(), records.column(1).to_pylist())
     return tuple(found)
