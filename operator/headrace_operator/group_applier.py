@@ -13,11 +13,13 @@ from headrace.core.control.group_actions import (
     CreateTopic,
     GroupAction,
     PatchTopic,
+    ReleaseTopic,
     SetGroupFinalizers,
     TopicAction,
     WriteGroupStatus,
 )
 from headrace.core.control.group_events import Restraint
+from headrace.core.control.group_view import coordinated_in
 from headrace.core.limits import GROUP_CALLS_MAX
 from headrace.core.resources.consumer_group import ConsumerGroup
 from headrace.core.resources.metadata import Metadata
@@ -57,7 +59,7 @@ class GroupApplier:
         except ApiError as error:
             return _outcome("the internal topic", error)
         _log.info("the internal topic: %s: %s", type(action).__name__, action.reason)
-        if not isinstance(action, CreateTopic):
+        if isinstance(action, PatchTopic | PatchStatus):
             await self._tell(TOPICS, action.topic.metadata, action.notices)
         return Outcome.DONE
 
@@ -97,12 +99,22 @@ class GroupApplier:
                 changed, version = dict(action.patch), action.topic.metadata.resource_version
                 changed["metadata"] = {**changed.get("metadata", {}), "resourceVersion": version}
                 await self._client.patch(TOPICS, action.topic.metadata.name, action.topic.metadata.namespace, changed)
+            case ReleaseTopic():
+                await self._release(action)
             case PatchStatus():
                 metadata = action.topic.metadata
                 patch = {"metadata": {"resourceVersion": metadata.resource_version}, "status": dict(action.status)}
                 await self._client.patch(TOPICS, metadata.name, metadata.namespace, patch, subresource="status")
             case _:
                 assert_never(action)
+
+    async def _release(self, action: ReleaseTopic) -> None:
+        metadata = action.topic.metadata
+        groups = await self._client.list(CONSUMER_GROUPS)
+        if groups.left_out or coordinated_in(groups.items, action.topic.spec.cluster):
+            raise ConflictError(f"{metadata.name} stays: there are groups, or some that cannot be read")
+        changed = {"resourceVersion": metadata.resource_version, "finalizers": [*action.finalizers]}
+        await self._client.patch(TOPICS, metadata.name, metadata.namespace, {"metadata": changed})
 
     async def _tell(self, resource: Resource[Any], metadata: Metadata, notices: Sequence[Notice]) -> None:
         for notice in self._restraint.heard(metadata.uid, notices, monotonic_ms()):

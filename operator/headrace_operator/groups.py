@@ -53,7 +53,8 @@ class Groups:
         self._metrics = metrics
         self._asking = GroupAsking()
         self._resting = GroupResting()
-        self._groups: dict[GroupName, ConsumerGroup] = {}
+        self._groups: dict[GroupName, ConsumerGroup] | None = None
+        """None: not known yet."""
         self._picture: Picture | None = None
         self._topic_tried: Picture | None = None
         """From which picture the internal topic was last written: the next one shows what came of it."""
@@ -84,13 +85,15 @@ class Groups:
     async def _watch(self) -> None:
         async with aclosing(watch(self._client, CONSUMER_GROUPS)) as events:
             async for event in events:
+                known = self._groups or {}
                 match event:
                     case Listed(items):
-                        self._groups = {group.name: group for group in items}
+                        known = {group.name: group for group in items}
                     case Changed(group):
-                        self._groups[group.name] = group
+                        known[group.name] = group
                     case Removed(group):
-                        self._groups.pop(group.name, None)
+                        known.pop(group.name, None)
+                self._groups = known
                 self.ring()
 
     async def _loop(self, acts: Callable[[], bool]) -> None:
@@ -125,11 +128,12 @@ class Groups:
         return Outcome.OVERTAKEN not in outcomes
 
     def _view(self) -> GroupView | None:
-        if self._picture is None:
-            return None
         picture = self._picture
-        groups = tuple(self._groups.values())
-        return GroupView(groups, picture.topics, picture.observed, self._scope.lease_namespace, picture.settled)
+        if picture is None or self._groups is None:
+            return None
+        return GroupView(
+            tuple(self._groups.values()), picture.topics, picture.observed, self._scope.lease_namespace, picture.settled
+        )
 
     async def _apply(self, planned: Sequence[GroupAction]) -> list[Outcome]:
         """Raises ApiUnavailableError."""
@@ -153,21 +157,29 @@ class Groups:
 
     def _landed(self, action: GroupAction, group: ConsumerGroup) -> None:
         self._metrics.landed(action)
-        self._groups[group.name] = group
+        self._keep(group.name, group)
         self.ring()
+
+    def _keep(self, name: GroupName, group: ConsumerGroup | None) -> None:
+        """As it is now; None: it is gone."""
+        assert self._groups is not None, "what is written was seen"
+        if group is None:
+            self._groups.pop(name, None)
+        else:
+            self._groups[name] = group
 
     async def _read_again(self, group: ConsumerGroup) -> None:
         """Raises ApiUnavailableError."""
         try:
             found = await self._client.get(CONSUMER_GROUPS, group.metadata.name, group.metadata.namespace)
         except (NotFoundError, UnreadableObjectError):
-            self._groups.pop(group.name, None)
+            self._keep(group.name, None)
         except ApiUnavailableError:
             raise
         except ApiError as error:
             _log.error("group %s cannot be read: %s", group.name, error)
         else:
-            self._groups[group.name] = found
+            self._keep(group.name, found)
 
     def _send(self, view: GroupView) -> None:
         due = self._asking.due(view.ours, monotonic_ms())

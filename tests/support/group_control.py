@@ -9,6 +9,7 @@ from headrace.core.control.group_actions import (
     CreateTopic,
     GroupAction,
     PatchTopic,
+    ReleaseTopic,
     SetGroupFinalizers,
     TopicAction,
     WriteGroupStatus,
@@ -102,11 +103,14 @@ class ModelGroups:
                 self.api.topics[uid] = replace(created, metadata=metadata)
             case PatchTopic():
                 self._patch_topic(action)
+            case ReleaseTopic(found, finalizers):
+                metadata = replace(found.metadata, finalizers=finalizers)
+                self.api.topics[found.uid] = replace(found, metadata=metadata)
+                self.api.collect(found.uid)
             case PatchStatus():
                 self.api.carry_out(action)
             case SetGroupFinalizers(found, finalizers):
-                metadata = replace(self.groups[found.name].metadata, finalizers=finalizers)
-                self.groups[found.name] = replace(self.groups[found.name], metadata=metadata)
+                self.change(found.metadata.name, finalizers=finalizers)
                 self.collect(found.name)
             case WriteGroupStatus(changed):
                 self.groups[changed.name] = replace(self.groups[changed.name], status=changed.status)

@@ -30,6 +30,15 @@ class PatchTopic:
 
 
 @dataclass(frozen=True, slots=True)
+class ReleaseTopic:
+    """Only if the API server, asked once more, has no group with offsets in it: a stale view must cost nobody any."""
+
+    topic: Topic
+    finalizers: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class SetGroupFinalizers:
     group: ConsumerGroup
     finalizers: tuple[str, ...]
@@ -49,5 +58,5 @@ class WriteGroupStatus:
     """Whether a new target is in it."""
 
 
-TopicAction: TypeAlias = CreateTopic | PatchTopic | PatchStatus
+TopicAction: TypeAlias = CreateTopic | PatchTopic | ReleaseTopic | PatchStatus
 GroupAction: TypeAlias = SetGroupFinalizers | WriteGroupStatus

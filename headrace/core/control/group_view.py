@@ -2,7 +2,7 @@
 the reconcile loop has read it."""
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from headrace.core.control.announcing import named_brokers
@@ -16,6 +16,11 @@ from headrace.core.types import PartitionId
 
 Shapes = Mapping[str, Mapping[str, TopicShape]]
 """By namespace and name."""
+
+
+def coordinated_in(groups: Iterable[ConsumerGroup], cluster: str) -> list[ConsumerGroup]:
+    """Those that have offsets in the internal topic of this cluster, or may have."""
+    return [each for each in groups if each.spec.cluster == cluster and each.spec.type is GroupType.CONSUMER]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +44,7 @@ class GroupView:
     @property
     def coordinated(self) -> list[ConsumerGroup]:
         """Those that need the internal topic."""
-        return [group for group in self.ours if group.spec.type is GroupType.CONSUMER]
+        return coordinated_in(self.groups, self.observed.cluster)
 
     @property
     def offsets_topic(self) -> Topic | None:

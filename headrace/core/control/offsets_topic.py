@@ -15,7 +15,7 @@ from typing import Any
 
 from headrace.core.control.actions import Notice, PatchStatus
 from headrace.core.control.conditions import Condition, ConditionType, by_type, render
-from headrace.core.control.group_actions import CreateTopic, PatchTopic, TopicAction
+from headrace.core.control.group_actions import CreateTopic, PatchTopic, ReleaseTopic, TopicAction
 from headrace.core.control.group_view import GroupView
 from headrace.core.control.observed import BrokerState, Observed
 from headrace.core.groups.identity import OFFSETS_TOPIC
@@ -77,11 +77,11 @@ def _ready(observed: Observed) -> int:
     return sum(map(observed.is_open_to, observed.brokers))
 
 
-def _let_go(topic: Topic) -> PatchTopic | None:
-    finalizers = [name for name in topic.metadata.finalizers if name != IN_USE_FINALIZER]
+def _let_go(topic: Topic) -> ReleaseTopic | None:
+    finalizers = tuple(name for name in topic.metadata.finalizers if name != IN_USE_FINALIZER)
     if topic.metadata.deletion_timestamp is None or len(finalizers) == len(topic.metadata.finalizers):
         return None
-    return PatchTopic(topic, {"metadata": {"finalizers": finalizers}}, "no group has offsets in it any more")
+    return ReleaseTopic(topic, finalizers, "no group has offsets in it any more")
 
 
 def _keep(topic: Topic, observed: Observed) -> PatchTopic | None:

@@ -107,7 +107,7 @@ async def test_should_read_again_what_somebody_else_has_written() -> None:
     loop, _ = loop_of(parts, group("a"))
     parts.read = group("a", metadata={"resource_version": "2"})
     assert not await loop._one_pass(acts)
-    assert loop._groups[parts.read.name] == parts.read
+    assert loop._groups == {parts.read.name: parts.read}
     parts.read = NotFoundError("gone")
     assert not await loop._one_pass(acts)
     assert loop._groups == {}
@@ -176,3 +176,18 @@ async def test_should_come_back_when_the_api_server_does() -> None:
     parts.is_away = False
     await eventually(lambda: len(parts.written) == 2, "it writes")
     running.cancel()
+
+
+async def test_should_do_nothing_before_it_knows_the_groups() -> None:
+    parts = Parts()
+    loop, _ = loop_of(parts)
+    loop._groups = None
+    parts.model.api.topics[topic("headrace-offsets").uid] = topic(
+        "headrace-offsets", metadata={"finalizers": ("headrace.io/in-use",), "deletion_timestamp": "now"}
+    )
+    loop.look(parts.picture)
+    assert await loop._one_pass(acts)
+    assert parts.topic_writes == 0, "there may be groups"
+    loop._groups = {}
+    assert await loop._one_pass(acts)
+    assert parts.topic_writes == 1
