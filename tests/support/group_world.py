@@ -5,6 +5,7 @@ coordinator that dies leaves behind what was committed and, of the rest, as much
 """
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass, field
 
 from headrace.core.groups.assigning import Partitions
@@ -219,6 +220,10 @@ class World:
 
     def pass_time(self, ms: int) -> None:
         self.now_ms += ms
+        group = self.coordinator.groups.get(GROUP)
+        if ms and group is not None and self.now_ms < group.due_ms:
+            idle = deepcopy(group).step(Ticked(self.now_ms), self.now_ms)
+            assert idle == [], f"due in {group.due_ms - self.now_ms} ms: {idle}"
         self._take(self.coordinator.step(Ticked(self.now_ms), self.now_ms))
 
     def hear_all(self) -> None:

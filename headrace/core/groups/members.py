@@ -78,7 +78,7 @@ class Members:
             self._describe(event.member, replace(self._image.members[event.member], subscription=event.subscription))
         if (event.epoch, event.revision) != current.mark:
             return
-        session.unaware_until_ms = 0
+        self._sessions.knows(session)
         if current.revoking.keys() - event.owned:
             session.revoke_by_ms = None
             given_up = has_given_up(current, event.owned)

@@ -19,7 +19,7 @@ from headrace.core.groups.entries import GroupValue, Inputs, TargetKey, TargetRe
 from headrace.core.groups.events import GroupSettings
 from headrace.core.groups.identity import GroupEpoch, MemberId, TopicShape
 from headrace.core.groups.member import advance
-from headrace.core.groups.sessions import Sessions
+from headrace.core.groups.sessions import NEVER, Sessions
 from headrace.core.groups.targets import consumed, misfit, target_of
 from headrace.core.limits import ASSIGNMENT_TIMEOUT_MS
 
@@ -57,6 +57,13 @@ class Sharing:
         if self._is_assigning:
             return GroupState.ASSIGNING
         return GroupState.RECONCILING if self._unsettled else GroupState.STABLE
+
+    @property
+    def due_ms(self) -> int:
+        """When time alone changes something."""
+        is_paused = self._image.members and self._image.group.inputs.paused
+        ends_ms = self._settings.paused_until_ms if self._settings is not None and is_paused else None
+        return min(self._assign_by_ms or NEVER, ends_ms or NEVER)
 
     def see_topics(self, topics: Mapping[str, TopicShape]) -> None:
         self._topics = topics
@@ -102,8 +109,7 @@ class Sharing:
                 if current.assigned.keys() == image.target(member):
                     self._unsettled.remove(member)
             elif session.revoke_by_ms is None:
-                session.revoke_by_ms = now_ms + image.members[member].rebalance_timeout_ms
-                session.unaware_until_ms = session.expires_ms
+                self._sessions.ask_to_give_up(session, now_ms + image.members[member].rebalance_timeout_ms)
 
     @property
     def _is_assigning(self) -> bool:
@@ -132,6 +138,7 @@ class Sharing:
 
     def _assign(self, target: Mapping[MemberId, Partitions], reason: str) -> None:
         self._unsettled |= target.keys()
+        self._assign_by_ms = None
         for member in sorted(target):
             if self._image.targets.get(member) != target[member]:
                 self._draft.put(TargetRecord(TargetKey(self._image.name, member), target[member]), reason)

@@ -103,7 +103,7 @@ class Story:
         return all(each.state.phase is MemberPhase.IN for each in self.living()) and self.world.is_stable()
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(st.integers(0, 1 << 32))
 def test_should_never_have_two_readers_of_a_partition(seed: int) -> None:
     story = Story(seed)
