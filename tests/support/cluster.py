@@ -191,6 +191,12 @@ class Cluster:
         answer = http("GET", url + path, tls=self.tls)
         return answer.status == 200
 
+    def produce(self, count: int, topic: str = "flights", partition: int = 0) -> None:
+        """So many records, in one batch."""
+        body = json.dumps({"records": [{"value": number} for number in range(count)]}).encode()
+        answer = http("POST", self.records_url(topic, partition), body, {"Content-Type": "application/json"})
+        assert answer.status == 200, answer.body
+
     def delete_topic(self, name: str = "flights") -> None:
         self.kube("DELETE", f"{_TOPICS}/{name}")
 
