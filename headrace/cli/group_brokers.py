@@ -27,7 +27,7 @@ from headrace.core.groups.wire import TopicOffset, parse_offsets
 from headrace.core.limits import OFFSET_REQUESTS_MAX
 from headrace.core.types import BrokerId, Offset
 
-_TIMEOUT_MS = 5_000
+TIMEOUT_MS, BRIEF_TIMEOUT_MS = 5_000, 800
 T = TypeVar("T")
 
 
@@ -43,8 +43,9 @@ class Live:
 
 
 class GroupBrokers:
-    def __init__(self, found: Found, namespace: str) -> None:
-        self._brokers = Brokers(found.server, namespace, timeout_ms=_TIMEOUT_MS, request_timeout_ms=_TIMEOUT_MS)
+    def __init__(self, found: Found, namespace: str, timeout_ms: int = TIMEOUT_MS) -> None:
+        """`timeout_ms` is for each question, however often it is asked."""
+        self._brokers = Brokers(found.server, namespace, timeout_ms=timeout_ms, request_timeout_ms=TIMEOUT_MS)
         self._namespace = namespace
 
     def __enter__(self) -> Self:
@@ -82,8 +83,8 @@ class GroupBrokers:
 
     def _ask(self, what: str, method: str, path: str) -> dict[str, Any]:
         base = f"/v1/namespaces/{quote(self._namespace, safe='')}/groups"
-        call = Call(method, base + path, _TIMEOUT_MS)
-        return parse_json(self._brokers.retrying(what, lambda: self._brokers.start_once(call).result()).body)
+        call = Call(method, base + path, TIMEOUT_MS)
+        return parse_json(self._brokers.retrying(what, lambda: self._brokers.request_once(call)).body)
 
     # -- topics --------------------------------------------------------------------------------------------------------
 

@@ -59,7 +59,7 @@ def _delete(where: Where, resource: "ConsumerGroup") -> None:
 
 def _delete_at_brokers(where: Where, view: GroupView) -> None:
     """Where it has no ConsumerGroup. Raises HeadraceError where that is not known, as one would bring it back."""
-    if view.missing:
+    if view.no_api:
         raise HeadraceError(f"{view.missing[0]}; nothing was deleted")
     with brokers_of(where, view.name.namespace) as brokers:
         brokers.delete(view.name.name)

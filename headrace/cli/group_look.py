@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from headrace.cli.group_brokers import GroupBrokers, Live
+from headrace.cli.group_brokers import BRIEF_TIMEOUT_MS, TIMEOUT_MS, GroupBrokers, Live
 from headrace.cli.group_view import GroupView
 from headrace.cli.groups_api import find_group, no_group
 from headrace.cli.kube import context_namespace, with_kube
@@ -20,54 +20,55 @@ def namespace_of(where: Where) -> str:
     return context_namespace(where.kube) or where.find().namespace
 
 
-def brokers_of(where: Where, namespace: str) -> GroupBrokers:
+def brokers_of(where: Where, namespace: str, timeout_ms: int = TIMEOUT_MS) -> GroupBrokers:
     """Raises HeadraceError with the remedy where nothing leads to brokers."""
-    return GroupBrokers(where.find(), namespace)
+    return GroupBrokers(where.find(), namespace, timeout_ms)
 
 
 def look(where: Where, name: str) -> GroupView:
-    """Raises LocalError where there is no such group, and HeadraceError where neither side can be asked."""
+    """Raises LocalError where there is no such group, and HeadraceError where that cannot be said."""
     view = look_for(where, name)
     if view.resource is not None or view.live is not None:
         return view
-    if not view.missing:
-        raise no_group(name, view.name.namespace)
-    raise HeadraceError(f"no group {name} is to be seen in namespace {view.name.namespace}, and {view.missing[0]}")
+    namespace = view.name.namespace
+    if view.no_api:
+        raise HeadraceError(
+            f"no broker knows a group {name} in namespace {namespace}, and the Kubernetes API is away: {view.no_api}"
+        )
+    if view.no_brokers:
+        raise HeadraceError(
+            f"there is no ConsumerGroup {name} in namespace {namespace}, and brokers do not tell: {view.no_brokers}"
+        )
+    raise no_group(name, namespace)
 
 
 def look_for(where: Where, name: str) -> GroupView:
     """What is to be seen of it, which may be nothing. Raises HeadraceError where neither side can be asked."""
     namespace = namespace_of(where)
     resource, no_api = _resource(where, name, namespace)
-    live, no_brokers = _live(where, name, namespace)
-    if no_api is not None and no_brokers is not None:
-        raise HeadraceError(f"neither the Kubernetes API nor a broker can be asked: {no_api}; {no_brokers}")
-    missing = []
-    if no_api is not None:
-        missing.append(f"the Kubernetes API is away, settings and conditions are not known: {no_api}")
-    if no_brokers is not None:
-        missing.append(
-            f"the brokers do not tell, members are those that the Kubernetes API saw last and offsets are not known:"
-            f" {no_brokers}"
-        )
-    return GroupView(GroupName(namespace, name), resource, live, tuple(missing))
+    # What the Kubernetes API has never heard of is worth a look, and no patience.
+    timeout_ms = BRIEF_TIMEOUT_MS if resource is None and not no_api else TIMEOUT_MS
+    live, no_brokers = _live(where, name, namespace, timeout_ms)
+    if no_api and no_brokers:
+        raise HeadraceError(f"neither the Kubernetes API nor a broker tells: {no_api}; {no_brokers}")
+    return GroupView(GroupName(namespace, name), resource, live, no_api, no_brokers)
 
 
-def _resource(where: Where, name: str, namespace: str) -> "tuple[ConsumerGroup | None, str | None]":
-    """And why it cannot be said whether there is one."""
+def _resource(where: Where, name: str, namespace: str) -> "tuple[ConsumerGroup | None, str]":
+    """And why it cannot be said whether there is one; empty: it can."""
 
     async def work(client: "KubeClient", _: str) -> "ConsumerGroup | None":
         return await find_group(client, name, namespace)
 
     try:
-        return with_kube(where.kube, work), None
+        return with_kube(where.kube, work), ""
     except (HeadraceError, ModuleNotFoundError) as error:
         return None, str(error)
 
 
-def _live(where: Where, name: str, namespace: str) -> tuple[Live | None, str | None]:
+def _live(where: Where, name: str, namespace: str, timeout_ms: int) -> tuple[Live | None, str]:
     try:
-        with brokers_of(where, namespace) as brokers:
-            return brokers.live(name), None
+        with brokers_of(where, namespace, timeout_ms) as brokers:
+            return brokers.live(name), ""
     except HeadraceError as error:
         return None, error.message

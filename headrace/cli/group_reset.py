@@ -98,7 +98,7 @@ def reset(  # noqa: PLR0913 - click hands each option over by its name
             wanted = replace(wanted, topics=_topics_of(name, view))
         planned = _plan(brokers, view, wanted, namespace)
         cluster = brokers.cluster or DEFAULT_CLUSTER
-    print_table(*move_table(planned, before="unknown" if view.missing else "-"))
+    print_table(*move_table(planned, before="unknown" if view.no_brokers else "-"))
     if dry_run:
         return
     _tell_members(view)
@@ -141,7 +141,7 @@ def _check_places(brokers: GroupBrokers, places: "dict[TopicPartition, int]", na
 def _places(brokers: GroupBrokers, topics: Sequence[str], namespace: str) -> list[TopicPartition]:
     found = []
     for topic in topics:
-        with naming_remedy(topic, namespace):
+        with naming_remedy(namespace, topic):
             found += brokers.partitions(topic)
     return found
 
@@ -152,9 +152,10 @@ def _tell_members(view: GroupView) -> None:
 
 
 def _carry_out(where: Where, name: str, namespace: str, wanted: ResetOffsets, cluster: str) -> None:
-    from headrace.cli.groups_api import ask_for_reset, stays_wanted, wait_until_reset
+    from headrace.cli.groups_api import ask_for_reset, clear_reset, stays_wanted, wait_until_reset
 
     is_asked = False
+    """And not carried out yet."""
 
     async def work(client: "KubeClient", _: str) -> None:
         nonlocal is_asked
@@ -162,6 +163,8 @@ def _carry_out(where: Where, name: str, namespace: str, wanted: ResetOffsets, cl
         is_asked = True
         with waiting_aloud(f"resetting group {name}") as heard:
             await wait_until_reset(client, name, namespace, wanted.id, heard)
+        is_asked = False
+        await clear_reset(client, name, namespace, wanted.id)
 
     try:
         with_kube(where.kube, work)

@@ -52,8 +52,22 @@ class GroupView:
     name: GroupName
     resource: ConsumerGroup | None
     live: Live | None
-    missing: tuple[str, ...]
-    """Who did not answer, and why."""
+    no_api: str = ""
+    """Why the Kubernetes API has told nothing; empty: it has."""
+    no_brokers: str = ""
+
+    @property
+    def missing(self) -> list[str]:
+        """Who did not answer, and what is not known therefore."""
+        found = []
+        if self.no_api:
+            found.append(f"the Kubernetes API is away, settings and conditions are not known: {self.no_api}")
+        if self.no_brokers:
+            found.append(
+                "brokers do not tell, so members are those that the Kubernetes API saw last, and offsets are not known:"
+                f" {self.no_brokers}"
+            )
+        return found
 
     @property
     def state(self) -> str:
@@ -176,7 +190,7 @@ class GroupView:
             "lastReset": self._last_reset(),
             "spec": None if resource is None else readable_spec(resource.spec.to_object()),
             "conditions": None if resource is None else [dict(each) for each in resource.status.conditions],
-            "missing": [*self.missing],
+            "missing": self.missing,
         }
 
     def _epochs(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from headrace.core.resources.consumer_group import ConsumerGroup, ResetOffsets
 from headrace.core.resources.lease import CLUSTER_LABEL
 from headrace.core.resources.metadata import API_VERSION
 from headrace.kube.client import KubeClient
-from headrace.kube.errors import AlreadyExistsError, NotFoundError
+from headrace.kube.errors import AlreadyExistsError, ConflictError, NotFoundError
 from headrace.kube.resource import CONSUMER_GROUPS
 from headrace.kube.watch import Changed, Listed, WatchEvent, watch_one
 
@@ -119,12 +119,36 @@ async def wait_until_reset(
         ) from None
 
 
+async def clear_reset(client: KubeClient, name: str, namespace: str, id_: str) -> None:
+    """Take the reset of this id out of the spec again, now that it is carried out.
+
+    Otherwise a manifest that is applied later would be merged with its `topics` or `timestamp`.
+    """
+    group = await find_group(client, name, namespace)
+    wanted = None if group is None else group.spec.reset_offsets
+    if group is None or wanted is None or wanted.id != id_:
+        return
+    patch = {
+        "metadata": {"resourceVersion": group.metadata.resource_version},
+        "spec": {"resetOffsets": None},
+    }
+    try:
+        await client.patch(CONSUMER_GROUPS, name, namespace, patch)
+    except ConflictError:
+        await clear_reset(client, name, namespace, id_)
+    except NotFoundError:
+        return
+
+
 def why_not_reset(group: ConsumerGroup) -> str:
     """What the reset waits for, as a sentence."""
     if group.status.members:
         return f"it is carried out once the group is empty: stop {members_of(group)}"
     condition = condition_of(group, ConditionType.OFFSETS_RESET)
-    return str(condition["message"]) if condition is not None else _NOT_LOOKED
+    if condition is None:
+        return _NOT_LOOKED
+    wanted = group.spec.reset_offsets
+    return str(condition["message"]).removeprefix(f"{wanted.id if wanted is not None else ''}: ")
 
 
 def stays_wanted(name: str, namespace: str) -> str:

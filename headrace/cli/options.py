@@ -85,15 +85,17 @@ TOPIC, NEW_TOPIC, GROUP = TopicName(), TopicName(new=True), ConsumerGroupName()
 
 
 @contextmanager
-def naming_remedy(topic: str, namespace: str) -> Iterator[None]:
-    """Around the first question about a topic: that it is not there is the most usual mistake of all."""
+def naming_remedy(namespace: str, *topics: str) -> Iterator[None]:
+    """Around the first question about topics: that one is not there is the most usual mistake of all."""
     try:
         yield
     except UnknownTopicError as error:
+        if len(topics) > 1:
+            raise LocalError(f"{error.message}: `headrace topic list -A` shows all that there are") from error
         place = "" if namespace == "default" else f" -n {namespace}"
         raise LocalError(
-            f"there is no topic {topic} in namespace {namespace}: `headrace topic create {topic}{place} --partitions N`"
-            " creates it, `headrace topic list -A` shows all"
+            f"there is no topic {topics[0]} in namespace {namespace}: `headrace topic create {topics[0]}{place}"
+            " --partitions N` creates it, `headrace topic list -A` shows all"
         ) from error
 
 

@@ -85,7 +85,19 @@ class AsyncAttendance(AsyncBetween):
                 self.seat.raise_error()
 
     async def is_settled(self) -> bool:
-        return await self._coordinator.is_stable() and not self.seat.news
+        topics = await self._coordinator.settled_topics()
+        if topics is None or self.seat.news:
+            return False
+        missing = [name for name in self.seat.options.subscription.names if name not in topics]
+        return not any([await self._exists(name) for name in missing])
+
+    async def _exists(self, topic: str) -> bool:
+        """As far as brokers tell: the coordinator is about to hear of it."""
+        try:
+            await self._brokers.layout_once(topic)
+        except HeadraceError:
+            return False
+        return True
 
     async def commit(self, offsets: Mapping[TopicPartition, int] | None, metadata: str) -> None:
         """Raises FencedMemberError where a partition is not ours any more: nothing is committed then."""

@@ -45,10 +45,10 @@ class AsyncCoordinator:
         """All of the group."""
         return await self._brokers.retrying(f"the offsets of group {self._group.name}", self._offsets_once)
 
-    async def is_stable(self) -> bool:
-        """Whether everybody in the group has what it is to have."""
+    async def settled_topics(self) -> frozenset[str] | None:
+        """What is read, once everybody in the group has what it is to have; None: not so yet."""
         answer = await self._brokers.retrying(self.what, lambda: self._get_once(requests.description_call(self._group)))
-        return requests.is_stable(answer, self._group)
+        return requests.settled_topics(answer, self._group)
 
     async def _offsets_once(self) -> GroupOffsets:
         try:

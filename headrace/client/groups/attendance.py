@@ -81,7 +81,18 @@ class Attendance(Between):
                 self._take_up(given)
 
     def is_settled(self) -> bool:
-        return self._coordinator.is_stable() and not self.seat.news
+        topics = self._coordinator.settled_topics()
+        if topics is None or self.seat.news:
+            return False
+        return not any(self._exists(name) for name in self.seat.options.subscription.names if name not in topics)
+
+    def _exists(self, topic: str) -> bool:
+        """As far as brokers tell: the coordinator is about to hear of it."""
+        try:
+            self._brokers.layout_once(topic)
+        except HeadraceError:
+            return False
+        return True
 
     def commit(self, offsets: Mapping[TopicPartition, int] | None, metadata: str) -> None:
         """Raises FencedMemberError where a partition is not ours any more: nothing is committed then."""

@@ -48,10 +48,10 @@ class Coordinator:
         """All of the group."""
         return self._brokers.retrying(f"the offsets of group {self._group.name}", self._offsets_once)
 
-    def is_stable(self) -> bool:
-        """Whether everybody in the group has what it is to have."""
+    def settled_topics(self) -> frozenset[str] | None:
+        """What is read, once everybody in the group has what it is to have; None: not so yet."""
         answer = self._brokers.retrying(self.what, lambda: self._get_once(requests.description_call(self._group)))
-        return requests.is_stable(answer, self._group)
+        return requests.settled_topics(answer, self._group)
 
     def _offsets_once(self) -> GroupOffsets:
         try:

@@ -83,9 +83,15 @@ def offsets(answer: Answer) -> GroupOffsets:
     }
 
 
-def is_stable(answer: Answer, group: GroupName) -> bool:
-    """Whether everybody in the group has what it is to have."""
-    return _understood(lambda body: parse_group(body, group.namespace), answer).state is GroupState.STABLE
+def settled_topics(answer: Answer, group: GroupName) -> frozenset[str] | None:
+    """What its members read, once everybody in the group has what it is to have; None: not so yet.
+
+    A topic that was created a moment ago may not be among it: its coordinator has not heard of it.
+    """
+    report = _understood(lambda body: parse_group(body, group.namespace), answer)
+    if report.state is not GroupState.STABLE:
+        return None
+    return frozenset(topic for member in report.members for topic in member.topics)
 
 
 def _understood(parse: Callable[[Any], T], answer: Answer) -> T:

@@ -77,7 +77,7 @@ def test_should_create_the_group_with_the_reset_and_wait_until_it_is_applied(api
         await eventually(lambda: heard == ["the operator has not looked at it yet: does it run?"], "it says so")
         says(api, name, state="Stable", members=[MEMBER])
         await eventually(lambda: "stop billing-0 (10.1.2.3)" in heard[-1], "it names who is in it")
-        said = condition(api, name, "OffsetsReset", "UnknownTopic", "there is no topic orders")
+        said = condition(api, name, "OffsetsReset", "UnknownTopic", "r-1: there is no topic orders")
         says(api, name, state="Empty", members=[], conditions=[said])
         await eventually(lambda: heard[-1] == "there is no topic orders", "it says what the operator says")
         assert not waits.done()
@@ -95,6 +95,19 @@ def test_should_leave_nothing_of_the_reset_before(api: Cluster, name: str) -> No
         for wanted in (at, EARLIEST):
             await groups_api.ask_for_reset(client, name, "default", wanted, "headrace")
             assert (await client.get(CONSUMER_GROUPS, name, "default")).spec.reset_offsets == wanted
+
+    run(api, work)
+
+
+def test_should_take_back_its_own_reset_alone(api: Cluster, name: str) -> None:
+    create(api, name)
+
+    async def work(client: KubeClient) -> None:
+        await groups_api.ask_for_reset(client, name, "default", EARLIEST, "headrace")
+        for id_, left in (("r-0", EARLIEST), ("r-1", None), ("r-1", None)):
+            await groups_api.clear_reset(client, name, "default", id_)
+            assert (await client.get(CONSUMER_GROUPS, name, "default")).spec.reset_offsets == left
+        await groups_api.clear_reset(client, "nowhere", "default", "r-1")
 
     run(api, work)
 

@@ -102,7 +102,7 @@ SEEN = resource(
 
 def test_should_show_how_far_the_group_has_read_and_who_reads() -> None:
     members = (member("m1", 0, instance="billing-0"), member("m2", 1))
-    view = GroupView(NAME, None, live(*members, offsets={0: 10, 2: 1}, ends={0: 12, 1: 4, 2: 9}), ())
+    view = GroupView(NAME, None, live(*members, offsets={0: 10, 2: 1}, ends={0: 12, 1: 4, 2: 9}))
     titles, rows = view.partition_table()
     assert titles == ["TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "MEMBER", "ADDRESS"]
     assert rows == [
@@ -127,7 +127,7 @@ def test_should_show_how_far_the_group_has_read_and_who_reads() -> None:
 
 
 def test_should_say_what_is_not_known() -> None:
-    view = GroupView(NAME, None, live(member("m1", 0, 1), offsets={0: 3}, ends={0: 5, 1: None}), ("away",))
+    view = GroupView(NAME, None, live(member("m1", 0, 1), offsets={0: 3}, ends={0: 5, 1: None}), no_api="away")
     assert view.partition_table()[1] == [
         ["orders", 0, 3, 5, 2, "m1", "10.1.2.3"],
         ["orders", 1, "-", "unknown", "unknown", "m1", "10.1.2.3"],
@@ -139,24 +139,26 @@ def test_should_say_what_is_not_known() -> None:
         None,
         None,
     )
-    assert (document["spec"], document["conditions"], document["missing"]) == (None, None, ["away"])
+    assert (document["spec"], document["conditions"], document["missing"]) == (None, None, view.missing)
+    assert view.missing == ["the Kubernetes API is away, settings and conditions are not known: away"]
     assert document["lastReset"] == {"id": "replay-1"}
 
 
 def test_should_show_what_moves_between_members() -> None:
-    view = GroupView(NAME, None, live(member("m1", 0, 1, 2, 5, assigned=(0, 1)), member("m2", assigned=(2, 5))), ())
+    view = GroupView(NAME, None, live(member("m1", 0, 1, 2, 5, assigned=(0, 1)), member("m2", assigned=(2, 5))))
     assert [row[-2:] for row in view.member_table()[1]] == [["orders:0-2,5", "orders:0-1"], ["-", "orders:2,5"]]
     assert compact(()) == "-"
 
 
 def test_should_show_what_the_kubernetes_api_saw_last_while_brokers_are_away() -> None:
-    view = GroupView(NAME, SEEN, None, ("the brokers do not tell",))
+    view = GroupView(NAME, SEEN, None, no_brokers="refused")
     assert view.head() == "default/billing   Stable   1 member   lag 6   coordinator 2   epoch 6"
     assert view.partition_table()[1] == [
         ["orders", 0, "unknown", "unknown", "unknown", "m0", "10.1.2.9"],
         ["orders", 1, "unknown", "unknown", "unknown", "m0", "10.1.2.9"],
     ]
     assert view.topics == ["orders", "teas"]
+    assert view.missing[0].endswith("offsets are not known: refused")
     assert [*view.condition_lines()] == ["Ready=True Stable: all is well"]
     spec = dict(line.split(": ", 1) for line in view.spec_lines())
     assert (spec["sessionTimeout"], spec["offsetsRetention"]) == ("45s", "7d")
@@ -167,18 +169,18 @@ def test_should_show_what_the_kubernetes_api_saw_last_while_brokers_are_away() -
 
 
 def test_should_prefer_what_the_coordinator_says_now() -> None:
-    view = GroupView(NAME, SEEN, live(), ())
+    view = GroupView(NAME, SEEN, live())
     assert view.head() == "default/billing   Empty   0 members   lag 0   coordinator 1   epoch 7"
     assert view.members == ()
 
 
 def test_should_know_nothing_of_a_group_that_nobody_has_spoken_of() -> None:
-    view = GroupView(NAME, resource(), None, ())
+    view = GroupView(NAME, resource(), None)
     assert view.head() == "default/billing   Unknown   0 members   lag unknown   coordinator unknown   epoch 0"
     assert view.document()["lag"] is None
     assert view.rows() == []
 
 
 def test_should_name_a_few_of_many_members() -> None:
-    view = GroupView(NAME, None, live(*(member(f"m{number}") for number in range(7))), ())
+    view = GroupView(NAME, None, live(*(member(f"m{number}") for number in range(7))))
     assert view.who.endswith("m4 (10.1.2.3) and 2 more")
