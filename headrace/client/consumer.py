@@ -89,6 +89,7 @@ class Consumer(Positions):
 
     def __iter__(self) -> Iterator[Record]:
         """Records for ever, waiting for new ones; a loop that was left goes on where it stopped."""
+        self._check_open()
         if self._iterated is None:
             self._iterated = self.records()
         return self._iterated

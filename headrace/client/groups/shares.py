@@ -6,7 +6,7 @@ the dictionary is replaced whole and never changed.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import index
 
 from headrace.client.cursor import Cursor, Handed
@@ -35,6 +35,8 @@ class Commit:
 
     offsets: tuple[tuple[Share, int], ...]
     metadata: str = ""
+    is_all: bool = False
+    """That its user was handed: he is done with it."""
 
     def values(self) -> dict[PartitionKey, OffsetValue]:
         return {share.key: OffsetValue(Offset(offset), metadata=self.metadata) for share, offset in self.offsets}
@@ -42,11 +44,13 @@ class Commit:
     def parts(self) -> list["Commit"]:
         """As many requests as it takes."""
         starts = range(0, len(self.offsets), OFFSETS_PER_COMMIT_MAX)
-        return [Commit(self.offsets[start : start + OFFSETS_PER_COMMIT_MAX], self.metadata) for start in starts]
+        return [replace(self, offsets=self.offsets[start : start + OFFSETS_PER_COMMIT_MAX]) for start in starts]
 
     def written(self) -> None:
         for share, offset in self.offsets:
             share.committed = offset
+            if self.is_all:
+                share.cursor.passed = max(share.cursor.passed, offset)
 
 
 @dataclass(slots=True)
@@ -69,9 +73,8 @@ class Shares:
 
     def handed_out(self, handed: Handed, metadata: str) -> Commit:
         """All that its user was given, what he has in hand included: he says that he is done with it."""
-        return Commit(
-            tuple((share, handed.position(share.cursor)) for share in self.held.values()), checked_metadata(metadata)
-        )
+        offsets = tuple((share, handed.position(share.cursor)) for share in self.held.values())
+        return Commit(offsets, checked_metadata(metadata), is_all=True)
 
     def named(self, offsets: Mapping[TopicPartition, int], metadata: str) -> Commit:
         """Raises TypeError, LocalError, and FencedMemberError for partitions that are not held."""

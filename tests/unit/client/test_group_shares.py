@@ -44,7 +44,10 @@ def test_should_commit_what_was_passed_and_is_not_known() -> None:
 
 def test_should_commit_what_is_in_hand_where_its_user_says_so() -> None:
     shares, handed = held(share(P0, 9, 5)), Handed(last=Record("flights", 0, 7, 0, None, b"", ()))
-    assert shares.handed_out(handed, "half").values() == {key(P0): OffsetValue(Offset(8), metadata="half")}
+    commit = shares.handed_out(handed, "half")
+    assert commit.values() == {key(P0): OffsetValue(Offset(8), metadata="half")}
+    commit.written()
+    assert shares.passed(handed).offsets == (), "what is committed is not taken back"
 
 
 def test_should_commit_nothing_of_a_partition_that_came_back() -> None:
