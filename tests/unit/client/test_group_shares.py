@@ -43,7 +43,9 @@ def test_should_commit_what_was_passed_and_is_not_known() -> None:
 
 
 def test_should_commit_what_is_in_hand_where_its_user_says_so() -> None:
-    shares, handed = held(share(P0, 9, 5)), Handed(last=Record("flights", 0, 7, 0, None, b"", ()))
+    shares = held(share(P0, 5, 5))
+    shares.held[P0].cursor.position = 9
+    handed = Handed(last=Record("flights", 0, 7, 0, None, b"", ()))
     commit = shares.handed_out(handed, "half")
     assert commit.values() == {key(P0): OffsetValue(Offset(8), metadata="half")}
     commit.written()
