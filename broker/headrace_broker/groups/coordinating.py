@@ -101,6 +101,8 @@ class Coordinating:
     def ask(self, group: GroupName, request: Request) -> "asyncio.Future[Reply]":
         """The answer, once it may be told. Raises what it is refused with."""
         answer = self._requests.expect(group, request)
+        if self._ticking is None:
+            self.step(Ticked(wall_ms()))  # it may have had no groups for hours: offsets are kept with the time
         if not self.step(ForGroup(group, request)):
             self._requests.abandon(
                 request.request, NotCoordinatorError(f"the coordinator of {group} failed; try again")

@@ -34,6 +34,7 @@ from headrace.core.replication.events import Acks
 from headrace.core.replication.fence import Fence
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.types import LeaderEpoch, Offset, PartitionEpoch, PartitionId, PartitionKey, Seat, TopicUid
+from headrace_broker.clock import wall_ms
 from headrace_broker.groups.coordinating import Coordinating
 from headrace_broker.groups.requests import Requests
 from headrace_broker.metrics import Metrics
@@ -255,6 +256,19 @@ async def test_should_tick_while_there_are_groups_only(partition: Partition, tol
         assert asker.is_ticking()
         group = asker.coordinating.coordinator.groups[GROUP]
         await eventually(lambda: group.image.group.assignment_epoch == 1, "time has passed: it assigns by itself")
+
+
+async def test_should_know_what_time_it_is_after_a_rest(partition: Partition, told: Told) -> None:
+    """Nothing ticks while there are no groups."""
+    async with coordinated(partition, told) as asker:
+        active_ms = wall_ms()
+        await eventually(lambda: wall_ms() > active_ms, "time has passed")
+        before_ms = wall_ms()
+        await asker.commit(1)
+        found = asker.coordinating.find(GROUP)
+        assert found is not None
+        assert found.image.offsets[FLIGHTS].committed_ms >= before_ms
+        assert found.image.group.empty_since_ms >= before_ms
 
 
 async def test_should_let_go_of_who_has_gone_away(partition: Partition, told: Told) -> None:
