@@ -553,7 +553,7 @@ GROUP_TOPICS_MAX = 256
 GROUP_PARTITIONS_MAX = 1 << 14
 """Partitions that one group consumes: a whole assignment fits into one batch of the offsets topic."""
 GROUPS_PER_COORDINATOR_MAX = 10_000
-"""Groups on one partition of the offsets topic: their members are looked at with every tick."""
+"""Groups on one partition of the offsets topic: what their coordinator keeps in memory."""
 COORDINATOR_UNANSWERED_MAX = 10_000
 """Requests whose records are not committed yet; a coordinator that is behind by more takes no others."""
 OFFSETS_PARTITIONS = 16
@@ -572,6 +572,8 @@ JSON_INLINE_BYTES_MAX = 64 << 10
 """A longer body leaves the event loop to be parsed: a kilobyte takes ten microseconds."""
 GROUP_LIST_TIMEOUT_MS = 2_000
 """What other brokers get to say which groups they coordinate."""
+GROUP_REQUESTS_PASSED_ON_MAX = H2_MAX_CONCURRENT_STREAMS // 2
+"""At one time, most of them heartbeats that wait: what else goes to that broker goes by the same connection."""
 HEARTBEATS_IN_FLIGHT_MAX = 1 << 14
 """Heartbeats that wait at one broker: they hold next to nothing, and do not count among its other requests."""
 DELETED_TOPICS_REMEMBERED_MAX = 1024
@@ -635,6 +637,8 @@ OFFSETS_MESSAGE_BYTES = 8 << 20
 """Of the internal topic, at least: a group's whole assignment is one batch."""
 GROUP_CALLS_MAX = 8
 """Writes of ConsumerGroups that the operator has on their way at once."""
+GROUP_WRITES_PER_PASS_MAX = 64
+"""Of the operator, the most urgent first: whoever waits for an assignment does not wait for a thousand conditions."""
 GROUP_ERRANDS_MAX = 16
 """Deletions and resets that the operator has on their way at once."""
 GROUP_ERRAND_RETRY_MS = 2_000
