@@ -26,7 +26,12 @@ from headrace.core.control.group_resting import GroupResting
 from headrace.core.control.group_view import GroupView
 from headrace.core.control.observed import BrokerState
 from headrace.core.groups.identity import GroupName
-from headrace.core.limits import GROUP_PASS_INTERVAL_MS_MIN, RECONCILE_BACKOFF_MAX_MS, RECONCILE_RESYNC_MS
+from headrace.core.limits import (
+    GROUP_PASS_INTERVAL_MS_MIN,
+    GROUP_WRITES_PER_PASS_MAX,
+    RECONCILE_BACKOFF_MAX_MS,
+    RECONCILE_RESYNC_MS,
+)
 from headrace.core.resources.consumer_group import ConsumerGroup
 from headrace.kube.backoff import Backoff
 from headrace.kube.client import KubeClient
@@ -62,7 +67,11 @@ class Groups:
         """By the uid of groups that the API server does not let us write."""
         self._backoff = Backoff(Random(), most_ms=RECONCILE_BACKOFF_MAX_MS)
         self._rung = asyncio.Event()
+        self._waiting: frozenset[str] = frozenset()
+        """The uids of groups whose turn did not come in the last pass."""
         self._errands: set[asyncio.Task[None]] = set()
+        self._failure: BaseException | None = None
+        """What an errand died of: nothing that is expected, so the process goes with it."""
 
     def ring(self) -> None:
         self._rung.set()
@@ -113,6 +122,8 @@ class Groups:
 
     async def _one_pass(self, acts: Callable[[], bool]) -> bool:
         """False where somebody else was faster. Raises ApiUnavailableError."""
+        if self._failure is not None:
+            raise self._failure
         view = self._view()
         if view is None or not acts():
             self._asking.drop()
@@ -120,7 +131,7 @@ class Groups:
         self._metrics.seen(view.ours)
         with self._metrics.pass_seconds.time():
             verdicts = self._asking.verdicts()
-            view = replace(view, resting=self._resting.among(view, verdicts))
+            view = replace(view, resting=self._resting.among(view, verdicts), waited=self._waiting)
             plan = await asyncio.to_thread(plan_groups, view, verdicts, _wall_ms())
             self._resting.settle(view, verdicts, {action.group.metadata.uid for action in plan.groups})
             outcomes, _ = await asyncio.gather(self._apply(plan.groups), self._apply_topic(plan.topic))
@@ -139,7 +150,11 @@ class Groups:
         """Raises ApiUnavailableError."""
         now_ms = monotonic_ms()
         self._refused_until_ms = {uid: ms for uid, ms in self._refused_until_ms.items() if ms > now_ms}
-        actions = [action for action in planned if action.group.metadata.uid not in self._refused_until_ms]
+        allowed = [action for action in planned if action.group.metadata.uid not in self._refused_until_ms]
+        actions = allowed[:GROUP_WRITES_PER_PASS_MAX]
+        self._waiting = frozenset(action.group.metadata.uid for action in allowed[GROUP_WRITES_PER_PASS_MAX:])
+        if self._waiting:
+            self.ring()
         outcomes = await self._applier.apply_groups(actions, self._landed)
         for action, outcome in zip(actions, outcomes, strict=True):
             if outcome is Outcome.REFUSED:
@@ -188,7 +203,13 @@ class Groups:
             carried_out = errand(group, wish, shapes.get(group.metadata.namespace, {}))
             task = asyncio.create_task(self._run(wish, carried_out, _urls(view, group)), name=f"errand-{group.name}")
             self._errands.add(task)
-            task.add_done_callback(self._errands.discard)
+            task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._errands.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            self._failure = task.exception()
+            self.ring()
 
     async def _run(self, wish: Wish, carried_out: Errand, urls: list[str]) -> None:
         verdict = await self._calls.carry_out(carried_out, urls)

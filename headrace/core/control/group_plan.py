@@ -43,8 +43,12 @@ def plan_groups(view: GroupView, verdicts: Mapping[Wish, Verdict], now_ms: int) 
         action = _marked(group, coordinators, situation) or _written(group, shapes, situation, now_ms)
         if action is not None:
             actions.append(action)
-    actions.sort(key=lambda action: not (isinstance(action, WriteGroupStatus) and action.assigns))
+    actions.sort(key=lambda action: (not _assigns(action), action.group.metadata.uid not in view.waited))
     return GroupPlan(plan_offsets_topic(view, now_ms), tuple(actions))
+
+
+def _assigns(action: GroupAction) -> bool:
+    return isinstance(action, WriteGroupStatus) and action.assigns
 
 
 def _marked(group: ConsumerGroup, coordinators: Coordinators, situation: Situation) -> SetGroupFinalizers | None:

@@ -36,6 +36,8 @@ class GroupView:
     """Whether the reconcile loop had nothing to do about what it saw: what is offline now has no better leader."""
     resting: Collection[str] = ()
     """The uids of groups that need no look."""
+    waited: Collection[str] = ()
+    """The uids of groups whose turn did not come in the last pass."""
 
     @property
     def ours(self) -> list[ConsumerGroup]:

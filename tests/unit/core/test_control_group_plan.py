@@ -72,10 +72,13 @@ def test_should_publish_a_target_when_the_coordinator_waits_for_one() -> None:
 
 
 def test_should_look_after_those_first_who_wait_for_a_target() -> None:
-    model = settled(group("a"), group("b"))
+    model = settled(group("a"), group("b"), group("other"))
     model.report("a", state=GroupState.RECONCILING)
     model.rebalance(member("m1"), name="b")
     assert [action.group.name.name for action in model.plan().groups] == ["b", "a"]
+    model.report("other", state=GroupState.RECONCILING)
+    left = replace(model.view, waited={"uid-other"})
+    assert [action.group.name.name for action in plan_groups(left, {}, NOW_MS).groups] == ["b", "other", "a"]
 
 
 def test_should_have_nothing_to_publish_where_the_coordinator_was_faster() -> None:

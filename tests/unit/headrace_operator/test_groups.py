@@ -10,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from headrace.core.control.group_actions import GroupAction, SetGroupFinalizers, TopicAction
 from headrace.core.control.group_errands import Errand
 from headrace.core.control.group_verdicts import DONE, Verdict
+from headrace.core.limits import GROUP_WRITES_PER_PASS_MAX
 from headrace.core.resources.consumer_group import ConsumerGroup
 from headrace.kube.errors import ApiError, ApiUnavailableError, ForbiddenError, NotFoundError
 from headrace_operator.applier import Outcome
@@ -191,3 +192,26 @@ async def test_should_do_nothing_before_it_knows_the_groups() -> None:
     loop._groups = {}
     assert await loop._one_pass(acts)
     assert parts.topic_writes == 1
+
+
+async def test_should_not_let_the_urgent_wait_for_a_thousand_others() -> None:
+    parts = Parts()
+    loop, _ = loop_of(parts, *(group(f"g{number}") for number in range(GROUP_WRITES_PER_PASS_MAX + 1)))
+    loop._rung.clear()
+    assert await loop._one_pass(acts)
+    assert len(parts.written) == GROUP_WRITES_PER_PASS_MAX
+    assert loop._rung.is_set(), "the others are next"
+    assert await loop._one_pass(acts)
+    assert {action.group.name for action in parts.written} == parts.model.groups.keys()
+
+
+async def test_should_not_go_on_after_a_defect() -> None:
+    class Broken(Parts):
+        async def carry_out(self, errand: Errand, urls: Sequence[str]) -> Verdict:
+            raise ZeroDivisionError
+
+    parts = Broken()
+    parts.model.api.topics[topic("headrace-offsets").uid] = topic("headrace-offsets", partitions=16)
+    loop, _ = loop_of(parts, group(metadata={"deletion_timestamp": "now", "finalizers": ("headrace.io/group",)}))
+    with pytest.raises(ZeroDivisionError):
+        await loop._loop(acts)
