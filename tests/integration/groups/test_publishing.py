@@ -3,15 +3,12 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry
 
-from headrace.core.groups.assigning import Topics
-from headrace.core.groups.events import DeletionReceived, GroupSettings, LeaveReceived, TargetOffered
-from headrace.core.groups.group import Group
 from headrace.core.groups.identity import GroupName
 from headrace.core.groups.sharing import GroupState
 from headrace.core.groups.status import assigned, target_for
@@ -25,50 +22,10 @@ from headrace_broker.groups import publishing
 from headrace_broker.groups.metrics import GroupWriteMetrics
 from headrace_broker.groups.publishing import GroupPublishing
 from headrace_broker.groups.watching import GroupWatching, KnownGroups
-from tests.support.group_world import GROUP, World, shape
+from tests.support.coordinated import TOPICS, Coordinated
+from tests.support.group_world import GROUP
 from tests.support.kube_api import namespace, some_api
 from tests.support.waiting import eventually, observed
-
-TOPICS = {"flights": shape("flights", 2)}
-
-
-@dataclass
-class Coordinated:
-    """A world's groups as a broker coordinates them; that world's namespace is called otherwise in the API."""
-
-    world: World = field(default_factory=lambda: World(dict(TOPICS)))
-    is_here: bool = True
-    settings: dict[GroupName, GroupSettings | None] = field(default_factory=dict)
-
-    def configure(self, group: GroupName, settings: GroupSettings | None) -> None:
-        self.settings[group] = settings
-
-    def offer(self, group: GroupName, target: TargetOffered) -> None:
-        assert group == GROUP
-        self.world.offer(target)
-        self.world.commit_log()
-
-    def coordinates(self, group: GroupName) -> bool:
-        return self.is_here
-
-    def topics(self, namespace: str) -> Topics:
-        return TOPICS
-
-    def find(self, group: GroupName) -> Group | None:
-        return self.world.coordinator.groups.get(group) if self.is_here else None
-
-    def all(self) -> list[Group]:
-        return [*self.world.coordinator.groups.values()] if self.is_here else []
-
-    def join(self, name: str) -> None:
-        self.world.send(self.world.process(name, "flights"))
-        self.world.commit_log()
-
-    def die(self) -> None:
-        for process in self.world.processes:
-            self.world.deliver(LeaveReceived(self.world.numbers.next(), process.id))
-        self.world.deliver(DeletionReceived(self.world.numbers.next()))
-        self.world.commit_log()
 
 
 @dataclass
