@@ -30,7 +30,12 @@ from headrace.core.groups.wire import (
     parse_reset,
     reply_object,
 )
-from headrace.core.limits import GROUP_BODY_BYTES_MAX, JSON_INLINE_BYTES_MAX, PRODUCE_TIMEOUT_MS_DEFAULT
+from headrace.core.limits import (
+    GROUP_BODY_BYTES_MAX,
+    GROUP_REQUESTS_PASSED_ON_MAX,
+    JSON_INLINE_BYTES_MAX,
+    PRODUCE_TIMEOUT_MS_DEFAULT,
+)
 from headrace_broker.groups.coordinating import Coordinating
 from headrace_broker.groups.coordinators import CoordinatorElsewhere
 from headrace_broker.proxy import client_address
@@ -54,6 +59,8 @@ class GroupRoutes:
     def __init__(self, serving: Serving) -> None:
         self._serving = serving
         self._groups = serving.groups
+        self._passed_on = 0
+        """Requests that other brokers have yet to answer."""
 
     async def coordinator(self, request: web.Request) -> web.StreamResponse:
         """GET /v1/namespaces/{ns}/groups/{g}/coordinator"""
@@ -147,7 +154,14 @@ class GroupRoutes:
         return await self._answer(target, group, None, parse)
 
     async def _pass_on(self, request: web.Request, target: CoordinatorElsewhere, chunks: Chunks) -> web.StreamResponse:
-        return await self._serving.proxy.forward(request, target, chunks, PRODUCE_TIMEOUT_MS_DEFAULT)
+        """Raises NotCoordinatorError where others wait at the other broker already, as many as may."""
+        if self._passed_on >= GROUP_REQUESTS_PASSED_ON_MAX:
+            raise target.error("; ask there: this one passes on as many requests about groups as it may")
+        self._passed_on += 1
+        try:
+            return await self._serving.proxy.forward(request, target, chunks, PRODUCE_TIMEOUT_MS_DEFAULT)
+        finally:
+            self._passed_on -= 1
 
     async def _answer(self, target: Coordinating, group: GroupName, body: object, parse: _Parse) -> web.StreamResponse:
         topics = self._groups.topics(group.namespace)
