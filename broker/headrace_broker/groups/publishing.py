@@ -178,6 +178,9 @@ class GroupPublishing:
             case WriteStatus(resource):
                 self._known.put(await self._client.replace(CONSUMER_GROUPS, resource.to_object(), subresource="status"))
             case Delete(metadata):
+                if action.release is not None:
+                    path = metadata.name, metadata.namespace
+                    self._known.put(await self._client.patch(CONSUMER_GROUPS, *path, action.release))
                 await self._client.delete(CONSUMER_GROUPS, metadata.name, metadata.namespace, uid=metadata.uid)
             case _:
                 assert_never(action)

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from headrace.core.groups.sharing import GroupState
 from headrace.core.groups.status import Report, reported
-from headrace.core.resources.consumer_group import ConsumerGroup, auto_created
+from headrace.core.resources.consumer_group import GROUP_FINALIZER, ConsumerGroup, auto_created
 from headrace.core.resources.consumer_group_status import ConsumerGroupStatus
 from headrace.core.resources.metadata import Metadata
 from headrace.core.types import TopicUid
@@ -34,8 +34,18 @@ class WriteStatus:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
+    """Nobody is to hold it any more: an operator that comes late would delete the offsets of those who join again."""
+
     metadata: Metadata
     reason: str
+
+    @property
+    def release(self) -> dict[str, Any] | None:
+        """A merge patch that comes first, on the version that was read; None where it is not held."""
+        if GROUP_FINALIZER not in self.metadata.finalizers:
+            return None
+        others = [each for each in self.metadata.finalizers if each != GROUP_FINALIZER]
+        return {"metadata": {"resourceVersion": self.metadata.resource_version, "finalizers": others}}
 
 
 Upkeep: TypeAlias = Create | WriteStatus | Delete

@@ -183,9 +183,9 @@ class ConsumerGroup:
 
 
 def auto_created(name: GroupName, cluster: str) -> dict[str, Any]:
-    """The manifest with which a broker creates what nobody has asked for."""
+    """The manifest with which a broker creates what nobody has asked for: held from the first moment."""
     labels = {CLUSTER_LABEL: cluster, AUTO_CREATED_LABEL: "true"}
-    metadata = {"name": name.name, "namespace": name.namespace, "labels": labels}
+    metadata = {"name": name.name, "namespace": name.namespace, "labels": labels, "finalizers": [GROUP_FINALIZER]}
     return {"apiVersion": API_VERSION, "kind": "ConsumerGroup", "metadata": metadata, "spec": {"cluster": cluster}}
 
 

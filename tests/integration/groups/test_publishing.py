@@ -54,6 +54,7 @@ async def client(tmp_path: Path) -> AsyncIterator[KubeClient]:
     with some_api(tmp_path) as kubeconfig:
         async with await KubeClient.connect(kubeconfig=str(kubeconfig)) as client:
             for resource in (await client.list(CONSUMER_GROUPS)).items:
+                await released(client, resource.name)
                 await client.delete(CONSUMER_GROUPS, resource.metadata.name, resource.metadata.namespace)
             yield client
 
@@ -76,6 +77,11 @@ async def showing(client: KubeClient, groups: Coordinated, cluster: str = "headr
 
 def has_members(*names: str) -> Callable[[ConsumerGroup | None], bool]:
     return lambda found: found is not None and [each.member for each in found.status.members] == [*names]
+
+
+async def released(client: KubeClient, group: GroupName = GROUP) -> None:
+    """As by an operator that has deleted the group."""
+    await client.patch(CONSUMER_GROUPS, group.name, group.namespace, {"metadata": {"finalizers": []}})
 
 
 async def test_should_show_groups_that_were_there_before_their_resources_were_listed(client: KubeClient) -> None:
@@ -119,6 +125,7 @@ async def test_should_create_it_again_that_somebody_has_deleted_under_a_living_g
     async with showing(client, groups) as shown:
         found = await shown.until("it is shown", has_members("a"))
         assert found is not None
+        await released(client)
         await client.delete(CONSUMER_GROUPS, GROUP.name, GROUP.namespace)
         again = await shown.until("it is shown again", has_members("a"))
         assert again is not None
@@ -178,6 +185,7 @@ async def test_should_touch_nothing_of_another_cluster(client: KubeClient) -> No
         await eventually(lambda: mine in groups.settings, "what comes later was seen")
         shown.changed()
         shown.publishing.wanted(GROUP)
+        await released(client, mine)
         await client.delete(CONSUMER_GROUPS, mine.name, mine.namespace)
         await eventually(lambda: groups.settings[mine] is None, "and what comes later still")
         assert GROUP not in groups.settings

@@ -19,7 +19,9 @@ MADE = ConsumerGroup(Metadata(GROUP.name, GROUP.namespace, uid="made"))
 def found(cluster: str = "headrace") -> ConsumerGroup:
     """As the API server gives back what a broker has created."""
     parsed = ConsumerGroup.parse(auto_created(GROUP, cluster))
-    return replace(parsed, metadata=replace(parsed.metadata, uid="found"))
+    finalizers = (*parsed.metadata.finalizers, "example.com/mine")
+    metadata = replace(parsed.metadata, uid="found", resource_version="7", finalizers=finalizers)
+    return replace(parsed, metadata=metadata)
 
 
 def report(world: World, lag: int | None = None) -> Report:
@@ -84,6 +86,11 @@ def test_should_delete_with_a_forgotten_group_only_what_a_broker_has_created() -
     action = kept(shown_found, dead)
     assert isinstance(action, Delete)
     assert action.metadata.uid == "found"
+    assert action.release == {"metadata": {"resourceVersion": "7", "finalizers": ["example.com/mine"]}}
+    unheld = replace(shown_found, metadata=replace(shown_found.metadata, finalizers=("example.com/mine",)))
+    action = kept(unheld, dead)
+    assert isinstance(action, Delete)
+    assert action.release is None
     going = replace(shown_found, metadata=replace(shown_found.metadata, deletion_timestamp="2024-01-01T00:00:00Z"))
     assert kept(going, dead) is None, "it is being deleted"
     emptied = shown(world, shown_made)
