@@ -105,12 +105,14 @@ class PlainMember:
 
 
 def settle(members: Iterable[PlainMember], partitions: int) -> None:
-    """Until they share that many, each at one of them."""
+    """Until they share that many, each at one of them, and all of them have what they are to have."""
     members = [*members]
 
     def shared() -> bool:
+        is_stable = members[0].calls.get()["state"] == "Stable"
         for member in members:
             assert member.heartbeat().status == 200
-        return sorted(number for member in members for number in member.partitions) == [*range(partitions)]
+        owned = sorted(number for member in members for number in member.partitions)
+        return is_stable and owned == [*range(partitions)]
 
     wait_for(shared, f"{partitions} partitions are shared out")

@@ -76,7 +76,7 @@ def test_should_share_a_topic_and_take_over_from_the_dead(tmp_path: Path) -> Non
             "apiVersion": "headrace.io/v1alpha1",
             "kind": "ConsumerGroup",
             "metadata": {"name": "billing"},
-            "spec": {"sessionTimeout": "3s"},
+            "spec": {"sessionTimeout": "10s"},
         }
         cluster.kube("POST", _GROUPS, manifest)
         calls = GroupCalls([cluster.url()])
