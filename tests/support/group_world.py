@@ -42,6 +42,7 @@ from headrace.core.groups.identity import GroupEpoch, GroupName, MemberId, Topic
 from headrace.core.groups.image import Image
 from headrace.core.groups.records import decode, encode
 from headrace.core.groups.subscriptions import Subscription
+from headrace.core.limits import REBALANCE_TIMEOUT_MS_DEFAULT
 from headrace.core.types import PartitionId, PartitionKey, TopicUid
 
 GROUP = GroupName("default", "billing")
@@ -83,6 +84,7 @@ class Process:
     subscription: Subscription
     numbers: Numbers
     instance: str = ""
+    rebalance_timeout_ms: int = REBALANCE_TIMEOUT_MS_DEFAULT
     seen: Mark = _NOWHERE
     assigned: Partitions = frozenset()
     owned: Partitions = frozenset()
@@ -99,7 +101,8 @@ class Process:
         number = self.numbers.next()
         if self.seen == _NOWHERE:
             self._since = self._since or number
-            return JoinReceived(number, self.id, self.subscription, self.instance)
+            timeout_ms = self.rebalance_timeout_ms
+            return JoinReceived(number, self.id, self.subscription, self.instance, rebalance_timeout_ms=timeout_ms)
         epoch, revision = self.seen
         return HeartbeatReceived(
             number, self.id, epoch, revision, self.owned, subscription=self.subscription, instance=self.instance

@@ -55,9 +55,7 @@ class Fields:
             raise self._wrong(name, text, f"one of {', '.join(words)}")
         return kind(text)
 
-    def objects(self, name: str, default: list["Fields"] = _NONE) -> list["Fields"]:
-        if default is not _NONE and name not in self:
-            return default
+    def objects(self, name: str) -> list["Fields"]:
         values: list[object] = self._checked(name, _NONE, list, "a list of objects")
         return [Fields(value, f"{name}[{at}] of {self._where}") for at, value in enumerate(values)]
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.errors import HeadraceError
+from headrace.core.groups.describing import parse_groups
 from headrace.core.groups.entries import OffsetValue
 from headrace.core.groups.events import (
     AbsenceReceived,
@@ -239,6 +240,12 @@ def _one(**fields: object) -> dict[str, object]:
         (_commit, {"offsets": _one()["offsets"] * 2}, "InvalidRequest", "partition 0 of flights twice"),  # type: ignore[operator]
         (lambda body: parse_reset(body, 1, TOPICS), {"id": ""}, "InvalidRequest", "id of the body is empty"),
         (lambda body: parse_offsets_asked(["x"], 1, TOPICS), {}, "UnknownTopic", "there is no topic 'x'"),
+        (
+            parse_groups,
+            {"groups": [{"group": "a", "state": "Fine"}]},
+            "InvalidRequest",
+            "state of groups[0] of the coordinator's answer is 'Fine': send one of Empty, Assigning",
+        ),
         (parse_membership, [], "InvalidRequest", "the coordinator's answer is []"),
     ],
 )
