@@ -73,8 +73,9 @@ class AsyncAttendance(AsyncBetween):
         """Do what the group wants by now. Raises what a callback raises, and why this member is none any more."""
         while self.seat.news or not self.seat.holds(now_ms()):
             self._send(self.seat.look(now_ms()))
-            lost, revoked, given = self.seat.take_lost(), self.seat.revoked(), self.seat.given()
+            (lost, why), revoked, given = self.seat.take_lost(), self.seat.revoked(), self.seat.given()
             if lost:
+                _log.warning("%s", why)
                 self._drop(lost)
                 await self._call(self.seat.options.callbacks.of_lost(), lost)
             elif revoked is not None:

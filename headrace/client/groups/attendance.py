@@ -69,10 +69,11 @@ class Attendance(Between):
         while self.seat.news or not self.seat.holds(now_ms()):
             with self._changed:
                 self._send(self.seat.look(now_ms()))
-                lost, revoked, given = self.seat.take_lost(), self.seat.revoked(), self.seat.given()
+                (lost, why), revoked, given = self.seat.take_lost(), self.seat.revoked(), self.seat.given()
                 if not (lost or revoked or given.places):
                     self.seat.raise_error()
             if lost:
+                _log.warning("%s", why)
                 self._drop(lost)
                 self._call(self.seat.options.callbacks.of_lost(), lost)
             elif revoked is not None:

@@ -253,11 +253,12 @@ class Seat:
         """Whether what is held may be handed out: nobody else can have it."""
         return not self.shares.held or (self._state is not None and self._state.holds(now_ms))
 
-    def take_lost(self) -> list[TopicPartition]:
-        """To be dropped; then its user is told."""
+    def take_lost(self) -> tuple[list[TopicPartition], str]:
+        """To be dropped, and why; then its user is told."""
+        why = "" if self._why_lost is None else self._why_lost.message
         lost, self._lost, self._why_lost = self._lost, [], None
         self._tell()
-        return lost
+        return lost, why
 
     def revoked(self) -> tuple[Revoke, list[TopicPartition]] | None:
         """To be committed and dropped; then `gave_up`."""
