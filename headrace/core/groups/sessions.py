@@ -69,10 +69,6 @@ class Sessions:
     def keep_waiting(self, waiting: Waiting) -> None:
         self.due_ms = min(self.due_ms, waiting.until_ms)
 
-    def ask_to_give_up(self, session: Session, by_ms: int) -> None:
-        session.revoke_by_ms, session.unaware_until_ms = by_ms, session.expires_ms
-        self.due_ms = min(self.due_ms, by_ms)
-
     def knows(self, session: Session) -> None:
         """Its member has heard what it is to give up."""
         session.unaware_until_ms = 0

@@ -109,7 +109,8 @@ class Sharing:
                 if current.assigned.keys() == image.target(member):
                     self._unsettled.remove(member)
             elif session.revoke_by_ms is None:
-                self._sessions.ask_to_give_up(session, now_ms + image.members[member].rebalance_timeout_ms)
+                session.revoke_by_ms = now_ms + image.members[member].rebalance_timeout_ms
+                session.unaware_until_ms = session.expires_ms
 
     @property
     def _is_assigning(self) -> bool:

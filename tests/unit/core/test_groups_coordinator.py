@@ -34,12 +34,15 @@ from headrace.core.groups.events import (
     Ticked,
     TopicDeleted,
 )
+from headrace.core.groups.group import Group
 from headrace.core.groups.identity import GroupEpoch, GroupName
+from headrace.core.groups.image import Image
 from headrace.core.groups.subscriptions import Subscription
 from headrace.core.limits import (
     ASSIGNMENT_TIMEOUT_MS,
     COORDINATOR_UNANSWERED_MAX,
     GROUP_EXPIRY_INTERVAL_MS,
+    GROUP_SESSION_MS_DEFAULT,
     GROUPS_PER_COORDINATOR_MAX,
 )
 from headrace.core.types import Offset, TopicUid
@@ -193,6 +196,23 @@ def _noted(
 ) -> list[Effect]:
     looked.append(name)
     return step(event, now_ms)
+
+
+def test_should_look_at_sessions_and_heartbeats_when_they_end() -> None:
+    names = (GroupName("default", f"g{number}") for number in range(1_000))
+    late = next(name for name in names if Group(Image(name), now_ms=0, wall_ms=0).due_ms > GROUP_SESSION_MS_DEFAULT)
+    before = active()
+    written = entries_of(before.step(ForGroup(late, join(1)), 0))
+    written += entries_of(before.step(Ticked(0), ASSIGNMENT_TIMEOUT_MS))
+    coordinator = active(*written)
+    assert coordinator.groups[late].due_ms == GROUP_SESSION_MS_DEFAULT
+    mark = coordinator.groups[late].image.currents[member("a")].mark
+    waits = HeartbeatReceived(2, member("a"), *mark, frozenset(), wait_ms=1_000)
+    assert coordinator.step(ForGroup(late, waits), 100) == []
+    assert coordinator.groups[late].due_ms == 1_100, "it is to be answered"
+    assert [type(order) for order in coordinator.step(Ticked(0), 1_100)] == [Answer]
+    gone = coordinator.step(Ticked(0), GROUP_SESSION_MS_DEFAULT + 100)
+    assert any("session expired" in order.reason for order in gone if isinstance(order, Append))
 
 
 def test_should_know_the_wall_clock_in_groups_that_nobody_looks_at() -> None:

@@ -207,3 +207,21 @@ def test_should_give_long_sessions_after_an_election_too() -> None:
     assert member("a") in world.image.members
     world.pass_time(100_001)
     assert member("a") not in world.image.members
+
+
+def test_should_give_a_member_that_gives_up_bit_by_bit_its_time_for_each() -> None:
+    world = World(dict(FLIGHTS))
+    first = world.process("a")
+    first.rebalance_timeout_ms = 1_000
+    world.rounds_until(world.is_stable)
+    first = revoking(world)
+    hear(world, first)  # it knows
+    world.pass_time(900)
+    first.owned = parts("flights", 0, 1, 2)
+    hear(world, first)
+    hear(world, first)
+    world.pass_time(900)
+    assert first.id in world.image.members
+    assert world.image.owners[part("flights", 3)] == member("z")
+    world.pass_time(100)
+    assert first.id not in world.image.members
