@@ -32,6 +32,7 @@ def _load() -> None:
 
 def encoded(entries: Sequence[Entry]) -> RawBatch:
     """One batch, which is committed whole or not at all."""
+    from headrace.core.records.arrays import bytes_array
     from headrace.core.records.columns import encode_batch, record_columns
     from headrace.core.records.few_rows import are_few, encode_rows
 
@@ -43,7 +44,8 @@ def encoded(entries: Sequence[Entry]) -> RawBatch:
     if are_few(values, keys, sum(map(len, keys)) + sum(map(len, whole))):
         chunks = encode_rows(whole, keys, [now_ms] * len(keys))
     else:
-        chunks = encode_batch(record_columns(values, keys, timestamps_ms=now_ms))
+        # As arrays: of lists with a tombstone Arrow would ask pandas, and import it first, which takes seconds.
+        chunks = encode_batch(record_columns(bytes_array(values), bytes_array(keys), timestamps_ms=now_ms))
     # Not checked as a client's would be: its keys are there, and its checksums were made a moment ago.
     whole_batch = b"".join(chunks)
     head, body = memoryview(bytearray(whole_batch[:BATCH_HEADER_BYTES])), memoryview(whole_batch)[BATCH_HEADER_BYTES:]
