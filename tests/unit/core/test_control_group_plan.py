@@ -357,6 +357,7 @@ class Life:
                 self.model.stabilize()
             case "pause":
                 self.model.configure(pausedUntil=LATER)
+                self.model.rebalance(*status.members)  # as a coordinator does that hears of it
             case "reset":
                 self.model.configure(resetOffsets=EARLIEST)
             case "delete":
