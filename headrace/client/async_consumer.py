@@ -19,11 +19,10 @@ from headrace.client.discovery import Servers
 from headrace.client.groups.async_attendance import AsyncAttendance
 from headrace.client.groups.async_coordinator import AsyncCoordinator
 from headrace.client.groups.options import GroupOptions, new_member_id
-from headrace.client.groups.requests import GroupOffset
 from headrace.client.groups.seat import Seat
 from headrace.client.positions import Positions
 from headrace.client.read_ahead import Added, ReadAhead
-from headrace.client.record import Place, TopicPartition
+from headrace.client.record import GroupOffset, Place, TopicPartition
 from headrace.client.subscription import Start, as_ms, check_within, fixed_offset, places, timestamp_of
 from headrace.core.errors import LocalError
 from headrace.core.groups.identity import GroupName

@@ -19,11 +19,10 @@ from headrace.client.fetcher import ALONE, Fetcher
 from headrace.client.groups.attendance import Attendance
 from headrace.client.groups.coordinator import Coordinator
 from headrace.client.groups.options import GroupOptions, new_member_id
-from headrace.client.groups.requests import GroupOffset
 from headrace.client.groups.seat import Seat
 from headrace.client.positions import Positions
 from headrace.client.read_ahead import Added, ReadAhead
-from headrace.client.record import Place, Record, TopicPartition
+from headrace.client.record import GroupOffset, Place, Record, TopicPartition
 from headrace.client.subscription import Start, as_ms, check_within, fixed_offset, places, timestamp_of
 from headrace.core.errors import LocalError
 from headrace.core.groups.identity import GroupName

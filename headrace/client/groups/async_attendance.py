@@ -19,11 +19,10 @@ from headrace.client.groups import starting
 from headrace.client.groups.async_coordinator import AsyncCoordinator
 from headrace.client.groups.attendance import as_group_error
 from headrace.client.groups.options import Callback
-from headrace.client.groups.requests import GroupOffset
 from headrace.client.groups.seat import Given, Seat, Sending
 from headrace.client.groups.shares import Commit
 from headrace.client.read_ahead import ReadAhead
-from headrace.client.record import TopicPartition
+from headrace.client.record import GroupOffset, TopicPartition
 from headrace.client.subscription import Start, fixed_offset, timestamp_of
 from headrace.core.errors import HeadraceError
 from headrace.core.groups.membership_events import Revoke

@@ -20,11 +20,10 @@ from headrace.client.fetcher import Between, Fetcher
 from headrace.client.groups import starting
 from headrace.client.groups.coordinator import Coordinator
 from headrace.client.groups.options import Callback
-from headrace.client.groups.requests import GroupOffset
 from headrace.client.groups.seat import Given, Seat, Sending
 from headrace.client.groups.shares import Commit
 from headrace.client.read_ahead import ReadAhead
-from headrace.client.record import TopicPartition
+from headrace.client.record import GroupOffset, TopicPartition
 from headrace.client.subscription import Start, fixed_offset, timestamp_of
 from headrace.client.workers import Workers
 from headrace.core.errors import HeadraceError

@@ -2,10 +2,11 @@
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 from urllib.parse import quote
 
 from headrace.client.calls import Answer, Call, parse_json
+from headrace.client.record import GroupOffset
 from headrace.core.errors import InvalidRequestError, RemoteError
 from headrace.core.groups import wire
 from headrace.core.groups.describing import parse_group
@@ -21,17 +22,6 @@ T = TypeVar("T")
 
 Joined: TypeAlias = tuple[Membership, Mapping[TopicUid, str]]
 """What a member is told, and the names of its topics."""
-
-
-class GroupOffset(NamedTuple):
-    """How far a group is in a partition."""
-
-    offset: int
-    """Of the next record to read."""
-    metadata: str
-    """What the member that committed it wrote beside it."""
-    committed_ms: int
-    """Milliseconds since 1970 UTC, by the coordinator's clock."""
 
 
 GroupOffsets: TypeAlias = Mapping[PartitionKey, tuple[str, GroupOffset]]

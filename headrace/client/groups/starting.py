@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from headrace.client.cursor import FetchPlan
-from headrace.client.groups.requests import GroupOffset, GroupOffsets
+from headrace.client.groups.requests import GroupOffsets
 from headrace.client.groups.seat import Given
 from headrace.client.groups.shares import Share
-from headrace.client.record import TopicPartition
+from headrace.client.record import GroupOffset, TopicPartition
 from headrace.core.errors import StaleTopicError, UnknownPartitionError, UnknownTopicError
 from headrace.core.types import PartitionKey, TopicUid
 
