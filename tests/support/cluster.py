@@ -102,8 +102,8 @@ class Cluster:
         self._write_kubeconfig()
         return api
 
-    def start_operator(self, *options: str) -> Program:
-        return self._start("operator", "headrace_operator.main", "--kubeconfig", str(self.kubeconfig), *options)
+    def start_operator(self, *options: str, name: str = "operator") -> Program:
+        return self._start(name, "headrace_operator.main", "--kubeconfig", str(self.kubeconfig), *options)
 
     def start_broker(self, broker: int = 0, *options: str, name: str = "", ready: bool = True) -> Program:
         """Waits until it is ready, unless told not to. Data is in `home/broker-<id>` unless `options` say otherwise."""

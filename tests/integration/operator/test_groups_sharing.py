@@ -98,3 +98,18 @@ def test_should_hold_a_group_that_came_by_itself_and_delete_it_with_its_offsets(
     groups.delete("by-itself")
     groups.wait_gone("by-itself")
     assert calls.offsets() == {}
+
+
+def test_should_leave_what_is_to_be_done_to_the_next_operator(real: Cluster) -> None:
+    groups, calls = KubeGroups(real), GroupCalls([real.url()], "handed-over")
+    groups.create("handed-over")
+    assert calls.commit({0: 0}).status == 200
+    second = real.start_operator("--identity", "second", name="second")
+    wait_for(lambda: "stands by" in second.log, "one acts")
+    real.programs["operator"].kill()
+    groups.reset("a", "Offsets", name="handed-over", offsets=[{"topic": "flights", "partition": 1, "offset": 0}])
+    groups.wait_condition("OffsetsReset", "Applied", "handed-over")
+    assert calls.offsets() == {("flights", 0): 0, ("flights", 1): 0}
+    assert "this operator acts" in second.log
+    groups.delete("handed-over")
+    groups.wait_gone("handed-over")
