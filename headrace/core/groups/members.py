@@ -95,7 +95,7 @@ class Members:
             self._remove(event.member, "left")
             return
         current = self._image.currents[event.member]
-        self._sessions.hear(event.member, now_ms, self.settings.session_ms).revoke_by_ms = None
+        self._sessions.hear(event.member, now_ms, self.settings.session_ms)
         if not current.away:
             self._draft.put_current(
                 event.member, replace(current, revoking={}, away=True), f"{event.member} is away for a while"

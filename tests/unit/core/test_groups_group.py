@@ -384,6 +384,7 @@ def test_should_take_the_operators_target_when_it_fits() -> None:
     assert state(world) is GroupState.STABLE
     assert world.image.targets == halves
     world.offer(TargetOffered(GroupEpoch(2), halves))
+    world.commit_log()
     assert world.ignored == [], "it is what there is"
     swapped = {member("a"): halves[member("b")], member("b"): halves[member("a")]}
     world.offer(TargetOffered(GroupEpoch(2), swapped))

@@ -5,7 +5,15 @@ from dataclasses import replace
 import pytest
 
 from headrace.core.errors import HeadraceError
-from headrace.core.groups.entries import OffsetValue
+from headrace.core.groups.entries import (
+    CurrentKey,
+    CurrentRecord,
+    CurrentValue,
+    MemberKey,
+    MemberRecord,
+    MemberValue,
+    OffsetValue,
+)
 from headrace.core.groups.events import (
     AbsenceReceived,
     Answer,
@@ -18,8 +26,10 @@ from headrace.core.groups.events import (
     Request,
 )
 from headrace.core.groups.identity import GroupEpoch
+from headrace.core.groups.image import Image
+from headrace.core.groups.subscriptions import Subscription
 from headrace.core.types import Offset
-from tests.support.group_world import Process, World, member, part, parts, shape
+from tests.support.group_world import GROUP, Process, World, member, part, parts, shape
 
 FLIGHTS = {"flights": shape("flights", 4)}
 
@@ -137,6 +147,14 @@ def test_should_free_at_once_what_a_member_was_giving_up_that_stops_for_a_while(
     assert world.image.owners[part("flights", 2)] == member("z")
 
 
+def test_should_not_take_for_slow_who_stopped_for_a_while_instead_of_giving_up() -> None:
+    world = static("a")
+    world.configure(GroupSettings(session_ms=600_000))
+    away(world, revoking(world))
+    world.pass_time(400_000)
+    assert member("a") in world.image.members
+
+
 def test_should_note_an_absence_once() -> None:
     world = static("a")
     away(world, world.processes[0])
@@ -199,6 +217,17 @@ def test_should_not_shorten_a_session_that_was_granted() -> None:
     assert member("a") not in world.image.members
 
 
+def test_should_give_no_longer_than_ever_to_give_up_after_an_election() -> None:
+    world = static("a")
+    first = revoking(world)
+    world.crash(0)
+    for _ in range(8):
+        world.pass_time(10_000)
+        assert first.id in world.image.members or world.now_ms > 60_000
+        hear(world, first)
+    assert "UnknownMember" in first.refusals, "it is heard from, and does not give up"
+
+
 def test_should_give_long_sessions_after_an_election_too() -> None:
     world = static("a")
     world.crash(0)
@@ -225,3 +254,24 @@ def test_should_give_a_member_that_gives_up_bit_by_bit_its_time_for_each() -> No
     assert world.image.owners[part("flights", 3)] == member("z")
     world.pass_time(100)
     assert first.id not in world.image.members
+
+
+def test_should_keep_the_new_owner_where_a_log_names_him_before_the_old_one_goes() -> None:
+    """Each key once in a batch, as it was last put: whoever got something more comes after whom he gave it to."""
+    image, shared = Image(GROUP), {part("flights", 0): GroupEpoch(1)}
+    a, b = CurrentKey(GROUP, member("a")), CurrentKey(GROUP, member("b"))
+    for key, assigned in ((a, shared), (b, shared), (a, {})):
+        image.apply(CurrentRecord(key, CurrentValue(GroupEpoch(1), assigned=assigned)))
+    assert image.owners == {part("flights", 0): "b"}
+    image.apply(CurrentRecord(b, None))
+    assert image.owners == {}
+
+
+def test_should_keep_the_new_holder_of_an_instance_where_the_old_one_goes_later() -> None:
+    image, value = Image(GROUP), MemberValue(Subscription(("flights",)), "i-a")
+    for name in ("a", "b"):
+        image.apply(MemberRecord(MemberKey(GROUP, member(name)), value))
+    image.apply(MemberRecord(MemberKey(GROUP, member("a")), None))
+    assert image.instances == {"i-a": "b"}
+    image.apply(MemberRecord(MemberKey(GROUP, member("b")), None))
+    assert image.instances == {}
