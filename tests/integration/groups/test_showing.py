@@ -179,3 +179,24 @@ def test_should_say_that_a_lag_is_not_known_rather_than_a_wrong_one(tmp_path: Pa
         assert scraped.get("headrace_group_lag", **labels, partition=str(1 - lost)) == (2 if lost == 0 else 3)
         cluster.start_broker(1 - here)
         wait_for(lambda: groups.get()["status"]["lag"] == "5", "the lag is known again")
+
+
+@pytest.mark.timeout(240)
+def test_should_be_shown_by_whoever_coordinates_it_next(tmp_path: Path) -> None:
+    with running_cluster(tmp_path, brokers=3) as cluster:
+        cluster.create_topic(partitions=2, replicas=3)
+        cluster.produce(4, partition=0)
+        calls, groups = GroupCalls([cluster.url(each) for each in range(3)]), KubeGroups(cluster)
+        members = joined(calls, "a", "b")
+        wait_for(lambda: groups.get()["status"]["lag"] == "4", "the lag is known")
+        before = groups.get()["status"]
+        assert before["coordinator"] == calls.get("/coordinator")["broker"]
+        cluster.broker(before["coordinator"]).kill()
+        settle(members, 2)
+        wait_for(lambda: groups.get()["status"]["coordinator"] != before["coordinator"], "another one shows it")
+        assert groups.get()["status"]["coordinator"] == calls.get("/coordinator")["broker"]
+        assert groups.get()["status"]["memberCount"] == 2
+        assert members[1].leave().status == 200
+        settle(members[:1], 2)
+        wait_for(lambda: groups.get()["status"]["memberCount"] == 1, "and keeps it true")
+        wait_for(lambda: groups.get()["status"]["lag"] == "4", "with its lag")
