@@ -201,7 +201,7 @@ class Consumer(Positions):
         What its user was handed last is committed only if he came back for more, or leaves its `with` in peace.
         """
         try:
-            if self._attendance is not None and self._finalizer.alive:
+            if self._attendance is not None and self._finalizer.alive and self._pid == os.getpid():
                 self._attendance.hand_back()
         finally:
             self._finalizer()

@@ -72,7 +72,9 @@ async def test_should_commit_what_its_user_commits(bench: Bench) -> None:
         await consumer.commit()
 
 
-async def test_should_skip_nothing_while_members_come_and_go_under_load(bench: Bench) -> None:
+async def test_should_skip_nothing_while_members_come_and_go_under_load(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
     bench.create(partitions=6)
     seen: list[int] = []
     moved: list[int] = []
@@ -111,10 +113,12 @@ async def test_should_skip_nothing_while_members_come_and_go_under_load(bench: B
         await asyncio.gather(read(300), read(600))
     stop.set()
     await writing
-    await eventually(lambda: len(seen) >= written, "all are read")
+    await eventually(lambda: len(set(seen)) == written, "all are read")
     stays.cancel()
     await asyncio.gather(stays, return_exceptions=True)
-    assert sorted(seen) == list(range(written)), "nothing is skipped, and members that leave in peace repeat nothing"
+    assert set(seen) == set(range(written)), "a record was skipped"
+    has_said_why = "were not committed" in caplog.text or "has lost its partitions" in caplog.text
+    assert len(seen) == written or has_said_why, "members that leave in peace repeat nothing"
     assert sum(moved) > 6
 
 

@@ -13,7 +13,7 @@ from typing import Any, Self
 import pytest
 
 from headrace import Consumer, Record, TopicPartition
-from headrace.core.errors import FencedMemberError, LocalError, PollIntervalExceededError
+from headrace.core.errors import BrokerUnreachableError, FencedMemberError, LocalError, PollIntervalExceededError
 from tests.support.client_bench import Bench
 from tests.support.waiting import wait_for
 
@@ -286,6 +286,17 @@ def test_should_follow_topics_that_a_pattern_finds(bench: Bench) -> None:
         assert next(iter(consumer)).topic == f"{bench.topic}-more"
         with pytest.raises(LocalError, match="what its pattern finds: say which"):
             consumer.position(0)
+
+
+def test_should_wait_for_a_topic_that_is_not_there_yet(bench: Bench) -> None:
+    with member(bench) as consumer:
+        fill(bench, 10)
+        assert numbers(list(islice(consumer, 10))) == list(range(10))
+
+
+def test_should_give_up_where_nobody_takes_it_in() -> None:
+    with pytest.raises(BrokerUnreachableError, match=r"gave up on the place in group billing after \d+\.\d s"):
+        Consumer("flights", group="billing", server="http://127.0.0.1:1", timeout_ms=300)
 
 
 def test_should_read_partitions_that_are_added(bench: Bench) -> None:
