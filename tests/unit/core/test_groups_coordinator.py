@@ -115,6 +115,16 @@ def test_should_refuse_all_who_wait_when_it_is_deposed() -> None:
     assert codes(coordinator.step(ForGroup(GROUP, join(4)), 0)) == [(4, "NotCoordinator")]
 
 
+def test_should_wait_for_nothing_of_an_earlier_reign() -> None:
+    coordinator = active()
+    coordinator.step(ForGroup(GROUP, commit(1)), 0)
+    coordinator.step(Deposed("its disk is full"), 0)
+    coordinator.step(Elected(), 0)
+    coordinator.step(ReadToEnd(0), 0)
+    told = coordinator.step(ForGroup(GROUP, OffsetsAsked(2)), 0)
+    assert [order.request for order in told if isinstance(order, Answer)] == [2]
+
+
 def test_should_know_what_the_log_says_when_elected_again() -> None:
     coordinator = active()
     written = entries_of(coordinator.step(ForGroup(GROUP, join(1)), 0))

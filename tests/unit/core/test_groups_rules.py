@@ -24,6 +24,7 @@ from headrace.core.groups.events import (
     Membership,
     Refuse,
     Request,
+    TargetOffered,
 )
 from headrace.core.groups.identity import GroupEpoch
 from headrace.core.groups.image import Image
@@ -275,3 +276,17 @@ def test_should_keep_the_new_holder_of_an_instance_where_the_old_one_goes_later(
     assert image.instances == {"i-a": "b"}
     image.apply(MemberRecord(MemberKey(GROUP, member("b")), None))
     assert image.instances == {}
+
+
+def test_should_ignore_a_target_that_gives_a_partition_twice() -> None:
+    world = World(dict(FLIGHTS))
+    for name in ("a", "b"):
+        world.send(world.process(name))
+    world.offer(
+        TargetOffered(
+            world.image.group.epoch, {member("a"): parts("flights", 0, 1, 2, 3), member("b"): parts("flights", 3)}
+        )
+    )
+    world.commit_log()
+    assert world.ignored == ["it gives 5 partitions, 4 are to be given, each once"]
+    assert world.image.targets == {}
