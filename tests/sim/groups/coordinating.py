@@ -24,6 +24,7 @@ from headrace.core.groups.coordinator import (
     Order,
     Read,
     ReadToEnd,
+    Told,
     TopicsListed,
 )
 from headrace.core.groups.entries import Entry, GroupRecord, OffsetRecord
@@ -192,11 +193,19 @@ class Coordinating:
             self.step(GroupConfigured(GROUP, replace(settings, paused_until_ms=paused_until_ms)))
 
     def step(self, event: Event) -> None:
+        last_reset = self.group.image.group.last_reset if self.group is not None else ""
         orders = self.coordinator.step(event, self.life.clock.now_ms)
         problem = None if isinstance(event, Committed | Deposed) else self._problem(orders)
-        cause = event.event if isinstance(event, ForGroup) else None
+        asked = event.event if isinstance(event, ForGroup) else None
+        cause = asked if isinstance(asked, CommitReceived | ResetResolved) else None
         for order in orders:
-            self._carry_out(order, cause if isinstance(cause, CommitReceived | ResetResolved) else None, problem)
+            if isinstance(order, Append):
+                entries = tuple(decode(*encode(entry)) for entry in order.entries)
+                is_own = cause is not None and _is_of(cause, last_reset, entries)
+                self._queue.append((order.number, Batch(entries, cause if is_own else None)))
+                self._count("decision")
+            else:
+                self._carry_out(order, problem)
 
     def _problem(self, orders: Sequence[Order]) -> HeadraceError | None:
         if not self.is_active or not any(isinstance(order, Answer | Refuse) for order in orders):
@@ -210,14 +219,8 @@ class Coordinating:
             return NotCoordinatorError(error.message)
         return None
 
-    def _carry_out(
-        self, order: Order, cause: CommitReceived | ResetResolved | None, problem: HeadraceError | None
-    ) -> None:
+    def _carry_out(self, order: Told, problem: HeadraceError | None) -> None:
         match order:
-            case Append(number, entries):
-                written = tuple(decode(*encode(entry)) for entry in entries)
-                self._queue.append((number, Batch(written, cause if _is_of(cause, written) else None)))
-                self._count("decision")
             case Answer(request) | Refuse(request):
                 self._tell(order if problem is None else Refuse(request, problem, "not sure"))
             case Ignored():
@@ -246,12 +249,11 @@ class Coordinating:
         self.life.setting.counts[f"coordinator: {what}"] += 1
 
 
-def _is_of(cause: CommitReceived | ResetResolved | None, written: Sequence[Entry]) -> bool:
-    """What else was due is written with a step as well, maybe of a request that is refused."""
-    if isinstance(cause, ResetResolved):
-        groups = [entry.value for entry in written if isinstance(entry, GroupRecord)]
-        return any(value is not None and value.last_reset == cause.id for value in groups)
-    return any(isinstance(entry, OffsetRecord) for entry in written)
+def _is_of(cause: CommitReceived | ResetResolved, last_reset: str, written: Sequence[Entry]) -> bool:
+    """Whether it is its own: what else was due is written with a step as well, maybe of a request that is refused."""
+    groups = [entry.value for entry in written if isinstance(entry, GroupRecord) and entry.value is not None]
+    is_reset = isinstance(cause, ResetResolved) and any(value.last_reset != last_reset for value in groups)
+    return is_reset or any(isinstance(entry, OffsetRecord) for entry in written)
 
 
 def compacted(entries: Sequence[Entry]) -> tuple[Entry, ...]:
