@@ -151,7 +151,9 @@ def test_should_free_at_once_what_a_member_was_giving_up_that_stops_for_a_while(
 def test_should_not_take_for_slow_who_stopped_for_a_while_instead_of_giving_up() -> None:
     world = static("a")
     world.configure(GroupSettings(session_ms=600_000))
-    away(world, revoking(world))
+    first = revoking(world)
+    hear(world, first)  # it knows
+    away(world, first)
     world.pass_time(400_000)
     assert member("a") in world.image.members
 
@@ -197,6 +199,7 @@ def test_should_not_count_what_was_known_before_a_member_joined_again() -> None:
     first.rebalance_timeout_ms = 1_000
     world.rounds_until(world.is_stable)
     first = revoking(world)
+    hear(world, first)  # it knows
     late = first.speak()
     first.forget()
     hear(world, first)
