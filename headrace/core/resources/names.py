@@ -1,4 +1,4 @@
-"""What may name a topic, or a group. The API server has the last word; who asks here can say what is wrong before anybody is asked.
+"""What may name a topic, or a group. The API server has the last word; who asks here can say what is wrong before that.
 
 Pure. Called by clients and by the command line.
 """
