@@ -11,8 +11,7 @@ from headrace.core.groups.events import HeartbeatReceived, ResetResolved
 from headrace.core.groups.group import Group
 from headrace.core.groups.identity import GroupEpoch, MemberId
 from headrace.core.groups.image import Image
-from headrace.core.groups.member import advance, has_given_up
-from headrace.core.groups.members import Members
+from headrace.core.groups.member import advance
 from headrace.core.groups.membership import MemberPhase, MemberState
 from headrace.core.groups.sessions import Sessions
 from headrace.core.groups.targets import misfit
@@ -20,7 +19,6 @@ from headrace.core.types import PartitionKey
 from tests.sim.groups.coordinating import Coordinating
 
 _next_request = MemberState._next_request
-_forget = MemberState._forget
 
 
 def everything_is_free(
@@ -35,16 +33,6 @@ def taken_away(
     """At once, whatever the member says."""
     ahead = advance(current, target, assignment_epoch, is_free)
     return replace(ahead, revoking={}) if ahead.revoking else ahead
-
-
-def heartbeat_of_any_revision(self: Members, event: HeartbeatReceived, now_ms: int) -> None:
-    current = self._checked(event)
-    session = self._sessions.hear(event.member, now_ms, self.settings.session_ms)
-    if event.subscription is not None:
-        self._describe(event.member, replace(self._image.members[event.member], subscription=event.subscription))
-    if event.epoch == current.epoch and current.revoking.keys() - event.owned:
-        session.revoke_by_ms = None
-        self._draft.put_current(event.member, has_given_up(current, event.owned), "gave up")
 
 
 def may_always_commit(current: CurrentValue, partition: PartitionKey, epoch: GroupEpoch) -> bool:
@@ -98,15 +86,5 @@ def says_it_gave_up(self: MemberState) -> tuple[Any, str]:
     return (replace(request, owned=self.assigned) if isinstance(request, HeartbeatReceived) else request), reason
 
 
-def hears_of_earlier_lives(self: MemberState) -> None:
-    sent = self._sent
-    _forget(self)
-    self._sent = sent
-
-
 def reads_what_is_not_committed(self: Coordinating) -> bool:
     return self.coordinator.state is CoordinatorState.LOADING
-
-
-def is_always_sure(self: Coordinating, orders: object) -> None:
-    return None

@@ -5,7 +5,6 @@ from typing import Any
 from headrace.core.groups import group, offsets, sharing
 from headrace.core.groups.coordinator import Coordinator
 from headrace.core.groups.group import Group
-from headrace.core.groups.members import Members
 from headrace.core.groups.membership import MemberState
 from headrace.core.groups.sessions import Sessions
 from tests.sim.groups import deletions
@@ -20,9 +19,7 @@ def _mutation(name: str, owner: Any, attribute: str, replacement: Any, *, rests:
 GROUP_MUTATIONS = (
     _mutation("given before it was given up", sharing, "advance", deletions.everything_is_free),
     _mutation("taken away without a word", sharing, "advance", deletions.taken_away),
-    _mutation("given up in any revision", Members, "heartbeat", deletions.heartbeat_of_any_revision, focus="held up"),
     _mutation("a member says what it has not given up", MemberState, "_next_request", deletions.says_it_gave_up),
-    _mutation("answers of an earlier life", MemberState, "_forget", deletions.hears_of_earlier_lives, focus="held up"),
     _mutation("commits of any partition", offsets, "may_commit", deletions.may_always_commit),
     _mutation("commits of anybody", group, "check_commit", deletions.commits_of_anybody),
     _mutation("sessions never end", Sessions, "overdue", deletions.never_overdue, rests=True, focus="member killed"),
@@ -37,5 +34,4 @@ GROUP_MUTATIONS = (
     _mutation(
         "a log read before it is committed", Coordinating, "may_read", property(deletions.reads_what_is_not_committed)
     ),
-    _mutation("answers without being sure", Coordinating, "_problem", deletions.is_always_sure, focus="kill leader"),
 )
