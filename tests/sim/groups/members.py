@@ -120,7 +120,7 @@ class Member:
         partition = readable[draw % len(readable)]
         at = self.positions[partition]
         end = min(self._shared.ends[partition], at + 1 + (draw >> 8) % READ_MAX)
-        self._promises.delivers(partition, at, end)
+        self._promises.delivers(partition, self.id, at, end)
         if not self.state.identity.instance and not self._setting.plan.skew:
             self._promises.check_alone(partition, self.id)
         self.positions[partition] = end

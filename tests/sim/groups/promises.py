@@ -122,8 +122,11 @@ class Promises:
         """A process was told, maybe long ago, that the partition is its own."""
         return self._last_tenure.get((partition, member), 0)
 
-    def delivers(self, partition: PartitionKey, first: int, end: int) -> None:
+    def delivers(self, partition: PartitionKey, member: MemberId, first: int, end: int) -> None:
+        """Whose partition it is no more reads for nobody: it will not commit that."""
         self.catch_up()
+        if self.image.owners.get(partition) != member:
+            return
         if first > self.covered[partition]:
             what = f"{partition} is read from {first}, delivered are {self.covered[partition]}"
             raise BrokenPromiseError("SkipsNothing", what)
