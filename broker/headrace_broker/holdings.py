@@ -21,9 +21,9 @@ from headrace.core.replication.residency import Holding
 from headrace.core.replication.seats import NO_LIFE, LogFacts, why_void
 from headrace.core.replication.wishes import Local
 from headrace.core.resources.metadata import InvalidResourceError
-from headrace.core.resources.partition_set import PartitionState
+from headrace.core.resources.partition_set import PartitionSet, PartitionState
 from headrace.core.resources.topic import TopicSpec
-from headrace.core.types import Incarnation, LeaderEpoch, PartitionKey, TopicName, TopicUid
+from headrace.core.types import Incarnation, LeaderEpoch, PartitionId, PartitionKey, SetUid, TopicName, TopicUid
 from headrace_broker.clock import wall_ms
 from headrace_broker.metrics import Metrics, PartitionGauges
 from headrace_broker.opening import Opener
@@ -44,6 +44,8 @@ class _Held:
     """As the description says; None where that cannot be used."""
     partition: Partition | None = None
     """While it is open."""
+    opened_for: SetUid | None = None
+    """The set that asked for that."""
     damage: str = ""
     """Why the log was not intact when it was opened ..."""
     void_before: Incarnation = NO_LIFE
@@ -87,6 +89,11 @@ class Holdings:
         held = self._held.get(key)
         return held.partition if held is not None else None
 
+    def find_opened_for(self, partition_set: PartitionSet, number: PartitionId) -> Partition | None:
+        """None where it is not open, or for another object of that name: what this one says is not for its ears."""
+        held = self._held.get(partition_set.key(number))
+        return held.partition if held is not None and held.opened_for == partition_set.uid else None
+
     def open_partitions(self) -> list[Partition]:
         return [held.partition for held in self._held.values() if held.partition is not None]
 
@@ -100,6 +107,11 @@ class Holdings:
             if held.partition is not None:
                 facts[key] = _facts(held, held.partition, seen.get(key, NO_EPOCH))
         return facts
+
+    def opened_for(self) -> dict[PartitionKey, SetUid]:
+        """By which set, of every open partition."""
+        opened = ((key, held.opened_for) for key, held in self._held.items() if held.partition is not None)
+        return {key: uid for key, uid in opened if uid is not None}
 
     def local(self, key: PartitionKey, seen: LeaderEpoch, *, asks: bool) -> Local | None:
         """What this broker has of a partition, for its wishes; with its leader where that is to be asked.
@@ -133,8 +145,7 @@ class Holdings:
             if uids is not None and key.uid not in uids:
                 continue
             if held.partition is not None:
-                log, leads = held.partition.log, held.partition.leads
-                logs[key] = HeldLog(log.last_epoch, log.log_end_offset, leads, _why_void(held, held.partition))
+                logs[key] = _told(held, held.partition)
             else:
                 closed[key] = held.holding
         found = {key: await self._glance(key) for key in closed}
@@ -200,8 +211,20 @@ class Holdings:
         """As they stand beside the data: for topics that the API server does not show just now."""
         return {key.uid: held.spec for key, held in self._held.items() if held.spec is not None}
 
-    def open(self, description: PartitionDescription, spec: TopicSpec, state: PartitionState, opener: Opener) -> None:
+    def open(
+        self,
+        description: PartitionDescription,
+        spec: TopicSpec,
+        state: PartitionState,
+        asked_by: SetUid,
+        opener: Opener,
+    ) -> None:
         self._start(description.key, self._open(description, spec, state, opener))
+        self._held[description.key].opened_for = asked_by
+
+    def shut(self, key: PartitionKey) -> None:
+        """Close its log; the data stays where it is."""
+        self._start(key, self._shut(key))
 
     def configure(self, key: PartitionKey, spec: TopicSpec) -> None:
         """The Topic says so; nothing happens where it said so before, or while something else happens."""
@@ -330,6 +353,10 @@ class Holdings:
         held.partition.configure(spec)
         held.holding = Holding.OPEN
 
+    async def _shut(self, key: PartitionKey) -> None:
+        await self._close(key, "its PartitionSet was made anew")
+        self._held[key].holding = Holding.RESTING
+
     async def _delete(self, key: PartitionKey) -> None:
         await self._close(key, "its topic is deleted")
         await asyncio.to_thread(self._data.store.delete, key)
@@ -376,6 +403,12 @@ class Holdings:
 
 def _facts(held: _Held, partition: Partition, seen: LeaderEpoch) -> LogFacts:
     return LogFacts(max(partition.log.last_epoch, seen), held.damage, held.void_before)
+
+
+def _told(held: _Held, partition: Partition) -> HeldLog:
+    log, replica = partition.log, partition.replica
+    told = HeldLog(log.last_epoch, log.log_end_offset, partition.leads, _why_void(held, partition))
+    return replace(told, applied_epoch=replica.leader_epoch)
 
 
 def _why_void(held: _Held, partition: Partition) -> str:

@@ -23,6 +23,9 @@ PartitionId = NewType("PartitionId", int)
 TopicUid = NewType("TopicUid", str)
 """`metadata.uid` of a Topic: a topic that is deleted and created again has another one."""
 
+SetUid = NewType("SetUid", str)
+"""`metadata.uid` of a PartitionSet, in the same way."""
+
 
 class TopicName(NamedTuple):
     """A topic's full name. Written `namespace/name`. A tuple, because every request looks one up."""

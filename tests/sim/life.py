@@ -7,7 +7,7 @@ let happen, late or never.
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, assert_never
 
 from headrace.core.control.held import BrokerReport, Epochs, HeldLog
@@ -172,6 +172,7 @@ class Life:
             is_regressed = self.is_regressed
         last, end = self.log.epochs.latest, self.log.log_end_offset
         log = HeldLog(last, end, self.replica.leads, damage, "", disk.seen_epoch, is_regressed)
+        log = replace(log, applied_epoch=self.replica.leader_epoch)
         return BrokerReport(self.me, known, {key: log} if disk.is_there else {})
 
     @property

@@ -16,7 +16,7 @@ from aiohttp import web
 from headrace.core.control.held import BrokerReport
 from headrace.core.resources.lease import CLUSTER_LABEL, BrokerLease, lease_name
 from headrace.core.resources.metadata import Metadata, Object
-from headrace.core.resources.partition_set import PartitionSet
+from headrace.core.resources.partition_set import PartitionSet, PartitionState
 from headrace.core.resources.topic import Topic, topic_manifest
 from headrace.core.types import BrokerId, Incarnation, LeaderEpoch, PartitionEpoch, Seat
 from headrace.http2.server import Server, serve
@@ -174,14 +174,14 @@ class Cluster:
         (event,) = await self._wait_events(reason)
         return event
 
-    async def wait_event_about(self, reason: str) -> Object:
-        """The first Event with this reason; there may be more."""
-        return (await self._wait_events(reason))[0]
+    async def wait_event_about(self, reason: str, says: str = "") -> Object:
+        """The first Event with this reason that says so; there may be more, also of the same reason."""
+        return (await self._wait_events(reason, says))[0]
 
-    async def _wait_events(self, reason: str) -> list[Object]:
+    async def _wait_events(self, reason: str, says: str = "") -> list[Object]:
         async def found() -> list[Object]:
             events: tuple[Object, ...] = (await self.client.list(EVENTS, namespace=self.name)).items
-            return [event for event in events if event["reason"] == reason]
+            return [event for event in events if event["reason"] == reason and says in event["message"]]
 
         return await observed(found, bool, f"there is an event {reason}")
 
@@ -213,26 +213,35 @@ class Cluster:
     async def delete_data(self) -> None:
         """What brokers do with sets that are marked: delete the data, then take themselves out, by compare-and-set."""
         for found in await self.wait_sets(lambda sets: all(s.deleting for s in sets), "sets are marked"):
-            emptied = tuple(replace(p, leader=None, isr=(), replicas=()) for p in found.partitions)
-            with suppress(ConflictError):
-                await self.client.replace(PARTITION_SETS, replace(found, partitions=emptied).to_object())
+            await self._change(found, lambda p: replace(p, leader=None, isr=(), replicas=()))
 
     async def take_seats(self, number: int) -> None:
         """What a broker does that has come back: elect itself where it is the only replica."""
         seat = self.brokers[number].seat
+
+        def won(p: PartitionState) -> PartitionState:
+            leader_epoch, partition_epoch = LeaderEpoch(p.leader_epoch + 1), PartitionEpoch(p.partition_epoch + 1)
+            led = replace(p, leader=seat, isr=(seat,), leader_epoch=leader_epoch, partition_epoch=partition_epoch)
+            return led if p.replicas == (seat.broker,) else p
+
         for found in await self.sets():
-            won = tuple(
-                replace(
-                    p,
-                    leader=seat,
-                    isr=(seat,),
-                    leader_epoch=LeaderEpoch(p.leader_epoch + 1),
-                    partition_epoch=PartitionEpoch(p.partition_epoch + 1),
-                )
-                for p in found.partitions
-                if p.replicas == (seat.broker,)
-            )
-            await self.client.replace(PARTITION_SETS, found.with_partitions(*won).to_object())
+            await self._change(found, won)
+
+    async def _change(self, found: PartitionSet, change: Callable[[PartitionState], PartitionState]) -> None:
+        """Upon the newest version: the operator may have been faster. A set that is gone stays as it is."""
+
+        async def is_written() -> bool:
+            try:
+                newest = await self.client.get(PARTITION_SETS, found.metadata.name, self.name)
+                partitions = tuple(change(state) for state in newest.partitions)
+                await self.client.replace(PARTITION_SETS, replace(newest, partitions=partitions).to_object())
+            except NotFoundError:
+                return True
+            except ConflictError:
+                return False
+            return True
+
+        await observed(is_written, bool, f"{found.metadata.name} is written")
 
     async def release(self) -> None:
         """No operator is left to drop finalizers; a namespace would hang on them."""

@@ -151,6 +151,15 @@ class ClusterView:
         self.states.update((changed.key(state.id), state) for state in changed.partitions)
         self.changed.set()
 
+    def put_answer(self, answered: PartitionSet) -> None:
+        """What a call about a set brought, if that set is still there: its answer may come later than the watch.
+
+        What was deleted meanwhile, and maybe made anew under the same name, must not return.
+        """
+        known = self._sets.get(_name(answered))
+        if known is not None and known.uid == answered.uid:
+            self.put_set(answered)
+
     def remove_set(self, removed: PartitionSet) -> None:
         known = self._sets.get(_name(removed))
         if known is not None and known.metadata.uid == removed.metadata.uid:

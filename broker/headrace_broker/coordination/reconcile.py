@@ -16,6 +16,7 @@ from headrace.core.replication.giving_away import Leaving, given_away, moved_in_
 from headrace.core.replication.residency import (
     Action,
     Adopt,
+    Close,
     Delete,
     Observed,
     Open,
@@ -111,10 +112,12 @@ class Reconciler:
 
     def _observe(self, sets: Sequence[PartitionSet], described: Collection[TopicUid]) -> Observed:
         going = given_away(self._holdings.giving_away.notes, sets)
-        held, logs = self._holdings.held(), self._holdings.logs()
+        held, logs, opened_for = self._holdings.held(), self._holdings.logs(), self._holdings.opened_for()
         kept = {uid for topic in self._view.topics() for uid in (topic.uid, TopicUid(topic.adopts))}
         in_sight = moved_in_sight(self._leaving, sets)
-        return Observed(self._me, sets, held, logs, described, self._holdings.overdue, going, in_sight, kept)
+        return Observed(
+            self._me, sets, held, logs, opened_for, described, self._holdings.overdue, going, in_sight, kept
+        )
 
     def _configure(self, specs: Mapping[TopicUid, TopicSpec]) -> None:
         for partition in self._holdings.open_partitions():
@@ -124,10 +127,13 @@ class Reconciler:
 
     def _carry_out(self, action: Action, specs: Mapping[TopicUid, TopicSpec]) -> None:
         match action:
-            case Open(key, topic, state, reason):
+            case Open(key, topic, state, asked_by, reason):
                 _log.debug("%s/%d: opening: %s", topic, key.partition, reason)
                 description = PartitionDescription(topic, key, specs[key.uid].to_object())
-                self._holdings.open(description, specs[key.uid], state, self._opener)
+                self._holdings.open(description, specs[key.uid], state, asked_by, self._opener)
+            case Close(key, reason):
+                _log.warning("%s (%s): closing: %s", key, self._holdings.topic_of(key), reason)
+                self._holdings.shut(key)
             case Delete(key, reason):
                 _log.info("%s: deleting the data: %s", key, reason)
                 self._holdings.delete(key)

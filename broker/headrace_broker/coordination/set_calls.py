@@ -146,7 +146,7 @@ class SetCalls:
         each.wished = ()  # All of it is so now: what else is wanted will be found when it may be sent.
         self._hold(each, SET_WRITE_INTERVAL_MS_MIN)
         self.learn(each, landed, each.writer.landed)
-        self._view.put_set(landed)
+        self._view.put_answer(landed)
         _log.info("wrote %s: %s", each.name, "; ".join(wish.reason for wish in wished) or "as it was")
         for wish in wished:
             if wish.loss:
@@ -154,19 +154,24 @@ class SetCalls:
 
     async def _read(self, each: WrittenSet) -> None:
         each.is_doubted, known = False, each.writer.known
-        metadata = known.metadata
-        try:
-            found = await self._client.get(PARTITION_SETS, metadata.name, metadata.namespace)
-        except NotFoundError:
+        found = await self._find(known)
+        if found is None:
             each.writer.gone()
             each.is_gone = True
             self._view.remove_set(known)
             return
-        if found.metadata.uid == metadata.uid:
-            based_on = metadata.resource_version
-            self.learn(each, found, lambda read: each.writer.read(read, based_on=based_on))
+        based_on = known.metadata.resource_version
+        self.learn(each, found, lambda read: each.writer.read(read, based_on=based_on))
         if not each.writer.is_regressed:
-            self._view.put_set(found)
+            self._view.put_answer(found)
+
+    async def _find(self, known: PartitionSet) -> PartitionSet | None:
+        """None where it is gone, whatever else has its name by now. Raises ApiError."""
+        try:
+            found = await self._client.get(PARTITION_SETS, known.metadata.name, known.metadata.namespace)
+        except NotFoundError:
+            return None
+        return found if found.uid == known.uid else None
 
     def _back_off(self, each: WrittenSet, error: Exception) -> None:
         wait_ms = each.backoff.next_ms()

@@ -111,7 +111,7 @@ class SetWriting:
             known = each.writer.known
             for state in known.partitions:
                 key = known.key(state.id)
-                partition = self._holdings.find(key)
+                partition = self._holdings.find_opened_for(known, state.id)
                 if partition is None or not may_act_on(state, self._me.broker, seen.get(key, NO_EPOCH)):
                     continue
                 isr = each.writer.isr(state.id)
@@ -204,7 +204,7 @@ class SetWriting:
         if put is None:
             return
         for state in put.partitions:
-            partition = self._holdings.find(put.key(state.id))
+            partition = self._holdings.find_opened_for(put, state.id)
             if partition is not None:
                 partition.isr_proposed(writer.isr(state.id).pending)
         for wish in each.wished:

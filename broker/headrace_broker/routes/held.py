@@ -7,9 +7,9 @@ import json
 
 from aiohttp import web
 
-from headrace.core.control.held import BrokerReport, Epochs
+from headrace.core.control.held import BrokerReport, known_epochs
 from headrace.core.limits import CONTROL_TIMEOUT_MS
-from headrace.core.types import PartitionEpoch, Seat, TopicUid
+from headrace.core.types import Seat, TopicUid
 from headrace_broker.routes.parameters import parse_broker, parse_held
 from headrace_broker.routes.peers import peer_of
 from headrace_broker.serving import Serving
@@ -31,11 +31,11 @@ class HeldRoute:
         return web.Response(body=json.dumps(report.to_object()).encode() + b"\n", content_type="application/json")
 
     async def _report(self, me: Seat, uids: frozenset[TopicUid] | None) -> BrokerReport:
-        partitions, none = self._serving.partitions, PartitionEpoch(0)
+        partitions = self._serving.partitions
         logs = await partitions.survey(uids)
-        known = {key: Epochs(epoch, none) for key, epoch in partitions.remembered(uids).items() if key not in logs}
-        for key, state in self._serving.view.states.items():
-            if uids is None or key.uid in uids:
-                heard = max(state.leader_epoch, known[key].leader_epoch if key in known else state.leader_epoch)
-                known[key] = Epochs(heard, state.partition_epoch)
-        return BrokerReport(me, known, logs)
+        opened = (partitions.find(key) for key in logs)
+        states = {each.key: each.replica.state for each in opened if each is not None}
+        applied = {key: state for key, state in states.items() if state is not None}
+        known = known_epochs(partitions.remembered(uids), self._serving.view.states, applied)
+        asked = {key: epochs for key, epochs in known.items() if uids is None or key.uid in uids}
+        return BrokerReport(me, asked, logs)

@@ -35,6 +35,7 @@ from headrace_broker.storage.partition_files import PartitionFiles
 from headrace_broker.storage.recovery import begin_log
 
 _ORPHANED_SINCE: Final = "orphaned-since"
+_LOOKS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,10 +136,20 @@ class PartitionStore:
         return True
 
     def last_known(self, key: PartitionKey) -> HeldLog:
-        """How far a log reaches that is not open, held or orphaned; empty where there is none."""
+        """How far a log reaches that is not open, held or orphaned; empty where there is none.
+
+        Another thread may move it from one place to the other just now: whoever found it in neither looks again.
+        """
+        for _ in range(_LOOKS):
+            found = self._look_at(key)
+            if found is not None and not found.trouble:
+                break
+        return found or HeldLog(NO_EPOCH, Offset(0))
+
+    def _look_at(self, key: PartitionKey) -> HeldLog | None:
         path = self._path(key)
         path = path if path.is_dir() else self._orphaned / path.name
-        return glance(path) if path.is_dir() else HeldLog(NO_EPOCH, Offset(0))
+        return glance(path) if path.is_dir() else None
 
     def void_before(self, key: PartitionKey) -> Incarnation | None:
         """Seats of older incarnations are void; None where that file is damaged: then all are."""

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from headrace.core.errors import RemoteError
 from headrace.core.log.epochs import NO_EPOCH
+from headrace.core.resources.partition_set import PartitionState
 from headrace.core.types import (
     BrokerId,
     Incarnation,
@@ -26,6 +27,9 @@ from headrace.core.types import (
 class Epochs(NamedTuple):
     leader_epoch: LeaderEpoch
     partition_epoch: PartitionEpoch
+
+
+_NO_EPOCHS = Epochs(LeaderEpoch(0), PartitionEpoch(0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,8 @@ class HeldLog:
     """It is in `orphaned/`: closed, and nobody leads or votes with it until a PartitionSet names it again."""
     namespace: str = ""
     """Of its topic; empty where that is not known."""
+    applied_epoch: LeaderEpoch = NO_EPOCH
+    """In which its replica takes part or leads, while it is open: the broker may have heard of later ones."""
     leads_late: bool = False
     """It leads, in an epoch that others know to be over. Not told by the broker itself, which has not heard of it."""
 
@@ -88,10 +94,25 @@ class BrokerReport:
             seat = Seat(BrokerId(document["broker"]), Incarnation(document["incarnation"]))
             partitions = [(_key(entry), entry) for entry in document["partitions"]]
             known = {key: _epochs(entry) for key, entry in partitions}
-            logs = {key: _log(entry["log"]) for key, entry in partitions if entry["log"] is not None}
+            logs = {key: _log(entry["log"], known[key]) for key, entry in partitions if entry["log"] is not None}
         except (KeyError, TypeError, ValueError) as error:
             raise RemoteError(f"the answer is no report of what a broker holds: {error!r}") from error
         return cls(seat, known, logs)
+
+
+def known_epochs(
+    remembered: Mapping[PartitionKey, LeaderEpoch], *heard: Mapping[PartitionKey, PartitionState]
+) -> dict[PartitionKey, Epochs]:
+    """The greatest of all that a broker has heard, of each of the two: what is set above them is believed by everybody.
+
+    A set that was deleted and made anew begins again with low partition epochs, while replicas still go by the old one.
+    """
+    known = {key: Epochs(epoch, PartitionEpoch(0)) for key, epoch in remembered.items()}
+    for key, state in (each for states in heard for each in states.items()):
+        before = known.get(key, _NO_EPOCHS)
+        leader_epoch = max(before.leader_epoch, state.leader_epoch)
+        known[key] = Epochs(leader_epoch, max(before.partition_epoch, state.partition_epoch))
+    return known
 
 
 def _log_object(log: HeldLog) -> dict[str, Any]:
@@ -105,6 +126,7 @@ def _log_object(log: HeldLog) -> dict[str, Any]:
         "trouble": log.trouble,
         "setAside": log.set_aside,
         "namespace": log.namespace,
+        "appliedEpoch": log.applied_epoch,
     }
 
 
@@ -116,7 +138,7 @@ def _epochs(entry: Mapping[str, Any]) -> Epochs:
     return Epochs(LeaderEpoch(entry["leaderEpoch"]), PartitionEpoch(entry["partitionEpoch"]))
 
 
-def _log(entry: Mapping[str, Any]) -> HeldLog:
+def _log(entry: Mapping[str, Any], known: Epochs) -> HeldLog:
     return HeldLog(
         last_epoch=LeaderEpoch(entry["lastEpoch"]),
         log_end=Offset(entry["logEndOffset"]),
@@ -127,4 +149,5 @@ def _log(entry: Mapping[str, Any]) -> HeldLog:
         regressed=bool(entry.get("regressed")),
         set_aside=bool(entry.get("setAside")),
         namespace=str(entry.get("namespace", "")),
+        applied_epoch=LeaderEpoch(entry.get("appliedEpoch", known.leader_epoch)),
     )

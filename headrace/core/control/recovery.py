@@ -175,9 +175,9 @@ def _look_at(partition_set: PartitionSet, state: PartitionState, cluster: Cluste
     key, topic = partition_set.key(state.id), partition_set.topic_name
     told = {broker: report.logs[key] for broker, report in cluster.reports.items() if key in report.logs}
     known = _highest(state, key, told.values(), cluster.reports.values())
-    logs = {broker: _as_led(log, key, known, cluster.reports[broker]) for broker, log in told.items()}
+    logs = {broker: _as_led(log, known) for broker, log in told.items()}
     why = _why_recover(state, known, logs)
-    if not why and state.leader is not None and told.get(state.leader.broker, _NOTHING).leads:
+    if not why and state.leader is not None and logs.get(state.leader.broker, _NOTHING).leads:
         return None
     blocked = _why_blocked(state, logs, cluster)
     if blocked or not why:
@@ -187,9 +187,9 @@ def _look_at(partition_set: PartitionSet, state: PartitionState, cluster: Cluste
     )
 
 
-def _as_led(log: HeldLog, key: PartitionKey, known: Epochs, report: BrokerReport) -> HeldLog:
-    """Who leads in an epoch that is over leads no more, or has not heard of it."""
-    latest = report.known.get(key, known).leader_epoch == known.leader_epoch
+def _as_led(log: HeldLog, known: Epochs) -> HeldLog:
+    """Who leads in an epoch that is over leads no more, or has not acted on it yet, though its broker may know."""
+    latest = log.applied_epoch == known.leader_epoch
     return replace(log, leads=log.leads and latest, leads_late=log.leads and not latest)
 
 

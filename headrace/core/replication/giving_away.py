@@ -15,15 +15,15 @@ from typing import Final
 
 from headrace.core.log.sealed import DamagedFileError, seal, unseal
 from headrace.core.resources.partition_set import PartitionSet
-from headrace.core.types import BrokerId, LeaderEpoch, PartitionEpoch, PartitionId, PartitionKey, TopicUid
+from headrace.core.types import BrokerId, LeaderEpoch, PartitionEpoch, PartitionId, PartitionKey, SetUid, TopicUid
 
 GIVING_AWAY_FILE: Final = "giving-away"
 
 Notes = Mapping[PartitionKey, PartitionEpoch]
 """By partition: the epoch in which this broker was first to be removed."""
 
-Leaving = Mapping[PartitionKey, LeaderEpoch]
-"""By partition: the leader epoch in which this life last saw that this broker is to be removed. In memory only."""
+Leaving = Mapping[PartitionKey, tuple[SetUid, LeaderEpoch]]
+"""By partition: in which set and leader epoch this life last saw that this broker is to be removed. In memory only."""
 
 
 def noted(
@@ -49,25 +49,29 @@ def given_away(notes: Notes, sets: Iterable[PartitionSet]) -> frozenset[Partitio
 
 def seen_leaving(
     before: Leaving, me: BrokerId, sets: Iterable[PartitionSet], regressed: Collection[TopicUid]
-) -> dict[PartitionKey, LeaderEpoch]:
+) -> dict[PartitionKey, tuple[SetUid, LeaderEpoch]]:
     """What this life has seen, now that it sees `sets`; nothing of topics whose metadata is seen to have gone back."""
-    leaving: dict[PartitionKey, LeaderEpoch] = {}
+    leaving: dict[PartitionKey, tuple[SetUid, LeaderEpoch]] = {}
     for partition_set in sets:
         for state in partition_set.partitions:
             key = partition_set.key(state.id)
             if partition_set.topic_uid in regressed:
                 continue
             if me in state.removing:
-                leaving[key] = state.leader_epoch
+                leaving[key] = partition_set.uid, state.leader_epoch
             elif key in before and me not in state.replicas:
                 leaving[key] = before[key]
     return leaving
 
 
 def moved_in_sight(leaving: Leaving, sets: Iterable[PartitionSet]) -> frozenset[PartitionKey]:
-    """Those that the same leader goes on with: it has all that is committed. `cluster recover` raises the epoch."""
-    states = ((each.key(state.id), state) for each in sets for state in each.partitions)
-    return frozenset(key for key, state in states if leaving.get(key) == state.leader_epoch)
+    """Those that the same leader goes on with: it has all that is committed. `cluster recover` raises the epoch.
+
+    A set that was deleted and made anew may say of the same epoch what was never so.
+    """
+    states = ((each, state) for each in sets for state in each.partitions)
+    shown = ((each.key(state.id), (each.uid, state.leader_epoch)) for each, state in states)
+    return frozenset(key for key, seen in shown if leaving.get(key) == seen)
 
 
 def format_giving_away(notes: Notes) -> bytes:

@@ -1,6 +1,7 @@
 """Which partitions live on this broker: what is to be opened, deleted, set aside. Pure and level-triggered.
 
     nothing ──> open
+    open, its set was deleted and made anew ──> close ──> open  (as if it had been seen to be gone)
     on disk, set is deleting ──> delete          (then `wishes` surrender the seats, so that the operator can go on)
     on disk, moved to others while this life looked ──> delete
     on disk, moved to others while it was away ──> orphan ── for too long ──> purge    (else what is placed elsewhere
@@ -20,7 +21,7 @@ from enum import Enum
 
 from headrace.core.replication.seats import LogFacts, Regressed, claim
 from headrace.core.resources.partition_set import PartitionSet, PartitionState
-from headrace.core.types import PartitionKey, Seat, TopicName, TopicUid
+from headrace.core.types import PartitionKey, Seat, SetUid, TopicName, TopicUid
 
 
 class Holding(Enum):
@@ -43,7 +44,9 @@ class Observed:
     """Of every topic of the cluster."""
     held: Mapping[PartitionKey, Holding]
     logs: Mapping[PartitionKey, LogFacts]
-    """Of every open partition."""
+    """Of every open partition ..."""
+    opened_for: Mapping[PartitionKey, SetUid]
+    """... and which set asked for that."""
     described: Collection[TopicUid]
     """Topics whose spec is known; a log is not opened without its settings."""
     overdue: Collection[PartitionKey] = ()
@@ -62,6 +65,15 @@ class Open:
     topic: TopicName
     state: PartitionState
     """As it was observed: the set may be gone from the view when the log is opened."""
+    asked_by: SetUid
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Keep the data where it is."""
+
+    key: PartitionKey
     reason: str
 
 
@@ -111,14 +123,18 @@ class Report:
     reason: str
 
 
-Action = Open | Delete | Orphan | Purge | Restore | Adopt | Report
+Action = Open | Close | Delete | Orphan | Purge | Restore | Adopt | Report
 
 
 def plan_residency(observed: Observed) -> list[Action]:
     """What to do now. Partitions that are busy are left alone until they are not."""
     actions: list[Action] = []
     for partition_set in observed.sets:
-        actions += _plan_deletion(partition_set, observed) if partition_set.deleting else _plan(partition_set, observed)
+        if partition_set.deleting:
+            actions += _plan_deletion(partition_set, observed)
+        else:
+            # What is to be closed is looked at again when it is.
+            actions += [*_outlived(partition_set, observed)] or _plan(partition_set, observed)
     return [*actions, *_unknown_to_the_api(observed)]
 
 
@@ -130,6 +146,18 @@ def _plan(partition_set: PartitionSet, observed: Observed) -> list[Action]:
         *_vacated(partition_set, observed),
         *_regressed(partition_set, observed),
     ]
+
+
+def _outlived(partition_set: PartitionSet, observed: Observed) -> Iterator[Close]:
+    """Opened for a set that is gone, though nobody here may have seen it go.
+
+    What its replica has heard of that set, and of its epochs, says nothing about this one: it would take every state of
+    it for old news, and go on as if there were none.
+    """
+    for state in partition_set.partitions:
+        key = partition_set.key(state.id)
+        if observed.held.get(key) is Holding.OPEN and observed.opened_for[key] != partition_set.uid:
+            yield Close(key, f"{partition_set.metadata.name} was deleted and made anew")
 
 
 def _restored(partition_set: PartitionSet, observed: Observed) -> Iterator[Restore]:
@@ -167,7 +195,8 @@ def _opened(partition_set: PartitionSet, observed: Observed) -> Iterator[Open]:
         key = partition_set.key(state.id)
         is_placed = observed.me.broker in state.replicas and state.id not in waiting
         if is_placed and observed.held.get(key) in (None, Holding.RESTING):
-            yield Open(key, partition_set.topic_name, state, f"{partition_set.metadata.name} places it here")
+            reason = f"{partition_set.metadata.name} places it here"
+            yield Open(key, partition_set.topic_name, state, partition_set.uid, reason)
 
 
 def _vacated(partition_set: PartitionSet, observed: Observed) -> Iterator[Delete | Orphan | Purge]:

@@ -21,6 +21,7 @@ from headrace.core.types import (
     PartitionId,
     PartitionKey,
     Seat,
+    SetUid,
     TopicName,
     TopicUid,
 )
@@ -88,6 +89,10 @@ class PartitionSet:
     partitions: tuple[PartitionState, ...]
     deleting: bool = False
     """Set by the operator once the Topic is really being deleted: brokers may delete the data."""
+
+    @property
+    def uid(self) -> SetUid:
+        return SetUid(self.metadata.uid)
 
     @property
     def topic_name(self) -> TopicName:

@@ -233,7 +233,7 @@ def test_should_be_quiet_when_its_reader_has_enough(
 def test_should_say_what_is_tried_again_and_what_is_not_written_after_ctrl_c(
     cluster: Cluster, headrace: Headrace, topic: str, environment: dict[str, str]
 ) -> None:
-    headrace("topic", "create", topic, "--partitions", "2")
+    headrace("topic", "create", topic, "--partitions", "2", "--replicas", "1")
     partitions = json.loads(headrace("topic", "describe", topic, "-o", "json").stdout)["partitions"]
     mine = next(str(each["partition"]) for each in partitions if each["leader"] == 1)
     command = [HEADRACE, "produce", topic, "--partition", mine]

@@ -6,6 +6,7 @@ from typing import Any
 
 from headrace.core.control.held import BrokerReport, Epochs, HeldLog
 from headrace.core.control.recovery import Cluster, RecoveryPlan, plan_recovery
+from headrace.core.log.epochs import NO_EPOCH
 from headrace.core.resources.partition_set import PartitionSet
 from headrace.core.resources.topic import Topic
 from headrace.core.types import BrokerId, LeaderEpoch, Offset, PartitionEpoch, PartitionId, PartitionKey, TopicUid
@@ -30,6 +31,8 @@ def log(epoch: int, end: int, **more: Any) -> HeldLog:
 
 def report(broker: int, held: HeldLog | None = None, known: tuple[int, int] = (1, 1)) -> BrokerReport:
     epochs = Epochs(LeaderEpoch(known[0]), PartitionEpoch(known[1]))
+    if held is not None and held.leads and held.applied_epoch == NO_EPOCH:
+        held = replace(held, applied_epoch=epochs.leader_epoch)
     return BrokerReport(seat(broker, 3), {KEY: epochs}, {KEY: held} if held else {})
 
 
@@ -49,7 +52,7 @@ def test_should_leave_alone_what_is_well() -> None:
 
 def test_should_tell_of_records_that_no_replica_has() -> None:
     led = partition_set(partition_state(leader=seat(0), leader_epoch=LeaderEpoch(7)))
-    reports = (report(0, log(7, 1, leads=True)), report(1, log(5, 100)), report(2, log(-1, 0)))
+    reports = (report(0, log(7, 1, leads=True), known=(7, 1)), report(1, log(5, 100)), report(2, log(-1, 0)))
     plan = recover(*reports, sets=(led,))
     (left,) = plan.left_behind
     assert (left.place, left.broker, left.log) == ("default/flights/0", 1, log(5, 100))
@@ -191,6 +194,16 @@ def test_should_have_nothing_left_to_do_once_the_brokers_have_followed() -> None
     after = recover(report(0, log(5, 100, leads=True), known=(state.leader_epoch, state.partition_epoch)),
                     sets=before.writes)  # fmt: skip
     assert (after.recovered, after.stuck, after.online) == ((), (), 1)
+
+
+def test_should_not_call_online_what_is_led_in_an_epoch_that_is_over_though_the_broker_has_heard_so() -> None:
+    led = partition_set(
+        partition_state(leader=seat(0, 3), leader_epoch=LeaderEpoch(6), partition_epoch=PartitionEpoch(9))
+    )
+    late = log(5, 100, leads=True, applied_epoch=LeaderEpoch(5))
+    (stuck,) = recover(report(0, late, known=(6, 9)), sets=(led,)).stuck
+    assert "look again" in stuck.reason
+    assert recover(report(0, replace(late, applied_epoch=LeaderEpoch(6)), known=(6, 9)), sets=(led,)).online == 1
 
 
 def replicated(leader_epoch: int = 1, partition_epoch: int = 1) -> PartitionSet:

@@ -15,7 +15,7 @@ from headrace.core.replication.giving_away import (
     seen_leaving,
 )
 from headrace.core.resources.partition_set import PartitionSet
-from headrace.core.types import BrokerId, LeaderEpoch, PartitionEpoch, PartitionId, PartitionKey, TopicUid
+from headrace.core.types import BrokerId, LeaderEpoch, PartitionEpoch, PartitionId, PartitionKey, SetUid, TopicUid
 from tests.support.partition_sets import partition_set, partition_state, seat
 
 KEY = PartitionKey(TopicUid("uid-1"), PartitionId(0))
@@ -59,14 +59,21 @@ def led_in(leader_epoch: int, moved: PartitionSet) -> PartitionSet:
 def test_should_see_a_move_that_the_same_leader_ends_and_nothing_that_recover_wrote() -> None:
     leaving = seen_leaving({}, ME, [led_in(7, at(3, removing=(ME,)))], ())
     moved, recovered = led_in(7, at(4, replicas=(OTHER,))), led_in(8, at(4, replicas=(OTHER,)))
-    assert leaving == {KEY: 7}
+    assert leaving == {KEY: ("", 7)}
     for a_set, seen in ((moved, {KEY}), (recovered, set())):
         leaving = seen_leaving(leaving, ME, [a_set], ())
         assert moved_in_sight(leaving, [a_set]) == seen
 
 
+def test_should_see_no_move_in_a_set_that_was_made_anew() -> None:
+    leaving = seen_leaving({}, ME, [at(3, removing=(ME,))], ())
+    (moved,) = (at(4, replicas=(OTHER,)),)
+    anew = replace(moved, metadata=replace(moved.metadata, uid="another"))
+    assert moved_in_sight(seen_leaving(leaving, ME, [anew], ()), [anew]) == set()
+
+
 def test_should_see_no_move_of_what_went_back_nor_of_what_is_to_stay() -> None:
-    leaving, removing = {KEY: LeaderEpoch(7)}, led_in(7, at(3, removing=(ME,)))
+    leaving, removing = {KEY: (SetUid(""), LeaderEpoch(7))}, led_in(7, at(3, removing=(ME,)))
     assert seen_leaving(leaving, ME, [removing], {KEY.uid}) == {}
     assert seen_leaving(leaving, ME, [led_in(7, at(4))], ()) == {}
     assert seen_leaving({}, ME, [led_in(7, at(4, replicas=(OTHER,)))], ()) == {}

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from headrace.core.replication.residency import (
     Action,
     Adopt,
+    Close,
     Delete,
     Holding,
     Observed,
@@ -21,7 +23,7 @@ from headrace.core.replication.residency import (
 )
 from headrace.core.replication.seats import LogFacts
 from headrace.core.resources.partition_set import PartitionSet
-from headrace.core.types import BrokerId, LeaderEpoch, PartitionId, PartitionKey, TopicUid
+from headrace.core.types import BrokerId, LeaderEpoch, PartitionId, PartitionKey, Seat, TopicUid
 from tests.support.partition_sets import partition_set, partition_state, seat
 
 ME = seat(0, 2)
@@ -29,6 +31,7 @@ UID = TopicUid("uid-1")
 KEY = PartitionKey(UID, PartitionId(0))
 LOG = LogFacts(LeaderEpoch(1))
 IN_SIGHT = "in sight"
+THE_FIRST = partition_set(partition_state()).uid
 
 
 def plan(
@@ -42,17 +45,36 @@ def plan(
 ) -> list[Action]:
     described_uids = {UID} if described else set()
     overdue_keys, going_keys = {KEY} if overdue else set(), {KEY} if going else set()
-    observed = Observed(ME, sets, held or {}, logs or {}, described_uids, overdue_keys, going_keys)
+    opened = {key: THE_FIRST for key, holding in (held or {}).items() if holding is Holding.OPEN}
+    observed = Observed(ME, sets, held or {}, logs or {}, opened, described_uids, overdue_keys, going_keys)
     return plan_residency(replace(observed, moved_in_sight={KEY} if going == IN_SIGHT else set(), kept=kept))
 
 
 def test_should_open_what_is_placed_here_when_it_is_not_open() -> None:
     here = partition_set(partition_state(leader=ME))
-    opened = Open(KEY, here.topic_name, here.partitions[0], "flights-0 places it here")
+    opened = Open(KEY, here.topic_name, here.partitions[0], here.uid, "flights-0 places it here")
     assert plan(here) == [opened]
     assert plan(here, held={KEY: Holding.RESTING}) == [opened]
     assert plan(here, held={KEY: Holding.BUSY}) == []
     assert plan(here, held={KEY: Holding.OPEN}, logs={KEY: LOG}) == []
+
+
+def made_anew(leader: Seat, **fields: Any) -> PartitionSet:
+    first = partition_set(partition_state(leader=leader), **fields)
+    return replace(first, metadata=replace(first.metadata, uid="made anew"))
+
+
+def test_should_close_what_was_opened_for_a_set_that_was_deleted_and_made_anew() -> None:
+    closed = Close(KEY, "flights-0 was deleted and made anew")
+    for anew in (made_anew(ME), made_anew(seat(1))):
+        assert plan(anew, held={KEY: Holding.OPEN}, logs={KEY: LOG}) == [closed]
+        assert plan(anew, held={KEY: Holding.OPEN}, logs={KEY: LOG}, going=IN_SIGHT) == [closed]
+        assert plan(anew, held={KEY: Holding.BUSY}) == []
+    (opened,) = plan(made_anew(ME), held={KEY: Holding.RESTING})
+    assert isinstance(opened, Open)
+    assert opened.asked_by == "made anew"
+    (deleted,) = plan(made_anew(ME, deleting=True), held={KEY: Holding.OPEN})
+    assert isinstance(deleted, Delete)
 
 
 def test_should_wait_when_the_settings_of_the_topic_are_not_known() -> None:

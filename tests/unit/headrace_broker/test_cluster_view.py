@@ -1,5 +1,7 @@
 """What a broker knows of its cluster: never older than what it knew, and whole after each list."""
 
+from dataclasses import replace
+
 import pytest
 
 from headrace.core.errors import UnknownPartitionError, UnknownTopicError
@@ -84,6 +86,25 @@ def test_should_not_go_back_when_its_own_write_is_answered_after_a_later_one_was
     view.put_set(partition_set(partition_state()))
     assert view.sets() == [newer]
     assert set(view.states) == {newer.key(state.id) for state in newer.partitions}
+
+
+def made(uid: str, epoch: int) -> PartitionSet:
+    made = partition_set(partition_state(partition_epoch=PartitionEpoch(epoch)))
+    return replace(made, metadata=replace(made.metadata, uid=uid))
+
+
+def test_should_not_bring_back_a_set_that_is_gone_when_a_call_about_it_is_answered_late() -> None:
+    view = ClusterView("headrace")
+    view.list_topics([topic()])
+    view.put_set(made("first", 5))
+    view.put_answer(made("first", 6))
+    assert view.sets() == [made("first", 6)]
+    view.remove_set(made("first", 6))
+    view.put_answer(made("first", 7))
+    assert view.sets() == []
+    view.put_set(made("second", 1))
+    view.put_answer(made("first", 7))
+    assert view.sets() == [made("second", 1)]
 
 
 def test_should_forget_what_is_gone() -> None:

@@ -1,14 +1,17 @@
 """What a broker says of logs that are closed, and what it says when one is opened that may lack something."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from headrace.core.control.held import HeldLog
+from headrace.core.log.epochs import NO_EPOCH
 from headrace.core.log.intact import DiskFacts
 from headrace.core.log.quota import DiskLimits
 from headrace.core.log.segments import LogConfig
+from headrace.core.replication.residency import Holding
 from headrace.core.resources.topic import TopicSpec
 from headrace.core.types import Incarnation, PartitionId, PartitionKey, TopicName, TopicUid
 from headrace_broker.broker_disk import BrokerDisk
@@ -17,7 +20,7 @@ from headrace_broker.metrics import Metrics
 from headrace_broker.opening import Opener
 from headrace_broker.storage.data_directory import DataDirectory
 from headrace_broker.storage.partition_description import PartitionDescription
-from tests.support.partition_sets import partition_state, seat
+from tests.support.partition_sets import partition_set, partition_state, seat
 from tests.support.partitions import alone
 from tests.support.waiting import eventually
 
@@ -81,3 +84,27 @@ async def test_should_tell_what_a_seat_of_this_life_may_lack_that_was_set_aside_
     data.store.delete(KEY)
     assert await damage(Opener(data, crashed, seat(0, 2), host)) == "", "it begins here"
     assert len(told) == 1
+
+
+async def test_should_tell_replicas_what_the_set_says_that_they_were_opened_for_and_no_other(
+    data: DataDirectory,
+) -> None:
+    metrics = Metrics()
+    holdings = Holdings(data, metrics, lambda: None)
+    host = alone(metrics, BrokerDisk(data.path, DiskLimits(), metrics, lambda reason: None))
+    opener = Opener(
+        data, DiskFacts(Incarnation(1), Incarnation(1), stopped_cleanly=True, same_boot=True), seat(0), host
+    )
+    state = partition_state(leader=seat(0))
+    first, second = (replace(a_set, metadata=replace(a_set.metadata, uid=uid))
+                     for a_set, uid in ((partition_set(state), "first"), (partition_set(state), "second")))  # fmt: skip
+    holdings.open(DESCRIPTION, SPEC, state, first.uid, opener)
+    await eventually(lambda: not holdings.is_busy, "it is open")
+    assert holdings.opened_for() == {KEY: "first"}
+    assert holdings.find_opened_for(first, KEY.partition) is not None
+    assert holdings.find_opened_for(second, KEY.partition) is None
+    holdings.shut(KEY)
+    await eventually(lambda: not holdings.is_busy, "it is closed")
+    assert (holdings.held(), holdings.opened_for()) == ({KEY: Holding.RESTING}, {})
+    assert (await holdings.survey())[KEY].applied_epoch == NO_EPOCH
+    assert holdings.find_opened_for(first, KEY.partition) is None

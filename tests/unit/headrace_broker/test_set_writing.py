@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -35,7 +36,7 @@ class Here:
     def open_partitions(self) -> list[object]:
         return [*self._opened]
 
-    def find(self, key: object) -> None:
+    def find_opened_for(self, *_: object) -> None:
         return None
 
     def held(self) -> dict[object, Holding]:
@@ -160,18 +161,24 @@ def test_should_hear_of_a_write_from_a_set_that_has_nothing_here_any_more() -> N
 
 
 class Deaf:
-    """An API server that answers no write, and then the set is gone."""
+    """An API server that answers no write, and then the set is gone; or another one has its name."""
+
+    def __init__(self, found: PartitionSet | None) -> None:
+        self._found = found
 
     async def replace(self, *_: object) -> None:
         raise ApiUnavailableError("no answer")
 
-    async def get(self, *_: object) -> None:
-        raise NotFoundError("gone")
+    async def get(self, *_: object) -> PartitionSet:
+        if self._found is None:
+            raise NotFoundError("gone")
+        return self._found
 
 
-async def test_should_forget_a_write_to_a_set_that_is_found_to_be_gone() -> None:
+@pytest.mark.parametrize("found", [None, replace(FOLLOWED, metadata=replace(FOLLOWED.metadata, uid="made anew"))])
+async def test_should_forget_a_write_to_a_set_that_is_found_to_be_gone(found: PartitionSet | None) -> None:
     view = ClusterView("headrace")
-    calls = SetCalls(ME, cast("Any", Deaf()), view, SetMetrics(CollectorRegistry()), cast("Any", None))
+    calls = SetCalls(ME, cast("Any", Deaf(found)), view, SetMetrics(CollectorRegistry()), cast("Any", None))
     writing = follower(calls)
     leave(writing)
     writing.look()

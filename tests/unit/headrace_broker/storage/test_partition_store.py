@@ -1,5 +1,7 @@
 """Partitions on a disk: data leaves it only when somebody says so."""
 
+import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -254,6 +256,25 @@ def test_should_tell_how_far_a_log_reaches_that_was_never_closed(store: Partitio
         assert store.last_known(KEY) == HeldLog(LeaderEpoch(7), Offset(100)), "as after kill -9"
         store.orphan(KEY, NOW_MS)
         assert store.last_known(KEY) == HeldLog(LeaderEpoch(7), Offset(100))
+
+
+def test_should_tell_how_far_a_log_reaches_that_is_moved_meanwhile(
+    store: PartitionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with storage_threads() as threads:
+        fill(open_log(store.prepare(DESCRIPTION, NOW_MS), threads), 50)
+    moves: list[Callable[[], object]] = [lambda: store.orphan(KEY, NOW_MS), lambda: store.restore(KEY)] * 2
+
+    def is_dir(path: Path) -> bool:
+        """It was, a moment ago."""
+        was_there = os.path.isdir(path)
+        if moves and path.parent.name == "partitions":
+            moves.pop(0)()
+        return was_there
+
+    monkeypatch.setattr(Path, "is_dir", is_dir)
+    assert store.last_known(KEY).log_end == 50
+    assert moves == []
 
 
 def test_should_tell_of_a_damaged_log_what_recovery_would_keep(store: PartitionStore) -> None:
