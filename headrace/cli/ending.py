@@ -18,8 +18,15 @@ EXIT_TERMINATED = 128 + signal.SIGTERM
 
 @contextmanager
 def ended_by_sigterm() -> Iterator[None]:
-    """In the main thread."""
+    """In the main thread. Where Ctrl-C is ignored, as by what a script's shell runs in the background, it still is."""
     is_terminated = False
+    interrupted = signal.getsignal(signal.SIGINT)
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        if callable(interrupted):
+            interrupted(number, frame)
+        elif is_terminated:
+            raise KeyboardInterrupt
 
     def terminate(_number: int, _frame: FrameType | None) -> None:
         nonlocal is_terminated
@@ -27,6 +34,7 @@ def ended_by_sigterm() -> Iterator[None]:
         signal.raise_signal(signal.SIGINT)
 
     before = signal.signal(signal.SIGTERM, terminate)
+    signal.signal(signal.SIGINT, interrupt)
     try:
         yield
     except KeyboardInterrupt:
@@ -34,6 +42,7 @@ def ended_by_sigterm() -> Iterator[None]:
             raise click.exceptions.Exit(EXIT_TERMINATED) from None
         raise
     finally:
+        signal.signal(signal.SIGINT, interrupted)
         signal.signal(signal.SIGTERM, before)
 
 

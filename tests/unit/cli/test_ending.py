@@ -85,3 +85,22 @@ def test_should_end_by_sigterm_as_by_ctrl_c_with_another_exit_code() -> None:
     with ended_by_sigterm():
         pass
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_should_end_by_sigterm_where_ctrl_c_is_ignored() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    heard: list[str] = []
+
+    def interrupted_twice() -> None:
+        with ended_by_sigterm():
+            signal.raise_signal(signal.SIGINT)
+            heard.append("goes on after Ctrl-C")
+            signal.raise_signal(signal.SIGTERM)
+
+    try:
+        with pytest.raises(click.exceptions.Exit) as ended:
+            interrupted_twice()
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert (ended.value.exit_code, heard) == (143, ["goes on after Ctrl-C"])
