@@ -67,7 +67,7 @@ def parse_ndjson(body: bytes, now_ms: int) -> list[Record]:
 
 
 def parse_printed_line(line: bytes, now_ms: int) -> Record:
-    """The record of one line as readers print it: `topic`, `partition` and `offset`, the place where it stood, are left out.
+    """The record of one line as readers print it; `topic`, `partition` and `offset`, where it stood, are left out.
 
     Raises as `parse_ndjson` does.
     """
