@@ -7,6 +7,7 @@ SHELL := /bin/bash
 # wait. Whoever changes a test keeps it so that it passes beside any number of others.
 JOBS ?= 4
 SEEDS ?= 300
+GROUP_SEEDS ?= 100
 PYTEST := $(BIN)/python -m pytest
 IN_PARALLEL := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 CONTRACT_TESTS := tests/contract
@@ -52,8 +53,9 @@ demo: $(VENV)/.demo  ## real flights through three brokers: produced, consumed, 
 	echo "starting headrace dev with three brokers"; \
 	headrace dev --detach --brokers 3 --port 0 >/dev/null && python examples/flights/demo.py
 
-sim: setup  ## the core in SEEDS simulated runs full of faults (SEEDS="1 --first 33" for that seed alone)
+sim: setup  ## the core in SEEDS simulated runs full of faults, and GROUP_SEEDS of a group (SEEDS="1 --first 33" for that seed alone)
 	$(BIN)/python -m tests.sim $(SEEDS)
+	$(BIN)/python -m tests.sim --group $(GROUP_SEEDS)
 
 sim-mutations: setup  ## does the simulator notice each safety rule that is deleted?
 	$(BIN)/python -m tests.sim.hunting

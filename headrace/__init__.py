@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from headrace.client.consumer import Consumer
     from headrace.client.discovery import Servers
     from headrace.client.producer import Producer
-    from headrace.client.record import BatchMetadata, Record, RecordMetadata, TopicPartition
+    from headrace.client.record import BatchMetadata, GroupOffset, Record, RecordMetadata, TopicPartition
     from headrace.core import errors
     from headrace.core.errors import HeadraceError
 
@@ -24,6 +24,7 @@ __all__ = [
     "AsyncProducer",
     "BatchMetadata",
     "Consumer",
+    "GroupOffset",
     "HeadraceError",
     "Producer",
     "Record",
@@ -38,6 +39,7 @@ _HOMES = {
     "AsyncProducer": "headrace.client.async_producer",
     "BatchMetadata": "headrace.client.record",
     "Consumer": "headrace.client.consumer",
+    "GroupOffset": "headrace.client.record",
     "HeadraceError": "headrace.core.errors",
     "Producer": "headrace.client.producer",
     "Record": "headrace.client.record",

@@ -23,6 +23,7 @@ from headrace.core.limits import (
     BUDGET_BYTES_MIN,
     CONTROL_BYTES_IN_FLIGHT_MAX,
     CONTROL_REQUESTS_IN_FLIGHT_MAX,
+    HEARTBEATS_IN_FLIGHT_MAX,
     JSON_BATCH_BYTES_MIN,
     JSON_BYTES_IN_FLIGHT_MAX,
     JSON_MEMORY_FACTOR,
@@ -157,6 +158,8 @@ class Admission:
     """Long polls and watches included."""
     control: Requests = field(default_factory=lambda: Requests(CONTROL_REQUESTS_IN_FLIGHT_MAX))
     """Of those who elect: nobody leads while they wait."""
+    heartbeats: Requests = field(default_factory=lambda: Requests(HEARTBEATS_IN_FLIGHT_MAX))
+    """Of members of groups, which wait for news most of the time."""
     others: Requests = field(default_factory=lambda: Requests(None))
     """Probes, and streams of followers (`replication.served_streams`)."""
 
@@ -202,8 +205,8 @@ class Admission:
     @property
     def requests(self) -> int:
         """Under way, of all kinds."""
-        return self.clients.under_way + self.control.under_way + self.others.under_way
+        return sum(kind.under_way for kind in (self.clients, self.control, self.heartbeats, self.others))
 
     @property
     def requests_refused(self) -> int:
-        return self.clients.refused + self.control.refused
+        return self.clients.refused + self.control.refused + self.heartbeats.refused

@@ -35,6 +35,8 @@ from headrace_broker.compaction import Compaction
 from headrace_broker.coordination.cluster_view import ClusterView
 from headrace_broker.coordination.coordination import Coordination, Here
 from headrace_broker.coordination.lease import LeaseHolder, vacant_lease
+from headrace_broker.groups.lag import GroupLags
+from headrace_broker.groups.showing import Showing
 from headrace_broker.holdings import Holdings
 from headrace_broker.housekeeping import Housekeeping
 from headrace_broker.memory_limit import memory_limit_bytes
@@ -119,6 +121,7 @@ class _Broker:
             self._readiness,
             Admission.for_memory(self._memory_bytes),
             catch_up_rate=settings.catch_up_rate,
+            namespace=self._namespace,
         )
         loop = asyncio.get_running_loop()
         self._end: asyncio.Future[None] = loop.create_future()
@@ -217,6 +220,8 @@ class _Broker:
             housekeeping.checkpoint(),
             housekeeping.clean(),
             self._compaction().run(),
+            self._serving.groups.run(),
+            *self._showing(me).work(),
             self._disk.watch(),
             *verification.work(self._mend),
         ]
@@ -234,8 +239,17 @@ class _Broker:
             raise
         finally:
             await _cancel(tasks)
+            await self._serving.groups.close()
             await coordination.close()
             await streams.close()
+
+    def _showing(self, me: Seat) -> Showing:
+        """Of the groups that are coordinated here."""
+        serving = self._serving
+        lags = GroupLags(me.broker, self._view, self._holdings, serving.proxy, serving.groups)
+        made = Showing(me.broker, self._client, self._view, serving.groups, lags, self._metrics.registry)
+        serving.groups.listeners += made.listeners
+        return made
 
     def _compaction(self) -> Compaction:
         return Compaction(

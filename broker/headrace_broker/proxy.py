@@ -23,6 +23,7 @@ from headrace_broker.requests import Place
 _log = logging.getLogger(__name__)
 
 PROXIED_HEADER = "Headrace-Proxied"
+"""With the address of the client, where there is one."""
 _FORWARDED = ("content-type", "accept", "accept-encoding")
 """Not the coding of the body, which is decoded before it is passed on."""
 _RETURNED = ("content-type", "content-encoding", "vary", "retry-after", "allow", "accept-encoding")
@@ -72,6 +73,7 @@ class Proxy:
         """The other broker's answer, counted in `share`. Raises the target's error where it cannot be had."""
         headers = _forwarded(request, elsewhere)
         with _reaching(elsewhere):
+            headers[PROXIED_HEADER.lower()] = client_address(request)
             answer = await self._ask(
                 elsewhere, request.method, request.path_qs, headers=headers, body=body, timeout_ms=timeout_ms
             )
@@ -107,7 +109,7 @@ class Proxy:
         return await self._transport.request(
             method,
             elsewhere.url.rstrip("/") + path,
-            headers={**headers, PROXIED_HEADER.lower(): "1"},
+            headers={PROXIED_HEADER.lower(): "1", **headers},
             body=body,
             timeout_s=(timeout_ms + PROXY_MARGIN_MS) / 1000,
         )
@@ -152,6 +154,11 @@ class Proxy:
         self._draining = True
         for answer in self._streams:
             answer.cancel()
+
+
+def client_address(request: web.Request) -> str:
+    """Of whoever asked first: by what another broker says, or a client of itself."""
+    return request.headers.get(PROXIED_HEADER) or request.remote or "1"
 
 
 def _forwarded(request: web.Request, elsewhere: Target) -> dict[str, str]:

@@ -10,12 +10,13 @@ from typing import Protocol
 
 from headrace.core.control.held import Epochs, HeldLog
 from headrace.core.control.promises import PromisedLog
-from headrace.core.errors import NotReadyError, PartitionOfflineError
+from headrace.core.errors import InternalTopicError, NotReadyError, PartitionOfflineError
 from headrace.core.replication.fence import Fence
 from headrace.core.resources.topic import Topic
 from headrace.core.types import BrokerId, LeaderEpoch, PartitionKey, Seat, TopicName, TopicUid
 from headrace_broker.admission import Admission, Budget
 from headrace_broker.coordination.cluster_view import ClusterView
+from headrace_broker.groups.coordinators import Coordinators
 from headrace_broker.metrics import Metrics
 from headrace_broker.partition import Partition
 from headrace_broker.proxy import Elsewhere, Proxy
@@ -61,12 +62,16 @@ class Serving:
     watches: Watches = field(default_factory=Watches)
     catch_up_rate: int | None = None
     """Bytes a second for followers that are far behind; None: as fast as it goes."""
+    namespace: str = "default"
+    """Of the brokers' Leases."""
     life: Seat | None = None
     """Of this very process, once it has one. The view may show the Lease of an earlier or a later one."""
+    groups: Coordinators = field(init=False)
     sessions: Sessions = field(init=False)
     followers: ServedStreams = field(init=False)
 
     def __post_init__(self) -> None:
+        self.groups = Coordinators(self.me, self.namespace, self.view, self.partitions)
         self.followers = ServedStreams(StreamMetrics(self.metrics.registry), self.catch_up_rate)
         self.sessions = Sessions.for_memory(self.admission.bodies.limit_bytes)
 
@@ -87,6 +92,7 @@ class Serving:
     def drain(self) -> None:
         """This broker is about to stop: what would go on for ever ends. Its partitions drain by themselves."""
         self.proxy.drain()
+        self.groups.drain()
         self.watches.drain()
         self.sessions.drain()
         self.followers.drain()
@@ -97,6 +103,14 @@ class Serving:
         topic = self.view.topic(name)
         fence.check_topic(str(name), topic.uid)
         return topic
+
+    def check_not_internal(self, name: TopicName) -> None:
+        """Before anything of a topic is changed. Raises InternalTopicError."""
+        if name == self.groups.topic_name:
+            raise InternalTopicError(
+                f"{name} is where coordinators keep what they know of consumer groups: it can be read, and is written"
+                " by requests about groups (/v1/namespaces/{namespace}/groups/{group}/...) alone"
+            )
 
     def locate(self, place: Place, fence: Fence) -> Partition | Elsewhere:
         """Raises what `topic` raises, UnknownPartitionError, PartitionOfflineError, NotReadyError."""

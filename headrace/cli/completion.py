@@ -1,4 +1,4 @@
-"""`headrace completion`: the script that lets a shell complete command lines, and the topics' names for it.
+"""`headrace completion`: the script that lets a shell complete command lines, and names of topics and groups for it.
 
 The script calls `headrace` at every press of Tab (click answers, by `_HEADRACE_COMPLETE`), so names are asked for with
 little patience and where it is cheapest: brokers for commands that talk to brokers, else the Kubernetes API.
@@ -31,7 +31,7 @@ _KUBE_OPTIONS = ("kubeconfig", "context", "namespace")
 @click.command(cls=Command, short_help="Print the script that completes command lines.")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print the script that makes SHELL complete commands, options, files and the names of topics."""
+    """Print the script that makes SHELL complete commands, options, files and the names of topics and groups."""
     complete = get_completion_class(shell)
     assert complete is not None, f"click completes for {shell}"
     root = click.get_current_context().find_root().command
@@ -45,6 +45,20 @@ def topic_names(options: Mapping[str, Any]) -> list[str]:
             return _from_brokers(Where(*(options.get(name) for name in (*_SERVER_OPTIONS, *_KUBE_OPTIONS))))
         return _from_kubernetes(KubeOptions(*(options.get(name) for name in _KUBE_OPTIONS)))
     except Exception:  # Whatever is wrong, the middle of a command line is no place to say it.
+        return []
+
+
+def group_names(options: Mapping[str, Any]) -> list[str]:
+    """The same of consumer groups, which are resources: the Kubernetes API is asked."""
+    from headrace.cli.groups_api import list_groups
+
+    async def names(client: Any, namespace: str) -> list[str]:
+        async with asyncio.timeout(_PATIENCE_S):
+            return [group.metadata.name for group in await list_groups(client, namespace)]
+
+    try:
+        return with_kube(KubeOptions(*(options.get(name) for name in _KUBE_OPTIONS)), names)
+    except Exception:  # As above.
         return []
 
 

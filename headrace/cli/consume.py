@@ -1,4 +1,9 @@
-"""`headrace consume`: a topic's records as JSON lines, bare values or a table."""
+"""`headrace consume`: records of topics as JSON lines, bare values or a table.
+
+As a member of a group it commits what it has printed, and nothing else: a batch counts as read once its last line is
+flushed. However it ends, it commits and leaves; only what ends it at once (`kill -9`, a
+lost network) leaves records that are printed and not committed, which whoever comes next prints again.
+"""
 
 import os
 import shutil
@@ -6,6 +11,7 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -13,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from headrace.cli.ending import ended_by_sigterm, write_whole
 from headrace.cli.examples import Command, examples
-from headrace.cli.options import TOPIC, Where, broker_options, naming_remedy, output_option
+from headrace.cli.options import GROUP, TOPIC, Where, broker_options, naming_remedy, output_option
 from headrace.cli.output import tell
 from headrace.cli.progress import Tally, progress, summary
 from headrace.cli.starts import parse_start
@@ -27,11 +34,12 @@ if TYPE_CHECKING:
 
 _TIMEOUT_MS = 30_000
 """A person's patience: long enough for a broker's restart."""
+_COMMIT_INTERVAL_MS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    topic: str
+    topics: tuple[str, ...]
     start: str | int | datetime
     partition: int | None
     max_records: int | None
@@ -40,6 +48,16 @@ class Options:
     output: str
     quiet: bool
 
+    @property
+    def which(self) -> str:
+        """For sentences."""
+        return ", ".join(self.topics)
+
+    @property
+    def topic_width(self) -> int:
+        """Of a column that names the topic; 0 where there is one only."""
+        return max(map(len, self.topics)) if len(self.topics) > 1 else 0
+
 
 @examples(
     ("The values of all records there are.", "headrace consume orders -o value"),
@@ -47,9 +65,11 @@ class Options:
     ("Ten records of one partition, as a table.", "headrace consume orders --partition 3 -m 10 -o table"),
     ("Since a time, into a file.", "headrace consume orders --from 2026-11-20T12:00:00Z > records.jsonl"),
     ("What comes next, until Ctrl-C.", "headrace consume orders --from latest --follow -o value"),
+    ("What the group has not read yet.", "headrace consume orders --group billing"),
+    ("As a member that stays; run several to share the work.", "headrace consume orders --group billing --follow"),
 )
 @click.command(cls=Command)
-@click.argument("topic", type=TOPIC)
+@click.argument("topics", type=TOPIC, nargs=-1, required=True, metavar="TOPIC...")
 @click.option(
     "--from",
     "start",
@@ -57,41 +77,64 @@ class Options:
     default="earliest",
     show_default=True,
     metavar="earliest|latest|OFFSET|TIME",
-    help="Where to begin, in every partition. A TIME is '30m ago' (ms, s, m, h, d) or 2026-11-20T12:00:00Z.",
+    help="Where to begin, in every partition; with --group, where the group has no offset yet. A TIME is '30m ago' (ms,"
+    " s, m, h, d) or 2026-11-20T12:00:00Z.",
 )
 @click.option("--partition", type=click.IntRange(min=0), metavar="P", help="Only this partition.")
 @click.option("-m", "--max-records", type=click.IntRange(min=1), metavar="N", help="Stop after so many records.")
 @click.option("-f", "--follow", is_flag=True, help="Wait for new records; without it, stop at the end as it is now.")
-@click.option("--group", metavar="G", help="Consumer groups are not available yet.")
+@click.option(
+    "--group",
+    type=GROUP,
+    metavar="G",
+    help="As a member of this consumer group, which comes to be with its first one: share partitions with the other"
+    " members, go on where the group is, commit what is printed.",
+)
 @output_option("json", "value", "table")
 @click.option("-q", "--quiet", is_flag=True, help="No progress on the terminal while records go into a file.")
 @broker_options
 def consume(where: Where, **options: Any) -> None:
-    """Print the records of TOPIC, by offset within each partition.
+    """Print the records of topics, by offset within each partition.
 
-    Partitions take turns. What cannot be read for 30 s ends the command with 1, Ctrl-C with 130.
+    Partitions take turns; with several topics each record says of which it is. What cannot be read for 30 s ends the
+    command with 1, Ctrl-C with 130.
+
+    With --group, what is printed is committed every second and at the end, be it the end of the records, -m, Ctrl-C,
+    SIGTERM (exit code 143) or a reader that has enough; then the member leaves, and others take over at once. Without
+    --follow it reads up to the ends that its partitions have when it gets them.
     """
     _consume(where, Options(**options))
 
 
 def _consume(where: Where, options: Options) -> None:
-    if options.group is not None:
-        raise LocalError(
-            f"--group {options.group}: consumer groups are not available yet; leave it out, and choose with --from"
-            " where to begin"
-        )
+    _check(options)
     found = where.find()
     watched = sys.stderr.isatty() and not options.quiet
     shown = watched and _goes_into_a_file()
     started, tally = time.monotonic(), Tally()
-    with _consumer(found, options) as consumer:
+    with _ending(options), _consumer(found, options) as consumer:
         share = _share(consumer, options, tally) if shown else lambda: None
         with progress(tally, share, shown=shown):
-            _print(consumer.batches(follow=options.follow), options, tally)
+            _print(consumer, options, tally)
     if shown:
-        tell(summary("consumed", tally.records, f"from {options.topic}", time.monotonic() - started))
+        tell(summary("consumed", tally.records, f"from {options.which}", time.monotonic() - started))
     elif watched and not tally.records:
         tell("nothing from there on; --follow waits for what comes", dim=True)
+
+
+def _check(options: Options) -> None:
+    """Raises click.UsageError where options do not fit together."""
+    if options.partition is None:
+        return
+    if options.group is not None:
+        raise click.UsageError("--partition and --group exclude each other: who reads which is the group's to say.")
+    if len(options.topics) > 1:
+        raise click.UsageError("--partition is of one topic: read one at a time, or leave it out.")
+
+
+def _ending(options: Options) -> AbstractContextManager[None]:
+    """Who is in a group says goodbye."""
+    return nullcontext() if options.group is None else ended_by_sigterm()
 
 
 def _goes_into_a_file() -> bool:
@@ -103,29 +146,74 @@ def _goes_into_a_file() -> bool:
 def _consumer(found: "Found", options: Options) -> "Consumer":
     from headrace.client.consumer import Consumer
 
-    with naming_remedy(options.topic, found.namespace):
+    with naming_remedy(found.namespace, *options.topics):
+        if options.group is not None:
+            _check_topics(found, options)
         return Consumer(
-            options.topic,
+            *options.topics,
+            group=options.group,
             start=options.start,
             partitions=None if options.partition is None else [options.partition],
             server=found.server,
             namespace=found.namespace,
             timeout_ms=_TIMEOUT_MS,
+            auto_commit_interval_ms=_COMMIT_INTERVAL_MS,
         )
 
 
-def _print(batches: Iterator[Any], options: Options, tally: Tally) -> None:
+def _check_topics(found: "Found", options: Options) -> None:
+    """A member may wait for a topic that is not there yet; who types one wants to know. Raises UnknownTopicError."""
+    from headrace.client.brokers import Brokers
+
+    brokers = Brokers(found.server, found.namespace, timeout_ms=_TIMEOUT_MS, request_timeout_ms=_TIMEOUT_MS)
+    try:
+        for topic in options.topics:
+            brokers.layout(topic)
+    finally:
+        brokers.close()
+
+
+def _print(consumer: "Consumer", options: Options, tally: Tally) -> None:
     from headrace.cli.forms import Rows
 
-    out, form = sys.stdout.buffer, _form(options.output)
-    for batch in _limited(batches, options.max_records):
-        content = b"".join(line + b"\n" for line in form(Rows.of(batch)))
-        out.write(content)
-        tally.records += batch.num_rows
-        tally.bytes += len(content)
-        if options.follow:
-            out.flush()
-    out.flush()
+    out, form = sys.stdout.buffer, _form(options)
+    printed = _Printed(consumer)
+    try:
+        for batch in _limited(consumer.batches(follow=options.follow), options.max_records):
+            content = b"".join(line + b"\n" for line in form(Rows.of(batch)))
+            if options.group is not None:
+                write_whole(out, content, partial(printed.add, batch))
+            else:
+                out.write(content)
+            tally.records += batch.num_rows
+            tally.bytes += len(content)
+            if options.follow:
+                out.flush()
+        out.flush()
+    finally:
+        printed.count_as_read()
+
+
+class _Printed:
+    """The batch that a member has printed last."""
+
+    def __init__(self, consumer: "Consumer") -> None:
+        self._consumer = consumer
+        self._last: Any = None
+
+    def add(self, batch: Any) -> None:
+        self._last = batch
+
+    def count_as_read(self) -> None:
+        """Up to its last row: nobody comes back for more, and what was cut off from it was not printed."""
+        from headrace.client.record import TopicPartition
+
+        batch = self._last
+        if batch is None:
+            return
+        place = TopicPartition(batch.column("topic")[0].as_py(), batch.column("partition")[0].as_py())
+        with suppress(LocalError):  # It went to another member meanwhile.
+            self._consumer.seek(place, batch.column("offset")[-1].as_py() + 1)
 
 
 def _limited(batches: Iterator[Any], max_records: int | None) -> Iterator[Any]:
@@ -139,20 +227,23 @@ def _limited(batches: Iterator[Any], max_records: int | None) -> Iterator[Any]:
                 return
 
 
-def _form(output: str) -> "Form":
+def _form(options: Options) -> "Form":
     from headrace.cli import forms
 
-    if output != "table":
-        return forms.values if output == "value" else forms.json_lines
-    sys.stdout.buffer.write(forms.table_title() + b"\n")
+    topic_width = options.topic_width
+    if options.output == "value":
+        return forms.values
+    if options.output == "json":
+        return partial(forms.json_lines, with_topic=bool(topic_width))
+    sys.stdout.buffer.write(forms.table_title(topic_width) + b"\n")
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    return partial(forms.table, width=width)
+    return partial(forms.table, width=width, topic_width=topic_width)
 
 
 def _share(consumer: "Consumer", options: Options, tally: Tally) -> Callable[[], float | None]:
-    """What part of all that will come has come; None where it never ends."""
+    """What part of all that will come has come; None where it never ends, or nobody knows the end."""
     total = options.max_records
-    if not options.follow:
-        there = sum(max(0, end - consumer.position(place.partition)) for place, end in consumer.end_offsets().items())
+    if not options.follow and options.group is None:
+        there = sum(max(0, end - consumer.position(place)) for place, end in consumer.end_offsets().items())
         total = there if total is None else min(total, there)
     return lambda: tally.records / total if total else None

@@ -27,6 +27,7 @@ _quoted: Callable[[str], str] = json.JSONEncoder(ensure_ascii=False).encode
 class Rows:
     """Records of one partition, column by column."""
 
+    topic: str
     partition: int
     offsets: list[int]
     timestamps_ms: list[int]
@@ -39,6 +40,7 @@ class Rows:
         """From a pyarrow.RecordBatch as `Consumer.batches()` gives it."""
         column = batch.column
         return cls(
+            column("topic")[0].as_py(),
             column("partition")[0].as_py(),
             column("offset").to_pylist(),
             column("timestamp_ms").to_pylist(),
@@ -56,10 +58,11 @@ def values(rows: Rows) -> Iterator[bytes]:
     return (value or b"" for value in rows.values)
 
 
-def json_lines(rows: Rows) -> Iterator[bytes]:
-    """The broker's JSON form of a record, with its partition."""
+def json_lines(rows: Rows, *, with_topic: bool = False) -> Iterator[bytes]:
+    """The broker's JSON form of a record, with its partition, and its topic where there are several."""
     return map(
         _json_line,
+        repeat(f'"topic": {_quoted(rows.topic)}, ' if with_topic else ""),
         repeat(rows.partition),
         rows.offsets,
         rows.timestamps_ms,
@@ -69,21 +72,31 @@ def json_lines(rows: Rows) -> Iterator[bytes]:
     )
 
 
-def table(rows: Rows, width: int | None) -> Iterator[bytes]:
+def table(rows: Rows, width: int | None, topic_width: int = 0) -> Iterator[bytes]:
     """Rows under `table_title`, cut at `width` characters; None leaves values whole."""
+    topic = f"{rows.topic:{topic_width}} " if topic_width else ""
     for offset, time, key, value in zip(rows.offsets, rows.timestamps_ms, rows.keys, rows.values, strict=True):
         cells = (str(rows.partition), str(offset), _time(time), _text(key))
         place = " ".join(cell.ljust(size) for cell, (_, size) in zip(cells, _TABLE_COLUMNS, strict=True))
-        yield f"{place} {_text(value)}"[:width].encode()
+        yield f"{topic}{place} {_text(value)}"[:width].encode()
 
 
-def table_title() -> bytes:
-    return (" ".join(title.ljust(size) for title, size in _TABLE_COLUMNS) + " VALUE").encode()
+def table_title(topic_width: int = 0) -> bytes:
+    """`topic_width` is that of a first column for the topic, where there are several."""
+    topic = f"{'TOPIC':{topic_width}} " if topic_width else ""
+    return (topic + " ".join(title.ljust(size) for title, size in _TABLE_COLUMNS) + " VALUE").encode()
 
 
-def _json_line(
-    partition: int, offset: int, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: RecordHeaders
+def _json_line(  # noqa: PLR0913 - a record's columns: gathering them first would double the price of a line
+    topic: str,
+    partition: int,
+    offset: int,
+    timestamp_ms: int,
+    key: bytes | None,
+    value: bytes | None,
+    headers: RecordHeaders,
 ) -> bytes:
+    """`topic` is its field as it stands at the beginning, or nothing."""
     try:
         if not headers:  # Text without headers, the usual record, at a tenth of the price of the general case.
             shown = (
@@ -91,13 +104,13 @@ def _json_line(
                 "null" if value is None else _quoted(value.decode()),
             )
             return (
-                f'{{"partition": {partition}, "offset": {offset}, "timestamp": {timestamp_ms}, "key": {shown[0]},'
-                f' "value": {shown[1]}, "headers": []}}'
+                f'{{{topic}"partition": {partition}, "offset": {offset}, "timestamp": {timestamp_ms},'
+                f' "key": {shown[0]}, "value": {shown[1]}, "headers": []}}'
             ).encode()
     except UnicodeDecodeError:
         pass
     document = {"partition": partition, **to_json(Record(key, value, timestamp_ms, headers), Offset(offset))}
-    return json.dumps(document, ensure_ascii=False).encode()
+    return f"{{{topic}{json.dumps(document, ensure_ascii=False)[1:]}".encode()
 
 
 def _time(timestamp_ms: int) -> str:

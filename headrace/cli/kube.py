@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from headrace.client.discovery import running_dev
+from headrace.core.errors import LocalError
 
 if TYPE_CHECKING:
     from headrace.kube.client import KubeClient
@@ -32,6 +33,18 @@ def with_kube(options: KubeOptions, work: "Callable[[KubeClient, str], Awaitable
             return await work(client, options.namespace or client.namespace)
 
     return asyncio.run(run())
+
+
+def context_namespace(options: KubeOptions) -> str | None:
+    """What `with_kube` would give its work, without asking anybody; None where there is no kubeconfig."""
+
+    async def work(_: "KubeClient", namespace: str) -> str:
+        return namespace
+
+    try:
+        return with_kube(options, work)
+    except (LocalError, ModuleNotFoundError):
+        return options.namespace
 
 
 def _kubeconfig(options: KubeOptions) -> str | None:

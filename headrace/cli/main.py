@@ -24,6 +24,7 @@ _COMMANDS = {
     "topic": Lazy("headrace.cli.topic:topic", "Create, list, describe and delete topics."),
     "produce": Lazy("headrace.cli.produce:produce", "Write lines, JSON lines, CSV or records to a topic."),
     "consume": Lazy("headrace.cli.consume:consume", "Read a topic's records."),
+    "group": Lazy("headrace.cli.group:group", "Show, reset and delete consumer groups."),
     "bench": Lazy("headrace.cli.bench:bench", "Measure produce, consume and latency."),
     "cluster": Lazy("headrace.cli.cluster:cluster", "Look at the brokers."),
     "completion": Lazy("headrace.cli.completion:completion", "Print the script that completes command lines."),

@@ -11,8 +11,10 @@ from click.shell_completion import CompletionItem
 
 from headrace.cli.topic_spec import check_name
 from headrace.core.errors import LocalError, UnknownTopicError
+from headrace.core.resources.names import group_name_problem
 
 if TYPE_CHECKING:
+    from headrace.cli.kube import KubeOptions
     from headrace.cli.servers import Found
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -33,6 +35,13 @@ class Where:
         from headrace.cli.servers import find
 
         return find(self.server, self.ca_file, self.kubeconfig, self.context, self.namespace)
+
+    @property
+    def kube(self) -> "KubeOptions":
+        """Of the same place, for what is asked of the Kubernetes API."""
+        from headrace.cli.kube import KubeOptions
+
+        return KubeOptions(self.kubeconfig, self.context, self.namespace)
 
 
 class TopicName(click.ParamType):  # type: ignore[type-arg]  # generic in new clicks only
@@ -55,19 +64,38 @@ class TopicName(click.ParamType):  # type: ignore[type-arg]  # generic in new cl
         return [CompletionItem(name) for name in topic_names(ctx.params) if name.startswith(incomplete)]
 
 
-TOPIC, NEW_TOPIC = TopicName(), TopicName(new=True)
+class ConsumerGroupName(click.ParamType):  # type: ignore[type-arg]  # generic in new clicks only
+    """The name of a consumer group: checked and completed as a topic's."""
+
+    name = "group"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        problem = group_name_problem(value)
+        if problem is not None:
+            raise click.BadParameter(f"{problem}.")
+        return str(value)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from headrace.cli.completion import group_names
+
+        return [CompletionItem(name) for name in group_names(ctx.params) if name.startswith(incomplete)]
+
+
+TOPIC, NEW_TOPIC, GROUP = TopicName(), TopicName(new=True), ConsumerGroupName()
 
 
 @contextmanager
-def naming_remedy(topic: str, namespace: str) -> Iterator[None]:
-    """Around the first question about a topic: that it is not there is the most usual mistake of all."""
+def naming_remedy(namespace: str, *topics: str) -> Iterator[None]:
+    """Around the first question about topics: that one is not there is the most usual mistake of all."""
     try:
         yield
     except UnknownTopicError as error:
+        if len(topics) > 1:
+            raise LocalError(f"{error.message}: `headrace topic list -A` shows all that there are") from error
         place = "" if namespace == "default" else f" -n {namespace}"
         raise LocalError(
-            f"there is no topic {topic} in namespace {namespace}: `headrace topic create {topic}{place} --partitions N`"
-            " creates it, `headrace topic list -A` shows all"
+            f"there is no topic {topics[0]} in namespace {namespace}: `headrace topic create {topics[0]}{place}"
+            " --partitions N` creates it, `headrace topic list -A` shows all"
         ) from error
 
 
@@ -127,5 +155,8 @@ _CONTEXT: Callable[[F], F] = click.option(
     "--context", metavar="NAME", help="Context of the kubeconfig.  [default: its current one]"
 )
 _NAMESPACE: Callable[[F], F] = click.option(
-    "-n", "--namespace", metavar="NAME", help="Namespace of the topic.  [default: that of the context, else default]"
+    "-n",
+    "--namespace",
+    metavar="NAME",
+    help="Namespace of the topic or group.  [default: that of the context, else default]",
 )

@@ -3,12 +3,13 @@
 Colour is for terminals only, and not where NO_COLOR is set (https://no-color.org).
 """
 
+import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -21,6 +22,8 @@ _COLORS: Final = {
     "offline": "red",
     "Lost": "red",
     "Unknown": "yellow",
+    "unknown": "yellow",
+    "Stable": "green",
 }
 """Of words that say how something is, wherever they stand alone in a table."""
 _AGE_UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
@@ -53,6 +56,30 @@ def waiting(what: str) -> Iterator[Callable[[str], None]]:
 
     with Console(stderr=True).status(what) as status:
         yield status.update
+
+
+@contextmanager
+def waiting_aloud(what: str) -> Iterator[Callable[[str], None]]:
+    """As `waiting`, for what may take long: where there is no terminal each thing that is new is a line on stderr."""
+    said: list[str] = []
+
+    def line(text: str) -> None:
+        if text not in said[-1:]:
+            said[:] = [text]
+            tell(f"headrace: {what}: {text}")
+
+    with waiting(what) as say:
+        yield (lambda text: say(f"{what}: {text}")) if sys.stderr.isatty() else line
+
+
+def print_document(document: object, output: str) -> None:
+    """As `json` or `yaml`."""
+    if output == "json":
+        click.echo(json.dumps(document, indent=2))
+        return
+    import yaml
+
+    click.echo(yaml.safe_dump(document, sort_keys=False), nl=False)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -94,3 +121,10 @@ def readable(value: object) -> str:
     fitting = [(size, unit) for unit, size in units.items() if number % size == 0]
     size, unit = max(fitting, default=(1, ""))
     return f"{number // size}{unit}"
+
+
+def readable_spec(value: Any) -> Any:
+    """A spec with durations and sizes as people write them, numbers and truths as they are."""
+    if isinstance(value, dict):
+        return {name: readable_spec(part) for name, part in value.items()}
+    return readable(value) if isinstance(value, str) else value

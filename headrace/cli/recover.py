@@ -4,7 +4,6 @@ Asks every broker what it holds, reads the API after that, shows what `headrace.
 writes by compare-and-set, and waits until the brokers have followed.
 """
 
-import sys
 import time
 from collections.abc import Sequence
 from contextlib import closing
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from headrace.cli.asking import confirmed
 from headrace.cli.examples import Command, examples
 from headrace.cli.kube import KubeOptions, with_kube
 from headrace.cli.options import TOPIC, Where, broker_options
@@ -56,7 +56,7 @@ def recover(where: Where, topics: tuple[str, ...], yes: bool) -> None:
     from headrace.client.brokers import Brokers
 
     found = where.find()
-    kube = KubeOptions(where.kubeconfig, where.context, where.namespace)
+    kube = where.kube
     with closing(
         Brokers(found.server, found.namespace, timeout_ms=_TIMEOUT_MS, request_timeout_ms=_TIMEOUT_MS)
     ) as brokers:
@@ -65,7 +65,8 @@ def recover(where: Where, topics: tuple[str, ...], yes: bool) -> None:
         if plan.recovered:
             _show_recovered(plan.recovered)
             _show_offline(plan.stuck)
-            if not (yes or _is_wanted(len(plan.recovered))):
+            count = len(plan.recovered)
+            if not confirmed(f"Recover {'it' if count == 1 else f'these {count} partitions'}?", yes):
                 raise LocalError("nothing was changed: say y, or give --yes")
             scope.write(plan)
             plan = scope.wait_until_followed([recovered.place for recovered in plan.recovered])
@@ -152,13 +153,6 @@ class _Scope:
                 if offline.isdisjoint(places) or time.monotonic() > deadline:
                     return plan
                 time.sleep(_LOOK_AGAIN_S)
-
-
-def _is_wanted(count: int) -> bool:
-    """Ask, where there is somebody to ask."""
-    if not sys.stdin.isatty():
-        return False
-    return click.confirm(f"Recover {'it' if count == 1 else f'these {count} partitions'}?", err=True)
 
 
 def _said_of(recovered: Recovered) -> list[str]:

@@ -30,13 +30,20 @@ For those who know Kafka's tools, kcat or kubectl:
 | `kafka-console-producer --topic orders`, `kcat -P -t orders` | `headrace produce orders` |
 | `kafka-console-consumer --topic orders` | `headrace consume orders --from latest --follow -o value` |
 | `kcat -C -e -t orders` (ends at the end) | `headrace consume orders -o value` |
+| `kafka-console-consumer --topic orders --group billing` | `headrace consume orders --group billing --follow` |
+| `kafka-consumer-groups --list`, `kubectl get consumergroups` | the same, or `headrace group list` |
+| `kafka-consumer-groups --describe --group billing` | `headrace group describe billing` |
+| `kafka-consumer-groups --reset-offsets --group billing --to-earliest` | `headrace group reset billing --to earliest` |
+| `kafka-consumer-groups --delete --group billing` | `headrace group delete billing --yes` |
 | `kafka-producer-perf-test`, `kafka-consumer-perf-test` | `headrace bench produce`, `headrace bench consume` |
 
 ## Where a command goes
 
 Topics are Kubernetes resources, so `headrace topic` talks to a Kubernetes API: that of `--kubeconfig` and `--context`,
-else that of the `headrace dev` that runs on this machine, else the current kubeconfig's. Records go to brokers
-(`produce`, `consume`, `bench`, `cluster`), which are found in this order:
+else that of the `headrace dev` that runs on this machine, else the current kubeconfig's. So are consumer groups, but
+who is in one and how far it has read is known to brokers: `headrace group` talks to both, and says what it cannot tell
+where one of them is away. Records go to brokers (`produce`, `consume`, `bench`, `cluster`), which are found in this
+order:
 
 1. `--server URL`: any broker, or several, separated by commas;
 2. the Kubernetes API of `--kubeconfig` or `--context`, by its service proxy: nothing but the API server must be
@@ -45,8 +52,9 @@ else that of the `headrace dev` that runs on this machine, else the current kube
 4. the `headrace dev` that runs on this machine;
 5. the Kubernetes API of the current kubeconfig, by its service proxy.
 
-The topic's namespace is `-n` (`--namespace`), else the context's where a kubeconfig decides, else `default`. Brokers
-with `https` URLs are verified against the PEM bundle `--ca-file`, else `HEADRACE_CA_FILE`, else the system's roots.
+The namespace of a topic or group is `-n` (`--namespace`), else the context's where a kubeconfig decides, else
+`default`. Brokers with `https` URLs are verified against the PEM bundle `--ca-file`, else `HEADRACE_CA_FILE`, else the
+system's roots.
 
 | variable | |
 |---|---|

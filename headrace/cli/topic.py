@@ -1,6 +1,5 @@
 """`headrace topic`: what kubectl does with Topics, for those who have no kubectl at hand."""
 
-import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,7 @@ from headrace.cli.broker_count import REPLICAS_DEFAULT
 from headrace.cli.examples import Group, examples
 from headrace.cli.kube import KubeOptions, with_kube
 from headrace.cli.options import NEW_TOPIC, TOPIC, kube_options, output_option
-from headrace.cli.output import age, print_table, readable, waiting
+from headrace.cli.output import age, print_document, print_table, readable, readable_spec, waiting
 from headrace.cli.topic_spec import topic_spec
 from headrace.core.limits import FINALIZER_WAIT_MS
 from headrace.core.resources.metadata import DEFAULT_CLUSTER
@@ -92,24 +91,26 @@ def create(
     ("Of the context's namespace.", "headrace topic list"),
     ("Of all namespaces.", "headrace topic list -A"),
     ("Names alone, for scripts.", "for name in $(headrace topic list -o name); do echo $name; done"),
+    ("Headrace's own topics, too.", "headrace topic list -A --internal"),
 )
 @topic.command("list")
 @click.option("-A", "--all-namespaces", is_flag=True, help="Of every namespace.")
+@click.option("--internal", is_flag=True, help="Headrace's own, too: what groups have read is kept in one.")
 @output_option("table", "json", "yaml", "name")
 @kube_options
-def list_(all_namespaces: bool, output: str, **kube: str | None) -> None:
+def list_(all_namespaces: bool, internal: bool, output: str, **kube: str | None) -> None:
     """List topics."""
     from headrace.cli.topics_api import list_topics
 
     async def work(client: "KubeClient", namespace: str) -> "list[Topic]":
-        return await list_topics(client, None if all_namespaces else namespace)
+        return await list_topics(client, None if all_namespaces else namespace, internal=internal)
 
     found = with_kube(KubeOptions(**kube), work)
     if output == "name":
         for one in found:
             click.echo(str(one.full_name) if all_namespaces else one.metadata.name)
     elif output != "table":
-        _print_document([_summary(one) for one in found], output)
+        print_document([_summary(one) for one in found], output)
     elif found:
         print_table(*_table(found, all_namespaces))
     else:
@@ -146,7 +147,7 @@ def describe(name: str, output: str, **kube: str | None) -> None:
     if output == "text":
         _print_description(one, partitions, reports)
     else:
-        _print_document(_description(one, partitions, reports), output)
+        print_document(_description(one, partitions, reports), output)
 
 
 @examples(
@@ -182,15 +183,6 @@ def _few(name: str, brokers: int) -> str:
     )
 
 
-def _print_document(document: object, output: str) -> None:
-    if output == "json":
-        click.echo(json.dumps(document, indent=2))
-        return
-    import yaml
-
-    click.echo(yaml.safe_dump(document, sort_keys=False), nl=False)
-
-
 def _summary(one: "Topic") -> dict[str, Any]:
     from headrace.cli.topics_api import ready_condition
 
@@ -224,7 +216,7 @@ def _description(one: "Topic", partitions: "list[PartitionState]", reports: "Rep
         "name": one.metadata.name,
         "uid": one.uid,
         "created": one.metadata.creation_timestamp,
-        "spec": _readable(one.spec.to_object()),
+        "spec": readable_spec(one.spec.to_object()),
         "status": one.status,
         "partitions": [
             {
@@ -238,13 +230,6 @@ def _description(one: "Topic", partitions: "list[PartitionState]", reports: "Rep
             for p in partitions
         ],
     }
-
-
-def _readable(value: Any) -> Any:
-    """A spec with durations and sizes as people write them, numbers and truths as they are."""
-    if isinstance(value, dict):
-        return {name: _readable(part) for name, part in value.items()}
-    return readable(value) if isinstance(value, str) else value
 
 
 def _print_description(one: "Topic", partitions: "list[PartitionState]", reports: "Reports") -> None:

@@ -6,8 +6,9 @@ from contextlib import aclosing
 from typing import Any
 
 from headrace.core.errors import HeadraceError, LocalError
+from headrace.core.groups.identity import OFFSETS_TOPIC
 from headrace.core.resources.partition_set import PartitionSet
-from headrace.core.resources.topic import Topic, topic_manifest
+from headrace.core.resources.topic import INTERNAL_LABEL, Topic, topic_manifest
 from headrace.kube.client import KubeClient
 from headrace.kube.errors import AlreadyExistsError, NotFoundError
 from headrace.kube.resource import PARTITION_SETS, TOPICS
@@ -38,6 +39,8 @@ async def create_topic(
 
     With `or_take` one that exists does as well.
     """
+    if name == OFFSETS_TOPIC:
+        raise LocalError(f"{name} is the name of Headrace's own topic, which comes by itself: choose another")
     try:
         await client.create(TOPICS, topic_manifest(name, namespace, spec))
     except AlreadyExistsError as error:
@@ -78,7 +81,13 @@ async def delete_topic(
 ) -> bool:
     """Delete, and wait until the topic is really gone; whether there was one. Raises LocalError where it must exist."""
     try:
-        uid = (await client.get(TOPICS, name, namespace)).uid
+        topic = await client.get(TOPICS, name, namespace)
+        if is_internal(topic):
+            raise LocalError(
+                f"topic {namespace}/{name} is Headrace's own: it holds what all consumer groups have read, and is not"
+                " deleted; to forget one group: `headrace group delete NAME`"
+            )
+        uid = topic.uid
         await client.delete(TOPICS, name, namespace, uid=uid)
     except NotFoundError as error:
         if not must_exist:
@@ -96,13 +105,19 @@ async def delete_topic(
     raise HeadraceError(f"topic {namespace}/{name} is being deleted, and is still there after {timeout_s:g} s")
 
 
-async def list_topics(client: KubeClient, namespace: str | None) -> list[Topic]:
-    """By namespace and name; None is all namespaces."""
+async def list_topics(client: KubeClient, namespace: str | None, *, internal: bool = False) -> list[Topic]:
+    """By namespace and name; None is all namespaces. With `internal`, those that are Headrace's own as well."""
     try:
         listing = await client.list(TOPICS, namespace=namespace)
     except NotFoundError as error:
         raise _no_crd(error, namespace or "") from error
-    return sorted(listing.items, key=lambda topic: topic.full_name)
+    return sorted(
+        (topic for topic in listing.items if internal or not is_internal(topic)), key=lambda topic: topic.full_name
+    )
+
+
+def is_internal(topic: Topic) -> bool:
+    return topic.metadata.labels.get(INTERNAL_LABEL) == "true"
 
 
 async def describe_topic(client: KubeClient, name: str, namespace: str) -> tuple[Topic, list[PartitionSet]]:

@@ -66,9 +66,14 @@ class AsyncBrokers:
         elif loop is not self._loop:
             raise LocalError("this client belongs to another event loop: make one for each loop")
 
-    async def retrying(self, what: str, once: Callable[[], Awaitable[T]], topic: str | None = None) -> T:
-        """`once()` until it succeeds or the retry policy gives up; between attempts `topic`'s metadata is dropped."""
-        retries = Retries(what, self._timeout_ms, now_ms(), self.trouble)
+    async def retrying(
+        self, what: str, once: Callable[[], Awaitable[T]], topic: str | None = None, *, timeout_ms: int | None = None
+    ) -> T:
+        """`once()` until it succeeds or the retry policy gives up; between attempts `topic`'s metadata is dropped.
+
+        Without `timeout_ms` the client's own time limit counts.
+        """
+        retries = Retries(what, self._timeout_ms if timeout_ms is None else timeout_ms, now_ms(), self.trouble)
         while True:
             try:
                 return await once()
@@ -166,6 +171,10 @@ class AsyncBrokers:
         self.directory.check_partition(layout, partition)
         return layout
 
+    async def request_once(self, call: Call) -> Response:
+        """With one attempt."""
+        return await self._request(call)
+
     async def _request(self, call: Call) -> Response:
         url = self.directory.url_for(call, now_ms())
         try:
@@ -181,7 +190,7 @@ class AsyncBrokers:
         try:
             async with asyncio.timeout(call.timeout_s):
                 head = await self._transport.request(
-                    call.method, url + call.path, headers=headers, body=call.batch, timeout_s=call.timeout_s
+                    call.method, url + call.path, headers=headers, body=call.body, timeout_s=call.timeout_s
                 )
                 return Response(head.status, head.headers, await head.read())
         except TimeoutError:

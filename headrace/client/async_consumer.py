@@ -5,22 +5,27 @@ task at a time, as a file is. Every await may be cancelled and called again: not
 out twice.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from types import TracebackType
 from typing import ClassVar, Self
 
 from headrace.client.async_brokers import AsyncBrokers
-from headrace.client.async_fetcher import AsyncFetcher
+from headrace.client.async_fetcher import ALONE, AsyncFetcher
 from headrace.client.async_readings import AsyncBatches, AsyncReading, AsyncRecords
 from headrace.client.clock import now_ms
 from headrace.client.cursor import Cursor
 from headrace.client.discovery import Servers
+from headrace.client.groups.async_attendance import AsyncAttendance
+from headrace.client.groups.async_coordinator import AsyncCoordinator
+from headrace.client.groups.options import GroupOptions, new_member_id
+from headrace.client.groups.seat import Seat
 from headrace.client.positions import Positions
 from headrace.client.read_ahead import Added, ReadAhead
-from headrace.client.record import Place, TopicPartition
+from headrace.client.record import GroupOffset, Place, TopicPartition
 from headrace.client.subscription import Start, as_ms, check_within, fixed_offset, places, timestamp_of
 from headrace.core.errors import LocalError
+from headrace.core.groups.identity import GroupName
 from headrace.core.limits import PRODUCE_TIMEOUT_MS_DEFAULT
 from headrace.core.records.columns import DecodedBatch
 
@@ -38,6 +43,7 @@ class AsyncConsumer(Positions):
             request_timeout_ms=PRODUCE_TIMEOUT_MS_DEFAULT,
         )
         self._fetcher: AsyncFetcher | None = None
+        self._attendance: AsyncAttendance | None = None
         self._current: AsyncReading | None = None
         """Whoever reads now."""
         self._closed = False
@@ -54,11 +60,20 @@ class AsyncConsumer(Positions):
             self._brokers.directory,
             positions,
             self._brokers.trouble,
-            growing=self._growing,
+            growing=None if self._group is not None else self._growing,
             timeout_ms=self._timeout_ms,
             prefetch_bytes=self._prefetch_bytes,
         )
         self._fetcher = AsyncFetcher(self._brokers, self._reading)
+        if self._group is not None:
+            self._attendance = self._attend(self._group, self._reading, self._fetcher)
+            await self._attendance.join()
+
+    def _attend(self, options: GroupOptions, reading: ReadAhead, fetcher: AsyncFetcher) -> AsyncAttendance:
+        brokers = self._brokers
+        seat = Seat(options, reading.handed, new_member_id, brokers.trouble, self._timeout_ms)
+        coordinator = AsyncCoordinator(brokers, GroupName(brokers.namespace, options.group))
+        return AsyncAttendance(brokers, coordinator, reading, fetcher, seat, self._start)
 
     async def _assigned(self) -> list[TopicPartition]:
         directory = self._brokers.directory
@@ -94,11 +109,21 @@ class AsyncConsumer(Positions):
         if self._current is not asking:
             await self._begin(asking)
         assert self._fetcher is not None, "what has begun has started"
-        self._last = None
-        found = await self._fetcher.next_batch()
+        assert self._reading is not None, "what has begun has started"
+        self._reading.handed.last = None
+        found = await self._fetcher.next_batch(self._attendance or ALONE)
         if found is None:
             self._current = None
         return found
+
+    @property
+    def _has_news(self) -> bool:
+        return self._attendance is not None and self._attendance.seat.news
+
+    async def _follow(self) -> None:
+        """What the group wants by now, between two records."""
+        if self._attendance is not None:
+            await self._attendance.follow()
 
     async def _begin(self, reading: AsyncReading) -> None:
         await self.start()
@@ -107,6 +132,9 @@ class AsyncConsumer(Positions):
         self._current = None
         self._settle()
         self._fetcher.settle()
+        self._handed.came_back()
+        if self._attendance is not None:
+            self._attendance.resume()
         self._reading.plan.end_at(None if reading.follow else await self._ends(self._reading))
         self._current = reading
 
@@ -127,7 +155,7 @@ class AsyncConsumer(Positions):
         """Go on from `offset`, `earliest` or `latest`; works inside a loop over this consumer too."""
         await self.start()
         cursor = self._cursor(partition, topic)
-        self._move(cursor, (await self._offsets_at([cursor.partition], offset))[cursor.partition])
+        self._seek(cursor, (await self._offsets_at([cursor.partition], offset))[cursor.partition])
 
     async def seek_to_time(self, time: int | datetime, *, partitions: Iterable[Place] | None = None) -> None:
         """Go on from the first record at or after `time` (ms since 1970, or a datetime); the end where none is."""
@@ -135,7 +163,7 @@ class AsyncConsumer(Positions):
         chosen = self._select(partitions)
         offsets = await self._brokers.offsets([cursor.partition for cursor in chosen], as_ms(time))
         for cursor in chosen:
-            self._move(cursor, offsets[cursor.partition])
+            self._seek(cursor, offsets[cursor.partition])
 
     async def end_offsets(self) -> dict[TopicPartition, int]:
         """The high watermarks as they are now: the offset that the next record of each partition will have."""
@@ -148,13 +176,39 @@ class AsyncConsumer(Positions):
             return dict.fromkeys(partitions, offset)
         return await self._brokers.offsets(partitions, timestamp_of(start))
 
+    # -- the group ---------------------------------------------------------------------------------------------------
+
+    async def commit(self, offsets: Mapping[TopicPartition, int] | None = None, metadata: str = "") -> None:
+        """Commit for the group: everything that was handed out, or `offsets` of the next records to read.
+
+        Returns when it is written. Raises FencedMemberError where a partition is not this member's (any more), and
+        nothing is committed then.
+        """
+        await (await self._attending()).commit(offsets, metadata)
+
+    async def group_offsets(self) -> dict[TopicPartition, GroupOffset]:
+        """How far the group is, by what was committed, whoever did."""
+        return await (await self._attending()).group_offsets()
+
+    async def _attending(self) -> AsyncAttendance:
+        if self._group is None:
+            raise LocalError(self._no_group)
+        await self.start()
+        assert self._attendance is not None, "it has started, in a group"
+        return self._attendance
+
     # -- the end -----------------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """End the connections. Safe to call again."""
+        """End the connections, and leave the group. Safe to call again.
+
+        What its user was handed last is committed only if he came back for more, or leaves its `async with` in peace.
+        """
         self._closed = True
         self._current = None
         try:
+            if self._attendance is not None:
+                await self._attendance.close()
             if self._fetcher is not None:
                 await self._fetcher.close()
         finally:
@@ -171,4 +225,7 @@ class AsyncConsumer(Positions):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if kind is None and self._attendance is not None:
+            self._settle()
+            self._handed.came_back()
         await self.close()

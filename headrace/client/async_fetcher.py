@@ -23,6 +23,20 @@ from headrace.core.limits import CONSUMER_REQUESTS_MAX, LEADER_SEARCH_MS
 from headrace.core.records.columns import DecodedBatch
 
 
+class AsyncBetween:
+    """What a reader looks at between batches; one that is alone has nothing to look at."""
+
+    async def follow(self) -> None:
+        """Partitions may come and go in this."""
+
+    async def is_settled(self) -> bool:
+        """Whether no more are to come."""
+        return True
+
+
+ALONE = AsyncBetween()
+
+
 class AsyncFetcher:
     def __init__(self, brokers: AsyncBrokers, reading: ReadAhead) -> None:
         self._brokers, self._reading = brokers, reading
@@ -51,13 +65,27 @@ class AsyncFetcher:
         self._reading.settle()
         self._batches = iter(())
 
-    async def next_batch(self) -> tuple[Cursor, DecodedBatch] | None:
+    def drop(self, partition: TopicPartition) -> None:
+        """It is not read any more: nothing of it is handed out from now on. The others go on."""
+        self._reading.drop(partition)
+        self._sessions.drop(partition)
+
+    async def next_batch(self, between: AsyncBetween = ALONE) -> tuple[Cursor, DecodedBatch] | None:
         """Of any partition, cut to what is wanted; None when the plan is done.
 
         Raises the error of a partition that cannot be read, and StalledError; the next call goes on where this one
         stopped.
         """
+        self._reading.handed.came_back()
+        self._reading.handed.is_waited_for = True
+        try:
+            return await self._next_batch(between)
+        finally:
+            self._reading.handed.is_waited_for = False
+
+    async def _next_batch(self, between: AsyncBetween) -> tuple[Cursor, DecodedBatch] | None:
         while not self._closed:
+            await between.follow()
             found = next(self._batches, None)
             if found is not None:
                 return found
@@ -67,11 +95,15 @@ class AsyncFetcher:
                 self._start_due()
                 self._batches = self._reading.read()
                 await asyncio.sleep(0)  # Others get the loop, however much is there to be read.
-            elif self._reading.plan.done:
+            elif self._reading.plan.done and await between.is_settled():
                 return None
             else:
                 await self._wait()
         raise LocalError("this consumer is closed: make a new one")
+
+    def wake(self) -> None:
+        """Whoever waits for records looks around."""
+        self._news.set()
 
     def _start_due(self) -> None:
         for ask in self._reading.plan.due(now_ms()):

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Any, Self
 
 from headrace.client import frames
-from headrace.client.cursor import Cursor
+from headrace.client.cursor import Cursor, Handed
 from headrace.client.record import Record
 from headrace.core.records.columns import DecodedBatch
 
@@ -48,12 +48,18 @@ class AsyncRecords(AsyncReading, AsyncIterator[Record]):
         self._rows: Iterator[Record] = iter(())
         self._cursor: Cursor | None = None
         self._turn = 0
+        self._handed = Handed()
 
     async def __anext__(self) -> Record:
         cursor, consumer = self._cursor, self._consumer
         if cursor is not None and cursor.turn == self._turn and consumer._current is self:
+            if consumer._has_news and self._handed.last is not None:
+                self._handed.came_back_between(cursor)
+                await consumer._follow()
+                if cursor.turn != self._turn:
+                    return await self._next()
             for record in self._rows:
-                consumer._last = record
+                self._handed.last = record
                 return record
         return await self._next()
 
@@ -63,5 +69,6 @@ class AsyncRecords(AsyncReading, AsyncIterator[Record]):
         self._cursor, batch = await self._next_batch()
         self._turn = self._cursor.turn
         self._rows = frames.records(self._cursor.partition, batch)
-        record = self._consumer._last = next(self._rows)
+        self._handed = self._consumer._handed
+        record = self._handed.last = next(self._rows)
         return record

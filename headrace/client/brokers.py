@@ -60,9 +60,14 @@ class Brokers:
         self.closed.set()
         self._transport.close()
 
-    def retrying(self, what: str, once: Callable[[], T], topic: str | None = None) -> T:
-        """`once()` until it succeeds or the retry policy gives up; between attempts `topic`'s metadata is dropped."""
-        retries = Retries(what, self._timeout_ms, now_ms(), self.trouble)
+    def retrying(
+        self, what: str, once: Callable[[], T], topic: str | None = None, *, timeout_ms: int | None = None
+    ) -> T:
+        """`once()` until it succeeds or the retry policy gives up; between attempts `topic`'s metadata is dropped.
+
+        Without `timeout_ms` the client's own time limit counts.
+        """
+        retries = Retries(what, self._timeout_ms if timeout_ms is None else timeout_ms, now_ms(), self.trouble)
         while True:
             try:
                 return once()
@@ -181,12 +186,16 @@ class Brokers:
         self.directory.check_partition(layout, partition)
         return layout
 
+    def request_once(self, call: Call) -> Response:
+        """With one attempt."""
+        return self._request(call)
+
     def _request(self, call: Call) -> Response:
         url = self.directory.url_for(call, now_ms())
         headers = self.directory.headers_of(call)
         try:
             answer = self._transport.request(
-                call.method, url + call.path, headers=headers, body=call.batch, timeout_s=call.timeout_s
+                call.method, url + call.path, headers=headers, body=call.body, timeout_s=call.timeout_s
             )
         except BrokerUnreachableError as error:
             raise self.directory.unreachable(url, error, now_ms()) from error.__cause__

@@ -48,7 +48,8 @@ class Call:
     timeout_ms: int
     leader_url: str | None = None
     """Who should answer; None: any broker can."""
-    batch: Buffers = ()
+    body: Buffers = ()
+    media_type: str = BATCH_TYPE
 
     @property
     def timeout_s(self) -> float:
@@ -56,8 +57,8 @@ class Call:
 
     @property
     def headers(self) -> dict[str, str]:
-        if self.batch:
-            return {"content-type": BATCH_TYPE}
+        if self.body:
+            return {"content-type": self.media_type}
         return {"accept": f"{BATCH_TYPE}, application/json"}
 
 

@@ -5,7 +5,7 @@ Owns its connections and what was read ahead, from construction to `close`. Used
 
 import os
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
@@ -15,12 +15,17 @@ from headrace.client.brokers import Brokers
 from headrace.client.clock import now_ms
 from headrace.client.cursor import Cursor
 from headrace.client.discovery import Servers
-from headrace.client.fetcher import Fetcher
+from headrace.client.fetcher import ALONE, Fetcher
+from headrace.client.groups.attendance import Attendance
+from headrace.client.groups.coordinator import Coordinator
+from headrace.client.groups.options import GroupOptions, new_member_id
+from headrace.client.groups.seat import Seat
 from headrace.client.positions import Positions
 from headrace.client.read_ahead import Added, ReadAhead
-from headrace.client.record import Place, Record, TopicPartition
+from headrace.client.record import GroupOffset, Place, Record, TopicPartition
 from headrace.client.subscription import Start, as_ms, check_within, fixed_offset, places, timestamp_of
 from headrace.core.errors import LocalError
+from headrace.core.groups.identity import GroupName
 from headrace.core.limits import PRODUCE_TIMEOUT_MS_DEFAULT
 from headrace.core.records.columns import DecodedBatch
 
@@ -48,13 +53,28 @@ class Consumer(Positions):
             brokers.directory,
             positions,
             brokers.trouble,
-            growing=self._growing,
+            growing=None if self._group is not None else self._growing,
             timeout_ms=self._timeout_ms,
             prefetch_bytes=self._prefetch_bytes,
         )
         self._fetcher = Fetcher(brokers, reading)
         closing.detach()
-        self._finalizer = weakref.finalize(self, Fetcher.close, self._fetcher)
+        self._attendance = self._attend(self._group, reading)
+        self._finalizer = weakref.finalize(self, _end, self._fetcher, self._attendance)
+        if self._attendance is not None:
+            try:
+                self._attendance.join()
+            except BaseException:
+                self._finalizer()
+                raise
+
+    def _attend(self, options: GroupOptions | None, reading: ReadAhead) -> Attendance | None:
+        if options is None:
+            return None
+        brokers = self._brokers
+        seat = Seat(options, reading.handed, new_member_id, brokers.trouble, self._timeout_ms)
+        coordinator = Coordinator(brokers, GroupName(brokers.namespace, options.group))
+        return Attendance(brokers, coordinator, reading, self._fetcher, seat, self._start)
 
     def _assigned(self) -> list[TopicPartition]:
         directory = self._brokers.directory
@@ -68,6 +88,7 @@ class Consumer(Positions):
 
     def __iter__(self) -> Iterator[Record]:
         """Records for ever, waiting for new ones; a loop that was left goes on where it stopped."""
+        self._check_open()
         if self._iterated is None:
             self._iterated = self.records()
         return self._iterated
@@ -77,14 +98,18 @@ class Consumer(Positions):
         return self._records_of(self._begin(follow))
 
     def _records_of(self, batches: Iterator[tuple[Cursor, DecodedBatch]]) -> Iterator[Record]:
+        handed, attendance = self._handed, self._attendance
         try:
             for cursor, batch in batches:
                 turn = cursor.turn
-                for self._last in frames.records(cursor.partition, batch):
-                    yield self._last
+                for handed.last in frames.records(cursor.partition, batch):
+                    yield handed.last
+                    if attendance is not None and attendance.seat.news:
+                        handed.came_back_between(cursor)
+                        attendance.follow()
                     if cursor.turn != turn:
                         break
-                self._last = None
+                handed.last = None
         finally:
             self._iterated = None
             self._settle()
@@ -98,13 +123,16 @@ class Consumer(Positions):
         return (frames.columns(cursor.partition, batch) for cursor, batch in self._begin(follow))
 
     def _begin(self, follow: bool) -> Iterator[tuple[Cursor, DecodedBatch]]:
-        if not self._finalizer.alive or self._pid != os.getpid() or self._reading is None:
-            raise LocalError(self._not_started)
+        self._check_open()
+        assert self._reading is not None, "it began with its construction"
         self._iterated = None
         self._settle()
         self._reading.settle()
+        self._handed.came_back()
+        if self._attendance is not None:
+            self._attendance.resume()
         self._reading.plan.end_at(None if follow else self._ends(self._reading))
-        return self._fetcher.batches()
+        return self._fetcher.batches(self._attendance or ALONE)
 
     def _ends(self, reading: ReadAhead) -> dict[TopicPartition, int]:
         """The ends as they are now, those of new partitions too. Raises OffsetOutOfRangeError where we are beyond."""
@@ -122,14 +150,14 @@ class Consumer(Positions):
     def seek(self, partition: Place, offset: int | str, *, topic: str | None = None) -> None:
         """Go on from `offset`, `earliest` or `latest`; works inside a loop over this consumer too."""
         cursor = self._cursor(partition, topic)
-        self._move(cursor, self._offsets_at([cursor.partition], offset)[cursor.partition])
+        self._seek(cursor, self._offsets_at([cursor.partition], offset)[cursor.partition])
 
     def seek_to_time(self, time: int | datetime, *, partitions: Iterable[Place] | None = None) -> None:
         """Go on from the first record at or after `time` (ms since 1970, or a datetime); the end where none is."""
         chosen = self._select(partitions)
         offsets = self._brokers.offsets([cursor.partition for cursor in chosen], as_ms(time))
         for cursor in chosen:
-            self._move(cursor, offsets[cursor.partition])
+            self._seek(cursor, offsets[cursor.partition])
 
     def end_offsets(self) -> dict[TopicPartition, int]:
         """The high watermarks as they are now: the offset that the next record of each partition will have."""
@@ -141,11 +169,42 @@ class Consumer(Positions):
             return dict.fromkeys(partitions, offset)
         return self._brokers.offsets(partitions, timestamp_of(start))
 
+    # -- the group ---------------------------------------------------------------------------------------------------
+
+    def commit(self, offsets: Mapping[TopicPartition, int] | None = None, metadata: str = "") -> None:
+        """Commit for the group: everything that was handed out, or `offsets` of the next records to read.
+
+        Returns when it is written. Raises FencedMemberError where a partition is not this member's (any more), and
+        nothing is committed then.
+        """
+        self._attending().commit(offsets, metadata)
+
+    def group_offsets(self) -> dict[TopicPartition, GroupOffset]:
+        """How far the group is, by what was committed, whoever did."""
+        return self._attending().group_offsets()
+
+    def _attending(self) -> Attendance:
+        if self._attendance is None:
+            raise LocalError(self._no_group)
+        self._check_open()
+        return self._attendance
+
+    def _check_open(self) -> None:
+        if not self._finalizer.alive or self._pid != os.getpid():
+            raise LocalError(self._not_started)
+
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """End the connections. Safe to call again."""
-        self._finalizer()
+        """End the connections, and leave the group. Safe to call again.
+
+        What its user was handed last is committed only if he came back for more, or leaves its `with` in peace.
+        """
+        try:
+            if self._attendance is not None and self._finalizer.alive and self._pid == os.getpid():
+                self._attendance.hand_back()
+        finally:
+            self._finalizer()
 
     def __enter__(self) -> Self:
         return self
@@ -153,4 +212,13 @@ class Consumer(Positions):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if kind is None and self._attendance is not None and self._finalizer.alive:
+            self._settle()
+            self._handed.came_back()
         self.close()
+
+
+def _end(fetcher: Fetcher, attendance: Attendance | None) -> None:
+    if attendance is not None:
+        attendance.close()
+    fetcher.close()

@@ -5,14 +5,16 @@
 
 Invariants: a partition has at most one fetch on its way and one answer unread; an answer that belongs to an older
 `turn` (before a seek, a pause, a broken-off reading) is never read; `position` is the next offset that the user has not
-been given. Owned by one consumer, used by one thread.
+been given, and `passed` the first that he may still be working on: never above `position`, it rises when he comes back
+for more, and is what a group commits. Owned by one consumer, used by one thread; `passed` is read by others too.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from random import Random
 
-from headrace.client.record import TopicPartition
+from headrace.client.record import Record, TopicPartition
 from headrace.client.retry import Failure, GiveUp, RetryPolicy, TryAgain
 from headrace.core.errors import HeadraceError
 from headrace.core.limits import FETCH_LONG_POLL_MS
@@ -37,6 +39,10 @@ class Cursor:
     attempt_ms: int = 0
     """When the last one did."""
     failing_since_ms: int = 0
+    passed: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.passed = self.position
 
     @property
     def done(self) -> bool:
@@ -55,7 +61,10 @@ class Cursor:
             self.move(self.end)
 
     def move(self, offset: int) -> None:
-        """Go on from `offset`; what was asked before, and what is unread, is not wanted any more."""
+        """Go on from `offset`; what was asked before, and what is unread, is not wanted any more.
+
+        Nothing is passed by that: somebody may still work on what he has been given.
+        """
         self.position = self.ask_at = offset
         self.turn += 1
         self.asking = self.unread = False
@@ -64,6 +73,73 @@ class Cursor:
     def is_due(self, now_ms: int) -> bool:
         wanted = not self.paused and (self.end is None or self.ask_at < self.end)
         return wanted and not self.asking and not self.unread and now_ms >= self.not_before_ms
+
+
+@dataclass(slots=True, eq=False)
+class Handed:
+    """What the user has in hand. Written by his thread; others read it, and must find less passed than is, never more.
+
+    In a loop over records `last` is replaced with each, without a call or a lock: nothing below it is in hand.
+    """
+
+    last: Record | None = None
+    """The record handed out last, while its batch is not done."""
+    out: Cursor | None = None
+    """Whose batch was handed out last, while the user has not come back for the next."""
+    batches: int = 0
+    """That were ever handed out: who looks twice sees whether the user goes on."""
+    is_waited_for: bool = False
+    """The user waits for the next record, and has nothing in hand."""
+
+    def hand_out(self, cursor: Cursor) -> None:
+        """A batch of it."""
+        self.out = cursor
+        self.batches += 1
+        self.is_waited_for = False
+
+    def is_of(self, cursor: Cursor) -> bool:
+        last = self.last
+        return last is not None and (last.topic, last.partition) == cursor.partition
+
+    def passed(self, cursor: Cursor) -> int:
+        """The offset from which on records of this partition may be in hand."""
+        last = self.last  # Before `passed`: whoever replaces it raises that first.
+        passed = cursor.passed
+        if last is not None and (last.topic, last.partition) == cursor.partition:
+            return max(passed, last.offset)
+        return passed
+
+    def position(self, cursor: Cursor) -> int:
+        """The offset of the next record that will be handed out."""
+        last = self.last
+        if last is not None and (last.topic, last.partition) == cursor.partition:
+            return last.offset + 1
+        return cursor.position
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Not his user, but the SDK takes this time."""
+        before, self.is_waited_for = self.is_waited_for, True
+        try:
+            yield
+        finally:
+            self.is_waited_for = before
+
+    def came_back(self) -> None:
+        """For more than one record, or for a batch: nothing is in hand."""
+        cursor, self.out = self.out, None
+        if cursor is not None:
+            cursor.passed = self.position(cursor)
+
+    def came_back_between(self, cursor: Cursor) -> None:
+        """For the next record of the batch."""
+        cursor.passed = self.position(cursor)
+
+    def drop_last(self, cursor: Cursor) -> None:
+        """The rest of its batch is not wanted; it may still be worked on."""
+        if self.is_of(cursor):
+            cursor.passed = self.passed(cursor)
+            self.last = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,15 +157,25 @@ class Ask:
 class FetchPlan:
     """All cursors of one consumer."""
 
-    def __init__(self, policy: RetryPolicy, positions: Mapping[TopicPartition, int]) -> None:
+    def __init__(
+        self, policy: RetryPolicy, positions: Mapping[TopicPartition, int], *, is_shared: bool = False
+    ) -> None:
+        """`is_shared`: partitions come and go, so that there may be something to wait for while there is none."""
         self.cursors = {partition: Cursor(partition, offset, offset) for partition, offset in positions.items()}
         self._policy = policy
-        self._has_ends = False
+        self._is_shared = is_shared
+        self.has_ends = False
 
-    def add(self, partition: TopicPartition, offset: int) -> None:
+    def add(self, partition: TopicPartition, offset: int) -> Cursor:
         """One more to read, from `offset` on. A reading that has ends does not wait for what came after them."""
         if partition not in self.cursors:
-            self.cursors[partition] = Cursor(partition, offset, offset, end=offset if self._has_ends else None)
+            self.cursors[partition] = Cursor(partition, offset, offset, end=offset if self.has_ends else None)
+        return self.cursors[partition]
+
+    def remove(self, partition: TopicPartition) -> None:
+        """Nothing of it is handed out from now on, whatever was read ahead or is on its way. The others go on."""
+        cursor = self.cursors.pop(partition)
+        cursor.move(cursor.position)
 
     def due(self, now_ms: int) -> list[Ask]:
         """Every fetch that may start now."""
@@ -142,11 +228,13 @@ class FetchPlan:
 
     def end_at(self, ends: Mapping[TopicPartition, int] | None) -> None:
         """Reading ends at these offsets; None: never."""
-        self._has_ends = ends is not None
+        self.has_ends = ends is not None
         for partition, cursor in self.cursors.items():
             cursor.end = None if ends is None else ends[partition]
 
     @property
     def done(self) -> bool:
         """Nothing more will come: every partition is at its end or paused."""
+        if self._is_shared and not self.has_ends:
+            return False
         return all(cursor.done or cursor.paused for cursor in self.cursors.values())

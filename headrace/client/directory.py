@@ -52,6 +52,13 @@ class Directory:
         self._pinned.setdefault(layout.topic, layout.uid)
         return layout
 
+    def pin_anew(self, topic: str, uid: str) -> None:
+        """From now on positions belong to this topic of the name, whatever they belonged to before."""
+        known = self._layouts.get(topic)
+        if known is not None and known.uid != uid:
+            self.forget(topic)
+        self._pinned[topic] = uid
+
     def forget(self, topic: str) -> None:
         """Ask a broker before the metadata of `topic` is used next."""
         self._layouts.pop(topic, None)

@@ -3,6 +3,7 @@
     open ──> serving ──ask where it goes on──> serving
                 ├── ask from somewhere else ──> closed and gone      (the reader has moved)
                 ├── ask that is answered with an error ──> gone      (refused, not the leader any more, session over)
+                ├── dropped: the partition is not read any more ──> closed and gone
                 └── over, and nothing of it is left to hand out ──> gone
 
 What is gone is never asked again: the next ask of that partition finds nothing, and whoever asked opens a channel with
@@ -49,6 +50,15 @@ class FetchChannels(Generic[S]):
         if answered is not None and isinstance(answered.outcome, HeadraceError):
             del self._channels[partition]
         return True, answered, stream, session.outgoing()
+
+    def drop(self, partition: TopicPartition) -> tuple[S, bytes] | None:
+        """Its partition is not read any more. By what to say so to the broker; None: it has no channel."""
+        serving = self._channels.pop(partition, None)
+        if serving is None:
+            return None
+        session, channel, stream = serving
+        session.close(channel)
+        return stream, session.outgoing()
 
     def open(self, ask: Ask, session: FetchSession, stream: S, terms: FetchTerms) -> bytes:
         """Ask on a new channel; what to send by `stream`. Raises the error of a session that is over.

@@ -12,6 +12,7 @@ from headrace.client.cursor import Ask
 from headrace.client.fetch_channels import FetchChannels
 from headrace.client.fetch_session import FetchSession
 from headrace.client.read_ahead import Answered
+from headrace.client.record import TopicPartition
 from headrace.client.sessions import Sessions
 from headrace.core.errors import HeadraceError
 from headrace.http2.blocking import BlockingStream
@@ -35,6 +36,14 @@ class FetchSessions(Sessions[FetchSession]):
         if answered is not None:
             self._tell(answered)
         return is_taken
+
+    def drop(self, partition: TopicPartition) -> None:
+        """It is not read any more."""
+        with self._lock:
+            dropped = self._channels.drop(partition)
+            if dropped is not None:
+                stream, data = dropped
+                stream.send(data)
 
     def open(self, ask: Ask, window_bytes: int) -> bool:
         """Ask on a channel, a new one where there is none; may connect. False: only requests lead there just now."""

@@ -6,7 +6,7 @@ one thread that uses the consumer. Owned by one `Consumer`, for its lifetime.
 """
 
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from queue import Empty, SimpleQueue
 
@@ -22,11 +22,26 @@ from headrace.core.limits import CONSUMER_REQUESTS_MAX, LEADER_SEARCH_MS
 from headrace.core.records.columns import DecodedBatch
 
 
+class Between:
+    """What a reader looks at between batches; one that is alone has nothing to look at."""
+
+    def follow(self) -> None:
+        """Partitions may come and go in this."""
+
+    def is_settled(self) -> bool:
+        """Whether no more are to come."""
+        return True
+
+
+ALONE = Between()
+
+
 class Fetcher:
     def __init__(self, brokers: Brokers, reading: ReadAhead) -> None:
         self._brokers, self._reading = brokers, reading
         self._workers = Workers("headrace-fetch", CONSUMER_REQUESTS_MAX)
-        self._arrived: SimpleQueue[Arrival] = SimpleQueue()
+        self._arrived: SimpleQueue[Arrival | None] = SimpleQueue()
+        """None: somebody who waits shall look around."""
         self._sessions = FetchSessions(brokers, self._arrived.put)
         self._searching: set[str] = set()
         """Topics whose leaders a worker asks for."""
@@ -36,22 +51,42 @@ class Fetcher:
         self._workers.stop()
         self._brokers.close()
 
-    def batches(self) -> Iterator[tuple[Cursor, DecodedBatch]]:
+    def batches(self, between: Between = ALONE) -> Iterator[tuple[Cursor, DecodedBatch]]:
         """Batches of all partitions as they come, each cut to what is wanted, until the plan is done.
 
         Raises the error of a partition that cannot be read, and StalledError; the next call goes on where this one
         stopped.
         """
-        while True:
-            self._start_due()
-            self._take_arrived(wait=False)
-            if self._reading.open():
+        handed = self._reading.handed
+        handed.is_waited_for = True
+        try:
+            while True:
+                between.follow()
                 self._start_due()
-                yield from self._reading.read()
-            elif self._reading.plan.done:
-                return
-            else:
-                self._take_arrived(wait=True)
+                self._take_arrived(wait=False)
+                if self._reading.open():
+                    self._start_due()
+                    with closing(self._reading.read()) as batches:
+                        for found in batches:
+                            yield found
+                            handed.came_back()
+                            handed.is_waited_for = True
+                            between.follow()
+                elif self._reading.plan.done and between.is_settled():
+                    return
+                else:
+                    self._take_arrived(wait=True)
+        finally:
+            handed.is_waited_for = False
+
+    def wake(self) -> None:
+        """Whoever waits for records looks around. From any thread."""
+        self._arrived.put(None)
+
+    def drop(self, partition: TopicPartition) -> None:
+        """It is not read any more: nothing of it is handed out from now on. The others go on."""
+        self._reading.drop(partition)
+        self._sessions.drop(partition)
 
     def _start_due(self) -> None:
         for ask in self._reading.plan.due(now_ms()):
@@ -107,7 +142,8 @@ class Fetcher:
                 self._reading.check(now_ms())
                 return
             patience_s = None
-            self._reading.take(arrival, now_ms())
+            if arrival is not None:
+                self._reading.take(arrival, now_ms())
 
 
 def as_reading_error(partition: TopicPartition, error: Exception) -> HeadraceError:

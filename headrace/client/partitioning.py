@@ -17,7 +17,8 @@ import numpy.typing as npt
 from headrace.client.columns import by_partition, cut
 from headrace.core.errors import LocalError, UnknownPartitionError
 from headrace.core.limits import PARTITION_CACHE_KEYS_MAX, STICKY_BYTES
-from headrace.core.partitioner import NO_KEY, StickyRoundRobin, partition_for_key, partitions_for_keys
+from headrace.core.murmur2 import partition_for_key
+from headrace.core.partitioner import NO_KEY, StickyRoundRobin, partitions_for_keys
 
 Partitioner: TypeAlias = Callable[[str, bytes | None, bytes | None, int], int]
 """`partitioner(topic, key, value, partition_count)` gives the partition's number."""

@@ -8,13 +8,26 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import ClassVar
 
-from headrace.client.cursor import Cursor
+from headrace.client.cursor import Cursor, Handed
 from headrace.client.discovery import Servers
+from headrace.client.groups.options import Attending, Callback, group_options
 from headrace.client.read_ahead import ReadAhead
-from headrace.client.record import Place, Record, TopicPartition
-from headrace.client.subscription import Partitions, Start, check_topics, wanted_partitions
+from headrace.client.record import Place, TopicPartition
+from headrace.client.subscription import (
+    Partitions,
+    Start,
+    check_shared,
+    check_topics,
+    fixed_offset,
+    wanted_partitions,
+)
 from headrace.core.errors import LocalError
-from headrace.core.limits import CONSUMER_PREFETCH_BYTES_DEFAULT, DELIVERY_TIMEOUT_MS_DEFAULT
+from headrace.core.limits import (
+    AUTO_COMMIT_INTERVAL_MS_DEFAULT,
+    CONSUMER_PREFETCH_BYTES_DEFAULT,
+    DELIVERY_TIMEOUT_MS_DEFAULT,
+    MAX_POLL_INTERVAL_MS_DEFAULT,
+)
 
 
 class Positions(ABC):
@@ -22,6 +35,8 @@ class Positions(ABC):
 
     `start` is where reading begins in every partition: `earliest`, `latest`, an offset, or a datetime (the first record
     at or after it); `latest` means the end as it is now, when the consumer is made (an `AsyncConsumer`: entered).
+    With a `group`, its members share the partitions, and reading begins where the group has committed; `start` is for
+    partitions in which it has committed nothing. docs/sdk.md says what the options of groups do.
     `partitions` restricts it to some partitions of its topic (a mapping by topic where there are several); without it,
     partitions that are added to a topic later are read too, from their beginning. `server` and `ca_file` as for
     `Producer`. What cannot be read for `timeout_ms` raises the last error; iterating again goes on where it stopped.
@@ -29,12 +44,21 @@ class Positions(ABC):
     Raises UnknownTopicError, UnknownPartitionError, and LocalError with the remedy for anything else that is wrong.
     """
 
+    _no_group: ClassVar[str] = "this consumer is in no group, and commits nothing: make it with group='billing'"
     _not_started: ClassVar[str] = "this consumer is closed (or was made before a fork): make a new one"
 
     def __init__(  # noqa: PLR0913 - the SDK's own signature: named options, each with its default
         self,
         *topics: str,
         group: str | None = None,
+        pattern: str | None = None,
+        instance_id: str | None = None,
+        auto_commit: bool = True,
+        auto_commit_interval_ms: int = AUTO_COMMIT_INTERVAL_MS_DEFAULT,
+        max_poll_interval_ms: int = MAX_POLL_INTERVAL_MS_DEFAULT,
+        on_assigned: Callback = None,
+        on_revoked: Callback = None,
+        on_lost: Callback = None,
         start: Start = "earliest",
         partitions: Partitions = None,
         server: str | Servers | None = None,
@@ -43,15 +67,29 @@ class Positions(ABC):
         prefetch_bytes: int = CONSUMER_PREFETCH_BYTES_DEFAULT,
         ca_file: str | None = None,
     ) -> None:
-        check_topics(topics, group)
+        attending = Attending(
+            pattern,
+            instance_id,
+            auto_commit,
+            auto_commit_interval_ms,
+            max_poll_interval_ms,
+            on_assigned,
+            on_revoked,
+            on_lost,
+        )
+        self._group = group_options(topics, group, attending)
         self._topics = topics
-        self._wanted = wanted_partitions(topics, partitions)
+        if self._group is None:
+            check_topics(topics)
+            self._wanted = wanted_partitions(topics, partitions)
+        else:
+            check_shared(partitions)
+            self._wanted = {}
         self._start = start
+        fixed_offset(start)
         self._timeout_ms, self._prefetch_bytes = timeout_ms, prefetch_bytes
         self._reading: ReadAhead | None = None
         """None before the start."""
-        self._last: Record | None = None
-        """The record handed out last, while its batch is not done."""
         self._connect(server, namespace, ca_file)
 
     @abstractmethod
@@ -64,15 +102,19 @@ class Positions(ABC):
         """What this consumer reads."""
         return list(self._cursors)
 
+    def assignment(self) -> list[TopicPartition]:
+        """What this consumer reads now; with a group, of what its members share."""
+        return self.partitions
+
     def position(self, partition: Place, *, topic: str | None = None) -> int:
         """The offset of the next record that will be handed out. A TopicPartition names its topic."""
-        return self._position(self._cursor(partition, topic))
+        return self._handed.position(self._cursor(partition, topic))
 
     def pause(self, *partitions: Place) -> None:
         """Hand out nothing of these partitions (of all without any) until `resume`."""
         for cursor in self._select(partitions or None):
             cursor.paused = True
-            self._move(cursor, self._position(cursor))
+            self._move(cursor, self._handed.position(cursor))
 
     def resume(self, *partitions: Place) -> None:
         for cursor in self._select(partitions or None):
@@ -86,22 +128,27 @@ class Positions(ABC):
             raise LocalError(self._not_started)
         return self._reading.plan.cursors
 
-    def _position(self, cursor: Cursor) -> int:
-        last = self._last
-        if last is not None and (last.topic, last.partition) == cursor.partition:
-            return last.offset + 1
-        return cursor.position
+    @property
+    def _handed(self) -> Handed:
+        if self._reading is None:
+            raise LocalError(self._not_started)
+        return self._reading.handed
 
     def _settle(self) -> None:
         """What was read ahead of the record handed out last must be read again."""
-        last, self._last = self._last, None
-        if last is not None:
-            self._cursors[TopicPartition(last.topic, last.partition)].move(last.offset + 1)
+        handed = self._handed
+        if handed.last is not None:
+            cursor = self._cursors[TopicPartition(handed.last.topic, handed.last.partition)]
+            self._move(cursor, handed.position(cursor))
 
     def _move(self, cursor: Cursor, offset: int) -> None:
-        if self._last is not None and (self._last.topic, self._last.partition) == cursor.partition:
-            self._last = None
+        self._handed.drop_last(cursor)
         cursor.move(offset)
+
+    def _seek(self, cursor: Cursor, offset: int) -> None:
+        """As its user wants it: what comes before counts as passed."""
+        self._move(cursor, offset)
+        cursor.passed = offset
 
     def _cursor(self, partition: Place, topic: str | None) -> Cursor:
         if isinstance(partition, TopicPartition):
@@ -112,20 +159,28 @@ class Positions(ABC):
             wanted = partition
         elif not hasattr(partition, "__index__"):
             raise TypeError(f"partition is {type(partition).__name__}: give its number, or a TopicPartition")
-        elif topic is None and len(self._topics) > 1:
-            raise LocalError(
-                f"this consumer reads {', '.join(self._topics)}: say which with topic=, or a TopicPartition"
-            )
+        elif topic is None and not self._has_one_topic:
+            read = ", ".join(self._topics) or "what its pattern finds"
+            raise LocalError(f"this consumer reads {read}: say which with topic=, or a TopicPartition")
         else:
             wanted = TopicPartition(topic or self._topics[0], partition)
         if wanted not in self._cursors:
-            raise LocalError(f"this consumer does not read {wanted}; it reads {', '.join(map(str, self._cursors))}")
+            read = ", ".join(map(str, self._cursors)) or "nothing"
+            raise LocalError(f"this consumer does not read {wanted}; it reads {read}{self._for_now}")
         return self._cursors[wanted]
 
     def _select(self, partitions: Iterable[Place] | None) -> list[Cursor]:
         if partitions is None:
             return list(self._cursors.values())
         return [self._cursor(partition, None) for partition in partitions]
+
+    @property
+    def _has_one_topic(self) -> bool:
+        return len(self._topics) == 1 and not (self._group is not None and self._group.subscription.pattern)
+
+    @property
+    def _for_now(self) -> str:
+        return "" if self._group is None else " just now: partitions come and go with its group"
 
     @property
     def _growing(self) -> list[str]:

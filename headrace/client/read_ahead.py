@@ -5,14 +5,14 @@ one thread or task that uses the consumer. Partitions that a topic is given late
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
 from typing import assert_never
 
 from headrace.client.calls import Fetched
-from headrace.client.cursor import Ask, Cursor, FetchPlan
+from headrace.client.cursor import Ask, Cursor, FetchPlan, Handed
 from headrace.client.directory import Directory
 from headrace.client.frames import between
 from headrace.client.layout import TopicLayout
@@ -20,7 +20,7 @@ from headrace.client.record import TopicPartition
 from headrace.client.retry import GiveUp, RetryPolicy, TryAgain
 from headrace.client.trouble import Trouble
 from headrace.client.watchdog import Watchdog
-from headrace.core.errors import HeadraceError, StalledError
+from headrace.core.errors import HeadraceError, StaleTopicError, StalledError, UnknownPartitionError, UnknownTopicError
 from headrace.core.limits import (
     CLIENT_STALL_CHECK_MS,
     CLIENT_STALL_SLACK_MS,
@@ -31,6 +31,9 @@ from headrace.core.limits import (
     PRODUCE_TIMEOUT_MS_DEFAULT,
 )
 from headrace.core.records.columns import DecodedBatch, decode_batches
+
+_TAKEN_AWAY = (UnknownTopicError, UnknownPartitionError, StaleTopicError)
+"""What is said of a topic that was deleted, or created again: its group will take it away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +62,18 @@ class ReadAhead:
         positions: Mapping[TopicPartition, int],
         trouble: Trouble,
         *,
-        growing: Iterable[str],
+        growing: Iterable[str] | None,
         timeout_ms: int,
         prefetch_bytes: int,
     ) -> None:
-        """`growing`: topics whose new partitions are read too."""
-        self.plan = FetchPlan(RetryPolicy(timeout_ms, trouble=trouble), positions)
+        """`growing`: topics whose new partitions are read too; None: a group says which partitions are read."""
+        policy = RetryPolicy(timeout_ms, _TAKEN_AWAY if growing is None else (), trouble)
+        self.plan = FetchPlan(policy, positions, is_shared=growing is None)
+        self.handed = Handed()
         self.watchdog = Watchdog(timeout_ms + PRODUCE_TIMEOUT_MS_DEFAULT + CLIENT_STALL_SLACK_MS)
         self._directory, self._trouble = directory, trouble
         self._looked_ms = 0
-        self._growing: dict[str, TopicLayout | None] = dict.fromkeys(growing)
+        self._growing: dict[str, TopicLayout | None] = dict.fromkeys(growing or ())
         """With the metadata that was looked at last."""
         self._adding: set[TopicPartition] = set()
         self._prefetch_bytes = prefetch_bytes
@@ -80,13 +85,13 @@ class ReadAhead:
     @property
     def fetch_bytes(self) -> int:
         """Half of the memory is for the answers that wait, half for those on their way."""
-        share = self._prefetch_bytes // (2 * len(self.plan.cursors))
+        share = self._prefetch_bytes // (2 * max(1, len(self.plan.cursors)))
         return max(FETCH_BYTES_MIN, min(FETCH_BYTES_DEFAULT, share))
 
     @property
     def wait_ms(self) -> int:
         """With more partitions than requests the polls take turns, so none may hold its turn for long."""
-        return min(FETCH_LONG_POLL_MS, FETCH_LONG_POLL_MS * CONSUMER_REQUESTS_MAX // len(self.plan.cursors))
+        return min(FETCH_LONG_POLL_MS, FETCH_LONG_POLL_MS * CONSUMER_REQUESTS_MAX // max(1, len(self.plan.cursors)))
 
     # -- what arrives ------------------------------------------------------------------------------------------------
 
@@ -119,6 +124,13 @@ class ReadAhead:
                 pass
             case _:
                 assert_never(decision)
+
+    def drop(self, partition: TopicPartition) -> None:
+        """It is not read any more; its records that were read ahead are forgotten."""
+        cursor = self.plan.cursors[partition]
+        self.handed.drop_last(cursor)
+        self.plan.remove(partition)
+        self._unread = deque((ask, fetched) for ask, fetched in self._unread if ask.is_current())
 
     def added(self) -> list[TopicPartition]:
         """Partitions that are new: look up their beginnings, and `take` them as Added. Each is told once."""
@@ -156,7 +168,7 @@ class ReadAhead:
                 return True
         return False
 
-    def read(self) -> Iterator[tuple[Cursor, DecodedBatch]]:
+    def read(self) -> Generator[tuple[Cursor, DecodedBatch]]:
         """The batches of the answer that was opened; `position` has passed a batch when it is given out."""
         assert self._open is not None, "only what was opened is read"
         ask, fetched = self._open
@@ -166,6 +178,7 @@ class ReadAhead:
                 wanted = between(batch, cursor.position, cursor.end)
                 if len(wanted.offsets):
                     cursor.position = int(wanted.offsets[-1]) + 1
+                    self.handed.hand_out(cursor)
                     yield cursor, wanted
                     if not ask.is_current():
                         return
@@ -177,6 +190,7 @@ class ReadAhead:
             raise
         self._open = None
         cursor.read_to(fetched.next_offset)
+        cursor.passed = cursor.position
 
     def settle(self) -> None:
         """What somebody has left half-read must be fetched again, even where he still holds his iterator."""

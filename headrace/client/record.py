@@ -53,3 +53,14 @@ class BatchMetadata(NamedTuple):
     base_offset: int
     """-1 with `acks=0`: nobody said where."""
     record_count: int
+
+
+class GroupOffset(NamedTuple):
+    """How far a group is in a partition."""
+
+    offset: int
+    """Of the next record to read."""
+    metadata: str
+    """What the member that committed it wrote beside it."""
+    committed_ms: int
+    """Milliseconds since 1970 UTC, by the coordinator's clock."""

@@ -14,16 +14,16 @@ Start: TypeAlias = str | int | datetime
 Partitions: TypeAlias = Iterable[Place] | Mapping[str, Iterable[int]] | None
 
 
-def check_topics(topics: Sequence[str], group: str | None) -> None:
-    if group is not None:
-        raise LocalError(
-            f"group {group!r}: consumer groups are not available yet; leave it out, and keep positions yourself with"
-            " position() and seek()"
-        )
+def check_topics(topics: Sequence[str]) -> None:
     if not topics:
         raise LocalError("no topic is given: Consumer('flights')")
     for topic in topics:
         as_topic(topic)
+
+
+def check_shared(partitions: Partitions) -> None:
+    if partitions is not None:
+        raise LocalError("partitions and group are both given: a group shares the partitions out itself; leave out one")
 
 
 def wanted_partitions(topics: Sequence[str], partitions: Partitions) -> Mapping[str, list[int] | None]:

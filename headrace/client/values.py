@@ -13,7 +13,7 @@ import numpy as np
 from headrace.client.record import Headers
 from headrace.core.errors import LocalError
 from headrace.core.limits import RECORD_HEADERS_MAX
-from headrace.core.resources.names import topic_name_problem
+from headrace.core.resources.names import group_name_problem, topic_name_problem
 
 Bytes: TypeAlias = bytes | bytearray | memoryview | str | None
 _TIMESTAMP_MS_MAX = 2**63 - 1
@@ -42,6 +42,16 @@ def as_topic(topic: object) -> str:
     if problem is not None:
         raise LocalError(problem)
     return topic
+
+
+def as_group(group: object) -> str:
+    """The same of a consumer group's name."""
+    if not isinstance(group, str):
+        raise TypeError(f"group is {type(group).__name__}, not str: give the group's name, for example 'billing'")
+    problem = group_name_problem(group)
+    if problem is not None:
+        raise LocalError(problem)
+    return group
 
 
 def wrong_type(name: str, value: object) -> str:

@@ -276,6 +276,20 @@ class CoordinatorLoadingError(RemoteError):
     retriable = True
 
 
+class UnknownGroupError(RemoteError):
+    """There is nothing to say of such a group (HTTP 404): nobody has joined it, committed or reset its offsets."""
+
+    code = "UnknownGroup"
+    status = 404
+
+
+class InternalTopicError(RemoteError):
+    """Headrace keeps its own records there (HTTP 403): clients may read them, and neither write nor delete any."""
+
+    code = "InternalTopic"
+    status = 403
+
+
 class BrokerUnreachableError(HeadraceError):
     """No broker answered: connection refused, reset or timed out. Raised by clients."""
 
@@ -289,6 +303,13 @@ class UntrustedBrokerError(BrokerUnreachableError):
 
     code = "UntrustedBroker"
     retriable = False
+
+
+class PollIntervalExceededError(HeadraceError):
+    """A consumer's user kept what he was handed for longer than `max_poll_interval_ms`: it has left its group, so that
+    others go on. Raised by clients; iterating again joins again."""
+
+    code = "PollIntervalExceeded"
 
 
 class StalledError(HeadraceError):

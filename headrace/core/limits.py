@@ -553,9 +553,31 @@ GROUP_TOPICS_MAX = 256
 GROUP_PARTITIONS_MAX = 1 << 14
 """Partitions that one group consumes: a whole assignment fits into one batch of the offsets topic."""
 GROUPS_PER_COORDINATOR_MAX = 10_000
-"""Groups on one partition of the offsets topic: their members are looked at with every tick."""
+"""Groups on one partition of the offsets topic: what their coordinator keeps in memory."""
 COORDINATOR_UNANSWERED_MAX = 10_000
 """Requests whose records are not committed yet; a coordinator that is behind by more takes no others."""
+OFFSETS_PARTITIONS = 16
+"""Of the offsets topic, for ever: a group's coordinator depends on their number."""
+COORDINATOR_TICK_MS = 100
+COORDINATOR_RELOAD_MS = 1_000
+"""A coordinator that could not write or read its log begins again after this."""
+COORDINATOR_APPENDS_IN_FLIGHT_MAX = 64
+"""Calls that wait for the high watermark; what is decided meanwhile goes along with the next one."""
+COORDINATOR_APPEND_BATCHES_MAX = 256
+COORDINATOR_APPEND_BYTES = 1 << 20
+"""What one call appends: so many batches, and no more bytes than this, one batch at least."""
+GROUP_BODY_BYTES_MAX = 8 << 20
+"""Of a request about a group: a commit of OFFSETS_PER_COMMIT_MAX offsets with some metadata."""
+JSON_INLINE_BYTES_MAX = 64 << 10
+"""A longer body leaves the event loop to be parsed: a kilobyte takes ten microseconds."""
+GROUP_LIST_TIMEOUT_MS = 2_000
+"""What other brokers get to say which groups they coordinate."""
+GROUP_REQUESTS_PASSED_ON_MAX = H2_MAX_CONCURRENT_STREAMS // 2
+"""At one time, most of them heartbeats that wait: what else goes to that broker goes by the same connection."""
+HEARTBEATS_IN_FLIGHT_MAX = 1 << 14
+"""Heartbeats that wait at one broker: they hold next to nothing, and do not count among its other requests."""
+DELETED_TOPICS_REMEMBERED_MAX = 1024
+"""For coordinators that begin after the deletion: more are forgotten with the age of their offsets."""
 MEMBER_ID_LENGTH_MAX = 64
 INSTANCE_ID_LENGTH_MAX = 253
 """As the name of a Pod."""
@@ -568,12 +590,22 @@ TOPIC_PATTERN_DEPTH_MAX = 32
 TOPIC_PATTERNS_KEPT_MAX = 256
 """Patterns that a process keeps ready: a group looks at its members' again with every topic that comes or goes."""
 GROUP_SESSION_MS_DEFAULT = 45_000
+GROUP_SESSION_MS_MIN = 1_000
+GROUP_SESSION_MS_MAX = 1_800_000
+"""What `spec.sessionTimeout` says beyond these counts as these: nobody heartbeats for ever, or without a pause."""
 GROUP_HEARTBEAT_MS_MAX = 3_000
 """A member heartbeats three times in a session, and this often at least."""
 GROUP_HEARTBEAT_MS_RECONCILING = 250
 """So often while partitions change hands, unless the member waits at the coordinator for news."""
 STATIC_SILENT_HEARTBEATS = 2
 """A static member that missed so many may be replaced by another process of the same instance id."""
+GROUP_RETRY_MS_MIN = 100
+GROUP_RETRY_MS_MAX = 2_000
+"""Pauses of a member between requests that are refused for now."""
+GROUP_LEAVE_MS_MAX = 5_000
+"""So long a member tries to say that it leaves; later its session ends by itself."""
+MEMBER_REQUESTS_MAX = 8
+"""Of one member, on their way: answers to older ones say nothing new."""
 ASSIGNMENT_TIMEOUT_MS = 500
 """So long the coordinator waits for the operator's assignment before it makes its own."""
 REBALANCE_TIMEOUT_MS_DEFAULT = 60_000
@@ -588,3 +620,59 @@ GROUP_OFFSETS_MAX = 1 << 15
 them all is one batch, too."""
 GROUP_EXPIRY_INTERVAL_MS = 60_000
 """So often each group looks for offsets that are too old, and forgets OFFSETS_PER_COMMIT_MAX of them at most."""
+AUTO_COMMIT_INTERVAL_MS_DEFAULT = 5_000
+MAX_POLL_INTERVAL_MS_DEFAULT = 300_000
+"""How long a consumer's user may keep what he was handed before his consumer leaves the group for him."""
+GROUP_REQUEST_TIMEOUT_MS = 5_000
+"""What a client gives one try of a request about its group; there are many tries in a session."""
+GROUP_LOOK_MS_MAX = 500
+"""So often at least a client looks after its place in its group: whether its user stalls, what is to be committed."""
+GROUP_LAST_COMMIT_MS = 3_000
+"""How long a consumer that is closed tries to commit what was read, and may wait until it has left."""
+OFFSETS_REPLICAS_MAX = 3
+"""Of the internal topic, in a cluster that has as many brokers."""
+OFFSETS_SEGMENT_BYTES = 16 << 20
+"""Of the internal topic: what is written to is not compacted, and a new coordinator reads each of its commits."""
+OFFSETS_MESSAGE_BYTES = 8 << 20
+"""Of the internal topic, at least: a group's whole assignment is one batch."""
+GROUP_CALLS_MAX = 8
+"""Writes of ConsumerGroups that the operator has on their way at once."""
+GROUP_WRITES_PER_PASS_MAX = 64
+"""Of the operator, the most urgent first: whoever waits for an assignment does not wait for a thousand conditions."""
+GROUP_ERRANDS_MAX = 16
+"""Deletions and resets that the operator has on their way at once."""
+GROUP_ERRAND_RETRY_MS = 2_000
+"""So soon the operator asks again for what could not be done: a group that has members, a broker that is away."""
+GROUP_ERRAND_TIMEOUT_MS = 10_000
+"""Of one of its requests: a broker passes it on to the coordinator, which waits for its log."""
+GROUP_PASS_INTERVAL_MS_MIN = 20
+"""Between two looks of the operator at groups: the coordinator waits for an assignment, but not for long."""
+GROUP_EVENT_INTERVAL_MS = 30_000
+"""Of one kind people hear so often at most, for each group: a group that rebalances all the time is one Event."""
+GROUP_STATUS_INTERVAL_MS = 1_000
+"""Between two writes of one broker to the status of the same ConsumerGroup ..."""
+GROUP_LAG_STATUS_INTERVAL_MS = 10_000
+"""... and where nothing but the lag is new."""
+GROUP_WRITES_PER_SECOND_MAX = 20
+"""Of one broker, to all ConsumerGroups together."""
+GROUP_WRITES_IN_FLIGHT_MAX = 8
+GROUP_UNUSED_MS = 60_000
+"""A ConsumerGroup that brokers created, and that nobody joined, is deleted once its coordinator has waited so long."""
+GROUPS_WANTED_MAX = 1_000
+"""ConsumerGroups that a broker is about to create for groups that have no coordinator yet: clients ask again."""
+GROUP_LAG_INTERVAL_MS = 5_000
+"""So often a coordinator asks leaders how far its groups are behind ..."""
+GROUP_LAG_INTERVAL_MS_MIN = 1_000
+"""... and so soon at the earliest, for groups of which it has never asked."""
+GROUP_LAG_PARTITIONS_MAX = 1 << 16
+"""Partitions that one broker asks about each time: the lag of groups that have others is not known."""
+WATERMARKS_ASKED_MAX = 4096
+"""Partitions in one request for watermarks."""
+WATERMARKS_BODY_BYTES_MAX = 1 << 20
+WATERMARKS_TIMEOUT_MS = 2_000
+"""A leader that does not tell its watermarks within this: the lag of its partitions is not known."""
+GROUPS_IN_METRICS_MAX = 2_000
+GROUP_LAG_SERIES_MAX = 20_000
+"""Groups of which a broker shows metrics, and partitions of which it shows their lag; more are only counted."""
+GROUP_PAUSES_INTERVAL_MS = 10_000
+"""So often coordinators are told how long pauses take that end by the clock on the wall."""

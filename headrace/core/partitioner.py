@@ -12,13 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headrace.core.murmur2 import MASK, POSITIVE, SEED, M, R, murmur2
 from headrace.core.types import PartitionId
 
-_SEED: Final = 0x9747B28C
-_M: Final = 0x5BD1E995
-_R: Final = 24
-_MASK: Final = 0xFFFFFFFF
-_POSITIVE: Final = 0x7FFFFFFF
 NO_KEY: Final = -1
 """In the place of a partition for a null key."""
 
@@ -34,27 +30,6 @@ _TAIL_MASKS: Final = np.array([0, 0xFF, 0xFFFF, 0xFFFFFF], np.uint32)
 _Hashes = npt.NDArray[np.uint32]
 
 
-def murmur2(data: bytes) -> int:
-    """Kafka's 32-bit murmur2 (`Utils.murmur2`), as the signed int that Java has."""
-    size = len(data)
-    tail = size & ~3
-    hashed = (_SEED ^ size) & _MASK
-    for at in range(0, tail, 4):
-        k = (int.from_bytes(data[at : at + 4], "little") * _M) & _MASK
-        k = ((k ^ (k >> _R)) * _M) & _MASK
-        hashed = ((hashed * _M) & _MASK) ^ k
-    if tail < size:
-        hashed = ((hashed ^ int.from_bytes(data[tail:], "little")) * _M) & _MASK
-    hashed = ((hashed ^ (hashed >> 13)) * _M) & _MASK
-    hashed ^= hashed >> 15
-    return hashed - (1 << 32) if hashed >> 31 else hashed
-
-
-def partition_for_key(key: bytes, partition_count: int) -> PartitionId:
-    """The partition of `key`, from 0 to `partition_count - 1`."""
-    return PartitionId((murmur2(key) & _POSITIVE) % partition_count)
-
-
 def partitions_for_keys(keys: pa.Array, partition_count: int) -> npt.NDArray[np.int64]:
     """As `partition_for_key` for a column of binary or text, sliced or not; NO_KEY for nulls."""
     if isinstance(keys, pa.ChunkedArray):
@@ -65,7 +40,7 @@ def partitions_for_keys(keys: pa.Array, partition_count: int) -> npt.NDArray[np.
     data, bounds = _data_and_bounds(keys)
     for start in range(0, len(keys), _BLOCK_ROWS):
         hashes = _murmur2_of(data, bounds[start : start + _BLOCK_ROWS + 1])
-        partitions[start : start + _BLOCK_ROWS] = (hashes & np.uint32(_POSITIVE)) % np.uint32(partition_count)
+        partitions[start : start + _BLOCK_ROWS] = (hashes & np.uint32(POSITIVE)) % np.uint32(partition_count)
     if keys.null_count:
         partitions[keys.is_null().to_numpy(zero_copy_only=False)] = NO_KEY
     return partitions
@@ -119,17 +94,17 @@ def _murmur2_of(data: npt.NDArray[np.uint8], bounds: npt.NDArray[np.int64]) -> _
     steps = sizes // _WORD_BYTES
     common_steps = int(steps.min()) if len(sizes) > _SCALAR_ROWS else 0
     words = _words(data)
-    hashed = sizes.astype(np.uint32) ^ np.uint32(_SEED)
+    hashed = sizes.astype(np.uint32) ^ np.uint32(SEED)
     for step in range(common_steps):
-        hashed = hashed * np.uint32(_M) ^ _mixed(words.take(starts + step * _WORD_BYTES))
+        hashed = hashed * np.uint32(M) ^ _mixed(words.take(starts + step * _WORD_BYTES))
     rows, step = np.flatnonzero(steps > common_steps), common_steps
     while len(rows) > _SCALAR_ROWS:
-        hashed[rows] = hashed[rows] * np.uint32(_M) ^ _mixed(words.take(starts[rows] + step * _WORD_BYTES))
+        hashed[rows] = hashed[rows] * np.uint32(M) ^ _mixed(words.take(starts[rows] + step * _WORD_BYTES))
         step += 1
         rows = rows[steps[rows] > step]
     hashed = _finished(hashed, words.take(starts + steps * _WORD_BYTES), sizes % _WORD_BYTES)
     for row in rows.tolist():
-        hashed[row] = murmur2(data[starts[row] : starts[row] + sizes[row]].tobytes()) & _MASK
+        hashed[row] = murmur2(data[starts[row] : starts[row] + sizes[row]].tobytes()) & MASK
     return hashed
 
 
@@ -140,13 +115,13 @@ def _words(data: npt.NDArray[np.uint8]) -> _Hashes:
 
 
 def _mixed(k: _Hashes) -> _Hashes:
-    k = k * np.uint32(_M)
-    return (k ^ (k >> np.uint32(_R))) * np.uint32(_M)
+    k = k * np.uint32(M)
+    return (k ^ (k >> np.uint32(R))) * np.uint32(M)
 
 
 def _finished(hashed: _Hashes, tail_words: _Hashes, tail_sizes: npt.NDArray[np.int64]) -> _Hashes:
     """The last 0 to 3 bytes of each key, and the final shuffle."""
     masks = _TAIL_MASKS.take(tail_sizes)
-    hashed = np.where(tail_sizes > 0, (hashed ^ (tail_words & masks)) * np.uint32(_M), hashed)
-    hashed = (hashed ^ (hashed >> np.uint32(13))) * np.uint32(_M)
+    hashed = np.where(tail_sizes > 0, (hashed ^ (tail_words & masks)) * np.uint32(M), hashed)
+    hashed = (hashed ^ (hashed >> np.uint32(13))) * np.uint32(M)
     return hashed ^ (hashed >> np.uint32(15))

@@ -97,9 +97,12 @@ class KubeClient:
         """Raises AlreadyExistsError."""
         return _parsed(resource, await self._request("POST", resource.path(_namespace_of(obj)), body=obj))
 
-    async def replace(self, resource: Resource[T], obj: Object) -> T:
-        """PUT: with `metadata.resourceVersion` a compare-and-set. Raises ConflictError, NotFoundError."""
-        path = resource.path(_namespace_of(obj), obj["metadata"]["name"])
+    async def replace(self, resource: Resource[T], obj: Object, *, subresource: str | None = None) -> T:
+        """PUT: with `metadata.resourceVersion` a compare-and-set. Raises ConflictError, NotFoundError.
+
+        With `status` as subresource that alone is written, and nothing of it is written without.
+        """
+        path = resource.path(_namespace_of(obj), obj["metadata"]["name"], subresource)
         return _parsed(resource, await self._request("PUT", path, body=obj))
 
     async def patch(

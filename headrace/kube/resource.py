@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
+from headrace.core.resources.consumer_group import ConsumerGroup
 from headrace.core.resources.lease import BrokerLease
 from headrace.core.resources.metadata import GROUP, VERSION, Object
 from headrace.core.resources.operator_lease import OperatorLease
@@ -53,6 +54,9 @@ def _as_it_is(obj: Object) -> Object:
 
 TOPICS: Resource[Topic] = Resource(GROUP, VERSION, "topics", "Topic", Topic.parse)
 PARTITION_SETS: Resource[PartitionSet] = Resource(GROUP, VERSION, "partitionsets", "PartitionSet", PartitionSet.parse)
+CONSUMER_GROUPS: Resource[ConsumerGroup] = Resource(
+    GROUP, VERSION, "consumergroups", "ConsumerGroup", ConsumerGroup.parse
+)
 LEASES: Resource[BrokerLease] = Resource("coordination.k8s.io", "v1", "leases", "Lease", BrokerLease.parse)
 OPERATOR_LEASES: Resource[OperatorLease] = Resource("coordination.k8s.io", "v1", "leases", "Lease", OperatorLease.parse)
 SECRETS: Resource[Secret] = Resource("", "v1", "secrets", "Secret", Secret.parse)

@@ -27,6 +27,9 @@ from headrace.kube.events import EventRecorder
 from headrace_operator.applier import Applier
 from headrace_operator.candidate import Candidate
 from headrace_operator.doorbell import Doorbell
+from headrace_operator.group_applier import GroupApplier
+from headrace_operator.group_calls import GroupCalls
+from headrace_operator.groups import Groups
 from headrace_operator.http import serving
 from headrace_operator.metrics import Metrics
 from headrace_operator.observer import Observer, Scope
@@ -112,10 +115,14 @@ async def operate(options: Options) -> None:
         scope = Scope(options.cluster, options.namespace or client.namespace, options.finalizer_wait_ms)
         metrics = Metrics()
         candidate = Candidate(client, scope, options.identity, Random())
-        applier = Applier(client, EventRecorder(client, _COMPONENT), metrics.landed)
+        recorder = EventRecorder(client, _COMPONENT)
+        applier = Applier(client, recorder, metrics.landed)
         reconciler = Reconciler(
             Observer(client, scope), Reporter(transport), applier, metrics, Random(), acts=lambda: candidate.acts
         )
+        group_applier = GroupApplier(client, recorder, lambda: candidate.acts, reconciler.idle)
+        groups = Groups(client, scope, group_applier, GroupCalls(transport), metrics.groups)
+        reconciler.show_to(groups.look)
         doorbell = Doorbell(
             client.credentials, scope, ring=reconciler.ring, lease_seen=reconciler.lease_seen, rng=Random()
         )
@@ -126,15 +133,16 @@ async def operate(options: Options) -> None:
             doorbell.start()
             stack.push_async_callback(doorbell.stop)
             _log.info("serving cluster %s, brokers in namespace %s", scope.cluster, scope.lease_namespace)
-            await _until(stop, reconciler, candidate)
+            await _until(stop, reconciler, groups, candidate)
             await candidate.resign()
         _log.info("stopped")
 
 
-async def _until(stop: asyncio.Event, reconciler: Reconciler, candidate: Candidate) -> None:
+async def _until(stop: asyncio.Event, reconciler: Reconciler, groups: Groups, candidate: Candidate) -> None:
     """The loops, until `stop`; a loop that fails takes the process with it."""
     loops = {
         asyncio.create_task(reconciler.run(), name="reconcile"),
+        asyncio.create_task(groups.run(lambda: candidate.acts), name="groups"),
         asyncio.create_task(candidate.run(reconciler.ring), name="candidate"),
         asyncio.create_task(stop.wait(), name="stop"),
     }

@@ -12,6 +12,7 @@ from headrace.core.control.actions import Action, ReplaceSet
 from headrace.core.control.changing import ELECTIONS, UNCLEAN, ChangeKind
 from headrace.core.control.health import Health
 from headrace.core.control.observed import BrokerState
+from headrace_operator.group_metrics import GroupMetrics
 from headrace_operator.observer import Picture
 
 _NAMESPACE = "headrace_operator"
@@ -20,6 +21,7 @@ _NAMESPACE = "headrace_operator"
 class Metrics:
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
+        self.groups = GroupMetrics(self._registry)
         self._health = {
             "topics": self._gauge("topics", "Topics of this cluster."),
             "partitions": self._gauge("partitions", "Partitions that have seats."),

@@ -59,6 +59,8 @@ class Picture:
     observed: Observed
     unreadable: int = 0
     """Objects that are there and cannot be read: what they say is not known."""
+    settled: bool = False
+    """Whether there was nothing to do about it."""
 
 
 class Observer:
@@ -94,7 +96,7 @@ class Observer:
         now_ms = monotonic_ms()
         self._look(leases.items, pods, now_ms)
         self._brokers = {lease.broker: Broker.of(lease, self._liveness, now_ms) for lease in leases.items}
-        deleted = (topic.uid for topic in topics.items if topic.metadata.deletion_timestamp is not None)
+        deleted = (topic.uid for topic in topics.items if topic.is_going)
         observed = Observed(
             cluster=self._scope.cluster,
             sets=sets.items,

@@ -64,6 +64,14 @@ class Reconciler:
         self._rung.set()
         self._last_pass_ms = monotonic_ms()
         self._refused_until_ms: dict[TopicName, int] = {}
+        self._show: Callable[[Picture], None] = lambda picture: None
+        self.idle = asyncio.Event()
+        """Clear while a pass is under way: whatever can wait leaves the API server to it."""
+        self.idle.set()
+
+    def show_to(self, show: Callable[[Picture], None]) -> None:
+        """Who is shown every picture as soon as it is there, and again, `settled`, where there was nothing to do."""
+        self._show = show
 
     @property
     def healthy(self) -> bool:
@@ -93,6 +101,7 @@ class Reconciler:
             self._rung.clear()
             self._last_pass_ms = monotonic_ms()
             self._metrics.reconciles.inc()
+            self.idle.clear()
             try:
                 with self._metrics.reconcile_seconds.time():
                     clean = await self._one_pass()
@@ -100,6 +109,8 @@ class Reconciler:
                 _log.warning("no pass: %s", error)
                 self._inquiry.drop()
                 clean = False
+            finally:
+                self.idle.set()
             await self._pause(clean)
 
     async def _one_pass(self) -> bool:
@@ -107,6 +118,7 @@ class Reconciler:
         picture = await self._observer.observe()
         acts = self._acts()
         self._metrics.seen(picture, acts=acts)
+        self._show(picture)
         if not acts:
             self._inquiry.drop()
             self._refused_until_ms.clear()
@@ -127,6 +139,8 @@ class Reconciler:
         self._metrics.stuck.set(len(self._refused_until_ms))
         if Outcome.DONE in outcomes:
             self.ring()  # look at what was written: the status follows what has landed
+        if not outcomes:
+            self._show(replace(picture, settled=True))
         return Outcome.OVERTAKEN not in outcomes
 
     async def _with_promises(self, picture: Picture) -> Picture:

@@ -78,7 +78,7 @@ class Reporter:
         try:
             async with asyncio.timeout(_TIMEOUT_S):
                 response = await self._transport.request(method, url, headers=_HEADERS, body=body, timeout_s=_TIMEOUT_S)
-                content = await _content(response)
+                content = await content_of(response)
             if response.status != 200:
                 raise RemoteError(f"{response.status} {content[:200].decode(errors='replace')}")
             return json.loads(content)
@@ -91,7 +91,7 @@ def _tell(broker: Broker, error: Exception) -> None:
     _log.warning("broker %d at %s does not say what it holds: %s", broker.id, broker.url, str(error) or repr(error))
 
 
-async def _content(response: Response) -> bytes:
+async def content_of(response: Response) -> bytes:
     """Raises RemoteError where there is no end of it."""
     content = bytearray()
     async for chunk in response.chunks():

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.support.cluster import Cluster, http, running_cluster
+from tests.support.group_calls import GroupCalls, create_offsets_topic
 
 _CONFIG = Path(__file__).with_name("schemathesis.toml")
 
@@ -25,6 +26,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Two brokers, each of which leads one partition of `flights`: either way of a request is tried."""
     with running_cluster(tmp_path_factory.mktemp("openapi"), brokers=2) as cluster:
         cluster.create_topic(partitions=2, maxMessageBytes="64Ki")
+        create_offsets_topic(cluster, partitions=2)
+        GroupCalls([cluster.url()], "warm-up").get("/offsets")
         leaders = {cluster.leader_url("flights", partition) for partition in (0, 1)}
         assert len(leaders) == 2, "each broker leads a partition"
         yield cluster

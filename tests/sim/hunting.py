@@ -16,6 +16,7 @@ from unittest import mock
 
 import click
 
+from tests.sim.groups.mutations import GROUP_MUTATIONS
 from tests.sim.mutations import MUTATIONS, Mutation
 from tests.sim.plans import Plan
 from tests.sim.scripts import Script
@@ -23,6 +24,7 @@ from tests.sim.world import FailedRunError, World, finish
 
 STEPS = 3_000
 RUNS_MAX = 150
+ALL = (*MUTATIONS, *GROUP_MUTATIONS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +58,9 @@ def hunt(mutation: Mutation, runs_max: int = RUNS_MAX, *, scripts: bool = True) 
         if failed is not None:
             steps, took_s = len(failed.world.trace), time.process_time() - started
             return Catch(mutation.name, failed.rule, steps=steps, took_s=took_s)
+        drawn = Plan.drawn_group if mutation.in_group else Plan.drawn
         for seed in range(runs_max):
-            failed = _failed(mutation, replace(Plan.drawn(seed), steps=STEPS, **mutation.plan))
+            failed = _failed(mutation, replace(drawn(seed), steps=STEPS, **mutation.plan))
             if failed is not None:
                 steps, took_s = len(failed.world.trace), time.process_time() - started
                 return Catch(mutation.name, failed.rule, seed, seed + 1, steps, took_s)
@@ -91,7 +94,7 @@ def _failed_script(mutation: Mutation) -> FailedRunError | None:
 
 def _hunt_named(name: str, scripts: bool) -> Catch:
     """In a process of its own."""
-    return hunt(next(mutation for mutation in MUTATIONS if mutation.name == name), scripts=scripts)
+    return hunt(next(mutation for mutation in ALL if mutation.name == name), scripts=scripts)
 
 
 def hunt_all(names: list[str], processes: int, *, scripts: bool) -> Iterator[Catch]:
@@ -105,7 +108,7 @@ def hunt_all(names: list[str], processes: int, *, scripts: bool) -> Iterator[Cat
 @click.option("--scripts/--no-scripts", default=True, show_default=True, help="Or is chance enough?")
 def main(names: tuple[str, ...], processes: int, scripts: bool) -> None:
     """NAMES are parts of names of mutations; without, all."""
-    known = [each.name for each in MUTATIONS]
+    known = [each.name for each in ALL]
     wanted = [name for name in known if not names or any(part in name for part in names)]
     missed = 0
     for catch in hunt_all(wanted, processes, scripts=scripts):

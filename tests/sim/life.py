@@ -6,9 +6,9 @@ let happen, late or never.
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import assert_never
+from typing import Any, Protocol, assert_never
 
 from headrace.core.control.held import BrokerReport, Epochs, HeldLog
 from headrace.core.control.liveness import Liveness
@@ -41,6 +41,16 @@ WAIT_MS = 5_000
 class PendingSync:
     end: int
     cuts: int
+
+
+class Guest(Protocol):
+    """The coordinator of this life of a broker, in runs with a group."""
+
+    def ask(self, request: Any) -> None: ...
+    def acknowledged(self, values: Sequence[int]) -> None: ...
+    def failed(self, values: Sequence[int]) -> None: ...
+    def moved(self) -> None:
+        """The replica took a step."""
 
 
 class Life:
@@ -82,6 +92,7 @@ class Life:
         self.syncs: deque[PendingSync] = deque()
         self.cut: events.Truncate | events.StartAnew | None = None
         self._produced: dict[int, Offset] = {}
+        self.guest: Guest | None = None if setting.host is None else setting.host(self)
 
     # -- what it is told ---------------------------------------------------------------------------------------------
 
@@ -110,6 +121,8 @@ class Life:
         for effect in self.replica.step(event, self.clock.now_ms):
             self.setting.counts[type(effect).__name__] += 1
             self._carry_out(effect)
+        if self.guest is not None:
+            self.guest.moved()
 
     def produce(self, value: int) -> None:
         """Raises what `check_writable` raises."""
@@ -333,6 +346,11 @@ class Life:
                 for value in waiters:
                     offset = self._produced[value]
                     self.setting.checks.acknowledge(offset, self.log.entries[offset], self.led)
+                if self.guest is not None:
+                    self.guest.acknowledged(waiters)
+            case events.Expire(waiters) | events.Abandon(waiters):
+                if self.guest is not None:
+                    self.guest.failed(waiters)
             case events.Lead():
                 self.setting.checks.elected(self.me, self.led, self.log)
             case events.Resign():

@@ -48,6 +48,8 @@ class Mutation:
     """The rule that is broken then."""
     covers: bool = False
     """Each of these rules stands behind the other: on its own none of `patches` does harm there."""
+    in_group: bool = False
+    """It is looked for in runs with a group."""
 
 
 def _mutation(name: str, owner: Any, attribute: str, replacement: Any, *, rests: bool = False, **plan: Any) -> Mutation:

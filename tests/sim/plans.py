@@ -45,6 +45,19 @@ DRILLS = (
     "call given up",
     "disk lost",
 )
+GROUP_FOCUSES = (
+    "",
+    "",
+    "member pauses",
+    "member killed",
+    "held up",
+    "member request doubled",
+    "kill leader",
+    "power failure",
+    "drain leader",
+    "topic vanishes",
+    "target otherwise",
+)
 LEADERS_TAKEN_AWAY = 0.12
 """Of all runs, so many are a drill of that: it takes much until a leader is one too many."""
 
@@ -75,6 +88,8 @@ class Plan:
     """Nothing else fails: what the core does about it is played through to its end, again and again."""
     calm: bool = False
     """All moods are even."""
+    members: int = 0
+    """The log is the offsets topic's, and so many processes read as a group; 0: clients just write."""
 
     @classmethod
     def drawn(cls, seed: int) -> Self:
@@ -109,6 +124,19 @@ class Plan:
             skew=random.random() < 0.75,
             restores=beyond == "restores",
             perils=beyond == "perils",
+        )
+
+    @classmethod
+    def drawn_group(cls, seed: int) -> Self:
+        """A group on a log that loses nothing: what may happen to logs is for other runs."""
+        random = Random(seed)
+        return cls(
+            seed=seed,
+            steps=random.choice((1_500, 3_000, 3_000)),
+            min_insync_replicas=random.choice((1, 2)),
+            skew=random.random() < 0.3,
+            focus=random.choice(GROUP_FOCUSES),
+            members=random.choice((2, 3, 4, 5)),
         )
 
     def __str__(self) -> str:

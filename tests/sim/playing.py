@@ -1,7 +1,7 @@
 """Many runs on several processes."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 
@@ -17,11 +17,11 @@ class FailedSeedError(Exception):
         self.seed = seed
 
 
-def play_all(seeds: range, processes: int) -> Iterator[Counter[str]]:
+def play_all(seeds: range, processes: int, drawn: Callable[[int], Plan] = Plan.drawn) -> Iterator[Counter[str]]:
     """What was counted, chunk by chunk. Raises FailedSeedError for the first that fails."""
     chunks = [seeds[at : at + CHUNK] for at in range(0, len(seeds), CHUNK)]
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        playing = [pool.submit(_play, chunk) for chunk in chunks]
+        playing = [pool.submit(_play, chunk, drawn) for chunk in chunks]
         try:
             for done in as_completed(playing):
                 yield done.result()
@@ -29,11 +29,11 @@ def play_all(seeds: range, processes: int) -> Iterator[Counter[str]]:
             pool.shutdown(cancel_futures=True)
 
 
-def _play(seeds: range) -> Counter[str]:
+def _play(seeds: range, drawn: Callable[[int], Plan]) -> Counter[str]:
     counts: Counter[str] = Counter()
     for seed in seeds:
         try:
-            counts += run(Plan.drawn(seed)).counts
+            counts += run(drawn(seed)).counts
         except FailedRunError as error:
             raise FailedSeedError(seed) from error
     return counts

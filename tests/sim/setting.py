@@ -1,8 +1,9 @@
 """What all of one simulated cluster shares: its time, its clocks, its topic, what was counted, what must hold."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from headrace.core.control.deletion import FINALIZER
 from headrace.core.replication.followers import InSyncRules
@@ -31,7 +32,11 @@ class Clock:
 
     @property
     def now_ms(self) -> int:
-        return self.began_ms + int(self.time.now_ms * self.rate)
+        return self.at(self.time.now_ms)
+
+    def at(self, ms: int) -> int:
+        """What it shows then."""
+        return self.began_ms + int(ms * self.rate)
 
 
 @dataclass
@@ -44,6 +49,8 @@ class Setting:
     topic: Topic
     rules: InSyncRules
     counts: Counter[str] = field(default_factory=Counter)
+    host: Callable[[Any], Any] | None = None
+    """Makes what lives with each life of a broker (`life.Guest`), in runs with a group."""
 
     @property
     def now_ms(self) -> int:

@@ -8,6 +8,7 @@ replica in sync, every log the same, everything committed. The same plan gives t
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from random import Random
+from typing import Any
 
 from headrace.core.replication.followers import InSyncRules
 from headrace.core.resources.metadata import Metadata
@@ -20,6 +21,7 @@ from tests.sim.checks import Checks
 from tests.sim.consumers import Consumers
 from tests.sim.disasters import Disasters
 from tests.sim.disk import Disk
+from tests.sim.groups.group import NOT_AT_REST, GroupPart
 from tests.sim.life import PARTITION
 from tests.sim.moods import Moods, leaps
 from tests.sim.operating import Operating
@@ -60,23 +62,34 @@ class World:
         self.operating = Operating(self.setting, self.api, self.brokers, self.calling)
         self.people = People(self.setting, self.api, self.brokers, self.calling)
         consumers = Consumers(self.setting, self.brokers)
-        parts = (self.brokers, consumers, self.calling, self.operating, self.people)
+        parts: list[Any] = [self.brokers, consumers, self.calling, self.operating, self.people]
+        self.group = GroupPart(self.setting, self.api, self.brokers, self._group_clocks()) if plan.members else None
+        if self.group is not None:
+            self.setting.host = self.group.host
+            parts.append(self.group)
+        self._set_tables(parts)
+        self.trace: list[Step] = []
+        for machine in self.brokers.machines.values():
+            self.brokers.start(machine)
+
+    def _set_tables(self, parts: Sequence[Any]) -> None:
+        """Of what may happen, with or without faults, and what scripts may ask for."""
+        plan, shorthand = self.plan, Shorthand(self.brokers, self.calling, self.operating)
         work = [kind for part in parts for kind in part.kinds()]
         faults = [kind for part in parts if not isinstance(part, Consumers) for kind in part.faults()]
+        if self.group is not None:
+            work, faults = self.group.among(work), self.group.among(faults)
+            work += self.group.well(shorthand)
         healing = Kind(HEAL, 0, lambda: WHOLE, lambda _, __: self.heal())
         drawn = {kind.name: kind for kind in (*work, *faults, healing)}
-        shorthand = Shorthand(self.brokers, self.calling, self.operating)
         scripted = [*shorthand.kinds(), *Disasters(self.api, self.brokers).kinds()]
         self.kinds = drawn | {kind.name: kind for kind in scripted}
         moods = Moods(plan, self.random)
         drawn_moods = {} if plan.calm else {name: moods.of(kind) for name, kind in drawn.items()}
         self._leaps = leaps(plan, self.random)
         # At rest nobody writes any more: all that is there has to reach everybody.
-        resting = [kind for kind in work if kind.name not in ("produce", "delete records")]
+        resting = [kind for kind in work if kind.name not in ("produce", "delete records", *NOT_AT_REST)]
         self._stormy, self._calm = Table([*work, *faults], drawn_moods), Table(resting, {})
-        self.trace: list[Step] = []
-        for machine in self.brokers.machines.values():
-            self.brokers.start(machine)
 
     @property
     def counts(self) -> Counter[str]:
@@ -85,9 +98,14 @@ class World:
     def _clocks(self, brokers: Sequence[BrokerId]) -> dict[BrokerId, Clock]:
         clocks = {}
         for reader in (*brokers, *(BrokerId(-1 - number) for number in range(self.plan.operators))):
-            rate = 2 ** self.random.uniform(-0.6, 0.6) if self.plan.skew else 1.0
+            rate = 2 ** self.random.uniform(-0.6, 0.6) if self.plan.skew and not self.plan.members else 1.0
             clocks[reader] = Clock(self.time, rate, self.random.randrange(10**6))
         return clocks
+
+    def _group_clocks(self) -> list[Clock]:
+        """Brokers' run alike then; those of processes that read need not."""
+        rates = [2 ** self.random.uniform(-0.6, 0.6) if self.plan.skew else 1.0 for _ in range(self.plan.members)]
+        return [Clock(self.time, rate, self.random.randrange(10**6)) for rate in rates]
 
     # -- steps -------------------------------------------------------------------------------------------------------
 
@@ -107,6 +125,8 @@ class World:
         self.setting.counts[step.kind] += 1
         self.trace.append(step)
         kind.act(target, step.draw)
+        if self.group is not None:
+            self.group.check()
 
     def replay(self, steps: Iterable[Step], *, left_out: Callable[[Step], None] = lambda _: None) -> None:
         """Those that can happen; the others are left out."""
@@ -128,6 +148,8 @@ class World:
         self.brokers.heal()
         self.calling.cut_off.clear()
         self.operating.heal()
+        if self.group is not None:
+            self.group.heal()
 
     def settle(self) -> None:
         """Raises BrokenPromiseError where the cluster does not come to rest though nothing fails any more."""
@@ -141,6 +163,8 @@ class World:
 
     def is_at_rest(self) -> bool:
         state, topic = self.api.state, self.setting.topic
+        if self.group is not None and not self.group.is_at_rest():
+            return False
         if state.leader is None or state.adding or state.removing or len(state.isr) != topic.spec.replicas:
             return False
         leader = self.brokers.machines[state.leader.broker].life

@@ -102,8 +102,8 @@ class Cluster:
         self._write_kubeconfig()
         return api
 
-    def start_operator(self, *options: str) -> Program:
-        return self._start("operator", "headrace_operator.main", "--kubeconfig", str(self.kubeconfig), *options)
+    def start_operator(self, *options: str, name: str = "operator") -> Program:
+        return self._start(name, "headrace_operator.main", "--kubeconfig", str(self.kubeconfig), *options)
 
     def start_broker(self, broker: int = 0, *options: str, name: str = "", ready: bool = True) -> Program:
         """Waits until it is ready, unless told not to. Data is in `home/broker-<id>` unless `options` say otherwise."""
@@ -190,6 +190,12 @@ class Cluster:
         path = f"/v1/namespaces/default/topics/{topic}/partitions/{partition}/offsets"
         answer = http("GET", url + path, tls=self.tls)
         return answer.status == 200
+
+    def produce(self, count: int, topic: str = "flights", partition: int = 0) -> None:
+        """So many records, in one batch."""
+        body = json.dumps({"records": [{"value": number} for number in range(count)]}).encode()
+        answer = http("POST", self.records_url(topic, partition), body, {"Content-Type": "application/json"})
+        assert answer.status == 200, answer.body
 
     def delete_topic(self, name: str = "flights") -> None:
         self.kube("DELETE", f"{_TOPICS}/{name}")

@@ -5,6 +5,7 @@ coordinator that dies leaves behind what was committed and, of the rest, as much
 """
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass, field
 
 from headrace.core.groups.assigning import Partitions
@@ -41,6 +42,7 @@ from headrace.core.groups.identity import GroupEpoch, GroupName, MemberId, Topic
 from headrace.core.groups.image import Image
 from headrace.core.groups.records import decode, encode
 from headrace.core.groups.subscriptions import Subscription
+from headrace.core.limits import REBALANCE_TIMEOUT_MS_DEFAULT
 from headrace.core.types import PartitionId, PartitionKey, TopicUid
 
 GROUP = GroupName("default", "billing")
@@ -82,6 +84,7 @@ class Process:
     subscription: Subscription
     numbers: Numbers
     instance: str = ""
+    rebalance_timeout_ms: int = REBALANCE_TIMEOUT_MS_DEFAULT
     seen: Mark = _NOWHERE
     assigned: Partitions = frozenset()
     owned: Partitions = frozenset()
@@ -98,7 +101,8 @@ class Process:
         number = self.numbers.next()
         if self.seen == _NOWHERE:
             self._since = self._since or number
-            return JoinReceived(number, self.id, self.subscription, self.instance)
+            timeout_ms = self.rebalance_timeout_ms
+            return JoinReceived(number, self.id, self.subscription, self.instance, rebalance_timeout_ms=timeout_ms)
         epoch, revision = self.seen
         return HeartbeatReceived(
             number, self.id, epoch, revision, self.owned, subscription=self.subscription, instance=self.instance
@@ -115,7 +119,7 @@ class Process:
                 self.refusals.append(error.code)
                 if error.code in ("UnknownMember", "FencedMember", "FencedInstance"):
                     self.forget()
-            case Answer(_, Membership(epoch, revision, assigned, _), _):
+            case Answer(_, Membership(epoch, revision, assigned), _):
                 if (epoch, revision) > self.seen and assigned is not None:
                     self.seen, self.assigned = (epoch, revision), assigned
                     self.owned |= assigned
@@ -145,6 +149,8 @@ class World:
         self.told: list[Answer | Refuse] = []
         """On their way to the processes."""
         self.ignored: list[str] = []
+        self.claims: list[Claim] = []
+        """Of others than `processes`."""
         self.commits: dict[int, CommitReceived] = {}
         """That are not answered yet."""
         self._committed_image = Image(GROUP)
@@ -217,6 +223,10 @@ class World:
 
     def pass_time(self, ms: int) -> None:
         self.now_ms += ms
+        group = self.coordinator.groups.get(GROUP)
+        if ms and group is not None and self.now_ms < group.due_ms:
+            idle = deepcopy(group).step(Ticked(self.now_ms), self.now_ms)
+            assert idle == [], f"due in {group.due_ms - self.now_ms} ms: {idle}"
         self._take(self.coordinator.step(Ticked(self.now_ms), self.now_ms))
 
     def hear_all(self) -> None:
@@ -269,7 +279,7 @@ class World:
 
     def check(self) -> None:
         """What must hold at any time."""
-        claims = [process.claim for process in self.processes if process.alive]
+        claims = [*self.claims, *(process.claim for process in self.processes if process.alive)]
         for image in (self.image, self.committed_image):
             assert not broken(image), broken(image)
             assert not double_owners(image, claims), double_owners(image, claims)

@@ -18,10 +18,23 @@ from headrace.core.resources.topic import Topic, TopicSpec
 from headrace.core.types import BrokerId, PartitionId, PartitionKey, Seat, TopicName, TopicUid
 
 
+class News(asyncio.Event):
+    """An event that has more than one reader: each of the others clears an event of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.others: list[asyncio.Event] = []
+
+    def set(self) -> None:
+        super().set()
+        for other in self.others:
+            other.set()
+
+
 class ClusterView:
     def __init__(self, cluster: str) -> None:
         self.cluster = cluster
-        self.changed = asyncio.Event()
+        self.changed = News()
         """Set whenever topics or their states changed, not by Leases; the reconcile loop clears it."""
         self._topics: dict[TopicName, Topic] = {}
         self._sets: dict[tuple[str, str], PartitionSet] = {}

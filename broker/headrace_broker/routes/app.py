@@ -8,6 +8,8 @@ from aiohttp.typedefs import Handler, Middleware
 from headrace_broker.admission import Admission, Requests
 from headrace_broker.routes.compression import compressed
 from headrace_broker.routes.fetch import FetchRoute, OffsetsRoute
+from headrace_broker.routes.groups import GroupRoutes
+from headrace_broker.routes.groups_list import GroupsRoute
 from headrace_broker.routes.health import HealthRoutes
 from headrace_broker.routes.held import HeldRoute
 from headrace_broker.routes.metadata import MetadataRoutes
@@ -18,33 +20,49 @@ from headrace_broker.routes.promises import PromisesRoute
 from headrace_broker.routes.records import DeleteRoute
 from headrace_broker.routes.sessions import SessionsRoute, is_replication
 from headrace_broker.routes.spread import SpreadRoute
+from headrace_broker.routes.watermarks import WatermarksRoute
 from headrace_broker.serving import Serving
 
 _TOPICS = "/v1/namespaces/{namespace}/topics"
 _TOPIC = _TOPICS + "/{topic}"
 _PARTITION = _TOPIC + "/partitions/{partition}"
+_GROUPS = "/v1/namespaces/{namespace}/groups"
+_GROUP = _GROUPS + "/{group}"
+_MEMBER = _GROUP + "/members/{member}"
 _CONTROL = "/v1/brokers/"
+_HEARTBEAT = "/heartbeat"
 ALWAYS_ANSWERED = frozenset({"/healthz", "/readyz", "/metrics"})
 """Answered under any load: whoever watches over a broker must not take a busy one for a dead one."""
 
 
 def broker_app(serving: Serving) -> web.Application:
     metadata = MetadataRoutes(serving)
+    groups = GroupRoutes(serving)
     health = HealthRoutes(serving.readiness, serving.metrics)
     serving.metrics.watches.set_function(lambda: serving.watches.open)
     serving.sessions.register(serving.metrics.registry)
     app = web.Application(middlewares=[_around(serving)])
     app.add_routes(
         [
-            # They are tried in this order: the paths of records come first.
+            # They are tried in this order: the paths of records come first, then those of members that are at work.
             web.post(_PARTITION + "/records", ProduceRoute(serving).__call__),
             web.get(_PARTITION + "/records", FetchRoute(serving).__call__),
             web.delete(_PARTITION + "/records", DeleteRoute(serving).__call__),
             web.get(_PARTITION + "/offsets", OffsetsRoute(serving).__call__),
+            web.post(_GROUP + "/offsets", groups.commit),
+            web.get(_GROUP + "/offsets", groups.offsets),
+            web.post(_MEMBER + "/heartbeat", groups.heartbeat),
             web.post("/v1/sessions", SessionsRoute(serving).__call__),
             web.post(_TOPIC + "/records", SpreadRoute(serving).__call__),
             web.get(_TOPIC, metadata.topic),
             web.get(_TOPICS, metadata.topics),
+            web.put(_MEMBER, groups.join),
+            web.delete(_MEMBER, groups.leave),
+            web.get(_GROUP + "/coordinator", groups.coordinator),
+            web.post(_GROUP + "/reset", groups.reset),
+            web.get(_GROUP, groups.describe),
+            web.delete(_GROUP, groups.delete),
+            web.get(_GROUPS, GroupsRoute(serving).__call__),
             web.get("/healthz", health.healthz),
             web.get("/readyz", health.readyz),
             web.get("/metrics", health.metrics),
@@ -52,6 +70,7 @@ def broker_app(serving: Serving) -> web.Application:
             web.get("/v1/cluster", metadata.cluster),
             web.get("/v1/brokers/{broker}/held", HeldRoute(serving).__call__),
             web.post("/v1/brokers/{broker}/promises", PromisesRoute(serving).__call__),
+            web.post("/v1/brokers/{broker}/watermarks", WatermarksRoute(serving).__call__),
         ]
     )
     return app
@@ -89,6 +108,8 @@ def _counted(admission: Admission, request: web.Request) -> Requests:
     path = request.path
     if path.startswith(_CONTROL):
         return admission.control
+    if request.method == "POST" and path.endswith(_HEARTBEAT):
+        return admission.heartbeats
     return admission.others if path in ALWAYS_ANSWERED or is_replication(request) else admission.clients
 
 

@@ -4,25 +4,29 @@ What comes out is typed; nothing behind this module sees a raw parameter. Parame
 refused, so that a typing error never changes silently what is asked for.
 """
 
+import re
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import TypeVar
 
-from multidict import MultiMapping
+from multidict import MultiDict, MultiMapping
 
 from headrace.core.errors import InvalidRequestError
+from headrace.core.groups.identity import GroupName, MemberId
 from headrace.core.limits import (
     FETCH_BYTES_DEFAULT,
     FETCH_BYTES_MAX,
     FETCH_RECORDS_MAX,
     FETCH_WAIT_MS_MAX,
     HELD_TOPICS_MAX,
+    MEMBER_ID_LENGTH_MAX,
     PRODUCE_TIMEOUT_MS_DEFAULT,
     PRODUCE_TIMEOUT_MS_MAX,
     TOPIC_PARTITIONS_MAX,
 )
 from headrace.core.replication.events import Acks
 from headrace.core.replication.fence import Fence
+from headrace.core.resources.names import group_name_problem
 from headrace.core.types import BrokerId, LeaderEpoch, Offset, PartitionId, TopicName, TopicUid
 from headrace_broker.requests import (
     DeleteQuery,
@@ -39,6 +43,7 @@ _E = TypeVar("_E", bound=StrEnum)
 _INT64_MAX = (1 << 63) - 1
 _INT32_MAX = (1 << 31) - 1
 _NO_FENCE = Fence()
+_MEMBER_ID = re.compile(f"[A-Za-z0-9][-._A-Za-z0-9]{{0,{MEMBER_ID_LENGTH_MAX - 1}}}")
 _EDGES = frozenset(Edge)
 
 
@@ -51,6 +56,25 @@ def parse_place(path: Mapping[str, str]) -> Place:
         parse_topic(path),
         PartitionId(_whole_number("partition", path["partition"], least=0, most=TOPIC_PARTITIONS_MAX - 1)),
     )
+
+
+def parse_group(path: Mapping[str, str]) -> GroupName:
+    """Raises InvalidRequestError for what cannot be a ConsumerGroup."""
+    problem = group_name_problem(path["group"])
+    if problem is not None:
+        raise InvalidRequestError(problem, field="group")
+    return GroupName(path["namespace"], path["group"])
+
+
+def parse_member(path: Mapping[str, str]) -> MemberId:
+    member = path["member"]
+    if not _MEMBER_ID.fullmatch(member):
+        raise InvalidRequestError(
+            f"member {member[:MEMBER_ID_LENGTH_MAX]!r}: must have 1 to {MEMBER_ID_LENGTH_MAX} letters, digits, '-', '_'"
+            " and '.', the first of them no mark; make up a random UUID",
+            field="member",
+        )
+    return MemberId(member)
 
 
 def parse_broker(path: Mapping[str, str]) -> BrokerId:
@@ -149,6 +173,21 @@ def parse_offsets(query: MultiMapping[str]) -> OffsetsQuery:
     parsed = OffsetsQuery(read.position("timestamp"), read.fence())
     read.finish()
     return parsed
+
+
+def parse_leave(query: MultiMapping[str]) -> bool:
+    """Whether the member will be back."""
+    read = _Query(query)
+    away = read.choice("away", _Switch, _Switch.FALSE) is _Switch.TRUE
+    read.finish()
+    return away
+
+
+def parse_topics_asked(query: MultiMapping[str]) -> list[str]:
+    """Names of topics, none or several."""
+    names = query.getall("topic", [])
+    _Query(MultiDict((name, value) for name, value in query.items() if name != "topic")).finish()
+    return names
 
 
 class _Query:

@@ -38,6 +38,7 @@ class ProduceRoute:
 
     async def __call__(self, request: web.Request) -> web.StreamResponse:
         place, query = parse_place(request.match_info), _query_of(request)
+        self._serving.check_not_internal(place.topic)
         body_format = content_format(request.headers.get("Content-Type", ""))
         target = self._serving.locate(place, query.fence)
         with self._serving.bodies.share() as share:

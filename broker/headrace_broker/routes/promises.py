@@ -10,11 +10,11 @@ from aiohttp import web
 
 from headrace.core.control.held import Epochs
 from headrace.core.control.promises import Promises, parse_questions
-from headrace.core.errors import InvalidRequestError, UnknownBrokerError
+from headrace.core.errors import InvalidRequestError
 from headrace.core.limits import CONTROL_TIMEOUT_MS, PROMISES_BODY_BYTES_MAX
 from headrace.core.types import PartitionKey
-from headrace_broker.routes.held import Peer
 from headrace_broker.routes.parameters import parse_broker, parse_no_query
+from headrace_broker.routes.peers import peer_of
 from headrace_broker.routes.uploads import take_body
 from headrace_broker.serving import Serving
 
@@ -31,12 +31,9 @@ class PromisesRoute:
         with self._serving.admission.control_bodies.share() as share:
             body = b"".join(await take_body(request, share, PROMISES_BODY_BYTES_MAX))
             asked = _parse(body)
-            self._serving.check_view()
-            lease = self._serving.view.lease(broker)
-            if lease is None:
-                raise UnknownBrokerError(f"there is no broker {broker}; GET /v1/cluster names those that there are")
-            if broker != self._serving.me:
-                return await self._serving.proxy.forward(request, Peer(broker, lease.url), (body,), CONTROL_TIMEOUT_MS)
+            peer = peer_of(self._serving, broker)
+            if peer is not None:
+                return await self._serving.proxy.forward(request, peer, (body,), CONTROL_TIMEOUT_MS)
         promises = Promises(self._serving.seat(), await self._serving.partitions.promise(asked))
         return web.Response(body=json.dumps(promises.to_object()).encode() + b"\n", content_type="application/json")
 

@@ -16,6 +16,7 @@ from urllib.parse import quote, urlencode
 from aiohttp import web
 
 from headrace.core.errors import HeadraceError, InvalidRequestError
+from headrace.core.murmur2 import partition_for_key
 from headrace.core.problem import from_problem
 from headrace.core.records.raw import split_batches
 from headrace.core.records.record import Record
@@ -57,6 +58,7 @@ class SpreadRoute:
                 f" {request.path.removesuffix('/records')}/partitions/<partition>/records",
                 field="Content-Type",
             )
+        self._serving.check_not_internal(name)
         self._serving.topic(name, query.fence)
         with self._serving.bodies.share() as share:
             admission = self._serving.admission
@@ -69,8 +71,6 @@ class SpreadRoute:
         return _answer(query, shares, outcomes, len(records))
 
     def _shares(self, topic: Topic, records: Sequence[Record]) -> list[_Share]:
-        from headrace.core.partitioner import partition_for_key
-
         partitions = topic.spec.partitions
         shares: dict[PartitionId, _Share] = {}
         for index, record in enumerate(records):

@@ -109,6 +109,7 @@ class Channels:
     def _opened(self, opening: object) -> Opened:
         match opening:
             case OpenProduce(number, terms):
+                self._serving.check_not_internal(terms.topic)
                 hold = Hold.take(self._serving, Place(terms.topic, terms.partition), terms.fence)
                 opened = Opened(number, hold.standing())
                 query = ProduceQuery(terms.acks, terms.timeout_ms, hold.fence)

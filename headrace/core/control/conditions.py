@@ -1,4 +1,5 @@
-"""Conditions of a Topic, as Kubernetes has them: `lastTransitionTime` moves when `status` does, and only then."""
+"""Conditions of Topics and ConsumerGroups, as Kubernetes has them: `lastTransitionTime` moves when `status` does, and
+only then."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,10 @@ class ConditionType(StrEnum):
     OFFLINE = "Offline"
     REASSIGNING = "Reassigning"
     PAUSED = "Paused"
+    IN_USE = "InUse"
+    """Of the internal topic."""
+    OFFSETS_RESET = "OffsetsReset"
+    """Of a ConsumerGroup, whose `spec.resetOffsets` is to be carried out."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,7 +85,7 @@ class Observed:
     def tends(self, topic: Topic) -> bool:
         """Whether anything is decided about it now."""
         ours = topic.spec.cluster == self.cluster and topic.uid not in self.regressed
-        return ours and not topic.paused and topic.metadata.deletion_timestamp is None
+        return ours and not topic.paused and not topic.is_going
 
     def is_full(self, broker: BrokerId) -> bool:
         found = self.brokers.get(broker)

@@ -72,13 +72,13 @@ class _Planner:
             if partition_set.topic_uid in self._sets:
                 self._sets[partition_set.topic_uid].append(partition_set)
         # What is going is no load: else it would matter whether it has gone before the rest is placed, or after.
-        staying = (topic for topic in topics if topic.metadata.deletion_timestamp is None)
+        staying = (topic for topic in topics if not topic.is_going)
         self._load = Load.of(replicas for topic in staying for replicas in _placed(self._sets[topic.uid]))
         self._budget = Budget.of((s for sets in self._sets.values() for s in _states(sets)), observed)
 
     def plan_topic(self, topic: Topic) -> list[Action]:
         sets = self._sets[topic.uid]
-        if topic.metadata.deletion_timestamp is not None:
+        if topic.is_going:
             return delete_topic(topic, sets, overdue=topic.uid in self._observed.overdue)
         if topic.paused:
             paused = pause(topic, self._now_ms)

@@ -106,13 +106,13 @@ class Claims:
         ours = [topic for topic in topics if topic.spec.cluster == observed.cluster]
         for topic in sorted(ours, key=lambda topic: (topic.metadata.creation_timestamp or "", topic.full_name)):
             claimed = claimed_uid(topic, sets.get(topic.uid, ()))
-            if claimed is not None and topic.metadata.deletion_timestamp is None:
+            if claimed is not None and not topic.is_going:
                 taken.setdefault(claimed, topic.uid)
         names = {topic.uid: topic.full_name for topic in topics}
         for found in observed.sets:
             if found.adopted_uid is not None and found.topic_uid in names:
                 taken[found.adopted_uid] = found.topic_uid
-        going = frozenset(topic.uid for topic in topics if topic.metadata.deletion_timestamp is not None)
+        going = frozenset(topic.uid for topic in topics if topic.is_going)
         return cls(names, taken, going)
 
 

@@ -120,7 +120,7 @@ def plan_recovery(cluster: Cluster) -> RecoveryPlan:
     left_behind: list[LeftBehind] = []
     never_placed: list[NeverPlaced] = []
     for topic in sorted(cluster.topics, key=lambda topic: topic.full_name):
-        if topic.metadata.deletion_timestamp is not None:
+        if topic.is_going:
             continue
         for partition_set in sorted((s for s in cluster.sets if s.topic_uid == topic.uid), key=_name):
             found = [_look_at(partition_set, state, cluster) for state in partition_set.partitions]

@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from heapq import heappop, heappush
 from typing import TypeAlias, assert_never
 
 from headrace.core.errors import (
@@ -45,6 +46,7 @@ from headrace.core.groups.events import (
 from headrace.core.groups.group import Group
 from headrace.core.groups.identity import GroupName, TopicShape
 from headrace.core.groups.image import Image
+from headrace.core.groups.sessions import NEVER
 from headrace.core.groups.sharing import GroupState
 from headrace.core.limits import COORDINATOR_UNANSWERED_MAX, GROUPS_PER_COORDINATOR_MAX
 
@@ -132,6 +134,9 @@ class Coordinator:
         """While the log is read."""
         self._topics: dict[str, Mapping[str, TopicShape]] = {}
         self._settings: dict[GroupName, GroupSettings] = {}
+        self._looks: dict[GroupName, int] = {}
+        """When groups are to be looked at: as `_agenda` has it, which has some that are over as well."""
+        self._agenda: list[tuple[int, GroupName]] = []
         self._wall_ms = 0
         self._appended = 0
         self._committed = 0
@@ -153,7 +158,7 @@ class Coordinator:
                 return self._to([*self.groups], event, now_ms)
             case Ticked(wall_ms):
                 self._wall_ms = wall_ms
-                return self._to([*self.groups], event, now_ms)
+                return self._to(self._due(now_ms), event, now_ms)
             case _:
                 return self._follow_log(event, now_ms)
 
@@ -192,7 +197,26 @@ class Coordinator:
         self.groups[name] = group
         settings, topics = self._settings.get(name), self._topics.get(name.namespace)
         effects = [] if settings is None else group.step(Configured(settings), now_ms)
-        return self._carried_out([*effects, *([] if topics is None else group.step(TopicsSeen(topics), now_ms))])
+        effects += [] if topics is None else group.step(TopicsSeen(topics), now_ms)
+        self._look_at(group)
+        return self._carried_out(effects)
+
+    def _look_at(self, group: Group) -> None:
+        """When it is due: a time before that is there already will do."""
+        name = group.image.name
+        if group.due_ms < self._looks.get(name, NEVER):
+            self._looks[name] = group.due_ms
+            heappush(self._agenda, (group.due_ms, name))
+
+    def _due(self, now_ms: int) -> list[GroupName]:
+        """Groups for which time alone may change something; the others are not looked at."""
+        due: list[GroupName] = []
+        while self._agenda and self._agenda[0][0] <= now_ms:
+            at_ms, name = heappop(self._agenda)
+            if self._looks.get(name) == at_ms:
+                del self._looks[name]
+                due.append(name)
+        return due
 
     def _for_group(self, name: GroupName, event: Request | TargetOffered, now_ms: int) -> list[Order]:
         problem = self._why_not(name)
@@ -229,9 +253,12 @@ class Coordinator:
         for name in names:
             group = self.groups.get(name)
             if group is not None:
+                group.wall_ms = self._wall_ms
                 orders += self._carried_out(group.step(event, now_ms))
                 if group.state is GroupState.DEAD:
                     del self.groups[name]
+                else:
+                    self._look_at(group)
         return orders
 
     def _carried_out(self, effects: list[Effect]) -> list[Order]:
@@ -257,6 +284,7 @@ class Coordinator:
         requests += [request for group in self.groups.values() for request in group.abandon()]
         self.state = CoordinatorState.IDLE
         self.groups, self._images = {}, {}
+        self._looks, self._agenda = {}, []
         self._held.clear()
         self._committed = self._appended
         error = NotCoordinatorError(f"this broker coordinates the group no more ({reason}): ask for its coordinator")

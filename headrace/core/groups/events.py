@@ -165,6 +165,8 @@ class Membership:
     """None: as the member knows."""
     heartbeat_ms: int
     """Be heard from again within this."""
+    session_ms: int
+    """From when this was asked for: who has no later answer by then has lost everything."""
 
 
 @dataclass(frozen=True, slots=True)

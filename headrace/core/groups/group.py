@@ -52,6 +52,7 @@ from headrace.core.groups.offsets import check_commit, check_empty, check_offset
 from headrace.core.groups.sessions import Sessions, Waiting, heartbeat_ms
 from headrace.core.groups.sharing import GroupState, Sharing
 from headrace.core.limits import GROUP_EXPIRY_INTERVAL_MS, GROUP_HEARTBEAT_MS_RECONCILING
+from headrace.core.murmur2 import murmur2
 
 
 class Group:
@@ -63,14 +64,21 @@ class Group:
         self._sessions = Sessions()
         self._members = Members(self._draft, self._sessions)
         self._sharing = Sharing(self._draft, self._sessions)
-        self._wall_ms = wall_ms
-        self._expire_at_ms = now_ms + GROUP_EXPIRY_INTERVAL_MS
+        self.wall_ms = wall_ms
+        """Milliseconds since 1970, as its coordinator knows it."""
+        # Not all groups of a coordinator at the same time.
+        self._expire_at_ms = now_ms + 1 + murmur2(str(image.name).encode()) % GROUP_EXPIRY_INTERVAL_MS
         self._effects: list[Effect] = []
         """Of this step, without its records."""
         self._asking: list[MemberId] = []
         """Members whose heartbeats came with this step."""
         self._sessions.begin(image.members, now_ms, self._settings.session_ms)
         self._sharing.reconcile(now_ms)
+
+    @property
+    def due_ms(self) -> int:
+        """Until then it need not be told that time goes by."""
+        return min(self._sessions.due_ms, self._sharing.due_ms, self._expire_at_ms)
 
     @property
     def state(self) -> GroupState:
@@ -90,8 +98,9 @@ class Group:
             case Configured(settings):
                 self._settings = self._members.settings = settings
                 self._sharing.configure(settings)
+                self._sessions.stretch(settings.session_ms)
             case Ticked(wall_ms):
-                self._wall_ms = wall_ms
+                self.wall_ms = wall_ms
                 self._members.expire(now_ms)
                 self._maybe_forget(now_ms)
             case _:
@@ -150,9 +159,9 @@ class Group:
 
     def _write_offsets(self, event: CommitReceived | ResetResolved, reason: str) -> None:
         if not self.image.is_known:
-            self._draft.put_group(replace(self.image.group, empty_since_ms=self._wall_ms), "the group is new")
+            self._draft.put_group(replace(self.image.group, empty_since_ms=self.wall_ms), "the group is new")
         for partition, value in event.offsets.items():
-            committed = replace(value, committed_ms=self._wall_ms)
+            committed = replace(value, committed_ms=self.wall_ms)
             self._draft.put(OffsetRecord(OffsetKey(self.image.name, partition), committed), reason)
         self._done(event.request)
 
@@ -170,9 +179,9 @@ class Group:
             return
         self._expire_at_ms = now_ms + GROUP_EXPIRY_INTERVAL_MS
         retention_ms = self._settings.offsets_retention_ms
-        for partition in expired(self.image, retention_ms, self._wall_ms):
+        for partition in expired(self.image, retention_ms, self.wall_ms):
             self._draft.put(OffsetRecord(OffsetKey(self.image.name, partition), None), "expired")
-        if is_forgotten(self.image, retention_ms, self._wall_ms):
+        if is_forgotten(self.image, retention_ms, self.wall_ms):
             self._forget_all("nothing is left of it")
 
     def _forget_all(self, reason: str) -> None:
@@ -182,10 +191,12 @@ class Group:
             self._draft.put(GroupRecord(GroupKey(self.image.name), None), reason)
 
     def _finished(self, now_ms: int, *, time_went_by: bool) -> list[Effect]:
-        self._sharing.settle(now_ms, self._wall_ms)
+        self._sharing.settle(now_ms, self.wall_ms)
         touched = self._draft.touched
         entries, reason = self._draft.take()
         self._answer_who_waits([*self._sessions.by_member] if touched or time_went_by else self._asking, now_ms)
+        if time_went_by:
+            self._sessions.look_again()
         effects, self._effects, self._asking = self._effects, [], []
         persist: list[Effect] = [Persist(entries, reason)] if entries else []
         return [*persist, *effects, *([Changed(self.image.name, reason)] if touched else [])]
@@ -193,9 +204,13 @@ class Group:
     def _answer_who_waits(self, members: list[MemberId], now_ms: int) -> None:
         for member in members:
             session = self._sessions.by_member[member]
-            if session.waiting is not None and self._is_due(member, session.waiting, now_ms):
+            if session.waiting is None:
+                continue
+            if self._is_due(member, session.waiting, now_ms):
                 self._answer(member, session.waiting)
                 session.waiting = None
+            else:
+                self._sessions.keep_waiting(session.waiting)
         for request, member in self._members.unanswered:
             self._effects.append(Refuse(request, unknown_member(self.image.name, member), "it is no member any more"))
         self._members.unanswered.clear()
@@ -208,7 +223,8 @@ class Group:
         current = self.image.currents[member]
         is_known = current.mark == (waiting.epoch, waiting.revision)
         assigned = None if is_known else frozenset(current.assigned)
-        reply = Membership(current.epoch, current.revision, assigned, self._heartbeat_ms())
+        session_ms = self._settings.session_ms
+        reply = Membership(current.epoch, current.revision, assigned, self._heartbeat_ms(), session_ms)
         self._effects.append(Answer(waiting.request, reply, "as before" if is_known else "there is news"))
 
     def _heartbeat_ms(self) -> int:

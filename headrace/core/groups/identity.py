@@ -6,7 +6,7 @@ answer was lost is known again. Epochs are compared, never counted: they rise by
 
 from typing import Final, NamedTuple, NewType
 
-from headrace.core.partitioner import partition_for_key
+from headrace.core.murmur2 import partition_for_key
 from headrace.core.types import PartitionId, TopicUid
 
 OFFSETS_TOPIC: Final = "headrace-offsets"

@@ -2,7 +2,7 @@
 
     unknown ── join ──> in       (the group's epoch rises)            in ── leave, session expired, too slow ──> unknown
     unknown ── join with the instance id of a member that is away or silent ──> in, in its place; the other is unknown
-    in ── join ──> in            (its answer was lost: nothing changes, and nothing counts as given up)
+    in ── join ──> in            (its answer was lost, or it lost all: nothing changes, nothing counts as given up)
     in, static ── absence ──> away ── join ──> in                      away ── session expired ──> unknown
 
 Whoever is refused with UnknownMember, FencedMember or FencedInstance must give up all it has: the coordinator counts
@@ -67,7 +67,8 @@ class Members:
             self._take_over(holder, event, now_ms)
         else:
             self._enter(event)
-        self._sessions.hear(event.member, now_ms, self.settings.session_ms)
+        session = self._sessions.hear(event.member, now_ms, self.settings.session_ms)
+        session.unaware_until_ms = session.expires_ms
 
     def heartbeat(self, event: HeartbeatReceived, now_ms: int) -> None:
         """Raises UnknownMemberError, FencedInstanceError and FencedMemberError."""
@@ -75,7 +76,10 @@ class Members:
         session = self._sessions.hear(event.member, now_ms, self.settings.session_ms)
         if event.subscription is not None:
             self._describe(event.member, replace(self._image.members[event.member], subscription=event.subscription))
-        if (event.epoch, event.revision) == current.mark and current.revoking.keys() - event.owned:
+        if (event.epoch, event.revision) != current.mark:
+            return
+        self._sessions.knows(session)
+        if current.revoking.keys() - event.owned:
             session.revoke_by_ms = None
             given_up = has_given_up(current, event.owned)
             self._draft.put_current(event.member, given_up, f"{event.member} gave partitions up")
@@ -91,7 +95,7 @@ class Members:
             self._remove(event.member, "left")
             return
         current = self._image.currents[event.member]
-        self._sessions.hear(event.member, now_ms, self.settings.session_ms).revoke_by_ms = None
+        self._sessions.hear(event.member, now_ms, self.settings.session_ms)
         if not current.away:
             self._draft.put_current(
                 event.member, replace(current, revoking={}, away=True), f"{event.member} is away for a while"
@@ -152,6 +156,9 @@ class Members:
         current = self._image.currents[event.member]
         if current.away:
             self._draft.put_current(event.member, replace(current, away=False), f"{event.member} is back")
+        elif current.revoking:
+            # It may have lost all, and not know that it is to give something up: what it said before is late.
+            self._draft.put_current(event.member, current, f"{event.member} begins again")
 
     def _take_over(self, holder: MemberId, event: JoinReceived, now_ms: int) -> None:
         current = self._image.currents[holder]

@@ -33,6 +33,8 @@ from headrace.core.groups.subscriptions import Subscription
 from headrace.core.types import LeaderEpoch, Offset, PartitionId, PartitionKey, TopicUid
 
 _VERSION = 1
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
+"""Kept: to make one takes as long as to encode a key."""
 
 
 class UnreadableRecordError(Exception):
@@ -83,7 +85,7 @@ def _json(body: dict[str, Any]) -> bytes:
 
 
 def _compact(value: object) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode()
+    return _ENCODER.encode(value).encode()
 
 
 def _group_object(value: GroupValue) -> dict[str, Any]:

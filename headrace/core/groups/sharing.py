@@ -19,7 +19,7 @@ from headrace.core.groups.entries import GroupValue, Inputs, TargetKey, TargetRe
 from headrace.core.groups.events import GroupSettings
 from headrace.core.groups.identity import GroupEpoch, MemberId, TopicShape
 from headrace.core.groups.member import advance
-from headrace.core.groups.sessions import Sessions
+from headrace.core.groups.sessions import NEVER, Sessions
 from headrace.core.groups.targets import consumed, misfit, target_of
 from headrace.core.limits import ASSIGNMENT_TIMEOUT_MS
 
@@ -58,6 +58,13 @@ class Sharing:
             return GroupState.ASSIGNING
         return GroupState.RECONCILING if self._unsettled else GroupState.STABLE
 
+    @property
+    def due_ms(self) -> int:
+        """When time alone changes something."""
+        is_paused = self._image.members and self._image.group.inputs.paused
+        ends_ms = self._settings.paused_until_ms if self._settings is not None and is_paused else None
+        return min(self._assign_by_ms or NEVER, ends_ms or NEVER)
+
     def see_topics(self, topics: Mapping[str, TopicShape]) -> None:
         self._topics = topics
         self._look_again = True
@@ -67,7 +74,9 @@ class Sharing:
         self._look_again = True
 
     def offer(self, epoch: GroupEpoch, target: Mapping[MemberId, Partitions]) -> str:
-        """The operator's. Why it is not taken; empty where it is."""
+        """The operator's. Why it is not taken; empty where it is, or was."""
+        if epoch == self._image.group.assignment_epoch and target == self._image.targets:
+            return ""
         problem = misfit(target, epoch, self._image)
         if not problem:
             self._assign(target, "the operator's target")
@@ -101,6 +110,7 @@ class Sharing:
                     self._unsettled.remove(member)
             elif session.revoke_by_ms is None:
                 session.revoke_by_ms = now_ms + image.members[member].rebalance_timeout_ms
+                session.unaware_until_ms = session.expires_ms
 
     @property
     def _is_assigning(self) -> bool:
@@ -129,6 +139,7 @@ class Sharing:
 
     def _assign(self, target: Mapping[MemberId, Partitions], reason: str) -> None:
         self._unsettled |= target.keys()
+        self._assign_by_ms = None
         for member in sorted(target):
             if self._image.targets.get(member) != target[member]:
                 self._draft.put(TargetRecord(TargetKey(self._image.name, member), target[member]), reason)

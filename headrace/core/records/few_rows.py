@@ -1,30 +1,36 @@
-"""Batches of a few records without Arrow: the same bytes as `columns.encode_batch` gives, in a third of the time.
+"""Batches of a few records without Arrow: the same bytes as `columns.encode_batch` gives, in a third of the time, and
+such batches read again.
 
 Whoever waits for each record sends batches of one, and making four arrays and a message of them takes pyarrow longer
 than all else that a client does for it. The message's metadata has the same layout whatever is in the batch: it is made
 by pyarrow once, with and without keys, and the numbers in it (rows, nulls, where each buffer lies) are written over.
-Only rows without headers, null values, or keys here and there; all else is for `columns`. Called by producers.
+Only rows without headers, null values, or keys here and there; all else is for `columns`. Called by producers, and by
+coordinators of groups, who write a batch for each decision, and read them all when they begin.
 """
 
 import struct
 from collections.abc import Sequence
 from functools import cache
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import pyarrow as pa
 
-from headrace.core.limits import FEW_ROWS_BYTES_MAX, FEW_ROWS_MAX
+from headrace.core.errors import CorruptBatchError
+from headrace.core.limits import BATCH_HEADER_BYTES, FEW_ROWS_BYTES_MAX, FEW_ROWS_MAX
 from headrace.core.records.arrays import headers_array
 from headrace.core.records.arrow_message import NumberPlaces, number_places
 from headrace.core.records.columns import RECORD_SCHEMA, plain_header, sealed
-from headrace.core.records.header import NOT_IDEMPOTENT, ProducerNumbers
+from headrace.core.records.header import NOT_IDEMPOTENT, BatchHeader, ProducerNumbers
+from headrace.core.records.raw import batch_crc
 
 _BUFFER_ALIGNMENT_BYTES = 8
 _I64 = struct.Struct("<q")
 _NODES = struct.Struct("<14q")
 _BUFFERS = struct.Struct("<34q")
 _NO_ITEMS = (0, 0) * 3
+_NO_NODES = (0,) * 14
+_NO_BUFFERS = (0,) * 34
 _ONE_END = bytes(4)
 
 
@@ -53,6 +59,44 @@ def encode_rows(
     return [b"".join(sealed(header, _message(_columns(count, values, keys, times_ms), count, has_keys=bool(keys))))]
 
 
+def decode_rows(batch: memoryview, header: BatchHeader) -> tuple[list[bytes], list[bytes]] | None:
+    """Keys and values of a whole batch that `encode_rows` has made, with keys; None of any other.
+
+    Raises CorruptBatchError where the bytes were damaged.
+    """
+    template = _template(has_keys=True)
+    places = template.places
+    metadata = bytearray(batch[BATCH_HEADER_BYTES : BATCH_HEADER_BYTES + len(template.metadata)])
+    if header.attributes or len(metadata) < len(template.metadata):
+        return None
+    nodes, buffers = _NODES.unpack_from(metadata, places.nodes), _BUFFERS.unpack_from(metadata, places.buffers)
+    null_counts = nodes[1], nodes[3]
+    if any(null_counts) or _blank(metadata, places) != _blank(bytearray(template.metadata), places):
+        return None
+    if batch_crc(batch, [batch[BATCH_HEADER_BYTES:]]) != header.crc32c:
+        raise CorruptBatchError(f"crc32c is {header.crc32c:#010x}, the bytes give another one: the bytes were damaged")
+    body = batch[BATCH_HEADER_BYTES + len(metadata) :]
+    count = header.record_count
+    return _cells(body, buffers[2:6], count), _cells(body, buffers[8:12], count)
+
+
+def _blank(metadata: bytearray, places: NumberPlaces) -> bytearray:
+    """Without the numbers, in place."""
+    _I64.pack_into(metadata, places.body_bytes, 0)
+    _I64.pack_into(metadata, places.rows, 0)
+    _NODES.pack_into(metadata, places.nodes, *_NO_NODES)
+    _BUFFERS.pack_into(metadata, places.buffers, *_NO_BUFFERS)
+    return metadata
+
+
+def _cells(body: memoryview, places: tuple[int, ...], count: int) -> list[bytes]:
+    """Of one column, by where its ends and its bytes lie."""
+    ends_at, _, data_at, data_bytes = places
+    ends = struct.unpack_from(f"<{count + 1}i", body, ends_at)
+    data = bytes(body[data_at : data_at + data_bytes])
+    return [data[start:end] for start, end in pairwise(ends)]
+
+
 def _columns(count: int, values: Sequence[bytes], keys: Sequence[bytes], times_ms: Sequence[int]) -> tuple[bytes, ...]:
     """The 17 buffers in the order of RECORD_SCHEMA: validity (nothing where all are valid), ends, bytes."""
     nothing = bytes(4 * (count + 1))
@@ -67,7 +111,7 @@ def _ends(cells: Sequence[bytes]) -> bytes:
 
 
 def _message(columns: tuple[bytes, ...], count: int, *, has_keys: bool) -> bytes:
-    template = _template(has_keys)
+    template = _template(has_keys=has_keys)
     places: list[int] = []
     body: list[bytes] = []
     at = 0
@@ -87,7 +131,7 @@ def _message(columns: tuple[bytes, ...], count: int, *, has_keys: bool) -> bytes
 
 
 @cache
-def _template(has_keys: bool) -> _Template:
+def _template(*, has_keys: bool) -> _Template:
     cell = pa.Array.from_buffers(pa.binary(), 1, [None, pa.py_buffer(_ends([b"0"])), pa.py_buffer(b"0")])
     time = pa.Array.from_buffers(pa.int64(), 1, [None, pa.py_buffer(bytes(_I64.size))])
     columns = [cell if has_keys else pa.nulls(1, pa.binary()), cell, time, headers_array(None, 1)]

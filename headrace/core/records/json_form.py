@@ -27,7 +27,7 @@ ValueFormat = Literal["text", "json"]
 """How values come out: as strings, or as the JSON that they are."""
 
 _RECORD_FIELDS: Final = frozenset({"key", "keyBase64", "value", "valueBase64", "timestamp", "headers"})
-_PLACE_FIELDS: Final = frozenset({"partition", "offset"})
+_PLACE_FIELDS: Final = frozenset({"topic", "partition", "offset"})
 _HEADER_FIELDS: Final = frozenset({"name", "value", "valueBase64"})
 _TIMESTAMP_MAX: Final = (1 << 63) - 1
 _SHOWN_CHARACTERS: Final = 60
@@ -67,7 +67,7 @@ def parse_ndjson(body: bytes, now_ms: int) -> list[Record]:
 
 
 def parse_printed_line(line: bytes, now_ms: int) -> Record:
-    """The record of one line as readers print it: `partition` and `offset`, the place where it stood, are left out.
+    """The record of one line as readers print it; `topic`, `partition` and `offset`, where it stood, are left out.
 
     Raises as `parse_ndjson` does.
     """

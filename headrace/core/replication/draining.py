@@ -56,7 +56,7 @@ def placed(sets: Iterable[PartitionSet], topics: Iterable[Topic], regressed: Col
     for each in sets:
         topic = known.get(each.topic_uid)
         least = topic.spec.min_insync_replicas if topic is not None else 1
-        is_left_alone = topic is None or topic.paused or topic.metadata.deletion_timestamp is not None
+        is_left_alone = topic is None or topic.paused or topic.is_going
         is_tended = not (is_left_alone or each.deleting or each.topic_uid in regressed)
         yield from (Placed(state, least, is_tended, each.deleting) for state in each.partitions)
 

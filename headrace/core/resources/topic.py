@@ -19,6 +19,10 @@ PAUSED_ANNOTATION = "headrace.io/paused"
 ADOPT_ANNOTATION = "headrace.io/adopt-uid"
 PLACED_ANNOTATION = "headrace.io/placed"
 """The operator's own: `<uid>/<Places.seen>/<Places.begun>`."""
+INTERNAL_LABEL = "headrace.io/internal"
+"""`"true"` on topics that are Headrace's own."""
+IN_USE_FINALIZER = "headrace.io/in-use"
+"""The operator's own, on the internal topic: while it is there the topic is served as ever, whoever deletes it."""
 
 
 class Durability(StrEnum):
@@ -136,6 +140,11 @@ class Topic:
     @property
     def uid(self) -> TopicUid:
         return TopicUid(self.metadata.uid)
+
+    @property
+    def is_going(self) -> bool:
+        """Whether it is being deleted: what is in use stays until it is not."""
+        return self.metadata.deletion_timestamp is not None and IN_USE_FINALIZER not in self.metadata.finalizers
 
     @property
     def paused(self) -> bool:

@@ -181,7 +181,6 @@ def test_should_begin_and_end_where_it_is_told(headrace: Headrace, topic: str) -
     ("arguments", "says"),
     [
         (["{topic}", "--partition", "7"], "partition 7 of {topic} does not exist: it has 1, numbered from 0"),
-        (["{topic}", "--group", "billing"], "--group billing: consumer groups are not available yet; leave it out,"),
         (["{topic}", "--from", "99"], "offset 99"),
     ],
 )

@@ -34,10 +34,10 @@ CREATED: Final = re.compile(r"topic create (\S+)")
 
 
 def collected() -> list[str]:
-    """Each line once; topics are deleted when nobody needs them any more."""
+    """Each line once; topics and groups are deleted when nobody needs them any more."""
     context = click.Context(headrace, info_name="headrace")
     lines = dict.fromkeys(example.line for each, _ in commands(headrace, context) for example in examples_of(each))
-    return sorted(lines, key=lambda line: "topic delete" in line)
+    return sorted(lines, key=lambda line: ("topic delete" in line) + ("group delete" in line))
 
 
 LINES: Final = collected()

@@ -16,7 +16,7 @@ from headrace.core.errors import (
     StalledError,
     UnknownPartitionError,
 )
-from headrace.core.partitioner import partition_for_key
+from headrace.core.murmur2 import partition_for_key
 from tests.support.client_bench import Bench
 
 

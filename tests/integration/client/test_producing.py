@@ -16,7 +16,7 @@ from headrace.core.errors import (
     UnknownTopicError,
 )
 from headrace.core.limits import H2_READS_BEFORE_CALLERS_READ
-from headrace.core.partitioner import partition_for_key
+from headrace.core.murmur2 import partition_for_key
 from tests.support.client_bench import Bench
 from tests.support.waiting import wait_for
 

@@ -26,6 +26,12 @@ def test_should_work_when_the_page_is_followed(bench: Bench, monkeypatch: pytest
     assert done.returncode == 0, done.stderr
     for expected in (
         *("3 records in", "100000 lines", "100004 rows, 3 partitions"),
+        *(
+            "bill b'ada'",
+            "0 orders are left to be billed",
+            "audit is at GroupOffset(offset=5, metadata='looked at by ada'",
+        ),
+        *("mine now: [0, 1, 2]", "at 1 of one of 3", "[TopicPartition(topic='orders', partition=0)"),
         *("b'eve' b'mate'", "b'eve' b'milk'", "nothing new at", "no-such-topic", "limit is 8388608"),
     ):
         assert expected in done.stdout, f"{expected!r} is not in:\n{done.stdout[-3000:]}"

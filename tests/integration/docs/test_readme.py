@@ -20,6 +20,7 @@ def test_should_work_when_the_readme_is_followed(tmp_path: Path) -> None:
         '{"offset": 0, "timestamp"',
         "scones",
         "third",
+        "default/billing   Empty   0 members   lag 1 ",
         "written at",
         "100008 records",
         "read back",

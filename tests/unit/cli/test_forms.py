@@ -15,7 +15,7 @@ SOME_BYTES = st.none() | st.text().map(str.encode) | st.binary()
 
 
 def rows(value: bytes | None, key: bytes | None = None, time_ms: int = 0, headers: RecordHeaders = ()) -> Rows:
-    return Rows(3, [12], [time_ms], [key], [value], [headers])
+    return Rows("orders", 3, [12], [time_ms], [key], [value], [headers])
 
 
 @given(SOME_BYTES, SOME_BYTES, st.integers(0, 1 << 62), st.lists(st.tuples(st.text(), SOME_BYTES), max_size=2))
@@ -26,6 +26,16 @@ def test_should_give_the_brokers_json_form_and_the_partition(
     expected = {"partition": 3, **to_json(Record(key, value, time_ms, tuple(headers)), Offset(12))}
     assert line == json.dumps(expected, ensure_ascii=False).encode()
     assert b"\n" not in line
+
+
+@pytest.mark.parametrize("value", [b"tea", b"\xff"])
+def test_should_name_the_topic_where_there_are_several(value: bytes) -> None:
+    (line,) = json_lines(rows(value), with_topic=True)
+    (alone,) = json_lines(rows(value))
+    assert [*json.loads(line).items()] == [("topic", "orders"), *json.loads(alone).items()]
+    (row,) = table(rows(value), None, topic_width=8)
+    assert row.split()[:3] == [b"orders", b"3", b"12"]
+    assert table_title(topic_width=8).index(b"PARTITION") == row.index(b"3") == 9
 
 
 def test_should_give_values_as_they_are() -> None:

@@ -109,3 +109,15 @@ def test_should_ask_whether_it_is_a_broker_when_an_answer_is_something_else() ->
         base_offset(Answered(document=[]))
     with pytest.raises(RemoteError, match="is it a Headrace broker"):
         offset(Answered(document={}))
+
+
+def test_should_take_a_topic_that_was_created_again_where_positions_were_moved_there() -> None:
+    directory = Directory(Servers(("http://a:1",)))
+    directory.pin(directory.learn("flights", metadata("u1"), 0))
+    directory.pin_anew("flights", "u1")
+    assert directory.fresh("flights", 0) is not None
+    directory.pin_anew("flights", "u2")
+    assert directory.fresh("flights", 0) is None
+    assert directory.learn("flights", metadata("u2"), 0).uid == "u2"
+    with pytest.raises(StaleTopicError):
+        directory.learn("flights", metadata("u1"), 0)

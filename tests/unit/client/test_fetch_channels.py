@@ -178,3 +178,14 @@ def test_should_keep_nothing_of_a_channel_that_could_not_be_opened() -> None:
     with pytest.raises(BrokerUnreachableError, match="gone"):
         reader.open(reader.asks(5))
     assert reader.channels.ask(reader.asks(5)) is None
+
+
+def test_should_close_the_channel_of_a_partition_that_is_not_read_any_more() -> None:
+    reader = Reader()
+    reader.open(reader.asks(5))
+    dropped = reader.channels.drop(reader.cursors[0].partition)
+    assert dropped is not None
+    stream, data = dropped
+    assert (stream, said(data)) == ("a", [Close(1)])
+    assert reader.channels.drop(reader.cursors[0].partition) is None
+    assert reader.channels.ask(reader.asks(5)) is None

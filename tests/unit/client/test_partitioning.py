@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from headrace.client.partitioning import Partitioner, Partitioning
 from headrace.core.errors import LocalError, UnknownPartitionError
 from headrace.core.limits import STICKY_BYTES
-from headrace.core.partitioner import partition_for_key
+from headrace.core.murmur2 import partition_for_key
 from tests.support.client_columns import batch_columns
 
 MIB = 1 << 20

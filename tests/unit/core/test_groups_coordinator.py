@@ -1,5 +1,9 @@
 """Many groups on one log: nothing is told before it is committed, and whoever is elected next knows what was."""
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
 from headrace.core.groups.coordinator import (
     Append,
     Committed,
@@ -20,6 +24,7 @@ from headrace.core.groups.events import (
     Changed,
     CommitReceived,
     Done,
+    Effect,
     GroupSettings,
     HeartbeatReceived,
     JoinReceived,
@@ -29,9 +34,17 @@ from headrace.core.groups.events import (
     Ticked,
     TopicDeleted,
 )
+from headrace.core.groups.group import Group
 from headrace.core.groups.identity import GroupEpoch, GroupName
+from headrace.core.groups.image import Image
 from headrace.core.groups.subscriptions import Subscription
-from headrace.core.limits import COORDINATOR_UNANSWERED_MAX, GROUPS_PER_COORDINATOR_MAX
+from headrace.core.limits import (
+    ASSIGNMENT_TIMEOUT_MS,
+    COORDINATOR_UNANSWERED_MAX,
+    GROUP_EXPIRY_INTERVAL_MS,
+    GROUP_SESSION_MS_DEFAULT,
+    GROUPS_PER_COORDINATOR_MAX,
+)
 from headrace.core.types import Offset, TopicUid
 from tests.support.group_world import GROUP, member, part, shape
 
@@ -102,6 +115,16 @@ def test_should_refuse_all_who_wait_when_it_is_deposed() -> None:
     assert codes(coordinator.step(ForGroup(GROUP, join(4)), 0)) == [(4, "NotCoordinator")]
 
 
+def test_should_wait_for_nothing_of_an_earlier_reign() -> None:
+    coordinator = active()
+    coordinator.step(ForGroup(GROUP, commit(1)), 0)
+    coordinator.step(Deposed("its disk is full"), 0)
+    coordinator.step(Elected(), 0)
+    coordinator.step(ReadToEnd(0), 0)
+    told = coordinator.step(ForGroup(GROUP, OffsetsAsked(2)), 0)
+    assert [order.request for order in told if isinstance(order, Answer)] == [2]
+
+
 def test_should_know_what_the_log_says_when_elected_again() -> None:
     coordinator = active()
     written = entries_of(coordinator.step(ForGroup(GROUP, join(1)), 0))
@@ -156,6 +179,59 @@ def test_should_know_the_settings_of_a_group_before_it_is_there() -> None:
     coordinator.step(ForGroup(GROUP, join(1)), 0)
     told = coordinator.step(Ticked(0), 6_000)
     assert any("session expired" in order.reason for order in told if isinstance(order, Append))
+
+
+def test_should_look_only_at_groups_that_are_due() -> None:
+    coordinator = active()
+    coordinator.step(ForGroup(GROUP, join(1)), 0)
+    coordinator.step(ForGroup(OTHER, commit(2)), 0)
+    due_ms = {name: group.due_ms for name, group in coordinator.groups.items()}
+    assert due_ms[GROUP] == ASSIGNMENT_TIMEOUT_MS
+    assert 0 < due_ms[OTHER] <= GROUP_EXPIRY_INTERVAL_MS
+    looked: list[GroupName] = []
+    for group in coordinator.groups.values():
+        group.step = partial(_noted, looked, group.step, group.image.name)  # type: ignore[method-assign]
+    coordinator.step(Ticked(0), ASSIGNMENT_TIMEOUT_MS - 1)
+    assert looked == []
+    coordinator.step(Ticked(0), ASSIGNMENT_TIMEOUT_MS)
+    assert looked == [GROUP]
+    coordinator.step(Ticked(0), ASSIGNMENT_TIMEOUT_MS)
+    assert looked == [GROUP], "until it is due again"
+    coordinator.step(Ticked(0), GROUP_EXPIRY_INTERVAL_MS)
+    assert sorted(looked) == [OTHER, GROUP, GROUP]
+
+
+def _noted(
+    looked: list[GroupName], step: Callable[[Any, int], list[Effect]], name: GroupName, event: Any, now_ms: int
+) -> list[Effect]:
+    looked.append(name)
+    return step(event, now_ms)
+
+
+def test_should_look_at_sessions_and_heartbeats_when_they_end() -> None:
+    names = (GroupName("default", f"g{number}") for number in range(1_000))
+    late = next(name for name in names if Group(Image(name), now_ms=0, wall_ms=0).due_ms > GROUP_SESSION_MS_DEFAULT)
+    before = active()
+    written = entries_of(before.step(ForGroup(late, join(1)), 0))
+    written += entries_of(before.step(Ticked(0), ASSIGNMENT_TIMEOUT_MS))
+    coordinator = active(*written)
+    assert coordinator.groups[late].due_ms == GROUP_SESSION_MS_DEFAULT
+    mark = coordinator.groups[late].image.currents[member("a")].mark
+    waits = HeartbeatReceived(2, member("a"), *mark, frozenset(), wait_ms=1_000)
+    assert coordinator.step(ForGroup(late, waits), 100) == []
+    assert coordinator.groups[late].due_ms == 1_100, "it is to be answered"
+    assert [type(order) for order in coordinator.step(Ticked(0), 1_100)] == [Answer]
+    gone = coordinator.step(Ticked(0), GROUP_SESSION_MS_DEFAULT + 100)
+    assert any("session expired" in order.reason for order in gone if isinstance(order, Append))
+
+
+def test_should_know_the_wall_clock_in_groups_that_nobody_looks_at() -> None:
+    coordinator = active()
+    coordinator.step(Ticked(7_000), 0)
+    coordinator.step(ForGroup(GROUP, commit(1)), 0)
+    coordinator.step(Ticked(9_000), 1)
+    written = entries_of(coordinator.step(ForGroup(GROUP, commit(2)), 2))
+    assert [entry.value.committed_ms for entry in written if isinstance(entry.value, OffsetValue)] == [9_000]
 
 
 def test_should_take_no_more_requests_than_may_wait() -> None:

@@ -1,5 +1,7 @@
 """One group step by step: who comes and goes, what moves when, and who is refused."""
 
+from dataclasses import replace
+
 import pytest
 
 from headrace.core.errors import HeadraceError
@@ -154,7 +156,8 @@ def test_should_answer_a_repeated_join_and_take_nothing_for_given_up() -> None:
     before = world.image.currents[member("a")]
     again = membership(world, JoinReceived(world.numbers.next(), member("a"), SUBSCRIPTION))
     assert (again.epoch, again.assigned) == (before.epoch, parts("flights", 0, 1))
-    assert world.image.currents[member("a")] == before
+    assert world.image.currents[member("a")] == replace(before, revision=before.revision + 1)
+    assert before.revoking.keys() == parts("flights", 2, 3)
 
 
 @pytest.mark.parametrize("graceful", [True, False])
@@ -382,7 +385,12 @@ def test_should_take_the_operators_target_when_it_fits() -> None:
     assert world.image.targets == halves
     world.offer(TargetOffered(GroupEpoch(2), halves))
     world.commit_log()
+    assert world.ignored == [], "it is what there is"
+    swapped = {member("a"): halves[member("b")], member("b"): halves[member("a")]}
+    world.offer(TargetOffered(GroupEpoch(2), swapped))
+    world.commit_log()
     assert "assigned up to 2" in world.ignored[0]
+    assert world.image.targets == halves
 
 
 @pytest.mark.parametrize(
@@ -443,7 +451,7 @@ def test_should_answer_a_heartbeat_that_waits_when_there_is_news_or_at_its_end()
     world.pass_time(2_900)
     assert world.told == []
     world.pass_time(200)
-    assert world.told == [Answer(two.request, Membership(epoch, revision, None, 3_000), "as before")]
+    assert world.told == [Answer(two.request, Membership(epoch, revision, None, 3_000, 45_000), "as before")]
     world.told = []
     world.deliver(three := waiting())
     world.process("b")
@@ -453,7 +461,7 @@ def test_should_answer_a_heartbeat_that_waits_when_there_is_news_or_at_its_end()
     world.commit_log()
     news = [each for each in world.told if each.request == three.request]
     assert isinstance(news[0], Answer)
-    assert news[0].reply == Membership(epoch, revision + 1, parts("flights", 0, 1), 250)
+    assert news[0].reply == Membership(epoch, revision + 1, parts("flights", 0, 1), 250, 45_000)
 
 
 def test_should_refuse_a_commit_of_who_does_not_have_the_partition() -> None:

@@ -114,13 +114,13 @@ def test_should_skip_blank_lines_and_take_carriage_returns() -> None:
 
 @given(record=RECORDS)
 def test_should_read_what_it_printed_wherever_it_stood(record: Record) -> None:
-    printed = {"partition": 3, **to_json(record, Offset(5))}
+    printed = {"topic": "flights", "partition": 3, **to_json(record, Offset(5))}
     assert parse_printed_line(json.dumps(printed).encode(), NOW_MS) == record
 
 
 @pytest.mark.parametrize(
     ("line", "rule"),
-    [(b"5", "5 is not a record"), (b"{", "is not JSON"), (b'{"value": 1, "topic": "a"}', '"topic" is not a field')],
+    [(b"5", "5 is not a record"), (b"{", "is not JSON"), (b'{"value": 1, "leader": 0}', '"leader" is not a field')],
 )
 def test_should_refuse_printed_lines_that_are_no_records(line: bytes, rule: str) -> None:
     with pytest.raises(InvalidRequestError, match=rule):

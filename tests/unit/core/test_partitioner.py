@@ -7,13 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.partitioner import (
-    NO_KEY,
-    StickyRoundRobin,
-    murmur2,
-    partition_for_key,
-    partitions_for_keys,
-)
+from headrace.core.murmur2 import murmur2, partition_for_key
+from headrace.core.partitioner import NO_KEY, StickyRoundRobin, partitions_for_keys
 
 KAFKAS_VALUES = [
     (b"21", -973932308),

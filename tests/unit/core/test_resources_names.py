@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.core.resources.names import topic_name_problem
+from headrace.core.resources.names import group_name_problem, topic_name_problem
 
 
 @pytest.mark.parametrize("name", ["orders", "a", "a-1", "0", "x" * 63])
@@ -23,3 +23,8 @@ def test_should_suggest_a_name_when_it_is_no_dns_label(name: str, suggestion: st
 
 def test_should_suggest_nothing_when_nothing_is_left() -> None:
     assert str(topic_name_problem("___")).endswith("at most 63 characters")
+
+
+def test_should_say_what_cannot_name_a_group() -> None:
+    assert group_name_problem("billing") is None
+    assert str(group_name_problem("My Billing")).startswith("'My Billing' cannot name a group")

@@ -26,7 +26,7 @@ from headrace_broker.serving import Readiness, Serving
 from tests.unit.headrace_broker.test_serving import Nothing
 
 _RECORDS = "/v1/namespaces/{namespace}/topics/{topic}/partitions/{partition}/records"
-_METHODS = ("get", "post", "delete")
+_METHODS = ("get", "put", "post", "delete")
 
 
 @pytest.fixture
@@ -69,6 +69,8 @@ async def test_should_have_every_route_and_no_other(document: dict[str, Any]) ->
         ("fetch", parameters.parse_fetch),
         ("deleteRecords", parameters.parse_delete),
         ("findOffset", parameters.parse_offsets),
+        ("leaveGroup", parameters.parse_leave),
+        ("joinGroup", parameters.parse_no_query),
     ],
 )
 def test_should_have_every_query_parameter_that_is_taken(

@@ -1,0 +1,281 @@
+"""A consumer group as `headrace group describe` shows it: as text for people, as a document for programs. Pure.
+
+What is said of it comes from two sides: its ConsumerGroup, and the brokers. Who is in it and how far it has read is the
+brokers' to tell; where they are away, the ConsumerGroup's status says how it was, and offsets are not known. What is
+not known is shown as that.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from headrace.cli.group_brokers import Live
+from headrace.cli.output import readable, readable_spec
+from headrace.client.record import TopicPartition
+from headrace.core.groups.identity import GroupName
+from headrace.core.groups.lag import Watermarks, records_behind
+from headrace.core.groups.status import MemberReport
+from headrace.core.groups.topic_partitions import TopicPartitions
+from headrace.core.groups.wire import TopicOffset
+from headrace.core.resources.consumer_group import ConsumerGroup
+from headrace.core.resources.consumer_group_status import MemberStatus, TopicShare
+
+UNKNOWN, NONE = "unknown", "-"
+_NAMED_MAX = 5
+Member = MemberReport | MemberStatus
+_PARTITION_TITLES = ["TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "MEMBER", "ADDRESS"]
+_MEMBER_TITLES = ["MEMBER", "INSTANCE", "ADDRESS", "EPOCH", "OWNS", "ASSIGNED"]
+
+Table = tuple[list[str], list[list[object]]]
+
+
+class Row(NamedTuple):
+    """One partition."""
+
+    place: TopicPartition
+    offset: TopicOffset | None
+    """None: the group has none, or nobody tells."""
+    watermarks: Watermarks | None
+    owner: Member | None
+
+    @property
+    def lag(self) -> int | None:
+        """None: not known."""
+        if self.watermarks is None:
+            return None
+        return records_behind(None if self.offset is None else self.offset.value.offset, self.watermarks)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    name: GroupName
+    resource: ConsumerGroup | None
+    live: Live | None
+    no_api: str = ""
+    """Why the Kubernetes API has told nothing; empty: it has."""
+    no_brokers: str = ""
+
+    @property
+    def missing(self) -> list[str]:
+        """Who did not answer, and what is not known therefore."""
+        found = []
+        if self.no_api:
+            found.append(f"the Kubernetes API is away, settings and conditions are not known: {self.no_api}")
+        if self.no_brokers:
+            found.append(
+                "brokers do not tell, so members are those that the Kubernetes API saw last, and offsets are not known:"
+                f" {self.no_brokers}"
+            )
+        return found
+
+    @property
+    def state(self) -> str:
+        if self.live is not None:
+            return self.live.report.state.value
+        state = None if self.resource is None else self.resource.status.state
+        return "Unknown" if state is None else state.value
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        if self.live is not None:
+            return self.live.report.members
+        return () if self.resource is None else self.resource.status.members
+
+    @property
+    def who(self) -> str:
+        """`billing-0 (10.1.2.3), 6b1e (10.1.2.4)`, and how many more."""
+        named = [
+            (member.instance or member.member) + (f" ({member.client_address})" if member.client_address else "")
+            for member in self.members
+        ]
+        more = f" and {len(named) - _NAMED_MAX} more" if len(named) > _NAMED_MAX else ""
+        return ", ".join(named[:_NAMED_MAX]) + more
+
+    @property
+    def topics(self) -> list[str]:
+        """That members subscribe to, or that it has offsets of."""
+        status = () if self.resource is None else self.resource.status.topics
+        offsets = () if self.live is None else self.live.offsets.values()
+        named = {
+            *(topic for member in self.members for topic in member.topics),
+            *(each.topic for each in offsets),
+            *(each.topic for each in status),
+        }
+        return sorted(named - {""})
+
+    @property
+    def lag(self) -> int | None:
+        """Of all partitions; None: not known."""
+        if self.live is not None:
+            lags = [row.lag for row in self.rows()]
+        else:
+            lags = [] if self.resource is None else [topic.lag for topic in self.resource.status.topics]
+        known = [lag for lag in lags if lag is not None]
+        return sum(known) if len(known) == len(lags) and (lags or self.live is not None) else None
+
+    def rows(self) -> list[Row]:
+        """By topic and partition."""
+        owners = {place: member for member in self.members for place in _places(member.owned)}
+        if self.live is None:
+            return [Row(place, None, None, owner) for place, owner in sorted(owners.items(), key=lambda item: item[0])]
+        marks = self.live.watermarks
+        return [Row(place, self.live.offsets.get(place), marks[place], owners.get(place)) for place in sorted(marks)]
+
+    # -- for people ----------------------------------------------------------------------------------------------------
+
+    def head(self) -> str:
+        status = self._epochs()
+        coordinator = UNKNOWN if status["coordinator"] is None else status["coordinator"]
+        count = len(self.members)
+        parts = [
+            str(self.name),
+            self.state,
+            "1 member" if count == 1 else f"{count} members",
+            f"lag {_or_unknown(self.lag)}",
+            f"coordinator {coordinator}",
+            f"epoch {status['groupEpoch']}",
+        ]
+        return "   ".join(parts)
+
+    def spec_lines(self) -> Iterator[str]:
+        for field, value in () if self.resource is None else self.resource.spec.to_object().items():
+            parts = [f"{name} {_listed(part)}" for name, part in value.items()] if isinstance(value, dict) else []
+            yield f"{field}: {', '.join(parts) or readable(value)}"
+
+    def condition_lines(self) -> Iterator[str]:
+        for condition in () if self.resource is None else self.resource.status.conditions:
+            said = f": {condition['message']}" if condition.get("message") else ""
+            yield f"{condition['type']}={condition['status']} {condition['reason']}{said}"
+
+    def member_table(self) -> Table:
+        return _MEMBER_TITLES, [
+            [
+                member.member,
+                member.instance or NONE,
+                member.client_address or UNKNOWN,
+                member.epoch,
+                compact(member.owned),
+                compact(member.assignment),
+            ]
+            for member in self.members
+        ]
+
+    def partition_table(self) -> Table:
+        return _PARTITION_TITLES, [
+            [
+                row.place.topic,
+                row.place.partition,
+                UNKNOWN if self.live is None else NONE if row.offset is None else row.offset.value.offset,
+                UNKNOWN if row.watermarks is None else row.watermarks.high,
+                _or_unknown(row.lag),
+                NONE if row.owner is None else row.owner.instance or row.owner.member,
+                NONE if row.owner is None else row.owner.client_address or UNKNOWN,
+            ]
+            for row in self.rows()
+        ]
+
+    # -- for programs --------------------------------------------------------------------------------------------------
+
+    def document(self) -> dict[str, Any]:
+        resource = self.resource
+        return {
+            "namespace": self.name.namespace,
+            "name": self.name.name,
+            "state": self.state,
+            **self._epochs(),
+            "lag": self.lag,
+            "members": [_member_object(member) for member in self.members],
+            "partitions": [_row_object(row) for row in self.rows()],
+            "lastReset": self._last_reset(),
+            "spec": None if resource is None else readable_spec(resource.spec.to_object()),
+            "conditions": None if resource is None else [dict(each) for each in resource.status.conditions],
+            "missing": self.missing,
+        }
+
+    def _epochs(self) -> dict[str, Any]:
+        if self.live is not None:
+            said: Any = self.live.report
+        else:
+            said = None if self.resource is None else self.resource.status
+        return {
+            "coordinator": getattr(said, "coordinator", None),
+            "groupEpoch": getattr(said, "group_epoch", None),
+            "assignmentEpoch": getattr(said, "assignment_epoch", None),
+        }
+
+    def _last_reset(self) -> Mapping[str, Any] | None:
+        last = None if self.resource is None else self.resource.status.last_reset
+        if last is not None:
+            return last._asdict()
+        return {"id": self.live.report.last_reset} if self.live is not None and self.live.report.last_reset else None
+
+
+def compact(shares: Iterable[TopicPartitions | TopicShare]) -> str:
+    """`flights:0-2,5 orders:1`"""
+    return " ".join(f"{share.topic}:{_ranges(share.partitions)}" for share in shares if share.partitions) or NONE
+
+
+def _ranges(numbers: Iterable[int]) -> str:
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1][1:] = [number]
+        else:
+            runs.append([number])
+    return ",".join("-".join(map(str, run)) for run in runs)
+
+
+def _places(shares: Iterable[TopicPartitions | TopicShare]) -> Iterator[TopicPartition]:
+    return (TopicPartition(share.topic, partition) for share in shares for partition in share.partitions)
+
+
+def _or_unknown(value: object) -> object:
+    return UNKNOWN if value is None else value
+
+
+def _listed(value: object) -> str:
+    """Of a field of a field: what is no text is left as JSON has it."""
+    if isinstance(value, list):
+        return " ".join(
+            f"{each['topic']}:{each['partition']}={each['offset']}" if isinstance(each, dict) else str(each)
+            for each in value
+        )
+    return readable(value)
+
+
+def _member_object(member: Member) -> dict[str, Any]:
+    return {
+        "memberId": member.member,
+        "instanceId": member.instance,
+        "clientAddress": member.client_address,
+        "memberEpoch": member.epoch,
+        "topics": [*member.topics],
+        "assignment": _share_objects(member.assignment),
+        "owned": _share_objects(member.owned),
+    }
+
+
+def _share_objects(shares: Iterable[TopicPartitions | TopicShare]) -> list[dict[str, Any]]:
+    return [{"topic": share.topic, "partitions": [*share.partitions]} for share in shares]
+
+
+def _row_object(row: Row) -> dict[str, Any]:
+    offset = None if row.offset is None else row.offset.value
+    return {
+        "topic": row.place.topic,
+        "partition": row.place.partition,
+        "offset": None if offset is None else offset.offset,
+        "metadata": "" if offset is None else offset.metadata,
+        "committed": None if offset is None else _moment(offset.committed_ms),
+        "logStart": None if row.watermarks is None else row.watermarks.log_start,
+        "logEnd": None if row.watermarks is None else row.watermarks.high,
+        "lag": row.lag,
+        "memberId": None if row.owner is None else row.owner.member,
+    }
+
+
+def _moment(time_ms: int) -> str | None:
+    if not time_ms:
+        return None
+    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,225 @@
+"""What `headrace group` asks of the Kubernetes API, and its answers as sentences. No output here."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import aclosing
+from typing import Any
+
+from headrace.core.control.conditions import ConditionType
+from headrace.core.errors import HeadraceError, LocalError
+from headrace.core.resources.consumer_group import ConsumerGroup, ResetOffsets
+from headrace.core.resources.lease import CLUSTER_LABEL
+from headrace.core.resources.metadata import API_VERSION
+from headrace.kube.client import KubeClient
+from headrace.kube.errors import AlreadyExistsError, ConflictError, NotFoundError
+from headrace.kube.resource import CONSUMER_GROUPS
+from headrace.kube.watch import Changed, Listed, WatchEvent, watch_one
+
+PATIENCE_S = 60.0
+"""What the operator gets for something that nobody's membership keeps waiting."""
+_NOT_LOOKED = "the operator has not looked at it yet: does it run?"
+_OF_A_RESET = ("id", "to", "timestamp", "topics", "offsets")
+
+Heard = Callable[[str], None]
+
+
+async def list_groups(client: KubeClient, namespace: str | None) -> list[ConsumerGroup]:
+    """By namespace and name; None is all namespaces."""
+    try:
+        listing = await client.list(CONSUMER_GROUPS, namespace=namespace)
+    except NotFoundError as error:
+        raise LocalError(
+            f"the Kubernetes API does not know consumer groups ({error.message}): install Headrace there first, or"
+            " choose another with --kubeconfig and --context"
+        ) from error
+    return sorted(listing.items, key=lambda group: group.name)
+
+
+async def find_group(client: KubeClient, name: str, namespace: str) -> ConsumerGroup | None:
+    """None: there is none."""
+    try:
+        return await client.get(CONSUMER_GROUPS, name, namespace)
+    except NotFoundError:
+        return None
+
+
+def no_group(name: str, namespace: str) -> LocalError:
+    return LocalError(f"there is no group {name} in namespace {namespace}: `headrace group list -A` shows all")
+
+
+def members_of(group: ConsumerGroup) -> str:
+    """`billing-0 (10.1.2.3), 6b1e (10.1.2.4)`"""
+    return ", ".join(
+        (member.instance or member.member) + (f" ({member.client_address})" if member.client_address else "")
+        for member in group.status.members
+    )
+
+
+def condition_of(group: ConsumerGroup, type_: ConditionType) -> Mapping[str, Any] | None:
+    """If it is about the present spec."""
+    for condition in group.status.conditions:
+        if condition.get("type") == type_ and condition.get("observedGeneration") == group.metadata.generation:
+            return condition
+    return None
+
+
+# -- resetting ---------------------------------------------------------------------------------------------------------
+
+
+async def ask_for_reset(client: KubeClient, name: str, namespace: str, reset: ResetOffsets, cluster: str) -> None:
+    """Write it into the ConsumerGroup, which is created where there is none. Raises ApiError."""
+    wanted = reset.to_object()
+    # A merge patch leaves alone what it does not name, such as the timestamp of the reset before.
+    patch = {"spec": {"resetOffsets": {field: wanted.get(field) for field in _OF_A_RESET}}}
+    try:
+        await client.patch(CONSUMER_GROUPS, name, namespace, patch)
+    except NotFoundError:
+        try:
+            await client.create(CONSUMER_GROUPS, _manifest(name, namespace, wanted, cluster))
+        except AlreadyExistsError:  # A member joined this moment.
+            await client.patch(CONSUMER_GROUPS, name, namespace, patch)
+
+
+def _manifest(name: str, namespace: str, reset: Mapping[str, Any], cluster: str) -> dict[str, Any]:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "ConsumerGroup",
+        "metadata": {"name": name, "namespace": namespace, "labels": {CLUSTER_LABEL: cluster}},
+        "spec": {"cluster": cluster, "resetOffsets": reset},
+    }
+
+
+async def wait_until_reset(
+    client: KubeClient, name: str, namespace: str, id_: str, heard: Heard, *, patience_s: float = PATIENCE_S
+) -> None:
+    """Until the reset of this id has been carried out; `heard` is told what it waits for. Raises HeadraceError."""
+    said = _NOT_LOOKED
+
+    def is_done(group: ConsumerGroup | None) -> bool:
+        nonlocal said
+        if group is None or group.deleting:
+            raise HeadraceError(f"group {namespace}/{name} was deleted before it was reset")
+        last, wanted = group.status.last_reset, group.spec.reset_offsets
+        if last is not None and last.id == id_:
+            return True
+        if wanted is None or wanted.id != id_:
+            raise HeadraceError(
+                f"group {namespace}/{name} was not reset: somebody else has changed spec.resetOffsets meanwhile"
+            )
+        said = why_not_reset(group)
+        heard(said)
+        return False
+
+    try:
+        await _follow(client, name, namespace, is_done, patience_s)
+    except TimeoutError:
+        raise HeadraceError(
+            f"group {namespace}/{name} is not reset after {patience_s:g} s, though nobody is in it: {said}."
+            f" {stays_wanted(name, namespace)}"
+        ) from None
+
+
+async def clear_reset(client: KubeClient, name: str, namespace: str, id_: str) -> None:
+    """Take the reset of this id out of the spec again, now that it is carried out.
+
+    Otherwise a manifest that is applied later would be merged with its `topics` or `timestamp`.
+    """
+    group = await find_group(client, name, namespace)
+    wanted = None if group is None else group.spec.reset_offsets
+    if group is None or wanted is None or wanted.id != id_:
+        return
+    patch = {
+        "metadata": {"resourceVersion": group.metadata.resource_version},
+        "spec": {"resetOffsets": None},
+    }
+    try:
+        await client.patch(CONSUMER_GROUPS, name, namespace, patch)
+    except ConflictError:
+        await clear_reset(client, name, namespace, id_)
+    except NotFoundError:
+        return
+
+
+def why_not_reset(group: ConsumerGroup) -> str:
+    """What the reset waits for, as a sentence."""
+    if group.status.members:
+        return f"it is carried out once the group is empty: stop {members_of(group)}"
+    condition = condition_of(group, ConditionType.OFFSETS_RESET)
+    if condition is None:
+        return _NOT_LOOKED
+    wanted = group.spec.reset_offsets
+    return str(condition["message"]).removeprefix(f"{wanted.id if wanted is not None else ''}: ")
+
+
+def stays_wanted(name: str, namespace: str) -> str:
+    return (
+        "It stays wanted, and is carried out once it can be; to take it back: kubectl patch consumergroup"
+        f' {name} -n {namespace} --type merge -p \'{{"spec": {{"resetOffsets": null}}}}\''
+    )
+
+
+# -- deleting ----------------------------------------------------------------------------------------------------------
+
+
+async def delete_group(
+    client: KubeClient, group: ConsumerGroup, heard: Heard, *, patience_s: float = PATIENCE_S
+) -> None:
+    """Delete, and wait until it is really gone; `heard` is told what it waits for. Raises HeadraceError."""
+    name, namespace, uid = group.metadata.name, group.metadata.namespace, group.metadata.uid
+    said = _NOT_LOOKED
+
+    def is_gone(now: ConsumerGroup | None) -> bool:
+        nonlocal said
+        if now is None or now.metadata.uid != uid:
+            return True
+        condition = condition_of(now, ConditionType.READY)
+        if condition is not None:
+            said = str(condition["message"])
+            heard(said)
+        return False
+
+    try:
+        await client.delete(CONSUMER_GROUPS, name, namespace, uid=uid)
+        await _follow(client, name, namespace, is_gone, patience_s)
+    except NotFoundError:
+        return
+    except TimeoutError:
+        raise HeadraceError(
+            f"group {namespace}/{name} is being deleted, and is still there after {patience_s:g} s: {said}"
+        ) from None
+
+
+async def _follow(
+    client: KubeClient,
+    name: str,
+    namespace: str,
+    is_done: Callable[[ConsumerGroup | None], bool],
+    patience_s: float,
+) -> None:
+    """Until `is_done`, which is asked of each state that is seen (None: it is not there).
+
+    Raises TimeoutError where nothing comes of it although nobody is in the group: people may take as long as they like.
+    """
+    loop = asyncio.get_running_loop()
+    async with (
+        asyncio.timeout(patience_s) as limit,
+        aclosing(watch_one(client, CONSUMER_GROUPS, name, namespace)) as events,
+    ):
+        async for event in events:
+            group = _seen(event)
+            if is_done(group):
+                return
+            if group is not None and group.status.members:
+                limit.reschedule(None)
+            elif limit.when() is None:
+                limit.reschedule(loop.time() + patience_s)
+
+
+def _seen(event: WatchEvent[ConsumerGroup]) -> ConsumerGroup | None:
+    match event:
+        case Listed(items):
+            return items[0] if items else None
+        case Changed(group):
+            return group
+        case _:
+            return None

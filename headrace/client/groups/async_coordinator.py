@@ -1,0 +1,69 @@
+"""A group's coordinator as an asyncio client reaches it: what `coordinator` is for threads."""
+
+from contextlib import suppress
+
+from headrace.client.async_brokers import AsyncBrokers
+from headrace.client.calls import Call
+from headrace.client.groups import requests
+from headrace.client.groups.requests import GroupOffsets, Joined
+from headrace.client.groups.seat import Sending
+from headrace.core.errors import HeadraceError, UnknownGroupError
+from headrace.core.groups.events import Request
+from headrace.core.groups.identity import GroupName
+from headrace.core.groups.topic_partitions import Names
+from headrace.core.limits import GROUP_LAST_COMMIT_MS, GROUP_REQUEST_TIMEOUT_MS
+from headrace.http2.blocking import Response
+
+
+class AsyncCoordinator:
+    def __init__(self, brokers: AsyncBrokers, group: GroupName) -> None:
+        self.what = f"the coordinator of group {group.name}"
+        """For the sentences that users read."""
+        self._brokers, self._group = brokers, group
+        self._url: str | None = None
+        """None: not known; whoever is asked instead passes the request on."""
+
+    async def said_once(self, sending: Sending) -> Joined | None:
+        """What the coordinator says to a member; None: it knows that it leaves."""
+        answer = await self.ask_once(sending.send.request, sending.names, sending.send.timeout_ms)
+        return requests.membership(answer) if sending.is_answered else None
+
+    async def ask_once(self, request: Request, names: Names, timeout_ms: int = GROUP_REQUEST_TIMEOUT_MS) -> Response:
+        try:
+            return await self._get_once(requests.call_of(self._group, request, names, await self._found(), timeout_ms))
+        except HeadraceError as error:
+            if error.retriable:
+                self._url = None
+            raise
+
+    async def leave(self, sending: Sending) -> None:
+        """Where nobody hears of it the session ends by itself."""
+        with suppress(HeadraceError):
+            await self._brokers.retrying(self.what, lambda: self.said_once(sending), timeout_ms=GROUP_LAST_COMMIT_MS)
+
+    async def offsets(self) -> GroupOffsets:
+        """All of the group."""
+        return await self._brokers.retrying(f"the offsets of group {self._group.name}", self._offsets_once)
+
+    async def settled_topics(self) -> frozenset[str] | None:
+        """What is read, once everybody in the group has what it is to have; None: not so yet."""
+        answer = await self._brokers.retrying(self.what, lambda: self._get_once(requests.description_call(self._group)))
+        return requests.settled_topics(answer, self._group)
+
+    async def _offsets_once(self) -> GroupOffsets:
+        try:
+            return requests.offsets(await self._get_once(requests.offsets_call(self._group)))
+        except UnknownGroupError:
+            return {}
+
+    async def _found(self) -> str | None:
+        if self._url is None:
+            try:
+                self._url = requests.coordinator_url(await self._get_once(requests.coordinator_call(self._group)))
+            except HeadraceError as error:
+                if not error.retriable:
+                    raise
+        return self._url
+
+    async def _get_once(self, call: Call) -> Response:
+        return await self._brokers.request_once(call)

@@ -1,0 +1,72 @@
+"""A group's coordinator, as a blocking client reaches it: directly where it is known, through any broker where not.
+
+Used by several threads of one consumer. `*_once` try once and raise; the others try again until the time limit is over.
+"""
+
+from contextlib import suppress
+
+from headrace.client.brokers import Brokers
+from headrace.client.calls import Call
+from headrace.client.groups import requests
+from headrace.client.groups.requests import GroupOffsets, Joined
+from headrace.client.groups.seat import Sending
+from headrace.core.errors import HeadraceError, UnknownGroupError
+from headrace.core.groups.events import Request
+from headrace.core.groups.identity import GroupName
+from headrace.core.groups.topic_partitions import Names
+from headrace.core.limits import GROUP_LAST_COMMIT_MS, GROUP_REQUEST_TIMEOUT_MS
+from headrace.http2.blocking import Response
+
+
+class Coordinator:
+    def __init__(self, brokers: Brokers, group: GroupName) -> None:
+        self.what = f"the coordinator of group {group.name}"
+        """For the sentences that users read."""
+        self._brokers, self._group = brokers, group
+        self._url: str | None = None
+        """None: not known; whoever is asked instead passes the request on."""
+
+    def said_once(self, sending: Sending) -> Joined | None:
+        """What the coordinator says to a member; None: it knows that it leaves."""
+        answer = self.ask_once(sending.send.request, sending.names, sending.send.timeout_ms)
+        return requests.membership(answer) if sending.is_answered else None
+
+    def ask_once(self, request: Request, names: Names, timeout_ms: int = GROUP_REQUEST_TIMEOUT_MS) -> Response:
+        try:
+            return self._get_once(requests.call_of(self._group, request, names, self._found(), timeout_ms))
+        except HeadraceError as error:
+            if error.retriable:
+                self._url = None
+            raise
+
+    def leave(self, sending: Sending) -> None:
+        """Where nobody hears of it the session ends by itself."""
+        with suppress(HeadraceError):
+            self._brokers.retrying(self.what, lambda: self.said_once(sending), timeout_ms=GROUP_LAST_COMMIT_MS)
+
+    def offsets(self) -> GroupOffsets:
+        """All of the group."""
+        return self._brokers.retrying(f"the offsets of group {self._group.name}", self._offsets_once)
+
+    def settled_topics(self) -> frozenset[str] | None:
+        """What is read, once everybody in the group has what it is to have; None: not so yet."""
+        answer = self._brokers.retrying(self.what, lambda: self._get_once(requests.description_call(self._group)))
+        return requests.settled_topics(answer, self._group)
+
+    def _offsets_once(self) -> GroupOffsets:
+        try:
+            return requests.offsets(self._get_once(requests.offsets_call(self._group)))
+        except UnknownGroupError:
+            return {}
+
+    def _found(self) -> str | None:
+        if self._url is None:
+            try:
+                self._url = requests.coordinator_url(self._get_once(requests.coordinator_call(self._group)))
+            except HeadraceError as error:
+                if not error.retriable:
+                    raise
+        return self._url
+
+    def _get_once(self, call: Call) -> Response:
+        return self._brokers.request_once(call)

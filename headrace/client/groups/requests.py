@@ -1,0 +1,95 @@
+"""Requests about a group as clients send them, and what the answers say. Pure: `core.groups.wire` has the bodies."""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias, TypeVar
+from urllib.parse import quote
+
+from headrace.client.calls import Answer, Call, parse_json
+from headrace.client.record import GroupOffset
+from headrace.core.errors import InvalidRequestError, RemoteError
+from headrace.core.groups import wire
+from headrace.core.groups.describing import parse_group
+from headrace.core.groups.events import Membership, OffsetsAsked, Request
+from headrace.core.groups.identity import GroupName
+from headrace.core.groups.sharing import GroupState
+from headrace.core.groups.topic_partitions import Names
+from headrace.core.limits import GROUP_REQUEST_TIMEOUT_MS
+from headrace.core.types import PartitionKey, TopicUid
+
+JSON_TYPE = "application/json"
+T = TypeVar("T")
+
+Joined: TypeAlias = tuple[Membership, Mapping[TopicUid, str]]
+"""What a member is told, and the names of its topics."""
+
+
+GroupOffsets: TypeAlias = Mapping[PartitionKey, tuple[str, GroupOffset]]
+"""With the topic's name; empty where nobody knows it any more."""
+
+
+def call_of(
+    group: GroupName,
+    request: Request,
+    names: Names,
+    url: str | None = None,
+    timeout_ms: int = GROUP_REQUEST_TIMEOUT_MS,
+) -> Call:
+    """To the coordinator's `url` where that is known, else to any broker, which passes it on."""
+    method, path, body = wire.call_of(group, request, names)
+    content = () if body is None else (json.dumps(body, separators=(",", ":")).encode(),)
+    return Call(method, path, timeout_ms, url, content, JSON_TYPE)
+
+
+def offsets_call(group: GroupName) -> Call:
+    return call_of(group, OffsetsAsked(0), {})
+
+
+def coordinator_call(group: GroupName) -> Call:
+    return Call("GET", f"{_path(group)}/coordinator", GROUP_REQUEST_TIMEOUT_MS)
+
+
+def description_call(group: GroupName) -> Call:
+    return Call("GET", _path(group), GROUP_REQUEST_TIMEOUT_MS)
+
+
+def coordinator_url(answer: Answer) -> str | None:
+    """None: the broker that coordinates has no URL that is known."""
+    url = parse_json(answer.body).get("url")
+    return url if isinstance(url, str) and url else None
+
+
+def membership(answer: Answer) -> Joined:
+    return _understood(wire.parse_membership, answer)
+
+
+def offsets(answer: Answer) -> GroupOffsets:
+    return {
+        found.partition: (
+            found.topic,
+            GroupOffset(int(found.value.offset), found.value.metadata, found.value.committed_ms),
+        )
+        for found in _understood(wire.parse_offsets, answer)
+    }
+
+
+def settled_topics(answer: Answer, group: GroupName) -> frozenset[str] | None:
+    """What its members read, once everybody in the group has what it is to have; None: not so yet.
+
+    A topic that was created a moment ago may not be among it: its coordinator has not heard of it.
+    """
+    report = _understood(lambda body: parse_group(body, group.namespace), answer)
+    if report.state is not GroupState.STABLE:
+        return None
+    return frozenset(topic for member in report.members for topic in member.topics)
+
+
+def _understood(parse: Callable[[Any], T], answer: Answer) -> T:
+    try:
+        return parse(parse_json(answer.body))
+    except InvalidRequestError as error:
+        raise RemoteError(f"a group's coordinator answers what is none ({error.message}): is it a broker?") from error
+
+
+def _path(group: GroupName) -> str:
+    return f"/v1/namespaces/{quote(group.namespace, safe='')}/groups/{quote(group.name, safe='')}"

@@ -1,0 +1,372 @@
+"""A consumer's place in its group: every decision of `Consumer(group=...)`, over that of membership. No I/O, no lock.
+
+    `core.groups.membership` says what to send, and what is assigned, to be revoked, lost
+    `shares` are the partitions that are read, with what is committed of them
+    `news` is up while the reader has something to do: partitions lost, to be given up, to be taken up; an error
+
+Two sides call it, one at a time (the shells bring a lock): whoever keeps the place (`begin`, `answered`, `refused`,
+`look`), and whoever reads (`take_lost`, `gave_up`, `take_up`, commits). What is lost is out of the shares at once, so
+that nothing of it is committed any more; the reader hears of it before he is handed anything else.
+
+Who keeps what he was handed for longer than `max_poll_interval_ms` leaves the group; his next reading joins again.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import assert_never
+
+from headrace.client.cursor import Handed
+from headrace.client.groups.options import GroupOptions
+from headrace.client.groups.requests import Joined
+from headrace.client.groups.shares import Commit, Share, Shares
+from headrace.client.record import Record, TopicPartition
+from headrace.client.trouble import Trouble
+from headrace.core.errors import (
+    FencedMemberError,
+    HeadraceError,
+    LocalError,
+    PollIntervalExceededError,
+    StalledError,
+    UnknownMemberError,
+)
+from headrace.core.groups.events import CommitReceived, HeartbeatReceived, JoinReceived
+from headrace.core.groups.identity import MemberId
+from headrace.core.groups.membership import Identity, MemberPhase, MemberState
+from headrace.core.groups.membership_events import (
+    Answered,
+    Assigned,
+    Doubted,
+    Effect,
+    Event,
+    Failed,
+    GivenUp,
+    Left,
+    Lost,
+    Refused,
+    Revoke,
+    Send,
+    Stopped,
+    Ticked,
+)
+from headrace.core.limits import GROUP_LOOK_MS_MAX
+from headrace.core.types import PartitionKey, TopicUid
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """Carry this out, and tell `answered` or `refused`."""
+
+    send: Send
+    names: Mapping[TopicUid, str]
+    state: MemberState
+    """Who says it: another one may have taken its place by the time of the answer."""
+
+    @property
+    def is_answered(self) -> bool:
+        """With a membership."""
+        return isinstance(self.send.request, JoinReceived | HeartbeatReceived)
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """Partitions to be taken up."""
+
+    places: Mapping[PartitionKey, TopicPartition]
+    life: int
+    """All may be lost before they are taken up."""
+
+
+class Seat:
+    def __init__(
+        self,
+        options: GroupOptions,
+        handed: Handed,
+        new_member: Callable[[], MemberId],
+        trouble: Trouble,
+        timeout_ms: int,
+    ) -> None:
+        self.options = options
+        self.what = f"group {options.group}"
+        """For the sentences that users read."""
+        self.what_commits = f"the offsets of {self.what}"
+        self.news = False
+        self.shares = Shares()
+        self._handed, self._new_member = handed, new_member
+        self._trouble, self._timeout_ms = trouble, timeout_ms
+        self._state: MemberState | None = None
+        """None: not in the group, and not about to be."""
+        self._names: Mapping[TopicUid, str] = {}
+        self._life = 0
+        """Rises whenever all is lost."""
+        self._lost: list[TopicPartition] = []
+        self._why_lost: HeadraceError | None = None
+        """While the reader has not heard of it."""
+        self._revokes: list[Revoke] = []
+        self._error: HeadraceError | None = None
+        self._failing_since_ms: int | None = None
+        self._waits_ms: dict[TopicUid, int] = {}
+        """Topics that cannot be read just now: until when they are left alone."""
+        self._seen: tuple[int, Record | None] = (0, None)
+        """What the user had in hand when he was last seen to go on."""
+        self._seen_ms = 0
+        self._commit_at_ms = 0
+
+    # -- keeping the place -------------------------------------------------------------------------------------------
+
+    @property
+    def is_in(self) -> bool:
+        return self._state is not None and self._state.phase is MemberPhase.IN
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether `raise_error` has something to raise."""
+        return self._error is not None
+
+    def begin(self, now_ms: int) -> list[Sending]:
+        """Join, unless that is so already. A reading begins: its user is there."""
+        self._seen_ms = now_ms
+        if self._state is not None:
+            return []
+        options = self.options
+        who = Identity(self._new_member(), options.subscription, options.instance_id, options.max_poll_interval_ms)
+        self._state, self._failing_since_ms = MemberState(who, now_ms), now_ms
+        self._commit_at_ms = now_ms + (options.auto_commit_interval_ms or 0)
+        return self._step(Ticked(), now_ms)
+
+    def answered(self, sending: Sending, joined: Joined | None, now_ms: int) -> list[Sending]:
+        if sending.state is not self._state:
+            return []
+        membership = None
+        if joined is not None:
+            membership, names = joined
+            owned = self._state.owned
+            self._names = {uid: name for uid, name in self._names.items() if any(uid == o.uid for o in owned)}
+            self._names = {**self._names, **names}
+        self._failing_since_ms = None
+        return self._step(Answered(sending.send.request.request, membership), now_ms)
+
+    def refused(self, sending: Sending, error: HeadraceError, now_ms: int) -> list[Sending]:
+        """By the coordinator, on the way there, or by nobody in time."""
+        if sending.state is not self._state:
+            return []
+        if self._failing_since_ms is None:
+            self._failing_since_ms = now_ms
+        failing_ms = now_ms - self._failing_since_ms
+        if not isinstance(error, FencedMemberError | UnknownMemberError):
+            self._trouble.tell(f"the place in {self.what}", error, self._failing_since_ms, now_ms)
+        if failing_ms > self._timeout_ms and not self.is_in:
+            self._fail(_given_up(self.what, error, failing_ms))
+            self._failing_since_ms = now_ms
+        return self._step(Refused(sending.send.request.request, error), now_ms)
+
+    def look(self, now_ms: int) -> list[Sending]:
+        """Time went by."""
+        if self._state is None:
+            return []
+        if self._is_user_away(now_ms):
+            return self._leave_for_him(now_ms)
+        sendings = self._step(Ticked(), now_ms)
+        self._waits_ms = {uid: until_ms for uid, until_ms in self._waits_ms.items() if until_ms > now_ms}
+        self._tell()
+        return sendings
+
+    def die(self, error: BaseException) -> None:
+        """Nobody looks after this any more."""
+        self._fail(StalledError(f"what keeps the place in {self.what} ended by {error!r}; make a new consumer"))
+
+    def look_ms(self, now_ms: int) -> int:
+        """How long until `look` is due."""
+        if self._state is None or self._state.next_ms is None:
+            return GROUP_LOOK_MS_MAX
+        return min(GROUP_LOOK_MS_MAX, max(0, self._state.next_ms - now_ms))
+
+    def leave(self, now_ms: int) -> list[Sending]:
+        """For good. A static member is only away, and what it had waits for its successor."""
+        if self._state is None:
+            return []
+        sendings = self._step(Stopped(for_a_while=bool(self.options.instance_id)), now_ms)
+        self._state = None
+        return sendings
+
+    def _is_user_away(self, now_ms: int) -> bool:
+        handed = self._handed
+        batches, last = self._seen
+        if handed.is_waited_for or handed.batches != batches or handed.last is not last or not self.is_in:
+            self._seen, self._seen_ms = (handed.batches, handed.last), now_ms
+        return now_ms - self._seen_ms > self.options.max_poll_interval_ms
+
+    def _leave_for_him(self, now_ms: int) -> list[Sending]:
+        assert self._state is not None, "only members leave"
+        error = PollIntervalExceededError(
+            f"{self.what}: what was handed out was kept for longer than max_poll_interval_ms,"
+            f" {self.options.max_poll_interval_ms}: its partitions go to other members, and nothing of it is committed"
+            " any more; hand out less at once, or allow for more time; iterate again to join again"
+        )
+        sendings = self._step(Stopped(), now_ms)
+        self._state = None
+        self._lose(error)
+        self._fail(error)
+        return sendings
+
+    def _step(self, event: Event, now_ms: int) -> list[Sending]:
+        assert self._state is not None, "it is in the group, or about to be"
+        state = self._state
+        effects = state.step(event, now_ms)
+        for effect in effects:
+            self._obey(effect)
+        self._tell()
+        return [Sending(effect, self._names, state) for effect in effects if isinstance(effect, Send)]
+
+    def _obey(self, effect: Effect) -> None:
+        match effect:
+            case Revoke():
+                self._revokes.append(effect)
+            case Lost(_, reason):
+                self._lose(_thrown_out(self.what, reason))
+            case Failed(error, _):
+                self._state = None
+                self._fail(error)
+            case Left():
+                self._state = None
+            case Send() | Assigned():
+                pass
+            case _:
+                assert_never(effect)
+
+    def _lose(self, error: HeadraceError) -> None:
+        self._life += 1
+        self._lost += self.shares.held
+        self.shares.drop(self.shares.held)
+        self._revokes = []
+        self._why_lost = error if self._lost else None
+
+    def _fail(self, error: HeadraceError) -> None:
+        self._error = error
+        self._tell()
+
+    def _tell(self) -> None:
+        self.news = bool(self._lost or self._revokes or self._error is not None or self._new())
+
+    # -- the reader --------------------------------------------------------------------------------------------------
+
+    def holds(self, now_ms: int) -> bool:
+        """Whether what is held may be handed out: nobody else can have it."""
+        return not self.shares.held or (self._state is not None and self._state.holds(now_ms))
+
+    def take_lost(self) -> tuple[list[TopicPartition], str]:
+        """To be dropped, and why; then its user is told."""
+        why = "" if self._why_lost is None else self._why_lost.message
+        lost, self._lost, self._why_lost = self._lost, [], None
+        self._tell()
+        return lost, why
+
+    def revoked(self) -> tuple[Revoke, list[TopicPartition]] | None:
+        """To be committed and dropped; then `gave_up`."""
+        if not self._revokes:
+            return None
+        revoke = self._revokes[0]
+        return revoke, [place for place, share in self.shares.held.items() if share.key in revoke.partitions]
+
+    def gave_up(self, revoke: Revoke, now_ms: int) -> list[Sending]:
+        """Nothing where all was lost meanwhile."""
+        if revoke not in self._revokes or self._state is None:
+            return []
+        self._revokes.remove(revoke)
+        self.shares.drop([place for place, share in self.shares.held.items() if share.key in revoke.partitions])
+        return self._step(GivenUp(revoke.ticket), now_ms)
+
+    def given(self) -> Given:
+        """To be looked up; then `take_up`, or `leave_alone` what cannot be read just now."""
+        return Given(self._new(), self._life)
+
+    def take_up(self, given: Given, shares: list[Share], now_ms: int) -> bool:
+        """False: all was lost meanwhile."""
+        if given.life != self._life:
+            return False
+        self.shares.take_up(shares)
+        if any(share.committed is None for share in shares):
+            self._commit_at_ms = now_ms  # Whoever comes next begins there too, whatever `start` means by then.
+        self._tell()
+        return True
+
+    def leave_alone(self, uid: TopicUid, until_ms: int) -> None:
+        """A topic that was deleted, or created again: its group will take it away."""
+        self._waits_ms[uid] = until_ms
+        self._tell()
+
+    def raise_error(self) -> None:
+        """Each once."""
+        error, self._error = self._error, None
+        self._tell()
+        if error is not None:
+            raise error
+
+    def _new(self) -> dict[PartitionKey, TopicPartition]:
+        if self._state is None:
+            return {}
+        held = {share.key for share in self.shares.held.values()}
+        wanted = ((key, self._place(key)) for key in self._state.assigned - held if key.uid not in self._waits_ms)
+        return {key: place for key, place in wanted if place is not None and place not in self.shares.held}
+
+    def _place(self, key: PartitionKey) -> TopicPartition | None:
+        """None: nobody can name its topic any more."""
+        name = self._names.get(key.uid)
+        return TopicPartition(name, key.partition) if name else None
+
+    # -- commits -----------------------------------------------------------------------------------------------------
+
+    def commit_of(self, offsets: Mapping[TopicPartition, int] | None, metadata: str) -> Commit:
+        """What its user commits. Raises FencedMemberError where he does not know yet that all was lost."""
+        if self._why_lost is not None:
+            raise self._why_lost
+        if offsets is None:
+            return self.shares.handed_out(self._handed, metadata)
+        return self.shares.named(offsets, metadata)
+
+    def passed(self, among: list[TopicPartition] | None = None) -> Commit:
+        """What is committed without being asked: nothing where its user commits himself."""
+        if self.options.auto_commit_interval_ms is None:
+            return Commit(())
+        return self.shares.passed(self._handed, among)
+
+    def commit_due(self, now_ms: int) -> Commit | None:
+        interval_ms = self.options.auto_commit_interval_ms
+        if interval_ms is None or now_ms < self._commit_at_ms or not self.is_in:
+            return None
+        self._commit_at_ms = now_ms + interval_ms
+        commit = self.passed()
+        return commit if commit.offsets else None
+
+    def commit_request(self, commit: Commit) -> tuple[CommitReceived, Mapping[TopicUid, str]]:
+        """Raises FencedMemberError where a partition went away since."""
+        self.shares.check(commit)
+        if self._state is None:
+            raise LocalError(f"{self.what}: this consumer is no member just now; iterate it to join again")
+        request = CommitReceived(0, commit.values(), self._state.identity.member, self._state.epoch)
+        return request, self._names
+
+    def committed(self, commit: Commit, error: HeadraceError | None, now_ms: int) -> list[Sending]:
+        """What came of it."""
+        if error is None:
+            commit.written()
+        elif isinstance(error, FencedMemberError | UnknownMemberError) and self._state is not None:
+            return self._step(Doubted(error.message), now_ms)
+        elif error.retriable and self.options.auto_commit_interval_ms is not None:
+            self._commit_at_ms = min(self._commit_at_ms, now_ms + GROUP_LOOK_MS_MAX)
+        return []
+
+    def not_committed(self, error: HeadraceError) -> str:
+        """For the log."""
+        return f"{self.what_commits} were not committed, and some records will be read again: {error.message}"
+
+
+def _thrown_out(what: str, reason: str) -> FencedMemberError:
+    return FencedMemberError(
+        f"{what}: this member has lost its partitions ({reason}); nothing that it read since its last commit is"
+        " committed, and others read it again; iterate again to go on with what it is given now"
+    )
+
+
+def _given_up(what: str, error: HeadraceError, failing_ms: int) -> HeadraceError:
+    message = f"gave up on the place in {what} after {failing_ms / 1000:.1f} s: {error.message}"
+    return type(error)(message, **error.details)

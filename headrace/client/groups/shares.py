@@ -1,0 +1,125 @@
+"""The partitions that a member reads for its group, how far its user is in each, what the group knows of that. Pure.
+
+A share is made when a partition is taken up and thrown away with it: one that comes back gets another, so that nothing
+of an earlier time is ever committed for it. The reader's thread makes and drops shares; others look at them, so that
+the dictionary is replaced whole and never changed.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from operator import index
+
+from headrace.client.cursor import Cursor, Handed
+from headrace.client.record import TopicPartition
+from headrace.core.errors import FencedMemberError, LocalError
+from headrace.core.groups.entries import OffsetValue
+from headrace.core.limits import OFFSET_METADATA_BYTES_MAX, OFFSETS_PER_COMMIT_MAX
+from headrace.core.types import Offset, PartitionKey
+
+
+@dataclass(slots=True, eq=False)
+class Share:
+    key: PartitionKey
+    cursor: Cursor
+    committed: int | None
+    """The group's offset, as far as is known here; None: it has none."""
+
+    @property
+    def partition(self) -> TopicPartition:
+        return self.cursor.partition
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Offsets to be committed, of shares as they were when it was made."""
+
+    offsets: tuple[tuple[Share, int], ...]
+    metadata: str = ""
+    is_all: bool = False
+    """That its user was handed: he is done with it."""
+
+    def values(self) -> dict[PartitionKey, OffsetValue]:
+        return {share.key: OffsetValue(Offset(offset), metadata=self.metadata) for share, offset in self.offsets}
+
+    def parts(self) -> list["Commit"]:
+        """As many requests as it takes."""
+        starts = range(0, len(self.offsets), OFFSETS_PER_COMMIT_MAX)
+        return [replace(self, offsets=self.offsets[start : start + OFFSETS_PER_COMMIT_MAX]) for start in starts]
+
+    def written(self) -> None:
+        for share, offset in self.offsets:
+            share.committed = offset
+            if self.is_all:
+                share.cursor.passed = max(share.cursor.passed, offset)
+
+
+@dataclass(slots=True)
+class Shares:
+    held: Mapping[TopicPartition, Share] = field(default_factory=dict)
+
+    def take_up(self, shares: Iterable[Share]) -> None:
+        self.held = {**self.held, **{share.partition: share for share in shares}}
+
+    def drop(self, partitions: Iterable[TopicPartition]) -> None:
+        gone = set(partitions)
+        self.held = {partition: share for partition, share in self.held.items() if partition not in gone}
+
+    def passed(self, handed: Handed, among: Iterable[TopicPartition] | None = None) -> Commit:
+        """What its user is done with, as far as the group does not know it yet."""
+        held = self.held
+        chosen = held.values() if among is None else [held[each] for each in among if each in held]
+        offsets = ((share, handed.passed(share.cursor)) for share in chosen)
+        return Commit(tuple((share, offset) for share, offset in offsets if offset != share.committed))
+
+    def handed_out(self, handed: Handed, metadata: str) -> Commit:
+        """All that its user was given, what he has in hand included: he says that he is done with it."""
+        offsets = tuple((share, handed.position(share.cursor)) for share in self.held.values())
+        return Commit(offsets, checked_metadata(metadata), is_all=True)
+
+    def named(self, offsets: Mapping[TopicPartition, int], metadata: str) -> Commit:
+        """Raises TypeError, LocalError, and FencedMemberError for partitions that are not held."""
+        if not isinstance(offsets, Mapping):
+            raise TypeError(f"offsets is {type(offsets).__name__}: give a dict, {{TopicPartition('flights', 0): 42}}")
+        return Commit(
+            tuple((self._share(place), _checked_offset(place, offset)) for place, offset in offsets.items()),
+            checked_metadata(metadata),
+        )
+
+    def check(self, commit: Commit) -> None:
+        """Raises FencedMemberError where a partition went away since."""
+        for share, _ in commit.offsets:
+            if self.held.get(share.partition) is not share:
+                raise not_held(share.partition)
+
+    def _share(self, place: TopicPartition) -> Share:
+        if not isinstance(place, TopicPartition):
+            raise TypeError(f"offsets has {place!r}: its keys are TopicPartitions, as TopicPartition('flights', 0)")
+        if place not in self.held:
+            raise not_held(place)
+        return self.held[place]
+
+
+def not_held(partition: TopicPartition) -> FencedMemberError:
+    return FencedMemberError(
+        f"offsets of {partition} are not committed: this member does not have that partition, or does not have it any"
+        " more; whoever has it reads from the group's last offset on"
+    )
+
+
+def checked_metadata(metadata: str) -> str:
+    if not isinstance(metadata, str):
+        raise TypeError(f"metadata is {type(metadata).__name__}: give text")
+    size = len(metadata.encode())
+    if size > OFFSET_METADATA_BYTES_MAX:
+        raise LocalError(f"metadata has {size} bytes: at most {OFFSET_METADATA_BYTES_MAX}")
+    return metadata
+
+
+def _checked_offset(place: TopicPartition, offset: int) -> int:
+    try:
+        number = index(offset)
+    except TypeError:
+        raise TypeError(f"the offset of {place} is {type(offset).__name__}: give a whole number") from None
+    if number < 0:
+        raise LocalError(f"the offset of {place} is {number}: it must be 0 or more, that of the next record to read")
+    return number

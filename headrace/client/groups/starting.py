@@ -1,0 +1,75 @@
+"""Where a member begins in the partitions that it is given: behind what its group has committed, else at `start`. Pure.
+
+All of them begin at once, or none: what was looked up in vain is looked up again.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from headrace.client.cursor import FetchPlan
+from headrace.client.groups.requests import GroupOffsets
+from headrace.client.groups.seat import Given
+from headrace.client.groups.shares import Share
+from headrace.client.record import GroupOffset, TopicPartition
+from headrace.core.errors import StaleTopicError, UnknownPartitionError, UnknownTopicError
+from headrace.core.types import PartitionKey, TopicUid
+
+TAKEN_AWAY = (UnknownTopicError, UnknownPartitionError, StaleTopicError)
+"""Said of a topic that was deleted, or created again: the group will take it away."""
+
+
+class Beginning(NamedTuple):
+    key: PartitionKey
+    place: TopicPartition
+    offset: int
+    committed: int | None
+    end: int | None
+
+
+class GivenTopic(NamedTuple):
+    """What was given of one topic."""
+
+    uid: TopicUid
+    topic: str
+    places: Mapping[PartitionKey, TopicPartition]
+
+    def not_committed(self, offsets: GroupOffsets) -> list[TopicPartition]:
+        return [place for key, place in self.places.items() if key not in offsets]
+
+    def beginnings(
+        self, offsets: GroupOffsets, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+    ) -> list[Beginning]:
+        """`starts` of those that are not committed; `ends` where reading has ends."""
+        found = []
+        for key, place in self.places.items():
+            committed = offsets[key][1].offset if key in offsets else None
+            offset = starts[place] if committed is None else committed
+            found.append(Beginning(key, place, offset, committed, ends.get(place)))
+        return found
+
+
+def by_topic(given: Given) -> list[GivenTopic]:
+    topics: dict[TopicUid, dict[PartitionKey, TopicPartition]] = {}
+    for key, place in sorted(given.places.items(), key=lambda item: item[1]):
+        topics.setdefault(key.uid, {})[key] = place
+    return [GivenTopic(uid, next(iter(places.values())).topic, places) for uid, places in topics.items()]
+
+
+def begin(plan: FetchPlan, beginnings: Iterable[Beginning]) -> list[Share]:
+    """From now on they are read."""
+    shares = []
+    for key, place, offset, committed, end in beginnings:
+        cursor = plan.add(place, offset)
+        cursor.end = end
+        shares.append(Share(key, cursor, committed))
+    return shares
+
+
+def newest(offsets: GroupOffsets) -> dict[TopicPartition, GroupOffset]:
+    """By name: of topics that were created again, what was committed last."""
+    found: dict[TopicPartition, GroupOffset] = {}
+    for key, (topic, offset) in offsets.items():
+        place = TopicPartition(topic, key.partition)
+        if topic and (place not in found or offset.committed_ms > found[place].committed_ms):
+            found[place] = offset
+    return dict(sorted(found.items()))

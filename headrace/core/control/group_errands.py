@@ -1,0 +1,174 @@
+"""What the operator asks brokers to do for consumer groups: delete one that is to go, set offsets anew. No I/O.
+
+An errand is a generator: it yields requests to be sent together, is sent their answers in the same order, and returns
+the verdict. Every errand may be repeated: a group that is gone is deleted already, and the coordinator carries a reset
+out once for each id, whatever became of the answers.
+
+    reset   what the group has offsets of (unless topics are named) ──> ends and times of their partitions
+            ──> all of them in one request, with the id: all or nothing
+    delete  one request
+"""
+
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+from urllib.parse import quote
+
+from headrace.core.control.group_verdicts import DONE, Verdict
+from headrace.core.errors import (
+    HeadraceError,
+    InvalidRequestError,
+    OffsetOutOfRangeError,
+    RemoteError,
+    UnknownPartitionError,
+    UnknownTopicError,
+)
+from headrace.core.groups.assigning import Topics, partitions_of
+from headrace.core.groups.entries import OffsetValue
+from headrace.core.groups.events import DeletionReceived, OffsetsAsked, ResetResolved
+from headrace.core.groups.topic_partitions import names_in
+from headrace.core.groups.wire import Call, call_of, parse_offsets
+from headrace.core.resources.consumer_group import GROUP_FINALIZER, ConsumerGroup, GroupType, ResetOffsets, ResetTo
+from headrace.core.types import Offset, PartitionKey, TopicUid
+
+Answer: TypeAlias = Any | HeadraceError
+"""A JSON body, or why there is none."""
+Errand: TypeAlias = Generator[Sequence[Call], Sequence[Answer], Verdict]
+_NUMBER = 0
+"""Of requests: the broker that takes one gives it its own."""
+
+
+class Wish(NamedTuple):
+    """What is to be done for one group; equal wishes are the same wish."""
+
+    group: str
+    """The uid of its resource."""
+    reset: ResetOffsets | None
+    """None: delete it."""
+
+
+def wish_of(group: ConsumerGroup) -> Wish | None:
+    """None where there is nothing to ask for now: a reset waits until the group has no members."""
+    if group.spec.type is not GroupType.CONSUMER:
+        return None
+    uid = group.metadata.uid
+    if group.deleting:
+        return Wish(uid, None) if GROUP_FINALIZER in group.metadata.finalizers else None
+    reset, last = group.spec.reset_offsets, group.status.last_reset
+    if reset is None or group.status.members or (last is not None and last.id == reset.id):
+        return None
+    return Wish(uid, reset)
+
+
+def errand(group: ConsumerGroup, wish: Wish, topics: Topics) -> Errand:
+    """`topics` are those of the group's namespace."""
+    try:
+        if wish.reset is None:
+            yield from _asked([call_of(group.name, DeletionReceived(_NUMBER), {})])
+        else:
+            yield from _reset(group, wish.reset, topics)
+    except HeadraceError as error:
+        return Verdict.of(error)
+    return DONE
+
+
+def _reset(group: ConsumerGroup, reset: ResetOffsets, topics: Topics) -> Generator[Any, Any, None]:
+    if reset.to is ResetTo.OFFSETS:
+        offsets = _given(reset, topics)
+        yield from _check(group, offsets, topics)
+    else:
+        names = reset.topics or (yield from _topics_of(group, topics))
+        keys = [key for name in sorted({*names}) for key in partitions_of(topics[_known(name, topics)])]
+        offsets = yield from _found(group, reset, keys, topics)
+    values = {key: OffsetValue(offset) for key, offset in offsets.items()}
+    yield from _asked([call_of(group.name, ResetResolved(_NUMBER, reset.id, values), names_in(topics))])
+
+
+def _topics_of(group: ConsumerGroup, topics: Topics) -> Generator[Any, Any, list[str]]:
+    """Those that the group has offsets of; what was deleted since needs none."""
+    (answer,) = yield from _asked([call_of(group.name, OffsetsAsked(_NUMBER), {})])
+    uids = {each.partition.uid for each in parse_offsets(answer)}
+    return [name for name, shape in topics.items() if shape.uid in uids]
+
+
+def _given(reset: ResetOffsets, topics: Topics) -> dict[PartitionKey, Offset]:
+    """Raises UnknownTopicError, UnknownPartitionError, InvalidRequestError."""
+    found: dict[PartitionKey, Offset] = {}
+    for each in reset.offsets:
+        shape = topics[_known(each.topic, topics)]
+        if not 0 <= each.partition < shape.partitions:
+            raise UnknownPartitionError(
+                f"resetOffsets.offsets: topic {each.topic} has the partitions 0 to {shape.partitions - 1}, and not"
+                f" {each.partition}"
+            )
+        key = PartitionKey(shape.uid, each.partition)
+        if key in found:
+            raise InvalidRequestError(
+                f"resetOffsets.offsets: partition {each.partition} of {each.topic} is there twice: give it one offset"
+            )
+        found[key] = each.offset
+    return found
+
+
+def _known(name: str, topics: Topics) -> str:
+    if name not in topics:
+        raise UnknownTopicError(f"resetOffsets: there is no topic {name} in this namespace: create it, or name another")
+    return name
+
+
+def _check(group: ConsumerGroup, offsets: Mapping[PartitionKey, Offset], topics: Topics) -> Generator[Any, Any, None]:
+    names = names_in(topics)
+    first = yield from _looked_up(group, offsets, names, "earliest")
+    last = yield from _looked_up(group, offsets, names, "latest")
+    for key, offset in offsets.items():
+        if not (first[key] or 0) <= offset <= (last[key] or 0):
+            raise OffsetOutOfRangeError(
+                f"resetOffsets.offsets: {offset} of partition {key.partition} of {names[key.uid]} is not there, it has"
+                f" the offsets {first[key]} to {last[key]}"
+            )
+
+
+def _found(
+    group: ConsumerGroup, reset: ResetOffsets, keys: Sequence[PartitionKey], topics: Topics
+) -> Generator[Any, Any, dict[PartitionKey, Offset]]:
+    names = names_in(topics)
+    moment = {ResetTo.EARLIEST: "earliest", ResetTo.LATEST: "latest"}.get(reset.to, str(reset.timestamp_ms))
+    found = yield from _looked_up(group, keys, names, moment)
+    # Where nothing is as late as the time, what comes next is.
+    later = [key for key, offset in found.items() if offset is None]
+    ends = yield from _looked_up(group, later, names, "latest")
+    return {key: offset if offset is not None else ends[key] or Offset(0) for key, offset in found.items()}
+
+
+def _looked_up(
+    group: ConsumerGroup, keys: Iterable[PartitionKey], names: Mapping[TopicUid, str], moment: str
+) -> Generator[Any, Any, dict[PartitionKey, Offset | None]]:
+    asked = list(keys)
+    namespace = quote(group.metadata.namespace, safe="")
+    calls = [
+        Call(
+            "GET",
+            f"/v1/namespaces/{namespace}/topics/{quote(names[key.uid], safe='')}/partitions/{key.partition}/offsets"
+            f"?timestamp={moment}&topicUid={quote(key.uid, safe='')}",
+            None,
+        )
+        for key in asked
+    ]
+    answers = (yield from _asked(calls)) if calls else ()
+    return {key: _offset(answer) for key, answer in zip(asked, answers, strict=True)}
+
+
+def _offset(answer: Any) -> Offset | None:
+    """None: there is no record of that time, or later. Raises RemoteError."""
+    offset = answer.get("offset", "") if isinstance(answer, dict) else ""
+    if offset is not None and not isinstance(offset, int):
+        raise RemoteError(f"a broker's answer has no offset: {str(answer)[:100]}")
+    return None if offset is None else Offset(offset)
+
+
+def _asked(calls: Sequence[Call]) -> Generator[Sequence[Call], Sequence[Answer], Sequence[Any]]:
+    """Raises the first error among the answers."""
+    answers = yield calls
+    for answer in answers:
+        if isinstance(answer, HeadraceError):
+            raise answer
+    return answers

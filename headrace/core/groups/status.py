@@ -1,0 +1,198 @@
+"""What a ConsumerGroup's status says, from its two writers, and what each learns from the other through it. Pure.
+
+    coordinator ── report_of, reported ──> state, epochs, members, topics and lag, last reset
+                                     and the assignment, once it is committed
+    operator    ── target_for, assigned ──> the assignment, while `groupEpoch` is above `assignmentEpoch`
+    coordinator <── offered_of ── what the operator has published
+
+Each leaves the other's fields alone. An assignment is the operator's from when it is published until the coordinator
+has committed one for that epoch, its own or the operator's: from then on the status shows what members move towards,
+and the operator has nothing to publish. Assignment epochs above the group's are of an earlier life of the group.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from headrace.core.groups.assigning import Assignment, Assignor, Partitions, Subscriber, Topics, assign
+from headrace.core.groups.entries import MemberValue
+from headrace.core.groups.events import TargetOffered
+from headrace.core.groups.identity import GroupEpoch, GroupName, MemberId, TopicShape
+from headrace.core.groups.image import Image
+from headrace.core.groups.sharing import GroupState
+from headrace.core.groups.topic_partitions import Names, TopicPartitions, by_topic, names_in
+from headrace.core.resources.consumer_group import ConsumerGroup, GroupType
+from headrace.core.resources.consumer_group_status import LastReset, MemberStatus, TopicShare, TopicStatus
+from headrace.core.resources.moments import format_moment
+from headrace.core.types import BrokerId, PartitionKey, TopicUid
+
+
+@dataclass(frozen=True, slots=True)
+class MemberReport:
+    member: MemberId
+    instance: str
+    client_address: str
+    epoch: GroupEpoch
+    topics: tuple[str, ...]
+    """That exist and that it subscribes to."""
+    pattern: str
+    assignment: tuple[TopicPartitions, ...]
+    """Its target."""
+    owned: tuple[TopicPartitions, ...]
+    """What it is giving up included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What the coordinator says of a group, to whoever asks and in its ConsumerGroup."""
+
+    group: GroupName
+    state: GroupState
+    group_epoch: GroupEpoch
+    assignment_epoch: GroupEpoch
+    assignor: Assignor
+    paused: bool
+    coordinator: BrokerId
+    members: tuple[MemberReport, ...]
+    """In the order of their ids."""
+    last_reset: str
+    topics: tuple[TopicStatus, ...] = ()
+
+
+def topics_of(image: Image, topics: Topics) -> dict[str, TopicShape]:
+    """What the group reads, or has offsets of: those of which there is a lag. `topics` are all of its namespace."""
+    names = names_in(topics)
+    remembered = {names[uid] for uid in {partition.uid for partition in image.offsets} if uid in names}
+    return dict(sorted({**image.group.inputs.topics, **{name: topics[name] for name in remembered}}.items()))
+
+
+def report_of(
+    image: Image,
+    state: GroupState,
+    coordinator: BrokerId,
+    topics: Topics,
+    lags: Mapping[TopicUid, int | None],
+) -> Report:
+    """`topics` as in `topics_of`; lags that are not among `lags` are not known."""
+    inputs = image.group.inputs
+    names = {**names_in(inputs.topics), **names_in(topics)}
+    return Report(
+        group=image.name,
+        state=state,
+        group_epoch=image.group.epoch,
+        assignment_epoch=image.group.assignment_epoch,
+        assignor=inputs.assignor,
+        paused=inputs.paused,
+        coordinator=coordinator,
+        members=tuple(_member_report(image, member, value, names) for member, value in sorted(image.members.items())),
+        last_reset=image.group.last_reset,
+        topics=tuple(
+            TopicStatus(name, shape.uid, lags.get(shape.uid)) for name, shape in topics_of(image, topics).items()
+        ),
+    )
+
+
+def _member_report(image: Image, member: MemberId, value: MemberValue, names: Names) -> MemberReport:
+    current = image.currents[member]
+    return MemberReport(
+        member,
+        value.instance,
+        value.client_address,
+        current.epoch,
+        tuple(sorted(value.subscription.resolve(image.group.inputs.topics))),
+        value.subscription.pattern,
+        by_topic(image.target(member), names),
+        by_topic([*current.assigned, *current.revoking], names),
+    )
+
+
+def reported(resource: ConsumerGroup, report: Report, wall_ms: int) -> ConsumerGroup:
+    """The ConsumerGroup as the coordinator writes it; equal to `resource` where there is nothing to write."""
+    before = resource.status
+    is_offered = report.assignment_epoch < before.assignment_epoch <= report.group_epoch
+    offered = {member.member: member.assignment for member in before.members}
+    members = (_member_status(member, offered if is_offered else None) for member in report.members)
+    status = replace(
+        before,
+        state=GroupState.EMPTY if report.state is GroupState.DEAD else report.state,
+        group_epoch=report.group_epoch,
+        assignment_epoch=before.assignment_epoch if is_offered else report.assignment_epoch,
+        coordinator=report.coordinator,
+        members=tuple(members),
+        topics=report.topics,
+        last_reset=_last_reset(before.last_reset, report.last_reset, wall_ms),
+    )
+    return replace(resource, status=status)
+
+
+def _member_status(member: MemberReport, offered: Mapping[MemberId, tuple[TopicShare, ...]] | None) -> MemberStatus:
+    return MemberStatus(
+        member.member,
+        member.instance,
+        member.client_address,
+        member.epoch,
+        member.topics,
+        _shares(member.assignment) if offered is None else offered.get(member.member, ()),
+        _shares(member.owned),
+    )
+
+
+def _shares(listed: Iterable[TopicPartitions]) -> tuple[TopicShare, ...]:
+    """Without topics that nobody can name any more."""
+    return tuple(TopicShare(each.topic, each.partitions) for each in listed if each.topic)
+
+
+def _last_reset(before: LastReset | None, id_: str, wall_ms: int) -> LastReset | None:
+    if not id_ or (before is not None and before.id == id_):
+        return before
+    return LastReset(id_, format_moment(wall_ms), "Applied")
+
+
+def target_for(resource: ConsumerGroup, topics: Topics, wall_ms: int) -> Assignment | None:
+    """What the operator is to publish; None: nothing. `topics` are all of the namespace."""
+    status, spec = resource.status, resource.spec
+    if spec.type is not GroupType.CONSUMER or not status.members or status.group_epoch <= status.assignment_epoch:
+        return None
+    if resource.is_paused(wall_ms):
+        return {member.member: frozenset() for member in status.members}
+    subscribers = {
+        member.member: Subscriber(
+            frozenset(member.topics).intersection(topics),
+            _keys(member.assignment, {name: shape.uid for name, shape in topics.items()}),
+            member.instance,
+        )
+        for member in status.members
+    }
+    consumed = {name for subscriber in subscribers.values() for name in subscriber.topics}
+    return assign(spec.assignor, subscribers, {name: topics[name] for name in sorted(consumed)})
+
+
+def assigned(resource: ConsumerGroup, target: Mapping[MemberId, Partitions], topics: Topics) -> ConsumerGroup:
+    """The ConsumerGroup as the operator writes it, with a target that was made from it and from `topics`."""
+    names = names_in(topics)
+    members = tuple(
+        replace(member, assignment=_shares(by_topic(target[member.member], names)))
+        for member in resource.status.members
+    )
+    status = replace(resource.status, assignment_epoch=resource.status.group_epoch, members=members)
+    return replace(resource, status=status)
+
+
+def offered_of(resource: ConsumerGroup) -> TargetOffered | None:
+    """What the operator has published, for the coordinator; None: nothing for the group's present epoch."""
+    status = resource.status
+    if not status.members or status.assignment_epoch != status.group_epoch:
+        return None
+    uids = {topic.topic: topic.uid for topic in status.topics}
+    return TargetOffered(
+        status.assignment_epoch, {member.member: _keys(member.assignment, uids) for member in status.members}
+    )
+
+
+def _keys(shares: Iterable[TopicShare], uids: Mapping[str, TopicUid]) -> Partitions:
+    """Of topics that are known."""
+    return frozenset(
+        PartitionKey(uids[share.topic], partition)
+        for share in shares
+        if share.topic in uids
+        for partition in share.partitions
+    )

@@ -1,0 +1,302 @@
+"""Requests about consumer groups, and their answers, as JSON bodies over HTTP: written by members, read by brokers, and
+the other way round. `docs/protocol.md` shows them; what they mean stands in `events`.
+
+A partition is listed under its topic, which has a name and a uid; a request may leave the uid out, and then means the
+topic that has the name now. One that gives a uid of a topic that was deleted and created again is refused as stale.
+What is wrong with a body is an InvalidRequestError that names the field. Pure; called by the broker's routes, the SDK,
+the operator and the simulator.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, assert_never
+from urllib.parse import quote, urlencode
+
+from headrace.core.errors import InvalidRequestError, StaleTopicError, UnknownPartitionError, UnknownTopicError
+from headrace.core.groups.assigning import Topics, partitions_of
+from headrace.core.groups.entries import OffsetValue
+from headrace.core.groups.events import (
+    AbsenceReceived,
+    CommitReceived,
+    DeletionReceived,
+    Done,
+    HeartbeatReceived,
+    JoinReceived,
+    LeaveReceived,
+    Membership,
+    Offsets,
+    OffsetsAsked,
+    Reply,
+    Request,
+    ResetResolved,
+)
+from headrace.core.groups.fields import Fields
+from headrace.core.groups.identity import NO_EPOCH, GroupEpoch, GroupName, MemberId
+from headrace.core.groups.subscriptions import Subscription
+from headrace.core.groups.topic_partitions import Names, TopicPartitions, by_topic, keys_of, names_of
+from headrace.core.limits import REBALANCE_TIMEOUT_MS_DEFAULT
+from headrace.core.log.epochs import NO_EPOCH as NO_LEADER
+from headrace.core.types import LeaderEpoch, Offset, PartitionId, PartitionKey, TopicUid
+
+_BODY = "the body"
+ANSWER = "the coordinator's answer"
+
+
+class Call(NamedTuple):
+    """A request as HTTP has it."""
+
+    method: str
+    path: str
+    """With its query."""
+    body: dict[str, Any] | None
+
+
+class TopicOffset(NamedTuple):
+    topic: str
+    partition: PartitionKey
+    value: OffsetValue
+
+
+def call_of(group: GroupName, request: Request, names: Names) -> Call:
+    """`names` of the topics that the request speaks of, as far as they are known."""
+    base = f"/v1/namespaces/{quote(group.namespace, safe='')}/groups/{quote(group.name, safe='')}"
+    match request:
+        case JoinReceived(_, member):
+            return Call("PUT", _member_path(base, member), _join_object(request))
+        case HeartbeatReceived(_, member):
+            return Call("POST", f"{_member_path(base, member)}/heartbeat", _heartbeat_object(request, names))
+        case LeaveReceived(_, member):
+            return Call("DELETE", _member_path(base, member), None)
+        case AbsenceReceived(_, member):
+            return Call("DELETE", f"{_member_path(base, member)}?away=true", None)
+        case CommitReceived(_, offsets, member, epoch):
+            who = {} if member is None else {"memberId": member, "memberEpoch": epoch}
+            return Call("POST", f"{base}/offsets", {**who, "offsets": _offset_objects(offsets, names)})
+        case OffsetsAsked(_, partitions):
+            asked = sorted({names[uid] for uid, _ in partitions or () if uid in names})
+            query = urlencode([("topic", name) for name in asked])
+            return Call("GET", f"{base}/offsets{'?' if query else ''}{query}", None)
+        case ResetResolved(_, reset, offsets):
+            return Call("POST", f"{base}/reset", {"id": reset, "offsets": _offset_objects(offsets, names)})
+        case DeletionReceived():
+            return Call("DELETE", base, None)
+        case _:
+            assert_never(request)
+
+
+def parse_join(body: object, request: int, member: MemberId, client_address: str) -> JoinReceived:
+    """Raises InvalidRequestError, as all of these do."""
+    fields = Fields(body, _BODY)
+    return JoinReceived(
+        request,
+        member,
+        _subscription(fields),
+        instance=fields.text("instanceId", ""),
+        client_address=client_address,
+        rebalance_timeout_ms=fields.whole("rebalanceTimeoutMs", REBALANCE_TIMEOUT_MS_DEFAULT),
+    )
+
+
+def parse_heartbeat(body: object, request: int, member: MemberId, topics: Topics) -> HeartbeatReceived:
+    """Raises UnknownTopicError for a topic without a uid as well."""
+    fields = Fields(body, _BODY)
+    says_anew = "topics" in fields or "topicPattern" in fields
+    owned = frozenset(key for listed in fields.objects("owned") for key in _owned(listed, topics))
+    return HeartbeatReceived(
+        request,
+        member,
+        GroupEpoch(fields.whole("memberEpoch")),
+        fields.whole("revision"),
+        owned,
+        subscription=_subscription(fields) if says_anew else None,
+        instance=fields.text("instanceId", ""),
+        wait_ms=fields.whole("waitMs", 0),
+    )
+
+
+def parse_commit(body: object, request: int, topics: Topics) -> CommitReceived:
+    """Raises UnknownTopicError, StaleTopicError and UnknownPartitionError as well."""
+    fields = Fields(body, _BODY)
+    member = MemberId(fields.text("memberId")) if "memberId" in fields else None
+    epoch = GroupEpoch(fields.whole("memberEpoch", NO_EPOCH))
+    return CommitReceived(request, _offsets(fields, topics), member, epoch)
+
+
+def parse_reset(body: object, request: int, topics: Topics) -> ResetResolved:
+    """Raises as `parse_commit`."""
+    fields = Fields(body, _BODY)
+    if not fields.text("id"):
+        raise InvalidRequestError("id of the body is empty: name the reset, so that it is carried out once")
+    return ResetResolved(request, fields.text("id"), _offsets(fields, topics))
+
+
+def parse_offsets_asked(names: Sequence[str], request: int, topics: Topics) -> OffsetsAsked:
+    """`names` from the query: of none, of all. Raises UnknownTopicError."""
+    if not names:
+        return OffsetsAsked(request)
+    return OffsetsAsked(
+        request, frozenset(key for name in names for key in partitions_of(topics[_known_topic(name, topics)]))
+    )
+
+
+def reply_object(reply: Reply, names: Names) -> dict[str, Any]:
+    match reply:
+        case Membership(epoch, revision, assigned, heartbeat_ms, session_ms):
+            return {
+                "memberEpoch": epoch,
+                "revision": revision,
+                "assignment": None if assigned is None else listed_object(by_topic(assigned, names)),
+                "heartbeatMs": heartbeat_ms,
+                "sessionMs": session_ms,
+            }
+        case Offsets(offsets):
+            return {"offsets": _offset_objects(offsets, names, with_time=True)}
+        case Done():
+            return {}
+        case _:
+            assert_never(reply)
+
+
+def parse_membership(body: object) -> tuple[Membership, dict[TopicUid, str]]:
+    """And the names of the topics that are assigned."""
+    fields = Fields(body, ANSWER)
+    listed = parse_listed(fields, "assignment") if "assignment" in fields else None
+    membership = Membership(
+        GroupEpoch(fields.whole("memberEpoch")),
+        fields.whole("revision"),
+        None if listed is None else keys_of(listed),
+        fields.whole("heartbeatMs"),
+        fields.whole("sessionMs"),
+    )
+    return membership, names_of(listed or ())
+
+
+def parse_offsets(body: object) -> tuple[TopicOffset, ...]:
+    fields = Fields(body, ANSWER)
+    return tuple(
+        TopicOffset(
+            each.text("topic", ""),
+            PartitionKey(TopicUid(each.text("topicUid")), PartitionId(each.whole("partition"))),
+            _offset_value(each),
+        )
+        for each in fields.objects("offsets")
+    )
+
+
+def listed_object(listed: Iterable[TopicPartitions]) -> list[dict[str, Any]]:
+    return [{"topic": each.topic, "topicUid": each.uid, "partitions": [*each.partitions]} for each in listed]
+
+
+def parse_listed(fields: Fields, name: str) -> tuple[TopicPartitions, ...]:
+    """As the other side wrote them: with uids."""
+    return tuple(
+        TopicPartitions(
+            each.text("topic", ""),
+            TopicUid(each.text("topicUid")),
+            tuple(map(PartitionId, each.wholes("partitions"))),
+        )
+        for each in fields.objects(name)
+    )
+
+
+def _member_path(base: str, member: MemberId) -> str:
+    return f"{base}/members/{quote(member, safe='')}"
+
+
+def _join_object(request: JoinReceived) -> dict[str, Any]:
+    return {
+        **_subscription_object(request.subscription),
+        "instanceId": request.instance,
+        "rebalanceTimeoutMs": request.rebalance_timeout_ms,
+    }
+
+
+def _heartbeat_object(request: HeartbeatReceived, names: Names) -> dict[str, Any]:
+    said = {} if request.subscription is None else _subscription_object(request.subscription)
+    return {
+        "memberEpoch": request.epoch,
+        "revision": request.revision,
+        "owned": listed_object(by_topic(request.owned, names)),
+        "instanceId": request.instance,
+        "waitMs": request.wait_ms,
+        **said,
+    }
+
+
+def _subscription_object(subscription: Subscription) -> dict[str, Any]:
+    return {"topics": [*subscription.names], "topicPattern": subscription.pattern}
+
+
+def _subscription(fields: Fields) -> Subscription:
+    return Subscription.parse(fields.texts("topics", []), fields.text("topicPattern", ""))
+
+
+def _owned(listed: Fields, topics: Topics) -> list[PartitionKey]:
+    """What a member says to own is judged by its group: topics that are gone, or came again, may be among it."""
+    uid = TopicUid(listed.text("topicUid")) if "topicUid" in listed else topics[_named_topic(listed, topics)].uid
+    return [PartitionKey(uid, PartitionId(partition)) for partition in listed.wholes("partitions")]
+
+
+def _offsets(fields: Fields, topics: Topics) -> dict[PartitionKey, OffsetValue]:
+    found: dict[PartitionKey, OffsetValue] = {}
+    for each in fields.objects("offsets"):
+        key = _committed_key(each, topics)
+        if key in found:
+            raise InvalidRequestError(
+                f"offsets of the body name partition {key.partition} of {each.text('topic', key.uid)} twice: send one"
+                " offset for each"
+            )
+        found[key] = _offset_value(each)
+    return found
+
+
+def _committed_key(each: Fields, topics: Topics) -> PartitionKey:
+    partition, uid = PartitionId(each.whole("partition")), TopicUid(each.text("topicUid", ""))
+    name = each.text("topic", "") if uid else _named_topic(each, topics)
+    shape = topics.get(name)
+    if shape is None:
+        # Out of sight, and known to whoever names its uid: the group says whether it may be committed.
+        return PartitionKey(uid, partition)
+    if uid and uid != shape.uid:
+        raise StaleTopicError(f"topic {name} is {shape.uid} now, no longer {uid}: begin anew", uid=shape.uid)
+    if partition >= shape.partitions:
+        raise UnknownPartitionError(
+            f"topic {name} has the partitions 0 to {shape.partitions - 1}, and not {partition}",
+            partitions=shape.partitions,
+        )
+    return PartitionKey(shape.uid, partition)
+
+
+def _named_topic(fields: Fields, topics: Topics) -> str:
+    return _known_topic(fields.text("topic"), topics)
+
+
+def _known_topic(name: str, topics: Topics) -> str:
+    if name not in topics:
+        raise UnknownTopicError(f"there is no topic {name[:100]!r} in this namespace: create it, or correct its name")
+    return name
+
+
+def _offset_value(each: Fields) -> OffsetValue:
+    return OffsetValue(
+        Offset(each.whole("offset")),
+        LeaderEpoch(each.whole("leaderEpoch", NO_LEADER)),
+        each.text("metadata", ""),
+        each.whole("committedMs", 0),
+    )
+
+
+def _offset_objects(
+    offsets: Mapping[PartitionKey, OffsetValue], names: Names, *, with_time: bool = False
+) -> list[dict[str, Any]]:
+    return [
+        {
+            "topic": names.get(key.uid, ""),
+            "topicUid": key.uid,
+            "partition": key.partition,
+            "offset": value.offset,
+            "leaderEpoch": None if value.leader_epoch == NO_LEADER else value.leader_epoch,
+            "metadata": value.metadata,
+            **({"committedMs": value.committed_ms} if with_time else {}),
+        }
+        for key, value in sorted(offsets.items(), key=lambda item: (names.get(item[0].uid, ""), item[0]))
+    ]

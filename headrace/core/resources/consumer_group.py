@@ -1,0 +1,199 @@
+"""ConsumerGroup: how a group is to be run, and what its coordinator and the operator say of it (`crds/consumergroups`).
+
+Whoever asks for nothing special needs none: the coordinator's broker creates it with the defaults where a group of that
+name comes to life, and deletes what it created itself when the group is forgotten. The status has two writers, each
+with fields of its own (`groups.status`); both PUT it with the `resourceVersion` that they read.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from headrace.core.groups.assigning import Assignor
+from headrace.core.groups.events import GroupSettings
+from headrace.core.groups.identity import GroupName
+from headrace.core.limits import GROUP_SESSION_MS_MAX, GROUP_SESSION_MS_MIN
+from headrace.core.resources.consumer_group_status import ConsumerGroupStatus
+from headrace.core.resources.lease import CLUSTER_LABEL
+from headrace.core.resources.metadata import API_VERSION, DEFAULT_CLUSTER, InvalidResourceError, Metadata, Object
+from headrace.core.resources.moments import format_moment, parse_moment_ms
+from headrace.core.types import Offset, PartitionId
+from headrace.core.units import UNLIMITED, parse_duration_ms, parse_limited_duration_ms
+
+AUTO_CREATED_LABEL = "headrace.io/auto-created"
+"""On a ConsumerGroup that nobody asked for: it goes when its group does."""
+
+GROUP_FINALIZER = "headrace.io/group"
+
+
+class GroupType(StrEnum):
+    CONSUMER = "Consumer"
+    SPARK = "Spark"
+    """Shows the progress of a query, which shares its partitions out itself."""
+
+
+class ResetTo(StrEnum):
+    EARLIEST = "Earliest"
+    LATEST = "Latest"
+    TIMESTAMP = "Timestamp"
+    OFFSETS = "Offsets"
+
+
+class ResetOffset(NamedTuple):
+    topic: str
+    partition: PartitionId
+    offset: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class ResetOffsets:
+    """Carried out once for each id, when the group is empty."""
+
+    id: str
+    to: ResetTo
+    timestamp_ms: int | None = None
+    """Since 1970; with `Timestamp`, and only then."""
+    topics: tuple[str, ...] = ()
+    """Empty: all of the group."""
+    offsets: tuple[ResetOffset, ...] = ()
+    """With `Offsets`, and only then."""
+
+    @classmethod
+    def parse(cls, raw: Object) -> "ResetOffsets":
+        to = ResetTo(raw["to"])
+        timestamp = raw.get("timestamp")
+        if (to is ResetTo.TIMESTAMP) != (timestamp is not None):
+            raise ValueError("timestamp belongs to `to: Timestamp`, and only to it")
+        if (to is ResetTo.OFFSETS) != bool(raw.get("offsets")):
+            raise ValueError("offsets belong to `to: Offsets`, and only to it")
+        return cls(
+            id=str(raw["id"]),
+            to=to,
+            timestamp_ms=None if timestamp is None else parse_moment_ms(timestamp),
+            topics=tuple(raw.get("topics") or ()),
+            offsets=tuple(
+                ResetOffset(each["topic"], PartitionId(each["partition"]), Offset(each["offset"]))
+                for each in raw.get("offsets") or ()
+            ),
+        )
+
+    def to_object(self) -> dict[str, Any]:
+        raw: dict[str, Any] = {"id": self.id, "to": self.to.value}
+        if self.timestamp_ms is not None:
+            raw["timestamp"] = format_moment(self.timestamp_ms)
+        if self.topics:
+            raw["topics"] = [*self.topics]
+        if self.offsets:
+            raw["offsets"] = [each._asdict() for each in self.offsets]
+        return raw
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupSpec:
+    """Durations in milliseconds, None for `unlimited`."""
+
+    cluster: str = DEFAULT_CLUSTER
+    type: GroupType = GroupType.CONSUMER
+    assignor: Assignor = Assignor.UNIFORM
+    session_timeout_ms: int = 45_000
+    offsets_retention_ms: int | None = 7 * 24 * 3_600_000
+    paused_until_ms: int | None = None
+    """Since 1970; None: not paused."""
+    reset_offsets: ResetOffsets | None = None
+
+    @classmethod
+    def parse(cls, spec: Object) -> "ConsumerGroupSpec":
+        """Read `spec`, with the CRD's defaults for absent fields. Raises InvalidResourceError naming the field."""
+        return cls(
+            cluster=str(spec.get("cluster", DEFAULT_CLUSTER)),
+            type=_parsed(spec, "type", GroupType, GroupType.CONSUMER),
+            assignor=_parsed(spec, "assignor", Assignor, Assignor.UNIFORM),
+            session_timeout_ms=_parsed(spec, "sessionTimeout", parse_duration_ms, 45_000),
+            offsets_retention_ms=_parsed(spec, "offsetsRetention", parse_limited_duration_ms, 7 * 24 * 3_600_000),
+            paused_until_ms=_parsed(spec, "pausedUntil", parse_moment_ms, None),
+            reset_offsets=_parsed(spec, "resetOffsets", ResetOffsets.parse, None),
+        )
+
+    def to_object(self) -> dict[str, Any]:
+        """The spec as a resource spells it, every default written out: `parse` gives the same back."""
+        retention_ms = self.offsets_retention_ms
+        raw: dict[str, Any] = {
+            "cluster": self.cluster,
+            "type": self.type.value,
+            "assignor": self.assignor.value,
+            "sessionTimeout": f"{self.session_timeout_ms}ms",
+            "offsetsRetention": UNLIMITED if retention_ms is None else f"{retention_ms}ms",
+        }
+        if self.paused_until_ms is not None:
+            raw["pausedUntil"] = format_moment(self.paused_until_ms)
+        if self.reset_offsets is not None:
+            raw["resetOffsets"] = self.reset_offsets.to_object()
+        return raw
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroup:
+    metadata: Metadata
+    spec: ConsumerGroupSpec = field(default_factory=ConsumerGroupSpec)
+    status: ConsumerGroupStatus = field(default_factory=ConsumerGroupStatus)
+
+    @property
+    def name(self) -> GroupName:
+        return GroupName(self.metadata.namespace, self.metadata.name)
+
+    @property
+    def auto_created(self) -> bool:
+        return self.metadata.labels.get(AUTO_CREATED_LABEL) == "true"
+
+    @property
+    def deleting(self) -> bool:
+        return self.metadata.deletion_timestamp is not None
+
+    def settings(self, now_ms: int, wall_ms: int) -> GroupSettings:
+        """For the coordinator, by the clock of `now_ms`; `wall_ms` is the same moment since 1970."""
+        until_ms = self.spec.paused_until_ms
+        return GroupSettings(
+            assignor=self.spec.assignor,
+            session_ms=min(max(self.spec.session_timeout_ms, GROUP_SESSION_MS_MIN), GROUP_SESSION_MS_MAX),
+            offsets_retention_ms=self.spec.offsets_retention_ms,
+            paused_until_ms=None if until_ms is None else now_ms + until_ms - wall_ms,
+        )
+
+    def is_paused(self, wall_ms: int) -> bool:
+        return self.spec.paused_until_ms is not None and wall_ms < self.spec.paused_until_ms
+
+    @classmethod
+    def parse(cls, obj: Object) -> "ConsumerGroup":
+        """Raises InvalidResourceError where the object is not a ConsumerGroup."""
+        spec = ConsumerGroupSpec.parse(obj.get("spec") or {})
+        try:
+            status = ConsumerGroupStatus.parse(obj.get("status") or {})
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise InvalidResourceError(f"status: {error!r}") from error
+        return cls(Metadata.parse(obj), spec, status)
+
+    def to_object(self) -> dict[str, Any]:
+        return {
+            "apiVersion": API_VERSION,
+            "kind": "ConsumerGroup",
+            "metadata": self.metadata.to_object(),
+            "spec": self.spec.to_object(),
+            "status": self.status.to_object(),
+        }
+
+
+def auto_created(name: GroupName, cluster: str) -> dict[str, Any]:
+    """The manifest with which a broker creates what nobody has asked for: held from the first moment."""
+    labels = {CLUSTER_LABEL: cluster, AUTO_CREATED_LABEL: "true"}
+    metadata = {"name": name.name, "namespace": name.namespace, "labels": labels, "finalizers": [GROUP_FINALIZER]}
+    return {"apiVersion": API_VERSION, "kind": "ConsumerGroup", "metadata": metadata, "spec": {"cluster": cluster}}
+
+
+def _parsed(spec: Object, name: str, parse: Any, default: Any) -> Any:
+    value = spec.get(name)
+    if value is None:
+        return default
+    try:
+        return parse(value)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InvalidResourceError(f"spec.{name}: {error}") from error

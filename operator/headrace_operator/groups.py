@@ -1,0 +1,242 @@
+"""The loop for consumer groups, beside the one for topics: neither waits for the other.
+
+    watch of ConsumerGroups ──┐
+    pictures of the other loop ├──> plan_groups ──> writes, each a compare-and-set ──> a look at what has landed
+    answers of brokers ───────┘         └──> errands: deletions and resets, each a task of its own
+
+The groups are as the watch tells, and as this operator's own writes have left them; where that is old, the write meets
+a conflict, and the group is read again. Owned by the operator process; everything runs in its one event loop, but
+plans, which take a second for the greatest of groups, are made in a thread. While another operator acts, this one only
+watches.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import replace
+from random import Random
+
+from headrace.core.control.group_actions import GroupAction, TopicAction
+from headrace.core.control.group_asking import GroupAsking
+from headrace.core.control.group_errands import Errand, Wish, errand
+from headrace.core.control.group_plan import next_change_ms, plan_groups
+from headrace.core.control.group_resting import GroupResting
+from headrace.core.control.group_view import GroupView
+from headrace.core.control.observed import BrokerState
+from headrace.core.groups.identity import GroupName
+from headrace.core.limits import (
+    GROUP_PASS_INTERVAL_MS_MIN,
+    GROUP_WRITES_PER_PASS_MAX,
+    RECONCILE_BACKOFF_MAX_MS,
+    RECONCILE_RESYNC_MS,
+)
+from headrace.core.resources.consumer_group import ConsumerGroup
+from headrace.kube.backoff import Backoff
+from headrace.kube.client import KubeClient
+from headrace.kube.errors import ApiError, ApiUnavailableError, NotFoundError, UnreadableObjectError
+from headrace.kube.resource import CONSUMER_GROUPS
+from headrace.kube.watch import Changed, Listed, Removed, watch
+from headrace_operator.applier import Outcome
+from headrace_operator.group_applier import GroupApplier
+from headrace_operator.group_calls import GroupCalls
+from headrace_operator.group_metrics import GroupMetrics
+from headrace_operator.observer import Picture, Scope, monotonic_ms
+
+_log = logging.getLogger(__name__)
+
+
+class Groups:
+    def __init__(
+        self, client: KubeClient, scope: Scope, applier: GroupApplier, calls: GroupCalls, metrics: GroupMetrics
+    ) -> None:
+        self._client = client
+        self._scope = scope
+        self._applier = applier
+        self._calls = calls
+        self._metrics = metrics
+        self._asking = GroupAsking()
+        self._resting = GroupResting()
+        self._groups: dict[GroupName, ConsumerGroup] | None = None
+        """None: not known yet."""
+        self._picture: Picture | None = None
+        self._topic_tried: Picture | None = None
+        """From which picture the internal topic was last written: the next one shows what came of it."""
+        self._refused_until_ms: dict[str, int] = {}
+        """By the uid of groups that the API server does not let us write."""
+        self._backoff = Backoff(Random(), most_ms=RECONCILE_BACKOFF_MAX_MS)
+        self._rung = asyncio.Event()
+        self._waiting: frozenset[str] = frozenset()
+        """The uids of groups whose turn did not come in the last pass."""
+        self._errands: set[asyncio.Task[None]] = set()
+        self._failure: BaseException | None = None
+        """What an errand died of: nothing that is expected, so the process goes with it."""
+
+    def ring(self) -> None:
+        self._rung.set()
+
+    def look(self, picture: Picture) -> None:
+        """What the other loop has just read."""
+        self._picture = picture
+        self.ring()
+
+    async def run(self, acts: Callable[[], bool]) -> None:
+        """Until it is cancelled; `acts`: whether it is this process' turn."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._watch(), name="watch-groups")
+                tasks.create_task(self._loop(acts), name="groups")
+        finally:
+            for task in self._errands:
+                task.cancel()
+
+    async def _watch(self) -> None:
+        async with aclosing(watch(self._client, CONSUMER_GROUPS)) as events:
+            async for event in events:
+                known = self._groups or {}
+                match event:
+                    case Listed(items):
+                        known = {group.name: group for group in items}
+                    case Changed(group):
+                        known[group.name] = group
+                    case Removed(group):
+                        known.pop(group.name, None)
+                self._groups = known
+                self.ring()
+
+    async def _loop(self, acts: Callable[[], bool]) -> None:
+        while True:
+            await self._wait_for_work()
+            self._rung.clear()
+            try:
+                clean = await self._one_pass(acts)
+            except ApiError as error:
+                _log.warning("no look at groups: %s", error)
+                clean = False
+            if clean:
+                self._backoff.reset()
+            else:
+                self.ring()
+            await asyncio.sleep((GROUP_PASS_INTERVAL_MS_MIN if clean else self._backoff.next_ms()) / 1000)
+
+    async def _one_pass(self, acts: Callable[[], bool]) -> bool:
+        """False where somebody else was faster. Raises ApiUnavailableError."""
+        if self._failure is not None:
+            raise self._failure
+        view = self._view()
+        if view is None or not acts():
+            self._asking.drop()
+            return True
+        self._metrics.seen(view.ours)
+        with self._metrics.pass_seconds.time():
+            verdicts = self._asking.verdicts()
+            view = replace(view, resting=self._resting.among(view, verdicts), waited=self._waiting)
+            plan = await asyncio.to_thread(plan_groups, view, verdicts, _wall_ms())
+            self._resting.settle(view, verdicts, {action.group.metadata.uid for action in plan.groups})
+            outcomes, _ = await asyncio.gather(self._apply(plan.groups), self._apply_topic(plan.topic))
+        self._send(view)
+        return Outcome.OVERTAKEN not in outcomes
+
+    def _view(self) -> GroupView | None:
+        picture = self._picture
+        if picture is None or self._groups is None:
+            return None
+        return GroupView(
+            tuple(self._groups.values()), picture.topics, picture.observed, self._scope.lease_namespace, picture.settled
+        )
+
+    async def _apply(self, planned: Sequence[GroupAction]) -> list[Outcome]:
+        """Raises ApiUnavailableError."""
+        now_ms = monotonic_ms()
+        self._refused_until_ms = {uid: ms for uid, ms in self._refused_until_ms.items() if ms > now_ms}
+        allowed = [action for action in planned if action.group.metadata.uid not in self._refused_until_ms]
+        actions = allowed[:GROUP_WRITES_PER_PASS_MAX]
+        self._waiting = frozenset(action.group.metadata.uid for action in allowed[GROUP_WRITES_PER_PASS_MAX:])
+        if self._waiting:
+            self.ring()
+        outcomes = await self._applier.apply_groups(actions, self._landed)
+        for action, outcome in zip(actions, outcomes, strict=True):
+            if outcome is Outcome.REFUSED:
+                self._refused_until_ms[action.group.metadata.uid] = now_ms + RECONCILE_RESYNC_MS
+            elif outcome is Outcome.OVERTAKEN:
+                await self._read_again(action.group)
+        self._metrics.stuck.set(len(self._refused_until_ms))
+        return outcomes
+
+    async def _apply_topic(self, action: TopicAction | None) -> None:
+        """Raises ApiUnavailableError."""
+        if action is not None and self._topic_tried is not self._picture:
+            self._topic_tried = self._picture
+            await self._applier.apply_topic(action)
+
+    def _landed(self, action: GroupAction, group: ConsumerGroup) -> None:
+        self._metrics.landed(action)
+        self._keep(group.name, group)
+        self.ring()
+
+    def _keep(self, name: GroupName, group: ConsumerGroup | None) -> None:
+        """As it is now; None: it is gone."""
+        assert self._groups is not None, "what is written was seen"
+        if group is None:
+            self._groups.pop(name, None)
+        else:
+            self._groups[name] = group
+
+    async def _read_again(self, group: ConsumerGroup) -> None:
+        """Raises ApiUnavailableError."""
+        try:
+            found = await self._client.get(CONSUMER_GROUPS, group.metadata.name, group.metadata.namespace)
+        except (NotFoundError, UnreadableObjectError):
+            self._keep(group.name, None)
+        except ApiUnavailableError:
+            raise
+        except ApiError as error:
+            _log.error("group %s cannot be read: %s", group.name, error)
+        else:
+            self._keep(group.name, found)
+
+    def _send(self, view: GroupView) -> None:
+        due = self._asking.due(view.ours, monotonic_ms())
+        shapes = view.shapes() if due else {}
+        for group, wish in due:
+            carried_out = errand(group, wish, shapes.get(group.metadata.namespace, {}))
+            task = asyncio.create_task(self._run(wish, carried_out, _urls(view, group)), name=f"errand-{group.name}")
+            self._errands.add(task)
+            task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._errands.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            self._failure = task.exception()
+            self.ring()
+
+    async def _run(self, wish: Wish, carried_out: Errand, urls: list[str]) -> None:
+        verdict = await self._calls.carry_out(carried_out, urls)
+        self._metrics.asked(wish, verdict)
+        self._asking.answered(wish, verdict, monotonic_ms())
+        self.ring()
+
+    async def _wait_for_work(self) -> None:
+        now_ms = monotonic_ms()
+        due_ms = self._asking.next_due_ms()
+        view = self._view()
+        wall_ms = _wall_ms()
+        ends_ms = next_change_ms(view, wall_ms) if view is not None else None
+        waits = [RECONCILE_RESYNC_MS]
+        waits += [due_ms - now_ms] if due_ms is not None else []
+        waits += [ends_ms - wall_ms] if ends_ms is not None else []
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0, min(waits)) / 1000):
+                await self._rung.wait()
+
+
+def _urls(view: GroupView, group: ConsumerGroup) -> list[str]:
+    """Of brokers that serve, the group's coordinator first."""
+    brokers = view.observed.in_state(BrokerState.READY, BrokerState.DRAINING)
+    brokers.sort(key=lambda broker: broker.id != group.status.coordinator)
+    return [broker.url for broker in brokers]
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,342 @@
+"""`headrace group` and `headrace consume --group` as a user types them, against real processes."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support.cluster import Cluster
+from tests.support.command import Headrace
+from tests.support.waiting import wait_for
+
+HEADRACE = str(Path(sys.executable).with_name("headrace"))
+GROUPS = "/apis/headrace.io/v1alpha1/namespaces/default/consumergroups"
+
+
+@pytest.fixture
+def group(topic: str) -> str:
+    """One of each test's own, as its topic."""
+    return topic.replace("topic", "group")
+
+
+@pytest.fixture
+def orders(headrace: Headrace, topic: str) -> str:
+    """A topic of two partitions: three records in 0, two in 1."""
+    assert headrace("topic", "create", topic, "--partitions", "2").returncode == 0
+    headrace("produce", topic, "--partition", "0", stdin="a\nb\nc\n")
+    headrace("produce", topic, "--partition", "1", stdin="d\ne\n")
+    return topic
+
+
+def described(headrace: Headrace, group: str) -> dict[str, Any]:
+    done = headrace("group", "describe", group, "-o", "json")
+    assert done.returncode == 0, done.stderr
+    document: dict[str, Any] = json.loads(done.stdout)
+    return document
+
+
+def offsets(headrace: Headrace, group: str) -> list[int | None]:
+    return [each["offset"] for each in described(headrace, group)["partitions"]]
+
+
+@contextmanager
+def member(environment: Mapping[str, str], topic: str, group: str, *options: str) -> Iterator["subprocess.Popen[str]"]:
+    """A process that follows, as a member of the group."""
+    command = [HEADRACE, "consume", topic, "--group", group, "--follow", "-o", "value", *options]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, env=dict(environment), stdout=pipe, stderr=pipe, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def wait_for_members(headrace: Headrace, group: str, count: int) -> dict[str, Any]:
+    def stable() -> dict[str, Any] | None:
+        done = headrace("group", "describe", group, "-o", "json")
+        document: dict[str, Any] = json.loads(done.stdout) if done.returncode == 0 else {"members": []}
+        return document if len(document["members"]) == count and document["state"] == "Stable" else None
+
+    return wait_for(stable, f"{group} has {count} members, and each its partitions")
+
+
+def test_should_go_on_where_the_group_is(headrace: Headrace, orders: str, group: str) -> None:
+    first = headrace("consume", orders, "--group", group, "-o", "value", "-m", "2")
+    assert (first.returncode, len(first.stdout.split())) == (0, 2)
+    rest = headrace("consume", orders, "--group", group, "-o", "value")
+    assert sorted(first.stdout.split() + rest.stdout.split()) == ["a", "b", "c", "d", "e"]
+    assert headrace("consume", orders, "--group", group, "-o", "value").stdout == ""
+    headrace("produce", orders, "--partition", "1", stdin="f\n")
+    assert headrace("consume", orders, "--group", group, "-o", "value").stdout == "f\n"
+    assert offsets(headrace, group) == [3, 3]
+
+
+def test_should_begin_where_it_is_told_to_where_the_group_has_no_offset(
+    headrace: Headrace, orders: str, group: str
+) -> None:
+    assert headrace("consume", orders, "--group", group, "--from", "latest").stdout == ""
+    headrace("produce", orders, "--partition", "0", stdin="f\n")
+    assert headrace("consume", orders, "--group", group, "--from", "earliest", "-o", "value").stdout == "f\n"
+
+
+def test_should_read_several_topics_and_say_which_record_is_of_which(
+    headrace: Headrace, orders: str, group: str
+) -> None:
+    other = f"{orders}-b"
+    headrace("topic", "create", other, "--partitions", "1")
+    headrace("produce", other, stdin="x\n")
+    for arguments in ((), ("--group", group)):
+        read = [json.loads(line) for line in headrace("consume", orders, other, *arguments).stdout.splitlines()]
+        assert sorted((each["topic"], each["value"]) for each in read) == sorted(
+            [*((orders, value) for value in "abcde"), (other, "x")]
+        )
+    title, *rows = headrace("consume", orders, other, "-o", "table").stdout.splitlines()
+    assert title.split()[:3] == ["TOPIC", "PARTITION", "OFFSET"]
+    assert sorted(row.split()[0] for row in rows) == [orders] * 5 + [other]
+    assert {each["topic"] for each in described(headrace, group)["partitions"]} == {orders, other}
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_should_commit_what_it_printed_and_leave_when_it_is_told_to_stop(
+    headrace: Headrace, environment: dict[str, str], orders: str, group: str, number: signal.Signals, code: int
+) -> None:
+    with member(environment, orders, group) as process:
+        assert process.stdout is not None
+        assert sorted(process.stdout.readline() for _ in range(5)) == [f"{value}\n" for value in "abcde"]
+        process.send_signal(number)
+        said, errors = process.communicate(timeout=60)
+    assert (process.returncode, said) == (code, ""), errors
+    assert "Traceback" not in errors
+    now = described(headrace, group)
+    assert (now["state"], now["members"], now["lag"]) == ("Empty", [], 0)
+    assert [each["offset"] for each in now["partitions"]] == [3, 2]
+
+
+def test_should_leave_when_its_reader_has_enough(
+    headrace: Headrace, environment: dict[str, str], orders: str, group: str
+) -> None:
+    pipeline = f"set -o pipefail; {HEADRACE} consume {orders} --group {group} --follow -o value | head -6"
+    with subprocess.Popen(
+        ["bash", "-c", pipeline], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        wait_for_members(headrace, group, 1)
+
+        def ended() -> bool:
+            headrace("produce", orders, "--quiet", stdin="more\n")
+            return process.poll() is not None
+
+        wait_for(ended, "nobody reads any more, and it is seen when it writes")
+        _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (0, "")
+    assert (described(headrace, group)["state"], described(headrace, group)["members"]) == ("Empty", [])
+
+
+def test_should_share_partitions_and_show_who_reads_which(
+    headrace: Headrace, environment: dict[str, str], orders: str, group: str
+) -> None:
+    with member(environment, orders, group), member(environment, orders, group):
+        now = wait_for_members(headrace, group, 2)
+        members = {each["memberId"]: each["owned"] for each in now["members"]}
+        assert sorted(members.values(), key=str) == [[{"topic": orders, "partitions": [each]}] for each in (0, 1)]
+        owners = [each["memberId"] for each in now["partitions"]]
+        assert set(owners) == set(members)
+        wait_for(lambda: offsets(headrace, group) == [3, 2], "both have committed")
+
+        shown = headrace("group", "describe", group).stdout
+        assert shown.startswith(f"default/{group}   Stable   2 members   lag 0   coordinator ")
+        title, *rows = shown[shown.index("TOPIC ") :].splitlines()
+        assert title.split() == ["TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "MEMBER", "ADDRESS"]
+        assert [row.split() for row in rows] == [
+            [orders, "0", "3", "3", "0", owners[0], "127.0.0.1"],
+            [orders, "1", "2", "2", "0", owners[1], "127.0.0.1"],
+        ]
+        assert yaml.safe_load(headrace("group", "describe", group, "-o", "yaml").stdout)["name"] == group
+
+        refused = headrace("group", "delete", group, "--yes")
+        assert refused.returncode == 1
+        assert f"group default/{group} is not empty: stop " in refused.stderr
+        assert all(owner in refused.stderr for owner in owners)
+
+
+def test_should_list_groups_as_kubectl_does(headrace: Headrace, orders: str, group: str) -> None:
+    headrace("consume", orders, "--group", group)
+
+    def listed() -> list[str] | None:
+        rows = [line.split() for line in headrace("group", "list").stdout.splitlines()]
+        assert rows[0] == ["NAME", "STATE", "MEMBERS", "LAG", "TOPICS", "AGE"]
+        return next((row[:5] for row in rows if row[0] == group and row[1] == "Empty" and row[3] == "0"), None)
+
+    assert wait_for(listed, "the coordinator has told Kubernetes of it") == [group, "Empty", "0", "0", orders]
+    assert group in headrace("group", "list", "-o", "name").stdout.splitlines()
+    assert f"default/{group}" in headrace("group", "list", "-A", "-o", "name").stdout.splitlines()
+    assert headrace("group", "list", "-A").stdout.startswith("NAMESPACE")
+    (found,) = [each for each in json.loads(headrace("group", "list", "-o", "json").stdout) if each["name"] == group]
+    assert (found["state"], found["lag"], found["topics"], found["members"]) == ("Empty", 0, [orders], 0)
+
+
+def test_should_reset_where_it_is_told_to(cluster: Cluster, headrace: Headrace, orders: str, group: str) -> None:
+    headrace("consume", orders, "--group", group)
+    dry = headrace("group", "reset", group, "--to", "earliest", "--dry-run")
+    assert [line.split() for line in dry.stdout.splitlines()] == [
+        ["TOPIC", "PARTITION", "FROM", "TO"],
+        [orders, "0", "3", "0"],
+        [orders, "1", "2", "0"],
+    ]
+    assert offsets(headrace, group) == [3, 2]
+    refused = headrace("group", "reset", group, "--to", "earliest")
+    assert (refused.returncode, refused.stderr) == (1, "headrace: nothing was changed: say y, or give --yes\n")
+    for arguments, expected in (
+        (("--to", "earliest"), [0, 0]),
+        (("--to", "latest", "--topic", orders), [3, 2]),
+        (("--to", "1h ago"), [0, 0]),
+        (("--offset", f"{orders}:0=2"), [2, 0]),
+        (("--to", "offsets", "--offset", f"{orders}:1=1"), [2, 1]),
+    ):
+        done = headrace("group", "reset", group, *arguments, "--yes")
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.endswith(f"group default/{group} is reset\n")
+        assert offsets(headrace, group) == expected, arguments
+    resource = cluster.kube("GET", f"{GROUPS}/{group}")
+    assert "resetOffsets" not in resource["spec"], "nothing is left that a manifest would be merged with"
+    assert resource["status"]["lastReset"]["result"] == "Applied"
+    assert sorted(headrace("consume", orders, "--group", group, "-o", "value").stdout.split()) == ["c", "e"]
+
+
+def test_should_give_a_group_its_offsets_before_its_first_member(headrace: Headrace, orders: str, group: str) -> None:
+    assert "has no topics yet: name them with --topic" in headrace("group", "reset", group, "--to", "latest").stderr
+    assert headrace("group", "reset", group, "--to", "latest", "--topic", orders, "--yes").returncode == 0
+    assert headrace("consume", orders, "--group", group).stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--offset", "{topic}:7=0"], "--offset {topic}:7=0: {topic} has 2 partitions, numbered from 0"),
+        (["--offset", "{topic}:0=4"], "{topic}/0 has the offsets 0 to 3 (the next record's)"),
+        (["--to", "latest", "--topic", "no-such-topic"], "there is no topic no-such-topic in namespace default"),
+    ],
+)
+def test_should_refuse_resets_to_where_nothing_is(
+    headrace: Headrace, orders: str, group: str, arguments: list[str], says: str
+) -> None:
+    done = headrace("group", "reset", group, *(each.format(topic=orders) for each in arguments), "--yes")
+    assert done.returncode == 1
+    assert says.format(topic=orders) in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_should_wait_with_a_reset_until_the_members_are_gone(
+    headrace: Headrace, environment: dict[str, str], orders: str, group: str
+) -> None:
+    with member(environment, orders, group) as reader:
+        wait_for_members(headrace, group, 1)
+        wait_for(lambda: offsets(headrace, group) == [3, 2], "it has committed")
+        command = [HEADRACE, "group", "reset", group, "--to", "earliest", "--yes"]
+        pipe = subprocess.PIPE
+        with subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True) as reset:
+            assert reset.stderr is not None
+            assert "it is reset once the group is empty: " in reset.stderr.readline()
+            assert f"resetting group {group}: " in reset.stderr.readline()
+            reader.send_signal(signal.SIGTERM)
+            said, errors = reset.communicate(timeout=90)
+    assert (reset.returncode, said.splitlines()[-1]) == (0, f"group default/{group} is reset"), errors
+    assert offsets(headrace, group) == [0, 0]
+
+
+def test_should_say_what_stays_wanted_when_the_waiting_is_interrupted(
+    cluster: Cluster, headrace: Headrace, environment: dict[str, str], orders: str, group: str
+) -> None:
+    with member(environment, orders, group):
+        wait_for_members(headrace, group, 1)
+        command = [HEADRACE, "group", "reset", group, "--to", "earliest", "--yes"]
+        pipe = subprocess.PIPE
+        with subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True) as reset:
+            assert reset.stderr is not None
+            reset.stderr.readline()
+            assert f"resetting group {group}: " in reset.stderr.readline()
+            reset.send_signal(signal.SIGINT)
+            _, errors = reset.communicate(timeout=60)
+        assert reset.returncode == 130
+        assert "interrupted: It stays wanted, and is carried out once it can be" in errors
+        assert cluster.kube("GET", f"{GROUPS}/{group}")["spec"]["resetOffsets"]["to"] == "Earliest"
+
+
+def test_should_delete_a_group_and_its_offsets(headrace: Headrace, orders: str, group: str) -> None:
+    headrace("consume", orders, "--group", group)
+    asked = headrace("group", "delete", group)
+    assert (asked.returncode, asked.stderr) == (1, "headrace: nothing was deleted: say y, or give --yes\n")
+    deleted = headrace("group", "delete", group, "--yes")
+    assert (deleted.returncode, deleted.stdout) == (0, f"group default/{group} is deleted\n"), deleted.stderr
+    assert group not in headrace("group", "list", "-o", "name").stdout.split()
+    gone = headrace("group", "describe", group)
+    assert gone.stderr == (
+        f"headrace: there is no group {group} in namespace default: `headrace group list -A` shows all\n"
+    )
+    assert len(headrace("consume", orders, "--group", group).stdout.splitlines()) == 5, "it begins anew"
+
+
+def test_should_say_what_one_side_cannot_tell(
+    headrace: Headrace, orders: str, group: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    headrace("consume", orders, "--group", group)
+    described(headrace, group)
+    wait_for(lambda: group in headrace("group", "list", "-o", "name").stdout.split(), "Kubernetes knows of it")
+
+    without_brokers = headrace("group", "describe", group, "--server", "http://127.0.0.1:1")
+    assert without_brokers.returncode == 0
+    assert "brokers do not tell, so members are those that the Kubernetes API saw last" in without_brokers.stderr
+    assert "assignor: Uniform" in without_brokers.stdout
+
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    without_api = headrace("group", "describe", group)
+    assert without_api.returncode == 0
+    assert "the Kubernetes API is away, settings and conditions are not known" in without_api.stderr
+    assert without_api.stdout.startswith(f"default/{group}   Empty   0 members   lag 0")
+    assert "Spec" not in without_api.stdout
+    listed = headrace("group", "list")
+    assert "this is what brokers say" in listed.stderr
+    assert [group, "Empty", "0", "unknown", "unknown", "?"] in [line.split() for line in listed.stdout.splitlines()]
+    assert headrace("group", "list", "-A").returncode == 1
+
+    neither = headrace("group", "describe", group, "--server", "http://127.0.0.1:1")
+    assert neither.returncode == 1
+    assert "neither the Kubernetes API nor a broker tells" in neither.stderr
+
+
+def test_should_name_the_topic_that_is_not_there(headrace: Headrace, group: str) -> None:
+    done = headrace("consume", "no-such-topic", "--group", group)
+    assert done.returncode == 1
+    assert "there is no topic no-such-topic in namespace default" in done.stderr
+
+
+def test_should_leave_the_topic_of_the_offsets_alone(headrace: Headrace, orders: str, group: str) -> None:
+    headrace("consume", orders, "--group", group)
+    assert "headrace-offsets" not in headrace("topic", "list", "-o", "name").stdout.split()
+    assert "headrace-offsets" in headrace("topic", "list", "--internal", "-o", "name").stdout.split()
+    shown = headrace("topic", "describe", "headrace-offsets")
+    assert "cleanupPolicy: Compact" in shown.stdout
+    refused = headrace("topic", "delete", "headrace-offsets")
+    assert refused.returncode == 1
+    assert "topic default/headrace-offsets is Headrace's own" in refused.stderr
+    made = headrace("topic", "create", "headrace-offsets", "--partitions", "1")
+    assert (made.returncode, "choose another" in made.stderr) == (1, True)
+
+
+def test_should_complete_the_names_of_groups_in_bash(
+    headrace: Headrace, orders: str, group: str, environment: dict[str, str]
+) -> None:
+    headrace("group", "reset", group, "--to", "latest", "--topic", orders, "--yes")
+    script = f"""PATH={Path(HEADRACE).parent}:$PATH; source <(headrace completion bash)
+        for words in "headrace group describe {group}" "headrace consume {orders} --group {group}"; do
+            COMP_WORDS=($words); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); COMPREPLY=()
+            _headrace_completion headrace; echo "${{COMPREPLY[@]}}"
+        done"""
+    done = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines() == [group, group], done.stderr

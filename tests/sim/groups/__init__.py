@@ -1,0 +1,1 @@
+"""Consumer groups in the simulator: members, coordinators on the simulated brokers, and all between them."""

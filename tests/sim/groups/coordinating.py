@@ -1,0 +1,262 @@
+"""One life of a broker as coordinator: the real `Coordinator` over the replica that this broker has of the log.
+
+As the broker's own shell: elected when the replica leads, reads what the log held then once all of it is committed,
+appends in order, and is deposed at the first refusal, failure or other leader. What needed no record is told only where
+this broker knows that it leads.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import assert_never
+
+from headrace.core.errors import CoordinatorLoadingError, HeadraceError, NotCoordinatorError, NotReadyError
+from headrace.core.groups.coordinator import (
+    Append,
+    Committed,
+    Coordinator,
+    CoordinatorState,
+    Deposed,
+    Elected,
+    Event,
+    ForGroup,
+    GroupConfigured,
+    Order,
+    Read,
+    ReadToEnd,
+    Told,
+    TopicsListed,
+)
+from headrace.core.groups.entries import Entry, GroupRecord, OffsetRecord
+from headrace.core.groups.events import (
+    Answer,
+    Changed,
+    CommitReceived,
+    Ignored,
+    Refuse,
+    Request,
+    ResetResolved,
+    Ticked,
+    TopicDeleted,
+)
+from headrace.core.groups.group import Group
+from headrace.core.groups.records import decode, encode
+from headrace.core.replication.contact import Contact
+from headrace.core.replication.events import Acks
+from headrace.core.replication.fence import Fence
+from headrace.core.types import LeaderEpoch, Offset
+from tests.sim.groups.post import Post
+from tests.sim.groups.promises import Promises
+from tests.sim.groups.shared import GROUP, Batch, Shared
+from tests.sim.life import Life
+
+NO_EPOCH = LeaderEpoch(0)
+LABEL = "headrace-offsets/0"
+TICK_MS = 100
+
+
+class Coordinating:
+    def __init__(self, life: Life, shared: Shared, promises: Promises, post: Post) -> None:
+        self.life, self.label = life, life.label
+        self.coordinator = Coordinator()
+        self.ticked_ms = 0
+        self._shared, self._promises, self._post = shared, promises, post
+        self._epoch = NO_EPOCH
+        """In which the coordinator was elected, while it is not deposed."""
+        self._end = Offset(0)
+        """What it reads up to."""
+        self._queue: deque[tuple[int, Batch]] = deque()
+        """Not appended yet."""
+        self._numbers: dict[int, int] = {}
+        """Of what it appended, by what stands in the log."""
+        self._seen_topics = self._seen_settings = self._seen_deleted = 0
+        """So many versions were seen."""
+
+    @property
+    def group(self) -> Group | None:
+        return self.coordinator.groups.get(GROUP)
+
+    @property
+    def is_active(self) -> bool:
+        return self.coordinator.state is CoordinatorState.ACTIVE
+
+    @property
+    def may_begin(self) -> bool:
+        return self.life.replica.leads and self._epoch == NO_EPOCH
+
+    @property
+    def may_read(self) -> bool:
+        is_loading = self.coordinator.state is CoordinatorState.LOADING
+        return is_loading and self.life.replica.high_watermark >= self._end and self._is_writable()
+
+    @property
+    def has_to_append(self) -> bool:
+        return bool(self._queue)
+
+    @property
+    def waits_for_log(self) -> bool:
+        is_loading = self.coordinator.state is CoordinatorState.LOADING
+        return not self.life.is_paused and (bool(self._numbers) or (is_loading and not self.may_read))
+
+    @property
+    def is_to_tick(self) -> bool:
+        return self.is_active and self.life.clock.now_ms >= self.ticked_ms + TICK_MS
+
+    @property
+    def is_behind(self) -> bool:
+        """There is news of topics or settings."""
+        shared = self._shared
+        seen = (self._seen_topics, self._seen_settings, self._seen_deleted)
+        return seen != (len(shared.listings), len(shared.settings), len(shared.deleted))
+
+    # -- the log -----------------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        self._epoch, self._end = self.life.replica.leader_epoch, self.life.log.log_end_offset
+        self.step(Elected())
+
+    def read(self, draw: int) -> None:
+        """All at once; compacted, for all that anybody knows."""
+        values = [entry.value for entry in self.life.log.entries[: self._end]]
+        entries = tuple(entry for value in values for entry in self._shared.batches[value].entries)
+        self.step(Read(compacted(entries) if draw % 2 else entries))
+        self.step(ReadToEnd(self._wall_ms))
+        self._count("read")
+
+    def append(self, draw: int) -> None:
+        """What waits, or some of it; where it fails all begins anew."""
+        for _ in range(min(len(self._queue), 1 + draw % 4)):
+            number, batch = self._queue.popleft()
+            value = self._shared.write(batch)
+            self._numbers[value] = number
+            try:
+                self.life.produce(value)
+            except HeadraceError as error:
+                self.depose(error.code)
+            if self._epoch == NO_EPOCH:
+                return
+
+    def acknowledged(self, values: Sequence[int]) -> None:
+        for value in values:
+            number = self._numbers.pop(value, None)
+            if number is not None:
+                self.step(Committed(number))
+
+    def failed(self, values: Sequence[int]) -> None:
+        if any(value in self._numbers for value in values):
+            self.depose("not acknowledged")
+
+    def moved(self) -> None:
+        """Something happened to the replica."""
+        replica = self.life.replica
+        if self._epoch != NO_EPOCH and not (replica.leads and replica.leader_epoch == self._epoch):
+            self.depose("another leader")
+
+    def depose(self, reason: str) -> None:
+        if self._epoch != NO_EPOCH:
+            self._epoch = NO_EPOCH
+            self._queue.clear()
+            self._numbers.clear()
+            self._count("deposed")
+            self.step(Deposed(reason))
+
+    def _is_writable(self) -> bool:
+        replica, contact = self.life.replica, self._contact
+        try:
+            replica.check_latest(LABEL, contact)
+            replica.check_writable(LABEL, Fence(leader_epoch=self._epoch), Acks.ALL, contact)
+        except HeadraceError:
+            return False
+        return True
+
+    # -- events ------------------------------------------------------------------------------------------------------
+
+    def ask(self, request: Request) -> None:
+        self.step(ForGroup(GROUP, request))
+
+    def tick(self) -> None:
+        self.ticked_ms = self.life.clock.now_ms
+        self.step(Ticked(self._wall_ms))
+
+    def look(self) -> None:
+        """At all the news there is."""
+        shared, seen = self._shared, self._seen_deleted
+        self._seen_topics, self._seen_deleted = len(shared.listings), len(shared.deleted)
+        self.step(TopicsListed(GROUP.namespace, shared.topics))
+        for uid in shared.deleted[seen:]:
+            self.step(TopicDeleted(uid))
+        if shared.settings:
+            self._seen_settings = len(shared.settings)
+            settings, clock = shared.settings[-1], self.life.clock
+            until_ms = settings.paused_until_ms
+            paused_until_ms = None if until_ms is None else clock.at(until_ms)
+            self.step(GroupConfigured(GROUP, replace(settings, paused_until_ms=paused_until_ms)))
+
+    def step(self, event: Event) -> None:
+        last_reset = self.group.image.group.last_reset if self.group is not None else ""
+        orders = self.coordinator.step(event, self.life.clock.now_ms)
+        problem = None if isinstance(event, Committed | Deposed) else self._problem(orders)
+        asked = event.event if isinstance(event, ForGroup) else None
+        cause = asked if isinstance(asked, CommitReceived | ResetResolved) else None
+        for order in orders:
+            if isinstance(order, Append):
+                entries = tuple(decode(*encode(entry)) for entry in order.entries)
+                is_own = cause is not None and _is_of(cause, last_reset, entries)
+                self._queue.append((order.number, Batch(entries, cause if is_own else None)))
+                self._count("decision")
+            else:
+                self._carry_out(order, problem)
+
+    def _problem(self, orders: Sequence[Order]) -> HeadraceError | None:
+        if not self.is_active or not any(isinstance(order, Answer | Refuse) for order in orders):
+            return None
+        try:
+            self.life.replica.check_leader(LABEL, Fence(leader_epoch=self._epoch))
+            self.life.replica.check_latest(LABEL, self._contact)
+        except NotReadyError as error:
+            return CoordinatorLoadingError(error.message)
+        except HeadraceError as error:
+            return NotCoordinatorError(error.message)
+        return None
+
+    def _carry_out(self, order: Told, problem: HeadraceError | None) -> None:
+        match order:
+            case Answer(request) | Refuse(request):
+                self._tell(order if problem is None else Refuse(request, problem, "not sure"))
+            case Ignored():
+                self._count("target ignored")
+            case Changed():
+                pass
+            case _:
+                assert_never(order)
+
+    def _tell(self, told: Answer | Refuse) -> None:
+        member = self._shared.askers.get(told.request)
+        if member is not None:
+            if isinstance(told, Answer):
+                self._promises.tell(told, member.id)
+            self._post.tell(member, self.life, told)
+
+    @property
+    def _contact(self) -> Contact:
+        return Contact(self.life.clock.now_ms, self.life.renewed_ms)
+
+    @property
+    def _wall_ms(self) -> int:
+        return self.life.setting.now_ms
+
+    def _count(self, what: str) -> None:
+        self.life.setting.counts[f"coordinator: {what}"] += 1
+
+
+def _is_of(cause: CommitReceived | ResetResolved, last_reset: str, written: Sequence[Entry]) -> bool:
+    """Whether it is its own: what else was due is written with a step as well, maybe of a request that is refused."""
+    groups = [entry.value for entry in written if isinstance(entry, GroupRecord) and entry.value is not None]
+    is_reset = isinstance(cause, ResetResolved) and any(value.last_reset != last_reset for value in groups)
+    return is_reset or any(isinstance(entry, OffsetRecord) for entry in written)
+
+
+def compacted(entries: Sequence[Entry]) -> tuple[Entry, ...]:
+    """The last of each key."""
+    last = {entry.key: at for at, entry in enumerate(entries)}
+    return tuple(entry for at, entry in enumerate(entries) if last[entry.key] == at)

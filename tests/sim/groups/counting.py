@@ -1,0 +1,89 @@
+"""What runs with a group must have played often enough: as in `tests.sim.counting`, all that there is."""
+
+from collections.abc import Mapping
+
+from tests.sim import counting
+
+RUNS_FULL = 300
+TIMES_FULL = 10
+"""So often each of them happens in so many runs."""
+
+WORK = (
+    "member request",
+    "member answer",
+    "held up comes",
+    "records are written",
+    "target offered",
+    "group reset",
+    "group deleted",
+    "member starts",
+    "member ticks",
+    "member reads",
+    "member commits",
+    "member asks offsets",
+    "member gives up",
+    "member subscribes",
+    "member stops",
+    "all stop",
+    "coordinator begins",
+    "coordinator reads",
+    "coordinator appends",
+    "coordinator ticks",
+    "coordinator looks",
+    "all is replicated",
+    "all agree",
+    "time goes by",
+)
+FAULTS = (
+    "member request lost",
+    "member request doubled",
+    "member answer lost",
+    "held up",
+    "target late",
+    "target wrong",
+    "target otherwise",
+    "topic grows",
+    "topic vanishes",
+    "topic returns",
+    "topic deleted",
+    "topic created",
+    "group paused",
+    "settings change",
+    "member killed",
+    "member pauses",
+    "member resumes",
+    "kill leader",
+    "power failure",
+)
+DECIDED = (
+    "coordinator: decision",
+    "coordinator: read",
+    "coordinator: deposed",
+    "coordinator: target ignored",
+    "member: Send",
+    "member: Assigned",
+    "member: Revoke",
+    "member: Lost",
+    "member: Left",
+    "member: Failed",
+    "member: Commit",
+    "member: may not read",
+    "refused: NotCoordinator",
+    "refused: CoordinatorLoading",
+    "refused: UnreleasedInstance",
+    "refused: UnknownMember",
+    "refused: FencedMember",
+    "refused: FencedInstance",
+)
+ALL = (*WORK, *FAULTS, *DECIDED)
+
+
+def events(counts: Mapping[str, int]) -> int:
+    return counting.events(counts) + sum(counts.get(name, 0) for name in {*WORK, *FAULTS} - {*counting.FAULTS})
+
+
+def too_rare(counts: Mapping[str, int], runs: int) -> list[str]:
+    """What did not happen as often as it had to in so many runs; nothing is demanded of a few."""
+    needed = TIMES_FULL * runs // RUNS_FULL
+    rare = [(name, counts.get(name, 0)) for name in ALL if counts.get(name, 0) < needed]
+    return [f"{name}: {count:,d} times, {needed:,d} are needed" for name, count in rare]

@@ -1,0 +1,37 @@
+"""Rules of groups deleted in turn: as `tests.sim.mutations`, and looked for in the same way, in runs with a group."""
+
+from typing import Any
+
+from headrace.core.groups import group, offsets, sharing
+from headrace.core.groups.coordinator import Coordinator
+from headrace.core.groups.group import Group
+from headrace.core.groups.membership import MemberState
+from headrace.core.groups.sessions import Sessions
+from tests.sim.groups import deletions
+from tests.sim.groups.coordinating import Coordinating
+from tests.sim.mutations import Mutation, Patch
+
+
+def _mutation(name: str, owner: Any, attribute: str, replacement: Any, *, rests: bool = False, **plan: Any) -> Mutation:
+    return Mutation(name, (Patch(owner, attribute, replacement),), plan, rests, in_group=True)
+
+
+GROUP_MUTATIONS = (
+    _mutation("given before it was given up", sharing, "advance", deletions.everything_is_free),
+    _mutation("taken away without a word", sharing, "advance", deletions.taken_away),
+    _mutation("a member says what it has not given up", MemberState, "_next_request", deletions.says_it_gave_up),
+    _mutation("commits of any partition", offsets, "may_commit", deletions.may_always_commit),
+    _mutation("commits of anybody", group, "check_commit", deletions.commits_of_anybody),
+    _mutation("sessions never end", Sessions, "overdue", deletions.never_overdue, rests=True, focus="member killed"),
+    _mutation(
+        "a member never thinks that it is lost", MemberState, "valid_until_ms", property(deletions.holds_for_ever)
+    ),
+    _mutation("a new coordinator waits for nobody", Sessions, "begin", deletions.no_session, focus="kill leader"),
+    _mutation("told before it is committed", Coordinator, "_released", deletions.told_at_once),
+    _mutation("any target fits", sharing, "misfit", deletions.fits_whoever_has_members, focus="target wrong"),
+    _mutation("reset whoever reads", group, "check_empty", deletions.whoever_is_in_it),
+    _mutation("reset again", Group, "_reset", deletions.resets_again),
+    _mutation(
+        "a log read before it is committed", Coordinating, "may_read", property(deletions.reads_what_is_not_committed)
+    ),
+)

@@ -1,0 +1,144 @@
+"""What must hold of the group after every event: its log, as far as it is committed, against what processes believe.
+
+- NoDoubleAssignment: of no partition two members both believe, with valid epochs, that they own it (`checking`).
+- NothingCommittedByTheDead: a commit counts only as long as nobody else has been given the partition since it was made.
+- SkipsNothing: nobody begins behind a record that was not delivered to the group, and nobody commits one. What a reset
+  says is where the group is from then on.
+- ResetOnceAndEmpty: a reset is carried out once, and while nobody reads.
+- ToldWhatIsCommitted: whatever a coordinator tells is in the committed log, or follows from it.
+- EpochsOnlyRise, and what `checking.broken` says of records (SoundRecords), at every batch that is committed.
+
+A partition's *tenure* rises whenever another process is given it.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from headrace.core.groups.checking import Claim, Marks, broken, double_owners, fallen, marks
+from headrace.core.groups.entries import Mark
+from headrace.core.groups.events import Answer, CommitReceived, Done, Membership, ResetResolved
+from headrace.core.groups.identity import NO_EPOCH, MemberId
+from headrace.core.groups.image import Image
+from headrace.core.types import PartitionKey
+from tests.sim.checks import Checks
+from tests.sim.groups.shared import GROUP, Batch, Shared
+from tests.sim.reign import BrokenPromiseError
+
+
+class Promises:
+    def __init__(self, shared: Shared, checks: Checks) -> None:
+        self.shared = shared
+        self.image = Image(GROUP)
+        """What is committed."""
+        self.written: set[int] = set()
+        """Requests to commit or reset whose records are committed."""
+        self.covered: Counter[PartitionKey] = Counter()
+        """Everything below was delivered to the group, or a reset passed it."""
+        self.tenures: dict[PartitionKey, tuple[MemberId, int]] = {}
+        """Who had each partition last, and how many others before."""
+        self._last_tenure: dict[tuple[PartitionKey, MemberId], int] = {}
+        self.told: dict[MemberId, Mark] = {}
+        """The greatest (epoch, revision) that was ever committed of each member."""
+        self._checks = checks
+        self._applied = 0
+        self._marks: Marks | None = None
+        self._resets: set[str] = set()
+
+    # -- the log -----------------------------------------------------------------------------------------------------
+
+    def catch_up(self) -> bool:
+        """Whether there was anything."""
+        committed = self._checks.committed
+        before, self._applied = self._applied, len(committed)
+        for entry in committed[before:]:
+            self._apply(self.shared.batches[entry.value])
+        return self._applied > before
+
+    def _apply(self, batch: Batch) -> None:
+        was_known = self.image.is_known
+        if isinstance(batch.cause, CommitReceived):
+            self._check_commit(batch.cause)
+        elif isinstance(batch.cause, ResetResolved):
+            self._check_reset(batch.cause)
+        for entry in batch.entries:
+            self.image.apply(entry)
+        self._hand_over()
+        problems = broken(self.image)
+        after = marks(self.image)
+        if self._marks is not None and was_known and self.image.is_known:
+            fell = fallen(self._marks, after)
+            if fell:
+                raise BrokenPromiseError("EpochsOnlyRise", str(fell))
+        if problems:
+            raise BrokenPromiseError("SoundRecords", str(problems))
+        self._marks = after
+        for member, mark in after.members.items():
+            self.told[member] = max(mark, self.told.get(member, (NO_EPOCH, 0)))
+        if not self.image.is_known:
+            # Whoever reads on begins anew.
+            self.covered.clear()
+
+    def _hand_over(self) -> None:
+        for partition, member in self.image.owners.items():
+            before, number = self.tenures.get(partition, (MemberId(""), 0))
+            if before != member:
+                self.tenures[partition] = (member, number + 1)
+                self._last_tenure[partition, member] = number + 1
+
+    def _check_commit(self, commit: CommitReceived) -> None:
+        self.written.add(commit.request)
+        sent = self.shared.commits[commit.request]
+        for partition, value in commit.offsets.items():
+            if sent.tenures[partition] != self.tenures[partition][1]:
+                what = f"{commit.member} commits {value.offset} of {partition}, which is {self.tenures[partition]}'s"
+                raise BrokenPromiseError("NothingCommittedByTheDead", what)
+            if value.offset > self.covered[partition]:
+                what = f"{value.offset} of {partition} is committed, delivered are {self.covered[partition]}"
+                raise BrokenPromiseError("SkipsNothing", what)
+
+    def _check_reset(self, reset: ResetResolved) -> None:
+        self.written.add(reset.request)
+        if self.image.members or reset.id in self._resets:
+            raise BrokenPromiseError("ResetOnceAndEmpty", f"{reset.id} with {[*self.image.members]}")
+        self._resets.add(reset.id)
+        for partition, value in reset.offsets.items():
+            self.covered[partition] = value.offset
+
+    # -- what is told ------------------------------------------------------------------------------------------------
+
+    def tell(self, answer: Answer, member: MemberId) -> None:
+        """A coordinator does."""
+        self.catch_up()
+        match answer.reply:
+            case Membership(epoch, revision) if (epoch, revision) > self.told.get(member, (NO_EPOCH, 0)):
+                what = f"{member} is told {(epoch, revision)}, committed is {self.told.get(member)}"
+                raise BrokenPromiseError("ToldWhatIsCommitted", what)
+            case Done() if answer.request in self.shared.commits and answer.request not in self.written:
+                raise BrokenPromiseError("ToldWhatIsCommitted", f"commit {answer.request} of {member}")
+
+    # -- processes ---------------------------------------------------------------------------------------------------
+
+    def takes(self, partition: PartitionKey, member: MemberId) -> int:
+        """A process was told, maybe long ago, that the partition is its own."""
+        return self._last_tenure.get((partition, member), 0)
+
+    def delivers(self, partition: PartitionKey, member: MemberId, first: int, end: int) -> None:
+        """Whose partition it is no more reads for nobody: it will not commit that."""
+        self.catch_up()
+        if self.image.owners.get(partition) != member:
+            return
+        if first > self.covered[partition]:
+            what = f"{partition} is read from {first}, delivered are {self.covered[partition]}"
+            raise BrokenPromiseError("SkipsNothing", what)
+        self.covered[partition] = max(self.covered[partition], end)
+
+    def check(self, claims: Iterable[Claim]) -> None:
+        found = double_owners(self.image, claims)
+        if found:
+            raise BrokenPromiseError("NoDoubleAssignment", str(found))
+
+    def check_alone(self, partition: PartitionKey, member: MemberId) -> None:
+        """A process hands out records of it, and its session is not over by its clock, which is as good as any."""
+        owner = self.image.owners.get(partition, member)
+        if owner != member:
+            raise BrokenPromiseError("ReadsWhatItOwns", f"{member} reads {partition}, which is {owner}'s")

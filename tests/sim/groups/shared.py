@@ -1,0 +1,61 @@
+"""What all of the group shares in one run: what is written down of it, its topics, its settings, and who asked what."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from headrace.core.groups.entries import Entry
+from headrace.core.groups.events import CommitReceived, GroupSettings, ResetResolved
+from headrace.core.groups.identity import GroupName, TopicShape
+from headrace.core.types import PartitionKey, TopicUid
+
+if TYPE_CHECKING:
+    from tests.sim.groups.members import Member
+
+GROUP = GroupName("default", "billing")
+FIRST_TOPICS = {"flights": TopicShape(TopicUid("flights-0"), 3), "trains": TopicShape(TopicUid("trains-0"), 2)}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """What a coordinator wrote with one append; the simulated log holds its number."""
+
+    entries: tuple[Entry, ...]
+    cause: CommitReceived | ResetResolved | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A commit, as it was when it was sent."""
+
+    member: "Member"
+    tenures: dict[PartitionKey, int]
+    offsets: dict[PartitionKey, int]
+
+
+@dataclass
+class Shared:
+    batches: list[Batch] = field(default_factory=list)
+    askers: dict[int, "Member"] = field(default_factory=dict)
+    """Who waits for the answer to each request."""
+    commits: dict[int, Sent] = field(default_factory=dict)
+    listings: list[dict[str, TopicShape]] = field(default_factory=lambda: [dict(FIRST_TOPICS)])
+    """Of the namespace's topics, every version; each broker has seen some."""
+    deleted: list[TopicUid] = field(default_factory=list)
+    settings: list[GroupSettings] = field(default_factory=list)
+    """Every version of the ConsumerGroup; `paused_until_ms` by the world's time."""
+    ends: dict[PartitionKey, int] = field(default_factory=dict)
+    """Of each partition's records; 0 where nothing was written."""
+    last_request: int = 0
+    last_id: int = 0
+
+    @property
+    def topics(self) -> dict[str, TopicShape]:
+        return self.listings[-1]
+
+    def next_request(self) -> int:
+        self.last_request += 1
+        return self.last_request
+
+    def write(self, batch: Batch) -> int:
+        self.batches.append(batch)
+        return len(self.batches) - 1

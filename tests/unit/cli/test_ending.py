@@ -1,0 +1,106 @@
+"""What was printed is known, whenever an interrupt comes; SIGTERM takes the way of Ctrl-C."""
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import click
+import pytest
+
+from headrace.cli.ending import ended_by_sigterm, write_whole
+
+
+@dataclass
+class Output:
+    """A pipe's end that is interrupted so many times while it is written to."""
+
+    descriptor: int
+    interrupts: int
+    content: list[bytes] = field(default_factory=list)
+
+    def write(self, content: bytes) -> None:
+        for _ in range(self.interrupts):
+            signal.raise_signal(signal.SIGINT)
+        self.content.append(content)
+
+    def flush(self) -> None:
+        self.content.append(b"flushed")
+
+    def fileno(self) -> int:
+        return self.descriptor
+
+
+@pytest.fixture
+def pipe() -> Iterator[int]:
+    """The end to write to; nobody reads."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    yield writing
+    os.close(reading)
+    os.close(writing)
+
+
+def fill(pipe: int) -> None:
+    with suppress(BlockingIOError):
+        while True:
+            os.write(pipe, bytes(1 << 16))
+
+
+def test_should_finish_what_it_writes_before_it_is_interrupted(pipe: int) -> None:
+    out, written = Output(pipe, interrupts=1), list[bool]()
+    with pytest.raises(KeyboardInterrupt):
+        write_whole(out, b"tea", lambda: written.append(True))
+    assert (out.content, written) == ([b"tea", b"flushed"], [True])
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.parametrize(("interrupts", "full"), [(1, True), (2, False)])
+def test_should_not_wait_for_a_reader_that_stands_still_nor_for_who_insists(
+    pipe: int, interrupts: int, *, full: bool
+) -> None:
+    if full:
+        fill(pipe)
+    out, written = Output(pipe, interrupts), list[bool]()
+    with pytest.raises(KeyboardInterrupt):
+        write_whole(out, b"tea", lambda: written.append(True))
+    assert (out.content, written) == ([], [])
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_should_write_in_peace(pipe: int) -> None:
+    out, written = Output(pipe, interrupts=0), list[bool]()
+    write_whole(out, b"tea", lambda: written.append(True))
+    assert (out.content, written) == ([b"tea", b"flushed"], [True])
+
+
+def test_should_end_by_sigterm_as_by_ctrl_c_with_another_exit_code() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(click.exceptions.Exit) as ended, ended_by_sigterm():
+        signal.raise_signal(signal.SIGTERM)
+    assert ended.value.exit_code == 143
+    with pytest.raises(KeyboardInterrupt), ended_by_sigterm():
+        signal.raise_signal(signal.SIGINT)
+    with ended_by_sigterm():
+        pass
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_should_end_by_sigterm_where_ctrl_c_is_ignored() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    heard: list[str] = []
+
+    def interrupted_twice() -> None:
+        with ended_by_sigterm():
+            signal.raise_signal(signal.SIGINT)
+            heard.append("goes on after Ctrl-C")
+            signal.raise_signal(signal.SIGTERM)
+
+    try:
+        with pytest.raises(click.exceptions.Exit) as ended:
+            interrupted_twice()
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert (ended.value.exit_code, heard) == (143, ["goes on after Ctrl-C"])

@@ -1,0 +1,89 @@
+"""What is committed is what its user is done with, of partitions that are held, and of no earlier time."""
+
+from typing import Any
+
+import pytest
+
+from headrace.client.cursor import Cursor, Handed
+from headrace.client.groups.shares import Share, Shares
+from headrace.client.record import Record, TopicPartition
+from headrace.core.errors import FencedMemberError, LocalError
+from headrace.core.groups.entries import OffsetValue
+from headrace.core.limits import OFFSETS_PER_COMMIT_MAX
+from headrace.core.types import Offset, PartitionId, PartitionKey, TopicUid
+
+P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
+
+
+def key(partition: TopicPartition) -> PartitionKey:
+    return PartitionKey(TopicUid("uid-flights"), PartitionId(partition.partition))
+
+
+def share(partition: TopicPartition, position: int, committed: int | None) -> Share:
+    return Share(key(partition), Cursor(partition, position, position), committed)
+
+
+def held(*shares: Share) -> Shares:
+    made = Shares()
+    made.take_up(shares)
+    return made
+
+
+def test_should_commit_what_was_passed_and_is_not_known() -> None:
+    shares, handed = held(share(P0, 5, 5), share(P1, 7, None)), Handed()
+    commit = shares.passed(handed)
+    assert commit.values() == {key(P1): OffsetValue(Offset(7))}
+    commit.written()
+    assert shares.passed(handed).offsets == ()
+    shares.held[P0].cursor.position = 9
+    assert shares.passed(handed).offsets == ()
+    handed.last = Record("flights", 0, 7, 0, None, b"", ())
+    assert shares.passed(handed).values() == {key(P0): OffsetValue(Offset(7))}
+    assert shares.passed(handed, among=[P1, TopicPartition("trains", 0)]).offsets == ()
+
+
+def test_should_commit_what_is_in_hand_where_its_user_says_so() -> None:
+    shares = held(share(P0, 5, 5))
+    shares.held[P0].cursor.position = 9
+    handed = Handed(last=Record("flights", 0, 7, 0, None, b"", ()))
+    commit = shares.handed_out(handed, "half")
+    assert commit.values() == {key(P0): OffsetValue(Offset(8), metadata="half")}
+    commit.written()
+    assert shares.passed(handed).offsets == (), "what is committed is not taken back"
+
+
+def test_should_commit_nothing_of_a_partition_that_came_back() -> None:
+    shares = held(share(P0, 5, 5))
+    old = shares.named({P0: 6}, "")
+    shares.check(old)
+    shares.drop([P0])
+    with pytest.raises(FencedMemberError, match=r"of flights/0 are not committed: .* does not have it any more"):
+        shares.check(old)
+    shares.take_up([share(P0, 5, 5)])
+    with pytest.raises(FencedMemberError):
+        shares.check(old)
+
+
+def test_should_send_no_more_offsets_at_once_than_are_taken() -> None:
+    places = [TopicPartition("flights", number) for number in range(OFFSETS_PER_COMMIT_MAX + 1)]
+    commit = held(*(share(place, 1, None) for place in places)).passed(Handed())
+    assert [len(part.offsets) for part in commit.parts()] == [OFFSETS_PER_COMMIT_MAX, 1]
+
+
+@pytest.mark.parametrize(
+    ("offsets", "metadata", "error", "sentence"),
+    [
+        ({P1: 6}, "", FencedMemberError, "offsets of flights/1 are not committed"),
+        ({0: 6}, "", TypeError, "offsets has 0: its keys are TopicPartitions"),
+        ([P0], "", TypeError, "offsets is list: give a dict"),
+        ({P0: -1}, "", LocalError, "the offset of flights/0 is -1: it must be 0 or more"),
+        ({P0: "6"}, "", TypeError, "the offset of flights/0 is str: give a whole number"),
+        ({P0: 6}, "é" * 2049, LocalError, "metadata has 4098 bytes: at most 4096"),
+        ({P0: 6}, b"x", TypeError, "metadata is bytes: give text"),
+    ],
+)
+def test_should_say_what_cannot_be_committed(
+    offsets: Any, metadata: Any, error: type[Exception], sentence: str
+) -> None:
+    with pytest.raises(error, match=sentence):
+        held(share(P0, 5, 5)).named(offsets, metadata)

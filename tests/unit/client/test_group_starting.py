@@ -1,0 +1,47 @@
+"""Where a member begins: behind what is committed for the very topic, else at its start; all at once."""
+
+from headrace.client.cursor import FetchPlan
+from headrace.client.groups import starting
+from headrace.client.groups.seat import Given
+from headrace.client.record import GroupOffset, TopicPartition
+from headrace.client.retry import RetryPolicy
+from headrace.core.types import PartitionId, PartitionKey, TopicUid
+
+F0, F1, T0 = TopicPartition("flights", 0), TopicPartition("flights", 1), TopicPartition("trains", 0)
+
+
+def key(place: TopicPartition, uid: str = "") -> PartitionKey:
+    return PartitionKey(TopicUid(uid or f"uid-{place.topic}"), PartitionId(place.partition))
+
+
+def at(offset: int, committed_ms: int = 0) -> GroupOffset:
+    return GroupOffset(offset, "", committed_ms)
+
+
+def test_should_begin_behind_what_is_committed_else_at_the_start() -> None:
+    given = Given({key(place): place for place in (T0, F1, F0)}, 0)
+    flights, trains = starting.by_topic(given)
+    assert (flights.topic, flights.uid, trains.topic) == ("flights", "uid-flights", "trains")
+    offsets = {key(F0): ("flights", at(5)), key(T0, "uid-old"): ("trains", at(99))}
+    assert flights.not_committed(offsets) == [F1]
+    assert trains.not_committed(offsets) == [T0], "that was another topic of the name"
+    plan = FetchPlan(RetryPolicy(1_000), {}, is_shared=True)
+    shares = starting.begin(plan, flights.beginnings(offsets, {F1: 7}, {F0: 10, F1: 11}))
+    assert [(share.partition, share.cursor.position, share.committed) for share in shares] == [
+        (F0, 5, 5),
+        (F1, 7, None),
+    ]
+    assert [cursor.end for cursor in plan.cursors.values()] == [10, 11]
+    (share,) = starting.begin(plan, trains.beginnings({}, {T0: 0}, {}))
+    assert share.cursor.end is None
+
+
+def test_should_name_each_offset_by_what_was_committed_last() -> None:
+    offsets = {
+        key(T0, "uid-old"): ("trains", at(99, 1)),
+        key(T0): ("trains", at(3, 2)),
+        key(F1, "uid-gone"): ("", at(4, 9)),
+        key(F0): ("flights", at(5, 1)),
+        key(F0, "uid-older"): ("flights", at(50, 0)),
+    }
+    assert starting.newest(offsets) == {F0: at(5, 1), T0: at(3, 2)}

@@ -1,0 +1,412 @@
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.core.control.group_actions import SetGroupFinalizers, WriteGroupStatus
+from headrace.core.control.group_errands import wish_of
+from headrace.core.control.group_plan import next_change_ms, plan_groups
+from headrace.core.control.group_resting import GroupResting
+from headrace.core.control.group_verdicts import DONE, Verdict
+from headrace.core.control.observed import BrokerState
+from headrace.core.errors import (
+    CoordinatorLoadingError,
+    GroupNotEmptyError,
+    OffsetOutOfRangeError,
+    RemoteError,
+    UnknownTopicError,
+)
+from headrace.core.groups.sharing import GroupState
+from headrace.core.resources.consumer_group import ConsumerGroup
+from headrace.core.resources.consumer_group_status import MemberStatus
+from tests.support.control import NOW_MS, ModelApi, broker, brokers, topic
+from tests.support.group_control import ModelGroups, group, member, share
+
+FINALIZER = "headrace.io/group"
+LATER = "2026-11-22T00:00:00Z"
+LATER_MS = 1_795_305_600_000
+NOT_EMPTY = Verdict.of(GroupNotEmptyError("it has members"))
+AWAY = Verdict.of(CoordinatorLoadingError("a moment"))
+EARLIEST = {"id": "replay-1", "to": "Earliest"}
+
+
+def settled(*groups: ConsumerGroup, members: tuple[MemberStatus, ...] = ()) -> ModelGroups:
+    """A cluster of three brokers with topics flights and orders; `members` share out what they read."""
+    api = ModelApi.of([topic(), topic("orders", partitions=2)], brokers(3))
+    model = ModelGroups.of(api, *(groups or (group(),)))
+    model.settle()
+    if members:
+        model.rebalance(*members)
+        model.settle()
+        model.stabilize()
+        model.settle()
+    else:
+        for each in groups or (group(),):
+            model.report(each.metadata.name, state=GroupState.EMPTY)
+        model.settle()
+    model.told.clear()
+    return model
+
+
+def test_should_hold_a_group_before_anything_else() -> None:
+    model = ModelGroups.of(ModelApi.of([], brokers(1)), group(metadata={"finalizers": ("a",)}))
+    (planned,) = model.plan().groups
+    assert isinstance(planned, SetGroupFinalizers)
+    assert planned.finalizers == ("a", FINALIZER)
+
+
+def test_should_publish_a_target_when_the_coordinator_waits_for_one() -> None:
+    model = settled()
+    model.rebalance(member("m1"), member("m2", "flights", "orders"))
+    (planned,) = model.plan().groups
+    assert isinstance(planned, WriteGroupStatus)
+    assert planned.assigns
+    model.carry_out(planned)
+    status = model.found().status
+    assert status.assignment_epoch == status.group_epoch == 1
+    shares = [each for found in status.members for each in found.assignment]
+    assert sorted(number for each in shares if each.topic == "flights" for number in each.partitions) == [*range(6)]
+    assert model.condition("Ready")[:2] == ("False", "Rebalancing")
+    assert model.actions() == [], "one write says all"
+
+
+def test_should_look_after_those_first_who_wait_for_a_target() -> None:
+    model = settled(group("a"), group("b"), group("other"))
+    model.report("a", state=GroupState.RECONCILING)
+    model.rebalance(member("m1"), name="b")
+    assert [action.group.name.name for action in model.plan().groups] == ["b", "a"]
+    model.report("other", state=GroupState.RECONCILING)
+    left = replace(model.view, waited={"uid-other"})
+    assert [action.group.name.name for action in plan_groups(left, {}, NOW_MS).groups] == ["b", "other", "a"]
+
+
+def test_should_have_nothing_to_publish_where_the_coordinator_was_faster() -> None:
+    model = settled(members=(member("m1"),))
+    status = model.found().status
+    model.report(group_epoch=status.group_epoch + 1, assignment_epoch=status.group_epoch + 1)
+    assert not any(isinstance(action, WriteGroupStatus) and action.assigns for action in model.plan().groups)
+
+
+def test_should_be_ready_when_everybody_has_what_is_assigned() -> None:
+    model = settled(members=(member("m1"), member("m2")))
+    assert model.condition("Ready") == ("True", "Stable", "2 members, 6 partitions of flights; epoch 1")
+    assert model.found().status.observed_generation == 1
+
+
+def test_should_say_how_many_topics_where_there_are_many() -> None:
+    model = settled(members=(member("m1"),))
+    many = tuple(share(f"t{number}", 0) for number in range(7))
+    model.report(members=(member("m1", assignment=many),))
+    model.settle()
+    assert model.condition("Ready")[2] == "1 member, 7 partitions of t0, t1, t2, t3, t4 and 2 more topics; epoch 1"
+    model.report(members=(member("m1"),))
+    model.settle()
+    assert model.condition("Ready")[2] == "1 member, 0 partitions; epoch 1"
+
+
+def test_should_tell_of_each_rebalance_once() -> None:
+    model = settled(members=(member("m1"),))
+    model.rebalance(member("m1"), member("m2"))
+    model.settle()
+    assert model.told == []
+    model.stabilize()
+    model.settle()
+    assert model.told == ["Rebalanced"]
+    assert model.found().status.conditions[-1]["lastTransitionTime"] == "2026-11-21T09:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("state", "condition"),
+    [
+        (None, ("False", "Pending")),
+        (GroupState.EMPTY, ("True", "Empty")),
+        (GroupState.DEAD, ("True", "Empty")),
+        (GroupState.ASSIGNING, ("False", "Rebalancing")),
+        (GroupState.RECONCILING, ("False", "Rebalancing")),
+    ],
+)
+def test_should_show_the_state_in_the_condition(state: GroupState | None, condition: tuple[str, str]) -> None:
+    model = settled()
+    model.report(state=state)
+    model.settle()
+    assert model.condition("Ready")[:2] == condition
+
+
+def test_should_only_describe_what_has_no_coordinator() -> None:
+    model = settled(group(type="Spark", resetOffsets=EARLIEST))
+    assert model.condition("Ready")[:2] == ("True", "ProgressOnly")
+    assert model.found().metadata.finalizers == ()
+    assert not model.has("OffsetsReset")
+    model.delete()
+    assert model.groups == {}
+
+
+def test_should_leave_groups_of_other_clusters_alone() -> None:
+    assert settled(group(cluster="other")).found() == replace(
+        group(cluster="other"), status=replace(group().status, state=GroupState.EMPTY)
+    )
+
+
+# Who coordinates
+
+
+def test_should_say_whom_to_start_where_the_coordinator_is_gone() -> None:
+    model = settled(members=(member("m1"),))
+    model.api.brokers |= {each.id: replace(each, state=BrokerState.LOST) for each in brokers(3)}
+    model.settled = False
+    assert model.plan().groups == (), "perhaps somebody is elected in a moment"
+    model.settled = True
+    model.settle()
+    status, reason, message = model.condition("Ready")
+    assert (status, reason) == ("False", "CoordinatorOffline")
+    assert "has no live leader: its replicas are on brokers" in message
+    assert model.told == ["CoordinatorOffline"]
+
+
+def test_should_say_when_the_topic_stands_nowhere_yet() -> None:
+    model = settled()
+    model.api.sets.clear()
+    for action in model.plan().groups:
+        model.carry_out(action)
+    assert model.condition("Ready")[1] == "CoordinatorOffline"
+    assert "stands on no broker yet" in model.condition("Ready")[2]
+
+
+# Pauses
+
+
+def test_should_pause_a_group_and_let_it_go_on_by_itself() -> None:
+    model = settled(members=(member("m1"),))
+    model.configure(pausedUntil=LATER)
+    model.rebalance(*model.found().status.members)
+    model.settle()
+    assert model.found().status.members[0].assignment == ()
+    assert model.condition("Paused") == ("True", "PausedUntil", f"nobody is given anything to read until {LATER}")
+    assert model.condition("Ready")[:2] == ("False", "Paused")
+    assert model.told == ["Paused"]
+    assert next_change_ms(model.view, NOW_MS) == LATER_MS
+    model.rebalance(*model.found().status.members)
+    model.settle(LATER_MS)
+    assert len(model.found().status.members[0].assignment) == 1
+    assert model.condition("Paused")[0] == "False"
+    assert model.told == ["Paused", "Resumed"]
+    assert next_change_ms(model.view, LATER_MS) is None
+
+
+# Resets
+
+
+def test_should_show_what_becomes_of_a_reset() -> None:
+    model = settled()
+    model.configure(resetOffsets=EARLIEST)
+    model.settle()
+    assert model.condition("OffsetsReset") == ("False", "Pending", "replay-1: about to be carried out")
+    model.answer(DONE)
+    model.settle()
+    assert model.condition("OffsetsReset") == ("False", "Pending", "replay-1: applied, and about to be told")
+    model.reset("billing", "replay-1")
+    model.settle()
+    assert model.condition("OffsetsReset") == ("True", "Applied", "replay-1: Applied")
+    assert model.told == ["OffsetsReset"]
+    model.configure(resetOffsets=None)
+    model.settle()
+    assert not model.has("OffsetsReset")
+
+
+def test_should_wait_with_a_reset_until_the_group_is_empty() -> None:
+    members = [member(f"m{number}", client_address="::1") for number in range(7)]
+    model = settled(members=(*members[:6], replace(members[6], member=members[6].member, instance="billing-6")))
+    model.configure(resetOffsets=EARLIEST)
+    model.settle()
+    status, reason, message = model.condition("OffsetsReset")
+    assert (status, reason) == ("False", "GroupNotEmpty")
+    assert message.endswith("stop m0 (::1), m1 (::1), m2 (::1), m3 (::1), m4 (::1) and 2 more")
+    assert model.condition("Ready")[1] == "Stable", "it goes on reading"
+    assert model.told == ["ResetWaits"]
+
+
+def test_should_believe_the_coordinator_when_it_knows_of_members_first() -> None:
+    model = settled()
+    model.configure(resetOffsets=EARLIEST)
+    model.answer(NOT_EMPTY)
+    model.settle()
+    assert model.condition("OffsetsReset")[1:] == (
+        "GroupNotEmpty",
+        "replay-1 waits until the group is empty: stop its members",
+    )
+
+
+@pytest.mark.parametrize(
+    ("verdict", "reason", "event"),
+    [
+        (Verdict.of(UnknownTopicError("there is no topic x")), "UnknownTopic", "ResetRefused"),
+        (Verdict.of(OffsetOutOfRangeError("7 is not there")), "OffsetOutOfRange", "ResetRefused"),
+        (AWAY, "Unanswered", "ResetWaits"),
+        (Verdict.of(RemoteError("HTTP 404: who?")), "Unanswered", "ResetWaits"),
+    ],
+)
+def test_should_say_why_a_reset_is_not_carried_out(verdict: Verdict, reason: str, event: str) -> None:
+    model = settled()
+    model.configure(resetOffsets=EARLIEST)
+    model.answer(verdict)
+    model.settle()
+    assert model.condition("OffsetsReset") == ("False", reason, f"replay-1: {verdict.message}")
+    assert model.told == [event]
+    model.verdicts.clear()
+    assert model.actions() == [], "a new operator tells nothing else before it has asked"
+    model.configure(resetOffsets={"id": "replay-2", "to": "Latest"})
+    model.settle()
+    assert model.condition("OffsetsReset")[1] == "Pending"
+
+
+# Deletion
+
+
+def test_should_let_a_group_go_once_its_coordinator_has_deleted_it() -> None:
+    model = settled()
+    model.delete()
+    model.settle()
+    assert model.condition("Ready") == ("False", "Deleting", "its offsets are being deleted")
+    model.answer(DONE)
+    model.settle()
+    assert model.groups == {}
+
+
+def test_should_say_who_holds_a_group_that_is_to_go() -> None:
+    model = settled(members=(member("m1", client_address="10.1.2.3"),))
+    model.delete()
+    model.answer(NOT_EMPTY)
+    model.settle()
+    assert model.condition("Ready") == (
+        "False",
+        "GroupNotEmpty",
+        "it is deleted once it has no members: stop m1 (10.1.2.3)",
+    )
+    assert model.told == ["GroupNotEmpty"]
+
+
+def test_should_wait_for_the_coordinator_of_a_group_that_is_to_go() -> None:
+    model = settled()
+    model.delete()
+    model.answer(AWAY)
+    model.settle()
+    assert model.condition("Ready")[1] == "DeletionWaits"
+    assert "CoordinatorLoading" in model.condition("Ready")[2]
+    model.api.brokers |= {each.id: replace(each, state=BrokerState.LOST) for each in brokers(3)}
+    model.settle()
+    assert "start them" in model.condition("Ready")[2]
+    assert model.told == ["DeletionWaits"]
+    assert model.found().metadata.finalizers == (FINALIZER,)
+
+
+def test_should_not_touch_finalizers_of_others() -> None:
+    model = settled()
+    model.change(finalizers=("a",))
+    model.delete()
+    model.settle()
+    assert model.found().metadata.finalizers == ("a",)
+
+
+# Whatever happens in between
+
+
+happenings = st.lists(
+    st.sampled_from(["join", "leave", "stabilize", "plan", "part", "operator", "pause", "reset", "delete", "lose"]),
+    max_size=25,
+)
+
+
+class Life:
+    """Of group billing, beside another."""
+
+    def __init__(self, cut: int) -> None:
+        self.model = settled(group("billing"), group("other"))
+        self.cut = cut
+        self.joined = 0
+
+    def take(self, step: str) -> None:
+        happens = {
+            "plan": self.model.settle,
+            "part": self.part,
+            "operator": self.model.verdicts.clear,
+            "lose": self.lose,
+        }
+        if step in happens:
+            happens[step]()
+        elif any(name.name == "billing" for name in self.model.groups):
+            self.change(step)
+
+    def part(self) -> None:
+        """An operator that dies in the middle."""
+        for action in self.model.actions()[: self.cut]:
+            self.model.carry_out(action)
+
+    def lose(self) -> None:
+        self.model.api.brokers[broker(0).id] = broker(0, state=BrokerState.LOST)
+
+    def change(self, step: str) -> None:
+        status = self.model.found().status
+        match step:
+            case "join":
+                self.joined += 1
+                self.model.rebalance(*status.members, member(f"m{self.joined}"))
+            case "leave" if status.members:
+                self.model.rebalance(*status.members[1:])
+            case "stabilize" if status.members and status.assignment_epoch == status.group_epoch:
+                self.model.stabilize()
+            case "pause":
+                self.model.configure(pausedUntil=LATER)
+                self.model.rebalance(*status.members)  # as a coordinator does that hears of it
+            case "reset":
+                self.model.configure(resetOffsets=EARLIEST)
+            case "delete":
+                self.model.delete()
+
+
+@settings(max_examples=150, deadline=None)
+@given(happenings, st.integers(0, 3))
+def test_should_come_to_the_same_end_after_any_prefix_of_its_actions(steps: list[str], cut: int) -> None:
+    life = Life(cut)
+    for step in steps:
+        life.take(step)
+    life.model.settle()
+    assert life.model.actions() == []
+    for found in life.model.groups.values():
+        assert FINALIZER in found.metadata.finalizers
+        if found.status.members:
+            assert found.status.assignment_epoch == found.status.group_epoch
+            given_out = [(s.topic, p) for m in found.status.members for s in m.assignment for p in s.partitions]
+            assert sorted(given_out) == ([] if found.is_paused(NOW_MS) else [("flights", p) for p in range(6)])
+
+
+# Whom to look at
+
+
+def test_should_look_only_at_groups_that_have_changed() -> None:
+    model, resting = settled(group("a"), group("b"), group("c", pausedUntil=LATER)), GroupResting()
+    view = model.view
+    assert resting.among(view, {}) == frozenset()
+    resting.settle(view, {}, planned={"uid-b"})
+    assert resting.among(view, {}) == {"uid-a"}, "a pause ends by itself"
+    model.rebalance(member("m1"), name="a")
+    model.rebalance(member("m1"), name="b")
+    changed = replace(view, groups=model.view.groups)
+    assert resting.among(changed, {}) == frozenset()
+    lazy = replace(changed, resting={"uid-a"})
+    assert [action.group.name.name for action in plan_groups(lazy, {}, NOW_MS).groups] == ["b"]
+
+
+def test_should_look_at_all_groups_when_anything_else_has_changed() -> None:
+    model, resting = settled(group("a")), GroupResting()
+    model.configure("a", resetOffsets=EARLIEST)
+    model.settle()
+    view = model.view
+    resting.among(view, {})
+    resting.settle(view, {}, planned=())
+    assert resting.among(view, {}) == {"uid-a"}
+    wish = wish_of(model.found("a"))
+    assert wish is not None
+    assert resting.among(view, {wish: DONE}) == frozenset()
+    assert resting.among(replace(view, settled=False), {}) == frozenset()
+    assert resting.among(view, {}) == frozenset(), "what it knew is forgotten"

@@ -1,0 +1,216 @@
+"""ConsumerGroups are looked at as soon as they may be, and never too often; nothing that changed is forgotten."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.core.groups.identity import GroupName
+from headrace.core.groups.publishing import Publishing, Turn
+from headrace.core.limits import (
+    GROUP_LAG_STATUS_INTERVAL_MS,
+    GROUP_STATUS_INTERVAL_MS,
+    GROUP_WRITES_IN_FLIGHT_MAX,
+    GROUP_WRITES_PER_SECOND_MAX,
+)
+
+BILLING = GroupName("default", "billing")
+AUDIT = GroupName("default", "audit")
+
+
+def group(number: int) -> GroupName:
+    return GroupName("default", f"group-{number:04}")
+
+
+def written(publishing: Publishing, now_ms: int, *, ends: bool = True) -> list[GroupName]:
+    """Everybody whose turn it is, and what all of them have is written."""
+    groups = []
+    while (turn := publishing.take(now_ms)) is not None:
+        publishing.began(turn.group, now_ms)
+        if ends:
+            publishing.ended(turn.group, now_ms)
+        groups.append(turn.group)
+    return groups
+
+
+def test_should_show_a_change_at_once_and_the_next_ones_together_a_second_later() -> None:
+    publishing = Publishing()
+    assert publishing.next_ms(100) is None
+    publishing.changed(BILLING, 100)
+    assert publishing.next_ms(100) == 100
+    assert written(publishing, 100) == [BILLING]
+    for now_ms in (101, 500, 900):
+        publishing.changed(BILLING, now_ms)
+        assert publishing.take(now_ms) is None
+    assert publishing.next_ms(900) == 100 + GROUP_STATUS_INTERVAL_MS
+    assert written(publishing, 100 + GROUP_STATUS_INTERVAL_MS) == [BILLING]
+    assert publishing.next_ms(5_000) is None, "there is nothing more to show"
+
+
+def test_should_take_nothing_for_written_that_was_only_looked_at() -> None:
+    publishing = Publishing()
+    publishing.changed(BILLING, 0)
+    assert publishing.take(0) == Turn(BILLING, is_for_lag=False)
+    assert publishing.take(0) is None
+    publishing.changed(BILLING, 1)
+    assert publishing.take(1) == Turn(BILLING, is_for_lag=False), "nothing was written a moment ago"
+
+
+def test_should_show_a_lag_alone_every_ten_seconds_and_along_with_a_change_at_any_time() -> None:
+    publishing = Publishing()
+    publishing.lag_changed(BILLING, 0)
+    assert publishing.take(0) == Turn(BILLING, is_for_lag=True)
+    publishing.began(BILLING, 0)
+    publishing.ended(BILLING, 5)
+    publishing.lag_changed(BILLING, 5_000)
+    assert publishing.next_ms(5_000) == GROUP_LAG_STATUS_INTERVAL_MS
+    publishing.changed(BILLING, 6_000)
+    assert publishing.take(6_000) == Turn(BILLING, is_for_lag=False)
+    assert publishing.next_ms(6_000) == GROUP_LAG_STATUS_INTERVAL_MS, (
+        "nothing was written: the lag is still to be shown"
+    )
+    publishing.changed(BILLING, 7_000)
+    assert written(publishing, 7_000) == [BILLING]
+    assert publishing.next_ms(7_000) is None, "the lag went along"
+    publishing.lag_changed(BILLING, 8_000)
+    assert publishing.next_ms(8_000) == 7_000 + GROUP_LAG_STATUS_INTERVAL_MS
+
+
+def test_should_look_again_after_what_came_while_a_write_was_on_its_way() -> None:
+    publishing = Publishing()
+    publishing.changed(BILLING, 0)
+    assert written(publishing, 0, ends=False) == [BILLING]
+    publishing.changed(BILLING, 10)
+    publishing.lag_changed(BILLING, 10)
+    assert publishing.next_ms(4_000) is None
+    publishing.ended(BILLING, 4_000)
+    assert publishing.take(4_000) == Turn(BILLING, is_for_lag=False)
+
+
+def test_should_leave_a_group_alone_that_could_not_be_written() -> None:
+    publishing = Publishing()
+    publishing.changed(BILLING, 0)
+    assert written(publishing, 0, ends=False) == [BILLING]
+    publishing.hold(BILLING, 9_000)
+    publishing.ended(BILLING, 100)
+    publishing.changed(BILLING, 2_000)
+    assert publishing.next_ms(2_000) == 9_000
+    assert written(publishing, 9_000) == [BILLING]
+
+
+def test_should_never_write_more_in_a_second_than_a_broker_may() -> None:
+    publishing = Publishing()
+    for number in range(50):
+        publishing.changed(group(number), number)
+    first = written(publishing, 100)
+    assert first == [group(number) for number in range(GROUP_WRITES_PER_SECOND_MAX)], "whoever has waited longest"
+    assert publishing.next_ms(100) == 1_100
+    assert publishing.take(1_099) is None
+    second = written(publishing, 1_100)
+    assert second == [group(number) for number in range(20, 40)]
+    assert [len(written(publishing, now_ms)) for now_ms in (2_099, 2_100, 3_100)] == [0, 10, 0]
+
+
+def test_should_have_only_so_many_on_their_way() -> None:
+    publishing = Publishing()
+    for number in range(20):
+        publishing.changed(group(number), 0)
+    begun = written(publishing, 0, ends=False)
+    assert len(begun) == GROUP_WRITES_IN_FLIGHT_MAX
+    assert publishing.next_ms(60_000) is None, "until one of them ends"
+    publishing.ended(begun[0], 60_000)
+    assert publishing.next_ms(60_000) == 0
+    assert len(written(publishing, 60_000, ends=False)) == 1
+
+
+def test_should_forget_what_somebody_else_coordinates() -> None:
+    publishing = Publishing()
+    publishing.changed(BILLING, 0)
+    publishing.forget(BILLING)
+    publishing.forget(AUDIT)
+    assert publishing.next_ms(0) is None
+    assert publishing.take(0) is None
+    publishing.changed(BILLING, 0)
+    publishing.forget(BILLING)
+    publishing.changed(AUDIT, 0)
+    assert written(publishing, 0, ends=False) == [AUDIT], "what was forgotten is passed over"
+    publishing.changed(AUDIT, 1)
+    publishing.forget(AUDIT)
+    publishing.ended(AUDIT, 2)
+    assert publishing.next_ms(5_000) is None
+
+
+def test_should_know_a_group_again_that_comes_back_while_its_write_is_on_its_way() -> None:
+    publishing = Publishing()
+    publishing.changed(BILLING, 0)
+    assert written(publishing, 0, ends=False) == [BILLING]
+    publishing.forget(BILLING)
+    publishing.changed(BILLING, 10)
+    publishing.ended(BILLING, 20)
+    assert publishing.next_ms(20) == GROUP_STATUS_INTERVAL_MS, "the pause counts from what was written before"
+
+
+_STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["change", "lag", "write", "look", "hold", "forget", "end"]),
+        st.integers(0, 4),
+        st.integers(0, 700),
+    ),
+    max_size=120,
+)
+
+
+class Broker:
+    """Remembers what it has written, and what it still owes."""
+
+    def __init__(self) -> None:
+        self.publishing = Publishing()
+        self.writes: list[tuple[int, GroupName]] = []
+        self.owed: set[GroupName] = set()
+        self.on_their_way: list[GroupName] = []
+
+    def do(self, what: str, number: int, now_ms: int) -> None:
+        match what:
+            case "change":
+                self.publishing.changed(group(number), now_ms)
+                self.owed.add(group(number))
+            case "lag":
+                self.publishing.lag_changed(group(number), now_ms)
+            case "hold":
+                self.publishing.hold(group(number), now_ms + 100 * number)
+                self.owed.add(group(number))
+            case "forget":
+                self.publishing.forget(group(number))
+                self.owed.discard(group(number))
+            case "write" | "look":
+                self.look(now_ms, writes=what == "write")
+            case "end" if self.on_their_way:
+                self.publishing.ended(self.on_their_way.pop(0), now_ms)
+
+    def look(self, now_ms: int, *, writes: bool) -> None:
+        turn = self.publishing.take(now_ms)
+        if turn is None:
+            return
+        self.owed.discard(turn.group)
+        if writes:
+            self.publishing.began(turn.group, now_ms)
+            self.writes.append((now_ms, turn.group))
+            self.on_their_way.append(turn.group)
+
+
+@given(_STEPS)
+def test_should_keep_its_rates_and_forget_nothing_whatever_happens(steps: list[tuple[str, int, int]]) -> None:
+    broker, now_ms = Broker(), 0
+    for what, number, pause_ms in steps:
+        now_ms += pause_ms
+        broker.do(what, number, now_ms)
+    for at_ms, written_group in broker.writes:
+        meanwhile = [other for ms, other in broker.writes if at_ms <= ms < at_ms + 1_000]
+        assert len(meanwhile) <= GROUP_WRITES_PER_SECOND_MAX
+        assert meanwhile.count(written_group) == 1
+    for _ in [*broker.on_their_way]:
+        broker.do("end", 0, now_ms)
+    looks = 0
+    while (next_ms := broker.publishing.next_ms(now_ms)) is not None:
+        now_ms, looks = max(now_ms, next_ms), looks + 1
+        broker.look(now_ms, writes=False)
+        assert looks < 100, "it comes to an end"
+    assert not broker.owed, "each change is looked at"

@@ -1,0 +1,256 @@
+"""What members and brokers say to each other of groups comes back as it was said; what is wrong is named."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.core.errors import HeadraceError
+from headrace.core.groups.describing import parse_groups
+from headrace.core.groups.entries import OffsetValue
+from headrace.core.groups.events import (
+    AbsenceReceived,
+    CommitReceived,
+    DeletionReceived,
+    Done,
+    HeartbeatReceived,
+    JoinReceived,
+    LeaveReceived,
+    Membership,
+    Offsets,
+    OffsetsAsked,
+    Request,
+    ResetResolved,
+)
+from headrace.core.groups.identity import GroupEpoch
+from headrace.core.groups.subscriptions import Subscription
+from headrace.core.groups.topic_partitions import names_in
+from headrace.core.groups.wire import (
+    call_of,
+    parse_commit,
+    parse_heartbeat,
+    parse_join,
+    parse_membership,
+    parse_offsets,
+    parse_offsets_asked,
+    parse_reset,
+    reply_object,
+)
+from headrace.core.log.epochs import NO_EPOCH
+from headrace.core.types import LeaderEpoch, Offset
+from tests.support.group_world import GROUP, member, part, parts, shape
+
+TOPICS = {"flights": shape("flights", 4), "orders": shape("orders", 3)}
+NAMES = names_in(TOPICS)
+
+keys = st.builds(part, st.sampled_from([*TOPICS]), st.integers(0, 2))
+subscriptions = st.builds(Subscription.parse, st.lists(st.sampled_from([*TOPICS]), min_size=1), st.just("x.*"))
+epochs = st.integers(0, 1 << 40).map(GroupEpoch)
+values = st.builds(
+    OffsetValue,
+    st.integers(0, (1 << 63) - 1).map(Offset),
+    st.just(NO_EPOCH) | st.integers(0, 9).map(LeaderEpoch),
+    st.text(max_size=5),
+)
+offsets = st.dictionaries(keys, values, max_size=4)
+joins = st.builds(
+    JoinReceived,
+    st.just(1),
+    st.just(member("m/1")),
+    subscriptions,
+    st.sampled_from(["", "billing-0"]),
+    st.just("::1"),
+    st.integers(1_000, 9_000),
+)
+heartbeats = st.builds(
+    HeartbeatReceived,
+    st.just(1),
+    st.just(member("m/1")),
+    epochs,
+    st.integers(0, 9),
+    st.frozensets(keys),
+    st.none() | subscriptions,
+    st.sampled_from(["", "billing-0"]),
+    st.integers(0, 3_000),
+)
+commits = st.one_of(
+    st.builds(CommitReceived, st.just(1), offsets),
+    st.builds(CommitReceived, st.just(1), offsets, st.just(member("m1")), epochs),
+)
+resets = st.builds(ResetResolved, st.just(1), st.just("replay-1"), offsets)
+
+
+def over_http(request: Request) -> Any:
+    return json.loads(json.dumps(call_of(GROUP, request, NAMES).body))
+
+
+@given(st.one_of(joins, heartbeats, commits, resets))
+def test_should_read_a_request_as_it_was_written(request: Request) -> None:
+    body = over_http(request)
+    match request:
+        case JoinReceived():
+            assert parse_join(body, 1, member("m/1"), "::1") == request
+        case HeartbeatReceived():
+            assert parse_heartbeat(body, 1, member("m/1"), TOPICS) == request
+        case CommitReceived():
+            assert parse_commit(body, 1, TOPICS) == request
+        case _:
+            assert parse_reset(body, 1, TOPICS) == request
+
+
+@given(st.builds(Membership, epochs, st.integers(0, 9), st.none() | st.frozensets(keys), st.just(1), st.just(2)))
+def test_should_read_a_membership_as_it_was_written(membership: Membership) -> None:
+    body = json.loads(json.dumps(reply_object(membership, NAMES)))
+    read, names = parse_membership(body)
+    assert read == membership
+    assert names == {uid: NAMES[uid] for uid, _ in membership.assigned or ()}
+
+
+@given(offsets)
+def test_should_read_offsets_as_they_were_written(found: dict[Any, OffsetValue]) -> None:
+    body = json.loads(json.dumps(reply_object(Offsets(found), NAMES)))
+    read = parse_offsets(body)
+    assert {each.partition: each.value for each in read} == found
+    assert all(each.topic == NAMES[each.partition.uid] for each in read)
+
+
+def test_should_show_bodies_as_the_protocol_does() -> None:
+    assert reply_object(Done(), {}) == {}
+    assert reply_object(Membership(GroupEpoch(7), 3, parts("flights", 1, 0), 3_000, 45_000), NAMES) == {
+        "memberEpoch": 7,
+        "revision": 3,
+        "assignment": [{"topic": "flights", "topicUid": "uid-flights", "partitions": [0, 1]}],
+        "heartbeatMs": 3_000,
+        "sessionMs": 45_000,
+    }
+    found = Offsets(
+        {part("orders", 1): OffsetValue(Offset(5)), part("gone", 0): OffsetValue(Offset(6), LeaderEpoch(2))}
+    )
+    assert reply_object(found, NAMES)["offsets"] == [
+        {
+            "topic": "",
+            "topicUid": "uid-gone",
+            "partition": 0,
+            "offset": 6,
+            "leaderEpoch": 2,
+            "metadata": "",
+            "committedMs": 0,
+        },
+        {
+            "topic": "orders",
+            "topicUid": "uid-orders",
+            "partition": 1,
+            "offset": 5,
+            "leaderEpoch": None,
+            "metadata": "",
+            "committedMs": 0,
+        },
+    ]
+
+
+@pytest.mark.parametrize(
+    ("request_", "method", "path"),
+    [
+        (JoinReceived(1, member("m/1"), Subscription(("flights",))), "PUT", "/members/m%2F1"),
+        (HeartbeatReceived(1, member("m"), GroupEpoch(1), 0, frozenset()), "POST", "/members/m/heartbeat"),
+        (LeaveReceived(1, member("m")), "DELETE", "/members/m"),
+        (AbsenceReceived(1, member("m")), "DELETE", "/members/m?away=true"),
+        (CommitReceived(1, {}), "POST", "/offsets"),
+        (OffsetsAsked(1), "GET", "/offsets"),
+        (OffsetsAsked(1, parts("orders", 0, 1) | parts("gone", 1)), "GET", "/offsets?topic=orders"),
+        (ResetResolved(1, "a", {}), "POST", "/reset"),
+        (DeletionReceived(1), "DELETE", ""),
+    ],
+)
+def test_should_name_the_resource_that_a_request_is_for(request_: Request, method: str, path: str) -> None:
+    call = call_of(GROUP, request_, NAMES)
+    assert (call.method, call.path) == (method, f"/v1/namespaces/default/groups/billing{path}")
+    assert (call.body is None) == (method in ("GET", "DELETE"))
+
+
+def test_should_take_what_a_person_with_curl_leaves_out() -> None:
+    join = parse_join({"topics": ["flights"]}, 1, member("m"), "::1")
+    assert join == JoinReceived(1, member("m"), Subscription(("flights",)), client_address="::1")
+    said = {"memberEpoch": 1, "revision": 0, "owned": [{"topic": "flights", "partitions": [1]}]}
+    heartbeat = parse_heartbeat(said, 1, member("m"), TOPICS)
+    assert heartbeat == HeartbeatReceived(1, member("m"), GroupEpoch(1), 0, parts("flights", 1))
+    commit = parse_commit({"offsets": [{"topic": "flights", "partition": 1, "offset": 5}]}, 1, TOPICS)
+    assert commit == CommitReceived(1, {part("flights", 1): OffsetValue(Offset(5))})
+    assert parse_heartbeat({**said, "topicPattern": "f.*"}, 1, member("m"), TOPICS).subscription == Subscription.parse(
+        (), "f.*"
+    )
+
+
+def test_should_take_offsets_of_a_topic_out_of_sight_by_its_uid() -> None:
+    body = {"offsets": [{"topic": "gone", "topicUid": "uid-gone", "partition": 9, "offset": 5}]}
+    assert parse_commit(body, 1, TOPICS).offsets.keys() == {part("gone", 9)}
+
+
+def test_should_ask_for_offsets_by_the_names_of_topics() -> None:
+    assert parse_offsets_asked([], 1, TOPICS) == OffsetsAsked(1)
+    assert parse_offsets_asked(["orders"], 1, TOPICS) == OffsetsAsked(1, parts("orders", 0, 1, 2))
+
+
+def _beat(body: object) -> object:
+    return parse_heartbeat(body, 1, member("m"), TOPICS)
+
+
+def _join(body: object) -> object:
+    return parse_join(body, 1, member("m"), "")
+
+
+def _commit(body: object) -> object:
+    return parse_commit(body, 1, TOPICS)
+
+
+def _one(**fields: object) -> dict[str, object]:
+    return {"offsets": [{"topic": "flights", "partition": 0, "offset": 1, **fields}]}
+
+
+@pytest.mark.parametrize(
+    ("read", "body", "code", "said"),
+    [
+        (_join, [1], "InvalidRequest", "the body is [1]: send a JSON object"),
+        (_join, {}, "InvalidRequest", "subscribes to nothing"),
+        (_join, {"topics": "flights"}, "InvalidRequest", "topics of the body is 'flights': send a list of strings"),
+        (_join, {"topics": [1]}, "InvalidRequest", "topics of the body is [1]: send a list of strings"),
+        (_join, {"topics": ["a"], "instanceId": 3}, "InvalidRequest", "instanceId of the body is 3: send a string"),
+        (_beat, {"memberEpoch": 1}, "InvalidRequest", "owned is missing in the body: send a list of objects"),
+        (_beat, {"owned": [1]}, "InvalidRequest", "owned[0] of the body is 1: send a JSON object"),
+        (_beat, {"owned": [{"topicUid": "u"}]}, "InvalidRequest", "partitions is missing in owned[0] of the body"),
+        (
+            _beat,
+            {"owned": [{"topicUid": "u", "partitions": [-1]}]},
+            "InvalidRequest",
+            "partitions of owned[0] of the body is -1: send a whole number from 0",
+        ),
+        (_beat, {"owned": [{"topic": "x", "partitions": [1]}]}, "UnknownTopic", "there is no topic 'x'"),
+        (_beat, {"owned": []}, "InvalidRequest", "memberEpoch is missing in the body"),
+        (_beat, {"owned": [], "memberEpoch": True}, "InvalidRequest", "memberEpoch of the body is True"),
+        (_beat, {"owned": [], "memberEpoch": 1 << 63}, "InvalidRequest", "memberEpoch of the body is 92233"),
+        (_commit, {"offsets": "x" * 200}, "InvalidRequest", "xxx...: send a list of objects"),
+        (_commit, _one(offset=-1), "InvalidRequest", "offset of offsets[0] of the body is -1"),
+        (_commit, _one(topic="x"), "UnknownTopic", "there is no topic 'x'"),
+        (_commit, _one(topic=None), "InvalidRequest", "topic is missing in offsets[0]"),
+        (_commit, _one(topicUid="old"), "StaleTopic", "topic flights is uid-flights now, no longer old"),
+        (_commit, _one(partition=4), "UnknownPartition", "the partitions 0 to 3, and not 4"),
+        (_commit, {"offsets": _one()["offsets"] * 2}, "InvalidRequest", "partition 0 of flights twice"),  # type: ignore[operator]
+        (lambda body: parse_reset(body, 1, TOPICS), {"id": ""}, "InvalidRequest", "id of the body is empty"),
+        (lambda body: parse_offsets_asked(["x"], 1, TOPICS), {}, "UnknownTopic", "there is no topic 'x'"),
+        (
+            parse_groups,
+            {"groups": [{"group": "a", "state": "Fine"}]},
+            "InvalidRequest",
+            "state of groups[0] of the coordinator's answer is 'Fine': send one of Empty, Assigning",
+        ),
+        (parse_membership, [], "InvalidRequest", "the coordinator's answer is []"),
+    ],
+)
+def test_should_say_what_is_wrong(read: Callable[[object], object], body: object, code: str, said: str) -> None:
+    with pytest.raises(HeadraceError) as raised:
+        read(body)
+    assert raised.value.code == code
+    assert said in raised.value.message

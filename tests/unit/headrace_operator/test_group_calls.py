@@ -1,0 +1,77 @@
+"""Errands at real HTTP servers that are no brokers: whoever is away is passed over, what is answered counts."""
+
+from collections.abc import AsyncIterator, Generator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from aiohttp import web
+
+from headrace.core.control.group_errands import Answer
+from headrace.core.control.group_verdicts import DONE, Verdict
+from headrace.core.errors import BrokerUnreachableError, GroupNotEmptyError, RemoteError
+from headrace.core.groups.wire import Call
+from headrace.core.problem import to_problem
+from headrace.http2.client import AsyncTransport
+from headrace.http2.server import serve
+from headrace_operator.group_calls import GroupCalls
+
+NOWHERE = "http://127.0.0.1:9"
+
+
+@asynccontextmanager
+async def broker(*answers: web.Response) -> AsyncIterator[tuple[str, list[Any]]]:
+    """Its URL, and what it was asked; it answers in turn."""
+    asked: list[Any] = []
+    left = [*answers]
+
+    async def handle(request: web.Request) -> web.Response:
+        asked.append((request.method, request.path_qs, await request.text()))
+        return left.pop(0)
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", handle)
+    server = await serve(app, host="127.0.0.1", port=0)
+    try:
+        yield f"http://127.0.0.1:{server.port}", asked
+    finally:
+        await server.close(0)
+
+
+async def answers_of(urls: list[str], *calls: Call) -> list[Answer]:
+    heard: list[Answer] = []
+
+    def errand() -> Generator[Sequence[Call], Sequence[Answer], Verdict]:
+        heard.extend((yield calls))
+        return DONE
+
+    async with AsyncTransport() as transport:
+        assert await GroupCalls(transport).carry_out(errand(), urls) == DONE
+    return heard
+
+
+async def test_should_pass_over_brokers_that_are_away() -> None:
+    async with broker(web.json_response({"offset": 7})) as (url, asked):
+        assert await answers_of([NOWHERE, url], Call("POST", "/v1/x?a=b", {"id": "a"})) == [{"offset": 7}]
+    assert asked == [("POST", "/v1/x?a=b", '{"id": "a"}')]
+
+
+async def test_should_ask_nobody_else_where_one_has_answered() -> None:
+    refused = web.json_response(to_problem(GroupNotEmptyError("m1 is in it")), status=409)
+    async with broker(refused) as (url, _), broker() as (other, asked):
+        (answer,) = await answers_of([url, other], Call("DELETE", "/v1/x", None))
+    assert isinstance(answer, GroupNotEmptyError)
+    assert asked == []
+
+
+async def test_should_say_that_nobody_answers() -> None:
+    for urls in ([], [NOWHERE]):
+        (answer,) = await answers_of(urls, Call("GET", "/v1/x", None))
+        assert isinstance(answer, BrokerUnreachableError)
+
+
+async def test_should_make_an_error_of_what_is_no_answer() -> None:
+    odd = [web.Response(text="who?", status=404), web.json_response([1]), web.Response(text="<html>")]
+    async with broker(*odd) as (url, _):
+        for _ in odd:
+            (answer,) = await answers_of([url], Call("GET", "/v1/x", None))
+            assert isinstance(answer, RemoteError)

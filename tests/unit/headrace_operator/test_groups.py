@@ -1,0 +1,217 @@
+"""The loop for groups with parts that write nowhere: what meets a conflict is read again, what is refused waits."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from headrace.core.control.group_actions import GroupAction, SetGroupFinalizers, TopicAction
+from headrace.core.control.group_errands import Errand
+from headrace.core.control.group_verdicts import DONE, Verdict
+from headrace.core.limits import GROUP_WRITES_PER_PASS_MAX
+from headrace.core.resources.consumer_group import ConsumerGroup
+from headrace.kube.errors import ApiError, ApiUnavailableError, ForbiddenError, NotFoundError
+from headrace_operator.applier import Outcome
+from headrace_operator.groups import Groups
+from headrace_operator.metrics import Metrics
+from headrace_operator.observer import Picture, Scope
+from tests.support.control import ModelApi, brokers, topic
+from tests.support.group_control import ModelGroups, group
+from tests.support.waiting import eventually
+
+
+class Parts:
+    """Client, applier and calls in one: the API server answers `outcome` to each write."""
+
+    def __init__(self, outcome: Outcome = Outcome.DONE) -> None:
+        self.model = ModelGroups.of(ModelApi.of([topic()], brokers(1)))
+        self.outcome = outcome
+        self.written: list[GroupAction] = []
+        self.topic_writes = 0
+        self.read: ConsumerGroup | ApiError = NotFoundError("gone")
+        self.asked: list[Sequence[str]] = []
+        self.is_away = False
+
+    @property
+    def picture(self) -> Picture:
+        return Picture(tuple(self.model.api.topics.values()), self.model.api.observed, settled=True)
+
+    async def apply_groups(
+        self, actions: Sequence[GroupAction], landed: Callable[[GroupAction, ConsumerGroup], None]
+    ) -> list[Outcome]:
+        if self.is_away:
+            raise ApiUnavailableError("away")
+        self.written += actions
+        for action in actions if self.outcome is Outcome.DONE else ():
+            self.model.carry_out(action)
+            if action.group.name in self.model.groups:
+                landed(action, self.model.groups[action.group.name])
+        return [self.outcome for _ in actions]
+
+    async def apply_topic(self, action: TopicAction) -> Outcome:
+        self.topic_writes += 1
+        return self.outcome
+
+    async def get(self, *_: object) -> ConsumerGroup:
+        if isinstance(self.read, ApiError):
+            raise self.read
+        return self.read
+
+    async def carry_out(self, errand: Errand, urls: Sequence[str]) -> Verdict:
+        self.asked.append(urls)
+        return DONE
+
+
+def loop_of(parts: Parts, *groups: ConsumerGroup) -> tuple[Groups, Metrics]:
+    fake, metrics = cast("Any", parts), Metrics()
+    loop = Groups(fake, Scope("headrace", "default", 0), fake, fake, metrics.groups)
+    parts.model.groups = {each.name: each for each in groups}
+    loop._groups = dict(parts.model.groups)
+    loop.look(parts.picture)
+    return loop, metrics
+
+
+def value(metrics: Metrics, name: str, **labels: str) -> float | None:
+    families = text_string_to_metric_families(metrics.exposition().decode())
+    samples = [sample for family in families for sample in family.samples]
+    return next((each.value for each in samples if (each.name, each.labels) == (name, labels)), None)
+
+
+def acts() -> bool:
+    return True
+
+
+async def test_should_write_what_is_planned_and_look_at_what_has_landed() -> None:
+    parts = Parts()
+    loop, metrics = loop_of(parts, group())
+    assert await loop._one_pass(acts)
+    assert isinstance(parts.written[0], SetGroupFinalizers)
+    assert loop._groups == parts.model.groups
+    assert await loop._one_pass(acts)
+    assert len(parts.written) == 2
+    assert await loop._one_pass(acts)
+    assert len(parts.written) == 2
+    assert value(metrics, "headrace_operator_consumer_groups", state="Unknown") == 1
+
+
+async def test_should_write_nothing_while_another_acts() -> None:
+    parts = Parts()
+    loop, _ = loop_of(parts, group(metadata={"deletion_timestamp": "now", "finalizers": ("headrace.io/group",)}))
+    assert await loop._one_pass(lambda: False)
+    assert (parts.written, parts.topic_writes, parts.asked) == ([], 0, [])
+
+
+async def test_should_read_again_what_somebody_else_has_written() -> None:
+    parts = Parts(Outcome.OVERTAKEN)
+    loop, _ = loop_of(parts, group("a"))
+    parts.read = group("a", metadata={"resource_version": "2"})
+    assert not await loop._one_pass(acts)
+    assert loop._groups == {parts.read.name: parts.read}
+    parts.read = NotFoundError("gone")
+    assert not await loop._one_pass(acts)
+    assert loop._groups == {}
+
+
+async def test_should_go_on_where_a_group_cannot_be_read() -> None:
+    parts = Parts(Outcome.OVERTAKEN)
+    loop, _ = loop_of(parts, group())
+    parts.read = ForbiddenError("no")
+    assert not await loop._one_pass(acts)
+    parts.read = ApiUnavailableError("away")
+    with pytest.raises(ApiUnavailableError):
+        await loop._one_pass(acts)
+
+
+async def test_should_leave_alone_for_a_while_what_the_api_server_refuses() -> None:
+    parts = Parts(Outcome.REFUSED)
+    loop, metrics = loop_of(parts, group())
+    assert await loop._one_pass(acts)
+    assert await loop._one_pass(acts)
+    assert len(parts.written) == 1
+    assert value(metrics, "headrace_operator_stuck_groups") == 1
+    loop._refused_until_ms = dict.fromkeys(loop._refused_until_ms, 0)  # time passes
+    assert await loop._one_pass(acts)
+    assert len(parts.written) == 2
+
+
+async def test_should_write_the_topic_once_for_each_picture_of_it() -> None:
+    parts = Parts()
+    loop, _ = loop_of(parts, group())
+    assert await loop._one_pass(acts)
+    assert await loop._one_pass(acts)
+    assert parts.topic_writes == 1
+    loop.look(parts.picture)
+    assert await loop._one_pass(acts)
+    assert parts.topic_writes == 2
+
+
+async def test_should_do_nothing_before_it_has_a_picture() -> None:
+    parts = Parts()
+    loop, _ = loop_of(parts, group())
+    loop._picture = None
+    assert await loop._one_pass(acts)
+    assert parts.written == []
+
+
+async def test_should_run_errands_and_let_go_what_is_done() -> None:
+    parts = Parts()
+    going = group(metadata={"deletion_timestamp": "now", "finalizers": ("headrace.io/group",)})
+    parts.model.api.topics[topic("headrace-offsets").uid] = topic("headrace-offsets", partitions=16)
+    parts.model.api.settle()
+    loop, metrics = loop_of(parts, going)
+    running = asyncio.create_task(loop._loop(acts))
+    await eventually(lambda: parts.model.groups == {}, "it is gone")
+    running.cancel()
+    assert parts.asked[0] == [""], "the URLs of the brokers that serve"
+    assert value(metrics, "headrace_operator_group_requests_total", what="delete", result="done") == 1
+
+
+async def test_should_come_back_when_the_api_server_does() -> None:
+    parts = Parts()
+    parts.is_away = True
+    loop, _ = loop_of(parts, group())
+    running = asyncio.create_task(loop._loop(acts))
+    await eventually(lambda: not loop._rung.is_set(), "it has tried")
+    parts.is_away = False
+    await eventually(lambda: len(parts.written) == 2, "it writes")
+    running.cancel()
+
+
+async def test_should_do_nothing_before_it_knows_the_groups() -> None:
+    parts = Parts()
+    loop, _ = loop_of(parts)
+    loop._groups = None
+    parts.model.api.topics[topic("headrace-offsets").uid] = topic(
+        "headrace-offsets", metadata={"finalizers": ("headrace.io/in-use",), "deletion_timestamp": "now"}
+    )
+    loop.look(parts.picture)
+    assert await loop._one_pass(acts)
+    assert parts.topic_writes == 0, "there may be groups"
+    loop._groups = {}
+    assert await loop._one_pass(acts)
+    assert parts.topic_writes == 1
+
+
+async def test_should_not_let_the_urgent_wait_for_a_thousand_others() -> None:
+    parts = Parts()
+    loop, _ = loop_of(parts, *(group(f"g{number}") for number in range(GROUP_WRITES_PER_PASS_MAX + 1)))
+    loop._rung.clear()
+    assert await loop._one_pass(acts)
+    assert len(parts.written) == GROUP_WRITES_PER_PASS_MAX
+    assert loop._rung.is_set(), "the others are next"
+    assert await loop._one_pass(acts)
+    assert {action.group.name for action in parts.written} == parts.model.groups.keys()
+
+
+async def test_should_not_go_on_after_a_defect() -> None:
+    class Broken(Parts):
+        async def carry_out(self, errand: Errand, urls: Sequence[str]) -> Verdict:
+            raise ZeroDivisionError
+
+    parts = Broken()
+    parts.model.api.topics[topic("headrace-offsets").uid] = topic("headrace-offsets", partitions=16)
+    loop, _ = loop_of(parts, group(metadata={"deletion_timestamp": "now", "finalizers": ("headrace.io/group",)}))
+    with pytest.raises(ZeroDivisionError):
+        await loop._loop(acts)
