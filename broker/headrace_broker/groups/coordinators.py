@@ -184,7 +184,7 @@ class Coordinators:
             self._settings[group] = settings
         coordinating = self._coordinating(group)
         if coordinating is not None:
-            coordinating.step(GroupConfigured(group, settings or GroupSettings()))
+            coordinating.step(GroupConfigured(group, settings))
 
     def offer(self, group: GroupName, target: TargetOffered) -> None:
         coordinating = self._coordinating(group)

@@ -49,7 +49,7 @@ class CoordinatedGroups(Protocol):
     """The groups whose coordinator this broker is just now."""
 
     def configure(self, group: GroupName, settings: GroupSettings | None) -> None:
-        """What the ConsumerGroup says, by the clock of `clock.monotonic_ms`; None: there is none, or none any more.
+        """What the ConsumerGroup says, by the clock of `clock.monotonic_ms`; None: there is none any more.
 
         For every group of the cluster, whoever coordinates it: it is remembered for whoever this broker may coordinate
         later.

@@ -88,10 +88,11 @@ class ForGroup:
 
 @dataclass(frozen=True, slots=True)
 class GroupConfigured:
-    """The ConsumerGroup says so, or says nothing any more and has the defaults."""
+    """The ConsumerGroup says so."""
 
     group: GroupName
-    settings: GroupSettings
+    settings: GroupSettings | None
+    """None: it is gone. Its group, if that lives, stays as it is: somebody will create it again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +148,9 @@ class Coordinator:
         match event:
             case ForGroup(group, what):
                 return self._for_group(group, what, now_ms)
+            case GroupConfigured(group, None):
+                self._settings.pop(group, None)
+                return []
             case GroupConfigured(group, settings):
                 self._settings[group] = settings
                 return self._to([group], Configured(settings), now_ms)

@@ -62,6 +62,13 @@ class Inputs(NamedTuple):
     paused: bool = False
 
 
+class Retention(NamedTuple):
+    """How long a group without members keeps its offsets."""
+
+    ms: int | None
+    """None: for ever."""
+
+
 @dataclass(frozen=True, slots=True)
 class GroupValue:
     epoch: GroupEpoch = NO_EPOCH
@@ -73,6 +80,8 @@ class GroupValue:
     """Milliseconds since 1970 by the coordinator's clock; without meaning while there are members."""
     last_reset: str = ""
     """The id of the last `spec.resetOffsets` that was carried out."""
+    retention: Retention | None = None
+    """As the ConsumerGroup said when it was last seen; None: nobody has said it yet, and nothing is forgotten."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from typing import assert_never
 
 from headrace.core.errors import HeadraceError
 from headrace.core.groups.draft import Draft
-from headrace.core.groups.entries import GroupKey, GroupRecord, OffsetKey, OffsetRecord
+from headrace.core.groups.entries import GroupKey, GroupRecord, OffsetKey, OffsetRecord, Retention
 from headrace.core.groups.events import (
     AbsenceReceived,
     Answer,
@@ -60,6 +60,8 @@ class Group:
         """`image` as its log has it: every member gets a whole session, and as long as ever to give up partitions."""
         self.image = image
         self._settings = GroupSettings()
+        self._retention = image.group.retention
+        """As it was said last, by the log or since."""
         self._draft = Draft(image)
         self._sessions = Sessions()
         self._members = Members(self._draft, self._sessions)
@@ -97,6 +99,7 @@ class Group:
                     self._draft.put(OffsetRecord(OffsetKey(self.image.name, partition), None), "its topic was deleted")
             case Configured(settings):
                 self._settings = self._members.settings = settings
+                self._retention = Retention(settings.offsets_retention_ms)
                 self._sharing.configure(settings)
                 self._sessions.stretch(settings.session_ms)
             case Ticked(wall_ms):
@@ -178,10 +181,9 @@ class Group:
         if now_ms < self._expire_at_ms:
             return
         self._expire_at_ms = now_ms + GROUP_EXPIRY_INTERVAL_MS
-        retention_ms = self._settings.offsets_retention_ms
-        for partition in expired(self.image, retention_ms, self.wall_ms):
+        for partition in expired(self.image, self.wall_ms):
             self._draft.put(OffsetRecord(OffsetKey(self.image.name, partition), None), "expired")
-        if is_forgotten(self.image, retention_ms, self.wall_ms):
+        if is_forgotten(self.image, self.wall_ms):
             self._forget_all("nothing is left of it")
 
     def _forget_all(self, reason: str) -> None:
@@ -190,8 +192,15 @@ class Group:
         if self.image.is_known:
             self._draft.put(GroupRecord(GroupKey(self.image.name), None), reason)
 
+    def _keep_retention(self) -> None:
+        """In the log: whoever coordinates the group next must not guess, if it cannot see the ConsumerGroup."""
+        group = self.image.group
+        if self.image.is_known and group.retention != self._retention:
+            self._draft.put_group(replace(group, retention=self._retention), "offsets are kept for another time")
+
     def _finished(self, now_ms: int, *, time_went_by: bool) -> list[Effect]:
         self._sharing.settle(now_ms, self.wall_ms)
+        self._keep_retention()
         touched = self._draft.touched
         entries, reason = self._draft.take()
         self._answer_who_waits([*self._sessions.by_member] if touched or time_went_by else self._asking, now_ms)

@@ -6,7 +6,7 @@ none takes commits: tools, and readers that share nothing out. Offsets belong to
 again begins anew.
 
 While a group has members its offsets never age. Once it is empty, each is forgotten `offsetsRetention` after that or
-after it was committed, whichever is later. A topic that is merely out of sight keeps its offsets (a restored etcd must
+after it was committed, whichever is later: as the log has it, not the ConsumerGroup, which may be out of sight. A topic that is merely out of sight keeps its offsets (a restored etcd must
 cost nobody its place); those of a topic that was deleted go at once. Called by `Group`.
 """
 
@@ -70,20 +70,28 @@ def check_empty(image: Image, what_for: str) -> None:
         )
 
 
-def expired(image: Image, retention_ms: int | None, wall_ms: int) -> list[PartitionKey]:
+def expired(image: Image, wall_ms: int) -> list[PartitionKey]:
     """What to forget now: not everything at once where it is much."""
-    if image.members or retention_ms is None:
+    before_ms = _forgotten_before_ms(image, wall_ms)
+    if image.members or before_ms is None:
         return []
-    since, before_ms = image.group.empty_since_ms, wall_ms - retention_ms
+    since = image.group.empty_since_ms
     old = (partition for partition, value in image.offsets.items() if max(since, value.committed_ms) <= before_ms)
     return list(islice(old, OFFSETS_PER_COMMIT_MAX))
 
 
-def is_forgotten(image: Image, retention_ms: int | None, wall_ms: int) -> bool:
+def is_forgotten(image: Image, wall_ms: int) -> bool:
     """Whether nothing of the group is left that anybody could ask for. One that was reset stays: the same reset must
     not be carried out again."""
-    old = retention_ms is not None and image.group.empty_since_ms <= wall_ms - retention_ms
+    before_ms = _forgotten_before_ms(image, wall_ms)
+    old = before_ms is not None and image.group.empty_since_ms <= before_ms
     return image.is_known and old and not (image.members or image.offsets or image.group.last_reset)
+
+
+def _forgotten_before_ms(image: Image, wall_ms: int) -> int | None:
+    """None: nothing is."""
+    retention = image.group.retention
+    return None if retention is None or retention.ms is None else wall_ms - retention.ms
 
 
 def of_topic(image: Image, uid: TopicUid) -> list[PartitionKey]:

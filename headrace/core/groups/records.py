@@ -25,6 +25,7 @@ from headrace.core.groups.entries import (
     OffsetKey,
     OffsetRecord,
     OffsetValue,
+    Retention,
     TargetKey,
     TargetRecord,
 )
@@ -89,6 +90,7 @@ def _compact(value: object) -> bytes:
 
 
 def _group_object(value: GroupValue) -> dict[str, Any]:
+    retention = {} if value.retention is None else {"retentionMs": value.retention.ms}
     return {
         "epoch": value.epoch,
         "assignmentEpoch": value.assignment_epoch,
@@ -97,6 +99,7 @@ def _group_object(value: GroupValue) -> dict[str, Any]:
         "paused": value.inputs.paused,
         "emptySinceMs": value.empty_since_ms,
         "lastReset": value.last_reset,
+        **retention,
     }
 
 
@@ -105,7 +108,9 @@ def _read_group(group: GroupName, _: list[Any], raw: Any) -> GroupRecord:
         return GroupRecord(GroupKey(group), None)
     topics = {name: TopicShape(TopicUid(uid), partitions) for name, (uid, partitions) in raw["topics"].items()}
     inputs = Inputs(topics, Assignor(raw["assignor"]), raw["paused"])
-    value = GroupValue(raw["epoch"], raw["assignmentEpoch"], inputs, raw["emptySinceMs"], raw["lastReset"])
+    # Records of before it was written have none.
+    retention = Retention(raw["retentionMs"]) if "retentionMs" in raw else None
+    value = GroupValue(raw["epoch"], raw["assignmentEpoch"], inputs, raw["emptySinceMs"], raw["lastReset"], retention)
     return GroupRecord(GroupKey(group), value)
 
 

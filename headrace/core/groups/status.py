@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from headrace.core.groups.assigning import Assignment, Assignor, Partitions, Subscriber, Topics, assign
-from headrace.core.groups.entries import MemberValue
+from headrace.core.groups.entries import MemberValue, Retention
 from headrace.core.groups.events import TargetOffered
 from headrace.core.groups.identity import GroupEpoch, GroupName, MemberId, TopicShape
 from headrace.core.groups.image import Image
@@ -56,6 +56,8 @@ class Report:
     """In the order of their ids."""
     last_reset: str
     topics: tuple[TopicStatus, ...] = ()
+    retention: Retention | None = None
+    """None: not known."""
 
 
 def topics_of(image: Image, topics: Topics) -> dict[str, TopicShape]:
@@ -88,6 +90,7 @@ def report_of(
         topics=tuple(
             TopicStatus(name, shape.uid, lags.get(shape.uid)) for name, shape in topics_of(image, topics).items()
         ),
+        retention=image.group.retention,
     )
 
 

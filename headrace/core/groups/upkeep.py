@@ -57,7 +57,7 @@ def upkeep(
     """`is_for_lag`: it is time to show the lag. `is_unused`: there was time enough for somebody to join."""
     is_dead = report.state is GroupState.DEAD
     if resource is None:
-        return None if is_dead else Create(auto_created(report.group, cluster))
+        return None if is_dead else Create(auto_created(report.group, cluster, report.retention))
     if resource.spec.cluster != cluster:
         return None
     if is_dead and resource.auto_created:

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from headrace.core.groups.assigning import Assignor
+from headrace.core.groups.entries import Retention
 from headrace.core.groups.events import GroupSettings
 from headrace.core.groups.identity import GroupName
 from headrace.core.limits import GROUP_SESSION_MS_MAX, GROUP_SESSION_MS_MIN
@@ -182,11 +183,17 @@ class ConsumerGroup:
         }
 
 
-def auto_created(name: GroupName, cluster: str) -> dict[str, Any]:
-    """The manifest with which a broker creates what nobody has asked for: held from the first moment."""
+def auto_created(name: GroupName, cluster: str, retention: Retention | None = None) -> dict[str, Any]:
+    """The manifest with which a broker creates what nobody has asked for: held from the first moment.
+
+    `retention` is that of a group which lives on while its ConsumerGroup was lost: offsets are kept no shorter for it.
+    """
+    spec: dict[str, Any] = {"cluster": cluster}
+    if retention is not None:
+        spec["offsetsRetention"] = UNLIMITED if retention.ms is None else f"{retention.ms}ms"
     labels = {CLUSTER_LABEL: cluster, AUTO_CREATED_LABEL: "true"}
     metadata = {"name": name.name, "namespace": name.namespace, "labels": labels, "finalizers": [GROUP_FINALIZER]}
-    return {"apiVersion": API_VERSION, "kind": "ConsumerGroup", "metadata": metadata, "spec": {"cluster": cluster}}
+    return {"apiVersion": API_VERSION, "kind": "ConsumerGroup", "metadata": metadata, "spec": spec}
 
 
 def _parsed(spec: Object, name: str, parse: Any, default: Any) -> Any:

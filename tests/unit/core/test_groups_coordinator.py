@@ -149,6 +149,7 @@ def test_should_leave_out_groups_of_which_only_tombstones_are_left() -> None:
     coordinator = active()
     written = entries_of(coordinator.step(ForGroup(GROUP, commit(1)), 0))
     coordinator.step(Committed(1), 0)
+    coordinator.step(GroupConfigured(GROUP, GroupSettings()), 0)
     coordinator.step(Ticked(30 * 24 * 3_600_000), 70_000)
     assert coordinator.groups == {}
     gone = tuple(entry._replace(value=None) for entry in written)
@@ -179,6 +180,17 @@ def test_should_know_the_settings_of_a_group_before_it_is_there() -> None:
     coordinator.step(ForGroup(GROUP, join(1)), 0)
     told = coordinator.step(Ticked(0), 6_000)
     assert any("session expired" in order.reason for order in told if isinstance(order, Append))
+
+
+def test_should_know_nothing_of_settings_whose_resource_is_gone() -> None:
+    coordinator = active()
+    coordinator.step(GroupConfigured(GROUP, GroupSettings(session_ms=6_000)), 0)
+    assert coordinator.step(GroupConfigured(GROUP, None), 0) == []
+    assert coordinator.step(GroupConfigured(OTHER, None), 0) == [], "it was never there"
+    coordinator.step(TopicsListed("default", TOPICS), 0)
+    coordinator.step(ForGroup(GROUP, join(1)), 0)
+    told = coordinator.step(Ticked(0), 6_000)
+    assert not any("session expired" in order.reason for order in told if isinstance(order, Append))
 
 
 def test_should_look_only_at_groups_that_are_due() -> None:

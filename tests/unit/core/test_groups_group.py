@@ -6,7 +6,7 @@ import pytest
 
 from headrace.core.errors import HeadraceError
 from headrace.core.groups.assigning import Assignor
-from headrace.core.groups.entries import GroupValue, OffsetValue
+from headrace.core.groups.entries import GroupValue, OffsetValue, Retention
 from headrace.core.groups.events import (
     AbsenceReceived,
     Answer,
@@ -572,8 +572,48 @@ def test_should_forget_offsets_some_time_after_the_last_member_left() -> None:
     assert world.committed_image.group == GroupValue()
 
 
+def test_should_forget_nothing_before_anybody_said_how_long_it_is_kept() -> None:
+    world = World(FLIGHTS)
+    told(world, commit(world, 3))
+    for _ in range(60):
+        world.pass_time(DAY_MS)
+    assert world.image.offsets
+    assert len(world.log) == 1, "nothing was written"
+    world.configure(GroupSettings(offsets_retention_ms=None))
+    world.pass_time(99 * DAY_MS)
+    assert world.image.offsets
+    world.configure(GroupSettings(offsets_retention_ms=7 * DAY_MS))
+    world.pass_time(60_000)
+    assert state(world) is GroupState.DEAD
+
+
+def test_should_keep_offsets_as_its_log_says_where_nobody_else_does() -> None:
+    """The API server is away when the next coordinator begins, or has lost the ConsumerGroup."""
+    for kept_days, days, is_kept in ((None, 999, True), (30, 29, True), (30, 31, False)):
+        world = World(FLIGHTS)
+        told(world, commit(world, 3))
+        kept_ms = None if kept_days is None else kept_days * DAY_MS
+        world.configure(GroupSettings(offsets_retention_ms=kept_ms))
+        assert world.image.group.retention == Retention(kept_ms)
+        world.crash(kept=9)
+        assert world.image.group.retention == Retention(kept_ms)
+        world.pass_time(days * DAY_MS)
+        assert bool(world.image.offsets) is is_kept
+
+
+def test_should_not_write_again_how_long_offsets_are_kept() -> None:
+    world = World(FLIGHTS)
+    world.configure(GroupSettings(offsets_retention_ms=DAY_MS))
+    assert world.log == [], "there is no group yet"
+    told(world, commit(world, 3))
+    assert (len(world.log), world.committed_image.group.retention) == (1, Retention(DAY_MS)), "in its first batch"
+    world.configure(GroupSettings(session_ms=6_000, offsets_retention_ms=DAY_MS))
+    assert len(world.log) == 1
+
+
 def test_should_keep_what_was_committed_later_and_what_is_kept_for_ever() -> None:
     world = World(FLIGHTS)
+    world.configure(GroupSettings())
     told(world, commit(world, 3))
     world.pass_time(5 * DAY_MS)
     told(world, CommitReceived(world.numbers.next(), {part("flights", 1): OffsetValue(Offset(4))}))
@@ -587,6 +627,7 @@ def test_should_keep_what_was_committed_later_and_what_is_kept_for_ever() -> Non
 
 def test_should_not_forget_a_group_that_was_reset() -> None:
     world = World(FLIGHTS)
+    world.configure(GroupSettings())
     told(world, ResetResolved(world.numbers.next(), "replay-1", {part("flights", 0): OffsetValue(Offset(1))}))
     world.pass_time(30 * DAY_MS)
     assert world.image.offsets == {}

@@ -23,6 +23,7 @@ from headrace.core.groups.entries import (
     OffsetKey,
     OffsetRecord,
     OffsetValue,
+    Retention,
     TargetKey,
     TargetRecord,
 )
@@ -46,7 +47,9 @@ inputs = st.builds(
     st.sampled_from(Assignor),
     st.booleans(),
 )
-group_values = st.builds(GroupValue, epochs, epochs, inputs, counts, texts)
+group_values = st.builds(
+    GroupValue, epochs, epochs, inputs, counts, texts, st.none() | st.builds(Retention, st.none() | counts)
+)
 subscriptions = st.builds(Subscription, st.lists(texts).map(tuple), texts)
 current_values = st.builds(
     CurrentValue, epochs, counts, with_epochs, with_epochs, st.booleans(), st.tuples(epochs, counts)
@@ -88,6 +91,21 @@ _VALUES: list[tuple[Entry, object, object]] = [
             "paused": False,
             "emptySinceMs": 12,
             "lastReset": "replay-1",
+        },
+    ),
+    (
+        GroupRecord(GroupKey(GROUP), GroupValue(retention=Retention(86_400_000))),
+        ["group", 1, "default", "billing"],
+        {
+            "version": 1,
+            "epoch": 0,
+            "assignmentEpoch": 0,
+            "topics": {},
+            "assignor": "Uniform",
+            "paused": False,
+            "emptySinceMs": 0,
+            "lastReset": "",
+            "retentionMs": 86_400_000,
         },
     ),
     (

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from headrace.core.groups.events import DeletionReceived, LeaveReceived
+from headrace.core.groups.events import DeletionReceived, GroupSettings, LeaveReceived
 from headrace.core.groups.sharing import GroupState
 from headrace.core.groups.status import Report, report_of
 from headrace.core.groups.upkeep import Create, Delete, Upkeep, WriteStatus, lags_shown, upkeep
@@ -59,6 +59,15 @@ def test_should_create_what_is_missing_and_then_say_what_is_true() -> None:
     assert kept(resource, report(world)) is None, "it says so already"
     world.rounds_until(world.is_stable)
     assert shown(world, resource).status.state is GroupState.STABLE
+
+
+def test_should_create_again_what_was_lost_with_the_retention_that_the_group_had() -> None:
+    world = joined()
+    for kept_ms in (None, 30 * 86_400_000):
+        world.configure(GroupSettings(offsets_retention_ms=kept_ms))
+        action = kept(None, report(world))
+        assert isinstance(action, Create)
+        assert ConsumerGroup.parse(action.manifest).spec.offsets_retention_ms == kept_ms
 
 
 def test_should_write_a_lag_alone_only_when_it_is_time_for_lags() -> None:

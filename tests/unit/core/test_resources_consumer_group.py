@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.groups.assigning import Assignor
+from headrace.core.groups.entries import Retention
 from headrace.core.groups.identity import GroupEpoch, GroupName, MemberId
 from headrace.core.groups.sharing import GroupState
 from headrace.core.limits import GROUP_SESSION_MS_MAX, GROUP_SESSION_MS_MIN
@@ -136,6 +137,10 @@ def test_should_keep_sessions_within_reason(asked_ms: int, given_ms: int) -> Non
 def test_should_know_its_own_work_again() -> None:
     made = ConsumerGroup.parse(auto_created(GroupName("lab", "billing"), "other"))
     assert (made.name, made.spec.cluster, made.auto_created) == (GroupName("lab", "billing"), "other", True)
+    assert made.spec.offsets_retention_ms == ConsumerGroupSpec().offsets_retention_ms
+    for kept_ms in (None, 30_000):
+        again = ConsumerGroup.parse(auto_created(GroupName("lab", "billing"), "other", Retention(kept_ms)))
+        assert again.spec.offsets_retention_ms == kept_ms
     assert not ConsumerGroup(Metadata("billing")).auto_created
     assert not made.deleting
     assert ConsumerGroup(Metadata("billing", deletion_timestamp="now")).deleting
