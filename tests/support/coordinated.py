@@ -19,6 +19,7 @@ class Coordinated:
     is_here: bool = True
     shapes: Topics = field(default_factory=lambda: TOPICS)
     settings: dict[GroupName, GroupSettings | None] = field(default_factory=dict)
+    settled_asked: int = 0
 
     def configure(self, group: GroupName, settings: GroupSettings | None) -> None:
         self.settings[group] = settings
@@ -30,6 +31,10 @@ class Coordinated:
 
     def coordinates(self, group: GroupName) -> bool:
         return self.is_here
+
+    def is_settled(self, group: GroupName) -> bool:
+        self.settled_asked += 1
+        return self.world.coordinator.is_settled(group)
 
     def topics(self, namespace: str) -> Topics:
         return self.shapes

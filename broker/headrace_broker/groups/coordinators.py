@@ -195,6 +195,10 @@ class Coordinators:
         coordinating = self._coordinating(group)
         return coordinating is not None and coordinating.is_active
 
+    def is_settled(self, group: GroupName) -> bool:
+        coordinating = self._coordinating(group)
+        return coordinating is not None and coordinating.coordinator.is_settled(group)
+
     def find(self, group: GroupName) -> Group | None:
         coordinating = self._coordinating(group)
         return coordinating.coordinator.groups.get(group) if coordinating is not None else None

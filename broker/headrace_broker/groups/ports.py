@@ -4,7 +4,7 @@
     CoordinatedGroups    <── configure, offer, find, all ────────────────
 
 All of it on the event loop. Whatever a listener is told is committed in the offsets topic; the groups that it looks at
-may be ahead of that by what is being written.
+may be ahead of that by what is being written (`is_settled`).
 """
 
 from collections.abc import Collection
@@ -60,6 +60,9 @@ class CoordinatedGroups(Protocol):
 
     def coordinates(self, group: GroupName) -> bool:
         """Whether this broker would answer for it just now: then a group that `find` has not is dead."""
+
+    def is_settled(self, group: GroupName) -> bool:
+        """Whether what `find` says of it is committed, but for offsets; else it will be told as `changed`."""
 
     def topics(self, namespace: str) -> Topics:
         """As groups know them."""

@@ -134,6 +134,8 @@ class GroupPublishing:
             self.forget([group])
             return None
         self._wanted.discard(group)
+        if not self._groups.is_settled(group):
+            return None  # only what is committed is shown: it is looked at again then
         report = self._report(group, resource)
         if resource is None and report.state is GroupState.DEAD:
             self.forget([group])

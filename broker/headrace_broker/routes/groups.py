@@ -19,7 +19,14 @@ from headrace.core.errors import (
     UnknownGroupError,
 )
 from headrace.core.groups.describing import group_object
-from headrace.core.groups.events import AbsenceReceived, DeletionReceived, LeaveReceived, Request
+from headrace.core.groups.events import (
+    AbsenceReceived,
+    DeletionReceived,
+    LeaveReceived,
+    OffsetsAsked,
+    Reply,
+    Request,
+)
 from headrace.core.groups.identity import GroupName, TopicShape
 from headrace.core.groups.status import report_of
 from headrace.core.groups.wire import (
@@ -78,11 +85,12 @@ class GroupRoutes:
         target = self._groups.locate(group)
         if isinstance(target, CoordinatorElsewhere):
             return await self._pass_on(request, target, ())
-        found = target.find(group)
-        if found is None:
+        found, topics = target.find(group), self._groups.topics(group.namespace)
+        report = None if found is None else report_of(found.image, found.state, self._serving.me, topics, {})
+        await self._ask_here(target, group, lambda number: OffsetsAsked(number, frozenset()))  # until it is committed
+        if report is None:
             raise UnknownGroupError(f"there is no group {group}: nobody has joined it or committed offsets for it")
-        topics = self._groups.topics(group.namespace)
-        return json_answer(group_object(report_of(found.image, found.state, self._serving.me, topics, {})))
+        return json_answer(group_object(report))
 
     async def delete(self, request: web.Request) -> web.StreamResponse:
         """DELETE /v1/namespaces/{ns}/groups/{g}"""
@@ -165,11 +173,15 @@ class GroupRoutes:
 
     async def _answer(self, target: Coordinating, group: GroupName, body: object, parse: _Parse) -> web.StreamResponse:
         topics = self._groups.topics(group.namespace)
+        reply = await self._ask_here(target, group, lambda number: parse(body, number, topics))
+        return json_answer(reply_object(reply, self._groups.names(group.namespace)))
+
+    async def _ask_here(self, target: Coordinating, group: GroupName, make: Callable[[int], Request]) -> Reply:
+        """The answer, once all that was decided before is committed. Raises what it is refused with."""
         try:
-            reply = await self._groups.ask(target, group, lambda number: parse(body, number, topics))
+            return await self._groups.ask(target, group, make)
         except NotCoordinatorError as error:
             raise self._with_leader(group, error) from error
-        return json_answer(reply_object(reply, self._groups.names(group.namespace)))
 
     def _with_leader(self, group: GroupName, error: NotCoordinatorError) -> NotCoordinatorError:
         """The same error; where another broker coordinates, with its address."""

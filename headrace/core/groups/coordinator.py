@@ -143,6 +143,8 @@ class Coordinator:
         self._committed = 0
         self._held: deque[tuple[int, Told]] = deque()
         """What is told once so many are committed, in order."""
+        self._unsettled: dict[GroupName, int] = {}
+        """Groups whose last change is not committed yet, and its number."""
 
     def step(self, event: Event, now_ms: int) -> list[Order]:
         match event:
@@ -165,6 +167,11 @@ class Coordinator:
                 return self._to(self._due(now_ms), event, now_ms)
             case _:
                 return self._follow_log(event, now_ms)
+
+    def is_settled(self, group: GroupName) -> bool:
+        """Whether all that is known of it is committed, but for offsets, so that it may be shown. Where it is not, a
+        `Changed` of it is still to come; the group may be dead in memory, and alive in the log."""
+        return group not in self._unsettled
 
     def _follow_log(self, event: LogEvent, now_ms: int) -> list[Order]:
         match event:
@@ -273,12 +280,17 @@ class Coordinator:
                 appended.append(Append(self._appended, effect.entries, effect.reason))
             else:
                 self._held.append((self._appended, effect))
+            if isinstance(effect, Changed):
+                self._unsettled[effect.group] = self._appended
         return [*appended, *self._released()]
 
     def _released(self) -> list[Order]:
         released: list[Order] = []
         while self._held and self._held[0][0] <= self._committed:
-            released.append(self._held.popleft()[1])
+            number, told = self._held.popleft()
+            released.append(told)
+            if isinstance(told, Changed) and self._unsettled[told.group] == number:
+                del self._unsettled[told.group]
         return released
 
     def _depose(self, reason: str) -> list[Order]:
@@ -290,6 +302,7 @@ class Coordinator:
         self.groups, self._images = {}, {}
         self._looks, self._agenda = {}, []
         self._held.clear()
+        self._unsettled.clear()
         self._committed = self._appended
         error = NotCoordinatorError(f"this broker coordinates the group no more ({reason}): ask for its coordinator")
         return [Refuse(request, error, reason) for request in requests]

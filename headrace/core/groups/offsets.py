@@ -6,8 +6,9 @@ none takes commits: tools, and readers that share nothing out. Offsets belong to
 again begins anew.
 
 While a group has members its offsets never age. Once it is empty, each is forgotten `offsetsRetention` after that or
-after it was committed, whichever is later: as the log has it, not the ConsumerGroup, which may be out of sight. A topic that is merely out of sight keeps its offsets (a restored etcd must
-cost nobody its place); those of a topic that was deleted go at once. Called by `Group`.
+after it was committed, whichever is later: as the log has it, not the ConsumerGroup, which may be out of sight. A topic
+that is merely out of sight keeps its offsets (a restored etcd must cost nobody its place); those of a topic that was
+deleted go at once. Called by `Group`.
 """
 
 from collections.abc import Mapping

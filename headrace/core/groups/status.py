@@ -122,7 +122,7 @@ def reported(resource: ConsumerGroup, report: Report, wall_ms: int) -> ConsumerG
         coordinator=report.coordinator,
         members=tuple(members),
         topics=report.topics,
-        last_reset=_last_reset(before.last_reset, report.last_reset, wall_ms),
+        last_reset=_last_reset(before.last_reset, report, wall_ms),
     )
     return replace(resource, status=status)
 
@@ -144,10 +144,12 @@ def _shares(listed: Iterable[TopicPartitions]) -> tuple[TopicShare, ...]:
     return tuple(TopicShare(each.topic, each.partitions) for each in listed if each.topic)
 
 
-def _last_reset(before: LastReset | None, id_: str, wall_ms: int) -> LastReset | None:
-    if not id_ or (before is not None and before.id == id_):
+def _last_reset(before: LastReset | None, report: Report, wall_ms: int) -> LastReset | None:
+    """As the log has it, whatever was said before; of a dead group it has nothing."""
+    id_ = report.last_reset
+    if report.state is GroupState.DEAD or (before is not None and before.id == id_):
         return before
-    return LastReset(id_, format_moment(wall_ms), "Applied")
+    return LastReset(id_, format_moment(wall_ms), "Applied") if id_ else None
 
 
 def target_for(resource: ConsumerGroup, topics: Topics, wall_ms: int) -> Assignment | None:

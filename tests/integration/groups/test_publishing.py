@@ -5,27 +5,32 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar, TypeVar
 
 import pytest
 from prometheus_client import CollectorRegistry
 
+from headrace.core.groups.entries import OffsetValue
+from headrace.core.groups.events import CommitReceived, DeletionReceived, ResetResolved
 from headrace.core.groups.identity import GroupName
 from headrace.core.groups.sharing import GroupState
 from headrace.core.groups.status import assigned, target_for
 from headrace.core.resources.consumer_group import ConsumerGroup, auto_created
-from headrace.core.resources.metadata import API_VERSION
-from headrace.core.types import BrokerId
+from headrace.core.resources.metadata import API_VERSION, Object
+from headrace.core.types import BrokerId, Offset
 from headrace.kube.client import KubeClient
 from headrace.kube.errors import ApiUnavailableError, NotFoundError
-from headrace.kube.resource import CONSUMER_GROUPS
+from headrace.kube.resource import CONSUMER_GROUPS, Resource
 from headrace_broker.groups import publishing
 from headrace_broker.groups.metrics import GroupWriteMetrics
 from headrace_broker.groups.publishing import GroupPublishing
 from headrace_broker.groups.watching import GroupWatching, KnownGroups
 from tests.support.coordinated import TOPICS, Coordinated
-from tests.support.group_world import GROUP
+from tests.support.group_world import GROUP, part
 from tests.support.kube_api import namespace, some_api
 from tests.support.waiting import eventually, observed
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -206,6 +211,39 @@ async def test_should_offer_what_the_operator_publishes_and_show_what_is_committ
         assert groups.world.ignored == []
         shown.changed()
         await shown.until("it is shown", lambda found: found is not None and found.status.members[0].epoch == 1)
+
+
+class Recording(KubeClient):
+    """Remembers the resets that were told of."""
+
+    resets: ClassVar[list[object]] = []
+
+    async def replace(self, resource: Resource[T], obj: Object, *, subresource: str | None = None) -> T:
+        self.resets.append(obj["status"].get("lastReset"))
+        return await super().replace(resource, obj, subresource=subresource)
+
+
+async def test_should_show_nothing_that_is_not_committed(client: KubeClient) -> None:
+    groups = Coordinated()
+    world = groups.world
+    world.deliver(CommitReceived(1, {part("flights", 0): OffsetValue(Offset(3))}))
+    world.commit_log()
+    async with Recording(client.credentials) as recording, showing(recording, groups) as shown:
+        await shown.until("it is shown", lambda found: found is not None and found.status.state is GroupState.EMPTY)
+        world.deliver(ResetResolved(2, "replay-1", {}))
+        before = groups.settled_asked
+        shown.changed()
+        await eventually(lambda: groups.settled_asked > before, "it was looked at")
+        world.deliver(DeletionReceived(3))
+        before = groups.settled_asked
+        shown.changed()
+        await eventually(lambda: groups.settled_asked > before, "it was looked at")
+        world.crash(kept=0)
+        groups.join("a")
+        shown.changed()
+        await shown.until("it lives, with its offsets", has_members("a"))
+        assert [told for told in recording.resets if told] == []
+        assert world.image.offsets
 
 
 class Unsteady(KubeClient):

@@ -23,6 +23,7 @@ from headrace.core.groups.events import (
     Answer,
     Changed,
     CommitReceived,
+    DeletionReceived,
     Done,
     Effect,
     GroupSettings,
@@ -30,6 +31,7 @@ from headrace.core.groups.events import (
     JoinReceived,
     OffsetsAsked,
     Refuse,
+    ResetResolved,
     TargetOffered,
     Ticked,
     TopicDeleted,
@@ -91,6 +93,28 @@ def test_should_tell_nothing_before_all_that_was_decided_earlier_is_committed() 
     assert coordinator.step(Committed(1), 0) == []
     at_once = coordinator.step(ForGroup(GROUP, OffsetsAsked(4)), 0)
     assert [order.request for order in at_once if isinstance(order, Answer)] == [4]
+
+
+def test_should_know_whose_last_change_is_committed() -> None:
+    coordinator = active()
+    assert coordinator.is_settled(GROUP), "there is nothing of it"
+    coordinator.step(ForGroup(GROUP, commit(1)), 0)
+    coordinator.step(ForGroup(OTHER, commit(2)), 0)
+    coordinator.step(ForGroup(GROUP, ResetResolved(3, "r1", {})), 0)
+    coordinator.step(Committed(1), 0)
+    assert not coordinator.is_settled(GROUP), "it may yet be as if it was never reset"
+    coordinator.step(Committed(2), 0)
+    assert (coordinator.is_settled(GROUP), coordinator.is_settled(OTHER)) == (False, True)
+    told = coordinator.step(Committed(3), 0)
+    assert [order.group for order in told if isinstance(order, Changed)] == [GROUP], "whoever shows it hears of it"
+    assert coordinator.is_settled(GROUP)
+    coordinator.step(ForGroup(GROUP, commit(4)), 0)
+    assert coordinator.is_settled(GROUP), "offsets alone are shown by nobody"
+    coordinator.step(ForGroup(GROUP, DeletionReceived(5)), 0)
+    assert GROUP not in coordinator.groups
+    assert not coordinator.is_settled(GROUP)
+    coordinator.step(Deposed("it died"), 0)
+    assert coordinator.is_settled(GROUP), "the log says what became of it"
 
 
 def test_should_refuse_while_it_is_none_and_while_it_loads() -> None:

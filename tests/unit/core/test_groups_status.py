@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from headrace.core.control.group_errands import wish_of
 from headrace.core.groups.assigning import Assignor
 from headrace.core.groups.describing import (
     GroupSummary,
@@ -19,7 +20,13 @@ from headrace.core.groups.image import Image
 from headrace.core.groups.lag import Watermarks, lags_of
 from headrace.core.groups.sharing import GroupState
 from headrace.core.groups.status import Report, assigned, offered_of, report_of, reported, target_for
-from headrace.core.resources.consumer_group import ConsumerGroup, ConsumerGroupSpec, GroupType
+from headrace.core.resources.consumer_group import (
+    ConsumerGroup,
+    ConsumerGroupSpec,
+    GroupType,
+    ResetOffsets,
+    ResetTo,
+)
 from headrace.core.resources.consumer_group_status import (
     ConsumerGroupStatus,
     LastReset,
@@ -210,6 +217,20 @@ def test_should_name_the_last_reset_once() -> None:
     assert cluster.publish().last_reset == first
     cluster.world.deliver(ResetResolved(2, "replay-2", {}))
     assert cluster.publish().last_reset == LastReset("replay-2", "1970-01-01T00:33:20Z", "Applied")
+
+
+def test_should_believe_the_log_about_a_reset_that_the_status_tells_of() -> None:
+    """It was written by somebody whose log was lost; the operator is to ask again."""
+    cluster = Cluster()
+    wished = ConsumerGroupSpec(reset_offsets=ResetOffsets("replay-1", ResetTo.EARLIEST))
+    told = ConsumerGroupStatus(last_reset=LastReset("replay-1", "1970-01-01T00:16:40Z", "Applied"))
+    cluster.resource = replace(cluster.resource, spec=wished, status=told)
+    assert cluster.publish().last_reset == told.last_reset, "there is no group that says otherwise"
+    cluster.world.deliver(CommitReceived(1, {part("flights", 0): OffsetValue(Offset(3))}))
+    assert cluster.publish().last_reset is None
+    wish = wish_of(cluster.resource)
+    assert wish is not None
+    assert wish.reset == wished.reset_offsets
 
 
 def test_should_count_readable_records_that_are_not_committed() -> None:

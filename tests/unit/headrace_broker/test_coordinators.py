@@ -3,28 +3,35 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
+from aiohttp.test_utils import make_mocked_request
 
-from headrace.core.errors import CoordinatorLoadingError, NotCoordinatorError
+from headrace.core.errors import CoordinatorLoadingError, NotCoordinatorError, UnknownGroupError
 from headrace.core.groups.assigning import Assignor
-from headrace.core.groups.events import GroupSettings, JoinReceived, Membership
+from headrace.core.groups.events import GroupSettings, JoinReceived, LeaveReceived, Membership
 from headrace.core.groups.identity import OFFSETS_TOPIC, GroupName, MemberId, TopicShape, coordinator_partition
 from headrace.core.groups.subscriptions import Subscription
 from headrace.core.resources.lease import BrokerLease
 from headrace.core.resources.metadata import Metadata
 from headrace.core.resources.topic import Topic, TopicSpec
 from headrace.core.types import BrokerId, Incarnation, PartitionKey, TopicUid
+from headrace.http2.client import AsyncTransport
 from headrace_broker.coordination.cluster_view import ClusterView
 from headrace_broker.groups.coordinating import Coordinating
 from headrace_broker.groups.coordinators import CoordinatorElsewhere, Coordinators
 from headrace_broker.metrics import Metrics
 from headrace_broker.partition import Partition
+from headrace_broker.proxy import Proxy
+from headrace_broker.routes.groups import GroupRoutes
+from headrace_broker.serving import Readiness, Serving
 from tests.support.partition_sets import partition_set, partition_state, seat
 from tests.support.partitions import KEY, ME, led_partition
 from tests.support.waiting import eventually
 from tests.unit.headrace_broker.test_coordinating import Told
+from tests.unit.headrace_broker.test_serving import Nothing
 
 
 def named(count: int, partition: int) -> GroupName:
@@ -167,7 +174,32 @@ async def test_should_remember_settings_for_whom_it_may_coordinate_later(
         assert coordinators.all() == [group]
         assert group.image.group.inputs.assignor is Assignor.RANGE
         coordinators.configure(HERE, None)
-        assert (await join(coordinators, target)).session_ms == GroupSettings().session_ms
+        assert (await join(coordinators, target)).session_ms == 7_000, "it lives on as it was"
+
+
+async def test_should_describe_nothing_that_is_not_committed(
+    coordinators: Coordinators, view: ClusterView, partition: Partition
+) -> None:
+    target = await active(coordinators)
+    async with AsyncTransport() as transport:
+        serving = Serving(ME.broker, view, Nothing(), Proxy(transport), Metrics(), Readiness(""))
+        serving.groups = coordinators
+        path = {"namespace": HERE.namespace, "group": HERE.name}
+        request = make_mocked_request("GET", "/", match_info=path)
+        described = asyncio.create_task(GroupRoutes(serving).describe(request))
+        joining = asyncio.create_task(join(coordinators, target))
+        with pytest.raises(UnknownGroupError):
+            await described
+        await joining
+        ask = partial(coordinators.ask, target, HERE)
+        leaving = asyncio.create_task(ask(lambda number: LeaveReceived(number, MemberId("m1"))))
+        described = asyncio.create_task(GroupRoutes(serving).describe(request))
+        await asyncio.sleep(0)
+        assert coordinators.find(HERE).image.members == {}, "decided"  # type: ignore[union-attr]
+        target.depose("it is over")
+        for task in (leaving, described):
+            with pytest.raises(NotCoordinatorError):
+                await task
 
 
 async def test_should_keep_topics_of_which_all_vanished(
