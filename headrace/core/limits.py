@@ -654,7 +654,11 @@ GROUP_STATUS_INTERVAL_MS = 1_000
 GROUP_LAG_STATUS_INTERVAL_MS = 10_000
 """... and where nothing but the lag is new."""
 GROUP_WRITES_PER_SECOND_MAX = 20
-"""Of one broker, to all ConsumerGroups together."""
+"""Of one broker, to all ConsumerGroups together ..."""
+GROUP_LAG_WRITES_PER_SECOND_MAX = 5
+"""... and of those, where nothing but the lag is new: with more than fifty such groups each is written less often."""
+GROUP_CHANGES_IN_A_ROW_MAX = 9
+"""Then a lag is next, however many changes wait."""
 GROUP_WRITES_IN_FLIGHT_MAX = 8
 GROUP_UNUSED_MS = 60_000
 """A ConsumerGroup that brokers created, and that nobody joined, is deleted once its coordinator has waited so long."""

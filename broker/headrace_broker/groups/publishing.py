@@ -121,7 +121,7 @@ class GroupPublishing:
                 task = asyncio.create_task(self._run(turn.group, action), name=f"ConsumerGroup {turn.group}")
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
-        return self._publishing.next_ms(now_ms)
+        return self._publishing.next_ms()
 
     def _action(self, turn: Turn, now_ms: int) -> Upkeep | None:
         group, resource = turn.group, self._known.find(turn.group)
@@ -168,7 +168,7 @@ class GroupPublishing:
             self._metrics.writes.labels("landed").inc()
             self._backoffs.pop(group, None)
             _log.debug("%s: %s: %s", group, type(action).__name__, action.reason)
-        self._publishing.ended(group, monotonic_ms())
+        self._publishing.ended(group)
         self._news.set()
 
     async def _carry_out(self, action: Upkeep) -> None:

@@ -7,7 +7,11 @@
 What is shown of a group is decided when its turn comes, so that a hundred changes, or an hour without API server, cost
 one write of what is true then. Between two writes of one group lie GROUP_STATUS_INTERVAL_MS; for the sake of its lag
 alone, GROUP_LAG_STATUS_INTERVAL_MS; in each second there are GROUP_WRITES_PER_SECOND_MAX of all groups together, and
-GROUP_WRITES_IN_FLIGHT_MAX of them are on their way at once. Whoever has waited longest is next.
+GROUP_WRITES_IN_FLIGHT_MAX of them are on their way at once.
+
+Changes go before lags, as operators and members wait for them: lags are written GROUP_LAG_WRITES_PER_SECOND_MAX times a
+second, so that with many groups each of them has its turn later; but after GROUP_CHANGES_IN_A_ROW_MAX changes one of
+them is next. Of either kind it is whoever has waited longest.
 
 Pure; one per broker. Bounded by the groups that it coordinates: `forget` those that it does no more.
 """
@@ -19,7 +23,9 @@ from typing import NamedTuple
 
 from headrace.core.groups.identity import GroupName
 from headrace.core.limits import (
+    GROUP_CHANGES_IN_A_ROW_MAX,
     GROUP_LAG_STATUS_INTERVAL_MS,
+    GROUP_LAG_WRITES_PER_SECOND_MAX,
     GROUP_STATUS_INTERVAL_MS,
     GROUP_WRITES_IN_FLIGHT_MAX,
     GROUP_WRITES_PER_SECOND_MAX,
@@ -36,73 +42,126 @@ class Turn(NamedTuple):
 
 @dataclass(slots=True)
 class _Group:
-    has_changed: bool = False
-    has_new_lag: bool = False
+    changed_ms: int | None = None
+    """Since when something is to be shown; None: nothing is."""
+    lag_changed_ms: int | None = None
     not_before_ms: int = 0
     lag_not_before_ms: int = 0
+    is_for_lag: bool = False
+    """Its last turn came because of its lag."""
     is_on_its_way: bool = False
     is_forgotten: bool = False
-    due_ms: int | None = None
-    """Of its one valid entry in the queue."""
+
+
+class _Queue:
+    """Groups by when they are due, each once."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, GroupName]] = []
+        """An entry whose time is not the group's is void."""
+        self._due: dict[GroupName, int] = {}
+
+    def set(self, group: GroupName, due_ms: int | None) -> None:
+        """None: it is not due."""
+        if due_ms is None:
+            self._due.pop(group, None)
+        elif self._due.get(group) != due_ms:
+            self._due[group] = due_ms
+            heappush(self._heap, (due_ms, group))
+
+    def first(self) -> tuple[int, GroupName] | None:
+        while self._heap and self._due.get(self._heap[0][1]) != self._heap[0][0]:
+            heappop(self._heap)
+        return self._heap[0] if self._heap else None
+
+
+class _Rate:
+    """No more than so many in any second."""
+
+    def __init__(self, most: int) -> None:
+        self._begun: deque[int] = deque(maxlen=most)
+        """When the last ones began."""
+        self._most = most
+
+    def note(self, now_ms: int) -> None:
+        self._begun.append(now_ms)
+
+    @property
+    def free_ms(self) -> int:
+        """From when on there is room for one more."""
+        return self._begun[0] + _SECOND_MS if len(self._begun) == self._most else 0
 
 
 class Publishing:
     def __init__(self) -> None:
         self._groups: dict[GroupName, _Group] = {}
-        self._queue: list[tuple[int, GroupName]] = []
-        """A heap; an entry whose time is not the group's is void."""
-        self._written: deque[int] = deque(maxlen=GROUP_WRITES_PER_SECOND_MAX)
-        """When the last writes began."""
+        self._changes = _Queue()
+        self._lags = _Queue()
+        self._writes = _Rate(GROUP_WRITES_PER_SECOND_MAX)
+        self._lag_writes = _Rate(GROUP_LAG_WRITES_PER_SECOND_MAX)
+        self._changes_in_a_row = 0
         self._on_their_way = 0
 
     def changed(self, group: GroupName, now_ms: int) -> None:
         """Something of it is to be shown."""
-        self._known(group).has_changed = True
-        self._queue_up(group, now_ms)
+        known = self._known(group)
+        known.changed_ms = now_ms if known.changed_ms is None else known.changed_ms
+        self._queue_up(group)
 
     def lag_changed(self, group: GroupName, now_ms: int) -> None:
-        self._known(group).has_new_lag = True
-        self._queue_up(group, now_ms)
+        known = self._known(group)
+        known.lag_changed_ms = now_ms if known.lag_changed_ms is None else known.lag_changed_ms
+        self._queue_up(group)
 
     def hold(self, group: GroupName, until_ms: int) -> None:
         """Look at it again then, not before."""
         known = self._known(group)
-        known.has_changed, known.not_before_ms = True, max(known.not_before_ms, until_ms)
-        self._queue_up(group, until_ms)
+        known.changed_ms, known.not_before_ms = until_ms, max(known.not_before_ms, until_ms)
+        self._queue_up(group)
+
+    def asked(self, now_ms: int) -> None:
+        """The API server was asked for a group: that counts among the writes of this second."""
+        self._writes.note(now_ms)
 
     def forget(self, group: GroupName) -> None:
         """It is somebody else's to show; a write that is on its way still counts until it has ended."""
         known = self._groups.get(group)
-        if known is not None and known.is_on_its_way:
-            known.has_changed = known.has_new_lag = False
+        if known is None:
+            return
+        known.changed_ms = known.lag_changed_ms = None
+        self._queue_up(group)
+        if known.is_on_its_way:
             known.is_forgotten = True
-        elif known is not None:
+        else:
             del self._groups[group]
 
     def take(self, now_ms: int) -> Turn | None:
         """Whose turn it is; tell at once what is done about it: `began`, or nothing."""
-        while self._has_room(now_ms) and self._queue and self._queue[0][0] <= now_ms:
-            due_ms, group = heappop(self._queue)
-            known = self._groups.get(group)
-            if known is None or known.due_ms != due_ms:
-                continue
-            known.due_ms, known.has_changed = None, False
-            is_for_lag = known.has_new_lag and known.lag_not_before_ms <= now_ms
-            known.has_new_lag = known.has_new_lag and not is_for_lag
-            self._queue_up(group, now_ms)
-            return Turn(group, is_for_lag)
-        return None
+        if self._on_their_way >= GROUP_WRITES_IN_FLIGHT_MAX or self._writes.free_ms > now_ms:
+            return None
+        change, lag = self._due(self._changes, now_ms), self._due(self._lags, now_ms)
+        if self._lag_writes.free_ms > now_ms:
+            lag = None
+        is_lags_turn = lag is not None and (change is None or self._changes_in_a_row >= GROUP_CHANGES_IN_A_ROW_MAX)
+        group = lag if is_lags_turn else change
+        if group is None:
+            return None
+        self._changes_in_a_row = 0 if is_lags_turn else self._changes_in_a_row + 1
+        return self._turn(group, now_ms)
 
     def began(self, group: GroupName, now_ms: int) -> None:
         """All that is to be shown of it is on its way."""
         known = self._known(group)
-        known.is_on_its_way, known.has_new_lag, known.due_ms = True, False, None
+        known.is_on_its_way, known.lag_changed_ms = True, None
         known.not_before_ms = now_ms + GROUP_STATUS_INTERVAL_MS
         known.lag_not_before_ms = now_ms + GROUP_LAG_STATUS_INTERVAL_MS
-        self._written.append(now_ms)
+        self._queue_up(group)
+        self._writes.note(now_ms)
+        if known.is_for_lag:
+            self._lag_writes.note(now_ms)
         self._on_their_way += 1
 
-    def ended(self, group: GroupName, now_ms: int) -> None:
+    def ended(self, group: GroupName) -> None:
         """It landed, or did not."""
         known = self._groups[group]
         assert known.is_on_its_way, "it began first"
@@ -111,35 +170,42 @@ class Publishing:
         if known.is_forgotten:
             del self._groups[group]
         else:
-            self._queue_up(group, now_ms)
+            self._queue_up(group)
 
-    def next_ms(self, now_ms: int) -> int | None:
+    def next_ms(self) -> int | None:
         """When there may be a turn to take; None: not before something else happens."""
-        while self._queue and self._is_void(*self._queue[0]):
-            heappop(self._queue)
-        if not self._queue or self._on_their_way >= GROUP_WRITES_IN_FLIGHT_MAX:
+        change, lag = self._changes.first(), self._lags.first()
+        if self._on_their_way >= GROUP_WRITES_IN_FLIGHT_MAX or (change is None and lag is None):
             return None
-        due_ms = self._queue[0][0]
-        return due_ms if self._has_room(max(due_ms, now_ms)) else max(due_ms, self._written[0] + _SECOND_MS)
+        due_ms = [] if change is None else [change[0]]
+        due_ms += [] if lag is None else [max(lag[0], self._lag_writes.free_ms)]
+        return max(self._writes.free_ms, min(due_ms))
 
     def _known(self, group: GroupName) -> _Group:
         known = self._groups.setdefault(group, _Group())
         known.is_forgotten = False
         return known
 
-    def _has_room(self, now_ms: int) -> bool:
-        is_fast = len(self._written) == GROUP_WRITES_PER_SECOND_MAX and now_ms - self._written[0] < _SECOND_MS
-        return self._on_their_way < GROUP_WRITES_IN_FLIGHT_MAX and not is_fast
+    def _due(self, queue: _Queue, now_ms: int) -> GroupName | None:
+        first = queue.first()
+        return first[1] if first is not None and first[0] <= now_ms else None
 
-    def _is_void(self, due_ms: int, group: GroupName) -> bool:
-        known = self._groups.get(group)
-        return known is None or known.due_ms != due_ms
-
-    def _queue_up(self, group: GroupName, now_ms: int) -> None:
+    def _turn(self, group: GroupName, now_ms: int) -> Turn:
+        """Its own, and its lag goes along where it may."""
         known = self._groups[group]
-        if known.is_on_its_way or not (known.has_changed or known.has_new_lag):
-            return
-        due_ms = max(now_ms, known.not_before_ms, 0 if known.has_changed else known.lag_not_before_ms)
-        if known.due_ms is None or due_ms < known.due_ms:
-            known.due_ms = due_ms
-            heappush(self._queue, (due_ms, group))
+        is_change = known.changed_ms is not None and max(known.changed_ms, known.not_before_ms) <= now_ms
+        is_for_lag = known.lag_changed_ms is not None and known.lag_not_before_ms <= now_ms
+        known.changed_ms = None if is_change else known.changed_ms
+        known.lag_changed_ms = None if is_for_lag else known.lag_changed_ms
+        known.is_for_lag = is_for_lag and not is_change
+        self._queue_up(group)
+        return Turn(group, is_for_lag)
+
+    def _queue_up(self, group: GroupName) -> None:
+        known = self._groups[group]
+        changed_ms, lag_ms = known.changed_ms, known.lag_changed_ms
+        if known.is_on_its_way:
+            changed_ms = lag_ms = None
+        self._changes.set(group, None if changed_ms is None else max(changed_ms, known.not_before_ms))
+        lag_not_before_ms = max(known.not_before_ms, known.lag_not_before_ms)
+        self._lags.set(group, None if lag_ms is None else max(lag_ms, lag_not_before_ms))

@@ -6,7 +6,9 @@ from hypothesis import strategies as st
 from headrace.core.groups.identity import GroupName
 from headrace.core.groups.publishing import Publishing, Turn
 from headrace.core.limits import (
+    GROUP_CHANGES_IN_A_ROW_MAX,
     GROUP_LAG_STATUS_INTERVAL_MS,
+    GROUP_LAG_WRITES_PER_SECOND_MAX,
     GROUP_STATUS_INTERVAL_MS,
     GROUP_WRITES_IN_FLIGHT_MAX,
     GROUP_WRITES_PER_SECOND_MAX,
@@ -26,23 +28,23 @@ def written(publishing: Publishing, now_ms: int, *, ends: bool = True) -> list[G
     while (turn := publishing.take(now_ms)) is not None:
         publishing.began(turn.group, now_ms)
         if ends:
-            publishing.ended(turn.group, now_ms)
+            publishing.ended(turn.group)
         groups.append(turn.group)
     return groups
 
 
 def test_should_show_a_change_at_once_and_the_next_ones_together_a_second_later() -> None:
     publishing = Publishing()
-    assert publishing.next_ms(100) is None
+    assert publishing.next_ms() is None
     publishing.changed(BILLING, 100)
-    assert publishing.next_ms(100) == 100
+    assert publishing.next_ms() == 100
     assert written(publishing, 100) == [BILLING]
     for now_ms in (101, 500, 900):
         publishing.changed(BILLING, now_ms)
         assert publishing.take(now_ms) is None
-    assert publishing.next_ms(900) == 100 + GROUP_STATUS_INTERVAL_MS
+    assert publishing.next_ms() == 100 + GROUP_STATUS_INTERVAL_MS
     assert written(publishing, 100 + GROUP_STATUS_INTERVAL_MS) == [BILLING]
-    assert publishing.next_ms(5_000) is None, "there is nothing more to show"
+    assert publishing.next_ms() is None, "there is nothing more to show"
 
 
 def test_should_take_nothing_for_written_that_was_only_looked_at() -> None:
@@ -59,19 +61,19 @@ def test_should_show_a_lag_alone_every_ten_seconds_and_along_with_a_change_at_an
     publishing.lag_changed(BILLING, 0)
     assert publishing.take(0) == Turn(BILLING, is_for_lag=True)
     publishing.began(BILLING, 0)
-    publishing.ended(BILLING, 5)
+    publishing.ended(BILLING)
     publishing.lag_changed(BILLING, 5_000)
-    assert publishing.next_ms(5_000) == GROUP_LAG_STATUS_INTERVAL_MS
+    assert publishing.next_ms() == GROUP_LAG_STATUS_INTERVAL_MS
     publishing.changed(BILLING, 6_000)
     assert publishing.take(6_000) == Turn(BILLING, is_for_lag=False)
-    assert publishing.next_ms(6_000) == GROUP_LAG_STATUS_INTERVAL_MS, (
+    assert publishing.next_ms() == GROUP_LAG_STATUS_INTERVAL_MS, (
         "nothing was written: the lag is still to be shown"
     )
     publishing.changed(BILLING, 7_000)
     assert written(publishing, 7_000) == [BILLING]
-    assert publishing.next_ms(7_000) is None, "the lag went along"
+    assert publishing.next_ms() is None, "the lag went along"
     publishing.lag_changed(BILLING, 8_000)
-    assert publishing.next_ms(8_000) == 7_000 + GROUP_LAG_STATUS_INTERVAL_MS
+    assert publishing.next_ms() == 7_000 + GROUP_LAG_STATUS_INTERVAL_MS
 
 
 def test_should_look_again_after_what_came_while_a_write_was_on_its_way() -> None:
@@ -80,8 +82,8 @@ def test_should_look_again_after_what_came_while_a_write_was_on_its_way() -> Non
     assert written(publishing, 0, ends=False) == [BILLING]
     publishing.changed(BILLING, 10)
     publishing.lag_changed(BILLING, 10)
-    assert publishing.next_ms(4_000) is None
-    publishing.ended(BILLING, 4_000)
+    assert publishing.next_ms() is None
+    publishing.ended(BILLING)
     assert publishing.take(4_000) == Turn(BILLING, is_for_lag=False)
 
 
@@ -90,9 +92,9 @@ def test_should_leave_a_group_alone_that_could_not_be_written() -> None:
     publishing.changed(BILLING, 0)
     assert written(publishing, 0, ends=False) == [BILLING]
     publishing.hold(BILLING, 9_000)
-    publishing.ended(BILLING, 100)
+    publishing.ended(BILLING)
     publishing.changed(BILLING, 2_000)
-    assert publishing.next_ms(2_000) == 9_000
+    assert publishing.next_ms() == 9_000
     assert written(publishing, 9_000) == [BILLING]
 
 
@@ -102,11 +104,73 @@ def test_should_never_write_more_in_a_second_than_a_broker_may() -> None:
         publishing.changed(group(number), number)
     first = written(publishing, 100)
     assert first == [group(number) for number in range(GROUP_WRITES_PER_SECOND_MAX)], "whoever has waited longest"
-    assert publishing.next_ms(100) == 1_100
+    assert publishing.next_ms() == 1_100
     assert publishing.take(1_099) is None
     second = written(publishing, 1_100)
     assert second == [group(number) for number in range(20, 40)]
     assert [len(written(publishing, now_ms)) for now_ms in (2_099, 2_100, 3_100)] == [0, 10, 0]
+
+
+def busy(publishing: Publishing, now_ms: int) -> None:
+    """The lag of a thousand groups is another one."""
+    for number in range(1_000):
+        publishing.lag_changed(group(number), now_ms)
+
+
+def test_should_not_have_changes_wait_for_lags() -> None:
+    publishing, lags = Publishing(), 0
+    for now_ms in range(0, 20_000, 100):
+        if now_ms % 5_000 == 0:
+            busy(publishing, now_ms)
+        if now_ms % 1_000 == 0:
+            publishing.changed(BILLING, now_ms)
+        shown = written(publishing, now_ms)
+        assert (shown[:1] == [BILLING]) is (now_ms % 1_000 == 0)
+        lags += len(shown) - shown.count(BILLING)
+    assert lags == 20 * GROUP_LAG_WRITES_PER_SECOND_MAX, "lags are given so much, and no more"
+
+
+def test_should_show_every_lag_in_its_turn_where_there_are_many() -> None:
+    publishing, seen = Publishing(), set[GroupName]()
+    busy(publishing, 0)
+    for now_ms in range(0, 1_000 * 1_000 // GROUP_LAG_WRITES_PER_SECOND_MAX, 1_000):
+        seen.update(written(publishing, now_ms))
+        publishing.lag_changed(group(0), now_ms)
+    assert len(seen) == 1_000
+
+
+def test_should_not_have_lags_wait_for_ever_for_changes() -> None:
+    publishing, lags, changes = Publishing(), 0, 0
+    publishing.lag_changed(BILLING, 0)
+    for now_ms in range(0, 60_000, 1_000):
+        for number in range(100):
+            publishing.changed(group(number), now_ms)
+        publishing.lag_changed(BILLING, now_ms)
+        shown = written(publishing, now_ms)
+        lags, changes = lags + shown.count(BILLING), changes + len(shown)
+    assert lags == 60_000 // GROUP_LAG_STATUS_INTERVAL_MS
+    assert changes == 60 * GROUP_WRITES_PER_SECOND_MAX
+    assert GROUP_CHANGES_IN_A_ROW_MAX < GROUP_WRITES_PER_SECOND_MAX
+
+
+def test_should_say_when_the_next_lag_may_be_written() -> None:
+    publishing = Publishing()
+    busy(publishing, 0)
+    assert len(written(publishing, 0)) == GROUP_LAG_WRITES_PER_SECOND_MAX
+    assert publishing.next_ms() == 1_000
+    publishing.changed(BILLING, 300)
+    assert publishing.next_ms() == 300
+    assert written(publishing, 300) == [BILLING]
+
+
+def test_should_count_what_else_the_api_server_is_asked() -> None:
+    publishing = Publishing()
+    for _ in range(GROUP_WRITES_PER_SECOND_MAX):
+        publishing.asked(0)
+    publishing.changed(BILLING, 0)
+    assert publishing.take(999) is None
+    assert publishing.next_ms() == 1_000
+    assert written(publishing, 1_000) == [BILLING]
 
 
 def test_should_have_only_so_many_on_their_way() -> None:
@@ -115,9 +179,9 @@ def test_should_have_only_so_many_on_their_way() -> None:
         publishing.changed(group(number), 0)
     begun = written(publishing, 0, ends=False)
     assert len(begun) == GROUP_WRITES_IN_FLIGHT_MAX
-    assert publishing.next_ms(60_000) is None, "until one of them ends"
-    publishing.ended(begun[0], 60_000)
-    assert publishing.next_ms(60_000) == 0
+    assert publishing.next_ms() is None, "until one of them ends"
+    publishing.ended(begun[0])
+    assert publishing.next_ms() == 0
     assert len(written(publishing, 60_000, ends=False)) == 1
 
 
@@ -126,7 +190,7 @@ def test_should_forget_what_somebody_else_coordinates() -> None:
     publishing.changed(BILLING, 0)
     publishing.forget(BILLING)
     publishing.forget(AUDIT)
-    assert publishing.next_ms(0) is None
+    assert publishing.next_ms() is None
     assert publishing.take(0) is None
     publishing.changed(BILLING, 0)
     publishing.forget(BILLING)
@@ -134,8 +198,8 @@ def test_should_forget_what_somebody_else_coordinates() -> None:
     assert written(publishing, 0, ends=False) == [AUDIT], "what was forgotten is passed over"
     publishing.changed(AUDIT, 1)
     publishing.forget(AUDIT)
-    publishing.ended(AUDIT, 2)
-    assert publishing.next_ms(5_000) is None
+    publishing.ended(AUDIT)
+    assert publishing.next_ms() is None
 
 
 def test_should_know_a_group_again_that_comes_back_while_its_write_is_on_its_way() -> None:
@@ -144,8 +208,8 @@ def test_should_know_a_group_again_that_comes_back_while_its_write_is_on_its_way
     assert written(publishing, 0, ends=False) == [BILLING]
     publishing.forget(BILLING)
     publishing.changed(BILLING, 10)
-    publishing.ended(BILLING, 20)
-    assert publishing.next_ms(20) == GROUP_STATUS_INTERVAL_MS, "the pause counts from what was written before"
+    publishing.ended(BILLING)
+    assert publishing.next_ms() == GROUP_STATUS_INTERVAL_MS, "the pause counts from what was written before"
 
 
 _STEPS = st.lists(
@@ -183,7 +247,7 @@ class Broker:
             case "write" | "look":
                 self.look(now_ms, writes=what == "write")
             case "end" if self.on_their_way:
-                self.publishing.ended(self.on_their_way.pop(0), now_ms)
+                self.publishing.ended(self.on_their_way.pop(0))
 
     def look(self, now_ms: int, *, writes: bool) -> None:
         turn = self.publishing.take(now_ms)
@@ -209,7 +273,7 @@ def test_should_keep_its_rates_and_forget_nothing_whatever_happens(steps: list[t
     for _ in [*broker.on_their_way]:
         broker.do("end", 0, now_ms)
     looks = 0
-    while (next_ms := broker.publishing.next_ms(now_ms)) is not None:
+    while (next_ms := broker.publishing.next_ms()) is not None:
         now_ms, looks = max(now_ms, next_ms), looks + 1
         broker.look(now_ms, writes=False)
         assert looks < 100, "it comes to an end"
