@@ -93,7 +93,7 @@ class UnrulyApi:
                 late = asyncio.create_task(self._carry_out_late(request, body, after_s))
                 self._late.add(late)
                 late.add_done_callback(self._late.discard)
-                await asyncio.sleep(3600)  # until whoever asked has given up
+                await asyncio.get_running_loop().create_future()  # until whoever asked has given up
         return await self._pass_on(request, body, cut=isinstance(behaviour, Cut))
 
     async def _carry_out_late(self, request: web.Request, body: bytes, after_s: float) -> None:

@@ -16,6 +16,7 @@ class Written(WritingTurns):
         super().__init__()
         self.left, self.room = left, room
         self.limits: list[int] = []
+        self.received = bytearray(16)
 
     def connect(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -40,11 +41,11 @@ class Written(WritingTurns):
             self.pause_writing()
         return True
 
-    def get_buffer(self, sizehint: int) -> Any:
-        raise NotImplementedError
+    def get_buffer(self, sizehint: int) -> bytearray:
+        return self.received
 
     def buffer_updated(self, nbytes: int) -> None:
-        raise NotImplementedError
+        self.received = bytearray(16)
 
 
 class Transport(asyncio.Transport):
