@@ -556,6 +556,11 @@ GROUPS_PER_COORDINATOR_MAX = 10_000
 """Groups on one partition of the offsets topic: what their coordinator keeps in memory."""
 COORDINATOR_UNANSWERED_MAX = 10_000
 """Requests whose records are not committed yet; a coordinator that is behind by more takes no others."""
+COORDINATOR_COMMITS_UNANSWERED_MAX = 8_000
+"""So many, and it takes no more offsets: members must be heard all the same."""
+COORDINATOR_UNCOMMITTED_BYTES_MAX = 40 << 20
+COORDINATOR_UNCOMMITTED_OFFSETS_BYTES_MAX = 32 << 20
+"""The same two bounds, of the records themselves: a follower that lags must not fill the leader's memory."""
 OFFSETS_PARTITIONS = 16
 """Of the offsets topic, for ever: a group's coordinator depends on their number."""
 COORDINATOR_TICK_MS = 100
@@ -566,6 +571,8 @@ COORDINATOR_APPENDS_IN_FLIGHT_MAX = 64
 COORDINATOR_APPEND_BATCHES_MAX = 256
 COORDINATOR_APPEND_BYTES = 1 << 20
 """What one call appends: so many batches, and no more bytes than this, one batch at least."""
+COORDINATOR_ENCODE_INLINE_BYTES_MAX = 64 << 10
+"""Of one decision: a larger one is encoded in a thread, at some five microseconds a kilobyte."""
 GROUP_BODY_BYTES_MAX = 8 << 20
 """Of a request about a group: a commit of OFFSETS_PER_COMMIT_MAX offsets with some metadata."""
 JSON_INLINE_BYTES_MAX = 64 << 10
@@ -578,6 +585,10 @@ HEARTBEATS_IN_FLIGHT_MAX = 1 << 14
 """Heartbeats that wait at one broker: they hold next to nothing, and do not count among its other requests."""
 DELETED_TOPICS_REMEMBERED_MAX = 1024
 """For coordinators that begin after the deletion: more are forgotten with the age of their offsets."""
+RESET_ID_LENGTH_MAX = 63
+"""As `spec.resetOffsets.id`: it stands in the group's record and in its status."""
+TOPIC_UID_LENGTH_MAX = 64
+"""Kubernetes gives 36."""
 MEMBER_ID_LENGTH_MAX = 64
 INSTANCE_ID_LENGTH_MAX = 253
 """As the name of a Pod."""
@@ -615,6 +626,8 @@ REBALANCE_TIMEOUT_MS_MAX = 3_600_000
 OFFSET_METADATA_BYTES_MAX = 4096
 OFFSETS_PER_COMMIT_MAX = 4096
 """As many as `spec.resetOffsets` may name; more are committed in several requests."""
+OFFSETS_BYTES_PER_COMMIT_MAX = 4 << 20
+"""Of their records, which are one batch: below `maxMessageBytes` of the offsets topic, with room for the group's."""
 GROUP_OFFSETS_MAX = 1 << 15
 """Partitions of which a group remembers offsets: twice what it may consume, for topics that come and go. To forget
 them all is one batch, too."""

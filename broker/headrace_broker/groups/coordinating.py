@@ -4,19 +4,16 @@
        └──── (after a pause where it failed) ──── another leads, an append or a read failed ──────┘
 
 Runs as one task for as long as the partition is open here; what the core decides (`core.groups.coordinator`) is carried
-out at once, on the event loop. Appends that come together are written together, in order, each as a batch of its own;
-the next ones go on their way while those before wait for the high watermark. Where one fails, the coordinator is
-deposed before anything else happens, and begins again from the log, which says what became of it.
+out at once, on the event loop, and written by `appending`. Where that fails, or the core makes a mistake, the
+coordinator is deposed before anything else happens, and begins again from the log, which says what became of it.
 
 Invariants: nothing is appended in another epoch than the one that the coordinator was elected in; what is told without
-a record is told only while this broker knows that it leads.
+a record is told only while this broker knows that it leads; once it is deposed, nobody waits for an answer.
 """
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Sequence
-from functools import partial
 from time import perf_counter
 from typing import assert_never
 
@@ -46,23 +43,18 @@ from headrace.core.groups.group import Group
 from headrace.core.groups.identity import GroupName
 from headrace.core.groups.records import UnreadableRecordError
 from headrace.core.limits import (
-    COORDINATOR_APPEND_BATCHES_MAX,
-    COORDINATOR_APPEND_BYTES,
-    COORDINATOR_APPENDS_IN_FLIGHT_MAX,
     COORDINATOR_RELOAD_MS,
     COORDINATOR_TICK_MS,
-    PRODUCE_TIMEOUT_MS_DEFAULT,
 )
-from headrace.core.records.raw import RawBatch
 from headrace.core.replication.events import Acks
 from headrace.core.replication.fence import Fence
 from headrace.core.types import LeaderEpoch
 from headrace_broker.clock import monotonic_ms, wall_ms
-from headrace_broker.groups.log import encoded, entries, prepare
+from headrace_broker.groups.appending import Appends
+from headrace_broker.groups.log import entries, prepare
 from headrace_broker.groups.ports import GroupsListener
 from headrace_broker.groups.requests import Requests
 from headrace_broker.partition import Partition
-from headrace_broker.requests import ProduceQuery
 
 _log = logging.getLogger(__name__)
 _NONE = LeaderEpoch(0)
@@ -72,22 +64,18 @@ class Coordinating:
     def __init__(self, partition: Partition, requests: Requests, listeners: Sequence[GroupsListener]) -> None:
         self.partition = partition
         self.coordinator = Coordinator()
-        self._requests = requests
+        self.requests = requests
+        """Those that it has yet to answer, and no others."""
         self._listeners = listeners
         self._label = str(partition.place)
         self._epoch = _NONE
         """That the coordinator was elected in, while it is not deposed."""
-        self._term = 0
-        """Rises with every election, and an epoch may have two: what comes of an earlier one means nothing."""
+        self._appends: Appends | None = None
+        """Of the term that the coordinator was elected for, while it is not deposed: an epoch may have two."""
         self._failed = False
         """The term that is over ended by itself, not by an election."""
         self._news = asyncio.Event()
         """The partition may have another leader or high watermark, or the coordinator is deposed."""
-        self._queue: deque[tuple[int, RawBatch]] = deque()
-        """Not appended yet, in order."""
-        self._in_flight = 0
-        """Appends that are not committed yet."""
-        self._flushing: asyncio.Handle | None = None
         self._ticking: asyncio.TimerHandle | None = None
 
     @property
@@ -100,13 +88,11 @@ class Coordinating:
 
     def ask(self, group: GroupName, request: Request) -> "asyncio.Future[Reply]":
         """The answer, once it may be told. Raises what it is refused with."""
-        answer = self._requests.expect(group, request)
+        answer = self.requests.expect(group, request)
         if self._ticking is None:
             self.step(Ticked(wall_ms()))  # it may have had no groups for hours: offsets are kept with the time
         if not self.step(ForGroup(group, request)):
-            self._requests.abandon(
-                request.request, NotCoordinatorError(f"the coordinator of {group} failed; try again")
-            )
+            self.requests.refuse_all(NotCoordinatorError(f"the coordinator of {group} failed; try again"))
         return answer
 
     def find(self, group: GroupName) -> Group | None:
@@ -151,15 +137,18 @@ class Coordinating:
         if self.coordinator.state is CoordinatorState.IDLE:
             return
         ended = [*self.coordinator.groups]
-        self._queue.clear()
-        self._in_flight = 0
         self._epoch = _NONE
-        for handle in (self._flushing, self._ticking):
-            if handle is not None:
-                handle.cancel()
-        self._flushing = self._ticking = None
-        self.step(Deposed(reason))
-        self._news.set()
+        if self._appends is not None:
+            self._appends.stop()
+        if self._ticking is not None:
+            self._ticking.cancel()
+        self._appends = self._ticking = None
+        try:
+            self.step(Deposed(reason))
+        finally:
+            # The core does not know of those whose answers were lost by a mistake.
+            self.requests.refuse_all(NotCoordinatorError(f"the coordinator is none any more ({reason}): try again"))
+            self._news.set()
         _log.info("%s: groups are coordinated here no more: %s", self._label, reason)
         for listener in self._listeners:
             listener.ended(ended)
@@ -172,8 +161,8 @@ class Coordinating:
     async def _serve_term(self) -> None:
         """One epoch, until it is over."""
         epoch = self._epoch = self.partition.replica.leader_epoch
-        self._term += 1
         self._failed = False
+        self._appends = Appends(self.partition, epoch, self._committed, self._fail)
         self.step(Elected())
         try:
             await self._load(epoch)
@@ -225,6 +214,9 @@ class Coordinating:
         if self._epoch and not (self.leads and self.partition.replica.leader_epoch == self._epoch):
             self.depose("another leader was elected")
 
+    def _committed(self, number: int) -> None:
+        self.step(Committed(number))
+
     def _fail(self, reason: str) -> None:
         """It still leads, maybe, and yet goes no further."""
         self._failed = True
@@ -257,15 +249,15 @@ class Coordinating:
     def _carry_out(self, order: Order, problem: HeadraceError | None) -> None:
         match order:
             case Append():
-                self._queue.append((order.number, encoded(order.entries)))
-                self._flush_soon()
+                assert self._appends is not None, "it was elected"
+                self._appends.add(order)
             case Answer(request, reply) if problem is None:
-                self._requests.answer(request, reply)
+                self.requests.answer(request, reply)
             case Refuse(request, error, _):
-                self._requests.refuse(request, problem or error)
+                self.requests.refuse(request, problem or error)
             case Answer(request):
                 assert problem is not None, "else it is answered"
-                self._requests.refuse(request, problem)
+                self.requests.refuse(request, problem)
             case Changed(group, reason):
                 _log.debug("%s: %s", group, reason)
                 for listener in self._listeners:
@@ -275,43 +267,3 @@ class Coordinating:
                     listener.ignored(group, reason)
             case _:
                 assert_never(order)
-
-    def _flush_soon(self) -> None:
-        """After whatever else the loop has at hand: it may be more of the same."""
-        if self._flushing is None:
-            self._flushing = asyncio.get_running_loop().call_soon(self._flush)
-
-    def _flush(self) -> None:
-        self._flushing = None
-        term, query = self._term, ProduceQuery(Acks.ALL, PRODUCE_TIMEOUT_MS_DEFAULT, Fence(leader_epoch=self._epoch))
-        while self._queue and self._in_flight < COORDINATOR_APPENDS_IN_FLIGHT_MAX:
-            number, batches = self._take()
-            self._in_flight += 1
-            try:
-                self.partition.append(batches, query, partial(self._appended, term, number))
-            except HeadraceError as error:
-                self._fail(error.message)
-
-    def _take(self) -> tuple[int, list[RawBatch]]:
-        """What the next call appends, and the number of its last."""
-        batches: list[RawBatch] = []
-        number = size = 0
-        while self._queue and len(batches) < COORDINATOR_APPEND_BATCHES_MAX:
-            if batches and size + self._queue[0][1].nbytes > COORDINATOR_APPEND_BYTES:
-                break
-            number, batch = self._queue.popleft()
-            batches.append(batch)
-            size += batch.nbytes
-        return number, batches
-
-    def _appended(self, term: int, number: int, error: HeadraceError | None) -> None:
-        """Told what became of an append, maybe before `append` returns."""
-        if term != self._term or self._epoch == _NONE:
-            return
-        if error is not None:
-            self._fail(error.message)
-            return
-        self._in_flight -= 1
-        if self._queue:
-            self._flush_soon()
-        self.step(Committed(number))

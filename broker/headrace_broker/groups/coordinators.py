@@ -62,7 +62,6 @@ class Coordinators:
         self._view = view
         self._partitions = partitions
         self.listeners: list[GroupsListener] = []
-        self._requests = Requests(self._committed)
         self._topic: Topic | None = None
         """As it was seen last."""
         self._here: dict[PartitionId, Coordinating] = {}
@@ -136,7 +135,7 @@ class Coordinators:
 
     async def ask(self, coordinating: Coordinating, group: GroupName, make: Callable[[int], Request]) -> Reply:
         """`make` a request of a number. Raises what it is refused with."""
-        return await coordinating.ask(group, make(self._requests.next_number()))
+        return await coordinating.ask(group, make(coordinating.requests.next_number()))
 
     def topics(self, namespace: str) -> Mapping[str, TopicShape]:
         """As groups know them."""
@@ -173,7 +172,7 @@ class Coordinators:
     @property
     def waiting(self) -> int:
         """Requests that are not answered yet."""
-        return self._requests.waiting
+        return sum(each.requests.waiting for each in self._here.values())
 
     # -- what those need who show groups (`ports.CoordinatedGroups`) ---------------------------------------------------
 
@@ -229,7 +228,7 @@ class Coordinators:
             self._begin(number, partition)
 
     def _begin(self, number: PartitionId, partition: Partition) -> None:
-        coordinating = self._here[number] = Coordinating(partition, self._requests, self.listeners)
+        coordinating = self._here[number] = Coordinating(partition, Requests(self._committed), self.listeners)
         for news in self._sight.all():
             coordinating.step(news)
         for group, settings in self._settings.items():

@@ -1,4 +1,5 @@
-"""Who waits for a coordinator's answer: requests by number, each answered once. On the event loop; one per broker."""
+"""Who waits for a coordinator's answer: requests by number, each answered once. On the event loop; one for each
+`Coordinating`."""
 
 import asyncio
 from collections.abc import Callable
@@ -49,7 +50,7 @@ class Requests:
         if not asked.answer.done():
             asked.answer.set_exception(error)
 
-    def abandon(self, number: int, error: HeadraceError) -> None:
-        """Refuse it, unless it was answered."""
-        if number in self._asked:
+    def refuse_all(self, error: HeadraceError) -> None:
+        """Whoever is left: nobody else will answer them."""
+        for number in [*self._asked]:
             self.refuse(number, error)

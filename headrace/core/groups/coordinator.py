@@ -10,7 +10,8 @@ committed, refusals included; so it never has to be taken back.
 A heartbeat without news needs no record: before it answers, the shell must know that it still leads, as it must before
 it answers `latest` (`Replica.check_latest`); a deposed coordinator could hand out what it knew long ago.
 
-Owned by one partition's task. Bounds: groups, and requests that wait for their records.
+Owned by one partition's task. Bounds: groups; requests that wait for their records, and the bytes of these. Offsets are
+refused before anything else is: while they flood a coordinator, members must be heard, or their sessions end.
 """
 
 from collections import deque
@@ -31,6 +32,7 @@ from headrace.core.groups.entries import Entry
 from headrace.core.groups.events import (
     Answer,
     Changed,
+    CommitReceived,
     Configured,
     Effect,
     GroupSettings,
@@ -38,6 +40,7 @@ from headrace.core.groups.events import (
     Persist,
     Refuse,
     Request,
+    ResetResolved,
     TargetOffered,
     Ticked,
     TopicDeleted,
@@ -46,9 +49,16 @@ from headrace.core.groups.events import (
 from headrace.core.groups.group import Group
 from headrace.core.groups.identity import GroupName, TopicShape
 from headrace.core.groups.image import Image
+from headrace.core.groups.record_sizes import bytes_of
 from headrace.core.groups.sessions import NEVER
 from headrace.core.groups.sharing import GroupState
-from headrace.core.limits import COORDINATOR_UNANSWERED_MAX, GROUPS_PER_COORDINATOR_MAX
+from headrace.core.limits import (
+    COORDINATOR_COMMITS_UNANSWERED_MAX,
+    COORDINATOR_UNANSWERED_MAX,
+    COORDINATOR_UNCOMMITTED_BYTES_MAX,
+    COORDINATOR_UNCOMMITTED_OFFSETS_BYTES_MAX,
+    GROUPS_PER_COORDINATOR_MAX,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +124,8 @@ class Append:
     number: int
     entries: tuple[Entry, ...]
     reason: str
+    size_bytes: int
+    """Of its records, at most."""
 
 
 Told: TypeAlias = Answer | Refuse | Changed | Ignored
@@ -141,6 +153,9 @@ class Coordinator:
         self._wall_ms = 0
         self._appended = 0
         self._committed = 0
+        self._uncommitted: deque[tuple[int, int]] = deque()
+        """Appends by their numbers, with their bytes."""
+        self._uncommitted_bytes = 0
         self._held: deque[tuple[int, Told]] = deque()
         """What is told once so many are committed, in order."""
         self._unsettled: dict[GroupName, int] = {}
@@ -189,6 +204,8 @@ class Coordinator:
                 return self._depose(reason)
             case Committed(number):
                 self._committed = max(self._committed, number)
+                while self._uncommitted and self._uncommitted[0][0] <= self._committed:
+                    self._uncommitted_bytes -= self._uncommitted.popleft()[1]
                 return self._released()
             case _:
                 assert_never(event)
@@ -230,7 +247,7 @@ class Coordinator:
         return due
 
     def _for_group(self, name: GroupName, event: Request | TargetOffered, now_ms: int) -> list[Order]:
-        problem = self._why_not(name)
+        problem = self._why_not(name, event)
         if problem is not None:
             return [] if isinstance(event, TargetOffered) else [Refuse(event.request, problem, problem.code)]
         orders: list[Order] = []
@@ -238,14 +255,15 @@ class Coordinator:
             orders += self._add(Group(Image(name), now_ms=now_ms, wall_ms=self._wall_ms), now_ms)
         return [*orders, *self._to([name], event, now_ms)]
 
-    def _why_not(self, name: GroupName) -> HeadraceError | None:
+    def _why_not(self, name: GroupName, event: Request | TargetOffered) -> HeadraceError | None:
         if self.state is CoordinatorState.IDLE:
             return NotCoordinatorError(f"this broker does not coordinate {name}: ask for its coordinator again")
         if self.state is CoordinatorState.LOADING:
             return CoordinatorLoadingError(f"this broker has just become the coordinator of {name}: try again")
-        if len(self._held) >= COORDINATOR_UNANSWERED_MAX:
+        if self._is_behind(event):
             return ThrottledError(
-                f"{COORDINATOR_UNANSWERED_MAX} requests to the coordinator of {name} wait for their records: try again"
+                f"the coordinator of {name} waits for {self._uncommitted_bytes} bytes of records to be committed, and"
+                f" has as much to tell as it may ({len(self._held)}): try again"
             )
         if name not in self.groups and len(self.groups) >= GROUPS_PER_COORDINATOR_MAX:
             return GroupFullError(
@@ -253,6 +271,12 @@ class Coordinator:
                 limit=GROUPS_PER_COORDINATOR_MAX,
             )
         return None
+
+    def _is_behind(self, event: Request | TargetOffered) -> bool:
+        most, most_bytes = COORDINATOR_UNANSWERED_MAX, COORDINATOR_UNCOMMITTED_BYTES_MAX
+        if isinstance(event, CommitReceived | ResetResolved):
+            most, most_bytes = COORDINATOR_COMMITS_UNANSWERED_MAX, COORDINATOR_UNCOMMITTED_OFFSETS_BYTES_MAX
+        return len(self._held) >= most or self._uncommitted_bytes >= most_bytes
 
     def _to(
         self,
@@ -276,13 +300,19 @@ class Coordinator:
         appended: list[Order] = []
         for effect in effects:
             if isinstance(effect, Persist):
-                self._appended += 1
-                appended.append(Append(self._appended, effect.entries, effect.reason))
+                appended.append(self._append(effect))
             else:
                 self._held.append((self._appended, effect))
             if isinstance(effect, Changed):
                 self._unsettled[effect.group] = self._appended
         return [*appended, *self._released()]
+
+    def _append(self, decided: Persist) -> Append:
+        self._appended += 1
+        size_bytes = bytes_of(decided.entries)
+        self._uncommitted.append((self._appended, size_bytes))
+        self._uncommitted_bytes += size_bytes
+        return Append(self._appended, decided.entries, decided.reason, size_bytes)
 
     def _released(self) -> list[Order]:
         released: list[Order] = []
@@ -303,6 +333,8 @@ class Coordinator:
         self._looks, self._agenda = {}, []
         self._held.clear()
         self._unsettled.clear()
+        self._uncommitted.clear()
+        self._uncommitted_bytes = 0
         self._committed = self._appended
         error = NotCoordinatorError(f"this broker coordinates the group no more ({reason}): ask for its coordinator")
         return [Refuse(request, error, reason) for request in requests]

@@ -14,18 +14,31 @@ deleted go at once. Called by `Group`.
 from collections.abc import Mapping
 from itertools import islice
 
-from headrace.core.errors import FencedMemberError, GroupFullError, GroupNotEmptyError, InvalidRequestError
+from headrace.core.errors import (
+    BatchTooLargeError,
+    FencedMemberError,
+    GroupFullError,
+    GroupNotEmptyError,
+    InvalidRequestError,
+)
 from headrace.core.groups.entries import OffsetValue
 from headrace.core.groups.events import CommitReceived
 from headrace.core.groups.image import Image
 from headrace.core.groups.member import may_commit
 from headrace.core.groups.members import unknown_member
-from headrace.core.limits import GROUP_OFFSETS_MAX, OFFSET_METADATA_BYTES_MAX, OFFSETS_PER_COMMIT_MAX
+from headrace.core.groups.record_sizes import offset_bytes
+from headrace.core.limits import (
+    GROUP_OFFSETS_MAX,
+    OFFSET_METADATA_BYTES_MAX,
+    OFFSETS_BYTES_PER_COMMIT_MAX,
+    OFFSETS_PER_COMMIT_MAX,
+)
 from headrace.core.types import PartitionKey, TopicUid
 
 
 def check_commit(image: Image, event: CommitReceived) -> None:
-    """Raises InvalidRequestError, GroupFullError, GroupNotEmptyError, UnknownMemberError and FencedMemberError."""
+    """Raises InvalidRequestError, BatchTooLargeError, GroupFullError, GroupNotEmptyError, UnknownMemberError and
+    FencedMemberError."""
     if len(event.offsets) > OFFSETS_PER_COMMIT_MAX:
         raise InvalidRequestError(
             f"the commit has {len(event.offsets)} offsets: at most {OFFSETS_PER_COMMIT_MAX} in one request, and any"
@@ -48,7 +61,7 @@ def check_commit(image: Image, event: CommitReceived) -> None:
 
 
 def check_offsets(image: Image, offsets: Mapping[PartitionKey, OffsetValue]) -> None:
-    """Raises InvalidRequestError and GroupFullError."""
+    """Raises InvalidRequestError, BatchTooLargeError and GroupFullError."""
     for partition, value in offsets.items():
         if value.offset < 0:
             raise InvalidRequestError(f"offset {value.offset} of {partition}: offsets begin at 0")
@@ -58,6 +71,13 @@ def check_offsets(image: Image, offsets: Mapping[PartitionKey, OffsetValue]) -> 
         raise GroupFullError(
             f"{image.name} remembers the offsets of {GROUP_OFFSETS_MAX} partitions, and no more: use a second group",
             limit=GROUP_OFFSETS_MAX,
+        )
+    size_bytes = sum(offset_bytes(image.name, partition, value) for partition, value in offsets.items())
+    if size_bytes > OFFSETS_BYTES_PER_COMMIT_MAX:
+        raise BatchTooLargeError(
+            f"{len(offsets)} offsets take {size_bytes} bytes with their metadata, and at most"
+            f" {OFFSETS_BYTES_PER_COMMIT_MAX} are taken at once: send them in several requests, or with less metadata",
+            limit=OFFSETS_BYTES_PER_COMMIT_MAX,
         )
 
 

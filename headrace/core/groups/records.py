@@ -34,8 +34,8 @@ from headrace.core.groups.subscriptions import Subscription
 from headrace.core.types import LeaderEpoch, Offset, PartitionId, PartitionKey, TopicUid
 
 _VERSION = 1
-_ENCODER = json.JSONEncoder(separators=(",", ":"))
-"""Kept: to make one takes as long as to encode a key."""
+_ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
+"""Kept: to make one takes as long as to encode a key. Text as it came: escaped it could be three times as long."""
 
 
 class UnreadableRecordError(Exception):
@@ -86,7 +86,8 @@ def _json(body: dict[str, Any]) -> bytes:
 
 
 def _compact(value: object) -> bytes:
-    return _ENCODER.encode(value).encode()
+    # JSON may have half of a character, `"\\ud800"`: it is read again as it is written.
+    return _ENCODER.encode(value).encode(errors="surrogatepass")
 
 
 def _group_object(value: GroupValue) -> dict[str, Any]:

@@ -42,10 +42,14 @@ from headrace.core.groups.image import Image
 from headrace.core.groups.subscriptions import Subscription
 from headrace.core.limits import (
     ASSIGNMENT_TIMEOUT_MS,
+    COORDINATOR_COMMITS_UNANSWERED_MAX,
     COORDINATOR_UNANSWERED_MAX,
+    COORDINATOR_UNCOMMITTED_BYTES_MAX,
+    COORDINATOR_UNCOMMITTED_OFFSETS_BYTES_MAX,
     GROUP_EXPIRY_INTERVAL_MS,
     GROUP_SESSION_MS_DEFAULT,
     GROUPS_PER_COORDINATOR_MAX,
+    OFFSET_METADATA_BYTES_MAX,
 )
 from headrace.core.types import Offset, TopicUid
 from tests.support.group_world import GROUP, member, part, shape
@@ -271,13 +275,46 @@ def test_should_know_the_wall_clock_in_groups_that_nobody_looks_at() -> None:
 
 
 def test_should_take_no_more_requests_than_may_wait() -> None:
+    """Members are heard while commits are refused already."""
     coordinator = active()
-    for number in range(COORDINATOR_UNANSWERED_MAX):
+    for number in range(COORDINATOR_COMMITS_UNANSWERED_MAX):
         coordinator.step(ForGroup(GROUP, commit(number)), 0)
-    assert codes(coordinator.step(ForGroup(GROUP, commit(99_999)), 0)) == [(99_999, "Throttled")]
-    coordinator.step(Committed(COORDINATOR_UNANSWERED_MAX - 1), 0)
-    coordinator.step(ForGroup(GROUP, commit(99_999)), 0)
-    assert Answer(99_999, Done(), "done") in coordinator.step(Committed(COORDINATOR_UNANSWERED_MAX), 0)
+    reset = ResetResolved(99_998, "replay-1", {})
+    for refused in (commit(99_998), reset):
+        assert codes(coordinator.step(ForGroup(GROUP, refused), 0)) == [(99_998, "Throttled")]
+    others = COORDINATOR_UNANSWERED_MAX - COORDINATOR_COMMITS_UNANSWERED_MAX
+    heard = [not codes(coordinator.step(ForGroup(GROUP, OffsetsAsked(20_000 + n)), 0)) for n in range(others)]
+    assert sum(heard) >= others - 10, "all but what is to be told of the group itself"
+    assert codes(coordinator.step(ForGroup(GROUP, join(99_999)), 0)) == [(99_999, "Throttled")]
+    coordinator.step(Committed(COORDINATOR_COMMITS_UNANSWERED_MAX - 1), 0)
+    (append,) = coordinator.step(ForGroup(GROUP, commit(99_999)), 0)
+    assert isinstance(append, Append)
+    assert Answer(99_999, Done(), "done") in coordinator.step(Committed(append.number), 0)
+
+
+def test_should_take_no_more_bytes_than_may_wait() -> None:
+    """As a follower that lags makes of commits with much metadata."""
+    coordinator = active()
+    note = OffsetValue(Offset(1), metadata="x" * OFFSET_METADATA_BYTES_MAX)
+    offsets = {part("flights", number): note for number in range(500)}
+    decided: list[Append] = []
+    for number in range(100):
+        orders = coordinator.step(ForGroup(GROUP, CommitReceived(number, offsets)), 0)
+        if codes(orders) == [(number, "Throttled")]:
+            break
+        decided += [order for order in orders if isinstance(order, Append)]
+    waiting = sum(order.size_bytes for order in decided)
+    largest = max(order.size_bytes for order in decided)
+    bound = COORDINATOR_UNCOMMITTED_OFFSETS_BYTES_MAX
+    assert bound <= waiting < bound + largest < COORDINATOR_UNCOMMITTED_BYTES_MAX
+    assert codes(coordinator.step(ForGroup(OTHER, join(1_000)), 0)) == [], "members are heard"
+    coordinator.step(Committed(decided[0].number), 0)
+    assert codes(coordinator.step(ForGroup(GROUP, commit(1_001)), 0)) == []
+    coordinator.step(Deposed("another leads"), 0)
+    coordinator.step(Elected(), 0)
+    coordinator.step(ReadToEnd(0), 0)
+    for number in range(3):
+        assert codes(coordinator.step(ForGroup(GROUP, CommitReceived(2_000 + number, offsets)), 0)) == []
 
 
 def test_should_take_no_more_groups_than_it_may() -> None:

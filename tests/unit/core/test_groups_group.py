@@ -1,6 +1,7 @@
 """One group step by step: who comes and goes, what moves when, and who is refused."""
 
 from dataclasses import replace
+from itertools import islice
 
 import pytest
 
@@ -28,7 +29,13 @@ from headrace.core.groups.events import (
 from headrace.core.groups.identity import GroupEpoch
 from headrace.core.groups.sharing import GroupState
 from headrace.core.groups.subscriptions import Subscription
-from headrace.core.limits import GROUP_MEMBERS_MAX, GROUP_OFFSETS_MAX, OFFSETS_PER_COMMIT_MAX
+from headrace.core.limits import (
+    GROUP_MEMBERS_MAX,
+    GROUP_OFFSETS_MAX,
+    OFFSET_METADATA_BYTES_MAX,
+    OFFSETS_BYTES_PER_COMMIT_MAX,
+    OFFSETS_PER_COMMIT_MAX,
+)
 from headrace.core.types import Offset
 from tests.support.group_world import GROUP, World, member, part, parts, shape
 
@@ -521,6 +528,21 @@ def test_should_refuse_offsets_that_break_a_bound() -> None:
     assert "in one request" in refused(world, CommitReceived(world.numbers.next(), many)).message
     most = {part("flights", number): OffsetValue(Offset(0)) for number in range(GROUP_OFFSETS_MAX + 1)}
     assert refused(world, ResetResolved(world.numbers.next(), "r", most)).code == "GroupFull"
+
+
+def test_should_refuse_offsets_that_are_too_large_for_one_batch() -> None:
+    world = World(FLIGHTS)
+    note = OffsetValue(Offset(0), metadata="x" * OFFSET_METADATA_BYTES_MAX)
+    large = {part("flights", number): note for number in range(OFFSETS_PER_COMMIT_MAX)}
+    number = world.numbers.next
+    for request in (CommitReceived(number(), large), ResetResolved(number(), "r", large)):
+        error = refused(world, request)
+        assert (error.code, error.details) == ("BatchTooLarge", {"limit": OFFSETS_BYTES_PER_COMMIT_MAX})
+        assert "in several requests" in error.message
+    fits = dict(islice(large.items(), OFFSETS_BYTES_PER_COMMIT_MAX // 2 // OFFSET_METADATA_BYTES_MAX))
+    assert isinstance(told(world, CommitReceived(number(), fits)), Answer)
+    bare = dict.fromkeys(large, OffsetValue(Offset(0)))
+    assert isinstance(told(world, CommitReceived(number(), bare)), Answer), "as many as may be, without metadata"
 
 
 def test_should_reset_once_and_only_while_it_is_empty() -> None:

@@ -28,13 +28,15 @@ from headrace.core.groups.entries import (
     TargetRecord,
 )
 from headrace.core.groups.identity import GroupEpoch, GroupName, MemberId, TopicShape
+from headrace.core.groups.record_sizes import bytes_of
 from headrace.core.groups.records import UnreadableRecordError, decode, encode
 from headrace.core.groups.subscriptions import Subscription
 from headrace.core.types import LeaderEpoch, Offset, PartitionId, PartitionKey, TopicUid
 from tests.support.group_world import GROUP, member, part, parts, shape
 
-texts = st.text(max_size=5)
-counts = st.integers(0, 1 << 40)
+texts = st.text(st.characters(), max_size=5)
+"""Halves of characters among them, which JSON may have."""
+counts = st.integers(0, (1 << 63) - 1)
 epochs = counts.map(GroupEpoch)
 groups = st.builds(GroupName, texts, texts)
 ids = texts.map(MemberId)
@@ -73,6 +75,23 @@ def test_should_be_read_as_it_was_written(entry: Entry) -> None:
     read = decode(*encode(entry))
     assert read == entry
     assert type(read) is type(entry)
+
+
+@given(st.lists(entries, max_size=3))
+def test_should_know_their_size_without_making_them(some: list[Entry]) -> None:
+    sizes = [sum(map(len, (key, value or b""))) for key, value in map(encode, some)]
+    assert sum(sizes) <= bytes_of(some)
+
+
+def test_should_not_think_large_what_is_small() -> None:
+    """Whoever commits with metadata is refused by this estimate."""
+    for text in ("x", "\u00e9", '"', "\u2028"):
+        noted = OffsetRecord(
+            OffsetKey(GROUP, part("flights", 1023)), OffsetValue(Offset(1 << 40), metadata=text * 1000)
+        )
+        key, value = encode(noted)
+        assert value is not None
+        assert bytes_of([noted]) <= len(key) + len(value) + 150
 
 
 _VALUES: list[tuple[Entry, object, object]] = [
