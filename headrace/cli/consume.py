@@ -12,13 +12,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from headrace.cli.consume_options import Options, parse_instance_id, parse_pattern
 from headrace.cli.ending import ended_by_sigterm, write_whole
 from headrace.cli.examples import Command, examples
 from headrace.cli.options import GROUP, TOPIC, Where, broker_options, naming_remedy, output_option
@@ -37,28 +37,6 @@ _TIMEOUT_MS = 30_000
 _COMMIT_INTERVAL_MS = 1_000
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    topics: tuple[str, ...]
-    start: str | int | datetime
-    partition: int | None
-    max_records: int | None
-    follow: bool
-    group: str | None
-    output: str
-    quiet: bool
-
-    @property
-    def which(self) -> str:
-        """For sentences."""
-        return ", ".join(self.topics)
-
-    @property
-    def topic_width(self) -> int:
-        """Of a column that names the topic; 0 where there is one only."""
-        return max(map(len, self.topics)) if len(self.topics) > 1 else 0
-
-
 @examples(
     ("The values of all records there are.", "headrace consume orders -o value"),
     ("The last hour.", "headrace consume orders --from '1h ago'"),
@@ -67,9 +45,14 @@ class Options:
     ("What comes next, until Ctrl-C.", "headrace consume orders --from latest --follow -o value"),
     ("What the group has not read yet.", "headrace consume orders --group billing"),
     ("As a member that stays; run several to share the work.", "headrace consume orders --group billing --follow"),
+    ("All topics of that kind, new ones too.", "headrace consume --pattern 'orders.*' --group audit"),
+    (
+        "As one that keeps its partitions over a restart.",
+        "headrace consume orders --group shipping --instance-id shipping-0 --follow",
+    ),
 )
 @click.command(cls=Command)
-@click.argument("topics", type=TOPIC, nargs=-1, required=True, metavar="TOPIC...")
+@click.argument("topics", type=TOPIC, nargs=-1, metavar="[TOPIC]...")
 @click.option(
     "--from",
     "start",
@@ -90,6 +73,19 @@ class Options:
     help="As a member of this consumer group, which comes to be with its first one: share partitions with the other"
     " members, go on where the group is, commit what is printed.",
 )
+@click.option(
+    "--pattern",
+    callback=lambda _context, _option, text: None if text is None else parse_pattern(text),
+    metavar="REGEX",
+    help="With --group: all topics whose whole name matches, beside those that are named; new ones are found too.",
+)
+@click.option(
+    "--instance-id",
+    callback=lambda _context, _option, text: None if text is None else parse_instance_id(text),
+    metavar="NAME",
+    help="With --group: as a static member, for example by its Pod's name. One that ends keeps its partitions, and who"
+    " comes with the same name within the session takes them up again.",
+)
 @output_option("json", "value", "table")
 @click.option("-q", "--quiet", is_flag=True, help="No progress on the terminal while records go into a file.")
 @broker_options
@@ -100,14 +96,15 @@ def consume(where: Where, **options: Any) -> None:
     command with 1, Ctrl-C with 130.
 
     With --group, what is printed is committed every second and at the end, be it the end of the records, -m, Ctrl-C,
-    SIGTERM (exit code 143) or a reader that has enough; then the member leaves, and others take over at once. Without
-    --follow it reads up to the ends that its partitions have when it gets them.
+    SIGTERM (exit code 143) or a reader that has enough; then the member leaves, and others take over at once (with
+    --instance-id: when it has not come back within the session). Without --follow it reads up to the ends that its
+    partitions have when it gets them.
     """
     _consume(where, Options(**options))
 
 
 def _consume(where: Where, options: Options) -> None:
-    _check(options)
+    options.check()
     found = where.find()
     watched = sys.stderr.isatty() and not options.quiet
     shown = watched and _goes_into_a_file()
@@ -120,16 +117,6 @@ def _consume(where: Where, options: Options) -> None:
         tell(summary("consumed", tally.records, f"from {options.which}", time.monotonic() - started))
     elif watched and not tally.records:
         tell("nothing from there on; --follow waits for what comes", dim=True)
-
-
-def _check(options: Options) -> None:
-    """Raises click.UsageError where options do not fit together."""
-    if options.partition is None:
-        return
-    if options.group is not None:
-        raise click.UsageError("--partition and --group exclude each other: who reads which is the group's to say.")
-    if len(options.topics) > 1:
-        raise click.UsageError("--partition is of one topic: read one at a time, or leave it out.")
 
 
 def _ending(options: Options) -> AbstractContextManager[None]:
@@ -152,6 +139,8 @@ def _consumer(found: "Found", options: Options) -> "Consumer":
         return Consumer(
             *options.topics,
             group=options.group,
+            pattern=options.pattern,
+            instance_id=options.instance_id,
             start=options.start,
             partitions=None if options.partition is None else [options.partition],
             server=found.server,

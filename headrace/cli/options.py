@@ -90,7 +90,7 @@ def naming_remedy(namespace: str, *topics: str) -> Iterator[None]:
     try:
         yield
     except UnknownTopicError as error:
-        if len(topics) > 1:
+        if len(topics) != 1:
             raise LocalError(f"{error.message}: `headrace topic list -A` shows all that there are") from error
         place = "" if namespace == "default" else f" -n {namespace}"
         raise LocalError(

@@ -119,6 +119,38 @@ def test_should_commit_what_it_printed_and_leave_when_it_is_told_to_stop(
     assert [each["offset"] for each in now["partitions"]] == [3, 2]
 
 
+def test_should_read_all_topics_of_a_pattern_and_those_that_are_named(
+    headrace: Headrace, orders: str, group: str
+) -> None:
+    for name in (f"{orders}-b", f"{orders}-c", f"x-{orders}"):
+        headrace("topic", "create", name, "--partitions", "1")
+        headrace("produce", name, stdin=f"{name}\n")
+    done = headrace("consume", f"x-{orders}", "--pattern", f"{orders}(-b)?", "--group", group)
+    assert done.returncode == 0, done.stderr
+    read = [json.loads(line) for line in done.stdout.splitlines()]
+    assert sorted((each["topic"], each["value"]) for each in read) == sorted(
+        [*((orders, value) for value in "abcde"), *((name, name) for name in (f"{orders}-b", f"x-{orders}"))]
+    )
+    table = headrace("consume", "--pattern", f"{orders}-c", "--group", group, "-o", "table").stdout.splitlines()
+    assert [line.split()[0] for line in table] == ["TOPIC", f"{orders}-c"]
+
+
+def test_should_keep_a_members_partitions_while_it_is_away_where_it_has_a_name(
+    headrace: Headrace, environment: dict[str, str], orders: str, group: str
+) -> None:
+    static = ("--instance-id", "pod-0")
+    with member(environment, orders, group, *static) as process:
+        wait_for_members(headrace, group, 1)
+        wait_for(lambda: offsets(headrace, group) == [3, 2], "it has committed")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 143
+    away = described(headrace, group)
+    assert [each["instanceId"] for each in away["members"]] == ["pod-0"]
+    headrace("produce", orders, "--partition", "1", stdin="f\n")
+    assert headrace("consume", orders, "--group", group, *static, "-o", "value").stdout == "f\n"
+    assert described(headrace, group)["groupEpoch"] == away["groupEpoch"], "nothing was shared out anew"
+
+
 def test_should_leave_when_its_reader_has_enough(
     headrace: Headrace, environment: dict[str, str], orders: str, group: str
 ) -> None:
