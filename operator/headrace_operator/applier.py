@@ -43,6 +43,8 @@ class Outcome(Enum):
     """Someone else was faster: plan again."""
     REFUSED = "refused"
     """The API server does not want this; it is in the log."""
+    BUSY = "busy"
+    """It could not do this now, while it did other things."""
 
 
 class Applier:

@@ -24,7 +24,14 @@ from headrace.core.limits import GROUP_CALLS_MAX
 from headrace.core.resources.consumer_group import ConsumerGroup
 from headrace.core.resources.metadata import Metadata
 from headrace.kube.client import KubeClient
-from headrace.kube.errors import AlreadyExistsError, ApiError, ApiUnavailableError, ConflictError, NotFoundError
+from headrace.kube.errors import (
+    AlreadyExistsError,
+    ApiBusyError,
+    ApiError,
+    ApiUnavailableError,
+    ConflictError,
+    NotFoundError,
+)
 from headrace.kube.events import EventRecorder, EventType, Regarding
 from headrace.kube.resource import CONSUMER_GROUPS, TOPICS, Resource
 from headrace_operator.applier import Outcome
@@ -48,15 +55,23 @@ class GroupApplier:
     async def apply_groups(
         self, actions: Sequence[GroupAction], landed: Callable[[GroupAction, ConsumerGroup], None]
     ) -> list[Outcome]:
-        """One outcome for each; `landed` is given each group as it is then. Raises ApiUnavailableError."""
+        """One outcome for each; `landed` is given each group as it is then.
+
+        Raises ApiUnavailableError where none of them has got an answer: the API server is away.
+        """
         results = await asyncio.gather(*(self._apply_group(action, landed) for action in actions))
-        return [_outcome(str(action.group.name), result) for action, result in zip(actions, results, strict=True)]
+        unanswered = [error for error in results if error is not None and _is_unanswered(error)]
+        if unanswered and len(unanswered) == len(results):
+            raise unanswered[0]
+        return [_outcome(f"group {action.group.name}", result) for action, result in zip(actions, results, strict=True)]
 
     async def apply_topic(self, action: TopicAction) -> Outcome:
         """Raises ApiUnavailableError."""
         try:
             await self._write_topic(action)
         except ApiError as error:
+            if _is_unanswered(error):
+                raise
             return _outcome("the internal topic", error)
         _log.info("the internal topic: %s: %s", type(action).__name__, action.reason)
         if isinstance(action, PatchTopic | PatchStatus):
@@ -122,14 +137,18 @@ class GroupApplier:
             await self._recorder.record(Regarding(resource, metadata), kind, notice.reason, notice.message)
 
 
+def _is_unanswered(error: ApiError) -> bool:
+    return isinstance(error, ApiUnavailableError) and not isinstance(error, ApiBusyError)
+
+
 def _outcome(what: str, error: ApiError | None) -> Outcome:
-    """Raises ApiUnavailableError."""
     if error is None:
         return Outcome.DONE
-    if isinstance(error, ApiUnavailableError):
-        raise error
     if isinstance(error, ConflictError | AlreadyExistsError | NotFoundError):
-        _log.info("group %s: planning again: %s", what, error)
+        _log.info("%s: planning again: %s", what, error)
         return Outcome.OVERTAKEN
-    _log.error("group %s: a write was refused: %s", what, error)
+    if isinstance(error, ApiUnavailableError):
+        _log.warning("%s: a write failed, it is tried again: %s", what, error)
+        return Outcome.BUSY
+    _log.error("%s: a write was refused: %s", what, error)
     return Outcome.REFUSED

@@ -13,20 +13,23 @@ watches.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from random import Random
+from typing import assert_never
 
 from headrace.core.control.group_actions import GroupAction, TopicAction
 from headrace.core.control.group_asking import GroupAsking
 from headrace.core.control.group_errands import Errand, Wish, errand
+from headrace.core.control.group_patience import GroupPatience
 from headrace.core.control.group_plan import next_change_ms, plan_groups
 from headrace.core.control.group_resting import GroupResting
 from headrace.core.control.group_view import GroupView
 from headrace.core.control.observed import BrokerState
 from headrace.core.groups.identity import GroupName
 from headrace.core.limits import (
+    GROUP_CALLS_MAX,
     GROUP_PASS_INTERVAL_MS_MIN,
     GROUP_WRITES_PER_PASS_MAX,
     RECONCILE_BACKOFF_MAX_MS,
@@ -35,9 +38,9 @@ from headrace.core.limits import (
 from headrace.core.resources.consumer_group import ConsumerGroup
 from headrace.kube.backoff import Backoff
 from headrace.kube.client import KubeClient
-from headrace.kube.errors import ApiError, ApiUnavailableError, NotFoundError, UnreadableObjectError
+from headrace.kube.errors import ApiError, NotFoundError, UnreadableObjectError
 from headrace.kube.resource import CONSUMER_GROUPS
-from headrace.kube.watch import Changed, Listed, Removed, watch
+from headrace.kube.watch import Changed, Listed, Removed, WatchEvent, watch
 from headrace_operator.applier import Outcome
 from headrace_operator.group_applier import GroupApplier
 from headrace_operator.group_calls import GroupCalls
@@ -59,12 +62,11 @@ class Groups:
         self._asking = GroupAsking()
         self._resting = GroupResting()
         self._groups: dict[GroupName, ConsumerGroup] | None = None
-        """None: not known yet."""
         self._picture: Picture | None = None
         self._topic_tried: Picture | None = None
         """From which picture the internal topic was last written: the next one shows what came of it."""
-        self._refused_until_ms: dict[str, int] = {}
-        """By the uid of groups that the API server does not let us write."""
+        self._patience = GroupPatience()
+        self._reads = asyncio.Semaphore(GROUP_CALLS_MAX)
         self._backoff = Backoff(Random(), most_ms=RECONCILE_BACKOFF_MAX_MS)
         self._rung = asyncio.Event()
         self._waiting: frozenset[str] = frozenset()
@@ -91,52 +93,66 @@ class Groups:
             for task in self._errands:
                 task.cancel()
 
+    @property
+    def known(self) -> Mapping[GroupName, ConsumerGroup] | None:
+        """As they were seen last, those of other clusters included; None: not known yet."""
+        return self._groups
+
+    def take(self, event: WatchEvent[ConsumerGroup]) -> None:
+        """What a watch tells."""
+        known = self._groups or {}
+        match event:
+            case Listed(items):
+                known = {group.name: group for group in items}
+            case Changed(group):
+                known[group.name] = group
+            case Removed(group):
+                if _is_same(known.get(group.name), group):
+                    del known[group.name]
+            case _:
+                assert_never(event)
+        self._groups = known
+        self.ring()
+
     async def _watch(self) -> None:
         async with aclosing(watch(self._client, CONSUMER_GROUPS)) as events:
             async for event in events:
-                known = self._groups or {}
-                match event:
-                    case Listed(items):
-                        known = {group.name: group for group in items}
-                    case Changed(group):
-                        known[group.name] = group
-                    case Removed(group):
-                        known.pop(group.name, None)
-                self._groups = known
-                self.ring()
+                self.take(event)
 
     async def _loop(self, acts: Callable[[], bool]) -> None:
         while True:
             await self._wait_for_work()
             self._rung.clear()
+            wait_ms: float = GROUP_PASS_INTERVAL_MS_MIN
             try:
-                clean = await self._one_pass(acts)
+                await self._one_pass(acts)
+                self._backoff.reset()
             except ApiError as error:
                 _log.warning("no look at groups: %s", error)
-                clean = False
-            if clean:
-                self._backoff.reset()
-            else:
                 self.ring()
-            await asyncio.sleep((GROUP_PASS_INTERVAL_MS_MIN if clean else self._backoff.next_ms()) / 1000)
+                wait_ms = self._backoff.next_ms()
+            await asyncio.sleep(wait_ms / 1000)
 
-    async def _one_pass(self, acts: Callable[[], bool]) -> bool:
-        """False where somebody else was faster. Raises ApiUnavailableError."""
+    async def _one_pass(self, acts: Callable[[], bool]) -> None:
+        """Raises ApiUnavailableError."""
         if self._failure is not None:
             raise self._failure
         view = self._view()
         if view is None or not acts():
             self._asking.drop()
-            return True
+            return
         self._metrics.seen(view.ours)
+        self._send(view)  # whatever becomes of the writes
         with self._metrics.pass_seconds.time():
             verdicts = self._asking.verdicts()
             view = replace(view, resting=self._resting.among(view, verdicts), waited=self._waiting)
             plan = await asyncio.to_thread(plan_groups, view, verdicts, _wall_ms())
             self._resting.settle(view, verdicts, {action.group.metadata.uid for action in plan.groups})
-            outcomes, _ = await asyncio.gather(self._apply(plan.groups), self._apply_topic(plan.topic))
-        self._send(view)
-        return Outcome.OVERTAKEN not in outcomes
+            # Both come to their end: what is still being written when the next pass begins would be its conflict.
+            writes = (self._apply(plan.groups), self._apply_topic(plan.topic))
+            for failure in await asyncio.gather(*writes, return_exceptions=True):
+                if failure is not None:
+                    raise failure
 
     def _view(self) -> GroupView | None:
         picture = self._picture
@@ -146,23 +162,34 @@ class Groups:
             tuple(self._groups.values()), picture.topics, picture.observed, self._scope.lease_namespace, picture.settled
         )
 
-    async def _apply(self, planned: Sequence[GroupAction]) -> list[Outcome]:
+    async def _apply(self, planned: Sequence[GroupAction]) -> None:
         """Raises ApiUnavailableError."""
         now_ms = monotonic_ms()
-        self._refused_until_ms = {uid: ms for uid, ms in self._refused_until_ms.items() if ms > now_ms}
-        allowed = [action for action in planned if action.group.metadata.uid not in self._refused_until_ms]
+        held = self._patience.held({group.metadata.uid for group in (self._groups or {}).values()}, now_ms)
+        allowed = [action for action in planned if action.group.metadata.uid not in held]
         actions = allowed[:GROUP_WRITES_PER_PASS_MAX]
         self._waiting = frozenset(action.group.metadata.uid for action in allowed[GROUP_WRITES_PER_PASS_MAX:])
         if self._waiting:
             self.ring()
         outcomes = await self._applier.apply_groups(actions, self._landed)
         for action, outcome in zip(actions, outcomes, strict=True):
-            if outcome is Outcome.REFUSED:
-                self._refused_until_ms[action.group.metadata.uid] = now_ms + RECONCILE_RESYNC_MS
-            elif outcome is Outcome.OVERTAKEN:
-                await self._read_again(action.group)
-        self._metrics.stuck.set(len(self._refused_until_ms))
-        return outcomes
+            self._note(action.group.metadata.uid, outcome, now_ms)
+        self._metrics.stuck.set(self._patience.stuck)
+        overtaken = (action for action, outcome in zip(actions, outcomes, strict=True) if outcome is Outcome.OVERTAKEN)
+        await asyncio.gather(*(self._read_again(action.group) for action in overtaken))
+
+    def _note(self, uid: str, outcome: Outcome, now_ms: int) -> None:
+        match outcome:
+            case Outcome.DONE:
+                self._patience.landed(uid)
+            case Outcome.OVERTAKEN:
+                self._patience.overtaken(uid, now_ms)
+            case Outcome.BUSY:
+                self._patience.failed(uid, now_ms)
+            case Outcome.REFUSED:
+                self._patience.refused(uid, now_ms)
+            case _:
+                assert_never(outcome)
 
     async def _apply_topic(self, action: TopicAction | None) -> None:
         """Raises ApiUnavailableError."""
@@ -172,29 +199,25 @@ class Groups:
 
     def _landed(self, action: GroupAction, group: ConsumerGroup) -> None:
         self._metrics.landed(action)
-        self._keep(group.name, group)
+        self._keep(action.group, None if group.deleting and not group.metadata.finalizers else group)
+
+    def _keep(self, seen: ConsumerGroup, group: ConsumerGroup | None) -> None:
+        """What was `seen` is `group` now; None: it is gone. If the watch has told of its end already, that counts."""
+        known = self._groups or {}
+        if _is_same(known.get(seen.name), seen):
+            known.pop(seen.name) if group is None else known.update({seen.name: group})
         self.ring()
 
-    def _keep(self, name: GroupName, group: ConsumerGroup | None) -> None:
-        """As it is now; None: it is gone."""
-        assert self._groups is not None, "what is written was seen"
-        if group is None:
-            self._groups.pop(name, None)
-        else:
-            self._groups[name] = group
-
     async def _read_again(self, group: ConsumerGroup) -> None:
-        """Raises ApiUnavailableError."""
         try:
-            found = await self._client.get(CONSUMER_GROUPS, group.metadata.name, group.metadata.namespace)
+            async with self._reads:
+                found = await self._client.get(CONSUMER_GROUPS, group.metadata.name, group.metadata.namespace)
         except (NotFoundError, UnreadableObjectError):
-            self._keep(group.name, None)
-        except ApiUnavailableError:
-            raise
+            self._keep(group, None)
         except ApiError as error:
             _log.error("group %s cannot be read: %s", group.name, error)
         else:
-            self._keep(group.name, found)
+            self._keep(group, found)
 
     def _send(self, view: GroupView) -> None:
         due = self._asking.due(view.ours, monotonic_ms())
@@ -225,10 +248,17 @@ class Groups:
         ends_ms = next_change_ms(view, wall_ms) if view is not None else None
         waits = [RECONCILE_RESYNC_MS]
         waits += [due_ms - now_ms] if due_ms is not None else []
+        free_ms = self._patience.next_ms(now_ms)
+        waits += [free_ms - now_ms] if free_ms is not None else []
         waits += [ends_ms - wall_ms] if ends_ms is not None else []
         with suppress(TimeoutError):
             async with asyncio.timeout(max(0, min(waits)) / 1000):
                 await self._rung.wait()
+
+
+def _is_same(known: ConsumerGroup | None, group: ConsumerGroup) -> bool:
+    """Under its name there may be another one by now."""
+    return known is not None and known.metadata.uid == group.metadata.uid
 
 
 def _urls(view: GroupView, group: ConsumerGroup) -> list[str]:

@@ -16,7 +16,7 @@ from headrace.core.control.group_actions import (
 )
 from headrace.core.resources.consumer_group import ConsumerGroup
 from headrace.kube.client import Listing
-from headrace.kube.errors import AlreadyExistsError, ApiError, ApiUnavailableError, ForbiddenError
+from headrace.kube.errors import AlreadyExistsError, ApiBusyError, ApiError, ApiUnavailableError, ForbiddenError
 from headrace_operator.applier import Outcome
 from headrace_operator.group_applier import GroupApplier
 from tests.support.control import topic
@@ -37,10 +37,13 @@ class Api:
         self.events: list[tuple[str, str]] = []
         self.groups: Listing[ConsumerGroup] = Listing((), "1")
         self.error: ApiError | None = None
+        self.errors: dict[str, ApiError] = {}
+        """By namespace and name."""
 
     async def patch(self, _: object, name: str, namespace: str, patch: Any, *, subresource: str | None = None) -> Any:
-        if self.error is not None:
-            raise self.error
+        error = self.errors.get(f"{namespace}/{name}", self.error)
+        if error is not None:
+            raise error
         self.patches.append((f"{namespace}/{name}", patch, subresource))
         return GROUP
 
@@ -122,6 +125,14 @@ async def test_should_say_what_came_of_it(error: ApiError, outcome: Outcome) -> 
     assert (applying.landed, applying.api.events) == ([], [])
 
 
+@pytest.mark.parametrize("error", [ApiUnavailableError("HTTP timeout"), ApiBusyError("etcd: request is too large")])
+async def test_should_say_which_group_could_not_be_written_where_others_could(error: ApiError) -> None:
+    applying = Applying()
+    applying.api.errors["default/huge"] = error
+    outcomes = await applying.groups(WriteGroupStatus(group("huge"), "x"), WriteGroupStatus(GROUP, "x"))
+    assert outcomes == [Outcome.BUSY, Outcome.DONE]
+
+
 async def test_should_raise_where_the_api_server_is_away() -> None:
     applying = Applying()
     applying.api.error = ApiUnavailableError("away")
@@ -129,6 +140,9 @@ async def test_should_raise_where_the_api_server_is_away() -> None:
         await applying.groups(WriteGroupStatus(GROUP, "x"))
     with pytest.raises(ApiUnavailableError):
         await applying.applier.apply_topic(CreateTopic({}, "x"))
+    applying.api.error = ApiBusyError("not now")
+    assert await applying.groups(WriteGroupStatus(GROUP, "x")) == [Outcome.BUSY]
+    assert await applying.applier.apply_topic(CreateTopic({}, "x")) is Outcome.BUSY
 
 
 async def test_should_write_nothing_once_another_acts() -> None:
