@@ -677,6 +677,11 @@ GROUP_UNUSED_MS = 60_000
 """A ConsumerGroup that brokers created, and that nobody joined, is deleted once its coordinator has waited so long."""
 GROUPS_WANTED_MAX = 1_000
 """ConsumerGroups that a broker is about to create for groups that have no coordinator yet: clients ask again."""
+GROUP_WANTED_MS = 60_000
+"""So long it tries, after somebody has asked last."""
+GROUP_REFUSED_MS_MIN = 10_000
+GROUP_REFUSED_MS_MAX = 600_000
+"""Pauses after what the API server refuses for good: until somebody makes a namespace, or grants a right."""
 GROUP_LAG_INTERVAL_MS = 5_000
 """So often a coordinator asks leaders how far its groups are behind ..."""
 GROUP_LAG_INTERVAL_MS_MIN = 1_000

@@ -126,15 +126,18 @@ class KubeClient:
         namespace: str | None = None,
         *,
         uid: str | None = None,
+        resource_version: str | None = None,
         grace_period_s: int | None = None,
     ) -> None:
-        """Ask for deletion. Raises NotFoundError, and ConflictError where `uid` is given and the object has another.
+        """Ask for deletion. Raises NotFoundError, and ConflictError where `uid` or `resource_version` is given and the
+        object has another.
 
         `grace_period_s` is for Pods: 0 is the word of whoever ran it that its process is gone.
         """
         options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
-        if uid is not None:
-            options["preconditions"] = {"uid": uid}
+        asked = {"uid": uid, "resourceVersion": resource_version}
+        if preconditions := {name: value for name, value in asked.items() if value is not None}:
+            options["preconditions"] = preconditions
         if grace_period_s is not None:
             options["gracePeriodSeconds"] = grace_period_s
         await self._request("DELETE", resource.path(namespace, name), body=options)

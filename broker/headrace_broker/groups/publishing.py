@@ -5,8 +5,9 @@
                                               └───────── whatever it brought ── `KnownGroups` <─────────────────┘
 
 Level-triggered: at its turn a group is compared with its ConsumerGroup as it was seen last. Each write is sent once, on
-the version that was read; a conflict is followed by a GET, anything else by a pause with backoff. Nobody waits for any
-of it: while the API server is away groups go on, and when it returns what is true then is written. One per process.
+the version that was read; a conflict is followed by a GET, anything else by a pause with backoff, a long one where the
+API server has refused for good (a namespace that is not there, a right that is not granted). Nobody waits for any of
+it: while the API server is away groups go on, and when it returns what is true then is written. One per process.
 """
 
 import asyncio
@@ -22,7 +23,13 @@ from headrace.core.groups.publishing import Publishing, Turn
 from headrace.core.groups.sharing import GroupState
 from headrace.core.groups.status import Report, report_of
 from headrace.core.groups.upkeep import Create, Delete, Upkeep, WriteStatus, lags_shown, upkeep
-from headrace.core.limits import GROUP_UNUSED_MS, GROUPS_WANTED_MAX
+from headrace.core.limits import (
+    GROUP_REFUSED_MS_MAX,
+    GROUP_REFUSED_MS_MIN,
+    GROUP_UNUSED_MS,
+    GROUP_WANTED_MS,
+    GROUPS_WANTED_MAX,
+)
 from headrace.core.resources.consumer_group import ConsumerGroup, auto_created
 from headrace.core.types import BrokerId
 from headrace.kube.backoff import Backoff
@@ -38,6 +45,17 @@ from headrace_broker.groups.watching import KnownGroups
 _log = logging.getLogger(__name__)
 _STALE = (ConflictError, AlreadyExistsError, NotFoundError)
 """What was known is not so any more."""
+
+
+class _Pauses(Backoff):
+    """Long ones after a refusal, which nobody but people will change."""
+
+    def __init__(self, is_long: bool) -> None:
+        self.is_long = is_long
+        if is_long:
+            super().__init__(Random(), GROUP_REFUSED_MS_MIN, GROUP_REFUSED_MS_MAX)
+        else:
+            super().__init__(Random())
 
 
 class GroupPublishing:
@@ -57,11 +75,12 @@ class GroupPublishing:
         self._groups = groups
         self._metrics = metrics
         self._publishing = Publishing()
-        self._wanted: set[GroupName] = set()
-        """Groups that nobody coordinates yet, and that have no ConsumerGroup."""
+        self._wanted: dict[GroupName, int] = {}
+        """Groups that nobody coordinates yet, and that have no ConsumerGroup, with when they are given up: the oldest
+        first."""
         self._unused: dict[GroupName, int] = {}
         """When a ConsumerGroup was first seen whose group nobody has ever joined."""
-        self._backoffs: dict[GroupName, Backoff] = {}
+        self._backoffs: dict[GroupName, _Pauses] = {}
         """Of those whose last write has failed."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._news = asyncio.Event()
@@ -86,15 +105,31 @@ class GroupPublishing:
         self._publishing.changed(group, monotonic_ms())
         self._news.set()
 
+    def seen(self, group: GroupName) -> None:
+        """Its ConsumerGroup is another one, or gone: what was refused may not be any more."""
+        pauses = self._backoffs.get(group)
+        if pauses is not None and pauses.is_long:
+            del self._backoffs[group]
+            self._publishing.release(group, monotonic_ms())
+        self.changed(group)
+
     def lag_changed(self, group: GroupName) -> None:
         self._publishing.lag_changed(group, monotonic_ms())
         self._news.set()
 
     def wanted(self, group: GroupName) -> None:
         """It has no coordinator: one comes with its ConsumerGroup."""
-        if self._known.is_complete and self._known.find(group) is None and len(self._wanted) < GROUPS_WANTED_MAX:
-            self._wanted.add(group)
-            self.changed(group)
+        now_ms = monotonic_ms()
+        if not self._known.is_complete or self._known.find(group) or self._publishing.is_held(group, now_ms):
+            return
+        self._wanted.pop(group, None)
+        if len(self._wanted) >= GROUPS_WANTED_MAX:
+            oldest = next(iter(self._wanted))
+            if self._wanted[oldest] > now_ms:
+                return
+            del self._wanted[oldest]
+        self._wanted[group] = now_ms + GROUP_WANTED_MS
+        self.changed(group)
 
     def changed_all(self) -> None:
         """Every group that is coordinated here, and every ConsumerGroup of one that would be."""
@@ -115,7 +150,11 @@ class GroupPublishing:
         """Whoever's turn it is; when the next one's is."""
         now_ms = monotonic_ms()
         while (turn := self._publishing.take(now_ms)) is not None:
-            action = self._action(turn, now_ms)
+            try:
+                action = self._action(turn, now_ms)
+            except Exception as error:  # a mistake of our own about one group must not leave the others unshown
+                self._hold(turn.group, error)
+                continue
             if action is not None:
                 self._publishing.began(turn.group, now_ms)
                 task = asyncio.create_task(self._run(turn.group, action), name=f"ConsumerGroup {turn.group}")
@@ -128,12 +167,12 @@ class GroupPublishing:
         if not self._known.is_complete:
             return None  # all of them are looked at once they are listed
         if not self._groups.coordinates(group):
-            if group in self._wanted and resource is None:
+            if self._wanted.get(group, 0) > now_ms and resource is None:
                 return Create(auto_created(group, self._cluster), "somebody uses it")
-            self._wanted.discard(group)
+            self._wanted.pop(group, None)
             self.forget([group])
             return None
-        self._wanted.discard(group)
+        self._wanted.pop(group, None)
         if not self._groups.is_settled(group):
             return None  # only what is committed is shown: it is looked at again then
         report = self._report(group, resource)
@@ -163,13 +202,14 @@ class GroupPublishing:
         try:
             await self._carry_out(action)
         except Exception as error:  # a mistake of our own must not leave the group without anybody who writes
-            await self._failed(group, error)
+            await self._failed(group, action, error)
         else:
             self._metrics.writes.labels("landed").inc()
             self._backoffs.pop(group, None)
             _log.debug("%s: %s: %s", group, type(action).__name__, action.reason)
-        self._publishing.ended(group)
-        self._news.set()
+        finally:
+            self._publishing.ended(group)
+            self._news.set()
 
     async def _carry_out(self, action: Upkeep) -> None:
         match action:
@@ -180,27 +220,45 @@ class GroupPublishing:
             case WriteStatus(resource):
                 self._known.put(await self._client.replace(CONSUMER_GROUPS, resource.to_object(), subresource="status"))
             case Delete(metadata):
+                path = metadata.name, metadata.namespace
                 if action.release is not None:
-                    path = metadata.name, metadata.namespace
-                    self._known.put(await self._client.patch(CONSUMER_GROUPS, *path, action.release))
-                await self._client.delete(CONSUMER_GROUPS, metadata.name, metadata.namespace, uid=metadata.uid)
+                    released = await self._client.patch(CONSUMER_GROUPS, *path, action.release)
+                    self._known.put(released)
+                    metadata = released.metadata
+                # The operator may hold it again meanwhile: then it is looked at again, and not left to be deleted.
+                version = metadata.resource_version
+                await self._client.delete(CONSUMER_GROUPS, *path, uid=metadata.uid, resource_version=version)
             case _:
                 assert_never(action)
 
-    async def _failed(self, group: GroupName, error: Exception) -> None:
-        is_stale = isinstance(error, _STALE)
+    async def _failed(self, group: GroupName, action: Upkeep, error: Exception) -> None:
+        # Where it is to be created, it is the namespace that is not there.
+        is_stale = isinstance(error, _STALE) and not (isinstance(action, Create) and isinstance(error, NotFoundError))
         self._metrics.writes.labels("conflict" if is_stale else "failed").inc()
         if is_stale:
             try:
                 await self._read(group)
-            except ApiError as unread:
-                error = unread
-        wait_ms = self._backoffs.setdefault(group, Backoff(Random())).next_ms()
+            except Exception as unread:
+                error, is_stale = unread, False
+        self._hold(group, error, is_stale=is_stale)
+
+    def _hold(self, group: GroupName, error: Exception, *, is_stale: bool = False) -> None:
+        is_refused = isinstance(error, ApiError) and not (is_stale or error.retriable)
+        if is_refused:
+            self._wanted.pop(group, None)
+        backoff = self._backoffs.get(group)
+        if backoff is None or backoff.is_long is not is_refused:
+            backoff = self._backoffs[group] = _Pauses(is_refused)
+        wait_ms = backoff.next_ms()
         self._publishing.hold(group, monotonic_ms() + round(wait_ms))
         level = logging.INFO if is_stale else logging.WARNING if isinstance(error, ApiError) else logging.ERROR
-        _log.log(level, "%s: its ConsumerGroup is looked at again in %.0f ms: %r", group, wait_ms, error)
+        trace = None if isinstance(error, ApiError) else error
+        _log.log(
+            level, "%s: its ConsumerGroup is looked at again in %.0f ms: %r", group, wait_ms, error, exc_info=trace
+        )
 
     async def _read(self, group: GroupName) -> None:
+        self._publishing.asked(monotonic_ms())
         try:
             self._known.put(await self._client.get(CONSUMER_GROUPS, group.name, group.namespace))
         except NotFoundError:

@@ -38,7 +38,7 @@ class Showing:
         self._watching = GroupWatching(client, view.cluster, known, groups)
         self._publishing = GroupPublishing(me, view.cluster, client, known, groups, GroupWriteMetrics(registry))
         self._publishing.lag_of = lags.of
-        self._watching.on_change = self._publishing.changed
+        self._watching.on_change = self._publishing.seen
         self._watching.on_list = self._publishing.changed_all
         self._lags.on_change = self._publishing.lag_changed
         self.listeners: tuple[GroupsListener, ...] = (self, GroupMetrics(registry, groups, lags.of))

@@ -26,7 +26,7 @@ from headrace.core.limits import (
 )
 from headrace.core.replication.events import Acks
 from headrace.core.replication.fence import Fence
-from headrace.core.resources.names import group_name_problem
+from headrace.core.resources.names import group_name_problem, namespace_problem
 from headrace.core.types import BrokerId, LeaderEpoch, Offset, PartitionId, TopicName, TopicUid
 from headrace_broker.requests import (
     DeleteQuery,
@@ -60,10 +60,14 @@ def parse_place(path: Mapping[str, str]) -> Place:
 
 def parse_group(path: Mapping[str, str]) -> GroupName:
     """Raises InvalidRequestError for what cannot be a ConsumerGroup."""
-    problem = group_name_problem(path["group"])
-    if problem is not None:
-        raise InvalidRequestError(problem, field="group")
-    return GroupName(path["namespace"], path["group"])
+    group = GroupName(path["namespace"], path["group"])
+    for field, problem in (
+        ("namespace", namespace_problem(group.namespace)),
+        ("group", group_name_problem(group.name)),
+    ):
+        if problem is not None:
+            raise InvalidRequestError(problem, field=field)
+    return group
 
 
 def parse_member(path: Mapping[str, str]) -> MemberId:

@@ -119,6 +119,15 @@ class Publishing:
         known.changed_ms, known.not_before_ms = until_ms, max(known.not_before_ms, until_ms)
         self._queue_up(group)
 
+    def is_held(self, group: GroupName, now_ms: int) -> bool:
+        known = self._groups.get(group)
+        return known is not None and known.not_before_ms > now_ms
+
+    def release(self, group: GroupName, now_ms: int) -> None:
+        """It need not be held any longer."""
+        self._known(group).not_before_ms = now_ms
+        self._queue_up(group)
+
     def asked(self, now_ms: int) -> None:
         """The API server was asked for a group: that counts among the writes of this second."""
         self._writes.note(now_ms)

@@ -37,6 +37,8 @@ class TopicSight:
             if topic.metadata.deletion_timestamp and topic.spec.deletion_policy is DeletionPolicy.DELETE:
                 going.add(topic.uid)
         present = {shape.uid for listed in seen.values() for shape in listed.values()}
+        for uid in self._deleted.keys() & present:
+            del self._deleted[uid]  # a restored API server has it again, and groups commit again
         deleted = sorted(self._going - present)
         self._going = going
         self._remember(deleted)

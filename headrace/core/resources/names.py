@@ -20,6 +20,11 @@ def group_name_problem(name: str) -> str | None:
     return _name_problem(name, "group")
 
 
+def namespace_problem(name: str) -> str | None:
+    """The same of a namespace."""
+    return _name_problem(name, "namespace")
+
+
 def _name_problem(name: str, kind: str) -> str | None:
     if _DNS_LABEL.fullmatch(name) and len(name) <= NAME_LENGTH_MAX:
         return None

@@ -1,11 +1,11 @@
 """What a broker does with ConsumerGroups when others do something else with them: on the embedded API, in-process."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -14,13 +14,14 @@ from headrace.core.groups.entries import OffsetValue
 from headrace.core.groups.events import CommitReceived, DeletionReceived, ResetResolved
 from headrace.core.groups.identity import GroupName
 from headrace.core.groups.sharing import GroupState
-from headrace.core.groups.status import assigned, target_for
-from headrace.core.resources.consumer_group import ConsumerGroup, auto_created
+from headrace.core.groups.status import Report, assigned, target_for
+from headrace.core.resources.consumer_group import GROUP_FINALIZER, ConsumerGroup, auto_created
 from headrace.core.resources.metadata import API_VERSION, Object
 from headrace.core.types import BrokerId, Offset
 from headrace.kube.client import KubeClient
-from headrace.kube.errors import ApiUnavailableError, NotFoundError
+from headrace.kube.errors import ApiUnavailableError, ConflictError, ForbiddenError, NotFoundError
 from headrace.kube.resource import CONSUMER_GROUPS, Resource
+from headrace_broker.clock import monotonic_ms
 from headrace_broker.groups import publishing
 from headrace_broker.groups.metrics import GroupWriteMetrics
 from headrace_broker.groups.publishing import GroupPublishing
@@ -69,7 +70,7 @@ async def showing(client: KubeClient, groups: Coordinated, cluster: str = "headr
     known = KnownGroups()
     publishing = GroupPublishing(BrokerId(1), cluster, client, known, groups, GroupWriteMetrics(CollectorRegistry()))
     watching = GroupWatching(client, cluster, known, groups)
-    watching.on_change, watching.on_list = publishing.changed, publishing.changed_all
+    watching.on_change, watching.on_list = publishing.seen, publishing.changed_all
     tasks = [asyncio.create_task(publishing.run()), asyncio.create_task(watching.run())]
     try:
         await eventually(lambda: known.is_complete, "ConsumerGroups are listed")
@@ -244,6 +245,118 @@ async def test_should_show_nothing_that_is_not_committed(client: KubeClient) -> 
         await shown.until("it lives, with its offsets", has_members("a"))
         assert [told for told in recording.resets if told] == []
         assert world.image.offsets
+
+
+class Scripted(KubeClient):
+    """Does something else at some of its calls."""
+
+    fails: dict[str, Exception]
+    """At the next call of this name."""
+    created: list[str]
+    after_patch: Callable[[], Awaitable[object]] | None = None
+    """Once."""
+
+    @classmethod
+    def of(cls, client: KubeClient, **fails: Exception) -> "Scripted":
+        made = cls(client.credentials)
+        made.fails, made.created = fails, []
+        return made
+
+    def _maybe_fail(self, name: str) -> None:
+        if name in self.fails:
+            raise self.fails.pop(name)
+
+    async def create(self, resource: Resource[T], obj: Object) -> T:
+        self.created.append(obj["metadata"]["name"])
+        self._maybe_fail("create")
+        return await super().create(resource, obj)
+
+    async def replace(self, resource: Resource[T], obj: Object, *, subresource: str | None = None) -> T:
+        self._maybe_fail("replace")
+        return await super().replace(resource, obj, subresource=subresource)
+
+    async def get(self, resource: Resource[T], name: str, namespace: str | None = None) -> T:
+        self._maybe_fail("get")
+        return await super().get(resource, name, namespace)
+
+    async def patch(self, *args: Any, **more: Any) -> Any:
+        patched = await super().patch(*args, **more)
+        if self.after_patch is not None:
+            after, self.after_patch = self.after_patch, None
+            await after()
+        return patched
+
+
+async def test_should_leave_a_namespace_alone_that_is_not_there(client: KubeClient) -> None:
+    nowhere, groups = GroupName("nowhere", "billing"), Coordinated(is_here=False)
+    async with Scripted.of(client) as scripted, showing(scripted, groups) as shown:
+        shown.publishing.wanted(nowhere)
+        await eventually(lambda: scripted.created == ["billing"], "it is tried")
+        await eventually(lambda: not shown.publishing._wanted, "and no more")
+        shown.publishing.wanted(nowhere)
+        shown.publishing.wanted(GroupName("default", "audit"))
+        await eventually(lambda: scripted.created == ["billing", "audit"], "others are created")
+        assert nowhere not in shown.publishing._wanted, "nobody gives up an other's place to it"
+
+
+async def test_should_give_up_whom_nobody_has_wanted_for_long(
+    client: KubeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups = Coordinated(is_here=False)
+    monkeypatch.setattr(publishing, "GROUPS_WANTED_MAX", 1)
+    monkeypatch.setattr(publishing, "GROUP_WANTED_MS", 60_000)
+    async with Scripted.of(client) as scripted, showing(scripted, groups) as shown:
+        shown.publishing._wanted[GroupName("default", "first")] = monotonic_ms() + 60_000
+        shown.publishing.wanted(GroupName("default", "second"))
+        assert [*shown.publishing._wanted] == [("default", "first")], "there is no place"
+        shown.publishing._wanted[GroupName("default", "first")] = monotonic_ms()
+        shown.publishing.wanted(GroupName("default", "second"))
+        await eventually(lambda: scripted.created == ["second"], "it is created")
+
+
+async def test_should_look_again_when_what_was_refused_has_changed(client: KubeClient) -> None:
+    groups = Coordinated()
+    groups.join("a")
+    manifest = {"apiVersion": API_VERSION, "kind": "ConsumerGroup", "metadata": {**GROUP._asdict()}}
+    refused = ForbiddenError("no", reason="Forbidden")
+    async with Scripted.of(client, create=refused) as scripted, showing(scripted, groups) as shown:
+        await eventually(lambda: GROUP in shown.publishing._backoffs, "it is refused")
+        assert shown.publishing._backoffs[GROUP].is_long
+        await client.create(CONSUMER_GROUPS, manifest)
+        await shown.until("it is shown at once", has_members("a"))
+
+
+async def test_should_go_on_after_a_mistake_about_one_group(
+    client: KubeClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    mistakes, report_of = [ValueError("first"), ValueError("second")], publishing.report_of
+
+    def mistaken(*args: Any) -> Report:
+        if mistakes:
+            raise mistakes.pop()
+        return report_of(*args)
+
+    monkeypatch.setattr(publishing, "report_of", mistaken)
+    groups = Coordinated()
+    groups.join("a")
+    stale = {"replace": ConflictError("another was first"), "get": ValueError("third")}
+    async with Scripted.of(client, **stale) as scripted, showing(scripted, groups) as shown:
+        await replace(shown, client=client).until("it is shown", has_members("a"))
+        assert (mistakes, scripted.fails) == ([], {})
+        assert "third" in caplog.text
+
+
+async def test_should_not_leave_to_be_deleted_what_the_operator_holds_again(client: KubeClient) -> None:
+    groups = Coordinated()
+    groups.join("a")
+    async with Scripted.of(client) as scripted, showing(scripted, groups) as shown:
+        await shown.until("it is shown", has_members("a"))
+        held = {"metadata": {"finalizers": [GROUP_FINALIZER]}}
+        scripted.after_patch = lambda: client.patch(CONSUMER_GROUPS, GROUP.name, GROUP.namespace, held)
+        groups.die()
+        shown.changed()
+        await shown.until("it is gone", lambda found: found is None)
+        assert scripted.after_patch is None, "it was held in between"
 
 
 class Unsteady(KubeClient):

@@ -95,7 +95,13 @@ def test_should_leave_a_group_alone_that_could_not_be_written() -> None:
     publishing.ended(BILLING)
     publishing.changed(BILLING, 2_000)
     assert publishing.next_ms() == 9_000
+    assert (publishing.is_held(BILLING, 8_999), publishing.is_held(BILLING, 9_000)) == (True, False)
+    assert not publishing.is_held(AUDIT, 0)
     assert written(publishing, 9_000) == [BILLING]
+    publishing.hold(BILLING, 90_000)
+    publishing.release(BILLING, 10_000)
+    publishing.changed(BILLING, 10_000)
+    assert not publishing.is_held(BILLING, 10_000)
 
 
 def test_should_never_write_more_in_a_second_than_a_broker_may() -> None:

@@ -80,6 +80,14 @@ def test_should_not_take_a_topic_for_deleted_whose_deletion_was_undone() -> None
     assert sight.look([topic("orders")]) == [TopicsListed("default", shapes(orders=1))]
 
 
+def test_should_not_repeat_a_deletion_that_was_undone_when_it_was_over() -> None:
+    sight = TopicSight()
+    sight.look([going(topic("flights")), topic("orders")])
+    assert deleted("flights") in sight.look([topic("orders")])
+    sight.look([topic("flights"), topic("orders")])
+    assert sight.all() == [TopicsListed("default", shapes(flights=1, orders=1))], "offsets of it were committed since"
+
+
 def test_should_remember_the_last_deletions_only() -> None:
     sight = TopicSight()
     for number in range(DELETED_TOPICS_REMEMBERED_MAX + 1):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.core.resources.names import group_name_problem, topic_name_problem
+from headrace.core.resources.names import group_name_problem, namespace_problem, topic_name_problem
 
 
 @pytest.mark.parametrize("name", ["orders", "a", "a-1", "0", "x" * 63])
@@ -27,4 +27,6 @@ def test_should_suggest_nothing_when_nothing_is_left() -> None:
 
 def test_should_say_what_cannot_name_a_group() -> None:
     assert group_name_problem("billing") is None
+    assert namespace_problem("lab") is None
+    assert str(namespace_problem("The_Lab")).startswith("'The_Lab' cannot name a namespace")
     assert str(group_name_problem("My Billing")).startswith("'My Billing' cannot name a group")

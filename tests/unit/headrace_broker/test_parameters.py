@@ -6,6 +6,7 @@ import pytest
 from multidict import MultiDict
 
 from headrace.core.errors import InvalidRequestError
+from headrace.core.groups.identity import GroupName
 from headrace.core.limits import FETCH_BYTES_DEFAULT, FETCH_BYTES_MAX, FETCH_RECORDS_MAX
 from headrace.core.replication.events import Acks
 from headrace.core.replication.fence import Fence
@@ -23,6 +24,7 @@ from headrace_broker.requests import (
 from headrace_broker.routes.parameters import (
     parse_delete,
     parse_fetch,
+    parse_group,
     parse_no_query,
     parse_offsets,
     parse_place,
@@ -31,6 +33,17 @@ from headrace_broker.routes.parameters import (
 )
 
 PATH = {"namespace": "default", "topic": "flights", "partition": "3"}
+
+
+def test_should_take_what_may_name_a_group_and_nothing_else() -> None:
+    assert parse_group({"namespace": "lab", "group": "billing"}) == GroupName("lab", "billing")
+    for field, path in (
+        ("namespace", {"namespace": "The_Lab", "group": "billing"}),
+        ("group", {"namespace": "lab", "group": "b" * 64}),
+    ):
+        with pytest.raises(InvalidRequestError, match=f"cannot name a {field}") as refusal:
+            parse_group(path)
+        assert refusal.value.details["field"] == field
 
 
 def test_should_take_defaults_when_nothing_is_said() -> None:
