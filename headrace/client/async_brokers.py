@@ -7,6 +7,8 @@ be cancelled: the request is reset, and nothing is known that was not known befo
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from random import Random
 from typing import TypeVar
 
@@ -17,7 +19,7 @@ from headrace.client.directory import Directory
 from headrace.client.discovery import Servers, find_servers
 from headrace.client.layout import TopicLayout
 from headrace.client.record import TopicPartition
-from headrace.client.retry import Retries
+from headrace.client.retry import Retries, changes_layout
 from headrace.client.trouble import Trouble
 from headrace.core.errors import BrokerUnreachableError, HeadraceError, LocalError
 from headrace.core.limits import OFFSET_REQUESTS_MAX
@@ -153,18 +155,38 @@ class AsyncBrokers:
             for task in tasks:
                 task.cancel()
 
+    async def offsets_once(
+        self, partitions: Sequence[TopicPartition], timestamp: str | int, timeout_ms: int
+    ) -> dict[TopicPartition, int | HeadraceError]:
+        """As `offsets`, with one attempt for each, and no longer than this; where that failed, why."""
+        turn = asyncio.Semaphore(OFFSET_REQUESTS_MAX)
+
+        async def look_up(partition: TopicPartition) -> int | HeadraceError:
+            async with turn:
+                try:
+                    return await self._offset_or_end_once(partition, timestamp, timeout_ms)
+                except HeadraceError as error:
+                    if changes_layout(error):
+                        self.directory.forget(partition.topic)
+                    return error
+
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(look_up(partition)) for partition in partitions]
+        return {partition: task.result() for partition, task in zip(partitions, tasks, strict=True)}
+
     async def offset(self, partition: TopicPartition, timestamp: str | int) -> int:
         """As `offsets`, of one partition."""
-
-        async def once() -> int:
-            found = await self._offset_once(partition, timestamp)
-            return await self._offset_once(partition, "latest") or 0 if found is None else found
-
+        once = partial(self._offset_or_end_once, partition, timestamp, self.request_timeout_ms)
         return await self.retrying(f"the offsets of {partition}", once, partition.topic)
 
-    async def _offset_once(self, partition: TopicPartition, timestamp: str | int) -> int | None:
+    async def _offset_or_end_once(self, partition: TopicPartition, timestamp: str | int, timeout_ms: int) -> int:
+        found = await self._offset_once(partition, timestamp, timeout_ms)
+        return await self._offset_once(partition, "latest", timeout_ms) or 0 if found is None else found
+
+    async def _offset_once(self, partition: TopicPartition, timestamp: str | int, timeout_ms: int) -> int | None:
         layout = await self.layout_with(partition)
-        return calls.offset(await self._request(self._calls.offset(layout, partition.partition, timestamp)))
+        call = self._calls.offset(layout, partition.partition, timestamp)
+        return calls.offset(await self._request(replace(call, timeout_ms=min(call.timeout_ms, timeout_ms))))
 
     async def layout_with(self, partition: TopicPartition) -> TopicLayout:
         layout = await self.layout_once(partition.topic)

@@ -1,10 +1,12 @@
 """`AsyncConsumer`: the way to read records from an event loop, with positions that the reader owns.
 
 Owns its connections and what was read ahead, from `async with` (or `start`) to `close`, on one event loop. Used by one
-task at a time, as a file is. Every await may be cancelled and called again: nothing is skipped, and nothing is handed
-out twice.
+task at a time, as a file is; any other may close it. Every await may be cancelled and called again: nothing is skipped,
+and nothing is handed out twice.
 """
 
+import asyncio
+import sys
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from types import TracebackType
@@ -26,7 +28,7 @@ from headrace.client.record import GroupOffset, Place, TopicPartition
 from headrace.client.subscription import Start, as_ms, check_within, fixed_offset, places, timestamp_of
 from headrace.core.errors import LocalError
 from headrace.core.groups.identity import GroupName
-from headrace.core.limits import PRODUCE_TIMEOUT_MS_DEFAULT
+from headrace.core.limits import CONSUMER_CLOSE_MS_DEFAULT, PRODUCE_TIMEOUT_MS_DEFAULT
 from headrace.core.records.columns import DecodedBatch
 
 
@@ -47,11 +49,11 @@ class AsyncConsumer(Positions):
         self._current: AsyncReading | None = None
         """Whoever reads now."""
         self._closed = False
+        self._closing: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Find the partitions and where to begin; `async with` does it. Raises as the constructor of `Consumer`."""
-        if self._closed:
-            raise LocalError("this consumer is closed: make a new one")
+        self._check_open()
         self._brokers.check_loop()
         if self._reading is not None:
             return
@@ -86,7 +88,7 @@ class AsyncConsumer(Positions):
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def __aiter__(self) -> AsyncRecords:
-        """Records for ever, waiting for new ones; a loop that was left goes on where it stopped."""
+        """Records for ever, or until `wakeup`, waiting for new ones; a loop that was left goes on where it stopped."""
         if isinstance(self._current, AsyncRecords) and self._current.follow:
             return self._current
         return self.records()
@@ -114,11 +116,30 @@ class AsyncConsumer(Positions):
         found = await self._fetcher.next_batch(self._attendance or ALONE)
         if found is None:
             self._current = None
+            self._reading.handed.stops = self._closed
+            self._check_open()
         return found
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise LocalError("this consumer is closed: make a new one")
+
+    def wakeup(self) -> None:
+        """End the loop over this consumer, or the next one, before its next record. On its event loop.
+
+        Nothing else changes: it stays open, and in its group, and iterating again goes on.
+        """
+        if self._reading is not None and self._fetcher is not None:
+            self._reading.handed.stops = True
+            self._fetcher.wake()
 
     @property
     def _has_news(self) -> bool:
         return self._attendance is not None and self._attendance.seat.news
+
+    @property
+    def _holds_until_ns(self) -> int:
+        return sys.maxsize if self._attendance is None else self._attendance.seat.holds_until_ns
 
     async def _follow(self) -> None:
         """What the group wants by now, between two records."""
@@ -130,6 +151,8 @@ class AsyncConsumer(Positions):
         assert self._reading is not None, "it has started"
         assert self._fetcher is not None, "it has started"
         self._current = None
+        if self._attendance is not None:
+            await self._attendance.settle()
         self._settle()
         self._fetcher.settle()
         self._handed.came_back()
@@ -199,19 +222,28 @@ class AsyncConsumer(Positions):
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
-    async def close(self) -> None:
-        """End the connections, and leave the group. Safe to call again.
+    async def close(self, timeout_ms: int = CONSUMER_CLOSE_MS_DEFAULT) -> None:
+        """End the connections, and leave the group, in this time or a second more. Safe to call again, from any task.
 
         What its user was handed last is committed only if he came back for more, or leaves its `async with` in peace.
+        The loop over this consumer raises LocalError at once. From within a callback it is closed when that returns.
         """
         self._closed = True
         self._current = None
+        self.wakeup()
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._end(now_ms() + timeout_ms), name="headrace-close")
+        is_inside = self._attendance is not None and self._attendance.is_in_callback()
+        if not is_inside and asyncio.current_task() is not self._closing:
+            await asyncio.shield(self._closing)
+
+    async def _end(self, by_ms: int) -> None:
         try:
             if self._attendance is not None:
-                await self._attendance.close()
+                await self._attendance.close(by_ms)
+        finally:
             if self._fetcher is not None:
                 await self._fetcher.close()
-        finally:
             await self._brokers.close()
 
     async def __aenter__(self) -> Self:
@@ -225,7 +257,7 @@ class AsyncConsumer(Positions):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None and self._attendance is not None:
+        if kind is None and self._attendance is not None and not self._closed:
             self._settle()
             self._handed.came_back()
         await self.close()

@@ -18,7 +18,7 @@ from headrace.client.cursor import Ask, Cursor
 from headrace.client.fetcher import as_reading_error
 from headrace.client.read_ahead import Added, Answered, Arrival, ReadAhead
 from headrace.client.record import TopicPartition
-from headrace.core.errors import HeadraceError, LocalError, StalledError
+from headrace.core.errors import HeadraceError, StalledError
 from headrace.core.limits import CONSUMER_REQUESTS_MAX, LEADER_SEARCH_MS
 from headrace.core.records.columns import DecodedBatch
 
@@ -46,14 +46,14 @@ class AsyncFetcher:
         self._news = asyncio.Event()
         self._batches: Iterator[tuple[Cursor, DecodedBatch]] = iter(())
         """The rest of the answer that is being handed out."""
-        self._closed = False
+        self.is_asked = False
+        """Its user waits for the next batch."""
         self._searching: dict[str, asyncio.Task[None]] = {}
         """Topics whose leaders are asked for."""
         self._searched_ms = 0
         self._sessions = AsyncFetchSessions(brokers, self._arrive)
 
     async def close(self) -> None:
-        self._closed = True
         self._news.set()
         tasks = [*self._tasks, *self._searching.values()]
         for task in tasks:
@@ -71,21 +71,23 @@ class AsyncFetcher:
         self._sessions.drop(partition)
 
     async def next_batch(self, between: AsyncBetween = ALONE) -> tuple[Cursor, DecodedBatch] | None:
-        """Of any partition, cut to what is wanted; None when the plan is done.
+        """Of any partition, cut to what is wanted; None when the plan is done, or reading stops.
 
         Raises the error of a partition that cannot be read, and StalledError; the next call goes on where this one
         stopped.
         """
         self._reading.handed.came_back()
-        self._reading.handed.is_waited_for = True
+        self._reading.handed.is_waited_for = self.is_asked = True
         try:
             return await self._next_batch(between)
         finally:
-            self._reading.handed.is_waited_for = False
+            self._reading.handed.is_waited_for = self.is_asked = False
 
     async def _next_batch(self, between: AsyncBetween) -> tuple[Cursor, DecodedBatch] | None:
-        while not self._closed:
+        while True:
             await between.follow()
+            if self._reading.handed.stops:
+                return None
             found = next(self._batches, None)
             if found is not None:
                 return found
@@ -99,7 +101,6 @@ class AsyncFetcher:
                 return None
             else:
                 await self._wait()
-        raise LocalError("this consumer is closed: make a new one")
 
     def wake(self) -> None:
         """Whoever waits for records looks around."""

@@ -7,7 +7,8 @@ callers who can only wait.
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from queue import SimpleQueue
 from random import Random
@@ -20,7 +21,7 @@ from headrace.client.directory import Directory
 from headrace.client.discovery import Servers, find_servers
 from headrace.client.layout import TopicLayout
 from headrace.client.record import TopicPartition
-from headrace.client.retry import Retries
+from headrace.client.retry import Retries, changes_layout
 from headrace.client.trouble import Trouble
 from headrace.client.workers import Workers
 from headrace.core.errors import BrokerUnreachableError, HeadraceError, LocalError
@@ -143,43 +144,53 @@ class Brokers:
 
     def offsets(self, partitions: Sequence[TopicPartition], timestamp: str | int) -> dict[TopicPartition, int]:
         """Of the first record at or after `timestamp` (`earliest`, `latest`, or ms) in each; the end where none is."""
-        answers: SimpleQueue[tuple[TopicPartition, int | Exception]] = SimpleQueue()
-        # Not an executor: that would make Ctrl-C wait until every look-up has given up.
-        workers = Workers("headrace-offsets", OFFSET_REQUESTS_MAX)
-        for partition in partitions:
-            workers.submit(partial(self._look_up, timestamp, partition, answers.put))
-        workers.stop()
         found: dict[TopicPartition, int] = {}
-        for _ in partitions:
-            partition, offset = answers.get()
+        for partition, offset in self._each(partitions, partial(self.offset, timestamp=timestamp)):
             if isinstance(offset, Exception):
                 raise offset
             found[partition] = offset
         return {partition: found[partition] for partition in partitions}
 
-    def _look_up(
-        self,
-        timestamp: str | int,
-        partition: TopicPartition,
-        tell: Callable[[tuple[TopicPartition, int | Exception]], None],
-    ) -> None:
-        try:
-            tell((partition, self.offset(partition, timestamp)))
-        except Exception as error:
-            tell((partition, error))
+    def offsets_once(
+        self, partitions: Sequence[TopicPartition], timestamp: str | int, timeout_ms: int
+    ) -> dict[TopicPartition, int | HeadraceError]:
+        """As `offsets`, with one attempt for each, and no longer than this; where that failed, why."""
+        found: dict[TopicPartition, int | HeadraceError] = {}
+        once = partial(self._offset_or_end_once, timestamp=timestamp, timeout_ms=timeout_ms)
+        for partition, offset in self._each(partitions, once):
+            if isinstance(offset, Exception) and not isinstance(offset, HeadraceError):
+                raise offset
+            found[partition] = offset
+            if isinstance(offset, HeadraceError) and changes_layout(offset):
+                self.directory.forget(partition.topic)
+        return found
+
+    def _each(
+        self, partitions: Sequence[TopicPartition], look_up: Callable[[TopicPartition], int]
+    ) -> Iterator[tuple[TopicPartition, int | Exception]]:
+        """As they come, some at a time."""
+        answers: SimpleQueue[tuple[TopicPartition, int | Exception]] = SimpleQueue()
+        # Not an executor: that would make Ctrl-C wait until every look-up has given up.
+        workers = Workers("headrace-offsets", OFFSET_REQUESTS_MAX)
+        for partition in partitions:
+            workers.submit(partial(_look_up, look_up, partition, answers.put))
+        workers.stop()
+        for _ in partitions:
+            yield answers.get()
 
     def offset(self, partition: TopicPartition, timestamp: str | int) -> int:
         """As `offsets`, of one partition."""
-
-        def once() -> int:
-            found = self._offset_once(partition, timestamp)
-            return self._offset_once(partition, "latest") or 0 if found is None else found
-
+        once = partial(self._offset_or_end_once, partition, timestamp, self.request_timeout_ms)
         return self.retrying(f"the offsets of {partition}", once, partition.topic)
 
-    def _offset_once(self, partition: TopicPartition, timestamp: str | int) -> int | None:
+    def _offset_or_end_once(self, partition: TopicPartition, timestamp: str | int, timeout_ms: int) -> int:
+        found = self._offset_once(partition, timestamp, timeout_ms)
+        return self._offset_once(partition, "latest", timeout_ms) or 0 if found is None else found
+
+    def _offset_once(self, partition: TopicPartition, timestamp: str | int, timeout_ms: int) -> int | None:
         layout = self.layout_with(partition)
-        return calls.offset(self._request(self._calls.offset(layout, partition.partition, timestamp)))
+        call = self._calls.offset(layout, partition.partition, timestamp)
+        return calls.offset(self._request(replace(call, timeout_ms=min(call.timeout_ms, timeout_ms))))
 
     def layout_with(self, partition: TopicPartition) -> TopicLayout:
         layout = self.layout_once(partition.topic)
@@ -201,3 +212,14 @@ class Brokers:
             raise self.directory.unreachable(url, error, now_ms()) from error.__cause__
         self.directory.answered(url, answer)
         return answer
+
+
+def _look_up(
+    once: Callable[[TopicPartition], int],
+    partition: TopicPartition,
+    tell: Callable[[tuple[TopicPartition, int | Exception]], None],
+) -> None:
+    try:
+        tell((partition, once(partition)))
+    except Exception as error:
+        tell((partition, error))

@@ -5,8 +5,8 @@ A `Call` has a path and no server: which URL it goes to is decided when it is se
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, Self
 from urllib.parse import quote, urlencode
 
 from headrace.client.layout import TopicLayout
@@ -54,6 +54,10 @@ class Call:
     @property
     def timeout_s(self) -> float:
         return (self.timeout_ms + ANSWER_SLACK_MS) / 1000
+
+    def within(self, ms: int) -> Self:
+        """Whoever asks waits no longer than this."""
+        return replace(self, timeout_ms=min(self.timeout_ms, max(1, ms) - ANSWER_SLACK_MS))
 
     @property
     def headers(self) -> dict[str, str]:

@@ -1,12 +1,15 @@
 """`Consumer`: the blocking way to read records, with positions that the reader owns.
 
-Owns its connections and what was read ahead, from construction to `close`. Used by one thread at a time, as a file is.
+Owns its connections and what was read ahead, from construction to `close`. Used by one thread at a time, as a file is;
+`close` and `wakeup` may be called by any other at any time, and by signal handlers.
 """
 
 import os
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
+from time import monotonic_ns
 from types import TracebackType
 from typing import Any, Self
 
@@ -15,6 +18,7 @@ from headrace.client.brokers import Brokers
 from headrace.client.clock import now_ms
 from headrace.client.cursor import Cursor
 from headrace.client.discovery import Servers
+from headrace.client.door import Closing, Door
 from headrace.client.fetcher import ALONE, Fetcher
 from headrace.client.groups.attendance import Attendance
 from headrace.client.groups.coordinator import Coordinator
@@ -26,7 +30,7 @@ from headrace.client.record import GroupOffset, Place, Record, TopicPartition
 from headrace.client.subscription import Start, as_ms, check_within, fixed_offset, places, timestamp_of
 from headrace.core.errors import LocalError
 from headrace.core.groups.identity import GroupName
-from headrace.core.limits import PRODUCE_TIMEOUT_MS_DEFAULT
+from headrace.core.limits import CONSUMER_CLOSE_MS_DEFAULT, PRODUCE_TIMEOUT_MS_DEFAULT
 from headrace.core.records.columns import DecodedBatch
 
 
@@ -36,6 +40,7 @@ class Consumer(Positions):
     def _connect(self, server: str | Servers | None, namespace: str | None, ca_file: str | None) -> None:
         self._pid = os.getpid()
         self._iterated: Iterator[Record] | None = None
+        self._door = Door()
         self._brokers = brokers = Brokers(
             server,
             namespace,
@@ -87,7 +92,7 @@ class Consumer(Positions):
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Record]:
-        """Records for ever, waiting for new ones; a loop that was left goes on where it stopped."""
+        """Records for ever, or until `wakeup`, waiting for new ones; a loop that was left goes on where it stopped."""
         self._check_open()
         if self._iterated is None:
             self._iterated = self.records()
@@ -98,15 +103,17 @@ class Consumer(Positions):
         return self._records_of(self._begin(follow))
 
     def _records_of(self, batches: Iterator[tuple[Cursor, DecodedBatch]]) -> Iterator[Record]:
-        handed, attendance = self._handed, self._attendance
+        handed, seat = self._handed, None if self._attendance is None else self._attendance.seat
         try:
             for cursor, batch in batches:
                 turn = cursor.turn
                 for handed.last in frames.records(cursor.partition, batch):
                     yield handed.last
-                    if attendance is not None and attendance.seat.news:
+                    if handed.stops or (seat is not None and (seat.news or monotonic_ns() >= seat.holds_until_ns)):
                         handed.came_back_between(cursor)
-                        attendance.follow()
+                        self._follow()
+                        if self._is_stopped():
+                            return
                     if cursor.turn != turn:
                         break
                 handed.last = None
@@ -123,16 +130,49 @@ class Consumer(Positions):
         return (frames.columns(cursor.partition, batch) for cursor, batch in self._begin(follow))
 
     def _begin(self, follow: bool) -> Iterator[tuple[Cursor, DecodedBatch]]:
-        self._check_open()
+        self._check_reads()
         assert self._reading is not None, "it began with its construction"
-        self._iterated = None
-        self._settle()
-        self._reading.settle()
-        self._handed.came_back()
-        if self._attendance is not None:
-            self._attendance.resume()
-        self._reading.plan.end_at(None if follow else self._ends(self._reading))
-        return self._fetcher.batches(self._attendance or ALONE)
+        with self._inside():
+            self._iterated = None
+            self._settle()
+            self._reading.settle()
+            self._handed.came_back()
+            if self._attendance is not None:
+                self._attendance.resume()
+            self._reading.plan.end_at(None if follow else self._ends(self._reading))
+        return self._read(self._fetcher.batches(self._attendance or ALONE))
+
+    def _read(self, batches: Iterator[tuple[Cursor, DecodedBatch]]) -> Iterator[tuple[Cursor, DecodedBatch]]:
+        """All of them, until reading is stopped."""
+        while True:
+            self._check_reads()
+            with self._inside():
+                found = next(batches, None)
+            self._check_reads()
+            if found is None:
+                self._is_stopped()
+                return
+            yield found
+
+    def _follow(self) -> None:
+        """What the group wants by now, between two records."""
+        if self._attendance is not None and not self._handed.stops:
+            with self._inside():
+                self._attendance.follow()
+
+    def _is_stopped(self) -> bool:
+        """By `wakeup`, which counts once. Raises LocalError where it is closed."""
+        self._check_reads()
+        stops, self._handed.stops = self._handed.stops, False
+        return stops
+
+    def wakeup(self) -> None:
+        """End the loop over this consumer, or the next one, before its next record. From any thread or signal handler.
+
+        Nothing else changes: it stays open, and in its group, and iterating again goes on.
+        """
+        self._handed.stops = True
+        self._fetcher.wake()
 
     def _ends(self, reading: ReadAhead) -> dict[TopicPartition, int]:
         """The ends as they are now, those of new partitions too. Raises OffsetOutOfRangeError where we are beyond."""
@@ -150,18 +190,21 @@ class Consumer(Positions):
     def seek(self, partition: Place, offset: int | str, *, topic: str | None = None) -> None:
         """Go on from `offset`, `earliest` or `latest`; works inside a loop over this consumer too."""
         cursor = self._cursor(partition, topic)
-        self._seek(cursor, self._offsets_at([cursor.partition], offset)[cursor.partition])
+        with self._inside():
+            self._seek(cursor, self._offsets_at([cursor.partition], offset)[cursor.partition])
 
     def seek_to_time(self, time: int | datetime, *, partitions: Iterable[Place] | None = None) -> None:
         """Go on from the first record at or after `time` (ms since 1970, or a datetime); the end where none is."""
         chosen = self._select(partitions)
-        offsets = self._brokers.offsets([cursor.partition for cursor in chosen], as_ms(time))
+        with self._inside():
+            offsets = self._brokers.offsets([cursor.partition for cursor in chosen], as_ms(time))
         for cursor in chosen:
             self._seek(cursor, offsets[cursor.partition])
 
     def end_offsets(self) -> dict[TopicPartition, int]:
         """The high watermarks as they are now: the offset that the next record of each partition will have."""
-        return self._brokers.offsets(list(self._cursors), "latest")
+        with self._inside():
+            return self._brokers.offsets(list(self._cursors), "latest")
 
     def _offsets_at(self, partitions: list[TopicPartition], start: Start) -> dict[TopicPartition, int]:
         offset = fixed_offset(start)
@@ -177,11 +220,15 @@ class Consumer(Positions):
         Returns when it is written. Raises FencedMemberError where a partition is not this member's (any more), and
         nothing is committed then.
         """
-        self._attending().commit(offsets, metadata)
+        attendance = self._attending()
+        with self._inside():
+            attendance.commit(offsets, metadata)
 
     def group_offsets(self) -> dict[TopicPartition, GroupOffset]:
         """How far the group is, by what was committed, whoever did."""
-        return self._attending().group_offsets()
+        attendance = self._attending()
+        with self._inside():
+            return attendance.group_offsets()
 
     def _attending(self) -> Attendance:
         if self._attendance is None:
@@ -193,18 +240,50 @@ class Consumer(Positions):
         if not self._finalizer.alive or self._pid != os.getpid():
             raise LocalError(self._not_started)
 
+    def _check_reads(self) -> None:
+        """While it is being closed its callbacks may still commit, but nothing is read any more."""
+        self._check_open()
+        if self._door.is_closing:
+            raise LocalError(self._not_started)
+
     # -- the end -----------------------------------------------------------------------------------------------------
 
-    def close(self) -> None:
-        """End the connections, and leave the group. Safe to call again.
+    def close(self, timeout_ms: int = CONSUMER_CLOSE_MS_DEFAULT) -> None:
+        """End the connections, and leave the group, in this time or a second more. Safe to call again.
 
-        What its user was handed last is committed only if he came back for more, or leaves its `with` in peace.
+        What its user was handed last is committed only if he came back for more, or leaves its `with` in peace. From
+        another thread, or from a signal handler, the loop over this consumer closes it, and raises LocalError.
         """
+        if self._pid != os.getpid() or not self._finalizer.alive:
+            self._finalizer()
+            return
+        by_ms = now_ms() + timeout_ms
+        if self._attendance is not None and not self._door.is_closing:
+            self._attendance.hurry(by_ms)
+        how = self._door.ask()
+        self.wakeup()
+        if how is Closing.NOW:
+            self._close_now()
+        elif how is Closing.WAIT and not self._door.wait(timeout_ms):
+            self._finalizer()
+
+    def _close_now(self) -> None:
         try:
-            if self._attendance is not None and self._finalizer.alive and self._pid == os.getpid():
+            if self._attendance is not None:
                 self._attendance.hand_back()
         finally:
             self._finalizer()
+            self._door.closed()
+
+    @contextmanager
+    def _inside(self) -> Iterator[None]:
+        """Whoever closes it meanwhile leaves that to this thread."""
+        self._door.enter()
+        try:
+            yield
+        finally:
+            if self._door.leave():
+                self._close_now()
 
     def __enter__(self) -> Self:
         return self
@@ -219,6 +298,8 @@ class Consumer(Positions):
 
 
 def _end(fetcher: Fetcher, attendance: Attendance | None) -> None:
-    if attendance is not None:
-        attendance.close()
-    fetcher.close()
+    try:
+        if attendance is not None:
+            attendance.close()
+    finally:
+        fetcher.close()

@@ -90,6 +90,8 @@ class Handed:
     """That were ever handed out: who looks twice sees whether the user goes on."""
     is_waited_for: bool = False
     """The user waits for the next record, and has nothing in hand."""
+    stops: bool = False
+    """Nothing more is handed out to the loop that asks next: it ends. Set by anybody, from signal handlers too."""
 
     def hand_out(self, cursor: Cursor) -> None:
         """A batch of it."""
@@ -117,9 +119,9 @@ class Handed:
         return cursor.position
 
     @contextmanager
-    def waiting(self) -> Iterator[None]:
-        """Not his user, but the SDK takes this time."""
-        before, self.is_waited_for = self.is_waited_for, True
+    def waiting(self, *, whether: bool = True) -> Iterator[None]:
+        """Not his user, but the SDK takes this time; the other way round where it is False."""
+        before, self.is_waited_for = self.is_waited_for, whether
         try:
             yield
         finally:
@@ -173,9 +175,13 @@ class FetchPlan:
         return self.cursors[partition]
 
     def remove(self, partition: TopicPartition) -> None:
-        """Nothing of it is handed out from now on, whatever was read ahead or is on its way. The others go on."""
-        cursor = self.cursors.pop(partition)
-        cursor.move(cursor.position)
+        """Nothing of it is handed out from now on, whatever was read ahead or is on its way. The others go on.
+
+        Nothing happens where it is gone already.
+        """
+        cursor = self.cursors.pop(partition, None)
+        if cursor is not None:
+            cursor.move(cursor.position)
 
     def due(self, now_ms: int) -> list[Ask]:
         """Every fetch that may start now."""

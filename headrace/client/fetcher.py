@@ -52,7 +52,7 @@ class Fetcher:
         self._brokers.close()
 
     def batches(self, between: Between = ALONE) -> Iterator[tuple[Cursor, DecodedBatch]]:
-        """Batches of all partitions as they come, each cut to what is wanted, until the plan is done.
+        """Batches of all partitions as they come, each cut to what is wanted, until the plan is done, or reading stops.
 
         Raises the error of a partition that cannot be read, and StalledError; the next call goes on where this one
         stopped.
@@ -60,14 +60,14 @@ class Fetcher:
         handed = self._reading.handed
         handed.is_waited_for = True
         try:
-            while True:
+            while not self._stops():
                 between.follow()
                 self._start_due()
                 self._take_arrived(wait=False)
                 if self._reading.open():
                     self._start_due()
                     with closing(self._reading.read()) as batches:
-                        for found in batches:
+                        while not self._stops() and (found := next(batches, None)) is not None:
                             yield found
                             handed.came_back()
                             handed.is_waited_for = True
@@ -78,6 +78,9 @@ class Fetcher:
                     self._take_arrived(wait=True)
         finally:
             handed.is_waited_for = False
+
+    def _stops(self) -> bool:
+        return self._reading.handed.stops
 
     def wake(self) -> None:
         """Whoever waits for records looks around. From any thread."""

@@ -126,8 +126,10 @@ class ReadAhead:
                 assert_never(decision)
 
     def drop(self, partition: TopicPartition) -> None:
-        """It is not read any more; its records that were read ahead are forgotten."""
-        cursor = self.plan.cursors[partition]
+        """It is not read (any more); its records that were read ahead are forgotten."""
+        cursor = self.plan.cursors.get(partition)
+        if cursor is None:
+            return
         self.handed.drop_last(cursor)
         self.plan.remove(partition)
         self._unread = deque((ask, fetched) for ask, fetched in self._unread if ask.is_current())

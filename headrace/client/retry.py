@@ -78,7 +78,7 @@ class RetryPolicy:
             return GiveUp(_given_up(failure, now_ms))
         if self.trouble is not None:
             self.trouble.tell(failure.what, error, failure.failing_since_ms, now_ms)
-        return TryAgain(at_ms, isinstance(error, _LAYOUT_CHANGED))
+        return TryAgain(at_ms, changes_layout(error))
 
 
 @dataclass(slots=True)
@@ -102,6 +102,11 @@ class Retries:
         if isinstance(decision, GiveUp):
             raise decision.error
         return decision
+
+
+def changes_layout(error: HeadraceError) -> bool:
+    """Whether the topic's metadata should be read again."""
+    return isinstance(error, _LAYOUT_CHANGED)
 
 
 def backoff_ms(attempts: int, random: Random) -> int:

@@ -579,12 +579,22 @@ JSON_INLINE_BYTES_MAX = 64 << 10
 """A longer body leaves the event loop to be parsed: a kilobyte takes ten microseconds."""
 GROUP_LIST_TIMEOUT_MS = 2_000
 """What other brokers get to say which groups they coordinate."""
-GROUP_REQUESTS_PASSED_ON_MAX = H2_MAX_CONCURRENT_STREAMS // 2
-"""At one time, most of them heartbeats that wait: what else goes to that broker goes by the same connection."""
+GROUP_HEARTBEATS_PASSED_ON_MAX = 3 * H2_MAX_CONCURRENT_STREAMS // 10
+"""That wait at other brokers: more are passed on without a wait there."""
+GROUP_REQUESTS_PASSED_ON_MAX = 2 * H2_MAX_CONCURRENT_STREAMS // 10
+"""Of all else about groups, at one time: records go to other brokers by the same connections."""
+JSON_INLINE_ITEMS_MAX = 500
+"""Of an answer about groups: with more it leaves the event loop to be made, five microseconds for each."""
+JSON_ITEM_BYTES = 200
+"""What one is counted for until the answer is made."""
+LOOK_ITEMS_MAX = 1_000
+"""Groups that are looked at before others have the event loop."""
 HEARTBEATS_IN_FLIGHT_MAX = 1 << 14
 """Heartbeats that wait at one broker: they hold next to nothing, and do not count among its other requests."""
 DELETED_TOPICS_REMEMBERED_MAX = 1024
 """For coordinators that begin after the deletion: more are forgotten with the age of their offsets."""
+OFFSETS_QUERY_LENGTH_MAX = 4_000
+"""Partitions that are asked for by number: heads of requests have 8 KiB."""
 RESET_ID_LENGTH_MAX = 63
 """As `spec.resetOffsets.id`: it stands in the group's record and in its status."""
 TOPIC_UID_LENGTH_MAX = 64
@@ -640,8 +650,13 @@ GROUP_REQUEST_TIMEOUT_MS = 5_000
 """What a client gives one try of a request about its group; there are many tries in a session."""
 GROUP_LOOK_MS_MAX = 500
 """So often at least a client looks after its place in its group: whether its user stalls, what is to be committed."""
-GROUP_LAST_COMMIT_MS = 3_000
-"""How long a consumer that is closed tries to commit what was read, and may wait until it has left."""
+CONSUMER_CLOSE_MS_DEFAULT = 10_000
+"""Closing a consumer takes no longer, whoever is silent: well below the 30 s that Pods get. A fourth of it is kept for
+saying that it leaves, the rest for its last commit."""
+CONSUMER_LEAVE_MS_MIN = 1_000
+"""So long it tries to say so, even where callbacks took all the time there was."""
+CONSUMER_TURN_MS = 50
+"""An asyncio consumer gives the loop back at least so often, however much there is to hand out."""
 OFFSETS_REPLICAS_MAX = 3
 """Of the internal topic, in a cluster that has as many brokers."""
 OFFSETS_SEGMENT_BYTES = 16 << 20

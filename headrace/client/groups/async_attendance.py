@@ -1,16 +1,16 @@
 """An `AsyncConsumer`'s place in its group: what `attendance` is for threads, with tasks where that has threads.
 
-On one event loop, so that the seat needs no lock. Every await of the reader may be cancelled: what was not done is done
-in the next one. Owned by one `AsyncConsumer`, from its start to `close`.
+On one event loop, so that the seat needs no lock. Every await of the reader may be cancelled: what he follows goes on
+in a task of its own, and his next await waits for it. Owned by one `AsyncConsumer`, from its start to `close`.
 """
 
 import asyncio
 import inspect
 import logging
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, assert_never
 
 from headrace.client.async_brokers import AsyncBrokers
 from headrace.client.async_fetcher import AsyncBetween, AsyncFetcher
@@ -19,14 +19,15 @@ from headrace.client.groups import starting
 from headrace.client.groups.async_coordinator import AsyncCoordinator
 from headrace.client.groups.attendance import as_group_error
 from headrace.client.groups.options import Callback
-from headrace.client.groups.seat import Given, Seat, Sending
+from headrace.client.groups.plan import AskOffsets, CommitPassed, Drop, Errand, LookUp, Plan, Say, Step, Tell
+from headrace.client.groups.seat import Seat, Sending
 from headrace.client.groups.shares import Commit
+from headrace.client.groups.starting import Given
 from headrace.client.read_ahead import ReadAhead
 from headrace.client.record import GroupOffset, TopicPartition
-from headrace.client.subscription import Start, fixed_offset, timestamp_of
-from headrace.core.errors import HeadraceError
-from headrace.core.groups.membership_events import Revoke
-from headrace.core.limits import GROUP_LAST_COMMIT_MS, GROUP_LOOK_MS_MAX
+from headrace.client.subscription import Start
+from headrace.core.errors import HeadraceError, LocalError
+from headrace.core.limits import CONSUMER_LEAVE_MS_MIN, GROUP_REQUEST_TIMEOUT_MS
 
 _log = logging.getLogger("headrace.client")
 
@@ -44,23 +45,29 @@ class AsyncAttendance(AsyncBetween):
         self.seat = seat
         self._brokers, self._coordinator = brokers, coordinator
         self._reading, self._fetcher = reading, fetcher
-        self._start = start
+        self._plan = Plan(seat, reading, brokers.directory, start, now_ms)
         self._changed = asyncio.Event()
         """It may be time to look."""
         self._settled = asyncio.Event()
         """It is in the group, or there is an error to raise."""
         self._committing = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._following: asyncio.Task[None] | None = None
+        """What the reader follows, whether he waits for it or was cancelled."""
+        self._close_by_ms: int | None = None
+        """Somebody closes it; it must be over by then."""
         self._closed = False
 
     async def join(self) -> None:
         """Returns as a member. Raises what the coordinator says, and what was wrong when the time limit was over."""
         self._spawn(self._look_after(), "headrace-group")
         self.resume()
-        while not (self.seat.is_in or self.seat.has_failed):
+        while not (self.seat.is_in or self.seat.has_failed or self._closed):
             self._settled.clear()
             await self._settled.wait()
         self.seat.raise_error()
+        if self._closed:
+            raise LocalError(f"{self.seat.what}: closed meanwhile")
 
     # -- the reader's task -------------------------------------------------------------------------------------------
 
@@ -70,23 +77,37 @@ class AsyncAttendance(AsyncBetween):
 
     async def follow(self) -> None:
         """Do what the group wants by now. Raises what a callback raises, and why this member is none any more."""
-        while self.seat.news or not self.seat.holds(now_ms()):
-            self._send(self.seat.look(now_ms()))
-            (lost, why), revoked, given = self.seat.take_lost(), self.seat.revoked(), self.seat.given()
-            if lost:
-                _log.warning("%s", why)
-                self._drop(lost)
-                await self._call(self.seat.options.callbacks.of_lost(), lost)
-            elif revoked is not None:
-                await self._give_up(*revoked)
-            elif given.places:
-                await self._take_up(given)
-            else:
-                self.seat.raise_error()
+        if self._following is None:
+            if not self._plan.is_due() or self._close_by_ms is not None:
+                return
+            self._following = asyncio.create_task(self._follow(), name="headrace-group-follow")
+            self._following.add_done_callback(_look_at)
+        await self.settle()
+
+    async def _follow(self) -> None:
+        try:
+            await self._carry_out(self._plan.follow())
+        finally:  # Its user may have gone away meanwhile.
+            self._reading.handed.is_waited_for = self._fetcher.is_asked
+
+    async def settle(self) -> None:
+        """What was followed is done. Raises what came of it."""
+        following = self._following
+        if following is None or self.is_in_callback():
+            return
+        await asyncio.wait([following])
+        if self._following is following:
+            self._following = None
+            if not following.cancelled():
+                following.result()
+
+    def is_in_callback(self) -> bool:
+        """Whether who asks is one, and so waited for by what he may want to wait for."""
+        return asyncio.current_task() is self._following
 
     async def is_settled(self) -> bool:
         topics = await self._coordinator.settled_topics()
-        if topics is None or self.seat.news:
+        if topics is None or self.seat.news or self.seat.lacks:
             return False
         missing = [name for name in self.seat.options.subscription.names if name not in topics]
         return not any([await self._exists(name) for name in missing])
@@ -101,88 +122,87 @@ class AsyncAttendance(AsyncBetween):
 
     async def commit(self, offsets: Mapping[TopicPartition, int] | None, metadata: str) -> None:
         """Raises FencedMemberError where a partition is not ours any more: nothing is committed then."""
-        async with self._committing:
-            await self._commit(self.seat.commit_of(offsets, metadata), None)
+        with self._reading.handed.waiting():
+            async with self._committing:
+                await self._commit(self.seat.commit_of(offsets, metadata), None)
 
     async def group_offsets(self) -> dict[TopicPartition, GroupOffset]:
         return starting.newest(await self._coordinator.offsets())
 
-    async def _give_up(self, revoke: Revoke, partitions: list[TopicPartition]) -> None:
-        """Nothing of it is handed out any more; what its user has done of it is committed first."""
-        if partitions:
-            await self._commit_passed(partitions, max(0, revoke.by_ms - now_ms()))
-        try:
-            if partitions:
-                await self._call(self.seat.options.callbacks.revoked, partitions)
-        finally:
-            self._drop(partitions)
-            self._send(self.seat.gave_up(revoke, now_ms()))
+    # -- steps -------------------------------------------------------------------------------------------------------
 
-    async def _take_up(self, given: Given) -> None:
-        with self._reading.handed.waiting():
-            beginnings = await self._beginnings(given)
-        shares = starting.begin(self._reading.plan, beginnings)
-        places = [share.partition for share in shares]
-        if not self.seat.take_up(given, shares, now_ms()):
-            self._drop(places)
-        elif places:
-            await self._call(self.seat.options.callbacks.assigned, places)
-
-    async def _beginnings(self, given: Given) -> list[starting.Beginning]:
-        offsets = await self._coordinator.offsets()
-        found: list[starting.Beginning] = []
-        for topic in starting.by_topic(given):
-            self._brokers.directory.pin_anew(topic.topic, topic.uid)
+    async def _carry_out(self, errand: Errand) -> None:
+        go_on: Callable[[], Step] = partial(next, errand)
+        while True:
             try:
-                starts = await self._starts(topic.not_committed(offsets))
-                ends = await self._ends([*topic.places.values()])
-            except starting.TAKEN_AWAY:
-                self.seat.leave_alone(topic.uid, now_ms() + GROUP_LOOK_MS_MAX)
-            else:
-                found += topic.beginnings(offsets, starts, ends)
-        return found
+                step = go_on()
+            except StopIteration:
+                return
+            try:
+                go_on = partial(errand.send, await self._do(step))
+            except BaseException as error:
+                go_on = partial(errand.throw, error)
 
-    async def _starts(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
-        offset = fixed_offset(self._start)
-        if offset is not None:
-            return dict.fromkeys(partitions, offset)
-        return await self._brokers.offsets(partitions, timestamp_of(self._start))
-
-    async def _ends(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
-        return await self._brokers.offsets(partitions, "latest") if self._reading.plan.has_ends else {}
-
-    def _drop(self, partitions: Iterable[TopicPartition]) -> None:
-        for partition in partitions:
-            self._fetcher.drop(partition)
+    async def _do(self, step: Step) -> Any:
+        match step:
+            case Say(sendings):
+                self._send(sendings)
+            case Drop(partitions):
+                for partition in partitions:
+                    self._fetcher.drop(partition)
+            case Tell(callback, partitions):
+                await self._call(callback, partitions)
+            case CommitPassed(partitions, by_ms):
+                await self._commit_passed(partitions, by_ms)
+            case AskOffsets(partitions, names):
+                return await self._coordinator.offsets_once(partitions, names)
+            case LookUp(partitions, timestamp):
+                return await self._brokers.offsets_once(partitions, timestamp, GROUP_REQUEST_TIMEOUT_MS)
+            case _:
+                assert_never(step)
+        return None
 
     async def _call(self, callback: Callback, partitions: list[TopicPartition]) -> None:
+        """What a callback does is its user's time."""
         if callback is not None:
-            outcome = callback(partitions)
-            if inspect.isawaitable(outcome):
-                await outcome
+            with self._reading.handed.waiting(whether=False):
+                outcome = callback(partitions)
+                if inspect.isawaitable(outcome):
+                    await outcome
 
     # -- commits -----------------------------------------------------------------------------------------------------
 
-    async def _commit_passed(self, partitions: list[TopicPartition] | None, timeout_ms: int) -> None:
+    async def _commit_passed(self, partitions: list[TopicPartition] | None, by_ms: int) -> None:
         """Where it fails, whoever reads on begins a little earlier: that is for the log."""
         with self._reading.handed.waiting():
-            async with self._committing:
-                try:
-                    await self._commit(self.seat.passed(partitions), timeout_ms)
-                except HeadraceError as error:
-                    _log.warning("%s", self.seat.not_committed(error))
+            try:
+                async with asyncio.timeout(max(0, by_ms - now_ms()) / 1000):
+                    await self._committing.acquire()
+            except TimeoutError:
+                _log.warning("%s", self.seat.not_committed(LocalError("an earlier commit is not answered")))
+                return
+            try:
+                await self._commit(self.seat.passed(partitions), by_ms)
+            except HeadraceError as error:
+                _log.warning("%s", self.seat.not_committed(error))
+            finally:
+                self._committing.release()
 
-    async def _commit(self, commit: Commit, timeout_ms: int | None) -> None:
-        """With `_committing` held."""
+    async def _commit(self, commit: Commit, by_ms: int | None) -> None:
+        """With `_committing` held; without `by_ms`, for as long as the client's time limit allows."""
+        what = self.seat.what_commits
+        timeout_ms = None if by_ms is None else max(0, by_ms - now_ms())
         for part in commit.parts():
-            await self._brokers.retrying(
-                self.seat.what_commits, partial(self._commit_once, part), timeout_ms=timeout_ms
-            )
+            await self._brokers.retrying(what, partial(self._commit_once, part, by_ms), timeout_ms=timeout_ms)
 
-    async def _commit_once(self, commit: Commit) -> None:
+    async def _commit_once(self, commit: Commit, by_ms: int | None = None) -> None:
+        if by_ms is None and self._close_by_ms is not None:  # Its user commits, and it is closed meanwhile.
+            by_ms = self._close_by_ms
+            if now_ms() >= by_ms:
+                raise LocalError(f"{self.seat.what_commits} are not committed: this consumer was closed meanwhile")
         request, names = self.seat.commit_request(commit)
         try:
-            await self._coordinator.ask_once(request, names)
+            await self._coordinator.ask_once(request, names, by_ms=by_ms)
         except HeadraceError as error:
             self._send(self.seat.committed(commit, error, now_ms()))
             raise
@@ -206,9 +226,19 @@ class AsyncAttendance(AsyncBetween):
     def _look(self) -> None:
         self._changed.clear()
         self._send(self.seat.look(now_ms()))
-        commit = self.seat.commit_due(now_ms())
+        given, commit = self.seat.to_find(now_ms()), self.seat.commit_due(now_ms())
+        if given is not None:
+            self._spawn(self._find(given), "headrace-group-find")
         if commit is not None:
             self._spawn(self._commit_in_time(commit), "headrace-commit")
+        self._tell()
+
+    async def _find(self, given: Given) -> None:
+        try:
+            await self._carry_out(self._plan.find(given))
+        except Exception as error:
+            self.seat.tell_found(given, dict.fromkeys(given.places, as_group_error(error)), now_ms())
+        self._changed.set()
         self._tell()
 
     async def _commit_in_time(self, commit: Commit) -> None:
@@ -219,9 +249,9 @@ class AsyncAttendance(AsyncBetween):
             try:
                 for part in commit.parts():
                     await self._commit_once(part)
-            except HeadraceError as error:
-                if not error.retriable:
-                    _log.warning("%s", self.seat.not_committed(error))
+            except Exception as error:
+                if not as_group_error(error).retriable:
+                    _log.warning("%s", self.seat.not_committed(as_group_error(error)))
 
     def _send(self, sendings: list[Sending]) -> None:
         for sending in sendings:
@@ -252,20 +282,33 @@ class AsyncAttendance(AsyncBetween):
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
-    async def close(self) -> None:
-        """Commit what its user has done, tell him, and leave. Safe to call again."""
-        if self._closed:
-            return
-        self._closed = True
-        held = [*self.seat.shares.held] if self.seat.is_in else []
+    async def close(self, by_ms: int) -> None:
+        """Commit what its user has done, tell him, and leave. Callbacks that are not done by then are cancelled."""
+        self._close_by_ms = by_ms
+        commit_by_ms = by_ms - max(0, by_ms - now_ms()) // 4
         try:
-            if held:
-                await self._commit_passed(held, GROUP_LAST_COMMIT_MS)
-                await self._call(self.seat.options.callbacks.revoked, held)
+            async with asyncio.timeout(max(0, commit_by_ms - now_ms()) / 1000):
+                if self._following is not None:
+                    await asyncio.wait([self._following])
+                await self._carry_out(self._plan.hand_back(commit_by_ms))
+        except TimeoutError:
+            _log.warning("%s: closed before all callbacks were done", self.seat.what)
         finally:
-            tasks = [*self._tasks]
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            self._closed = True
+            self._settled.set()
+            await self._end_tasks()
             for sending in self.seat.leave(now_ms()):
-                await self._coordinator.leave(sending)
+                await self._coordinator.leave(sending, max(by_ms, now_ms() + CONSUMER_LEAVE_MS_MIN))
+
+    async def _end_tasks(self) -> None:
+        tasks = [*self._tasks, *([] if self._following is None else [self._following])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _look_at(task: asyncio.Task[None]) -> None:
+    """Where its user never comes back to hear of it, the log does."""
+    error = None if task.cancelled() else task.exception()
+    if error is not None:
+        _log.debug("what was done for the group ended by %r", error)

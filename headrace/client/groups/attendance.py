@@ -3,7 +3,8 @@
 The thread `headrace-group` looks after time, workers carry requests, one of which often waits at the coordinator for
 news. The reader's thread does what comes of the news (`follow`), from within its user's loop: it alone takes partitions
 up and gives them up, calls callbacks, and raises. All shared state is in the seat, behind one lock, which nobody holds
-while he waits for an answer. Commits go one by one, so that none overtakes a later one.
+while he waits for an answer: `plan` decides under it, step by step. Commits go one by one, so that none overtakes a
+later one.
 
 Owned by one `Consumer`, from its construction to `close`.
 """
@@ -11,8 +12,9 @@ Owned by one `Consumer`, from its construction to `close`.
 import logging
 import os
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any, assert_never
 
 from headrace.client.brokers import Brokers
 from headrace.client.clock import now_ms
@@ -20,15 +22,21 @@ from headrace.client.fetcher import Between, Fetcher
 from headrace.client.groups import starting
 from headrace.client.groups.coordinator import Coordinator
 from headrace.client.groups.options import Callback
-from headrace.client.groups.seat import Given, Seat, Sending
+from headrace.client.groups.plan import AskOffsets, CommitPassed, Drop, Errand, LookUp, Plan, Say, Step, Tell
+from headrace.client.groups.seat import Seat, Sending
 from headrace.client.groups.shares import Commit
+from headrace.client.groups.starting import Given
 from headrace.client.read_ahead import ReadAhead
 from headrace.client.record import GroupOffset, TopicPartition
-from headrace.client.subscription import Start, fixed_offset, timestamp_of
+from headrace.client.subscription import Start
 from headrace.client.workers import Workers
-from headrace.core.errors import HeadraceError
-from headrace.core.groups.membership_events import Revoke
-from headrace.core.limits import GROUP_LAST_COMMIT_MS, GROUP_LOOK_MS_MAX, MEMBER_REQUESTS_MAX
+from headrace.core.errors import HeadraceError, LocalError
+from headrace.core.limits import (
+    CONSUMER_CLOSE_MS_DEFAULT,
+    CONSUMER_LEAVE_MS_MIN,
+    GROUP_REQUEST_TIMEOUT_MS,
+    MEMBER_REQUESTS_MAX,
+)
 
 _log = logging.getLogger("headrace.client")
 
@@ -40,11 +48,14 @@ class Attendance(Between):
         self.seat = seat
         self._brokers, self._coordinator = brokers, coordinator
         self._reading, self._fetcher = reading, fetcher
-        self._start = start
+        self._plan = Plan(seat, reading, brokers.directory, start, now_ms)
         self._workers = Workers("headrace-group-requests", MEMBER_REQUESTS_MAX)
         self._changed = threading.Condition()
         """The seat's lock; told when it may be time to look."""
         self._committing = threading.Lock()
+        self._close_by_ms: int | None = None
+        """Somebody closes it; it must be over by then."""
+        self._is_handed_back = False
         self._closed = False
         self._pid = os.getpid()
 
@@ -65,24 +76,12 @@ class Attendance(Between):
 
     def follow(self) -> None:
         """Do what the group wants by now. Raises what a callback raises, and why this member is none any more."""
-        while self.seat.news or not self.seat.holds(now_ms()):
-            with self._changed:
-                self._send(self.seat.look(now_ms()))
-                (lost, why), revoked, given = self.seat.take_lost(), self.seat.revoked(), self.seat.given()
-                if not (lost or revoked or given.places):
-                    self.seat.raise_error()
-            if lost:
-                _log.warning("%s", why)
-                self._drop(lost)
-                self._call(self.seat.options.callbacks.of_lost(), lost)
-            elif revoked is not None:
-                self._give_up(*revoked)
-            elif given.places:
-                self._take_up(given)
+        if self._plan.is_due():
+            self._carry_out(self._plan.follow())
 
     def is_settled(self) -> bool:
         topics = self._coordinator.settled_topics()
-        if topics is None or self.seat.news:
+        if topics is None or self.seat.news or self.seat.lacks:
             return False
         return not any(self._exists(name) for name in self.seat.options.subscription.names if name not in topics)
 
@@ -96,7 +95,7 @@ class Attendance(Between):
 
     def commit(self, offsets: Mapping[TopicPartition, int] | None, metadata: str) -> None:
         """Raises FencedMemberError where a partition is not ours any more: nothing is committed then."""
-        with self._committing:
+        with self._reading.handed.waiting(), self._committing:
             with self._changed:
                 commit = self.seat.commit_of(offsets, metadata)
             self._commit(commit, None)
@@ -104,82 +103,81 @@ class Attendance(Between):
     def group_offsets(self) -> dict[TopicPartition, GroupOffset]:
         return starting.newest(self._coordinator.offsets())
 
-    def _give_up(self, revoke: Revoke, partitions: list[TopicPartition]) -> None:
-        """Nothing of it is handed out any more; what its user has done of it is committed first."""
-        if partitions:
-            self._commit_passed(partitions, max(0, revoke.by_ms - now_ms()))
-        try:
-            if partitions:
-                self._call(self.seat.options.callbacks.revoked, partitions)
-        finally:
-            self._drop(partitions)
+    # -- steps -------------------------------------------------------------------------------------------------------
+
+    def _carry_out(self, errand: Errand) -> None:
+        """Decisions are made with the lock, steps carried out without."""
+        go_on: Callable[[], Step] = partial(next, errand)
+        while True:
             with self._changed:
-                self._send(self.seat.gave_up(revoke, now_ms()))
-
-    def _take_up(self, given: Given) -> None:
-        with self._reading.handed.waiting():
-            beginnings = self._beginnings(given)
-        shares = starting.begin(self._reading.plan, beginnings)
-        places = [share.partition for share in shares]
-        with self._changed:
-            taken = self.seat.take_up(given, shares, now_ms())
-        if not taken:
-            self._drop(places)
-        elif places:
-            self._call(self.seat.options.callbacks.assigned, places)
-
-    def _beginnings(self, given: Given) -> list[starting.Beginning]:
-        offsets = self._coordinator.offsets()
-        found: list[starting.Beginning] = []
-        for topic in starting.by_topic(given):
-            self._brokers.directory.pin_anew(topic.topic, topic.uid)
+                try:
+                    step = go_on()
+                except StopIteration:
+                    return
             try:
-                starts = self._starts(topic.not_committed(offsets))
-                ends = self._brokers.offsets([*topic.places.values()], "latest") if self._reading.plan.has_ends else {}
-            except starting.TAKEN_AWAY:
+                go_on = partial(errand.send, self._do(step))
+            except BaseException as error:
+                go_on = partial(errand.throw, error)
+
+    def _do(self, step: Step) -> Any:
+        match step:
+            case Say(sendings):
                 with self._changed:
-                    self.seat.leave_alone(topic.uid, now_ms() + GROUP_LOOK_MS_MAX)
-            else:
-                found += topic.beginnings(offsets, starts, ends)
-        return found
-
-    def _starts(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
-        offset = fixed_offset(self._start)
-        if offset is not None:
-            return dict.fromkeys(partitions, offset)
-        return self._brokers.offsets(partitions, timestamp_of(self._start))
-
-    def _drop(self, partitions: Iterable[TopicPartition]) -> None:
-        for partition in partitions:
-            self._fetcher.drop(partition)
+                    self._send(sendings)
+            case Drop(partitions):
+                for partition in partitions:
+                    self._fetcher.drop(partition)
+            case Tell(callback, partitions):
+                self._call(callback, partitions)
+            case CommitPassed(partitions, by_ms):
+                self._commit_passed(partitions, by_ms)
+            case AskOffsets(partitions, names):
+                return self._coordinator.offsets_once(partitions, names)
+            case LookUp(partitions, timestamp):
+                return self._brokers.offsets_once(partitions, timestamp, GROUP_REQUEST_TIMEOUT_MS)
+            case _:
+                assert_never(step)
+        return None
 
     def _call(self, callback: Callback, partitions: list[TopicPartition]) -> None:
+        """What a callback does is its user's time."""
         if callback is not None:
-            callback(partitions)
+            with self._reading.handed.waiting(whether=False):
+                callback(partitions)
 
     # -- commits -----------------------------------------------------------------------------------------------------
 
-    def _commit_passed(self, partitions: list[TopicPartition] | None, timeout_ms: int) -> None:
+    def _commit_passed(self, partitions: list[TopicPartition] | None, by_ms: int) -> None:
         """Where it fails, whoever reads on begins a little earlier: that is for the log."""
-        with self._reading.handed.waiting(), self._committing:
-            with self._changed:
-                commit = self.seat.passed(partitions)
+        with self._reading.handed.waiting():
+            if not self._committing.acquire(timeout=max(0, by_ms - now_ms()) / 1000):
+                _log.warning("%s", self.seat.not_committed(LocalError("an earlier commit is not answered")))
+                return
             try:
-                self._commit(commit, timeout_ms)
+                with self._changed:
+                    commit = self.seat.passed(partitions)
+                self._commit(commit, by_ms)
             except HeadraceError as error:
                 _log.warning("%s", self.seat.not_committed(error))
+            finally:
+                self._committing.release()
 
-    def _commit(self, commit: Commit, timeout_ms: int | None) -> None:
-        """With `_committing` held."""
+    def _commit(self, commit: Commit, by_ms: int | None) -> None:
+        """With `_committing` held; without `by_ms`, for as long as the client's time limit allows."""
         what = self.seat.what_commits
+        timeout_ms = None if by_ms is None else max(0, by_ms - now_ms())
         for part in commit.parts():
-            self._brokers.retrying(what, partial(self._commit_once, part), timeout_ms=timeout_ms)
+            self._brokers.retrying(what, partial(self._commit_once, part, by_ms), timeout_ms=timeout_ms)
 
-    def _commit_once(self, commit: Commit) -> None:
+    def _commit_once(self, commit: Commit, by_ms: int | None = None) -> None:
+        if by_ms is None and self._close_by_ms is not None:  # Its user commits, and it is closed meanwhile.
+            by_ms = self._close_by_ms
+            if now_ms() >= by_ms:
+                raise LocalError(f"{self.seat.what_commits} are not committed: this consumer was closed meanwhile")
         with self._changed:
             request, names = self.seat.commit_request(commit)
         try:
-            self._coordinator.ask_once(request, names)
+            self._coordinator.ask_once(request, names, by_ms=by_ms)
         except HeadraceError as error:
             self._committed(commit, error)
             raise
@@ -208,22 +206,33 @@ class Attendance(Between):
     def _look(self) -> None:
         with self._changed:
             self._send(self.seat.look(now_ms()))
-            commit = self.seat.commit_due(now_ms())
+            given, commit = self.seat.to_find(now_ms()), self.seat.commit_due(now_ms())
+        if given is not None:
+            self._workers.submit(partial(self._find, given))
         if commit is not None:
             self._workers.submit(partial(self._commit_in_time, commit))
         if self.seat.news:
             self._fetcher.wake()
 
+    def _find(self, given: Given) -> None:
+        """On a worker's thread, as all that follows."""
+        try:
+            self._carry_out(self._plan.find(given))
+        except Exception as error:
+            with self._changed:
+                self.seat.tell_found(given, dict.fromkeys(given.places, as_group_error(error)), now_ms())
+        self._fetcher.wake()
+
     def _commit_in_time(self, commit: Commit) -> None:
-        """On a worker's thread, once; while somebody else commits, later."""
+        """Once; while somebody else commits, later."""
         if self._closed or not self._committing.acquire(blocking=False):
             return
         try:
             for part in commit.parts():
                 self._commit_once(part)
-        except HeadraceError as error:
-            if not error.retriable:
-                _log.warning("%s", self.seat.not_committed(error))
+        except Exception as error:
+            if not as_group_error(error).retriable:
+                _log.warning("%s", self.seat.not_committed(as_group_error(error)))
         finally:
             self._committing.release()
 
@@ -233,7 +242,6 @@ class Attendance(Between):
         self._changed.notify_all()
 
     def _exchange(self, sending: Sending) -> None:
-        """On a worker's thread."""
         try:
             joined = self._coordinator.said_once(sending)
         except Exception as error:
@@ -247,26 +255,35 @@ class Attendance(Between):
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
+    def hurry(self, by_ms: int) -> None:
+        """It is to be closed by then: nobody begins anything that takes longer. From signal handlers too."""
+        self._close_by_ms = by_ms
+
     def hand_back(self) -> None:
-        """Before `close`, by the reader's thread: what its user has done is committed, and he hears that it is over."""
-        with self._changed:
-            held = [*self.seat.shares.held] if self.seat.is_in else []
-        if held:
-            self._commit_passed(held, GROUP_LAST_COMMIT_MS)
-            self._call(self.seat.options.callbacks.revoked, held)
+        """Before `close`, while nobody reads: what its user has done is committed, and he hears that it is over."""
+        self._is_handed_back = True
+        self._carry_out(self._plan.hand_back(self._commit_by_ms()))
 
     def close(self) -> None:
         """Leave the group. Safe to call again, and from any thread; a child process only lets go."""
         if self._pid != os.getpid() or self._closed:
             return
-        self._commit_passed(None, GROUP_LAST_COMMIT_MS)
+        by_ms = self._commit_by_ms()
+        if not self._is_handed_back:
+            self._commit_passed(None, by_ms)
         with self._changed:
             self._closed = True
             leaving = self.seat.leave(now_ms())
             self._changed.notify_all()
         for sending in leaving:
-            self._coordinator.leave(sending)
+            self._coordinator.leave(sending, max(self._close_by_ms or 0, now_ms() + CONSUMER_LEAVE_MS_MIN))
         self._workers.stop()
+
+    def _commit_by_ms(self) -> int:
+        """What comes last, to say that it leaves, gets its time too."""
+        if self._close_by_ms is None:
+            self._close_by_ms = now_ms() + CONSUMER_CLOSE_MS_DEFAULT
+        return self._close_by_ms - max(0, self._close_by_ms - now_ms()) // 4
 
 
 def as_group_error(error: Exception) -> HeadraceError:

@@ -7,14 +7,16 @@ from contextlib import suppress
 
 from headrace.client.brokers import Brokers
 from headrace.client.calls import Call
+from headrace.client.clock import now_ms
 from headrace.client.groups import requests
 from headrace.client.groups.requests import GroupOffsets, Joined
 from headrace.client.groups.seat import Sending
-from headrace.core.errors import HeadraceError, UnknownGroupError
+from headrace.core.errors import HeadraceError, UnknownGroupError, UnknownTopicError
 from headrace.core.groups.events import Request
 from headrace.core.groups.identity import GroupName
 from headrace.core.groups.topic_partitions import Names
-from headrace.core.limits import GROUP_LAST_COMMIT_MS, GROUP_REQUEST_TIMEOUT_MS
+from headrace.core.limits import GROUP_REQUEST_TIMEOUT_MS
+from headrace.core.types import PartitionKey
 from headrace.http2.blocking import Response
 
 
@@ -26,36 +28,58 @@ class Coordinator:
         self._url: str | None = None
         """None: not known; whoever is asked instead passes the request on."""
 
-    def said_once(self, sending: Sending) -> Joined | None:
+    def said_once(self, sending: Sending, by_ms: int | None = None) -> Joined | None:
         """What the coordinator says to a member; None: it knows that it leaves."""
-        answer = self.ask_once(sending.send.request, sending.names, sending.send.timeout_ms)
+        answer = self.ask_once(sending.send.request, sending.names, sending.send.timeout_ms, by_ms)
         return requests.membership(answer) if sending.is_answered else None
 
-    def ask_once(self, request: Request, names: Names, timeout_ms: int = GROUP_REQUEST_TIMEOUT_MS) -> Response:
+    def ask_once(
+        self, request: Request, names: Names, timeout_ms: int = GROUP_REQUEST_TIMEOUT_MS, by_ms: int | None = None
+    ) -> Response:
+        """Who must be done `by_ms` asks nobody for the way first."""
+        url = self._found() if by_ms is None else self._url
+        call = requests.call_of(self._group, request, names, url, timeout_ms)
         try:
-            return self._get_once(requests.call_of(self._group, request, names, self._found(), timeout_ms))
+            return self._get_once(call if by_ms is None else call.within(by_ms - now_ms()))
         except HeadraceError as error:
-            if error.retriable:
-                self._url = None
+            self._forget(error)
             raise
 
-    def leave(self, sending: Sending) -> None:
+    def _forget(self, error: HeadraceError) -> None:
+        if not requests.is_from_coordinator(error):
+            self._url = None
+
+    def leave(self, sending: Sending, by_ms: int) -> None:
         """Where nobody hears of it the session ends by itself."""
         with suppress(HeadraceError):
-            self._brokers.retrying(self.what, lambda: self.said_once(sending), timeout_ms=GROUP_LAST_COMMIT_MS)
+            self._brokers.retrying(
+                self.what, lambda: self.said_once(sending, by_ms), timeout_ms=max(0, by_ms - now_ms())
+            )
 
     def offsets(self) -> GroupOffsets:
         """All of the group."""
-        return self._brokers.retrying(f"the offsets of group {self._group.name}", self._offsets_once)
+        return self._brokers.retrying(
+            f"the offsets of group {self._group.name}", lambda: self._offsets_once(requests.offsets_call(self._group))
+        )
+
+    def offsets_once(self, partitions: frozenset[PartitionKey], names: Names) -> GroupOffsets:
+        """Of the topics of these, and perhaps of others."""
+        try:
+            return self._offsets_once(requests.offsets_call(self._group, self._found(), partitions, names))
+        except UnknownTopicError:  # One of them is gone by now: what is left is among everything.
+            return self._offsets_once(requests.offsets_call(self._group))
+        except HeadraceError as error:
+            self._forget(error)
+            raise
 
     def settled_topics(self) -> frozenset[str] | None:
         """What is read, once everybody in the group has what it is to have; None: not so yet."""
         answer = self._brokers.retrying(self.what, lambda: self._get_once(requests.description_call(self._group)))
         return requests.settled_topics(answer, self._group)
 
-    def _offsets_once(self) -> GroupOffsets:
+    def _offsets_once(self, call: Call) -> GroupOffsets:
         try:
-            return requests.offsets(self._get_once(requests.offsets_call(self._group)))
+            return requests.offsets(self._get_once(call))
         except UnknownGroupError:
             return {}
 

@@ -7,7 +7,14 @@ from urllib.parse import quote
 
 from headrace.client.calls import Answer, Call, parse_json
 from headrace.client.record import GroupOffset
-from headrace.core.errors import InvalidRequestError, RemoteError
+from headrace.core.errors import (
+    CoordinatorLoadingError,
+    HeadraceError,
+    InvalidRequestError,
+    RemoteError,
+    ThrottledError,
+    UnreleasedInstanceError,
+)
 from headrace.core.groups import wire
 from headrace.core.groups.describing import parse_group
 from headrace.core.groups.events import Membership, OffsetsAsked, Request
@@ -18,6 +25,7 @@ from headrace.core.limits import GROUP_REQUEST_TIMEOUT_MS
 from headrace.core.types import PartitionKey, TopicUid
 
 JSON_TYPE = "application/json"
+_NO_NAMES: Names = {}
 T = TypeVar("T")
 
 Joined: TypeAlias = tuple[Membership, Mapping[TopicUid, str]]
@@ -41,8 +49,19 @@ def call_of(
     return Call(method, path, timeout_ms, url, content, JSON_TYPE)
 
 
-def offsets_call(group: GroupName) -> Call:
-    return call_of(group, OffsetsAsked(0), {})
+def is_from_coordinator(error: HeadraceError) -> bool:
+    """Whether who said so coordinates the group: it is asked again."""
+    return not error.retriable or isinstance(error, UnreleasedInstanceError | ThrottledError | CoordinatorLoadingError)
+
+
+def offsets_call(
+    group: GroupName,
+    url: str | None = None,
+    partitions: frozenset[PartitionKey] | None = None,
+    names: Names = _NO_NAMES,
+) -> Call:
+    """Of the topics of `partitions`, which have `names`; of all without."""
+    return call_of(group, OffsetsAsked(0, partitions), names, url)
 
 
 def coordinator_call(group: GroupName) -> Call:

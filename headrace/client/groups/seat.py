@@ -2,11 +2,13 @@
 
     `core.groups.membership` says what to send, and what is assigned, to be revoked, lost
     `shares` are the partitions that are read, with what is committed of them
+    `finding` knows of those that are to be, and where they begin
     `news` is up while the reader has something to do: partitions lost, to be given up, to be taken up; an error
 
 Two sides call it, one at a time (the shells bring a lock): whoever keeps the place (`begin`, `answered`, `refused`,
-`look`), and whoever reads (`take_lost`, `gave_up`, `take_up`, commits). What is lost is out of the shares at once, so
-that nothing of it is committed any more; the reader hears of it before he is handed anything else.
+`look`, `to_find`), and whoever reads (`take_lost`, `gave_up`, `take_up`, commits): `plan` says in which order. What is
+lost is out of the shares at once, so that nothing of it is committed any more; the reader hears of it before he is
+handed anything else.
 
 Who keeps what he was handed for longer than `max_poll_interval_ms` leaves the group; his next reading joins again.
 """
@@ -16,10 +18,13 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from headrace.client.cursor import Handed
+from headrace.client.groups.finding import Finding
 from headrace.client.groups.options import GroupOptions
+from headrace.client.groups.presence import Presence
 from headrace.client.groups.requests import Joined
 from headrace.client.groups.shares import Commit, Share, Shares
-from headrace.client.record import Record, TopicPartition
+from headrace.client.groups.starting import Beginning, Given
+from headrace.client.record import TopicPartition
 from headrace.client.trouble import Trouble
 from headrace.core.errors import (
     FencedMemberError,
@@ -67,15 +72,6 @@ class Sending:
         return isinstance(self.send.request, JoinReceived | HeartbeatReceived)
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
-    """Partitions to be taken up."""
-
-    places: Mapping[PartitionKey, TopicPartition]
-    life: int
-    """All may be lost before they are taken up."""
-
-
 class Seat:
     def __init__(
         self,
@@ -90,25 +86,22 @@ class Seat:
         """For the sentences that users read."""
         self.what_commits = f"the offsets of {self.what}"
         self.news = False
+        self.holds_until_ns = 0
+        """From then on nothing may be handed out any more: a loop looks with each record, without a lock."""
         self.shares = Shares()
+        self.finding = Finding(timeout_ms)
         self._handed, self._new_member = handed, new_member
         self._trouble, self._timeout_ms = trouble, timeout_ms
         self._state: MemberState | None = None
         """None: not in the group, and not about to be."""
         self._names: Mapping[TopicUid, str] = {}
-        self._life = 0
-        """Rises whenever all is lost."""
         self._lost: list[TopicPartition] = []
         self._why_lost: HeadraceError | None = None
         """While the reader has not heard of it."""
         self._revokes: list[Revoke] = []
         self._error: HeadraceError | None = None
         self._failing_since_ms: int | None = None
-        self._waits_ms: dict[TopicUid, int] = {}
-        """Topics that cannot be read just now: until when they are left alone."""
-        self._seen: tuple[int, Record | None] = (0, None)
-        """What the user had in hand when he was last seen to go on."""
-        self._seen_ms = 0
+        self._presence = Presence(handed)
         self._commit_at_ms = 0
 
     # -- keeping the place -------------------------------------------------------------------------------------------
@@ -124,7 +117,7 @@ class Seat:
 
     def begin(self, now_ms: int) -> list[Sending]:
         """Join, unless that is so already. A reading begins: its user is there."""
-        self._seen_ms = now_ms
+        self._presence.seen(now_ms)
         if self._state is not None:
             return []
         options = self.options
@@ -163,12 +156,11 @@ class Seat:
         """Time went by."""
         if self._state is None:
             return []
-        if self._is_user_away(now_ms):
+        if not self.is_in:
+            self._presence.seen(now_ms)
+        if self._presence.away_ms(now_ms) > self.options.max_poll_interval_ms:
             return self._leave_for_him(now_ms)
-        sendings = self._step(Ticked(), now_ms)
-        self._waits_ms = {uid: until_ms for uid, until_ms in self._waits_ms.items() if until_ms > now_ms}
-        self._tell()
-        return sendings
+        return self._step(Ticked(), now_ms)
 
     def die(self, error: BaseException) -> None:
         """Nobody looks after this any more."""
@@ -176,24 +168,19 @@ class Seat:
 
     def look_ms(self, now_ms: int) -> int:
         """How long until `look` is due."""
-        if self._state is None or self._state.next_ms is None:
-            return GROUP_LOOK_MS_MAX
-        return min(GROUP_LOOK_MS_MAX, max(0, self._state.next_ms - now_ms))
+        due_ms = (None if self._state is None else self._state.next_ms, self.finding.next_ms(now_ms))
+        return min([GROUP_LOOK_MS_MAX, *(max(0, each - now_ms) for each in due_ms if each is not None)])
 
     def leave(self, now_ms: int) -> list[Sending]:
-        """For good. A static member is only away, and what it had waits for its successor."""
+        """For good, with nothing in its hands. A static member is only away: what it had waits for its successor."""
         if self._state is None:
             return []
         sendings = self._step(Stopped(for_a_while=bool(self.options.instance_id)), now_ms)
-        self._state = None
+        self._state, self._revokes, self._lost = None, [], []
+        self.shares.drop(self.shares.held)
+        self.finding.clear()
+        self._tell()
         return sendings
-
-    def _is_user_away(self, now_ms: int) -> bool:
-        handed = self._handed
-        batches, last = self._seen
-        if handed.is_waited_for or handed.batches != batches or handed.last is not last or not self.is_in:
-            self._seen, self._seen_ms = (handed.batches, handed.last), now_ms
-        return now_ms - self._seen_ms > self.options.max_poll_interval_ms
 
     def _leave_for_him(self, now_ms: int) -> list[Sending]:
         assert self._state is not None, "only members leave"
@@ -221,6 +208,7 @@ class Seat:
         match effect:
             case Revoke():
                 self._revokes.append(effect)
+                self.finding.forget(effect.partitions)
             case Lost(_, reason):
                 self._lose(_thrown_out(self.what, reason))
             case Failed(error, _):
@@ -234,9 +222,9 @@ class Seat:
                 assert_never(effect)
 
     def _lose(self, error: HeadraceError) -> None:
-        self._life += 1
         self._lost += self.shares.held
         self.shares.drop(self.shares.held)
+        self.finding.clear()
         self._revokes = []
         self._why_lost = error if self._lost else None
 
@@ -245,7 +233,29 @@ class Seat:
         self._tell()
 
     def _tell(self) -> None:
-        self.news = bool(self._lost or self._revokes or self._error is not None or self._new())
+        self.news = bool(self._lost or self._revokes or self._error is not None or self.found())
+        self.holds_until_ns = 0 if self._state is None else self._state.valid_until_ms * 1_000_000
+
+    # -- where partitions begin --------------------------------------------------------------------------------------
+
+    def to_find(self, now_ms: int) -> Given | None:
+        """To be looked up; then `tell_found`. None: nothing is."""
+        return self.finding.ask(self._new(), now_ms)
+
+    def tell_found(self, given: Given, outcomes: Mapping[PartitionKey, Beginning | HeadraceError], now_ms: int) -> None:
+        """What came of it."""
+        error = self.finding.answered(given, outcomes, now_ms)
+        if error is not None:
+            self._error = error
+        self._tell()
+
+    def names(self) -> Mapping[TopicUid, str]:
+        return self._names
+
+    @property
+    def lacks(self) -> bool:
+        """Whether something that it is given is to be read still."""
+        return any(self.finding.is_open(key) for key in self._new())
 
     # -- the reader --------------------------------------------------------------------------------------------------
 
@@ -267,31 +277,33 @@ class Seat:
         revoke = self._revokes[0]
         return revoke, [place for place, share in self.shares.held.items() if share.key in revoke.partitions]
 
-    def gave_up(self, revoke: Revoke, now_ms: int) -> list[Sending]:
-        """Nothing where all was lost meanwhile."""
+    def gave_up(self, revoke: Revoke, partitions: list[TopicPartition], now_ms: int) -> list[Sending]:
+        """Nothing where all was lost meanwhile: its user knows of these."""
         if revoke not in self._revokes or self._state is None:
+            self._lost = [place for place in self._lost if place not in partitions]
+            self._why_lost = self._why_lost if self._lost else None
+            self._tell()
             return []
         self._revokes.remove(revoke)
-        self.shares.drop([place for place, share in self.shares.held.items() if share.key in revoke.partitions])
+        self.shares.drop(partitions)
         return self._step(GivenUp(revoke.ticket), now_ms)
 
-    def given(self) -> Given:
-        """To be looked up; then `take_up`, or `leave_alone` what cannot be read just now."""
-        return Given(self._new(), self._life)
+    def is_asked(self, revoke: Revoke) -> bool:
+        """Whether it is still to be given up: all may be lost meanwhile."""
+        return revoke in self._revokes
 
-    def take_up(self, given: Given, shares: list[Share], now_ms: int) -> bool:
-        """False: all was lost meanwhile."""
-        if given.life != self._life:
-            return False
+    def found(self) -> list[Beginning]:
+        """To be read from now on: `take_up`."""
+        if not self.finding.found:
+            return []
+        new = self._new()
+        return [beginning for key, beginning in self.finding.found.items() if key in new]
+
+    def take_up(self, shares: list[Share], now_ms: int) -> None:
         self.shares.take_up(shares)
+        self.finding.forget([share.key for share in shares])
         if any(share.committed is None for share in shares):
             self._commit_at_ms = now_ms  # Whoever comes next begins there too, whatever `start` means by then.
-        self._tell()
-        return True
-
-    def leave_alone(self, uid: TopicUid, until_ms: int) -> None:
-        """A topic that was deleted, or created again: its group will take it away."""
-        self._waits_ms[uid] = until_ms
         self._tell()
 
     def raise_error(self) -> None:
@@ -305,7 +317,7 @@ class Seat:
         if self._state is None:
             return {}
         held = {share.key for share in self.shares.held.values()}
-        wanted = ((key, self._place(key)) for key in self._state.assigned - held if key.uid not in self._waits_ms)
+        wanted = ((key, self._place(key)) for key in self._state.assigned - held)
         return {key: place for key, place in wanted if place is not None and place not in self.shares.held}
 
     def _place(self, key: PartitionKey) -> TopicPartition | None:

@@ -1,21 +1,28 @@
 """Where a member begins in the partitions that it is given: behind what its group has committed, else at `start`. Pure.
 
-All of them begin at once, or none: what was looked up in vain is looked up again.
+Each begins by itself: where something was looked up in vain there is an error in its place.
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from headrace.client.cursor import FetchPlan
 from headrace.client.groups.requests import GroupOffsets
-from headrace.client.groups.seat import Given
 from headrace.client.groups.shares import Share
 from headrace.client.record import GroupOffset, TopicPartition
-from headrace.core.errors import StaleTopicError, UnknownPartitionError, UnknownTopicError
+from headrace.core.errors import HeadraceError, StaleTopicError, UnknownPartitionError, UnknownTopicError
 from headrace.core.types import PartitionKey, TopicUid
 
 TAKEN_AWAY = (UnknownTopicError, UnknownPartitionError, StaleTopicError)
 """Said of a topic that was deleted, or created again: the group will take it away."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Given:
+    """Partitions to be looked up, and read then."""
+
+    places: Mapping[PartitionKey, TopicPartition]
 
 
 class Beginning(NamedTuple):
@@ -24,6 +31,10 @@ class Beginning(NamedTuple):
     offset: int
     committed: int | None
     end: int | None
+
+
+Found = Mapping[TopicPartition, int | HeadraceError]
+"""Offsets that were looked up."""
 
 
 class GivenTopic(NamedTuple):
@@ -37,14 +48,19 @@ class GivenTopic(NamedTuple):
         return [place for key, place in self.places.items() if key not in offsets]
 
     def beginnings(
-        self, offsets: GroupOffsets, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
-    ) -> list[Beginning]:
+        self, offsets: GroupOffsets, starts: Found, ends: Found
+    ) -> dict[PartitionKey, Beginning | HeadraceError]:
         """`starts` of those that are not committed; `ends` where reading has ends."""
-        found = []
+        found: dict[PartitionKey, Beginning | HeadraceError] = {}
         for key, place in self.places.items():
             committed = offsets[key][1].offset if key in offsets else None
-            offset = starts[place] if committed is None else committed
-            found.append(Beginning(key, place, offset, committed, ends.get(place)))
+            offset, end = starts[place] if committed is None else committed, ends.get(place)
+            if isinstance(offset, HeadraceError):
+                found[key] = offset
+            elif isinstance(end, HeadraceError):
+                found[key] = end
+            else:
+                found[key] = Beginning(key, place, offset, committed, end)
         return found
 
 
@@ -56,9 +72,10 @@ def by_topic(given: Given) -> list[GivenTopic]:
 
 
 def begin(plan: FetchPlan, beginnings: Iterable[Beginning]) -> list[Share]:
-    """From now on they are read."""
+    """From now on they are read: from there, whatever is left of an earlier time."""
     shares = []
     for key, place, offset, committed, end in beginnings:
+        plan.remove(place)
         cursor = plan.add(place, offset)
         cursor.end = end
         shares.append(Share(key, cursor, committed))

@@ -23,6 +23,7 @@ from headrace.core.errors import (
     NotCoordinatorError,
     PollIntervalExceededError,
     StalledError,
+    UnknownTopicError,
 )
 from headrace.core.groups.coordinator import (
     Append,
@@ -50,7 +51,7 @@ from headrace.core.groups.events import (
 )
 from headrace.core.groups.identity import GroupName, MemberId, TopicShape
 from headrace.core.groups.topic_partitions import names_in
-from headrace.core.types import TopicUid
+from headrace.core.types import PartitionKey, TopicUid
 
 GROUP = GroupName("default", "billing")
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
@@ -152,15 +153,24 @@ class Reader:
             self.says(self.seat.answered(sending, joined, self.town.now_ms))
 
     def take_up(self, positions: int = 0) -> list[TopicPartition]:
-        given = self.seat.given()
-        offsets = self.town.offsets()
-        found = [
-            starting.Beginning(key, place, offsets.get(place.partition, positions), offsets.get(place.partition), None)
-            for key, place in given.places.items()
-        ]
-        shares = starting.begin(self.plan, found)
-        assert self.seat.take_up(given, shares, self.town.now_ms)
+        self.find(positions)
+        shares = starting.begin(self.plan, self.seat.found())
+        self.seat.take_up(shares, self.town.now_ms)
         return sorted(share.partition for share in shares)
+
+    def find(self, positions: int = 0) -> None:
+        given = self.seat.to_find(self.town.now_ms)
+        if given is not None:
+            self.seat.tell_found(given, self.beginnings(given, positions), self.town.now_ms)
+
+    def beginnings(self, given: starting.Given, positions: int = 0) -> dict[PartitionKey, Any]:
+        offsets = self.town.offsets()
+        return {
+            key: starting.Beginning(
+                key, place, offsets.get(place.partition, positions), offsets.get(place.partition), None
+            )
+            for key, place in given.places.items()
+        }
 
     def give_up(self) -> list[TopicPartition]:
         found = self.seat.revoked()
@@ -169,7 +179,7 @@ class Reader:
         self.commits(self.seat.passed(partitions))
         for partition in partitions:
             self.plan.remove(partition)
-        self.says(self.seat.gave_up(revoke, self.town.now_ms))
+        self.says(self.seat.gave_up(revoke, partitions, self.town.now_ms))
         return sorted(partitions)
 
     def reads(self, partition: TopicPartition, position: int) -> None:
@@ -205,9 +215,12 @@ def test_should_take_up_what_it_is_given() -> None:
     assert reader.seat.is_in
     assert not reader.has_news()
     town.pass_time(1_000)
+    assert reader.seat.lacks
+    reader.find()
     assert reader.has_news()
     assert reader.take_up() == [P0, P1]
     assert not reader.has_news()
+    assert not reader.seat.lacks
     assert reader.seat.holds(town.now_ms)
 
 
@@ -217,7 +230,7 @@ def test_should_hand_over_half_with_what_was_read_of_it() -> None:
     first.reads(P1, 7)
     second = Reader(town)
     town.pass_time(1_000)
-    assert second.seat.given().places == {}
+    assert second.seat.to_find(town.now_ms) is None
     assert first.has_news()
     (gone,) = first.give_up()
     assert not first.has_news()
@@ -300,11 +313,14 @@ def test_should_not_take_up_what_was_lost_while_it_was_looked_up() -> None:
     town.pass_time(1_000)
     reader.give_up()
     town.pass_time(1_000)
-    given = second.seat.given()
+    given = second.seat.to_find(town.now_ms)
+    assert given is not None
     assert len(given.places) == 1
+    assert second.seat.to_find(town.now_ms) is None, "it is asked already"
     second.connected = False
     town.pass_time(SESSION_MS + 1_000)
-    assert not second.seat.take_up(given, [], town.now_ms)
+    second.seat.tell_found(given, second.beginnings(given), town.now_ms)
+    assert second.seat.found() == []
 
 
 def test_should_leave_for_a_user_who_does_not_come_back() -> None:
@@ -377,10 +393,14 @@ def test_should_leave_a_topic_alone_that_cannot_be_read_just_now() -> None:
     town = Town()
     reader = Reader(town)
     town.pass_time(1_000)
-    reader.seat.leave_alone(TopicUid("uid-flights"), town.now_ms + 500)
+    given = reader.seat.to_find(town.now_ms)
+    assert given is not None
+    reader.seat.tell_found(given, dict.fromkeys(given.places, UnknownTopicError("gone")), town.now_ms)
     assert not reader.has_news()
+    assert not reader.seat.lacks, "its group is about to take it away"
+    assert reader.seat.to_find(town.now_ms) is None
+    assert 0 < reader.seat.look_ms(town.now_ms) <= 500
     town.pass_time(600)
-    assert reader.has_news()
     assert reader.take_up() == [P0, P1]
 
 
@@ -393,11 +413,11 @@ def test_should_take_up_a_topic_that_was_created_again_once_the_old_one_is_given
     reader.handed.is_waited_for = True
     for partition in found[1]:
         reader.plan.remove(partition)
-    reader.says(reader.seat.gave_up(found[0], town.now_ms))
+    reader.says(reader.seat.gave_up(*found, town.now_ms))
     town.pass_time(2_000)
-    (key,) = reader.seat.given().places
-    assert key.uid == "uid-again"
     assert reader.take_up() == [P0]
+    (share,) = reader.seat.shares.held.values()
+    assert share.key.uid == "uid-again"
 
 
 @pytest.mark.parametrize(("instance", "request_type"), [(None, LeaveReceived), ("pod-0", AbsenceReceived)])

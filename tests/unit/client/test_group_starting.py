@@ -1,10 +1,14 @@
 """Where a member begins: behind what is committed for the very topic, else at its start; all at once."""
 
+from collections.abc import Mapping
+
 from headrace.client.cursor import FetchPlan
 from headrace.client.groups import starting
-from headrace.client.groups.seat import Given
+from headrace.client.groups.shares import Share
+from headrace.client.groups.starting import Beginning, Given
 from headrace.client.record import GroupOffset, TopicPartition
 from headrace.client.retry import RetryPolicy
+from headrace.core.errors import HeadraceError, PartitionOfflineError
 from headrace.core.types import PartitionId, PartitionKey, TopicUid
 
 F0, F1, T0 = TopicPartition("flights", 0), TopicPartition("flights", 1), TopicPartition("trains", 0)
@@ -19,21 +23,37 @@ def at(offset: int, committed_ms: int = 0) -> GroupOffset:
 
 
 def test_should_begin_behind_what_is_committed_else_at_the_start() -> None:
-    given = Given({key(place): place for place in (T0, F1, F0)}, 0)
+    given = Given({key(place): place for place in (T0, F1, F0)})
     flights, trains = starting.by_topic(given)
     assert (flights.topic, flights.uid, trains.topic) == ("flights", "uid-flights", "trains")
     offsets = {key(F0): ("flights", at(5)), key(T0, "uid-old"): ("trains", at(99))}
     assert flights.not_committed(offsets) == [F1]
     assert trains.not_committed(offsets) == [T0], "that was another topic of the name"
     plan = FetchPlan(RetryPolicy(1_000), {}, is_shared=True)
-    shares = starting.begin(plan, flights.beginnings(offsets, {F1: 7}, {F0: 10, F1: 11}))
+    shares = begin(plan, flights.beginnings(offsets, {F1: 7}, {F0: 10, F1: 11}))
     assert [(share.partition, share.cursor.position, share.committed) for share in shares] == [
         (F0, 5, 5),
         (F1, 7, None),
     ]
     assert [cursor.end for cursor in plan.cursors.values()] == [10, 11]
-    (share,) = starting.begin(plan, trains.beginnings({}, {T0: 0}, {}))
+    (share,) = begin(plan, trains.beginnings({}, {T0: 0}, {}))
     assert share.cursor.end is None
+    (again,) = begin(plan, trains.beginnings({}, {T0: 5}, {}))
+    assert (again.cursor.position, share.cursor.turn) == (5, 1), "whatever is left of an earlier time"
+
+
+def test_should_begin_where_it_can_and_say_why_not_elsewhere() -> None:
+    (flights,) = starting.by_topic(Given({key(place): place for place in (F0, F1)}))
+    offline, far = PartitionOfflineError("nobody leads it"), PartitionOfflineError("nor that")
+    assert flights.beginnings({}, {F0: offline, F1: 7}, {F0: 9, F1: 9}) == {
+        key(F0): offline,
+        key(F1): Beginning(key(F1), F1, 7, None, 9),
+    }
+    assert flights.beginnings({}, {F0: 1, F1: 7}, {F0: far, F1: 9})[key(F0)] is far
+
+
+def begin(plan: FetchPlan, found: Mapping[PartitionKey, Beginning | HeadraceError]) -> list[Share]:
+    return starting.begin(plan, [each for each in found.values() if isinstance(each, Beginning)])
 
 
 def test_should_name_each_offset_by_what_was_committed_last() -> None:

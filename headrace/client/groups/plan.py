@@ -1,0 +1,183 @@
+"""What a member does for its group, step by step: taking up, giving up, losing, handing back. Pure, for both shells.
+
+An errand is a generator: it gives out a step, is sent what came of it (or thrown the error), and decides what is next.
+`attendance` carries steps out with threads, `async_attendance` with tasks. Between two steps anything may have
+happened, the session may be over: so errands ask the seat again after each.
+
+    find      (background)  where given partitions begin
+    follow    (reader)      lost: drop, tell    revoked: commit, tell, drop, say so    found: read, tell    error: raise
+    hand_back (who closes)  commit, tell
+"""
+
+import logging
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from headrace.client.directory import Directory
+from headrace.client.groups import starting
+from headrace.client.groups.options import Callback
+from headrace.client.groups.seat import Seat, Sending
+from headrace.client.groups.starting import Beginning, Found, Given
+from headrace.client.read_ahead import ReadAhead
+from headrace.client.record import TopicPartition
+from headrace.client.subscription import Start, fixed_offset, timestamp_of
+from headrace.core.errors import HeadraceError
+from headrace.core.groups.membership_events import Revoke
+from headrace.core.groups.topic_partitions import Names
+from headrace.core.types import PartitionKey
+
+_log = logging.getLogger("headrace.client")
+
+
+@dataclass(frozen=True, slots=True)
+class AskOffsets:
+    """What the group has committed of these, by one try. GroupOffsets comes of it."""
+
+    partitions: frozenset[PartitionKey]
+    names: Names
+
+
+@dataclass(frozen=True, slots=True)
+class LookUp:
+    """`earliest`, `latest` or a time in each of these, by one try. Found comes of it."""
+
+    partitions: list[TopicPartition]
+    timestamp: str | int
+
+
+@dataclass(frozen=True, slots=True)
+class CommitPassed:
+    """What its user is done with of these. Where it fails, whoever reads on begins a little earlier."""
+
+    partitions: list[TopicPartition]
+    by_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Call it, and raise what it raises."""
+
+    callback: Callback
+    partitions: list[TopicPartition]
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Nothing of these is handed out from now on."""
+
+    partitions: list[TopicPartition]
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """To the coordinator, in the background."""
+
+    sendings: list[Sending]
+
+
+Step: TypeAlias = AskOffsets | LookUp | CommitPassed | Tell | Drop | Say
+Errand: TypeAlias = Generator[Step, Any, None]
+
+
+class Plan:
+    def __init__(
+        self, seat: Seat, reading: ReadAhead, directory: Directory, start: Start, clock: Callable[[], int]
+    ) -> None:
+        self._seat, self._reading, self._directory = seat, reading, directory
+        self._start, self._clock = start, clock
+
+    # -- the reader --------------------------------------------------------------------------------------------------
+
+    def is_due(self) -> bool:
+        """Whether there is something to `follow`."""
+        return self._seat.news or not self._seat.holds(self._clock())
+
+    def follow(self) -> Errand:
+        """Everything that there is by now. Raises what a callback raises, and why this member is none any more."""
+        seat = self._seat
+        while self.is_due() and not self._reading.handed.stops:
+            yield Say(seat.look(self._clock()))
+            (lost, why), revoked, found = seat.take_lost(), seat.revoked(), seat.found()
+            if lost:
+                _log.warning("%s", why)
+                yield Drop(lost)
+                yield Tell(seat.options.callbacks.of_lost(), lost)
+            elif revoked is not None:
+                yield from self._give_up(*revoked)
+            elif found:
+                yield from self._take_up(found)
+            else:
+                seat.raise_error()
+                return
+
+    def _give_up(self, revoke: Revoke, partitions: list[TopicPartition]) -> Errand:
+        """What its user has done of it is committed first. Where all is lost by then he hears of that instead."""
+        if partitions:
+            yield CommitPassed(partitions, revoke.by_ms)
+        if not self._seat.is_asked(revoke):
+            return
+        try:
+            if partitions:
+                yield Tell(self._seat.options.callbacks.revoked, partitions)
+        except Exception:  # Whoever was interrupted is told again.
+            yield from self._let_go(revoke, partitions)
+            raise
+        yield from self._let_go(revoke, partitions)
+
+    def _let_go(self, revoke: Revoke, partitions: list[TopicPartition]) -> Errand:
+        yield Drop(partitions)
+        yield Say(self._seat.gave_up(revoke, partitions, self._clock()))
+
+    def _take_up(self, found: list[Beginning]) -> Errand:
+        """A reading that has ends waits for those of each partition."""
+        plan = self._reading.plan
+        if not plan.has_ends:
+            found = [each._replace(end=None) for each in found]
+        ready = {each.place: each for each in found if each.end is not None or not plan.has_ends}
+        self._seat.finding.forget([each.key for each in found if each.place not in ready])
+        shares = starting.begin(plan, ready.values())
+        self._seat.take_up(shares, self._clock())
+        if shares:
+            yield Tell(self._seat.options.callbacks.assigned, [share.partition for share in shares])
+
+    # -- the background ----------------------------------------------------------------------------------------------
+
+    def find(self, given: Given) -> Errand:
+        """Where to begin in each; one that cannot be read just now keeps no other waiting."""
+        outcomes: dict[PartitionKey, Beginning | HeadraceError] = {}
+        try:
+            offsets = yield AskOffsets(frozenset(given.places), self._seat.names())
+            topics = starting.by_topic(given)
+            for topic in topics:
+                self._directory.pin_anew(topic.topic, topic.uid)
+            starts = yield from self._starts([place for topic in topics for place in topic.not_committed(offsets)])
+            has_ends = self._reading.plan.has_ends
+            ends: Found = (yield LookUp([*given.places.values()], "latest")) if has_ends else {}
+            for topic in topics:
+                outcomes.update(topic.beginnings(offsets, starts, ends))
+        except HeadraceError as error:
+            outcomes = dict.fromkeys(given.places, error)
+        self._seat.tell_found(given, outcomes, self._clock())
+
+    def _starts(self, partitions: list[TopicPartition]) -> Generator[Step, Any, Mapping[TopicPartition, Any]]:
+        offset = fixed_offset(self._start)
+        if offset is not None:
+            return dict.fromkeys(partitions, offset)
+        return (yield LookUp(partitions, timestamp_of(self._start))) if partitions else {}
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    def hand_back(self, by_ms: int) -> Errand:
+        """What its user has done is committed, and he hears that it is over."""
+        seat = self._seat
+        held = [*seat.shares.held] if seat.is_in else []
+        if held:
+            yield CommitPassed(held, by_ms)
+        still = [place for place in held if place in seat.shares.held]
+        if still:
+            yield Tell(seat.options.callbacks.revoked, still)
+        lost, why = seat.take_lost()
+        if lost:
+            _log.warning("%s", why)
+            yield Tell(seat.options.callbacks.of_lost(), lost)
