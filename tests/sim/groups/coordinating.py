@@ -7,7 +7,6 @@ this broker knows that it leads.
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import assert_never
 
 from headrace.core.errors import CoordinatorLoadingError, HeadraceError, NotCoordinatorError, NotReadyError
@@ -32,6 +31,7 @@ from headrace.core.groups.events import (
     Answer,
     Changed,
     CommitReceived,
+    DeletionReceived,
     Ignored,
     Refuse,
     Request,
@@ -40,14 +40,20 @@ from headrace.core.groups.events import (
     TopicDeleted,
 )
 from headrace.core.groups.group import Group
+from headrace.core.groups.image import Image
 from headrace.core.groups.records import decode, encode
+from headrace.core.groups.sharing import GroupState
+from headrace.core.groups.status import Report, offered_of, report_of
+from headrace.core.groups.upkeep import Create, Delete, Upkeep, WriteStatus, upkeep
 from headrace.core.replication.contact import Contact
 from headrace.core.replication.events import Acks
 from headrace.core.replication.fence import Fence
+from headrace.core.resources.consumer_group import ConsumerGroup
+from headrace.core.resources.metadata import DEFAULT_CLUSTER
 from headrace.core.types import LeaderEpoch, Offset
 from tests.sim.groups.post import Post
 from tests.sim.groups.promises import Promises
-from tests.sim.groups.shared import GROUP, Batch, Shared
+from tests.sim.groups.shared import GROUP, Batch, Cause, Shared
 from tests.sim.life import Life
 
 NO_EPOCH = LeaderEpoch(0)
@@ -69,7 +75,8 @@ class Coordinating:
         """Not appended yet."""
         self._numbers: dict[int, int] = {}
         """Of what it appended, by what stands in the log."""
-        self._seen_topics = self._seen_settings = self._seen_deleted = 0
+        self.known: ConsumerGroup | None = None
+        self._seen_topics = self._seen_resource = self._seen_deleted = 0
         """So many versions were seen."""
 
     @property
@@ -104,10 +111,11 @@ class Coordinating:
 
     @property
     def is_behind(self) -> bool:
-        """There is news of topics or settings."""
+        """There is news of topics, or of the ConsumerGroup, and the API server tells it."""
         shared = self._shared
-        seen = (self._seen_topics, self._seen_settings, self._seen_deleted)
-        return seen != (len(shared.listings), len(shared.settings), len(shared.deleted))
+        seen = (self._seen_topics, self._seen_resource, self._seen_deleted)
+        there = (len(shared.listings), len(shared.resource.versions), len(shared.deleted))
+        return seen != there and not shared.resource.is_away
 
     # -- the log -----------------------------------------------------------------------------------------------------
 
@@ -169,6 +177,43 @@ class Coordinating:
             return False
         return True
 
+    # -- the ConsumerGroup -------------------------------------------------------------------------------------------
+
+    @property
+    def has_to_show(self) -> bool:
+        """Something that is committed, and that the ConsumerGroup does not say, as far as it has seen it."""
+        resource = self._shared.resource
+        may_write = self._seen_resource and not resource.is_away and not resource.is_written_by(self)
+        is_told = self.is_active and self.coordinator.is_settled(GROUP)
+        return bool(may_write and is_told and self._upkeep(self._report()) is not None)
+
+    def show(self) -> None:
+        report = self._report()
+        self._promises.show(report)
+        match self._upkeep(report):
+            case Create(manifest):
+                self._shared.resource.write(self, None, ConsumerGroup.parse(manifest))
+            case WriteStatus(content):
+                self._shared.resource.write(self, self.known, content)
+            case Delete():
+                self._shared.resource.write(self, self.known, None)
+            case None:
+                raise AssertionError("it has something to show")
+            case never:
+                assert_never(never)
+
+    def wrote(self) -> None:
+        if self.life.is_up and not self.life.is_paused:
+            self._see_resource()
+
+    def _report(self) -> Report:
+        group = self.group
+        image, state = (Image(GROUP), GroupState.DEAD) if group is None else (group.image, group.state)
+        return report_of(image, state, self.life.broker, self._shared.listings[self._seen_topics - 1], {})
+
+    def _upkeep(self, report: Report) -> Upkeep | None:
+        return upkeep(self.known, report, DEFAULT_CLUSTER, self._wall_ms, is_for_lag=False, is_unused=False)
+
     # -- events ------------------------------------------------------------------------------------------------------
 
     def ask(self, request: Request) -> None:
@@ -185,19 +230,26 @@ class Coordinating:
         self.step(TopicsListed(GROUP.namespace, shared.topics))
         for uid in shared.deleted[seen:]:
             self.step(TopicDeleted(uid))
-        if shared.settings:
-            self._seen_settings = len(shared.settings)
-            settings, clock = shared.settings[-1], self.life.clock
-            until_ms = settings.paused_until_ms
-            paused_until_ms = None if until_ms is None else clock.at(until_ms)
-            self.step(GroupConfigured(GROUP, replace(settings, paused_until_ms=paused_until_ms)))
+        self._see_resource()
+
+    def _see_resource(self) -> None:
+        resource, clock = self._shared.resource, self.life.clock
+        self._seen_resource, self.known = len(resource.versions), resource.stored
+        if self.known is None:
+            self.step(GroupConfigured(GROUP, None))
+            return
+        self.step(GroupConfigured(GROUP, self.known.settings(clock.now_ms, self._wall_ms)))
+        offered, group = offered_of(self.known), self.group
+        if offered is not None and group is not None and offered.epoch > group.image.group.assignment_epoch:
+            self._count("target seen")
+            self.step(ForGroup(GROUP, offered))
 
     def step(self, event: Event) -> None:
         last_reset = self.group.image.group.last_reset if self.group is not None else ""
         orders = self.coordinator.step(event, self.life.clock.now_ms)
         problem = None if isinstance(event, Committed | Deposed) else self._problem(orders)
         asked = event.event if isinstance(event, ForGroup) else None
-        cause = asked if isinstance(asked, CommitReceived | ResetResolved) else None
+        cause = asked if isinstance(asked, CommitReceived | ResetResolved | DeletionReceived) else None
         for order in orders:
             if isinstance(order, Append):
                 entries = tuple(decode(*encode(entry)) for entry in order.entries)
@@ -249,11 +301,18 @@ class Coordinating:
         self.life.setting.counts[f"coordinator: {what}"] += 1
 
 
-def _is_of(cause: CommitReceived | ResetResolved, last_reset: str, written: Sequence[Entry]) -> bool:
+def _is_of(cause: Cause, last_reset: str, written: Sequence[Entry]) -> bool:
     """Whether it is its own: what else was due is written with a step as well, maybe of a request that is refused."""
-    groups = [entry.value for entry in written if isinstance(entry, GroupRecord) and entry.value is not None]
-    is_reset = isinstance(cause, ResetResolved) and any(value.last_reset != last_reset for value in groups)
-    return is_reset or any(isinstance(entry, OffsetRecord) for entry in written)
+    groups = [entry.value for entry in written if isinstance(entry, GroupRecord)]
+    match cause:
+        case DeletionReceived():
+            return None in groups
+        case ResetResolved():
+            return any(value is not None and value.last_reset != last_reset for value in groups)
+        case CommitReceived():
+            return any(isinstance(entry, OffsetRecord) for entry in written)
+        case _:
+            assert_never(cause)
 
 
 def compacted(entries: Sequence[Entry]) -> tuple[Entry, ...]:

@@ -13,17 +13,22 @@ from tests.sim.api import Api
 from tests.sim.brokers import Brokers
 from tests.sim.groups.coordinating import Coordinating
 from tests.sim.groups.members import SUBSCRIPTIONS, Around, Member, is_settled
+from tests.sim.groups.operating import GroupOperator
 from tests.sim.groups.post import Post
 from tests.sim.groups.promises import Promises
+from tests.sim.groups.resource import Resource
 from tests.sim.groups.shared import Shared
+from tests.sim.groups.shorthand import GroupShorthand
 from tests.sim.groups.surroundings import Surroundings
 from tests.sim.life import Life
 from tests.sim.schedule import WHOLE, Kind, Target, Whole
 from tests.sim.setting import Clock, Setting
 from tests.sim.shorthand import Shorthand
 
-OTHERS = 0.3
+OTHERS, OTHERS_FAULTS = 0.15, 0.1
 IDLE_MS_MAX = 1_500
+SHOWING_MS = 100
+"""At most so long at once where something is on its way to the ConsumerGroup, or to the operator."""
 REBALANCE_MS = (2_000, 6_000, 60_000)
 NOT_AT_REST = (
     "records are written",
@@ -33,6 +38,7 @@ NOT_AT_REST = (
     "all stop",
     "group reset",
     "group deleted",
+    "days go by",
 )
 IN_ITS_PLACE = ("produce", "delete records", "ask latest", "read", "recover asks", "recover decides")
 """What clients and people do to a log is for other runs: in these, coordinators write it."""
@@ -51,17 +57,18 @@ class Slot:
 class GroupPart:
     def __init__(self, setting: Setting, api: Api, brokers: Brokers, clocks: Sequence[Clock]) -> None:
         self.setting, self.api, self.brokers = setting, api, brokers
-        self.shared = Shared()
-        self.promises = Promises(self.shared, setting.checks)
+        self.shared = Shared(Resource())
+        self.promises = Promises(self.shared, setting)
         self.post = Post(brokers)
-        self.around = Surroundings(setting.time, self.shared, self.promises)
+        self.operator = GroupOperator(setting, self.shared, self.post, self.find)
+        self.around = Surroundings(setting, self.shared, self.promises, self.operator, self.post)
         self._around = Around(setting, self.shared, self.promises, self.post, self.find)
         self._own = frozenset(kind.name for kind in (*self.kinds(), *self.faults()))
         self.slots = [Slot(f"m{number}", _instance(number), clock) for number, clock in enumerate(clocks)]
 
     def host(self, life: Life) -> Coordinating:
         coordinating = Coordinating(life, self.shared, self.promises, self.post)
-        self.around.coordinatings = [each for each in self._all() if each.life.broker != life.broker]
+        self.around.coordinatings = [each for each in self.all() if each.life.broker != life.broker]
         self.around.coordinatings.append(coordinating)
         return coordinating
 
@@ -69,7 +76,8 @@ class GroupPart:
         return [
             *self.post.kinds(),
             *self.around.kinds(),
-            Kind("member starts", 3, self.empty, self.start),
+            *self.operator.kinds(),
+            Kind("member starts", 1.5, self.empty, self.start),
             Kind("member ticks", 24, lambda: [x for x in self.awake() if x.is_due], lambda x, _: x.tick()),
             Kind("member reads", 8, lambda: [x for x in self.awake() if x.readable()], lambda x, draw: x.read(draw)),
             Kind("member commits", 5, self.uncommitted, lambda x, draw: x.commit(draw)),
@@ -77,12 +85,13 @@ class GroupPart:
             Kind("member gives up", 9, self.revoking, lambda x, draw: x.give_up(draw)),
             Kind("member subscribes", 0.15, self.awake, lambda x, draw: x.subscribe(draw)),
             Kind("member stops", 0.12, self.awake, lambda x, draw: x.stop(draw)),
-            Kind("all stop", 0.04, self.several, self.all_stop),
+            Kind("all stop", 0.1, self.several, self.all_stop),
             Kind("coordinator begins", 8, self._that("may_begin"), lambda x, _: x.begin()),
             Kind("coordinator reads", 8, self._that("may_read"), lambda x, draw: x.read(draw)),
             Kind("coordinator appends", 20, self._that("has_to_append"), lambda x, draw: x.append(draw)),
             Kind("coordinator ticks", 8, self._that("is_to_tick"), lambda x, _: x.tick()),
-            Kind("coordinator looks", 4, self._that("is_behind"), lambda x, _: x.look()),
+            Kind("coordinator looks", 6, self._that("is_behind"), lambda x, _: x.look()),
+            Kind("coordinator shows", 6, self._that("has_to_show"), lambda x, _: x.show()),
         ]
 
     def faults(self) -> list[Kind]:
@@ -91,23 +100,29 @@ class GroupPart:
             Kind("member pauses", 0.5, self.awake, self.pause),
             Kind("member resumes", 1, lambda: [x for x in self.living() if x.is_paused], self.resume),
         ]
-        return [*self.post.faults(), *self.around.faults(), *(replace(kind, is_fault=True) for kind in kinds)]
+        return [
+            *self.post.faults(),
+            *self.around.faults(),
+            *self.operator.faults(),
+            *(replace(kind, is_fault=True) for kind in kinds),
+        ]
 
     def among(self, kinds: Sequence[Kind]) -> list[Kind]:
         """Those of the whole world: of the others less, so that the group gets somewhere in between."""
         wanted = [kind for kind in kinds if kind.name not in IN_ITS_PLACE]
-        return [kind if kind.name in self._own else replace(kind, weight=kind.weight * OTHERS) for kind in wanted]
+        return [kind if kind.name in self._own else replace(kind, weight=kind.weight * _share(kind)) for kind in wanted]
 
     def well(self, shorthand: Shorthand) -> list[Kind]:
         """The log and the cluster move on where the group waits for that, and time where it waits for nothing else."""
 
         def pass_time(_: object, draw: int) -> None:
             self.setting.time.now_ms += 1 + draw % max(1, self._idle_ms)
-            if draw >> 12 & 3:
+            if not draw >> 12 & 3:
                 shorthand.agree(Whole(), 0)
                 shorthand.replicate(Whole(), 0)
 
         return [
+            *GroupShorthand(self, shorthand).kinds(),
             Kind("all is replicated", 8, self.writing, shorthand.replicate),
             Kind("all agree", 1, lambda: WHOLE, shorthand.agree),
             Kind("time goes by", 5, lambda: WHOLE if self._idle_ms > 1 else (), pass_time),
@@ -137,7 +152,7 @@ class GroupPart:
         return [member for member in self.awake() if member.to_give_up]
 
     def writing(self) -> Sequence[Target]:
-        return WHOLE if any(each.waits_for_log for each in self._all()) else ()
+        return WHOLE if any(each.waits_for_log for each in self.all()) else ()
 
     @property
     def _idle_ms(self) -> int:
@@ -145,12 +160,17 @@ class GroupPart:
         if self.writing() or self.post.moves:
             return 0
         due = [member.idle_ms for member in self.awake()]
-        return min([IDLE_MS_MAX, *due])
+        return min([IDLE_MS_MAX, *due, *([SHOWING_MS] if self._is_showing() else [])])
+
+    def _is_showing(self) -> bool:
+        """Or the operator has something to see, or to say."""
+        operator, is_on_its_way = self.operator, self.around.resource.landing()
+        return bool(is_on_its_way) or operator.is_behind or operator.has_to_assign or bool(self._that("has_to_show")())
 
     def _that(self, what: str) -> Callable[[], list[Coordinating]]:
-        return lambda: [each for each in self._all() if not each.life.is_paused and getattr(each, what)]
+        return lambda: [each for each in self.all() if not each.life.is_paused and getattr(each, what)]
 
-    def _all(self) -> list[Coordinating]:
+    def all(self) -> list[Coordinating]:
         return [each for each in self.around.coordinatings if each.life.is_up]
 
     # -- processes ---------------------------------------------------------------------------------------------------
@@ -186,7 +206,7 @@ class GroupPart:
         """The coordinator, as somebody says who may be behind."""
         leader = self.api.state.leader
         say_so = [life.broker for life in self.brokers.leaders()]
-        if leader is not None and draw % 4:
+        if leader is not None and (draw % 4 or self.setting.plan.calm):
             return leader.broker
         known = say_so or self.setting.brokers
         return known[(draw >> 2) % len(known)]
@@ -194,8 +214,16 @@ class GroupPart:
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        self.promises.catch_up()
+        before = self.promises.image.group.assignment_epoch
+        if self.promises.catch_up() and self.promises.image.group.assignment_epoch > before:
+            self._count_rebalance()
         self.promises.check(member.claim for member in self.living())
+
+    def _count_rebalance(self) -> None:
+        counts, is_alone = self.setting.counts, self.operator.is_paused
+        counts["rebalance"] += 1
+        counts["rebalance without operator"] += is_alone
+        counts["rebalance without API server"] += self.around.resource.is_away
 
     def heal(self) -> None:
         self.post.heal()
@@ -214,7 +242,13 @@ class GroupPart:
             return False
         if image.group.epoch != image.group.assignment_epoch or not _is_balanced(image):
             return False
+        if self._is_showing() or (image.is_known and self.around.resource.stored is None):
+            return False
         return all(is_settled(member, image.targets, self.shared.ends) for member in living)
+
+
+def _share(other: Kind) -> float:
+    return OTHERS_FAULTS if other.is_fault else OTHERS
 
 
 def _is_balanced(image: Image) -> bool:

@@ -33,6 +33,7 @@ from headrace.core.groups.membership_events import (
     Ticked,
 )
 from headrace.core.groups.subscriptions import Subscription
+from headrace.core.limits import GROUP_HEARTBEAT_MS_MAX, STATIC_SILENT_HEARTBEATS
 from headrace.core.types import BrokerId, Offset, PartitionKey
 from tests.sim.groups.post import Post
 from tests.sim.groups.promises import Promises
@@ -45,6 +46,8 @@ SUBSCRIPTIONS = (
     Subscription.parse([], "flights|tra.*"),
 )
 READ_MAX = 4
+SILENT_MS = STATIC_SILENT_HEARTBEATS * GROUP_HEARTBEAT_MS_MAX
+"""No session of a run is so short that heartbeats come more often."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,9 @@ class Member:
         """Whom it takes for the coordinator."""
         self._numbers: dict[int, int] = {}
         """From numbers of requests in the run to its own."""
+        self._heard_ms = 0
+        """When the newest of its requests that was answered was sent."""
+        self._sent_ms: dict[int, int] = {}
         self._asked: dict[int, Partitions] = {}
         """Offsets, by request; those that are still to be begun with."""
 
@@ -121,9 +127,14 @@ class Member:
         at = self.positions[partition]
         end = min(self._shared.ends[partition], at + 1 + (draw >> 8) % READ_MAX)
         self._promises.delivers(partition, self.id, at, end)
-        if not self.state.identity.instance and not self._setting.plan.skew:
+        if self._is_alone():
             self._promises.check_alone(partition, self.id)
         self.positions[partition] = end
+
+    def _is_alone(self) -> bool:
+        """By its clock, where that is as good as any. A static one may be replaced once it was silent for long."""
+        is_heard = self.clock.now_ms < self._heard_ms + SILENT_MS
+        return not self._setting.plan.skew and (is_heard or not self.state.identity.instance)
 
     def to_commit(self) -> dict[PartitionKey, int]:
         return {each: at for each, at in self.positions.items() if at != self.committed.get(each)}
@@ -194,6 +205,7 @@ class Member:
         if isinstance(told, Refuse):
             self.step(Refused(number, told.error))
         else:
+            self._heard_ms = max(self._heard_ms, self._sent_ms.pop(told.request, 0))
             reply = told.reply
             self.step(Answered(number, reply if isinstance(reply, Membership) else None))
 
@@ -217,7 +229,7 @@ class Member:
         match effect:
             case Send(request):
                 number = self._shared.next_request()
-                self._numbers[number] = request.request
+                self._numbers[number], self._sent_ms[number] = request.request, self.clock.now_ms
                 self._send(replace(request, request=number), number * 7919)
             case Assigned(partitions):
                 for partition in partitions:
@@ -225,6 +237,7 @@ class Member:
             case Revoke(ticket, partitions):
                 self.to_give_up[ticket] = partitions
             case Lost(partitions):
+                self._heard_ms, self._sent_ms = 0, {}
                 self._drop(partitions)
                 self.to_give_up.clear()
             case Left() | Failed():
@@ -241,7 +254,7 @@ class Member:
         self._asked = {request: asked - partitions for request, asked in self._asked.items()}
 
     def _send(self, request: Request, draw: int) -> None:
-        if self._broker is None or draw % 5 == 0:
+        if self._broker is None or (draw % 5 == 0 and not self._setting.plan.calm):
             self._broker = self._find(draw >> 3)
         self._shared.askers[request.request] = self
         self._post.send(self, self._broker, request)

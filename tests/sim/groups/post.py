@@ -5,16 +5,14 @@ expects it any more.
 """
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from headrace.core.groups.events import Answer, Refuse, Request
+from headrace.core.groups.events import Answer, Refuse, Request, ResetResolved
 from headrace.core.types import BrokerId
 from tests.sim.brokers import Brokers
+from tests.sim.groups.shared import Asker
 from tests.sim.life import Life
 from tests.sim.schedule import Kind
-
-if TYPE_CHECKING:
-    from tests.sim.groups.members import Member
 
 LETTERS_MAX = 60
 
@@ -24,16 +22,16 @@ What = TypeVar("What")
 
 @dataclass(eq=False)
 class Letter(Generic[What]):
-    """From a member to a broker, or back."""
+    """From a member, or the operator, to a broker, or back."""
 
-    member: "Member"
+    asker: Asker
     broker: BrokerId
     what: What
     is_held: bool = False
     label: str = field(init=False)
 
     def __post_init__(self) -> None:
-        self.label = f"{self.member.label}.{type(self.what).__name__.removesuffix('Received')}"
+        self.label = f"{self.asker.label}.{type(self.what).__name__.removesuffix('Received')}"
 
 
 class Post:
@@ -44,8 +42,8 @@ class Post:
 
     def kinds(self) -> list[Kind]:
         return [
-            Kind("member request", 26, lambda: self._there(self.requests), self.deliver),
-            Kind("member answer", 26, lambda: [x for x in self.answers if self._hears(x)], self.answer),
+            Kind("member request", 26, self.there, self.deliver),
+            Kind("member answer", 26, self.heard, self.answer),
             Kind("held up comes", 0.6, lambda: [x for x in self._all() if x.is_held], self.release),
         ]
 
@@ -60,7 +58,12 @@ class Post:
 
     @property
     def moves(self) -> bool:
-        return bool(self._there(self.requests)) or any(map(self._hears, self.answers))
+        return bool(self.there() or self.heard())
+
+    @property
+    def has_reset(self) -> bool:
+        """One is still on its way."""
+        return any(isinstance(letter.what, ResetResolved) for letter in self.requests)
 
     def _all(self) -> list[Letter[Any]]:
         return [*self.requests, *self.answers]
@@ -68,34 +71,34 @@ class Post:
     def _copied(self) -> list[Letter[Request]]:
         return self.requests if len(self.requests) < LETTERS_MAX else []
 
-    def _there(self, letters: list[Letter[Request]]) -> list[Letter[Request]]:
+    def there(self) -> list[Letter[Request]]:
         """Of brokers that are dead the sender hears nothing; who is paused takes them later."""
-        lives = {letter.broker: self.brokers.machines[letter.broker].life for letter in letters}
-        return [x for x in letters if not x.is_held and ((life := lives[x.broker]) is None or not life.is_paused)]
+        lives = {letter.broker: self.brokers.machines[letter.broker].life for letter in self.requests}
+        return [x for x in self.requests if not x.is_held and ((life := lives[x.broker]) is None or not life.is_paused)]
 
-    def _hears(self, letter: Letter[Any]) -> bool:
-        return not letter.is_held and not letter.member.is_paused
+    def heard(self) -> list[Letter[Answer | Refuse]]:
+        return [letter for letter in self.answers if not letter.is_held and not letter.asker.is_paused]
 
     def deliver(self, letter: Letter[Request], _: int) -> None:
         self.requests.remove(letter)
         life = self.brokers.machines[letter.broker].life
         if life is None or life.guest is None:
-            letter.member.missed()
+            letter.asker.missed()
         else:
             life.guest.ask(letter.what)
 
     def answer(self, letter: Letter[Answer | Refuse], _: int) -> None:
         self.answers.remove(letter)
-        letter.member.hear(letter.what)
+        letter.asker.hear(letter.what)
 
-    def tell(self, member: "Member", life: Life, told: Answer | Refuse) -> None:
-        self.answers.append(Letter(member, life.broker, told))
+    def tell(self, asker: Asker, life: Life, told: Answer | Refuse) -> None:
+        self.answers.append(Letter(asker, life.broker, told))
 
-    def send(self, member: "Member", broker: BrokerId, request: Request) -> None:
-        self.requests.append(Letter(member, broker, request))
+    def send(self, asker: Asker, broker: BrokerId, request: Request) -> None:
+        self.requests.append(Letter(asker, broker, request))
 
     def double(self, letter: Letter[Request], draw: int) -> None:
-        copy = Letter(letter.member, letter.broker, letter.what, is_held=draw % 2 == 0)
+        copy = Letter(letter.asker, letter.broker, letter.what, is_held=draw % 2 == 0)
         self.requests.append(copy)
 
     def hold(self, letter: Letter[Any], _: int) -> None:

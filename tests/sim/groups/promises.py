@@ -6,6 +6,9 @@
   says is where the group is from then on.
 - ResetOnceAndEmpty: a reset is carried out once, and while nobody reads.
 - ToldWhatIsCommitted: whatever a coordinator tells is in the committed log, or follows from it.
+- ShownIsCommitted: what the ConsumerGroup's status says of members, epochs and resets was committed, all of it at once.
+- OffsetsAreKept: offsets go with their topic, with the group, or after as long as some version of the ConsumerGroup
+  said, counted from when the group was empty.
 - EpochsOnlyRise, and what `checking.broken` says of records (SoundRecords), at every batch that is committed.
 
 A partition's *tenure* rises whenever another process is given it.
@@ -13,20 +16,25 @@ A partition's *tenure* rises whenever another process is given it.
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import TypeAlias
 
 from headrace.core.groups.checking import Claim, Marks, broken, double_owners, fallen, marks
-from headrace.core.groups.entries import Mark
-from headrace.core.groups.events import Answer, CommitReceived, Done, Membership, ResetResolved
-from headrace.core.groups.identity import NO_EPOCH, MemberId
+from headrace.core.groups.entries import Mark, OffsetRecord, OffsetValue
+from headrace.core.groups.events import Answer, CommitReceived, DeletionReceived, Done, Membership, ResetResolved
+from headrace.core.groups.identity import NO_EPOCH, GroupEpoch, MemberId
 from headrace.core.groups.image import Image
+from headrace.core.groups.status import Report
 from headrace.core.types import PartitionKey
-from tests.sim.checks import Checks
 from tests.sim.groups.shared import GROUP, Batch, Shared
 from tests.sim.reign import BrokenPromiseError
+from tests.sim.setting import Setting
+
+Shown: TypeAlias = tuple[GroupEpoch, GroupEpoch, str, tuple[tuple[MemberId, GroupEpoch], ...]]
+"""What a status shows that is more than a summary: epochs, last reset, and members with theirs."""
 
 
 class Promises:
-    def __init__(self, shared: Shared, checks: Checks) -> None:
+    def __init__(self, shared: Shared, setting: Setting) -> None:
         self.shared = shared
         self.image = Image(GROUP)
         """What is committed."""
@@ -39,16 +47,18 @@ class Promises:
         self._last_tenure: dict[tuple[PartitionKey, MemberId], int] = {}
         self.told: dict[MemberId, Mark] = {}
         """The greatest (epoch, revision) that was ever committed of each member."""
-        self._checks = checks
+        self._setting = setting
         self._applied = 0
         self._marks: Marks | None = None
         self._resets: set[str] = set()
+        self._committed: set[Shown] = {_shown(self.image)}
+        """After each batch."""
 
     # -- the log -----------------------------------------------------------------------------------------------------
 
     def catch_up(self) -> bool:
         """Whether there was anything."""
-        committed = self._checks.committed
+        committed = self._setting.checks.committed
         before, self._applied = self._applied, len(committed)
         for entry in committed[before:]:
             self._apply(self.shared.batches[entry.value])
@@ -60,9 +70,14 @@ class Promises:
             self._check_commit(batch.cause)
         elif isinstance(batch.cause, ResetResolved):
             self._check_reset(batch.cause)
+        if isinstance(batch.cause, DeletionReceived):
+            self._setting.counts["committed: deletion"] += 1
+        else:
+            self._check_forgotten(batch)
         for entry in batch.entries:
             self.image.apply(entry)
         self._hand_over()
+        self._committed.add(_shown(self.image))
         problems = broken(self.image)
         after = marks(self.image)
         if self._marks is not None and was_known and self.image.is_known:
@@ -101,8 +116,28 @@ class Promises:
         if self.image.members or reset.id in self._resets:
             raise BrokenPromiseError("ResetOnceAndEmpty", f"{reset.id} with {[*self.image.members]}")
         self._resets.add(reset.id)
+        self._setting.counts["committed: reset"] += 1
         for partition, value in reset.offsets.items():
             self.covered[partition] = value.offset
+
+    def _check_forgotten(self, batch: Batch) -> None:
+        for entry in batch.entries:
+            if not isinstance(entry, OffsetRecord) or entry.value is not None:
+                continue
+            partition = entry.key.partition
+            known = self.image.offsets.get(partition)
+            if known is None or partition.uid in self.shared.deleted:
+                continue
+            self._setting.counts["committed: offset expired"] += 1
+            if self.image.members or not self._is_old(known):
+                what = f"{partition} is forgotten, {known}, empty since {self.image.group.empty_since_ms}"
+                raise BrokenPromiseError("OffsetsAreKept", what)
+
+    def _is_old(self, value: OffsetValue) -> bool:
+        """For any version of the ConsumerGroup: whoever coordinates may not have seen the last."""
+        age_ms = self._setting.now_ms - max(value.committed_ms, self.image.group.empty_since_ms)
+        said = {each.spec.offsets_retention_ms for each in self.shared.resource.versions if each is not None}
+        return any(retention_ms is not None and retention_ms <= age_ms for retention_ms in said)
 
     # -- what is told ------------------------------------------------------------------------------------------------
 
@@ -115,6 +150,14 @@ class Promises:
                 raise BrokenPromiseError("ToldWhatIsCommitted", what)
             case Done() if answer.request in self.shared.commits and answer.request not in self.written:
                 raise BrokenPromiseError("ToldWhatIsCommitted", f"commit {answer.request} of {member}")
+
+    def show(self, report: Report) -> None:
+        """A coordinator is about to, in the ConsumerGroup's status."""
+        self.catch_up()
+        members = tuple((each.member, each.epoch) for each in report.members)
+        shown = (report.group_epoch, report.assignment_epoch, report.last_reset, members)
+        if shown not in self._committed:
+            raise BrokenPromiseError("ShownIsCommitted", f"{report.state}: {shown}")
 
     # -- processes ---------------------------------------------------------------------------------------------------
 
@@ -142,3 +185,8 @@ class Promises:
         owner = self.image.owners.get(partition, member)
         if owner != member:
             raise BrokenPromiseError("ReadsWhatItOwns", f"{member} reads {partition}, which is {owner}'s")
+
+
+def _shown(image: Image) -> Shown:
+    members = tuple((member, image.currents[member].epoch) for member in sorted(image.members))
+    return image.group.epoch, image.group.assignment_epoch, image.group.last_reset, members

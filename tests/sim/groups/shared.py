@@ -1,18 +1,34 @@
-"""What all of the group shares in one run: what is written down of it, its topics, its settings, and who asked what."""
+"""What all of the group shares in one run: what is written of it, its topics, its ConsumerGroup, who asked what."""
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from headrace.core.groups.entries import Entry
-from headrace.core.groups.events import CommitReceived, GroupSettings, ResetResolved
-from headrace.core.groups.identity import GroupName, TopicShape
+from headrace.core.groups.events import Answer, CommitReceived, DeletionReceived, Refuse, ResetResolved
+from headrace.core.groups.identity import GroupName, MemberId, TopicShape
 from headrace.core.types import PartitionKey, TopicUid
 
 if TYPE_CHECKING:
     from tests.sim.groups.members import Member
+    from tests.sim.groups.resource import Resource
 
 GROUP = GroupName("default", "billing")
 FIRST_TOPICS = {"flights": TopicShape(TopicUid("flights-0"), 3), "trains": TopicShape(TopicUid("trains-0"), 2)}
+
+Cause: TypeAlias = CommitReceived | ResetResolved | DeletionReceived
+
+
+class Asker(Protocol):
+    """Who asks a coordinator for something."""
+
+    @property
+    def label(self) -> str: ...
+    @property
+    def id(self) -> MemberId: ...
+    @property
+    def is_paused(self) -> bool: ...
+    def missed(self) -> None: ...
+    def hear(self, told: Answer | Refuse) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -20,7 +36,7 @@ class Batch:
     """What a coordinator wrote with one append; the simulated log holds its number."""
 
     entries: tuple[Entry, ...]
-    cause: CommitReceived | ResetResolved | None = None
+    cause: Cause | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +50,14 @@ class Sent:
 
 @dataclass
 class Shared:
+    resource: "Resource"
     batches: list[Batch] = field(default_factory=list)
-    askers: dict[int, "Member"] = field(default_factory=dict)
+    askers: dict[int, Asker] = field(default_factory=dict)
     """Who waits for the answer to each request."""
     commits: dict[int, Sent] = field(default_factory=dict)
     listings: list[dict[str, TopicShape]] = field(default_factory=lambda: [dict(FIRST_TOPICS)])
     """Of the namespace's topics, every version; each broker has seen some."""
     deleted: list[TopicUid] = field(default_factory=list)
-    settings: list[GroupSettings] = field(default_factory=list)
-    """Every version of the ConsumerGroup; `paused_until_ms` by the world's time."""
     ends: dict[PartitionKey, int] = field(default_factory=dict)
     """Of each partition's records; 0 where nothing was written."""
     last_request: int = 0

@@ -1,62 +1,81 @@
-"""The group's topics, its ConsumerGroup, and who offers targets: whatever people and the operator do to a group.
+"""The group's topics and its ConsumerGroup: whatever people do to a group, and targets that no operator should offer.
 
-Topics grow, go out of sight and come back with the same uid, or are deleted and made again. Targets are right, late,
-wrong, or right and unlike what the coordinator would have said.
+Topics grow, go out of sight and come back with the same uid, or are deleted and made again. The ConsumerGroup is made
+by people or by a broker, changed, deleted, or gone as after a restore. Targets are the operator's (`operating`), late,
+wrong, or right and unlike what the coordinator would have said. Days may go by while the group is empty.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from headrace.core.groups.assigning import Assignor
 from headrace.core.groups.coordinator import ForGroup
-from headrace.core.groups.entries import OffsetValue
-from headrace.core.groups.events import DeletionReceived, GroupSettings, ResetResolved, TargetOffered
+from headrace.core.groups.events import TargetOffered
 from headrace.core.groups.identity import MemberId, TopicShape
 from headrace.core.groups.targets import target_of
-from headrace.core.types import Offset, PartitionId, PartitionKey, TopicUid
+from headrace.core.resources.consumer_group import ConsumerGroupSpec, ResetOffsets, ResetTo
+from headrace.core.types import PartitionId, PartitionKey, TopicUid
 from tests.sim.groups.coordinating import Coordinating
+from tests.sim.groups.operating import GroupOperator
+from tests.sim.groups.post import Post
 from tests.sim.groups.promises import Promises
+from tests.sim.groups.resource import Write
 from tests.sim.groups.shared import GROUP, Shared
 from tests.sim.schedule import WHOLE, Kind, Target, Whole
-from tests.sim.setting import Time
+from tests.sim.setting import Setting
 
 NAMES = [Whole("flights"), Whole("trains")]
 PARTITIONS_MAX = 5
 SESSIONS_MS = (10_000, 20_000, 45_000)
 PAUSE_MS = 3_000
+DAY_MS = 24 * 3_600_000
+RETENTIONS_MS = (None, 30 * DAY_MS, 10 * 60_000)
+"""Of runs in turn; of the last kind is none until somebody says so, and the default, a week, of what brokers create."""
 RECORDS_MAX = 40
 """Of one partition."""
 
 
 class Surroundings:
-    def __init__(self, time: Time, shared: Shared, promises: Promises) -> None:
-        self.time, self.shared, self.promises = time, shared, promises
+    def __init__(
+        self, setting: Setting, shared: Shared, promises: Promises, operator: GroupOperator, post: Post
+    ) -> None:
+        self.time, self.shared, self.promises, self.operator = setting.time, shared, promises, operator
+        self.resource, self._post = shared.resource, post
         self.coordinatings: list[Coordinating] = []
         """Those of living brokers."""
+        self._counts = setting.counts
         self._hidden: dict[str, TopicShape] = {}
-        self._targets: list[TargetOffered] = []
-        self._reset: ResetResolved | None = None
         self._numbers = 0
+        self._retention_ms = RETENTIONS_MS[setting.plan.seed % len(RETENTIONS_MS)]
+        if setting.plan.seed % len(RETENTIONS_MS) < len(RETENTIONS_MS) - 1:
+            self.resource.create(ConsumerGroupSpec(offsets_retention_ms=self._retention_ms))
 
     def kinds(self) -> list[Kind]:
         return [
-            Kind("records are written", 1.5, lambda: NAMES, self.write),
-            Kind("target offered", 1, self.active, self.offer),
-            Kind("group reset", 1.5, self.of_empty, self.reset),
-            Kind("group deleted", 0.4, self.of_empty, self.delete),
+            Kind("records are written", 0.6, lambda: NAMES, self.write),
+            Kind("group status lands", 10, self.resource.landing, lambda write, _: self.land(write)),
+            Kind("group reset", 0.15, self.resettable, lambda _, __: self.reset()),
+            Kind("group deleted", 0.03, self.deletable, lambda _, __: self.resource.delete()),
         ]
 
     def faults(self) -> list[Kind]:
         kinds = [
-            Kind("target late", 0.6, lambda: self.active() if self._targets else [], self.offer_late),
+            Kind("target late", 0.6, lambda: self.active() if self.operator.published else [], self.offer_late),
             Kind("target wrong", 0.6, self.active, self.offer_wrong),
             Kind("target otherwise", 1, self.active, self.offer_otherwise),
-            Kind("topic grows", 0.25, self.present, self.grow),
-            Kind("topic vanishes", 0.3, self.present, self.hide),
+            Kind("topic grows", 0.1, self.present, self.grow),
+            Kind("topic vanishes", 0.1, self.present, self.hide),
             Kind("topic returns", 1, lambda: [x for x in NAMES if x.label in self._hidden], self.show),
-            Kind("topic deleted", 0.2, self.present, self.delete_topic),
+            Kind("topic deleted", 0.08, self.present, self.delete_topic),
             Kind("topic created", 1, self.creatable, self.create),
-            Kind("group paused", 0.25, lambda: WHOLE, self.pause),
-            Kind("settings change", 0.25, lambda: WHOLE, self.configure),
+            Kind("group paused", 0.1, self.editable, self.pause),
+            Kind("settings change", 0.1, self.configurable, self.configure),
+            Kind("group vanishes", 0.06, self.editable, lambda _, __: self.resource.put(None)),
+            Kind("group status lost", 0.3, lambda: self.resource.writes, lambda x, _: self.resource.writes.remove(x)),
+            Kind("groups lose api", 0.1, lambda: [] if self.resource.is_away else WHOLE, self.lose_api),
+            Kind("groups find api", 0.3, lambda: WHOLE if self.resource.is_away else [], self.find_api),
+            Kind("days go by", 3, self.idle, self.leap),
         ]
         return [replace(kind, is_fault=True) for kind in kinds]
 
@@ -65,17 +84,30 @@ class Surroundings:
     def active(self) -> list[Coordinating]:
         return [each for each in self.coordinatings if each.is_active and not each.life.is_paused]
 
-    def of_empty(self) -> list[Coordinating]:
-        """Where nobody is in it, and now and then where somebody is."""
-        image, version = self.promises.image, len(self.shared.batches)
-        is_asked = not image.members or version % 8 == 0
-        return self.active() if image.is_known and is_asked else []
-
     def present(self) -> list[Target]:
         return [each for each in NAMES if each.label in self.shared.topics]
 
     def creatable(self) -> list[Target]:
         return [each for each in NAMES if each.label not in self.shared.topics and each.label not in self._hidden]
+
+    def editable(self) -> Sequence[Target]:
+        return WHOLE if self.resource.editable else ()
+
+    def configurable(self) -> Sequence[Target]:
+        is_free = self.resource.stored is None and not self.resource.is_away
+        return WHOLE if is_free or self.resource.editable else ()
+
+    def resettable(self) -> Sequence[Target]:
+        """One after the other: of what comes after the next one, only the last id is remembered."""
+        return () if self._post.has_reset else self.editable()
+
+    def deletable(self) -> Sequence[Target]:
+        return () if self._post.has_reset else self.editable()
+
+    def idle(self) -> Sequence[Target]:
+        """Nobody reads, and there is something to remember."""
+        image = self.promises.image
+        return WHOLE if image.offsets and not image.members else ()
 
     # -- topics ------------------------------------------------------------------------------------------------------
 
@@ -113,40 +145,43 @@ class Surroundings:
 
     def configure(self, _: object, draw: int) -> None:
         assignor = Assignor.RANGE if draw % 5 == 0 else Assignor.UNIFORM
-        self.shared.settings.append(GroupSettings(assignor, SESSIONS_MS[(draw >> 4) % len(SESSIONS_MS)]))
+        session_ms = SESSIONS_MS[(draw >> 4) % len(SESSIONS_MS)]
+        spec = ConsumerGroupSpec(
+            assignor=assignor, session_timeout_ms=session_ms, offsets_retention_ms=self._retention_ms
+        )
+        if self.resource.stored is None:
+            self.resource.create(spec)
+        else:
+            self.resource.edit(replace(spec, reset_offsets=self.resource.stored.spec.reset_offsets))
 
     def pause(self, _: object, draw: int) -> None:
-        until_ms = self.time.now_ms + 1 + draw % PAUSE_MS
-        self.shared.settings.append(replace(self._settings, paused_until_ms=until_ms))
+        self._edit(paused_until_ms=self.time.now_ms + 1 + draw % PAUSE_MS)
 
-    @property
-    def _settings(self) -> GroupSettings:
-        return self.shared.settings[-1] if self.shared.settings else GroupSettings()
+    def reset(self) -> None:
+        self._numbers += 1
+        self._edit(reset_offsets=ResetOffsets(f"reset-{self._numbers}", ResetTo.EARLIEST))
 
-    def reset(self, at: Coordinating, draw: int) -> None:
-        """By the operator, which says the same again where it has not heard."""
-        if self._reset is None or draw % 3:
-            self._numbers += 1
-            ends = self.shared.ends
-            chosen = [each for number, each in enumerate(sorted(ends)) if draw >> (number + 2) & 1]
-            offsets = {each: OffsetValue(Offset((draw >> 9) % (ends[each] + 1))) for each in chosen}
-            self._reset = ResetResolved(self.shared.next_request(), f"reset-{self._numbers}", offsets)
-        at.ask(replace(self._reset, request=self.shared.next_request()))
+    def _edit(self, **changes: Any) -> None:
+        assert self.resource.stored is not None, "it is editable"
+        self.resource.edit(replace(self.resource.stored.spec, **changes))
 
-    def delete(self, at: Coordinating, _: int) -> None:
-        self._reset = None
-        at.ask(DeletionReceived(self.shared.next_request()))
+    def land(self, write: Write) -> None:
+        self._counts["group status landed" if self.resource.land(write) else "group status conflict"] += 1
+
+    def lose_api(self, _: object, __: int) -> None:
+        self.resource.is_away = True
+
+    def find_api(self, _: object, __: int) -> None:
+        self.resource.is_away = False
+
+    def leap(self, _: object, draw: int) -> None:
+        self.time.now_ms += (1 + draw % 10) * DAY_MS
 
     # -- targets -----------------------------------------------------------------------------------------------------
 
-    def offer(self, at: Coordinating, _: int) -> None:
-        """As the ConsumerGroup's status lets the operator: of what is committed."""
-        target = self._target()
-        self._targets.append(target)
-        at.step(ForGroup(GROUP, target))
-
     def offer_late(self, at: Coordinating, draw: int) -> None:
-        at.step(ForGroup(GROUP, self._targets[draw % len(self._targets)]))
+        published = self.operator.published
+        at.step(ForGroup(GROUP, published[draw % len(published)]))
 
     def offer_wrong(self, at: Coordinating, draw: int) -> None:
         offered = self._target()
@@ -177,4 +212,7 @@ class Surroundings:
         return TargetOffered(image.group.epoch, target_of(image, image.group.inputs))
 
     def heal(self) -> None:
-        self.shared.settings.append(replace(self._settings, paused_until_ms=None))
+        self.resource.is_away = False
+        self.operator.work()
+        if self.resource.editable:
+            self._edit(paused_until_ms=None)
