@@ -260,6 +260,14 @@ class GroupFullError(RemoteError):
     status = 409
 
 
+class WrongGroupTypeError(RemoteError):
+    """The ConsumerGroup of this name shows the progress of something that shares partitions out itself (HTTP 409):
+    nobody can join it, and nobody commits or resets its offsets."""
+
+    code = "WrongGroupType"
+    status = 409
+
+
 class NotCoordinatorError(RemoteError):
     """This broker does not coordinate the group (HTTP 421): ask who leads its partition of the offsets topic."""
 

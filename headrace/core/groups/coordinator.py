@@ -27,6 +27,7 @@ from headrace.core.errors import (
     HeadraceError,
     NotCoordinatorError,
     ThrottledError,
+    WrongGroupTypeError,
 )
 from headrace.core.groups.entries import Entry
 from headrace.core.groups.events import (
@@ -37,6 +38,7 @@ from headrace.core.groups.events import (
     Effect,
     GroupSettings,
     Ignored,
+    JoinReceived,
     Persist,
     Refuse,
     Request,
@@ -165,12 +167,8 @@ class Coordinator:
         match event:
             case ForGroup(group, what):
                 return self._for_group(group, what, now_ms)
-            case GroupConfigured(group, None):
-                self._settings.pop(group, None)
-                return []
             case GroupConfigured(group, settings):
-                self._settings[group] = settings
-                return self._to([group], Configured(settings), now_ms)
+                return self._configure(group, settings, now_ms)
             case TopicsListed(namespace, topics):
                 self._topics[namespace] = topics
                 groups = [group for group in self.groups if group.namespace == namespace]
@@ -187,6 +185,13 @@ class Coordinator:
         """Whether all that is known of it is committed, but for offsets, so that it may be shown. Where it is not, a
         `Changed` of it is still to come; the group may be dead in memory, and alive in the log."""
         return group not in self._unsettled
+
+    def _configure(self, group: GroupName, settings: GroupSettings | None, now_ms: int) -> list[Order]:
+        if settings is None:
+            self._settings.pop(group, None)
+            return []
+        self._settings[group] = settings
+        return self._to([group], Configured(settings), now_ms)
 
     def _follow_log(self, event: LogEvent, now_ms: int) -> list[Order]:
         match event:
@@ -260,6 +265,11 @@ class Coordinator:
             return NotCoordinatorError(f"this broker does not coordinate {name}: ask for its coordinator again")
         if self.state is CoordinatorState.LOADING:
             return CoordinatorLoadingError(f"this broker has just become the coordinator of {name}: try again")
+        if isinstance(event, JoinReceived | CommitReceived | ResetResolved) and self._is_foreign(name):
+            return WrongGroupTypeError(
+                f"{name} is of type Spark: it shows how far a query is, which shares partitions out itself; take a group"
+                " of another name"
+            )
         if self._is_behind(event):
             return ThrottledError(
                 f"the coordinator of {name} waits for {self._uncommitted_bytes} bytes of records to be committed, and"
@@ -271,6 +281,10 @@ class Coordinator:
                 limit=GROUPS_PER_COORDINATOR_MAX,
             )
         return None
+
+    def _is_foreign(self, group: GroupName) -> bool:
+        settings = self._settings.get(group)
+        return settings is not None and not settings.takes_members
 
     def _is_behind(self, event: Request | TargetOffered) -> bool:
         most, most_bytes = COORDINATOR_UNANSWERED_MAX, COORDINATOR_UNCOMMITTED_BYTES_MAX

@@ -27,6 +27,8 @@ class GroupSettings:
     offsets_retention_ms: int | None = 7 * 24 * 3_600_000
     paused_until_ms: int | None = None
     """By the clock of `now_ms`: nobody is assigned anything before."""
+    takes_members: bool = True
+    """Whether its type shares partitions out here."""
 
 
 @dataclass(frozen=True, slots=True)

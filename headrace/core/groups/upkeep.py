@@ -4,7 +4,8 @@
     it is dead, and a broker created its ConsumerGroup ──> Delete; one that somebody made stays, and is empty
 
 A ConsumerGroup that was created for a group whose offsets topic was not there yet has no group for a while: it goes
-only if nobody has joined by GROUP_UNUSED_MS. One of the same name that belongs to another cluster is left alone.
+only if nobody has joined by GROUP_UNUSED_MS. One of the same name that belongs to another cluster is left alone, and so
+is one of a type that shows somebody else's progress.
 """
 
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from typing import Any, TypeAlias
 
 from headrace.core.groups.sharing import GroupState
 from headrace.core.groups.status import Report, reported
-from headrace.core.resources.consumer_group import GROUP_FINALIZER, ConsumerGroup, auto_created
+from headrace.core.resources.consumer_group import GROUP_FINALIZER, ConsumerGroup, GroupType, auto_created
 from headrace.core.resources.consumer_group_status import ConsumerGroupStatus
 from headrace.core.resources.metadata import Metadata
 from headrace.core.types import TopicUid
@@ -58,7 +59,7 @@ def upkeep(
     is_dead = report.state is GroupState.DEAD
     if resource is None:
         return None if is_dead else Create(auto_created(report.group, cluster, report.retention))
-    if resource.spec.cluster != cluster:
+    if resource.spec.cluster != cluster or resource.spec.type is not GroupType.CONSUMER:
         return None
     if is_dead and resource.auto_created:
         if resource.deleting or not (is_unused or was_shown(resource)):

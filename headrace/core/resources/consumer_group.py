@@ -158,6 +158,7 @@ class ConsumerGroup:
             session_ms=min(max(self.spec.session_timeout_ms, GROUP_SESSION_MS_MIN), GROUP_SESSION_MS_MAX),
             offsets_retention_ms=self.spec.offsets_retention_ms,
             paused_until_ms=None if until_ms is None else now_ms + until_ms - wall_ms,
+            takes_members=self.spec.type is GroupType.CONSUMER,
         )
 
     def is_paused(self, wall_ms: int) -> bool:

@@ -51,6 +51,8 @@ from headrace.core.limits import (
     GROUPS_PER_COORDINATOR_MAX,
     OFFSET_METADATA_BYTES_MAX,
 )
+from headrace.core.resources.consumer_group import ConsumerGroup, ConsumerGroupSpec, GroupType
+from headrace.core.resources.metadata import Metadata
 from headrace.core.types import Offset, TopicUid
 from tests.support.group_world import GROUP, member, part, shape
 
@@ -219,6 +221,18 @@ def test_should_know_nothing_of_settings_whose_resource_is_gone() -> None:
     coordinator.step(ForGroup(GROUP, join(1)), 0)
     told = coordinator.step(Ticked(0), 6_000)
     assert not any("session expired" in order.reason for order in told if isinstance(order, Append))
+
+
+def test_should_take_nobody_into_a_group_that_shows_the_progress_of_a_query() -> None:
+    coordinator = active()
+    spec = ConsumerGroupSpec(type=GroupType.SPARK)
+    settings = ConsumerGroup(Metadata(GROUP.name, GROUP.namespace), spec).settings(0, 0)
+    coordinator.step(GroupConfigured(GROUP, settings), 0)
+    for request in (join(1), commit(1), ResetResolved(1, "r1", {})):
+        assert codes(coordinator.step(ForGroup(GROUP, request), 0)) == [(1, "WrongGroupType")]
+    assert coordinator.groups == {}
+    asked = coordinator.step(ForGroup(GROUP, OffsetsAsked(2)), 0)
+    assert [type(order) for order in asked] == [Answer], "it has none"
 
 
 def test_should_look_only_at_groups_that_are_due() -> None:

@@ -6,7 +6,7 @@ from headrace.core.groups.events import DeletionReceived, GroupSettings, LeaveRe
 from headrace.core.groups.sharing import GroupState
 from headrace.core.groups.status import Report, report_of
 from headrace.core.groups.upkeep import Create, Delete, Upkeep, WriteStatus, lags_shown, upkeep
-from headrace.core.resources.consumer_group import ConsumerGroup, ConsumerGroupSpec, auto_created
+from headrace.core.resources.consumer_group import ConsumerGroup, ConsumerGroupSpec, GroupType, auto_created
 from headrace.core.resources.metadata import Metadata
 from headrace.core.types import BrokerId, TopicUid
 from tests.support.group_world import GROUP, World, shape
@@ -117,3 +117,10 @@ def test_should_leave_the_group_of_another_cluster_alone() -> None:
     others = replace(MADE, spec=ConsumerGroupSpec(cluster="other"))
     assert kept(others, report(world)) is None
     assert kept(found("other"), dead, is_unused=True) is None
+
+
+def test_should_leave_the_progress_of_a_query_alone() -> None:
+    dead, spark = report(World(dict(TOPICS))), ConsumerGroupSpec(type=GroupType.SPARK)
+    for resource in (replace(MADE, spec=spark), replace(found(), spec=spark)):
+        assert kept(resource, report(joined()), is_for_lag=True) is None
+        assert kept(resource, dead, is_unused=True) is None
