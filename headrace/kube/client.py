@@ -27,7 +27,7 @@ from headrace.core.limits import (
 from headrace.core.resources.metadata import Object
 from headrace.kube.credentials import Credentials, load_credentials
 from headrace.kube.errors import ApiBusyError, ApiUnavailableError, UnreadableObjectError, error_of
-from headrace.kube.resource import Resource
+from headrace.kube.resource import ObjectKey, Resource
 
 T = TypeVar("T")
 _Query = Sequence[tuple[str, str]]
@@ -44,8 +44,8 @@ class Listing(Generic[T]):
     """Of the whole list: where a watch goes on from."""
     left_out: int = 0
     """Objects that cannot be read ..."""
-    unreadable: tuple[str, ...] = ()
-    """... and their names."""
+    unreadable: tuple[ObjectKey, ...] = ()
+    """... and which they are."""
 
 
 class KubeClient:
@@ -85,9 +85,8 @@ class KubeClient:
         items = [parse_or_log(resource, item) for item in found]
         version = str((answer.get("metadata") or {}).get("resourceVersion", ""))
         readable = tuple(item for item in items if item is not None)
-        unreadable = (each for each, item in zip(found, items, strict=True) if item is None)
-        names = tuple(str((each.get("metadata") or {}).get("name", "")) for each in unreadable)
-        return Listing(readable, version, len(names), names)
+        unreadable = tuple(ObjectKey.of(each) for each, item in zip(found, items, strict=True) if item is None)
+        return Listing(readable, version, len(unreadable), unreadable)
 
     async def get(self, resource: Resource[T], name: str, namespace: str | None = None) -> T:
         """One object as it is now: a GET without resourceVersion is linearizable."""

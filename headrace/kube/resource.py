@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 from urllib.parse import quote
 
 from headrace.core.resources.consumer_group import ConsumerGroup
@@ -15,6 +15,19 @@ from headrace.core.resources.secret import Secret
 from headrace.core.resources.topic import Topic
 
 T = TypeVar("T")
+
+
+class ObjectKey(NamedTuple):
+    """Which object of a kind."""
+
+    namespace: str
+    name: str
+
+    @classmethod
+    def of(cls, obj: Object) -> "ObjectKey":
+        """Whatever else it is."""
+        metadata = obj.get("metadata") or {}
+        return cls(str(metadata.get("namespace", "")), str(metadata.get("name", "")))
 
 
 @dataclass(frozen=True, slots=True)

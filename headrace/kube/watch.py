@@ -1,7 +1,8 @@
 """A watch that does not end: what there is, then every change, through lost connections and silent servers.
 
 `Listed` comes first and after every loss (410, an error, silence): it is the whole truth, what is not in it is gone.
-`Changed` and `Removed` come in between, in the server's order. A server ends a healthy watch after a while; that is no
+`Changed` and `Removed` come in between, in the server's order. An object that cannot be read is there all the same:
+`Listed` names it, `Unreadable` says that it has become so. A server ends a healthy watch after a while; that is no
 loss, the next one goes on from the same place. Each iterator owns one request at a time; close it (`aclosing`), or
 cancel the task that iterates it.
 """
@@ -22,7 +23,7 @@ from headrace.core.resources.metadata import Object
 from headrace.kube.backoff import Backoff
 from headrace.kube.client import KubeClient, parse_or_log, selection
 from headrace.kube.errors import ApiError, ApiUnavailableError, error_of
-from headrace.kube.resource import Resource
+from headrace.kube.resource import ObjectKey, Resource
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -31,6 +32,8 @@ _log = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class Listed(Generic[T]):
     items: tuple[T, ...]
+    unreadable: tuple[ObjectKey, ...] = ()
+    """Those that are there beside these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,14 @@ class Removed(Generic[T]):
     """As it was last."""
 
 
-WatchEvent: TypeAlias = Listed[T] | Changed[T] | Removed[T]
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    key: ObjectKey
+    is_gone: bool = False
+    """It is deleted now."""
+
+
+WatchEvent: TypeAlias = Listed[T] | Changed[T] | Removed[T] | Unreadable
 
 
 def watch(
@@ -56,7 +66,7 @@ def watch(
     rng: Random | None = None,
     silence_ms_max: int = WATCH_SILENCE_MS_MAX,
 ) -> AsyncGenerator[WatchEvent[T], None]:
-    """Follow `resource` for ever; never raises but when it is cancelled. Objects that do not parse are left out."""
+    """Follow `resource` for ever; never raises but when it is cancelled."""
     return _Follower(client, resource, namespace, label_selector, "", silence_ms_max, Backoff(rng or Random())).events()
 
 
@@ -88,7 +98,7 @@ class _Follower(Generic[T]):
                 listing = await self.client.list(
                     self.resource, namespace=self.namespace, label_selector=self.label_selector, name=self.name
                 )
-                yield Listed(listing.items)
+                yield Listed(listing.items, listing.unreadable)
                 async with aclosing(self.follow(listing.resource_version)) as changes:
                     async for change in changes:
                         yield change
@@ -97,17 +107,22 @@ class _Follower(Generic[T]):
                 _log.warning("watch of %s lost, listing again in %.0f ms: %s", self.resource.plural, wait_ms, error)
                 await asyncio.sleep(wait_ms / 1000)
 
-    async def follow(self, version: str) -> AsyncGenerator[Changed[T] | Removed[T], None]:
+    async def follow(self, version: str) -> AsyncGenerator[Changed[T] | Removed[T] | Unreadable, None]:
         """Changes after `version`, over as many requests as it takes, until one of them fails. Raises ApiError."""
         while True:
             async with aclosing(self._lines(version)) as lines:
                 async for line in lines:
                     kind, obj, version = _parse_event(line, self.path)
-                    item = parse_or_log(self.resource, obj) if kind != "BOOKMARK" else None
-                    if item is not None:
-                        yield Removed(item) if kind == "DELETED" else Changed(item)
+                    if kind != "BOOKMARK":
+                        yield self._change(obj, is_gone=kind == "DELETED")
             # A server that ends every watch at once must not be asked in a tight loop.
             await asyncio.sleep(API_BACKOFF_MIN_MS / 1000)
+
+    def _change(self, obj: Object, *, is_gone: bool) -> Changed[T] | Removed[T] | Unreadable:
+        item = parse_or_log(self.resource, obj)
+        if item is None:
+            return Unreadable(ObjectKey.of(obj), is_gone)
+        return Removed(item) if is_gone else Changed(item)
 
     async def _lines(self, version: str) -> AsyncGenerator[Any, None]:
         timeout = aiohttp.ClientTimeout(

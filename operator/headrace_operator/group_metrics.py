@@ -29,6 +29,12 @@ class GroupMetrics:
             namespace=_NAMESPACE,
             registry=registry,
         )
+        self.unreadable = Gauge(
+            "unreadable_groups",
+            "ConsumerGroups that cannot be read, and are left alone until somebody mends them.",
+            namespace=_NAMESPACE,
+            registry=registry,
+        )
         self._targets = Counter(
             "group_assignments",
             "Assignments that were published for coordinators.",

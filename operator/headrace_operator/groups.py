@@ -39,8 +39,8 @@ from headrace.core.resources.consumer_group import ConsumerGroup
 from headrace.kube.backoff import Backoff
 from headrace.kube.client import KubeClient
 from headrace.kube.errors import ApiError, NotFoundError, UnreadableObjectError
-from headrace.kube.resource import CONSUMER_GROUPS
-from headrace.kube.watch import Changed, Listed, Removed, WatchEvent, watch
+from headrace.kube.resource import CONSUMER_GROUPS, ObjectKey
+from headrace.kube.watch import Changed, Listed, Removed, Unreadable, WatchEvent, watch
 from headrace_operator.applier import Outcome
 from headrace_operator.group_applier import GroupApplier
 from headrace_operator.group_calls import GroupCalls
@@ -62,6 +62,8 @@ class Groups:
         self._asking = GroupAsking()
         self._resting = GroupResting()
         self._groups: dict[GroupName, ConsumerGroup] | None = None
+        self._unreadable: set[ObjectKey] = set()
+        """Groups that are there, and cannot be read: the log says why."""
         self._picture: Picture | None = None
         self._topic_tried: Picture | None = None
         """From which picture the internal topic was last written: the next one shows what came of it."""
@@ -102,15 +104,21 @@ class Groups:
         """What a watch tells."""
         known = self._groups or {}
         match event:
-            case Listed(items):
+            case Listed(items, unreadable):
                 known = {group.name: group for group in items}
+                self._unreadable = {*unreadable}
             case Changed(group):
                 known[group.name] = group
+                self._unreadable.discard(ObjectKey(*group.name))
             case Removed(group):
                 if _is_same(known.get(group.name), group):
                     del known[group.name]
+            case Unreadable(key, is_gone):
+                self._unreadable = self._unreadable - {key} if is_gone else self._unreadable | {key}
+                known.pop(GroupName(*key), None)
             case _:
                 assert_never(event)
+        self._metrics.unreadable.set(len(self._unreadable))
         self._groups = known
         self.ring()
 

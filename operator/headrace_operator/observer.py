@@ -105,7 +105,7 @@ class Observer:
             steady=self._steady.observe(self._brokers.values(), now_ms),
             leaving=leaving_of(self._brokers, broker_set),
             regressed=regressed_of(self._brokers.values()),
-            unreadable=frozenset(broker for name in leases.unreadable if (broker := broker_of(name)) is not None),
+            unreadable=frozenset(broker for each in leases.unreadable if (broker := broker_of(each.name)) is not None),
             expected=frozenset(broker_set.ordinals if broker_set is not None else ()),
         )
         unreadable = sum(each.left_out for each in (sets, topics, leases)) + self._workload.unreadable

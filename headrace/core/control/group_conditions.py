@@ -2,7 +2,7 @@
 
     Ready         True: Stable, Empty, ProgressOnly (type Spark)
                   False: Pending (no coordinator yet), CoordinatorOffline, Rebalancing, Paused,
-                         GroupNotEmpty and DeletionWaits (it is to be deleted)
+                         GroupNotEmpty and DeletionWaits (it is to be deleted), InvalidSpec (`pausedUntil`)
     Paused        True while `spec.pausedUntil` lies ahead
     OffsetsReset  there while there is a `spec.resetOffsets`; True: Applied; False: what it waits for
 
@@ -63,6 +63,8 @@ def _ready(group: ConsumerGroup, situation: Situation, now_ms: int) -> Condition
     if situation.trouble:
         reason = "CoordinatorOffline" if group.status.state is not None else "Pending"
         return Condition.off(ConditionType.READY, reason, situation.trouble)
+    if fault := group.spec.fault("pausedUntil"):
+        return Condition.off(ConditionType.READY, "InvalidSpec", f"{fault}; until then the group is not paused")
     if group.is_paused(now_ms):
         return Condition.off(ConditionType.READY, "Paused", _until(group))
     return _ready_by_state(group.status)
@@ -130,7 +132,11 @@ def _reset(
     group: ConsumerGroup, verdict: Verdict | None, previous: Mapping[str, Mapping[str, Any]]
 ) -> Condition | None:
     reset = group.spec.reset_offsets
-    if reset is None or group.spec.type is GroupType.SPARK:
+    if group.spec.type is GroupType.SPARK:
+        return None
+    if fault := group.spec.fault("resetOffsets"):
+        return Condition.off(ConditionType.OFFSETS_RESET, "InvalidRequest", fault)
+    if reset is None:
         return None
     last = group.status.last_reset
     if last is not None and last.id == reset.id:
@@ -165,8 +171,8 @@ def _notices(conditions: Sequence[Condition], previous: Mapping[str, Mapping[str
                 heard.append(Notice("Rebalanced", condition.message))
             case ConditionType.READY, "GroupNotEmpty" | "DeletionWaits" if other:
                 heard.append(Notice(condition.reason, condition.message, warning=True))
-            case ConditionType.READY, "CoordinatorOffline" if other:
-                heard.append(Notice("CoordinatorOffline", condition.message, warning=True))
+            case ConditionType.READY, "CoordinatorOffline" | "InvalidSpec" if other:
+                heard.append(Notice(condition.reason, condition.message, warning=True))
             case ConditionType.PAUSED, _ if switched:
                 paused = Notice("Paused", condition.message)
                 heard.append(paused if condition.true else Notice("Resumed", "its members are given partitions again"))

@@ -33,6 +33,15 @@ class GroupType(StrEnum):
     """Shows the progress of a query, which shares its partitions out itself."""
 
 
+class Fault(NamedTuple):
+    """A field of the manifest that is taken for absent: it cannot be read."""
+
+    field: str
+    """As `spec.pausedUntil`."""
+    message: str
+    """The field, its value, and how it is written."""
+
+
 class ResetTo(StrEnum):
     EARLIEST = "Earliest"
     LATEST = "Latest"
@@ -61,12 +70,16 @@ class ResetOffsets:
 
     @classmethod
     def parse(cls, raw: Object) -> "ResetOffsets":
+        for required in ("id", "to"):
+            if required not in raw:
+                raise ValueError(f"{required} is missing: give it one")
         to = ResetTo(raw["to"])
         timestamp = raw.get("timestamp")
         if (to is ResetTo.TIMESTAMP) != (timestamp is not None):
-            raise ValueError("timestamp belongs to `to: Timestamp`, and only to it")
+            raise ValueError(f"timestamp belongs to `to: Timestamp`, and only to it; to is {to}, timestamp {timestamp}")
         if (to is ResetTo.OFFSETS) != bool(raw.get("offsets")):
-            raise ValueError("offsets belong to `to: Offsets`, and only to it")
+            count = len(raw.get("offsets") or ())
+            raise ValueError(f"offsets belong to `to: Offsets`, and only to it; to is {to}, with {count} offsets")
         return cls(
             id=str(raw["id"]),
             to=to,
@@ -101,19 +114,27 @@ class ConsumerGroupSpec:
     paused_until_ms: int | None = None
     """Since 1970; None: not paused."""
     reset_offsets: ResetOffsets | None = None
+    faults: tuple[Fault, ...] = ()
+    """What could not be read of `pausedUntil` and `resetOffsets`: a slip in them takes no group out of service."""
 
     @classmethod
     def parse(cls, spec: Object) -> "ConsumerGroupSpec":
         """Read `spec`, with the CRD's defaults for absent fields. Raises InvalidResourceError naming the field."""
+        faults = list[Fault]()
         return cls(
             cluster=str(spec.get("cluster", DEFAULT_CLUSTER)),
             type=_parsed(spec, "type", GroupType, GroupType.CONSUMER),
             assignor=_parsed(spec, "assignor", Assignor, Assignor.UNIFORM),
             session_timeout_ms=_parsed(spec, "sessionTimeout", parse_duration_ms, 45_000),
             offsets_retention_ms=_parsed(spec, "offsetsRetention", parse_limited_duration_ms, 7 * 24 * 3_600_000),
-            paused_until_ms=_parsed(spec, "pausedUntil", parse_moment_ms, None),
-            reset_offsets=_parsed(spec, "resetOffsets", ResetOffsets.parse, None),
+            paused_until_ms=_lenient(spec, "pausedUntil", parse_moment_ms, faults),
+            reset_offsets=_lenient(spec, "resetOffsets", ResetOffsets.parse, faults),
+            faults=tuple(faults),
         )
+
+    def fault(self, name: str) -> str:
+        """Why the field of this name cannot be read; empty where it can."""
+        return next((fault.message for fault in self.faults if fault.field == f"spec.{name}"), "")
 
     def to_object(self) -> dict[str, Any]:
         """The spec as a resource spells it, every default written out: `parse` gives the same back."""
@@ -195,6 +216,15 @@ def auto_created(name: GroupName, cluster: str, retention: Retention | None = No
     labels = {CLUSTER_LABEL: cluster, AUTO_CREATED_LABEL: "true"}
     metadata = {"name": name.name, "namespace": name.namespace, "labels": labels, "finalizers": [GROUP_FINALIZER]}
     return {"apiVersion": API_VERSION, "kind": "ConsumerGroup", "metadata": metadata, "spec": spec}
+
+
+def _lenient(spec: Object, name: str, parse: Any, faults: list[Fault]) -> Any:
+    """None, and one more of `faults`, where it cannot be read."""
+    try:
+        return _parsed(spec, name, parse, None)
+    except InvalidResourceError as error:
+        faults.append(Fault(f"spec.{name}", str(error)))
+        return None
 
 
 def _parsed(spec: Object, name: str, parse: Any, default: Any) -> Any:

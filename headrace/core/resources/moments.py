@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 def parse_moment_ms(text: str) -> int:
     """`"2026-12-01T00:00:00Z"` -> 1796083200000. Raises ValueError with the accepted form."""
     try:
-        moment = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text.upper())  # the API server takes "z" as well
     except ValueError:
         moment = None
     if moment is None or moment.tzinfo is None:

@@ -19,7 +19,7 @@ from headrace.dev.supervisor.errors import InvalidManifestError
 from headrace.kube.client import KubeClient
 from headrace.kube.errors import AlreadyExistsError, ApiError
 from headrace.kube.resource import Resource, raw_resource
-from headrace.kube.watch import Listed, watch
+from headrace.kube.watch import Changed, Listed, Removed, Unreadable, watch
 
 _log = logging.getLogger("headrace.dev")
 _SETTLE_TIMEOUT_S = 10
@@ -136,7 +136,13 @@ async def _settled(client: KubeClient, topic: Manifest) -> None:
     try:
         async with asyncio.timeout(_SETTLE_TIMEOUT_S), aclosing(watch(client, _TOPIC, namespace=namespace)) as events:
             async for event in events:
-                items = event.items if isinstance(event, Listed) else (event.item,)
+                match event:
+                    case Listed(items):
+                        pass
+                    case Changed(item) | Removed(item):
+                        items = (item,)
+                    case Unreadable():
+                        items = ()
                 if any(item["metadata"]["name"] == name and _is_decided(item) for item in items):
                     return
     except TimeoutError:

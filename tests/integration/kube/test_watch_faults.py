@@ -15,8 +15,8 @@ from headrace.core.resources.topic import topic_manifest
 from headrace.kube.client import KubeClient
 from headrace.kube.errors import ApiUnavailableError
 from headrace.kube.events import EventRecorder, EventType, Regarding
-from headrace.kube.resource import TOPICS
-from headrace.kube.watch import Changed, Listed, WatchEvent, watch
+from headrace.kube.resource import TOPICS, ObjectKey
+from headrace.kube.watch import Changed, Listed, Removed, Unreadable, WatchEvent, watch
 from tests.support.kubeconfig import write_kubeconfig
 
 Step = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -93,8 +93,10 @@ def names(event: WatchEvent[Any]) -> list[str]:
     match event:
         case Listed(items):
             return [topic.metadata.name for topic in items]
-        case _:
-            return [event.item.metadata.name]
+        case Changed(item) | Removed(item):
+            return [item.metadata.name]
+        case Unreadable(key):
+            return [key.name]
 
 
 async def first_events(client: KubeClient, count: int, silence_ms_max: int = 60_000) -> list[WatchEvent[Any]]:
@@ -147,10 +149,13 @@ async def test_should_go_on_from_the_last_version_when_the_server_ends_a_watch(t
         assert [request.query["resourceVersion"] for request in requests[1:4]] == ["5", "6", "9"]
 
 
-async def test_should_skip_what_cannot_be_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    broken = {"type": "MODIFIED", "object": {"metadata": {"name": "bad", "resourceVersion": "6"}}}
-    async with scripted(tmp_path, listing(), stream(broken, added("a", "7"), then="hang")) as (client, _):
-        assert names((await first_events(client, 2))[1]) == ["a"]
+async def test_should_say_what_cannot_be_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    obj = {"metadata": {"name": "bad", "resourceVersion": "6"}}
+    broken, gone = {"type": "MODIFIED", "object": obj}, {"type": "DELETED", "object": obj}
+    async with scripted(tmp_path, listing(), stream(broken, gone, added("a", "7"), then="hang")) as (client, _):
+        _, first, second, third = await first_events(client, 4)
+    assert (first, second) == (Unreadable(ObjectKey("", "bad")), Unreadable(ObjectKey("", "bad"), is_gone=True))
+    assert names(third) == ["a"]
     assert "left out Topic /bad: spec is missing" in caplog.text
 
 

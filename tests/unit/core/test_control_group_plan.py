@@ -260,6 +260,32 @@ def test_should_say_why_a_reset_is_not_carried_out(verdict: Verdict, reason: str
     assert model.condition("OffsetsReset")[1] == "Pending"
 
 
+def test_should_say_what_is_wrong_with_a_reset_and_serve_the_group_as_ever() -> None:
+    model = settled()
+    model.configure(resetOffsets={"id": "replay-1", "to": "Offsets", "offsets": []})
+    assert wish_of(model.found()) is None
+    model.rebalance(member("m1"))
+    model.settle()
+    status, reason, message = model.condition("OffsetsReset")
+    assert (status, reason) == ("False", "InvalidRequest")
+    assert "spec.resetOffsets: offsets belong to `to: Offsets`" in message
+    assert model.told == ["ResetRefused"]
+    assert model.found().status.members[0].assignment == (share("flights", *range(6)),)
+
+
+def test_should_say_when_a_pause_cannot_be_read() -> None:
+    model = settled()
+    model.configure(pausedUntil="tomorrow")
+    model.settle()
+    assert model.condition("Ready") == (
+        "False",
+        "InvalidSpec",
+        "spec.pausedUntil: 'tomorrow' is no point in time: write one as RFC 3339 does, for example"
+        " 2026-12-01T00:00:00Z; until then the group is not paused",
+    )
+    assert model.told == ["InvalidSpec"]
+
+
 # Deletion
 
 

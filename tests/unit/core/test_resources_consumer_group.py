@@ -100,17 +100,39 @@ def test_should_fill_in_the_defaults_of_the_resource() -> None:
         ({"type": "Kafka"}, "spec.type: 'Kafka'"),
         ({"sessionTimeout": "45"}, "spec.sessionTimeout: '45' is not a duration"),
         ({"offsetsRetention": 7}, "spec.offsetsRetention"),
-        ({"pausedUntil": "tomorrow"}, "spec.pausedUntil: 'tomorrow' is no point in time"),
-        ({"pausedUntil": "2026-12-01T00:00:00"}, "spec.pausedUntil: '2026-12-01T00:00:00' is no point in time"),
-        ({"resetOffsets": {"to": "Latest"}}, "spec.resetOffsets: 'id'"),
-        ({"resetOffsets": {"id": "a", "to": "Timestamp"}}, "spec.resetOffsets: timestamp belongs"),
-        ({"resetOffsets": {"id": "a", "to": "Offsets"}}, "spec.resetOffsets: offsets belong"),
     ],
 )
 def test_should_name_the_field_when_it_cannot_be_read(spec: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidResourceError) as raised:
         ConsumerGroup.parse({"metadata": {"name": "billing"}, "spec": spec})
     assert said in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ({"pausedUntil": "tomorrow"}, "spec.pausedUntil: 'tomorrow' is no point in time"),
+        ({"pausedUntil": "2026-12-01T00:00:00"}, "spec.pausedUntil: '2026-12-01T00:00:00' is no point in time"),
+        ({"resetOffsets": {"to": "Latest"}}, "spec.resetOffsets: id is missing"),
+        ({"resetOffsets": {"id": "a", "to": "Timestamp"}}, "spec.resetOffsets: timestamp belongs"),
+        ({"resetOffsets": {"id": "a", "to": "Offsets", "offsets": []}}, "spec.resetOffsets: offsets belong"),
+    ],
+)
+def test_should_go_on_without_what_cannot_be_read(spec: dict[str, Any], said: str) -> None:
+    found = ConsumerGroup.parse({"metadata": {"name": "billing"}, "spec": {"sessionTimeout": "9s", **spec}})
+    (name,) = spec
+    (fault,) = found.spec.faults
+    assert (fault.field, fault.message) == (f"spec.{name}", found.spec.fault(name))
+    assert said in fault.message
+    assert found.spec.session_timeout_ms == 9_000
+    assert (found.spec.paused_until_ms, found.spec.reset_offsets) == (None, None)
+    assert found.spec.fault("sessionTimeout") == ""
+
+
+def test_should_read_times_as_the_api_server_does() -> None:
+    times = ("2026-11-22T00:00:00z", "2026-11-22t00:00:00Z", "2026-11-22T01:00:00+01:00")
+    read = {ConsumerGroupSpec.parse({"pausedUntil": each}).paused_until_ms for each in times}
+    assert read == {1_795_305_600_000}
 
 
 def test_should_refuse_a_status_that_cannot_be_read() -> None:

@@ -14,7 +14,8 @@ from headrace.core.control.group_verdicts import DONE, Verdict
 from headrace.core.limits import GROUP_WRITES_PER_PASS_MAX
 from headrace.core.resources.consumer_group import ConsumerGroup
 from headrace.kube.errors import ApiError, ApiUnavailableError, ForbiddenError, NotFoundError
-from headrace.kube.watch import Changed, Listed, Removed
+from headrace.kube.resource import ObjectKey
+from headrace.kube.watch import Changed, Listed, Removed, Unreadable
 from headrace_operator.applier import Outcome
 from headrace_operator.groups import Groups
 from headrace_operator.metrics import Metrics
@@ -310,3 +311,21 @@ async def test_should_end_its_writes_before_it_says_that_the_topic_could_not_be_
     with pytest.raises(ApiUnavailableError):
         await loop._one_pass(acts)
     assert len(parts.written) == 1
+
+
+async def test_should_count_the_groups_that_cannot_be_read() -> None:
+    parts = Parts()
+    loop, metrics = loop_of(parts, group())
+
+    def counted() -> float | None:
+        return value(metrics, "headrace_operator_unreadable_groups")
+
+    loop.take(Listed((group(),), (ObjectKey("default", "a"), ObjectKey("default", "b"))))
+    assert counted() == 2
+    loop.take(Changed(group("a")))
+    loop.take(Unreadable(ObjectKey("default", "b"), is_gone=True))
+    assert counted() == 0
+    loop.take(Unreadable(ObjectKey(*group().name)))
+    assert counted() == 1
+    assert loop.known is not None
+    assert group().name not in loop.known, "what it wants is not known any more"

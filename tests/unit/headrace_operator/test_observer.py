@@ -11,7 +11,7 @@ from headrace.core.resources.pod import BrokerPod, BrokerSet
 from headrace.core.types import BrokerId, Incarnation
 from headrace.kube.client import Listing
 from headrace.kube.errors import ApiError, ForbiddenError, NotFoundError
-from headrace.kube.resource import LEASES, PODS
+from headrace.kube.resource import LEASES, PODS, ObjectKey
 from headrace_operator.observer import Observer, Scope
 
 BROKER = BrokerId(0)
@@ -24,7 +24,7 @@ class Api:
     def __init__(self) -> None:
         self.pods: list[BrokerPod] = [BrokerPod("headrace", BROKER, "uid-0", 0, running=True)]
         self.refusal: ApiError | None = None
-        self.unreadable: tuple[str, ...] = ()
+        self.unreadable: tuple[ObjectKey, ...] = ()
 
     async def list(self, resource: object, **_: object) -> Listing[Any]:
         if resource is PODS and self.refusal is not None:
@@ -63,7 +63,7 @@ async def test_should_take_nobody_for_lost_when_pods_cannot_be_seen_any_more(ref
 
 async def test_should_tell_of_brokers_whose_leases_cannot_be_read_and_of_those_that_there_are_to_be() -> None:
     api = Api()
-    api.unreadable = ("headrace-broker-1", "what-is-no-broker")
+    api.unreadable = tuple(ObjectKey("default", name) for name in ("headrace-broker-1", "what-is-no-broker"))
     picture = await Observer(cast("Any", api), Scope("headrace", "default", 1_000)).observe()
     assert (picture.observed.unreadable, picture.observed.expected) == ({1}, {0, 1, 2})
     assert picture.unreadable == 2
