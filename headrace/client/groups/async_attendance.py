@@ -107,7 +107,7 @@ class AsyncAttendance(AsyncBetween):
 
     async def is_settled(self) -> bool:
         topics = await self._coordinator.settled_topics()
-        if topics is None or self.seat.news or self.seat.lacks:
+        if topics is None or self.seat.news or self.seat.lacks():
             return False
         missing = [name for name in self.seat.options.subscription.names if name not in topics]
         return not any([await self._exists(name) for name in missing])

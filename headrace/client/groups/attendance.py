@@ -81,7 +81,7 @@ class Attendance(Between):
 
     def is_settled(self) -> bool:
         topics = self._coordinator.settled_topics()
-        if topics is None or self.seat.news or self.seat.lacks:
+        if topics is None or self.seat.news or self.seat.lacks():
             return False
         return not any(self._exists(name) for name in self.seat.options.subscription.names if name not in topics)
 

@@ -252,7 +252,6 @@ class Seat:
     def names(self) -> Mapping[TopicUid, str]:
         return self._names
 
-    @property
     def lacks(self) -> bool:
         """Whether something that it is given is to be read still."""
         return any(self.finding.is_open(key) for key in self._new())

@@ -215,12 +215,12 @@ def test_should_take_up_what_it_is_given() -> None:
     assert reader.seat.is_in
     assert not reader.has_news()
     town.pass_time(1_000)
-    assert reader.seat.lacks
+    assert reader.seat.lacks()
     reader.find()
     assert reader.has_news()
     assert reader.take_up() == [P0, P1]
     assert not reader.has_news()
-    assert not reader.seat.lacks
+    assert not reader.seat.lacks()
     assert reader.seat.holds(town.now_ms)
 
 
@@ -397,7 +397,7 @@ def test_should_leave_a_topic_alone_that_cannot_be_read_just_now() -> None:
     assert given is not None
     reader.seat.tell_found(given, dict.fromkeys(given.places, UnknownTopicError("gone")), town.now_ms)
     assert not reader.has_news()
-    assert not reader.seat.lacks, "its group is about to take it away"
+    assert not reader.seat.lacks(), "its group is about to take it away"
     assert reader.seat.to_find(town.now_ms) is None
     assert 0 < reader.seat.look_ms(town.now_ms) <= 500
     town.pass_time(600)
