@@ -3,12 +3,14 @@
 One endless watch over all namespaces, through lost connections and an API server that is away: meanwhile everybody goes
 on with what was seen last. `KnownGroups` also learns from the answers to this broker's own writes (`publishing`). Of a
 ConsumerGroup that a watch shows late, an older state may come after a newer one: whatever is written because of that
-meets a conflict, and is looked at again. One of each per process; bounded by the ConsumerGroups that there are.
+meets a conflict, and is looked at again. One that cannot be read is as it was when it could be: neither gone nor another. One of
+each per process; bounded by the ConsumerGroups that there are.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable
-from contextlib import aclosing
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import aclosing, contextmanager
 
 from headrace.core.groups.identity import GroupName
 from headrace.core.groups.status import offered_of
@@ -16,10 +18,11 @@ from headrace.core.limits import GROUP_PAUSES_INTERVAL_MS
 from headrace.core.resources.consumer_group import ConsumerGroup
 from headrace.kube.client import KubeClient
 from headrace.kube.resource import CONSUMER_GROUPS
-from headrace.kube.watch import Changed, Listed, Removed, watch
+from headrace.kube.watch import Changed, Listed, Removed, Unreadable, watch
 from headrace_broker.clock import monotonic_ms, wall_ms
 from headrace_broker.groups.ports import CoordinatedGroups
 
+_log = logging.getLogger(__name__)
 
 class KnownGroups:
     """ConsumerGroups as they were seen last, those of other clusters included: a name is taken by one of them."""
@@ -35,9 +38,11 @@ class KnownGroups:
     def all(self) -> Collection[ConsumerGroup]:
         return self._resources.values()
 
-    def list(self, resources: Iterable[ConsumerGroup]) -> list[ConsumerGroup]:
-        """These are all. Those that are gone."""
-        before, self._resources = self._resources, {resource.name: resource for resource in resources}
+    def list(self, resources: Iterable[ConsumerGroup], unreadable: Iterable[GroupName]) -> list[ConsumerGroup]:
+        """These are all, and what was known of the `unreadable`. Those that are gone."""
+        before = self._resources
+        self._resources = {group: before[group] for group in unreadable if group in before}
+        self._resources |= {resource.name: resource for resource in resources}
         self.is_complete = True
         return [resource for group, resource in before.items() if group not in self._resources]
 
@@ -69,14 +74,18 @@ class GroupWatching:
         async with aclosing(watch(self._client, CONSUMER_GROUPS)) as events:
             async for event in events:
                 match event:
-                    case Listed(items):
-                        self._list(items)
+                    case Listed(items, unreadable):
+                        self._list(items, [GroupName(*key) for key in unreadable])
                     case Changed(item):
                         self._known.put(item)
                         self._take(item)
                         self.on_change(item.name)
                     case Removed(item):
                         self._remove(item)
+                    case Unreadable(key, is_gone=True):
+                        known = self._known.find(GroupName(*key))
+                        if known is not None:
+                            self._remove(known)
 
     async def keep_time(self) -> None:
         """For ever: pauses end by the clock on the wall, which somebody may set, and coordinators go by another one."""
@@ -91,12 +100,13 @@ class GroupWatching:
         resource, coordinated = self._known.find(group), self._groups.find(group)
         if resource is None or coordinated is None or resource.spec.cluster != self._cluster:
             return
-        offered = offered_of(resource)
-        if offered is not None and offered.epoch > coordinated.image.group.assignment_epoch:
-            self._groups.offer(group, offered)
+        with _about(group):
+            offered = offered_of(resource)
+            if offered is not None and offered.epoch > coordinated.image.group.assignment_epoch:
+                self._groups.offer(group, offered)
 
-    def _list(self, resources: Collection[ConsumerGroup]) -> None:
-        for gone in self._known.list(resources):
+    def _list(self, resources: Collection[ConsumerGroup], unreadable: Collection[GroupName]) -> None:
+        for gone in self._known.list(resources, unreadable):
             self._drop(gone)
         for resource in resources:
             self._take(resource)
@@ -117,4 +127,14 @@ class GroupWatching:
 
     def _configure(self, resource: ConsumerGroup) -> None:
         if resource.spec.cluster == self._cluster:
-            self._groups.configure(resource.name, resource.settings(monotonic_ms(), wall_ms()))
+            with _about(resource.name):
+                self._groups.configure(resource.name, resource.settings(monotonic_ms(), wall_ms()))
+
+
+@contextmanager
+def _about(group: GroupName) -> Iterator[None]:
+    """A mistake of our own about one group must not end the watch of all."""
+    try:
+        yield
+    except Exception:
+        _log.exception("%s: its ConsumerGroup is not obeyed", group)
