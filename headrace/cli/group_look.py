@@ -8,7 +8,8 @@ from headrace.cli.groups_api import find_group, no_group
 from headrace.cli.kube import context_namespace, with_kube
 from headrace.cli.options import Where
 from headrace.core.errors import HeadraceError
-from headrace.core.groups.identity import GroupName
+from headrace.core.groups.identity import OFFSETS_TOPIC, GroupName
+from headrace.kube.resource import TOPICS
 
 if TYPE_CHECKING:
     from headrace.core.resources.consumer_group import ConsumerGroup
@@ -35,7 +36,7 @@ def look(where: Where, name: str) -> GroupView:
         raise HeadraceError(
             f"no broker knows a group {name} in namespace {namespace}, and the Kubernetes API is away: {view.no_api}"
         )
-    if view.no_brokers:
+    if view.no_brokers and _has_had_groups(where):
         raise HeadraceError(
             f"there is no ConsumerGroup {name} in namespace {namespace}, and brokers do not tell: {view.no_brokers}"
         )
@@ -64,6 +65,18 @@ def _resource(where: Where, name: str, namespace: str) -> "tuple[ConsumerGroup |
         return with_kube(where.kube, work), ""
     except (HeadraceError, ModuleNotFoundError) as error:
         return None, str(error)
+
+
+def _has_had_groups(where: Where) -> bool:
+    """Before the first one no broker coordinates anything. True too where that is not known."""
+
+    async def work(client: "KubeClient", _: str) -> bool:
+        return any(topic.metadata.name == OFFSETS_TOPIC for topic in (await client.list(TOPICS)).items)
+
+    try:
+        return with_kube(where.kube, work)
+    except HeadraceError:
+        return True
 
 
 def _live(where: Where, name: str, namespace: str, timeout_ms: int) -> tuple[Live | None, str]:

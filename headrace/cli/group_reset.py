@@ -33,7 +33,7 @@ from headrace.cli.reset_request import (
 )
 from headrace.client.record import TopicPartition
 from headrace.core.errors import LocalError
-from headrace.core.resources.consumer_group import ResetOffset, ResetOffsets, ResetTo
+from headrace.core.resources.consumer_group import GroupType, ResetOffset, ResetOffsets, ResetTo
 from headrace.core.resources.metadata import DEFAULT_CLUSTER
 
 if TYPE_CHECKING:
@@ -93,6 +93,7 @@ def reset(  # noqa: PLR0913 - click hands each option over by its name
     wanted = reset_of(f"cli-{uuid4()}", target, topics, offsets)
     namespace = namespace_of(where)
     view = look_for(where, name)
+    _check_type(view)
     with brokers_of(where, namespace) as brokers:
         if not wanted.topics and wanted.to is not ResetTo.OFFSETS:
             wanted = replace(wanted, topics=_topics_of(name, view))
@@ -107,6 +108,15 @@ def reset(  # noqa: PLR0913 - click hands each option over by its name
     _carry_out(where, name, namespace, wanted, cluster)
     click.echo(f"group {namespace}/{name} is reset")
     _show_what_differs(where, name, namespace, planned)
+
+
+def _check_type(view: GroupView) -> None:
+    """Raises LocalError where nobody would carry it out."""
+    if view.resource is not None and view.resource.spec.type is GroupType.SPARK:
+        raise LocalError(
+            f"group {view.name} is of type Spark, whose query keeps its offsets in a checkpoint of its own: start the"
+            " query anew, with another checkpoint; nothing was changed here"
+        )
 
 
 def _topics_of(name: str, view: GroupView) -> tuple[str, ...]:

@@ -17,7 +17,8 @@ from headrace.kube.watch import Changed, Listed, WatchEvent, watch_one
 
 PATIENCE_S = 60.0
 """What the operator gets for something that nobody's membership keeps waiting."""
-_NOT_LOOKED = "the operator has not looked at it yet: does it run?"
+_NOT_LOOKED = "the operator has not looked at it yet"
+_DOES_IT_RUN = f"{_NOT_LOOKED}, so it may not run: see its Pod, or `headrace dev status`"
 _OF_A_RESET = ("id", "to", "timestamp", "topics", "offsets")
 
 Heard = Callable[[str], None]
@@ -114,7 +115,7 @@ async def wait_until_reset(
         await _follow(client, name, namespace, is_done, patience_s)
     except TimeoutError:
         raise HeadraceError(
-            f"group {namespace}/{name} is not reset after {patience_s:g} s, though nobody is in it: {said}."
+            f"group {namespace}/{name} is not reset after {patience_s:g} s, though nobody is in it: {_at_last(said)}."
             f" {stays_wanted(name, namespace)}"
         ) from None
 
@@ -151,6 +152,11 @@ def why_not_reset(group: ConsumerGroup) -> str:
     return str(condition["message"]).removeprefix(f"{wanted.id if wanted is not None else ''}: ")
 
 
+def _at_last(said: str) -> str:
+    """When patience is over."""
+    return _DOES_IT_RUN if said == _NOT_LOOKED else said
+
+
 def stays_wanted(name: str, namespace: str) -> str:
     return (
         "It stays wanted, and is carried out once it can be; to take it back: kubectl patch consumergroup"
@@ -185,7 +191,7 @@ async def delete_group(
         return
     except TimeoutError:
         raise HeadraceError(
-            f"group {namespace}/{name} is being deleted, and is still there after {patience_s:g} s: {said}"
+            f"group {namespace}/{name} is being deleted, and is still there after {patience_s:g} s: {_at_last(said)}"
         ) from None
 
 

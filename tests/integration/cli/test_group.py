@@ -264,6 +264,18 @@ def test_should_refuse_resets_to_where_nothing_is(
     assert len(done.stderr.splitlines()) == 1
 
 
+def test_should_not_reset_a_group_whose_offsets_are_a_querys_own(
+    cluster: Cluster, headrace: Headrace, orders: str, group: str
+) -> None:
+    resource = {"apiVersion": "headrace.io/v1alpha1", "kind": "ConsumerGroup", "metadata": {"name": group}}
+    cluster.kube("POST", GROUPS, {**resource, "spec": {"type": "Spark"}})
+    done = headrace("group", "reset", group, "--to", "earliest", "--topic", orders, "--yes")
+    assert done.returncode == 1
+    assert f"group default/{group} is of type Spark" in done.stderr
+    assert "resetOffsets" not in cluster.kube("GET", f"{GROUPS}/{group}")["spec"]
+    assert headrace("group", "delete", group, "--yes").returncode == 0
+
+
 def test_should_wait_with_a_reset_until_the_members_are_gone(
     headrace: Headrace, environment: dict[str, str], orders: str, group: str
 ) -> None:

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from headrace.cli import groups_api
-from headrace.core.errors import HeadraceError
+from headrace.cli.group_look import look
+from headrace.cli.options import Where
+from headrace.core.errors import HeadraceError, LocalError
 from headrace.core.resources.consumer_group import ResetOffsets, ResetTo
 from headrace.kube.client import KubeClient
 from headrace.kube.resource import CONSUMER_GROUPS
@@ -74,7 +76,7 @@ def test_should_create_the_group_with_the_reset_and_wait_until_it_is_applied(api
         assert made["spec"]["cluster"] == "blue"
         assert made["spec"]["resetOffsets"] == {"id": "r-1", "to": "Earliest", "topics": ["orders"]}
         waits = asyncio.create_task(groups_api.wait_until_reset(client, name, "default", "r-1", heard.append))
-        await eventually(lambda: heard == ["the operator has not looked at it yet: does it run?"], "it says so")
+        await eventually(lambda: heard == ["the operator has not looked at it yet"], "it says so")
         says(api, name, state="Stable", members=[MEMBER])
         await eventually(lambda: "stop billing-0 (10.1.2.3)" in heard[-1], "it names who is in it")
         said = condition(api, name, "OffsetsReset", "UnknownTopic", "r-1: there is no topic orders")
@@ -146,7 +148,8 @@ def test_should_give_up_when_nobody_carries_it_out(api: Cluster, name: str) -> N
     async def work(client: KubeClient) -> None:
         await groups_api.ask_for_reset(client, name, "default", EARLIEST, "headrace")
         with pytest.raises(
-            HeadraceError, match=r"is not reset after 0\.2 s, though nobody is in it: .*does it run\?\. It stays"
+            HeadraceError,
+            match=r"is not reset after 0\.2 s, though nobody is in it: .*so it may not run: .*\. It stays",
         ):
             await groups_api.wait_until_reset(client, name, "default", "r-1", lambda _: None, patience_s=0.2)
 
@@ -180,3 +183,10 @@ def test_should_say_that_the_group_is_still_there(api: Cluster, name: str) -> No
             await groups_api.delete_group(client, found, lambda _: None, patience_s=0.2)
 
     run(api, work)
+
+
+def test_should_say_that_there_is_no_group_where_there_never_was_one(api: Cluster, name: str) -> None:
+    """Before the first one no broker can say so: nobody coordinates groups."""
+    where = Where("http://127.0.0.1:1", None, str(api.kubeconfig), None, None)
+    with pytest.raises(LocalError, match=f"^there is no group {name} in namespace default"):
+        look(where, name)
