@@ -83,6 +83,21 @@ def test_should_show_in_kubectl_what_happens_to_a_group(cluster: Cluster) -> Non
     wait_for(lambda: columns(cluster, "billing") == {}, "its ConsumerGroup goes with the group")
 
 
+def test_should_show_in_kubectl_who_died_and_what_was_reset(cluster: Cluster) -> None:
+    groups, calls = KubeGroups(cluster), calls_of(cluster, "dying")
+    groups.create("dying", sessionTimeout="15s")
+    (member,) = joined(calls, "a")
+    ends = {partition: end_of(cluster, partition) for partition in (0, 1)}
+    assert calls.commit(ends, member.credentials).status == 200
+    wait_shown(cluster, "dying", STATE="Stable", MEMBERS="1")
+    # It is heard of no more.
+    wait_shown(cluster, "dying", STATE="Empty", MEMBERS="0", LAG="0")
+    groups.configure("dying", resetOffsets={"id": "replay-1", "to": "Earliest"})
+    wait_shown(cluster, "dying", STATE="Empty", MEMBERS="0", LAG=str(sum(ends.values())), TOPICS="flights")
+    groups.delete("dying")
+    wait_for(lambda: columns(cluster, "dying") == {}, "it goes, as nobody is in it")
+
+
 def test_should_tell_prometheus_of_a_group_where_it_is_coordinated_and_nowhere_else(cluster: Cluster) -> None:
     calls = calls_of(cluster, "audit")
     (member,) = joined(calls, "a")
