@@ -3,29 +3,31 @@
 Every GROUP_LAG_INTERVAL_MS all partitions of all groups that have offsets or members are asked for, each once however
 many groups read it, in one request to each leader (some more where they are many); groups that are new are asked for a
 bit earlier. What a leader does not say in time, or is not sure of, is not known: the lag of a topic is a sum of all its
-partitions or nothing. One per process, run by one task, read by `publishing` and by scrapes. Bounded by the groups that
-are coordinated here and by GROUP_LAG_PARTITIONS_MAX.
+partitions or nothing. Others have the event loop after every LOOK_ITEMS_MAX partitions. One per process, run by one task,
+read by `publishing` and by scrapes. Bounded by the groups that are coordinated here and by GROUP_LAG_PARTITIONS_MAX.
 """
 
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Protocol
+from itertools import islice
+from typing import Protocol, TypeVar
 
 from headrace.core.errors import HeadraceError, NotReadyError
 from headrace.core.groups.assigning import partitions_of
 from headrace.core.groups.group import Group
-from headrace.core.groups.identity import GroupName
-from headrace.core.groups.lag import Watermarks, lags_of, partition_lag
+from headrace.core.groups.identity import GroupName, TopicShape
+from headrace.core.groups.lag import Watermarks, partition_lag, topic_lag
 from headrace.core.groups.status import topics_of
 from headrace.core.groups.watermarks import asked_object, parse_watermarks
 from headrace.core.limits import (
     GROUP_LAG_INTERVAL_MS,
     GROUP_LAG_INTERVAL_MS_MIN,
     GROUP_LAG_PARTITIONS_MAX,
+    LOOK_ITEMS_MAX,
     WATERMARKS_ASKED_MAX,
     WATERMARKS_TIMEOUT_MS,
 )
@@ -37,6 +39,7 @@ from headrace_broker.groups.ports import CoordinatedGroups
 from headrace_broker.partition import Partition
 from headrace_broker.proxy import Proxy
 
+_T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
 
@@ -120,45 +123,43 @@ class GroupLags:
                     await self._news.wait()
 
     async def _look(self, groups: Collection[Group]) -> None:
-        wanted: set[PartitionKey] = set()
+        wanted: dict[PartitionKey, None] = {}
         for group in groups:
-            wanted |= await self._wanted(group)
-            if len(wanted) > GROUP_LAG_PARTITIONS_MAX:
-                _log.warning("groups read more than %d partitions: not every lag is known", GROUP_LAG_PARTITIONS_MAX)
+            async for some in _in_turns(_partitions(self._shapes(group))):
+                wanted |= dict.fromkeys(islice(some, GROUP_LAG_PARTITIONS_MAX - len(wanted)))
+            if len(wanted) >= GROUP_LAG_PARTITIONS_MAX:
+                _log.warning("groups read %d partitions or more: not every lag is known", GROUP_LAG_PARTITIONS_MAX)
                 break
-        known = await self._ask_leaders(sorted(wanted)[:GROUP_LAG_PARTITIONS_MAX])
+        known = await self._ask_leaders(wanted)
         for group in groups:
-            await asyncio.sleep(0)  # of many groups with many partitions, each is long enough
-            self._note(group.image.name, known)
+            await self._note(group, known)
 
-    async def _wanted(self, group: Group) -> set[PartitionKey]:
-        await asyncio.sleep(0)
-        image = group.image
-        shapes = topics_of(image, self._groups.topics(image.name.namespace))
-        return {partition for shape in shapes.values() for partition in partitions_of(shape)}
+    def _shapes(self, group: Group) -> dict[str, TopicShape]:
+        return topics_of(group.image, self._groups.topics(group.image.name.namespace))
 
-    def _note(self, name: GroupName, known: Mapping[PartitionKey, Watermarks]) -> None:
-        group = self._groups.find(name)
-        if group is None:
-            return
-        image, topics, before = group.image, self._groups.topics(name.namespace), self._seen.get(name)
-        shapes = topics_of(image, topics)
-        partitions = [partition for shape in shapes.values() for partition in partitions_of(shape)]
-        self._seen[name] = SeenLag(
-            lags_of(image, topics, known),
-            {each: partition_lag(image, each, known[each]) if each in known else None for each in partitions},
-            {shape.uid: topic for topic, shape in shapes.items()},
-        )
-        if before is None or before.topics != self._seen[name].topics:
+    async def _note(self, group: Group, known: Mapping[PartitionKey, Watermarks]) -> None:
+        name, shapes = group.image.name, self._shapes(group)
+        behind: dict[PartitionKey, int | None] = {}
+        async for some in _in_turns(_partitions(shapes)):
+            behind |= {each: partition_lag(group.image, each, known.get(each)) for each in some}
+        topics = {shape.uid: topic_lag(shape, behind) for shape in shapes.values()}
+        if self._groups.find(name) is not group:
+            return  # it has gone meanwhile
+        before = self._seen.get(name)
+        self._seen[name] = SeenLag(topics, behind, {shape.uid: topic for topic, shape in shapes.items()})
+        if before is None or before.topics != topics:
             self.on_change(name)
 
     async def _ask_leaders(self, wanted: Iterable[PartitionKey]) -> dict[PartitionKey, Watermarks]:
         by_leader: dict[BrokerId, list[PartitionKey]] = {}
-        for key in wanted:
-            state = self._view.states.get(key)
-            if state is not None and state.leader is not None:
-                by_leader.setdefault(state.leader.broker, []).append(key)
-        found = known_here(self._partitions, by_leader.pop(self._me, ()))
+        async for some in _in_turns(wanted):
+            for key in some:
+                state = self._view.states.get(key)
+                if state is not None and state.leader is not None:
+                    by_leader.setdefault(state.leader.broker, []).append(key)
+        found: dict[PartitionKey, Watermarks] = {}
+        async for some in _in_turns(by_leader.pop(self._me, ())):
+            found |= known_here(self._partitions, some)
         for answered in await asyncio.gather(*(self._ask(broker, keys) for broker, keys in by_leader.items())):
             found |= answered
         return found
@@ -189,6 +190,18 @@ class GroupLags:
         if answer.status != 200:
             raise leader.error(f": HTTP {answer.status} {answer.text}")
         return parse_watermarks(json.loads(answer.text or "{}"))
+
+
+def _partitions(shapes: Mapping[str, TopicShape]) -> Iterable[PartitionKey]:
+    return (partition for shape in shapes.values() for partition in partitions_of(shape))
+
+
+async def _in_turns(items: Iterable[_T]) -> AsyncIterator[list[_T]]:
+    """So many at a time; others have the event loop in between."""
+    left = iter(items)
+    while some := [*islice(left, LOOK_ITEMS_MAX)]:
+        yield some
+        await asyncio.sleep(0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,10 @@ partition are not known, the lag of its topic is not known either: a sum of the 
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from headrace.core.groups.assigning import Topics, partitions_of
+from headrace.core.groups.assigning import partitions_of
+from headrace.core.groups.identity import TopicShape
 from headrace.core.groups.image import Image
-from headrace.core.groups.status import topics_of
-from headrace.core.types import Offset, PartitionKey, TopicUid
+from headrace.core.types import Offset, PartitionKey
 
 
 class Watermarks(NamedTuple):
@@ -20,7 +20,10 @@ class Watermarks(NamedTuple):
     """The first offset that cannot be read yet."""
 
 
-def partition_lag(image: Image, partition: PartitionKey, watermarks: Watermarks) -> int:
+def partition_lag(image: Image, partition: PartitionKey, watermarks: Watermarks | None) -> int | None:
+    """None: not known, as the watermarks are not."""
+    if watermarks is None:
+        return None
     committed = image.offsets.get(partition)
     return records_behind(None if committed is None else committed.offset, watermarks)
 
@@ -30,11 +33,8 @@ def records_behind(committed: Offset | None, watermarks: Watermarks) -> int:
     return max(0, watermarks.high - begins)
 
 
-def lags_of(image: Image, topics: Topics, watermarks: Mapping[PartitionKey, Watermarks]) -> dict[TopicUid, int | None]:
-    """Of every topic of the group; `topics` are all of its namespace."""
-    lags: dict[TopicUid, int | None] = {}
-    for shape in topics_of(image, topics).values():
-        partitions = partitions_of(shape)
-        known = [partition_lag(image, each, watermarks[each]) for each in partitions if each in watermarks]
-        lags[shape.uid] = sum(known) if len(known) == len(partitions) else None
-    return lags
+def topic_lag(shape: TopicShape, behind: Mapping[PartitionKey, int | None]) -> int | None:
+    """`behind` has each of its partitions."""
+    lags = [behind[partition] for partition in partitions_of(shape)]
+    known = [lag for lag in lags if lag is not None]
+    return sum(known) if len(known) == len(lags) else None

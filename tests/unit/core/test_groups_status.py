@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from headrace.core.control.group_errands import wish_of
-from headrace.core.groups.assigning import Assignor
+from headrace.core.groups.assigning import Assignor, partitions_of
 from headrace.core.groups.describing import (
     GroupSummary,
     group_object,
@@ -17,7 +17,7 @@ from headrace.core.groups.entries import OffsetValue
 from headrace.core.groups.events import CommitReceived, LeaveReceived, ResetResolved
 from headrace.core.groups.identity import GroupEpoch, TopicShape
 from headrace.core.groups.image import Image
-from headrace.core.groups.lag import Watermarks, lags_of
+from headrace.core.groups.lag import Watermarks, partition_lag, topic_lag
 from headrace.core.groups.sharing import GroupState
 from headrace.core.groups.status import Report, assigned, offered_of, report_of, reported, target_for
 from headrace.core.resources.consumer_group import (
@@ -239,12 +239,15 @@ def test_should_count_readable_records_that_are_not_committed() -> None:
     offsets[part("gone", 0)] = OffsetValue(Offset(1))
     cluster.world.deliver(CommitReceived(1, offsets))
     water = {part("flights", n): Watermarks(Offset(4), Offset(20)) for n in range(4)}
-    lags = lags_of(cluster.world.image, cluster.topics, water)
+    flights = cluster.topics["flights"]
+    behind = {each: partition_lag(cluster.world.image, each, water.get(each)) for each in partitions_of(flights)}
+    lags = {flights.uid: topic_lag(flights, behind)}
     assert lags == {"uid-flights": 15 + 16 + 0 + 16}
     status = reported(cluster.resource, cluster.report(lags), 0).status
     assert (status.topics, status.lag) == ((TopicStatus("flights", TopicUid("uid-flights"), 47),), "47")
     del water[part("flights", 3)]
-    lags = lags_of(cluster.world.image, cluster.topics, water)
+    behind = {each: partition_lag(cluster.world.image, each, water.get(each)) for each in partitions_of(flights)}
+    lags = {flights.uid: topic_lag(flights, behind)}
     assert lags == {"uid-flights": None}
     assert reported(cluster.resource, cluster.report(lags), 0).status.lag == "unknown"
 

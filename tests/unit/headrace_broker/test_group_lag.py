@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -12,7 +13,8 @@ from aiohttp import web
 
 from headrace.core.errors import HeadraceError
 from headrace.core.groups.identity import GroupName, TopicShape
-from headrace.core.groups.lag import Watermarks
+from headrace.core.groups.image import Image
+from headrace.core.groups.lag import Watermarks, partition_lag
 from headrace.core.groups.watermarks import parse_asked, watermarks_object
 from headrace.core.resources.lease import BrokerLease
 from headrace.core.resources.metadata import Metadata
@@ -70,12 +72,14 @@ def view(partitions: int) -> ClusterView:
 
 
 @asynccontextmanager
-async def looking(leaders: Leaders, partitions: int) -> AsyncIterator[tuple[GroupLags, list[GroupName]]]:
+async def looking(
+    leaders: Leaders, partitions: int, *, me: int = 0, here: NothingHere | None = None
+) -> AsyncIterator[tuple[GroupLags, list[GroupName]]]:
     groups = Coordinated(World({"flights": TopicShape(FLIGHTS, partitions)}))
     groups.shapes = {"flights": TopicShape(FLIGHTS, partitions)}
     groups.join("a")
     changed: list[GroupName] = []
-    lags = GroupLags(BrokerId(0), view(partitions), NothingHere(), cast("Proxy", leaders), groups)
+    lags = GroupLags(BrokerId(me), view(partitions), here or NothingHere(), cast("Proxy", leaders), groups)
     lags.on_change = changed.append
     task = asyncio.create_task(lags.run())
     try:
@@ -115,6 +119,29 @@ async def test_should_ask_for_so_many_at_once_and_no_more_than_so_many(monkeypat
     assert seen is not None
     assert sorted(len(keys) for _, keys in leaders.asked) == [1, 1, 2, 2]
     assert [number for number in range(10) if seen.partitions[part("flights", number)] is not None] == [*range(6)]
+
+
+async def test_should_leave_the_event_loop_to_others_among_many_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lag_module, "LOOK_ITEMS_MAX", 10)
+    turn, looks = 0, Counter[tuple[str, int]]()
+
+    class Here(NothingHere):
+        def find(self, key: PartitionKey) -> Partition | None:
+            looks["find", turn] += 1
+            return None
+
+    def noted(image: Image, key: PartitionKey, watermarks: Watermarks | None) -> int | None:
+        looks["lag", turn] += 1
+        return partition_lag(image, key, watermarks)
+
+    monkeypatch.setattr(lag_module, "partition_lag", noted)
+    async with looking(Leaders({}), 300, me=1, here=Here()) as (lags, _):
+        while lags.of(GROUP) is None:
+            turn += 1
+            await asyncio.sleep(0)
+    assert sum(count for (what, _), count in looks.items() if what == "find") == 150
+    assert sum(count for (what, _), count in looks.items() if what == "lag") == 300
+    assert max(looks.values()) == 10
 
 
 def refusal() -> web.Response:
