@@ -3,8 +3,9 @@
 Every GROUP_LAG_INTERVAL_MS all partitions of all groups that have offsets or members are asked for, each once however
 many groups read it, in one request to each leader (some more where they are many); groups that are new are asked for a
 bit earlier. What a leader does not say in time, or is not sure of, is not known: the lag of a topic is a sum of all its
-partitions or nothing. Others have the event loop after every LOOK_ITEMS_MAX partitions. One per process, run by one task,
-read by `publishing` and by scrapes. Bounded by the groups that are coordinated here and by GROUP_LAG_PARTITIONS_MAX.
+partitions or nothing. Others have the event loop after every LOOK_ITEMS_MAX partitions. One per process, run by one
+task, read by `publishing` and by scrapes. Bounded by the groups that are coordinated here and by
+GROUP_LAG_PARTITIONS_MAX.
 """
 
 import asyncio

@@ -3,8 +3,8 @@
 One endless watch over all namespaces, through lost connections and an API server that is away: meanwhile everybody goes
 on with what was seen last. `KnownGroups` also learns from the answers to this broker's own writes (`publishing`). Of a
 ConsumerGroup that a watch shows late, an older state may come after a newer one: whatever is written because of that
-meets a conflict, and is looked at again. One that cannot be read is as it was when it could be: neither gone nor another. One of
-each per process; bounded by the ConsumerGroups that there are.
+meets a conflict, and is looked at again. One that cannot be read is as it was when it could be: neither gone nor
+another. One of each per process; bounded by the ConsumerGroups that there are.
 """
 
 import asyncio
@@ -23,6 +23,7 @@ from headrace_broker.clock import monotonic_ms, wall_ms
 from headrace_broker.groups.ports import CoordinatedGroups
 
 _log = logging.getLogger(__name__)
+
 
 class KnownGroups:
     """ConsumerGroups as they were seen last, those of other clusters included: a name is taken by one of them."""

@@ -14,7 +14,7 @@ from headrace.core.groups.entries import OffsetValue
 from headrace.core.groups.events import CommitReceived, DeletionReceived, ResetResolved
 from headrace.core.groups.identity import GroupName
 from headrace.core.groups.sharing import GroupState
-from headrace.core.groups.status import Report, assigned, target_for
+from headrace.core.groups.status import Report, assigned, report_of, target_for
 from headrace.core.resources.consumer_group import GROUP_FINALIZER, ConsumerGroup, auto_created
 from headrace.core.resources.metadata import API_VERSION, Object
 from headrace.core.types import BrokerId, Offset
@@ -329,7 +329,7 @@ async def test_should_look_again_when_what_was_refused_has_changed(client: KubeC
 async def test_should_go_on_after_a_mistake_about_one_group(
     client: KubeClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    mistakes, report_of = [ValueError("first"), ValueError("second")], publishing.report_of
+    mistakes = [ValueError("first"), ValueError("second")]
 
     def mistaken(*args: Any) -> Report:
         if mistakes:

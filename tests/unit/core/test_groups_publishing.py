@@ -66,9 +66,7 @@ def test_should_show_a_lag_alone_every_ten_seconds_and_along_with_a_change_at_an
     assert publishing.next_ms() == GROUP_LAG_STATUS_INTERVAL_MS
     publishing.changed(BILLING, 6_000)
     assert publishing.take(6_000) == Turn(BILLING, is_for_lag=False)
-    assert publishing.next_ms() == GROUP_LAG_STATUS_INTERVAL_MS, (
-        "nothing was written: the lag is still to be shown"
-    )
+    assert publishing.next_ms() == GROUP_LAG_STATUS_INTERVAL_MS, "nothing was written: the lag is still to be shown"
     publishing.changed(BILLING, 7_000)
     assert written(publishing, 7_000) == [BILLING]
     assert publishing.next_ms() is None, "the lag went along"
