@@ -7,6 +7,8 @@ GROUPS_IN_METRICS_MAX, and of more partitions than GROUP_LAG_SERIES_MAX, only ho
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
+from heapq import nsmallest
+from itertools import islice
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -96,9 +98,9 @@ class GroupMetrics(Collector):
             self._counts.pop(group, None)
 
     def collect(self) -> Iterator[Metric]:
-        groups = sorted(self._groups.all(), key=lambda group: group.image.name)
+        groups = self._groups.all()
         yield GaugeMetricFamily("headrace_groups", "Groups that this broker coordinates.", len(groups))
-        shown = groups[:GROUPS_IN_METRICS_MAX]
+        shown = nsmallest(GROUPS_IN_METRICS_MAX, groups, key=lambda group: group.image.name)
         yield from self._of_groups(shown)
         yield from self._of_partitions(shown)
 
@@ -133,11 +135,9 @@ class GroupMetrics(Collector):
         known = GaugeMetricFamily(
             "headrace_group_lag_known", "0 where the lag is not known, as when nobody leads.", None, _PARTITION
         )
-        left_out = 0
-        for labels, behind in self._lags(groups):
-            if len(known.samples) >= GROUP_LAG_SERIES_MAX:
-                left_out += 1
-                continue
+        seen = [(group.image.name, self._lag_of(group.image.name) or SeenLag()) for group in groups]
+        left_out = max(0, sum(len(each.partitions) for _, each in seen) - GROUP_LAG_SERIES_MAX)
+        for labels, behind in islice(_lags(seen), GROUP_LAG_SERIES_MAX):
             known.add_metric(labels, behind is not None)
             if behind is not None:
                 lag.add_metric(labels, behind)
@@ -146,9 +146,8 @@ class GroupMetrics(Collector):
             "headrace_group_lag_left_out", "Partitions of groups that are not among these series: too many.", left_out
         )
 
-    def _lags(self, groups: Iterable[Group]) -> Iterator[tuple[list[str], int | None]]:
-        for group in groups:
-            name = group.image.name
-            seen = self._lag_of(name) or SeenLag()
-            for partition, behind in seen.partitions.items():
-                yield [*name, seen.names[partition.uid], str(partition.partition)], behind
+
+def _lags(groups: Iterable[tuple[GroupName, SeenLag]]) -> Iterator[tuple[list[str], int | None]]:
+    for name, seen in groups:
+        for partition, behind in seen.partitions.items():
+            yield [*name, seen.names[partition.uid], str(partition.partition)], behind
