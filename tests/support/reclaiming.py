@@ -4,14 +4,7 @@ from typing import Any
 
 from headrace.core.control.held import HeldLog
 from headrace.core.resources.partition_set import PartitionState
-from headrace.core.types import (
-    BrokerId,
-    LeaderEpoch,
-    Offset,
-    PartitionId,
-    PartitionKey,
-    TopicUid,
-)
+from headrace.core.types import BrokerId, LeaderEpoch, Offset, PartitionId, PartitionKey, TopicUid
 from tests.support.control import ModelApi, brokers, topic
 
 UID, OLD = TopicUid("uid-flights"), TopicUid("0f6c0000-1111-2222-3333-444455556666")

@@ -7,12 +7,7 @@ from headrace.core.control.observed import BrokerState
 from headrace.core.control.reclaiming import inquiries
 from headrace.core.limits import PARTITIONS_PER_SET_MAX
 from headrace.core.resources.topic import Topic
-from headrace.core.types import (
-    BrokerId,
-    PartitionId,
-    PartitionKey,
-    TopicName,
-)
+from headrace.core.types import BrokerId, PartitionId, PartitionKey, TopicName
 from tests.support.control import ModelApi, broker, brokers, topic
 from tests.support.partition_sets import partition_set, partition_state, seat
 from tests.support.reclaiming import CLAIM, OLD, UID, claiming, hold, log, placed_before, ready, states

@@ -13,14 +13,7 @@ from headrace.core.control.observed import BrokerState, Observed
 from headrace.core.control.plan import plan
 from headrace.core.control.reclaiming import asks_again, inquiries
 from headrace.core.limits import PARTITIONS_PER_SET_MAX
-from headrace.core.types import (
-    BrokerId,
-    LeaderEpoch,
-    PartitionEpoch,
-    PartitionId,
-    PartitionKey,
-    TopicUid,
-)
+from headrace.core.types import BrokerId, LeaderEpoch, PartitionEpoch, PartitionId, PartitionKey, TopicUid
 from tests.support.control import ModelApi, broker, brokers, topic
 from tests.support.partition_sets import seat
 from tests.support.reclaiming import CLAIM, OLD, UID, claiming, hold, log, placed_before, ready, states
