@@ -32,6 +32,7 @@ from headrace.core.limits import (
     REQUEST_BODY_BYTES_MAX,
     REQUEST_BYTES_IN_FLIGHT_MAX,
     REQUESTS_IN_FLIGHT_MAX,
+    WATERMARKS_REQUESTS_IN_FLIGHT_MAX,
 )
 from headrace.core.log.compaction import compactor_bytes
 
@@ -158,6 +159,8 @@ class Admission:
     """Long polls and watches included."""
     control: Requests = field(default_factory=lambda: Requests(CONTROL_REQUESTS_IN_FLIGHT_MAX))
     """Of those who elect: nobody leads while they wait."""
+    watermarks: Requests = field(default_factory=lambda: Requests(WATERMARKS_REQUESTS_IN_FLIGHT_MAX))
+    """Of coordinators, for the lag of groups."""
     heartbeats: Requests = field(default_factory=lambda: Requests(HEARTBEATS_IN_FLIGHT_MAX))
     """Of members of groups, which wait for news most of the time."""
     others: Requests = field(default_factory=lambda: Requests(None))
@@ -205,8 +208,10 @@ class Admission:
     @property
     def requests(self) -> int:
         """Under way, of all kinds."""
-        return sum(kind.under_way for kind in (self.clients, self.control, self.heartbeats, self.others))
+        return sum(
+            kind.under_way for kind in (self.clients, self.control, self.watermarks, self.heartbeats, self.others)
+        )
 
     @property
     def requests_refused(self) -> int:
-        return self.clients.refused + self.control.refused + self.heartbeats.refused
+        return sum(kind.refused for kind in (self.clients, self.control, self.watermarks, self.heartbeats))

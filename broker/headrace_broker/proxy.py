@@ -8,6 +8,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Protocol
 
 from aiohttp import web
@@ -157,8 +158,12 @@ class Proxy:
 
 
 def client_address(request: web.Request) -> str:
-    """Of whoever asked first: by what another broker says, or a client of itself."""
-    return request.headers.get(PROXIED_HEADER) or request.remote or "1"
+    """Of whoever asked first: by what another broker says, which must be an address, or a client of itself."""
+    said = request.headers.get(PROXIED_HEADER, "")
+    try:
+        return str(ip_address(said))
+    except ValueError:
+        return request.remote or "1"
 
 
 def _forwarded(request: web.Request, elsewhere: Target) -> dict[str, str]:

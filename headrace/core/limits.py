@@ -707,6 +707,8 @@ WATERMARKS_ASKED_MAX = 4096
 """Partitions in one request for watermarks."""
 WATERMARKS_BODY_BYTES_MAX = 1 << 20
 WATERMARKS_TIMEOUT_MS = 2_000
+WATERMARKS_REQUESTS_IN_FLIGHT_MAX = 64
+"""At one broker, besides those who elect: other brokers ask every few seconds."""
 """A leader that does not tell its watermarks within this: the lag of its partitions is not known."""
 GROUPS_IN_METRICS_MAX = 2_000
 GROUP_LAG_SERIES_MAX = 20_000

@@ -95,6 +95,12 @@ class Coordinating:
             self.requests.refuse_all(NotCoordinatorError(f"the coordinator of {group} failed; try again"))
         return answer
 
+    def check_begun(self, group: GroupName) -> None:
+        """Raises CoordinatorLoadingError where it leads and does not coordinate yet, or not again after a failure:
+        nobody else does meanwhile."""
+        if self.coordinator.state is CoordinatorState.IDLE:
+            raise CoordinatorLoadingError(f"this broker is about to begin as the coordinator of {group}: try again")
+
     def find(self, group: GroupName) -> Group | None:
         """For reading; None where it has no record. Raises NotCoordinatorError, CoordinatorLoadingError."""
         if self.coordinator.state is CoordinatorState.LOADING:

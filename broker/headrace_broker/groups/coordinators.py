@@ -8,14 +8,15 @@ event loop.
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import is_not
 from typing import Protocol
 
 from headrace.core.errors import CoordinatorLoadingError, NotCoordinatorError
 from headrace.core.groups.coordinator import ForGroup, GroupConfigured
-from headrace.core.groups.events import GroupSettings, Reply, Request, TargetOffered
+from headrace.core.groups.events import GroupSettings, TargetOffered
 from headrace.core.groups.group import Group
 from headrace.core.groups.identity import OFFSETS_TOPIC, GroupName, TopicShape, coordinator_partition
 from headrace.core.groups.sight import TopicSight
@@ -66,6 +67,10 @@ class Coordinators:
         """As it was seen last."""
         self._here: dict[PartitionId, Coordinating] = {}
         self._tasks: dict[PartitionId, asyncio.Task[None]] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+        """Cancelled, and not done yet."""
+        self._seen: list[Topic] = []
+        """All topics, as they were looked at last."""
         self._sight = TopicSight()
         self._settings: dict[GroupName, GroupSettings] = {}
         self._names: dict[str, tuple[Mapping[str, TopicShape], Names]] = {}
@@ -86,9 +91,12 @@ class Coordinators:
         if not self._view.is_complete or self._stopped:
             return
         topics = self._view.topics()
-        for news in self._sight.look(topics):
-            for coordinating in self._here.values():
-                coordinating.step(news)
+        # Most of what changes is no topic, and a Topic that has not changed is the same object.
+        if len(topics) != len(self._seen) or any(map(is_not, topics, self._seen)):
+            self._seen = topics
+            for news in self._sight.look(topics):
+                for coordinating in self._here.values():
+                    coordinating.step(news)
         self._topic = next((topic for topic in topics if topic.full_name == self.topic_name), self._topic)
         for number in range(self._partition_count):
             self._look_at(PartitionId(number))
@@ -100,14 +108,14 @@ class Coordinators:
             self._end(number, "the broker stops")
 
     async def close(self) -> None:
-        tasks = [*self._tasks.values()]
         self.drain()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*self._ending, return_exceptions=True)
 
     # -- what routes need ----------------------------------------------------------------------------------------------
 
     def locate(self, group: GroupName) -> Coordinating | CoordinatorElsewhere:
-        """Raises CoordinatorLoadingError while nobody leads the group's partition of the offsets topic."""
+        """Raises CoordinatorLoadingError while nobody leads the group's partition of the offsets topic, and while this
+        broker does and is about to begin."""
         if self._topic is None:
             raise CoordinatorLoadingError(
                 f"{group} has no coordinator yet: the topic {self.topic_name} comes with the first group of the"
@@ -116,6 +124,7 @@ class Coordinators:
         partition = _partition_of(group, self._partition_count)
         here = self._here.get(partition)
         if here is not None and here.leads:
+            here.check_begun(group)
             return here
         state = self._view.states.get(PartitionKey(self._topic.uid, partition))
         place = f"partition {partition} of {self.topic_name}"
@@ -132,10 +141,6 @@ class Coordinators:
         if self._topic is None:
             for listener in self.listeners:
                 listener.wanted(group)
-
-    async def ask(self, coordinating: Coordinating, group: GroupName, make: Callable[[int], Request]) -> Reply:
-        """`make` a request of a number. Raises what it is refused with."""
-        return await coordinating.ask(group, make(coordinating.requests.next_number()))
 
     def topics(self, namespace: str) -> Mapping[str, TopicShape]:
         """As groups know them."""
@@ -239,7 +244,10 @@ class Coordinators:
 
     def _end(self, number: PartitionId, reason: str) -> None:
         self._here.pop(number).depose(reason)
-        self._tasks.pop(number).cancel()
+        task = self._tasks.pop(number)
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+        task.cancel()
 
     def _committed(self, group: GroupName, offsets: int) -> None:
         for listener in self.listeners:

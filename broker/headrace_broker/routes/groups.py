@@ -1,7 +1,8 @@
 """Requests about one consumer group: passed on to its coordinator, or decided here (`headrace_broker.groups`).
 
-What a body says is `headrace.core.groups.wire`'s. A heartbeat that waits for news holds no bytes, and is counted among
-heartbeats alone (`Admission.heartbeats`).
+What a body says is `headrace.core.groups.wire`'s. Its bytes are counted until it is answered: so long the coordinator
+holds what it said. A heartbeat that waits for news holds none, and is counted among heartbeats alone
+(`Admission.heartbeats`).
 """
 
 import asyncio
@@ -23,6 +24,8 @@ from headrace.core.groups.events import (
     AbsenceReceived,
     DeletionReceived,
     LeaveReceived,
+    Membership,
+    Offsets,
     OffsetsAsked,
     Reply,
     Request,
@@ -37,15 +40,12 @@ from headrace.core.groups.wire import (
     parse_reset,
     reply_object,
 )
-from headrace.core.limits import (
-    GROUP_BODY_BYTES_MAX,
-    GROUP_REQUESTS_PASSED_ON_MAX,
-    JSON_INLINE_BYTES_MAX,
-    PRODUCE_TIMEOUT_MS_DEFAULT,
-)
+from headrace.core.limits import GROUP_BODY_BYTES_MAX, JSON_INLINE_BYTES_MAX
 from headrace_broker.groups.coordinating import Coordinating
 from headrace_broker.groups.coordinators import CoordinatorElsewhere
 from headrace_broker.proxy import client_address
+from headrace_broker.routes.groups_passing import PassingOn
+from headrace_broker.routes.many_items import json_of_many
 from headrace_broker.routes.parameters import (
     parse_group,
     parse_leave,
@@ -66,8 +66,7 @@ class GroupRoutes:
     def __init__(self, serving: Serving) -> None:
         self._serving = serving
         self._groups = serving.groups
-        self._passed_on = 0
-        """Requests that other brokers have yet to answer."""
+        self._passing = PassingOn(serving.proxy)
 
     async def coordinator(self, request: web.Request) -> web.StreamResponse:
         """GET /v1/namespaces/{ns}/groups/{g}/coordinator"""
@@ -84,13 +83,15 @@ class GroupRoutes:
         group = self._named(request)
         target = self._groups.locate(group)
         if isinstance(target, CoordinatorElsewhere):
-            return await self._pass_on(request, target, ())
+            return await self._passing.other(request, target, ())
         found, topics = target.find(group), self._groups.topics(group.namespace)
         report = None if found is None else report_of(found.image, found.state, self._serving.me, topics, {})
-        await self._ask_here(target, group, lambda number: OffsetsAsked(number, frozenset()))  # until it is committed
+        nothing = OffsetsAsked(target.requests.next_number(), frozenset())
+        await self._ask_here(target, group, nothing)  # until it is committed
         if report is None:
             raise UnknownGroupError(f"there is no group {group}: nobody has joined it or committed offsets for it")
-        return json_answer(group_object(report))
+        items = sum(len(listed.partitions) for each in report.members for listed in (*each.assignment, *each.owned))
+        return await json_of_many(self._serving, request, items + len(report.members), lambda: group_object(report))
 
     async def delete(self, request: web.Request) -> web.StreamResponse:
         """DELETE /v1/namespaces/{ns}/groups/{g}"""
@@ -109,7 +110,7 @@ class GroupRoutes:
         """POST /v1/namespaces/{ns}/groups/{g}/members/{m}/heartbeat"""
         group, member = self._used(request), parse_member(request.match_info)
         return await self._ask_with_body(
-            request, group, lambda body, number, topics: parse_heartbeat(body, number, member, topics)
+            request, group, lambda body, number, topics: parse_heartbeat(body, number, member, topics), waits=True
         )
 
     async def leave(self, request: web.Request) -> web.StreamResponse:
@@ -145,41 +146,49 @@ class GroupRoutes:
         self._groups.want(group)
         return group
 
-    async def _ask_with_body(self, request: web.Request, group: GroupName, parse: _Parse) -> web.StreamResponse:
+    async def _ask_with_body(
+        self, request: web.Request, group: GroupName, parse: _Parse, *, waits: bool = False
+    ) -> web.StreamResponse:
+        """`waits`: a heartbeat, of which nothing is held while it does."""
         self._groups.locate(group)  # what needs no body is found out before one is read
         with self._serving.bodies.share() as share:
             chunks = await take_body(request, share, GROUP_BODY_BYTES_MAX)
             target = self._groups.locate(group)
             if isinstance(target, CoordinatorElsewhere):
-                return await self._pass_on(request, target, chunks)
-            body = await _json_of(chunks)
-        return await self._answer(target, group, body, parse)
+                pass_on = self._passing.heartbeat if waits else self._passing.other
+                return await pass_on(request, target, chunks)
+            number, topics = target.requests.next_number(), self._groups.topics(group.namespace)
+            asked = await self._parsed(chunks, lambda body: parse(body, number, topics))
+            del chunks
+            if waits:
+                share.resize(0)
+            return await self._answer(request, target, group, asked)
+
+    async def _parsed(self, chunks: Chunks, parse: Callable[[Any], Request]) -> Request:
+        """Raises InvalidRequestError, and what `parse` raises."""
+        size = sum(map(len, chunks))
+        if size <= JSON_INLINE_BYTES_MAX:
+            return parse(_json_of(chunks))
+        async with self._serving.admission.converting(size):
+            return await asyncio.to_thread(lambda: parse(_json_of(chunks)))
 
     async def _ask(self, request: web.Request, group: GroupName, parse: _Parse) -> web.StreamResponse:
         target = self._groups.locate(group)
         if isinstance(target, CoordinatorElsewhere):
-            return await self._pass_on(request, target, ())
-        return await self._answer(target, group, None, parse)
+            return await self._passing.other(request, target, ())
+        asked = parse(None, target.requests.next_number(), self._groups.topics(group.namespace))
+        return await self._answer(request, target, group, asked)
 
-    async def _pass_on(self, request: web.Request, target: CoordinatorElsewhere, chunks: Chunks) -> web.StreamResponse:
-        """Raises NotCoordinatorError where others wait at the other broker already, as many as may."""
-        if self._passed_on >= GROUP_REQUESTS_PASSED_ON_MAX:
-            raise target.error("; ask there: this one passes on as many requests about groups as it may")
-        self._passed_on += 1
-        try:
-            return await self._serving.proxy.forward(request, target, chunks, PRODUCE_TIMEOUT_MS_DEFAULT)
-        finally:
-            self._passed_on -= 1
+    async def _answer(
+        self, request: web.Request, target: Coordinating, group: GroupName, asked: Request
+    ) -> web.StreamResponse:
+        reply, names = await self._ask_here(target, group, asked), self._groups.names(group.namespace)
+        return await json_of_many(self._serving, request, _items(reply), lambda: reply_object(reply, names))
 
-    async def _answer(self, target: Coordinating, group: GroupName, body: object, parse: _Parse) -> web.StreamResponse:
-        topics = self._groups.topics(group.namespace)
-        reply = await self._ask_here(target, group, lambda number: parse(body, number, topics))
-        return json_answer(reply_object(reply, self._groups.names(group.namespace)))
-
-    async def _ask_here(self, target: Coordinating, group: GroupName, make: Callable[[int], Request]) -> Reply:
+    async def _ask_here(self, target: Coordinating, group: GroupName, asked: Request) -> Reply:
         """The answer, once all that was decided before is committed. Raises what it is refused with."""
         try:
-            return await self._groups.ask(target, group, make)
+            return await target.ask(group, asked)
         except NotCoordinatorError as error:
             raise self._with_leader(group, error) from error
 
@@ -194,16 +203,19 @@ class GroupRoutes:
         return error
 
 
-async def _json_of(chunks: Chunks) -> Any:
+def _json_of(chunks: Chunks) -> Any:
     """Raises InvalidRequestError."""
-    size = sum(map(len, chunks))
-    if size <= JSON_INLINE_BYTES_MAX:
-        return _parsed(chunks)
-    return await asyncio.to_thread(_parsed, chunks)
-
-
-def _parsed(chunks: Chunks) -> Any:
     try:
         return json.loads(b"".join(chunks))
     except (ValueError, RecursionError) as error:
         raise InvalidRequestError(f"the body is not JSON: {error}", field="body") from error
+
+
+def _items(reply: Reply) -> int:
+    match reply:
+        case Offsets(offsets):
+            return len(offsets)
+        case Membership(_, _, assigned):
+            return len(assigned or ())
+        case _:
+            return 0

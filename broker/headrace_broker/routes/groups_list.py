@@ -5,18 +5,17 @@ One hop only, as with everything: a broker that is asked by another one tells wh
 
 import asyncio
 import json
-from collections.abc import Iterable
 
 from aiohttp import web
 
 from headrace.core.errors import HeadraceError
 from headrace.core.groups.describing import GroupSummary, groups_object, parse_groups
-from headrace.core.limits import GROUP_LIST_TIMEOUT_MS
+from headrace.core.limits import GROUP_LIST_TIMEOUT_MS, LOOK_ITEMS_MAX
 from headrace.core.types import BrokerId
 from headrace_broker.proxy import PROXIED_HEADER
+from headrace_broker.routes.many_items import json_of_many
 from headrace_broker.routes.parameters import parse_no_query
 from headrace_broker.routes.peers import Peer
-from headrace_broker.routes.produce import json_answer
 from headrace_broker.serving import Serving
 
 
@@ -30,7 +29,7 @@ class GroupsRoute:
         parse_no_query(request.query)
         self._serving.check_view()
         me, namespace = self._serving.me, request.match_info["namespace"]
-        found = {summary.group: summary for summary in self._summaries(namespace)}
+        found = {summary.group: summary for summary in await self._summaries(namespace)}
         unreachable = {me} if self._serving.groups.is_loading else set()
         if PROXIED_HEADER not in request.headers:
             leaders = self._serving.groups.leaders()
@@ -44,13 +43,20 @@ class GroupsRoute:
                 summaries, missing = theirs
                 unreachable |= set(missing)
                 found |= {summary.group: summary for summary in summaries}
-        return json_answer(groups_object(found.values(), unreachable))
+        return await json_of_many(
+            self._serving, request, len(found), lambda: groups_object(found.values(), unreachable)
+        )
 
-    def _summaries(self, namespace: str) -> Iterable[GroupSummary]:
-        for group in self._serving.groups.all():
+    async def _summaries(self, namespace: str) -> list[GroupSummary]:
+        """Others have the event loop in between: there may be many thousands, of all namespaces."""
+        found: list[GroupSummary] = []
+        for at, group in enumerate(self._serving.groups.all(), 1):
             image = group.image
             if image.name.namespace == namespace:
-                yield GroupSummary(image.name.name, group.state, len(image.members), self._serving.me)
+                found.append(GroupSummary(image.name.name, group.state, len(image.members), self._serving.me))
+            if at % LOOK_ITEMS_MAX == 0:
+                await asyncio.sleep(0)
+        return found
 
     async def _ask(
         self, request: web.Request, peer: Peer
@@ -60,6 +66,10 @@ class GroupsRoute:
             answer = await self._serving.proxy.send(
                 peer, "GET", request.path, headers={}, body=(), timeout_ms=GROUP_LIST_TIMEOUT_MS
             )
-            return parse_groups(json.loads(answer.text or "")) if answer.status == 200 else None
+            return await asyncio.to_thread(_parsed, answer) if answer.status == 200 else None
         except (HeadraceError, ValueError):
             return None
+
+
+def _parsed(answer: web.Response) -> tuple[tuple[GroupSummary, ...], tuple[BrokerId, ...]]:
+    return parse_groups(json.loads(answer.text or ""))

@@ -7,6 +7,7 @@ What is wrong with a body is an InvalidRequestError that names the field. Pure; 
 the operator and the simulator.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, assert_never
 from urllib.parse import quote, urlencode
@@ -32,13 +33,21 @@ from headrace.core.groups.events import (
 from headrace.core.groups.fields import Fields
 from headrace.core.groups.identity import NO_EPOCH, GroupEpoch, GroupName, MemberId
 from headrace.core.groups.subscriptions import Subscription
-from headrace.core.groups.topic_partitions import Names, TopicPartitions, by_topic, keys_of, names_of
-from headrace.core.limits import REBALANCE_TIMEOUT_MS_DEFAULT
+from headrace.core.groups.topic_partitions import Names, TopicPartitions, by_topic, keys_of, names_in, names_of
+from headrace.core.limits import (
+    OFFSETS_QUERY_LENGTH_MAX,
+    REBALANCE_TIMEOUT_MS_DEFAULT,
+    RESET_ID_LENGTH_MAX,
+    TOPIC_PARTITIONS_MAX,
+    TOPIC_UID_LENGTH_MAX,
+)
 from headrace.core.log.epochs import NO_EPOCH as NO_LEADER
 from headrace.core.types import LeaderEpoch, Offset, PartitionId, PartitionKey, TopicUid
 
 _BODY = "the body"
 ANSWER = "the coordinator's answer"
+_UID = re.compile(f"[-._A-Za-z0-9]{{0,{TOPIC_UID_LENGTH_MAX}}}")
+_NUMBERS = re.compile(r"[0-9]{1,4}(,[0-9]{1,4})*")
 
 
 class Call(NamedTuple):
@@ -72,8 +81,8 @@ def call_of(group: GroupName, request: Request, names: Names) -> Call:
             who = {} if member is None else {"memberId": member, "memberEpoch": epoch}
             return Call("POST", f"{base}/offsets", {**who, "offsets": _offset_objects(offsets, names)})
         case OffsetsAsked(_, partitions):
-            asked = sorted({names[uid] for uid, _ in partitions or () if uid in names})
-            query = urlencode([("topic", name) for name in asked])
+            asked = [("topic", each) for each in _asked(partitions or (), names)]
+            query = urlencode(asked, safe=":,")
             return Call("GET", f"{base}/offsets{'?' if query else ''}{query}", None)
         case ResetResolved(_, reset, offsets):
             return Call("POST", f"{base}/reset", {"id": reset, "offsets": _offset_objects(offsets, names)})
@@ -124,18 +133,19 @@ def parse_commit(body: object, request: int, topics: Topics) -> CommitReceived:
 def parse_reset(body: object, request: int, topics: Topics) -> ResetResolved:
     """Raises as `parse_commit`."""
     fields = Fields(body, _BODY)
-    if not fields.text("id"):
+    reset = fields.text("id")
+    if not reset:
         raise InvalidRequestError("id of the body is empty: name the reset, so that it is carried out once")
-    return ResetResolved(request, fields.text("id"), _offsets(fields, topics))
+    if len(reset) > RESET_ID_LENGTH_MAX:
+        raise InvalidRequestError(f"id of the body has {len(reset)} characters: give it {RESET_ID_LENGTH_MAX} at most")
+    return ResetResolved(request, reset, _offsets(fields, topics))
 
 
-def parse_offsets_asked(names: Sequence[str], request: int, topics: Topics) -> OffsetsAsked:
-    """`names` from the query: of none, of all. Raises UnknownTopicError."""
-    if not names:
+def parse_offsets_asked(asked: Sequence[str], request: int, topics: Topics) -> OffsetsAsked:
+    """From the query, `flights` or `flights:0,3`; of nothing, of all there are. Raises UnknownTopicError."""
+    if not asked:
         return OffsetsAsked(request)
-    return OffsetsAsked(
-        request, frozenset(key for name in names for key in partitions_of(topics[_known_topic(name, topics)]))
-    )
+    return OffsetsAsked(request, frozenset(key for each in asked for key in _keys_asked(each, topics)))
 
 
 def reply_object(reply: Reply, names: Names) -> dict[str, Any]:
@@ -230,16 +240,61 @@ def _subscription(fields: Fields) -> Subscription:
     return Subscription.parse(fields.texts("topics", []), fields.text("topicPattern", ""))
 
 
+def _asked(partitions: Iterable[PartitionKey], names: Names) -> list[str]:
+    """Topics with their partitions; without them where these are too many for a URL."""
+    listed = by_topic((key for key in partitions if key.uid in names), names)
+    narrow = [f"{each.topic}:{','.join(map(str, each.partitions))}" for each in listed]
+    if sum(map(len, narrow)) <= OFFSETS_QUERY_LENGTH_MAX:
+        return narrow
+    return [each.topic for each in listed]
+
+
+def _keys_asked(asked: str, topics: Topics) -> Iterable[PartitionKey]:
+    name, colon, numbers = asked.partition(":")
+    shape = topics[_known_topic(name, topics)]
+    if not colon:
+        return partitions_of(shape)
+    if not _NUMBERS.fullmatch(numbers):
+        raise InvalidRequestError(f"topic {asked[:100]!r}: name partitions by numbers, as in {name}:0,3", field="topic")
+    return [PartitionKey(shape.uid, PartitionId(int(number))) for number in numbers.split(",")]
+
+
+def _uid(fields: Fields) -> TopicUid:
+    """Empty where none is said."""
+    uid = fields.text("topicUid", "")
+    if not _UID.fullmatch(uid):
+        raise InvalidRequestError(
+            f"topicUid {uid[:TOPIC_UID_LENGTH_MAX]!r} is none: it is metadata.uid of the Topic, at most"
+            f" {TOPIC_UID_LENGTH_MAX} letters, digits, '-', '_' and '.'"
+        )
+    return TopicUid(uid)
+
+
 def _owned(listed: Fields, topics: Topics) -> list[PartitionKey]:
     """What a member says to own is judged by its group: topics that are gone, or came again, may be among it."""
-    uid = TopicUid(listed.text("topicUid")) if "topicUid" in listed else topics[_named_topic(listed, topics)].uid
+    uid = _uid(listed) or topics[_named_topic(listed, topics)].uid
     return [PartitionKey(uid, PartitionId(partition)) for partition in listed.wholes("partitions")]
+
+
+class _Known:
+    """The topics of the namespace; by their uids only once that is asked for, as few requests do."""
+
+    def __init__(self, topics: Topics) -> None:
+        self.topics = topics
+        self._names: Names | None = None
+
+    def name_of(self, uid: TopicUid) -> str:
+        """Empty where there is none."""
+        if self._names is None:
+            self._names = names_in(self.topics)
+        return self._names.get(uid, "")
 
 
 def _offsets(fields: Fields, topics: Topics) -> dict[PartitionKey, OffsetValue]:
     found: dict[PartitionKey, OffsetValue] = {}
+    known = _Known(topics)
     for each in fields.objects("offsets"):
-        key = _committed_key(each, topics)
+        key = _committed_key(each, known)
         if key in found:
             raise InvalidRequestError(
                 f"offsets of the body name partition {key.partition} of {each.text('topic', key.uid)} twice: send one"
@@ -249,21 +304,21 @@ def _offsets(fields: Fields, topics: Topics) -> dict[PartitionKey, OffsetValue]:
     return found
 
 
-def _committed_key(each: Fields, topics: Topics) -> PartitionKey:
-    partition, uid = PartitionId(each.whole("partition")), TopicUid(each.text("topicUid", ""))
-    name = each.text("topic", "") if uid else _named_topic(each, topics)
-    shape = topics.get(name)
-    if shape is None:
-        # Out of sight, and known to whoever names its uid: the group says whether it may be committed.
-        return PartitionKey(uid, partition)
-    if uid and uid != shape.uid:
+def _committed_key(each: Fields, known: _Known) -> PartitionKey:
+    partition, uid = PartitionId(each.whole("partition")), _uid(each)
+    name = each.text("topic", "") if uid else _named_topic(each, known.topics)
+    if name not in known.topics:
+        name = known.name_of(uid)
+    shape = known.topics.get(name)
+    if shape is not None and uid and uid != shape.uid:
         raise StaleTopicError(f"topic {name} is {shape.uid} now, no longer {uid}: begin anew", uid=shape.uid)
-    if partition >= shape.partitions:
+    # Out of sight, it is known to whoever names its uid: the group says whether it may be committed.
+    partitions = TOPIC_PARTITIONS_MAX if shape is None else shape.partitions
+    if partition >= partitions:
         raise UnknownPartitionError(
-            f"topic {name} has the partitions 0 to {shape.partitions - 1}, and not {partition}",
-            partitions=shape.partitions,
+            f"topic {name or uid} has the partitions 0 to {partitions - 1}, and not {partition}", partitions=partitions
         )
-    return PartitionKey(shape.uid, partition)
+    return PartitionKey(uid if shape is None else shape.uid, partition)
 
 
 def _named_topic(fields: Fields, topics: Topics) -> str:

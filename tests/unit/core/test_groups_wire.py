@@ -3,12 +3,14 @@
 import json
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.errors import HeadraceError
+from headrace.core.groups.assigning import partitions_of
 from headrace.core.groups.describing import parse_groups
 from headrace.core.groups.entries import OffsetValue
 from headrace.core.groups.events import (
@@ -40,7 +42,7 @@ from headrace.core.groups.wire import (
     reply_object,
 )
 from headrace.core.log.epochs import NO_EPOCH
-from headrace.core.types import LeaderEpoch, Offset
+from headrace.core.types import LeaderEpoch, Offset, PartitionKey
 from tests.support.group_world import GROUP, member, part, parts, shape
 
 TOPICS = {"flights": shape("flights", 4), "orders": shape("orders", 3)}
@@ -160,7 +162,7 @@ def test_should_show_bodies_as_the_protocol_does() -> None:
         (AbsenceReceived(1, member("m")), "DELETE", "/members/m?away=true"),
         (CommitReceived(1, {}), "POST", "/offsets"),
         (OffsetsAsked(1), "GET", "/offsets"),
-        (OffsetsAsked(1, parts("orders", 0, 1) | parts("gone", 1)), "GET", "/offsets?topic=orders"),
+        (OffsetsAsked(1, parts("orders", 0, 1) | parts("gone", 1)), "GET", "/offsets?topic=orders:0,1"),
         (ResetResolved(1, "a", {}), "POST", "/reset"),
         (DeletionReceived(1), "DELETE", ""),
     ],
@@ -189,9 +191,30 @@ def test_should_take_offsets_of_a_topic_out_of_sight_by_its_uid() -> None:
     assert parse_commit(body, 1, TOPICS).offsets.keys() == {part("gone", 9)}
 
 
+def test_should_know_a_topic_by_its_uid_alone() -> None:
+    body = {"offsets": [{"topicUid": f"uid-{name}", "partition": 2, "offset": 5} for name in ("flights", "orders")]}
+    assert parse_commit(body, 1, TOPICS).offsets.keys() == {part("flights", 2), part("orders", 2)}
+
+
 def test_should_ask_for_offsets_by_the_names_of_topics() -> None:
     assert parse_offsets_asked([], 1, TOPICS) == OffsetsAsked(1)
     assert parse_offsets_asked(["orders"], 1, TOPICS) == OffsetsAsked(1, parts("orders", 0, 1, 2))
+    asked = parts("flights", 0, 2) | parts("orders", 1)
+    assert parse_offsets_asked(["orders:1", "flights:0,2"], 1, TOPICS) == OffsetsAsked(1, asked)
+
+
+@given(st.frozensets(keys, min_size=1))
+def test_should_ask_for_offsets_of_no_more_than_is_asked(partitions: frozenset[PartitionKey]) -> None:
+    path = call_of(GROUP, OffsetsAsked(1, partitions), NAMES).path
+    asked = parse_qs(urlsplit(path).query)["topic"]
+    assert parse_offsets_asked(asked, 1, TOPICS).partitions == partitions
+
+
+def test_should_ask_for_whole_topics_where_partitions_are_too_many_for_a_url() -> None:
+    many = {f"topic-{number}": shape(f"topic-{number}", 1024) for number in range(3)}
+    partitions = frozenset(key for each in many.values() for key in partitions_of(each))
+    call = call_of(GROUP, OffsetsAsked(1, partitions), names_in(many))
+    assert call.path.endswith("/offsets?topic=topic-0&topic=topic-1&topic=topic-2")
 
 
 def _beat(body: object) -> object:
@@ -238,7 +261,14 @@ def _one(**fields: object) -> dict[str, object]:
         (_commit, _one(topicUid="old"), "StaleTopic", "topic flights is uid-flights now, no longer old"),
         (_commit, _one(partition=4), "UnknownPartition", "the partitions 0 to 3, and not 4"),
         (_commit, {"offsets": _one()["offsets"] * 2}, "InvalidRequest", "partition 0 of flights twice"),  # type: ignore[operator]
+        (_commit, _one(topicUid="x" * 65), "InvalidRequest", "is metadata.uid of the Topic"),
+        (_commit, _one(topic=None, topicUid="uid-flights", partition=4), "UnknownPartition", "0 to 3, and not 4"),
+        (_commit, _one(topic="gone", topicUid="u", partition=1024), "UnknownPartition", "0 to 1023, and not 1024"),
+        (_beat, {"owned": [{"topicUid": "\u00e9", "partitions": [0]}]}, "InvalidRequest", "is metadata.uid"),
         (lambda body: parse_reset(body, 1, TOPICS), {"id": ""}, "InvalidRequest", "id of the body is empty"),
+        (lambda body: parse_reset(body, 1, TOPICS), {"id": "x" * 64}, "InvalidRequest", "give it 63 at most"),
+        (lambda body: parse_offsets_asked(["flights:"], 1, TOPICS), {}, "InvalidRequest", "as in flights:0,3"),
+        (lambda body: parse_offsets_asked(["flights:1,x"], 1, TOPICS), {}, "InvalidRequest", "as in flights:0,3"),
         (lambda body: parse_offsets_asked(["x"], 1, TOPICS), {}, "UnknownTopic", "there is no topic 'x'"),
         (
             parse_groups,

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,8 @@ from aiohttp.test_utils import make_mocked_request
 
 from headrace.core.errors import CoordinatorLoadingError, NotCoordinatorError, UnknownGroupError
 from headrace.core.groups.assigning import Assignor
-from headrace.core.groups.events import GroupSettings, JoinReceived, LeaveReceived, Membership
+from headrace.core.groups.coordinator import TopicsListed
+from headrace.core.groups.events import GroupSettings, JoinReceived, LeaveReceived, Membership, TopicDeleted
 from headrace.core.groups.identity import OFFSETS_TOPIC, GroupName, MemberId, TopicShape, coordinator_partition
 from headrace.core.groups.subscriptions import Subscription
 from headrace.core.resources.lease import BrokerLease
@@ -114,8 +114,8 @@ async def active(coordinators: Coordinators) -> Coordinating:
 
 
 async def join(coordinators: Coordinators, target: Coordinating) -> Membership:
-    subscription = Subscription.parse(["flights"])
-    reply = await coordinators.ask(target, HERE, lambda number: JoinReceived(number, MemberId("m1"), subscription))
+    request = JoinReceived(target.requests.next_number(), MemberId("m1"), Subscription.parse(["flights"]))
+    reply = await target.ask(HERE, request)
     assert isinstance(reply, Membership)
     return reply
 
@@ -191,8 +191,7 @@ async def test_should_describe_nothing_that_is_not_committed(
         with pytest.raises(UnknownGroupError):
             await described
         await joining
-        ask = partial(coordinators.ask, target, HERE)
-        leaving = asyncio.create_task(ask(lambda number: LeaveReceived(number, MemberId("m1"))))
+        leaving = target.ask(HERE, LeaveReceived(target.requests.next_number(), MemberId("m1")))
         described = asyncio.create_task(GroupRoutes(serving).describe(request))
         await asyncio.sleep(0)
         assert coordinators.find(HERE).image.members == {}, "decided"  # type: ignore[union-attr]
@@ -242,8 +241,47 @@ async def test_should_begin_again_after_a_mistake_of_its_own(
     monkeypatch.setattr(group, "step", None)  # it cannot decide anything any more
     with pytest.raises(NotCoordinatorError, match="failed"):
         await join(coordinators, target)
+    with pytest.raises(CoordinatorLoadingError, match="about to begin"):
+        coordinators.locate(HERE)
     await eventually(lambda: told.count("began") == 2, "it has read its log again")
     found = coordinators.find(HERE)
     assert found is not None
     assert found is not group
     assert [*found.image.members] == ["m1"]
+
+
+async def test_should_look_at_topics_only_when_one_of_them_changed(
+    coordinators: Coordinators, view: ClusterView, partition: Partition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PartitionSets change all the time, in a cluster of ten thousand topics."""
+    await active(coordinators)
+    looks: list[int] = []
+    look = coordinators._sight.look
+
+    def looking(topics: list[Topic]) -> list[TopicsListed | TopicDeleted]:
+        looks.append(len(topics))
+        return look(topics)
+
+    monkeypatch.setattr(coordinators._sight, "look", looking)
+    view.list_sets([partition_set(partition_state(0, leader=ME), topic=OFFSETS_TOPIC, uid=KEY.uid)])
+    coordinators.look()
+    assert looks == []
+    for changed in (topic("flights", "uid-flights", 3), topic("orders", "uid-orders", 1)):
+        view.put_topic(changed)
+        coordinators.look()
+    assert len(looks) == 2
+    assert coordinators.topics("default").keys() >= {"flights", "orders"}
+    view.remove_topic(topic("orders", "uid-orders", 1))
+    coordinators.look()
+    assert len(looks) == 3
+
+
+async def test_should_wait_for_its_tasks_though_it_has_drained(
+    coordinators: Coordinators, partition: Partition
+) -> None:
+    await active(coordinators)
+    (task,) = coordinators._tasks.values()
+    coordinators.drain()
+    assert not task.done()
+    await coordinators.close()
+    assert task.done()

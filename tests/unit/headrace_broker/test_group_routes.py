@@ -1,6 +1,9 @@
-"""What is passed on to a coordinator elsewhere leaves room for what else goes there."""
+"""What is passed on to a coordinator elsewhere leaves room for what else goes there, and heartbeats for all else."""
 
 import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from gzip import compress
 from typing import Any
 
 import pytest
@@ -9,44 +12,161 @@ from aiohttp.test_utils import make_mocked_request
 
 from headrace.core.errors import NotCoordinatorError
 from headrace.core.groups.identity import GroupName
-from headrace.core.limits import GROUP_REQUESTS_PASSED_ON_MAX
+from headrace.core.limits import (
+    GROUP_HEARTBEATS_PASSED_ON_MAX,
+    GROUP_REQUESTS_PASSED_ON_MAX,
+    H2_MAX_CONCURRENT_STREAMS,
+    JSON_INLINE_BYTES_MAX,
+)
 from headrace.core.types import BrokerId, PartitionId
 from headrace.http2.client import AsyncTransport
-from headrace_broker.coordination.cluster_view import ClusterView
+from headrace_broker.admission import Admission
 from headrace_broker.groups.coordinators import CoordinatorElsewhere
-from headrace_broker.metrics import Metrics
-from headrace_broker.proxy import Proxy
-from headrace_broker.routes.groups import GroupRoutes
-from headrace_broker.serving import Readiness, Serving
-from tests.unit.headrace_broker.test_serving import Nothing
+from headrace_broker.proxy import Proxy, client_address
+from headrace_broker.routes.app import _counted
+from headrace_broker.routes.groups_passing import PassingOn
+from tests.support.waiting import eventually
 
 THERE = CoordinatorElsewhere(GroupName("default", "billing"), PartitionId(0), BrokerId(1), "http://b1")
+NO_NEWS = {"memberEpoch": 1, "revision": 0, "assignment": None, "heartbeatMs": 3_000, "sessionMs": 45_000}
+
+
+def said(**fields: object) -> bytes:
+    return json.dumps({"memberEpoch": 1, "revision": 0, "owned": [], **fields}).encode()
+
+
+WAITING = said(waitMs=3_000)
+HURRIED = said(waitMs=0)
+"""So it is passed on where others wait already."""
 
 
 class Slow(Proxy):
-    """The other broker answers everybody when it is told to."""
+    """Heartbeats wait at the other broker until it is told to answer; everything else is answered at once."""
 
     def __init__(self, transport: AsyncTransport) -> None:
         super().__init__(transport)
-        self.answer = asyncio.Event()
+        self.answers = asyncio.Event()
+        self.waiting = 0
+        self.most = 0
+        self.told: object = NO_NEWS
+        self.is_gzipped = False
 
-    async def forward(self, *_: Any, **__: Any) -> web.Response:
-        await self.answer.wait()
-        return web.Response()
+    async def forward(self, *asked: Any, **_: Any) -> web.Response:
+        chunks: Sequence[bytes] = asked[2]
+        self.waiting += 1
+        self.most = max(self.most, self.waiting)
+        if b"".join(chunks) == WAITING:
+            await self.answers.wait()
+        self.waiting -= 1
+        body = json.dumps(self.told).encode()
+        return web.Response(
+            body=compress(body) if self.is_gzipped else body,
+            headers={"Content-Encoding": "gzip"} if self.is_gzipped else {},
+        )
 
 
-async def test_should_pass_on_so_many_requests_at_a_time_and_say_where_to_ask() -> None:
+@pytest.fixture
+async def slow() -> AsyncIterator[Slow]:
     async with AsyncTransport() as transport:
-        proxy = Slow(transport)
-        serving = Serving(BrokerId(0), ClusterView("x"), Nothing(), proxy, Metrics(), Readiness())
-        routes, request = GroupRoutes(serving), make_mocked_request("POST", "/")
-        passing = [
-            asyncio.create_task(routes._pass_on(request, THERE, ())) for _ in range(GROUP_REQUESTS_PASSED_ON_MAX)
-        ]
-        await asyncio.sleep(0)
-        with pytest.raises(NotCoordinatorError, match="as many") as refusal:
-            await routes._pass_on(request, THERE, ())
-        assert refusal.value.details == {"leader": 1, "url": "http://b1"}
-        proxy.answer.set()
-        await asyncio.gather(*passing)
-        assert (await routes._pass_on(request, THERE, ())).status == 200
+        yield Slow(transport)
+
+
+class Pauses:
+    """Of answers that are kept here; they end at once."""
+
+    def __init__(self) -> None:
+        self.made: list[float] = []
+
+    async def __call__(self, seconds: float) -> None:
+        self.made.append(seconds)
+
+
+@pytest.fixture
+def pauses() -> Pauses:
+    return Pauses()
+
+
+Pass = Callable[[web.Request, CoordinatorElsewhere, Sequence[bytes]], Awaitable[web.Response]]
+
+
+def passed(on: Pass, body: bytes, count: int) -> list["asyncio.Task[web.Response]"]:
+    async def one() -> web.Response:
+        return await on(make_mocked_request("POST", "/"), THERE, (body,))
+
+    return [asyncio.create_task(one()) for _ in range(count)]
+
+
+async def test_should_let_hundreds_of_members_wait_and_still_commit_and_leave(slow: Slow, pauses: Pauses) -> None:
+    """All of them behind one broker that does not coordinate their group."""
+    passing = PassingOn(slow, pauses)
+    waiting = passed(passing.heartbeat, WAITING, GROUP_HEARTBEATS_PASSED_ON_MAX)
+    await eventually(lambda: slow.waiting == GROUP_HEARTBEATS_PASSED_ON_MAX, "as many wait there as may")
+    for number in range(200):
+        (hurried,) = passed(passing.heartbeat, WAITING, 1)
+        assert (await hurried).status == 200
+        assert len(pauses.made) == number + 1, "it waits here"
+    assert {*pauses.made} == {3.0}
+    commits = passed(passing.other, HURRIED, GROUP_REQUESTS_PASSED_ON_MAX)
+    assert {(await commit).status for commit in commits} == {200}
+    slow.answers.set()
+    assert {(await each).status for each in waiting} == {200}
+    assert slow.most <= H2_MAX_CONCURRENT_STREAMS // 2, "records go by the same connection"
+    assert (await passed(passing.heartbeat, WAITING, 1)[0]).status == 200
+    assert len(pauses.made) == 200, "there is room again"
+
+
+@pytest.mark.parametrize("is_gzipped", [False, True])
+async def test_should_hand_over_news_at_once(slow: Slow, pauses: Pauses, is_gzipped: bool) -> None:
+    passing = PassingOn(slow, pauses)
+    slow.is_gzipped = is_gzipped
+    waiting = passed(passing.heartbeat, WAITING, GROUP_HEARTBEATS_PASSED_ON_MAX)
+    await eventually(lambda: slow.waiting == len(waiting), "as many wait there as may")
+    await passed(passing.heartbeat, WAITING, 1)[0]
+    slow.told = {**NO_NEWS, "assignment": []}
+    await passed(passing.heartbeat, WAITING, 1)[0]
+    assert pauses.made == [3.0, 0.0]
+    slow.answers.set()
+    await asyncio.gather(*waiting)
+
+
+@pytest.mark.parametrize("body", [b"{", b"[" * (JSON_INLINE_BYTES_MAX + 1)])
+async def test_should_leave_it_to_the_coordinator_what_is_wrong_with_a_heartbeat(
+    slow: Slow, pauses: Pauses, body: bytes
+) -> None:
+    passing = PassingOn(slow, pauses)
+    waiting = passed(passing.heartbeat, WAITING, GROUP_HEARTBEATS_PASSED_ON_MAX)
+    await eventually(lambda: slow.waiting == len(waiting), "as many wait there as may")
+    assert (await passed(passing.heartbeat, body, 1)[0]).status == 200
+    assert pauses.made == [0.0]
+    slow.answers.set()
+    await asyncio.gather(*waiting)
+
+
+async def test_should_pass_on_so_many_requests_at_a_time_and_say_where_to_ask(slow: Slow) -> None:
+    passing = PassingOn(slow)
+    others = passed(passing.other, WAITING, GROUP_REQUESTS_PASSED_ON_MAX)
+    await eventually(lambda: slow.waiting == GROUP_REQUESTS_PASSED_ON_MAX, "as many are asked as may")
+    with pytest.raises(NotCoordinatorError, match="as many") as refusal:
+        await passed(passing.other, WAITING, 1)[0]
+    assert refusal.value.details == {"leader": 1, "url": "http://b1"}
+    slow.answers.set()
+    await asyncio.gather(*others)
+    assert (await passed(passing.other, WAITING, 1)[0]).status == 200
+
+
+@pytest.mark.parametrize(("named", "address"), [("10.0.0.1", "10.0.0.1"), ("::1", "::1"), ("x" * 9, "1"), ("1", "1")])
+def test_should_believe_no_address_that_is_none(named: str, address: str) -> None:
+    """Any client may send the header; what it says stands in the group's status."""
+    assert client_address(make_mocked_request("PUT", "/", {"Headrace-Proxied": named})) == address
+
+
+def test_should_count_questions_about_lag_apart_from_those_of_who_elect() -> None:
+    admission = Admission()
+    assert _counted(admission, make_mocked_request("POST", "/v1/brokers/1/watermarks")) is admission.watermarks
+    for path in ("/v1/brokers/1/promises", "/v1/brokers/1/held"):
+        assert _counted(admission, make_mocked_request("POST", path)) is admission.control
+    for _ in range(admission.watermarks.most or 0):
+        admission.watermarks.under_way += 1
+    assert admission.requests == admission.watermarks.most
+    admission.watermarks.refusal()
+    assert (admission.control.is_full, admission.requests_refused) == (False, 1)
