@@ -671,6 +671,8 @@ GROUP_ERRANDS_MAX = 16
 """Deletions and resets that the operator has on their way at once."""
 GROUP_ERRAND_RETRY_MS = 2_000
 """So soon the operator asks again for what could not be done: a group that has members, a broker that is away."""
+GROUP_ERRAND_REQUESTS_MAX = 8
+"""Of one of them: a reset of ten thousand partitions holds up no other."""
 GROUP_ERRAND_TIMEOUT_MS = 10_000
 """Of one of its requests: a broker passes it on to the coordinator, which waits for its log."""
 GROUP_PASS_INTERVAL_MS_MIN = 20
@@ -705,10 +707,10 @@ GROUP_LAG_PARTITIONS_MAX = 1 << 16
 """Partitions that one broker asks about each time: the lag of groups that have others is not known."""
 WATERMARKS_ASKED_MAX = 4096
 """Partitions in one request for watermarks."""
-WATERMARKS_BODY_BYTES_MAX = 1 << 20
-WATERMARKS_TIMEOUT_MS = 2_000
 WATERMARKS_REQUESTS_IN_FLIGHT_MAX = 64
 """At one broker, besides those who elect: other brokers ask every few seconds."""
+WATERMARKS_BODY_BYTES_MAX = 1 << 20
+WATERMARKS_TIMEOUT_MS = 2_000
 """A leader that does not tell its watermarks within this: the lag of its partitions is not known."""
 GROUPS_IN_METRICS_MAX = 2_000
 GROUP_LAG_SERIES_MAX = 20_000

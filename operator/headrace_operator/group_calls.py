@@ -12,7 +12,7 @@ from headrace.core.control.group_errands import Answer, Errand
 from headrace.core.control.group_verdicts import Verdict
 from headrace.core.errors import BrokerUnreachableError, HeadraceError, RemoteError
 from headrace.core.groups.wire import Call
-from headrace.core.limits import GROUP_ERRAND_TIMEOUT_MS, OFFSET_REQUESTS_MAX
+from headrace.core.limits import GROUP_ERRAND_REQUESTS_MAX, GROUP_ERRAND_TIMEOUT_MS
 from headrace.core.problem import from_problem
 from headrace.http2.client import AsyncTransport
 from headrace_operator.reporter import content_of
@@ -24,20 +24,20 @@ _HEADERS = {"content-type": "application/json", "accept": "application/json"}
 class GroupCalls:
     def __init__(self, transport: AsyncTransport) -> None:
         self._transport = transport
-        self._places = asyncio.Semaphore(OFFSET_REQUESTS_MAX)
 
     async def carry_out(self, errand: Errand, urls: Sequence[str]) -> Verdict:
         """`urls` of the brokers, the one that will know most likely first."""
+        places = asyncio.Semaphore(GROUP_ERRAND_REQUESTS_MAX)
         try:
             calls = next(errand)
             while True:
-                calls = errand.send(await asyncio.gather(*(self._answer(call, urls) for call in calls)))
+                calls = errand.send(await asyncio.gather(*(self._answer(call, urls, places) for call in calls)))
         except StopIteration as end:
             verdict: Verdict = end.value
             return verdict
 
-    async def _answer(self, call: Call, urls: Sequence[str]) -> Answer:
-        async with self._places:
+    async def _answer(self, call: Call, urls: Sequence[str], places: asyncio.Semaphore) -> Answer:
+        async with places:
             error: HeadraceError = BrokerUnreachableError("no broker is ready")
             for url in urls:
                 try:

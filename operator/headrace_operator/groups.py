@@ -23,7 +23,7 @@ from headrace.core.control.group_actions import GroupAction, TopicAction
 from headrace.core.control.group_asking import GroupAsking
 from headrace.core.control.group_errands import Errand, Wish, errand
 from headrace.core.control.group_patience import GroupPatience
-from headrace.core.control.group_plan import next_change_ms, plan_groups
+from headrace.core.control.group_plan import askable, next_change_ms, plan_groups
 from headrace.core.control.group_resting import GroupResting
 from headrace.core.control.group_view import GroupView
 from headrace.core.control.observed import BrokerState
@@ -167,7 +167,12 @@ class Groups:
         if picture is None or self._groups is None:
             return None
         return GroupView(
-            tuple(self._groups.values()), picture.topics, picture.observed, self._scope.lease_namespace, picture.settled
+            tuple(self._groups.values()),
+            picture.topics,
+            picture.observed,
+            self._scope.lease_namespace,
+            picture.settled,
+            is_whole=picture.unreadable == 0,
         )
 
     async def _apply(self, planned: Sequence[GroupAction]) -> None:
@@ -228,11 +233,12 @@ class Groups:
             self._keep(group, found)
 
     def _send(self, view: GroupView) -> None:
-        due = self._asking.due(view.ours, monotonic_ms())
+        due = self._asking.due(askable(view), monotonic_ms())
         shapes = view.shapes() if due else {}
         for group, wish in due:
             carried_out = errand(group, wish, shapes.get(group.metadata.namespace, {}))
-            task = asyncio.create_task(self._run(wish, carried_out, _urls(view, group)), name=f"errand-{group.name}")
+            what = f"{'deletion' if wish.reset is None else f'reset {wish.reset.id}'} of group {group.name}"
+            task = asyncio.create_task(self._run(what, wish, carried_out, _urls(view, group)), name=what)
             self._errands.add(task)
             task.add_done_callback(self._ended)
 
@@ -242,10 +248,11 @@ class Groups:
             self._failure = task.exception()
             self.ring()
 
-    async def _run(self, wish: Wish, carried_out: Errand, urls: list[str]) -> None:
+    async def _run(self, what: str, wish: Wish, carried_out: Errand, urls: list[str]) -> None:
         verdict = await self._calls.carry_out(carried_out, urls)
         self._metrics.asked(wish, verdict)
-        self._asking.answered(wish, verdict, monotonic_ms())
+        if self._asking.answered(wish, verdict, monotonic_ms()) and verdict.cause:
+            _log.warning("%s: %s: %s", what, verdict.result.value, verdict.cause)
         self.ring()
 
     async def _wait_for_work(self) -> None:

@@ -47,7 +47,7 @@ def share(topic: str, *partitions: int) -> TopicShare:
 
 @dataclass(slots=True)
 class ModelGroups:
-    """Beside the topics of `api`: carries out what is planned for groups, one writer, no conflicts."""
+    """Beside the topics of `api`: carries out what is planned for groups; not what was planned on an older version."""
 
     api: ModelApi
     groups: dict[GroupName, ConsumerGroup] = field(default_factory=dict)
@@ -56,6 +56,7 @@ class ModelGroups:
     told: list[str] = field(default_factory=list)
     """Reasons of Events."""
     writes: int = 0
+    conflicts: int = 0
 
     @classmethod
     def of(cls, api: ModelApi, *groups: ConsumerGroup) -> "ModelGroups":
@@ -92,6 +93,9 @@ class ModelGroups:
         raise AssertionError(f"still something to do after {_PASSES_MAX} passes: {actions}")
 
     def carry_out(self, action: TopicAction | GroupAction) -> None:
+        if isinstance(action, SetGroupFinalizers | WriteGroupStatus) and not self._is_current(action.group):
+            self.conflicts += 1
+            return
         self.writes += 1
         self.told += [notice.reason for notice in getattr(action, "notices", ())]
         match action:
@@ -113,13 +117,27 @@ class ModelGroups:
                 self.change(found.metadata.name, finalizers=finalizers)
                 self.collect(found.name)
             case WriteGroupStatus(changed):
-                self.groups[changed.name] = replace(self.groups[changed.name], status=changed.status)
+                self._put(replace(self.groups[changed.name], status=changed.status))
             case _:
                 assert_never(action)
 
+    def _is_current(self, seen: ConsumerGroup) -> bool:
+        found = self.groups.get(seen.name)
+        return found is not None and found.metadata.resource_version == seen.metadata.resource_version
+
+    def _put(self, changed: ConsumerGroup) -> None:
+        """As the API server does: it has another version now."""
+        version = str(int(changed.metadata.resource_version) + 1)
+        metadata = replace(changed.metadata, resource_version=version)
+        self.groups[changed.name] = replace(changed, metadata=metadata)
+
     def _patch_topic(self, action: PatchTopic) -> None:
         found = self.api.topics[action.topic.uid]
-        spec = type(found.spec).parse({**found.spec.to_object(), **action.patch.get("spec", {})})
+        before = found.spec.to_object()
+        if found.spec.min_insync_replicas == max(1, found.spec.replicas - 1):
+            del before["minInsyncReplicas"]
+        merged = {**before, **action.patch.get("spec", {})}
+        spec = type(found.spec).parse({name: value for name, value in merged.items() if value is not None})
         changed = dict(action.patch.get("metadata", {}))
         labels = {**found.metadata.labels, **changed.get("labels", {})}
         finalizers = tuple(changed.get("finalizers", found.metadata.finalizers))
@@ -135,19 +153,19 @@ class ModelGroups:
 
     def change(self, name: str = "billing", **metadata: Any) -> None:
         found = self.found(name)
-        self.groups[found.name] = replace(found, metadata=replace(found.metadata, **metadata))
+        self._put(replace(found, metadata=replace(found.metadata, **metadata)))
 
     def configure(self, name: str = "billing", **spec: Any) -> None:
         """What a user does to a manifest."""
         found = self.found(name)
         metadata = replace(found.metadata, generation=found.metadata.generation + 1)
         changed = ConsumerGroupSpec.parse({**found.spec.to_object(), **spec})
-        self.groups[found.name] = replace(found, spec=changed, metadata=metadata)
+        self._put(replace(found, spec=changed, metadata=metadata))
 
     def report(self, name: str = "billing", **status: Any) -> None:
         """What the coordinator writes."""
         found = self.found(name)
-        self.groups[found.name] = replace(found, status=replace(found.status, **status))
+        self._put(replace(found, status=replace(found.status, **status)))
 
     def rebalance(self, *members: MemberStatus, name: str = "billing") -> None:
         """These are in it now, says the coordinator."""

@@ -21,6 +21,8 @@ class Notice:
     reason: str
     message: str
     warning: bool = False
+    about: str = ""
+    """What else tells it from others of its reason: `group_events` holds back repetitions."""
 
 
 @dataclass(frozen=True, slots=True)

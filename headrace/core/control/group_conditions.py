@@ -42,10 +42,10 @@ class Situation:
 def described(group: ConsumerGroup, situation: Situation, now_ms: int) -> tuple[ConsumerGroup, tuple[Notice, ...]]:
     """The group with its conditions as they are to be, and what is new in them."""
     previous = by_type(group.status.conditions)
-    wanted = [_ready(group, situation, now_ms), _paused(group, now_ms), _reset(group, situation.verdict, previous)]
+    wanted = [_ready(group, situation, now_ms), _paused(group, now_ms), _reset(group, situation, previous)]
     conditions = [condition for condition in wanted if condition is not None]
-    if situation.trouble and not situation.settled and previous.get("Ready", {}).get("status") == "True":
-        conditions = conditions[1:]  # another broker leads in a moment
+    if situation.trouble and not situation.settled and previous.get("Ready", {}).get("status") in ("True", "False"):
+        conditions = conditions[1:]  # another broker leads in a moment; of a new group, nothing has been said yet
     generation = group.metadata.generation
     written = [render(condition, previous, generation, now_ms) for condition in conditions]
     names = {*(each["type"] for each in written), *([] if wanted[2] else [ConditionType.OFFSETS_RESET.value])}
@@ -128,9 +128,7 @@ def _until(group: ConsumerGroup) -> str:
     return f"nobody is given anything to read until {format_moment(group.spec.paused_until_ms or 0)}"
 
 
-def _reset(
-    group: ConsumerGroup, verdict: Verdict | None, previous: Mapping[str, Mapping[str, Any]]
-) -> Condition | None:
+def _reset(group: ConsumerGroup, situation: Situation, previous: Mapping[str, Mapping[str, Any]]) -> Condition | None:
     reset = group.spec.reset_offsets
     if group.spec.type is GroupType.SPARK:
         return None
@@ -141,9 +139,12 @@ def _reset(
     last = group.status.last_reset
     if last is not None and last.id == reset.id:
         return Condition.on(ConditionType.OFFSETS_RESET, "Applied", f"{reset.id}: {last.result or 'Applied'}")
+    verdict = situation.verdict
     if group.status.members or (verdict is not None and verdict.result is Result.NOT_EMPTY):
         message = f"{reset.id} waits until the group is empty: stop {members_of(group)}"
         return Condition.off(ConditionType.OFFSETS_RESET, "GroupNotEmpty", message)
+    if verdict is None and situation.trouble and situation.settled:
+        return Condition.off(ConditionType.OFFSETS_RESET, "Unanswered", f"{reset.id}: {situation.trouble}")
     if verdict is None:
         return _still(reset.id, group.metadata.generation, previous)
     if verdict.result is Result.DONE:
@@ -177,13 +178,18 @@ def _notices(conditions: Sequence[Condition], previous: Mapping[str, Mapping[str
                 paused = Notice("Paused", condition.message)
                 heard.append(paused if condition.true else Notice("Resumed", "its members are given partitions again"))
             case ConditionType.OFFSETS_RESET, "Applied" if switched:
-                heard.append(Notice("OffsetsReset", condition.message))
+                heard.append(Notice("OffsetsReset", condition.message, about=_reset_of(condition)))
             case ConditionType.OFFSETS_RESET, "GroupNotEmpty" | "Unanswered" if other:
-                heard.append(Notice("ResetWaits", condition.message, warning=True))
+                heard.append(Notice("ResetWaits", condition.message, warning=True, about=_reset_of(condition)))
             case ConditionType.OFFSETS_RESET, "GroupNotEmpty" | "Unanswered" | "Applied" | "Pending":
                 pass
             case ConditionType.OFFSETS_RESET, _ if other or before.get("message") != condition.message:
-                heard.append(Notice("ResetRefused", condition.message, warning=True))
+                heard.append(Notice("ResetRefused", condition.message, warning=True, about=_reset_of(condition)))
             case _:
                 pass
     return tuple(heard)
+
+
+def _reset_of(condition: Condition) -> str:
+    """Another reset, and another reason to wait with it, is another piece of news."""
+    return f"{condition.message.split(' ')[0]} {condition.reason}"

@@ -13,7 +13,7 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import quote
 
-from headrace.core.control.group_verdicts import DONE, Verdict
+from headrace.core.control.group_verdicts import DONE, Result, Verdict
 from headrace.core.errors import (
     HeadraceError,
     InvalidRequestError,
@@ -33,6 +33,12 @@ from headrace.core.types import Offset, PartitionKey, TopicUid
 Answer: TypeAlias = Any | HeadraceError
 """A JSON body, or why there is none."""
 Errand: TypeAlias = Generator[Sequence[Call], Sequence[Answer], Verdict]
+_NOTHING = Verdict(
+    Result.REFUSED,
+    "NothingToReset",
+    "the group has no offsets of any topic that is there: name `topics`, from which it is to begin there; else the"
+    " reset waits until it has some, and is empty",
+)
 _NUMBER = 0
 """Of requests: the broker that takes one gives it its own."""
 
@@ -62,25 +68,27 @@ def wish_of(group: ConsumerGroup) -> Wish | None:
 def errand(group: ConsumerGroup, wish: Wish, topics: Topics) -> Errand:
     """`topics` are those of the group's namespace."""
     try:
-        if wish.reset is None:
-            yield from _asked([call_of(group.name, DeletionReceived(_NUMBER), {})])
-        else:
-            yield from _reset(group, wish.reset, topics)
+        if wish.reset is not None:
+            return (yield from _reset(group, wish.reset, topics))
+        yield from _asked([call_of(group.name, DeletionReceived(_NUMBER), {})])
     except HeadraceError as error:
         return Verdict.of(error)
     return DONE
 
 
-def _reset(group: ConsumerGroup, reset: ResetOffsets, topics: Topics) -> Generator[Any, Any, None]:
+def _reset(group: ConsumerGroup, reset: ResetOffsets, topics: Topics) -> Generator[Any, Any, Verdict]:
     if reset.to is ResetTo.OFFSETS:
         offsets = _given(reset, topics)
         yield from _check(group, offsets, topics)
     else:
         names = reset.topics or (yield from _topics_of(group, topics))
+        if not names:
+            return _NOTHING
         keys = [key for name in sorted({*names}) for key in partitions_of(topics[_known(name, topics)])]
         offsets = yield from _found(group, reset, keys, topics)
     values = {key: OffsetValue(offset) for key, offset in offsets.items()}
     yield from _asked([call_of(group.name, ResetResolved(_NUMBER, reset.id, values), names_in(topics))])
+    return DONE
 
 
 def _topics_of(group: ConsumerGroup, topics: Topics) -> Generator[Any, Any, list[str]]:

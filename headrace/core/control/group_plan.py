@@ -8,8 +8,9 @@ the same one itself else. So whoever waits for one comes first. One write for ea
 conditions are one write.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from headrace.core.control.group_actions import GroupAction, SetGroupFinalizers, TopicAction, WriteGroupStatus
 from headrace.core.control.group_conditions import Situation, described
@@ -19,6 +20,9 @@ from headrace.core.control.group_view import Coordinators, GroupView, Shapes
 from headrace.core.control.offsets_topic import plan_offsets_topic
 from headrace.core.groups.status import assigned, target_for
 from headrace.core.resources.consumer_group import GROUP_FINALIZER, ConsumerGroup, GroupType
+
+_WAITED_SHARE = 8
+"""Of so many writes one is for a group whose turn did not come before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +47,26 @@ def plan_groups(view: GroupView, verdicts: Mapping[Wish, Verdict], now_ms: int) 
         action = _marked(group, coordinators, situation) or _written(group, shapes, situation, now_ms)
         if action is not None:
             actions.append(action)
-    actions.sort(key=lambda action: (not _assigns(action), action.group.metadata.uid not in view.waited))
-    return GroupPlan(plan_offsets_topic(view, now_ms), tuple(actions))
+    return GroupPlan(plan_offsets_topic(view, now_ms), tuple(_in_turn(actions, view.waited)))
+
+
+def _in_turn(actions: Iterable[GroupAction], waited: Collection[str]) -> list[GroupAction]:
+    """Targets first, but every so often who has `waited`: a flood of targets is not to hold up a finalizer for ever."""
+    urgent, patient, other = list[GroupAction](), list[GroupAction](), list[GroupAction]()
+    for action in actions:
+        kind = urgent if _assigns(action) else patient if action.group.metadata.uid in waited else other
+        kind.append(action)
+    ahead = [urgent[first : first + _WAITED_SHARE - 1] for first in range(0, len(urgent), _WAITED_SHARE - 1)]
+    turns = [
+        action for turn, late in zip_longest(ahead, patient) for action in (*(turn or ()), *([late] if late else ()))
+    ]
+    return [*turns, *other]
+
+
+def askable(view: GroupView) -> list[ConsumerGroup]:
+    """Those about whom brokers can be asked: of a group without a coordinator nobody knows anything."""
+    coordinators = Coordinators.of(view)
+    return [group for group in view.ours if wish_of(group) is not None and not coordinators.trouble(group)]
 
 
 def _assigns(action: GroupAction) -> bool:
@@ -68,7 +90,7 @@ def _marked(group: ConsumerGroup, coordinators: Coordinators, situation: Situati
 
 def _is_deleted(coordinators: Coordinators, verdict: Verdict | None) -> bool:
     """Whether the coordinator has said so, or nobody ever can have kept anything of it."""
-    return coordinators.topic is None or (verdict is not None and verdict.result is Result.DONE)
+    return not coordinators.may_be_kept or (verdict is not None and verdict.result is Result.DONE)
 
 
 def _written(group: ConsumerGroup, shapes: Shapes, situation: Situation, now_ms: int) -> WriteGroupStatus | None:

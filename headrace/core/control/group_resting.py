@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from headrace.core.control.group_errands import Wish
 from headrace.core.control.group_verdicts import Verdict
-from headrace.core.control.group_view import GroupView
+from headrace.core.control.group_view import Coordinators, GroupView
 from headrace.core.resources.consumer_group import ConsumerGroup
 
 
@@ -23,14 +23,14 @@ class GroupResting:
     def __init__(self) -> None:
         self._seen: dict[str, _Seen] = {}
         """By uid: those about which nothing was to be done."""
+        self._looked_at: tuple[object, ...] = ()
+        """The picture, and ..."""
         self._around: tuple[object, ...] = ()
-        """What else was looked at."""
+        """... what plans depend on in it: most pictures are the same in this."""
 
     def among(self, view: GroupView, verdicts: Mapping[Wish, Verdict]) -> frozenset[str]:
         """The uids of those that rest."""
-        around = (view.topics, view.observed, view.settled)
-        if len(self._around) != len(around) or any(a is not b for a, b in zip(around, self._around, strict=True)):
-            self._around, self._seen = around, {}
+        self._look_around(view)
         said = {wish.group: verdict for wish, verdict in verdicts.items()}
         return frozenset(
             uid
@@ -39,6 +39,17 @@ class GroupResting:
             and seen.group is group
             and seen.verdict is said.get(uid)
         )
+
+    def _look_around(self, view: GroupView) -> None:
+        looked_at = (view.topics, view.observed, view.settled, view.is_whole)
+        if self._looked_at and all(a is b for a, b in zip(looked_at, self._looked_at, strict=True)):
+            return
+        coordinators = Coordinators.of(view)
+        # Whether it is settled matters only where somebody has no coordinator.
+        around = (view.shapes(), coordinators, view.settled or coordinators.are_complete)
+        if around != self._around:
+            self._seen = {}
+        self._looked_at, self._around = looked_at, around
 
     def settle(self, view: GroupView, verdicts: Mapping[Wish, Verdict], planned: Collection[str]) -> None:
         """Of `view` only `planned` have something to be done."""

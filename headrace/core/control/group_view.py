@@ -10,10 +10,13 @@ from headrace.core.control.observed import BrokerState, Observed
 from headrace.core.groups.identity import OFFSETS_TOPIC, TopicShape, coordinator_partition
 from headrace.core.limits import OFFSETS_PARTITIONS
 from headrace.core.resources.consumer_group import ConsumerGroup, GroupType
-from headrace.core.resources.partition_set import PartitionState
 from headrace.core.resources.topic import Topic
-from headrace.core.types import PartitionId
+from headrace.core.types import BrokerId, PartitionId
 
+_LOST = (
+    f"topic {OFFSETS_TOPIC}, or what tells of it, cannot be read or is being deleted: mend what the operator's log"
+    " names as left out"
+)
 Shapes = Mapping[str, Mapping[str, TopicShape]]
 """By namespace and name."""
 
@@ -38,6 +41,8 @@ class GroupView:
     """The uids of groups that need no look."""
     waited: Collection[str] = ()
     """The uids of groups whose turn did not come in the last pass."""
+    is_whole: bool = True
+    """Whether everything that is there could be read."""
 
     @property
     def ours(self) -> list[ConsumerGroup]:
@@ -68,37 +73,49 @@ class GroupView:
 class Coordinators:
     """Who leads the partitions of the internal topic, made for one pass."""
 
-    topic: Topic | None
-    """None: there is none that this cluster could use."""
     partitions: int
-    states: Mapping[PartitionId, PartitionState]
+    replicas: Mapping[PartitionId, tuple[BrokerId, ...]]
     led: Collection[PartitionId]
-    missing: str
-    """Why there is no topic; empty where there is."""
+    missing: str = ""
+    """Why there is no topic that this cluster can use; empty where there is."""
+    may_be_kept: bool = True
+    """Whether brokers may have anything of a group: not where the topic was never made."""
 
     @classmethod
     def of(cls, view: GroupView) -> "Coordinators":
         topic = view.offsets_topic
         if topic is None or topic.spec.cluster != view.observed.cluster:
-            return cls(None, OFFSETS_PARTITIONS, {}, (), _missing(topic, view))
+            lost = topic is None and (not view.is_whole or _is_placed(view))
+            return cls(OFFSETS_PARTITIONS, {}, (), _LOST if lost else _missing(topic, view), may_be_kept=lost)
         sets = (each for each in view.observed.sets if each.topic_uid == topic.uid)
         states = {state.id: state for each in sets for state in each.partitions}
         led = frozenset(state.id for state in states.values() if view.observed.holds(state.leader))
         # Somebody may have made the topic before, with fewer; of more, only so many count.
-        return cls(topic, min(topic.spec.partitions, OFFSETS_PARTITIONS), states, led, "")
+        replicas = {state.id: state.replicas for state in states.values()}
+        return cls(min(topic.spec.partitions, OFFSETS_PARTITIONS), replicas, led)
+
+    @property
+    def are_complete(self) -> bool:
+        """Whether no group of this cluster is without one."""
+        return len(self.led) >= self.partitions
 
     def trouble(self, group: ConsumerGroup) -> str:
         """Why the group has no coordinator, and what to do; empty where it has one."""
-        if self.topic is None:
+        if self.missing:
             return self.missing
         partition = coordinator_partition(group.name, self.partitions)
         if partition in self.led:
             return ""
-        state = self.states.get(partition)
-        if state is None:
+        replicas = self.replicas.get(partition)
+        if replicas is None:
             return f"{OFFSETS_TOPIC}/{partition} stands on no broker yet: the conditions of that topic say why"
-        brokers = named_brokers(state.replicas)
+        brokers = named_brokers(replicas)
         return f"{OFFSETS_TOPIC}/{partition} has no live leader: its replicas are on {brokers}, start them"
+
+
+def _is_placed(view: GroupView) -> bool:
+    """Whether PartitionSets of the internal topic are left."""
+    return any(each.metadata.namespace == view.home and each.topic == OFFSETS_TOPIC for each in view.observed.sets)
 
 
 def _missing(topic: Topic | None, view: GroupView) -> str:

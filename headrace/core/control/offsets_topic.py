@@ -90,20 +90,25 @@ def _keep(topic: Topic, observed: Observed) -> PatchTopic | None:
     replicas = min(OFFSETS_REPLICAS_MAX, _ready(observed))
     raised = {"replicas": replicas} if replicas > topic.spec.replicas else {}
     metadata = _marks(topic)
+    if "labels" in metadata and topic.spec.partitions < OFFSETS_PARTITIONS:
+        raised["partitions"] = OFFSETS_PARTITIONS
     if not spec and not raised and not metadata:
         return None
     patch: dict[str, Any] = {"metadata": metadata} if metadata else {}
     if spec or raised:
         patch["spec"] = {**spec, **raised}
     notices = [Notice("Restored", f"consumer groups depend on it: {'; '.join(edits)}", warning=True)] if edits else []
-    if raised:
+    if "partitions" in raised:
+        told = f"from {topic.spec.partitions} to {OFFSETS_PARTITIONS}, for good: groups belong to one of these"
+        notices.append(Notice("PartitionsRaised", told))
+    if "replicas" in raised:
         notices.append(Notice("ReplicasRaised", f"from {topic.spec.replicas} to {replicas}: as many as brokers"))
     return PatchTopic(topic, patch, "; ".join(notice.message for notice in notices) or "it is internal", (*notices,))
 
 
-def _edits(spec: TopicSpec) -> tuple[dict[str, str], list[str]]:
+def _edits(spec: TopicSpec) -> tuple[dict[str, Any], list[str]]:
     """What must be otherwise, as a patch and in words."""
-    patch, told = dict[str, str](), list[str]()
+    patch, told = dict[str, Any](), list[str]()
     if spec.cleanup_policy is not CleanupPolicy.COMPACT:
         patch["cleanupPolicy"] = CleanupPolicy.COMPACT.value
         told.append(
@@ -115,7 +120,22 @@ def _edits(spec: TopicSpec) -> tuple[dict[str, str], list[str]]:
     if spec.deletion_policy is not DeletionPolicy.RETAIN:
         patch["deletionPolicy"] = DeletionPolicy.RETAIN.value
         told.append(f"deletionPolicy is Retain again: {_RETAINED}")
-    return patch, told
+    if spec.segment_bytes > OFFSETS_SEGMENT_BYTES:
+        patch["segment"] = {"bytes": _quantity(OFFSETS_SEGMENT_BYTES)}
+        told.append(f"segment.bytes is {_quantity(OFFSETS_SEGMENT_BYTES)} again: a new coordinator reads all of one")
+    return {**patch, **_safe(spec, told)}, told
+
+
+def _safe(spec: TopicSpec, told: list[str]) -> dict[str, Any]:
+    """That an acknowledged commit is not lost with one broker."""
+    patch = dict[str, Any]()
+    if spec.unclean_leader_election:
+        patch["uncleanLeaderElection"] = False
+        told.append("uncleanLeaderElection is false again: offsets that were committed would be lost")
+    if spec.min_insync_replicas < max(1, spec.replicas - 1):
+        patch["minInsyncReplicas"] = None
+        told.append(f"minInsyncReplicas is not {spec.min_insync_replicas}, but one less than replicas")
+    return patch
 
 
 def _marks(topic: Topic) -> dict[str, Any]:

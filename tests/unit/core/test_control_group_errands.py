@@ -14,6 +14,7 @@ from headrace.core.errors import (
     GroupNotEmptyError,
     HeadraceError,
     NotCoordinatorError,
+    RemoteError,
 )
 from headrace.core.groups.identity import TopicShape
 from headrace.core.groups.wire import Call
@@ -98,11 +99,13 @@ def test_should_reset_all_topics_that_the_group_has_offsets_of() -> None:
     }
 
 
-def test_should_reset_nothing_of_a_group_without_offsets_once() -> None:
-    brokers = Brokers({f"{GROUP}/offsets": {"offsets": []}, f"{GROUP}/reset": {}})
-    assert brokers.carry_out(resetting(to="Latest")) == DONE
-    assert brokers.reset == {"id": "replay-1", "offsets": []}
-    assert len(brokers.turns) == 2
+@pytest.mark.parametrize("committed", [[], [offset("", "u-gone", 0, 3)]])
+def test_should_keep_a_reset_for_a_group_that_has_no_offsets_yet(committed: list[Any]) -> None:
+    brokers = Brokers({f"{GROUP}/offsets": {"offsets": committed}})
+    verdict = brokers.carry_out(resetting(to="Latest"))
+    assert (verdict.result, verdict.reason) == (Result.REFUSED, "NothingToReset")
+    assert "name `topics`" in verdict.message
+    assert len(brokers.turns) == 1, "its id is not spent"
 
 
 def test_should_reset_to_the_end_what_has_nothing_as_late_as_the_time() -> None:
@@ -185,9 +188,18 @@ def test_should_not_take_an_answer_without_an_offset() -> None:
     ],
 )
 def test_should_say_what_came_of_it(error: HeadraceError, result: Result) -> None:
-    brokers = Brokers({f"{GROUP}/offsets": {"offsets": []}, f"{GROUP}/reset": error, GROUP: error})
-    assert brokers.carry_out(resetting(to="Latest")).result is result
+    latest = at("orders", "u-o", 0, "latest")
+    brokers = Brokers({latest: {"offset": 9}, f"{GROUP}/reset": error, GROUP: error})
+    assert brokers.carry_out(resetting(to="Latest", topics=["orders"])).result is result
     assert brokers.carry_out(group(metadata=GOING)).result is result
+
+
+def test_should_say_what_lies_behind_it_where_that_does_not_pass_by_itself() -> None:
+    passing = Verdict.of(BrokerUnreachableError("http://10.0.0.7:8080: refused"))
+    assert "10.0.0.7" not in passing.message, "another broker, another try: the same words"
+    assert passing.cause == "BrokerUnreachable: http://10.0.0.7:8080: refused"
+    lasting = Verdict.of(RemoteError("its answer is longer than 16 bytes"))
+    assert "RemoteError: its answer is longer than 16 bytes" in lasting.message
 
 
 def test_should_delete_a_group_with_one_request() -> None:
@@ -260,6 +272,26 @@ def test_should_ask_again_after_a_while(result: Result, pause_ms: int) -> None:
     assert wishes(asking.due(groups, 7 + pause_ms)) == ["u0"]
 
 
+def test_should_ask_about_a_group_with_members_seldom_and_at_once_when_they_are_gone() -> None:
+    asking, (found,) = GroupAsking(), going(1)
+    busy = with_status(found, members=(member("m1"),))
+    ((_, wish),) = asking.due([busy], 0)
+    assert asking.answered(wish, Verdict(Result.NOT_EMPTY, "GroupNotEmpty"), 0)
+    assert asking.due([busy], GROUP_ERRAND_RETRY_MS) == []
+    assert asking.next_due_ms() == GROUP_ERRAND_RETRY_MS + RECONCILE_RESYNC_MS
+    assert wishes(asking.due([found], GROUP_ERRAND_RETRY_MS)) == ["u0"]
+    assert not asking.answered(wish, Verdict(Result.NOT_EMPTY, "GroupNotEmpty"), 0), "it is nothing new"
+
+
+def test_should_not_ask_twice_at_once_for_the_same_after_it_has_stood_by() -> None:
+    asking, groups = GroupAsking(), going(1)
+    ((_, wish),) = asking.due(groups, 0)
+    asking.drop()
+    assert asking.due(groups, 1) == [], "it is still under way"
+    asking.answered(wish, DONE, 2)
+    assert asking.verdicts() == {wish: DONE}
+
+
 def test_should_forget_what_is_wished_no_more() -> None:
     asking, (first,) = GroupAsking(most=2), going(1)
     ((_, wish),) = asking.due([first], 0)
@@ -294,8 +326,10 @@ def test_should_tell_of_the_same_kind_of_thing_once_in_a_while() -> None:
     restraint = Restraint(interval_ms=10)
     rebalanced, again = Notice("Rebalanced", "epoch 1"), Notice("Rebalanced", "epoch 2")
     waits = Notice("ResetWaits", "m1")
+    other = Notice("ResetWaits", "m1", about="replay-2")
     assert restraint.heard("a", [rebalanced], 0) == [rebalanced]
     assert restraint.heard("a", [again, waits], 5) == [waits]
+    assert restraint.heard("a", [waits, other], 5) == [other], "it is about another reset"
     assert restraint.heard("b", [again], 6) == [again]
     assert restraint.heard("a", [again, waits], 10) == [again]
     assert restraint.heard("a", [waits], 15) == [waits]

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from headrace.core.control.group_actions import SetGroupFinalizers, WriteGroupStatus
 from headrace.core.control.group_errands import wish_of
-from headrace.core.control.group_plan import next_change_ms, plan_groups
+from headrace.core.control.group_plan import askable, next_change_ms, plan_groups
 from headrace.core.control.group_resting import GroupResting
 from headrace.core.control.group_verdicts import DONE, Verdict
 from headrace.core.control.observed import BrokerState
@@ -81,6 +81,31 @@ def test_should_look_after_those_first_who_wait_for_a_target() -> None:
     assert [action.group.name.name for action in plan_groups(left, {}, NOW_MS).groups] == ["b", "other", "a"]
 
 
+def test_should_give_those_a_share_who_waited_while_others_need_targets() -> None:
+    names = [f"g{number}" for number in range(20)]
+    model = settled(*map(group, [*names, "late", "later"]))
+    for name in names:
+        model.rebalance(member("m1"), name=name)
+    for name in ("late", "later"):
+        model.report(name, state=GroupState.RECONCILING)
+    view = replace(model.view, waited={"uid-late", "uid-later"})
+    planned = [action.group.name.name for action in plan_groups(view, {}, NOW_MS).groups]
+    assert (planned[7], planned[15]) == ("late", "later")
+    assert sorted(planned) == sorted([*names, "late", "later"])
+
+
+def test_should_write_nothing_on_what_the_coordinator_has_changed_meanwhile() -> None:
+    model = settled()
+    model.rebalance(member("m1"))
+    (stale,) = model.plan().groups
+    model.rebalance(member("m1"), member("m2"))
+    model.carry_out(stale)
+    assert model.conflicts == 1
+    assert model.found().status.assignment_epoch < model.found().status.group_epoch
+    model.settle()
+    assert model.found().status.assignment_epoch == model.found().status.group_epoch == 2
+
+
 def test_should_have_nothing_to_publish_where_the_coordinator_was_faster() -> None:
     model = settled(members=(member("m1"),))
     status = model.found().status
@@ -143,9 +168,9 @@ def test_should_only_describe_what_has_no_coordinator() -> None:
 
 
 def test_should_leave_groups_of_other_clusters_alone() -> None:
-    assert settled(group(cluster="other")).found() == replace(
-        group(cluster="other"), status=replace(group().status, state=GroupState.EMPTY)
-    )
+    model = settled(group(cluster="other"))
+    status = replace(group().status, state=GroupState.EMPTY)
+    assert model.found() == replace(group(cluster="other", metadata={"resource_version": "2"}), status=status)
 
 
 # Who coordinates
@@ -162,6 +187,41 @@ def test_should_say_whom_to_start_where_the_coordinator_is_gone() -> None:
     assert (status, reason) == ("False", "CoordinatorOffline")
     assert "has no live leader: its replicas are on brokers" in message
     assert model.told == ["CoordinatorOffline"]
+
+
+def test_should_not_tell_of_an_election_while_a_group_rebalances() -> None:
+    model = settled()
+    model.rebalance(member("m1"))
+    model.settle()
+    assert model.condition("Ready")[1] == "Rebalancing"
+    model.api.brokers |= {each.id: replace(each, state=BrokerState.LOST) for each in brokers(3)}
+    model.settled = False
+    assert model.plan().groups == ()
+
+
+def test_should_ask_nobody_about_a_group_that_has_no_coordinator() -> None:
+    model = settled(group(resetOffsets=EARLIEST), group("other"))
+    assert [each.metadata.name for each in askable(model.view)] == ["billing"]
+    model.api.brokers |= {each.id: replace(each, state=BrokerState.LOST) for each in brokers(3)}
+    assert askable(model.view) == []
+    model.settle()
+    assert model.condition("OffsetsReset")[1] == "Unanswered"
+    assert "start them" in model.condition("OffsetsReset")[2]
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_should_not_let_a_group_go_whose_offsets_somebody_may_have(*, is_whole: bool) -> None:
+    model = settled()
+    model.delete()
+    assert model.topic is not None
+    del model.api.topics[model.topic.uid]
+    if not is_whole:
+        model.api.sets.clear()
+    (planned,) = plan_groups(replace(model.view, is_whole=is_whole), {}, NOW_MS).groups
+    assert isinstance(planned, WriteGroupStatus)
+    (ready,) = [each for each in planned.group.status.conditions if each["type"] == "Ready"]
+    assert ready["reason"] == "DeletionWaits"
+    assert "cannot be read or is being deleted" in ready["message"]
 
 
 def test_should_say_when_the_topic_stands_nowhere_yet() -> None:
@@ -338,7 +398,9 @@ def test_should_not_touch_finalizers_of_others() -> None:
 
 
 happenings = st.lists(
-    st.sampled_from(["join", "leave", "stabilize", "plan", "part", "operator", "pause", "reset", "delete", "lose"]),
+    st.sampled_from(
+        ["join", "leave", "stabilize", "plan", "part", "race", "operator", "pause", "reset", "delete", "lose"]
+    ),
     max_size=25,
 )
 
@@ -355,6 +417,7 @@ class Life:
         happens = {
             "plan": self.model.settle,
             "part": self.part,
+            "race": self.race,
             "operator": self.model.verdicts.clear,
             "lose": self.lose,
         }
@@ -366,6 +429,14 @@ class Life:
     def part(self) -> None:
         """An operator that dies in the middle."""
         for action in self.model.actions()[: self.cut]:
+            self.model.carry_out(action)
+
+    def race(self) -> None:
+        """The coordinator is faster than the operator's writes."""
+        planned = self.model.actions()
+        if any(name.name == "billing" for name in self.model.groups):
+            self.change("join")
+        for action in planned:
             self.model.carry_out(action)
 
     def lose(self) -> None:
@@ -434,5 +505,18 @@ def test_should_look_at_all_groups_when_anything_else_has_changed() -> None:
     wish = wish_of(model.found("a"))
     assert wish is not None
     assert resting.among(view, {wish: DONE}) == frozenset()
-    assert resting.among(replace(view, settled=False), {}) == frozenset()
+    alone = replace(view, observed=replace(view.observed, brokers={}))
+    assert resting.among(alone, {}) == frozenset(), "nobody coordinates it"
     assert resting.among(view, {}) == frozenset(), "what it knew is forgotten"
+
+
+def test_should_not_look_at_all_groups_with_every_picture_that_is_taken() -> None:
+    model, resting = settled(group("a")), GroupResting()
+    view = model.view
+    resting.among(view, {})
+    resting.settle(view, {}, planned=())
+    groups = {"groups": view.groups}
+    assert resting.among(replace(model.view, **groups), {}) == {"uid-a"}, "it shows the same"
+    assert resting.among(replace(model.view, settled=False, **groups), {}) == {"uid-a"}, "everybody has a coordinator"
+    more = replace(model.view, topics=(*model.view.topics, topic("trips")), **groups)
+    assert resting.among(more, {}) == frozenset()

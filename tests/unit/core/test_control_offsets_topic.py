@@ -128,16 +128,46 @@ def test_should_take_over_a_topic_that_somebody_made_before_and_tell_of_its_part
     model = ModelGroups.of(ModelApi.of([made], brokers(3)), group())
     model.settle()
     found = offsets_topic(model)
-    assert (found.uid, found.spec.partitions) == (made.uid, 4)
+    assert (found.uid, found.spec.partitions) == (made.uid, 16), "before any group has offsets in it"
     assert (found.metadata.labels["headrace.io/internal"], found.metadata.finalizers) == (
         "true",
         ("headrace.io/in-use",),
     )
-    assert in_use(model)["reason"] == "OtherPartitions"
-    assert "the first 4 are used" in in_use(model)["message"]
-    assert model.told.count("OtherPartitions") == 1
+    assert in_use(model)["reason"] == "HoldsOffsets"
+    assert model.told.count("PartitionsRaised") == 1
     assert model.condition("Ready")[1] == "Pending"
     assert "told" in model.condition("Ready")[2], "its coordinator is there"
+
+
+@pytest.mark.parametrize(("partitions", "used"), [(4, 4), (17, 16)])
+def test_should_say_that_partitions_stay_as_they_are_once_groups_may_be_in_it(partitions: int, used: int) -> None:
+    labels = {"labels": {"headrace.io/internal": "true"}}
+    made = topic(TOPIC, partitions=partitions, replicas=3, metadata=labels)
+    model = ModelGroups.of(ModelApi.of([made], brokers(3)), group())
+    model.settle()
+    assert offsets_topic(model).spec.partitions == partitions
+    assert in_use(model)["reason"] == "OtherPartitions"
+    assert f"the first {used} are used" in in_use(model)["message"]
+    assert model.told.count("OtherPartitions") == 1
+
+
+def test_should_put_back_what_would_lose_offsets_or_time() -> None:
+    model = settled()
+    edit(model, unclean_leader_election=True, min_insync_replicas=1, segment_bytes=256 << 20)
+    (planned,) = model.actions()
+    assert isinstance(planned, PatchTopic)
+    assert planned.patch == {
+        "spec": {"segment": {"bytes": "16Mi"}, "uncleanLeaderElection": False, "minInsyncReplicas": None}
+    }
+    (restored,) = planned.notices
+    assert "uncleanLeaderElection is false again" in restored.message
+    model.settle()
+    spec = offsets_topic(model).spec
+    assert (spec.min_insync_replicas, spec.segment_bytes, spec.unclean_leader_election) == (2, 16 << 20, False)
+    model.told.clear()
+    edit(model, min_insync_replicas=3, segment_bytes=1 << 20)
+    model.settle()
+    assert (offsets_topic(model).spec.min_insync_replicas, model.told) == (3, []), "that is stricter"
 
 
 def test_should_not_touch_what_is_another_clusters_and_say_what_to_do() -> None:

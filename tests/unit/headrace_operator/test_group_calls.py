@@ -1,5 +1,6 @@
 """Errands at real HTTP servers that are no brokers: whoever is away is passed over, what is answered counts."""
 
+import asyncio
 from collections.abc import AsyncIterator, Generator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,10 +11,12 @@ from headrace.core.control.group_errands import Answer
 from headrace.core.control.group_verdicts import DONE, Verdict
 from headrace.core.errors import BrokerUnreachableError, GroupNotEmptyError, RemoteError
 from headrace.core.groups.wire import Call
+from headrace.core.limits import GROUP_ERRAND_REQUESTS_MAX
 from headrace.core.problem import to_problem
 from headrace.http2.client import AsyncTransport
 from headrace.http2.server import serve
 from headrace_operator.group_calls import GroupCalls
+from tests.support.waiting import eventually
 
 NOWHERE = "http://127.0.0.1:9"
 
@@ -75,3 +78,34 @@ async def test_should_make_an_error_of_what_is_no_answer() -> None:
         for _ in odd:
             (answer,) = await answers_of([url], Call("GET", "/v1/x", None))
             assert isinstance(answer, RemoteError)
+
+
+async def test_should_not_let_one_errand_with_many_requests_hold_up_another() -> None:
+    going_on = asyncio.Event()
+    waiting: list[str] = []
+
+    async def handle(request: web.Request) -> web.Response:
+        if request.path == "/v1/many":
+            waiting.append(request.path)
+            await going_on.wait()
+        return web.json_response({})
+
+    def errand(*calls: Call) -> Generator[Sequence[Call], Sequence[Answer], Verdict]:
+        yield calls
+        return DONE
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", handle)
+    server = await serve(app, host="127.0.0.1", port=0)
+    urls = [f"http://127.0.0.1:{server.port}"]
+    async with AsyncTransport() as transport:
+        sent = GroupCalls(transport)
+        many = [Call("GET", "/v1/many", None)] * (2 * GROUP_ERRAND_REQUESTS_MAX)
+        long = asyncio.create_task(sent.carry_out(errand(*many), urls))
+        await eventually(lambda: len(waiting) == GROUP_ERRAND_REQUESTS_MAX, "it has all that it may have under way")
+        async with asyncio.timeout(60):
+            assert await sent.carry_out(errand(Call("GET", "/v1/one", None)), urls) == DONE
+        assert not long.done()
+        going_on.set()
+        await long
+    await server.close(0)

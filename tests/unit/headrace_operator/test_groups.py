@@ -227,7 +227,7 @@ async def test_should_not_go_on_after_a_defect() -> None:
             raise ZeroDivisionError
 
     parts = Broken()
-    parts.model.api.topics[topic("headrace-offsets").uid] = topic("headrace-offsets", partitions=16)
+    with_offsets_topic(parts)
     loop, _ = loop_of(parts, group(metadata={"deletion_timestamp": "now", "finalizers": ("headrace.io/group",)}))
     with pytest.raises(ZeroDivisionError):
         await loop._loop(acts)
