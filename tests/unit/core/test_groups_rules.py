@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from headrace.core.errors import HeadraceError
 from headrace.core.groups.entries import (
     CurrentKey,
     CurrentRecord,
@@ -16,44 +15,19 @@ from headrace.core.groups.entries import (
 )
 from headrace.core.groups.events import (
     AbsenceReceived,
-    Answer,
     CommitReceived,
     GroupSettings,
     HeartbeatReceived,
     JoinReceived,
     Membership,
-    Refuse,
-    Request,
     TargetOffered,
 )
 from headrace.core.groups.identity import GroupEpoch
 from headrace.core.groups.image import Image
 from headrace.core.groups.subscriptions import Subscription
 from headrace.core.types import Offset
-from tests.support.group_world import GROUP, Process, World, member, part, parts, shape
-
-FLIGHTS = {"flights": shape("flights", 4)}
-
-
-def told(world: World, request: Request) -> Answer | Refuse:
-    world.deliver(request)
-    world.commit_log()
-    answers, world.told = [each for each in world.told if each.request == request.request], []
-    assert len(answers) == 1
-    return answers[0]
-
-
-def refused(world: World, request: Request) -> HeadraceError:
-    answer = told(world, request)
-    assert isinstance(answer, Refuse), answer
-    return answer.error
-
-
-def answered(world: World, request: Request) -> Membership:
-    answer = told(world, request)
-    assert isinstance(answer, Answer), answer
-    assert isinstance(answer.reply, Membership)
-    return answer.reply
+from tests.support.group_asking import FLIGHTS, membership, refused, told
+from tests.support.group_world import GROUP, Process, World, member, part, parts
 
 
 def hear(world: World, process: Process) -> None:
@@ -90,7 +64,7 @@ def away(world: World, process: Process) -> None:
 
 
 def take_over(world: World, name: str, instance: str) -> Membership:
-    return answered(
+    return membership(
         world, JoinReceived(world.numbers.next(), member(name), world.processes[0].subscription, instance=instance)
     )
 
@@ -113,7 +87,7 @@ def test_should_answer_a_late_heartbeat_that_owns_what_was_given_up_since() -> N
     hear(world, first)
     assert isinstance(late, HeartbeatReceived)
     assert late.owned > first.owned
-    news = answered(world, late)
+    news = membership(world, late)
     assert (news.epoch, news.revision) == first.seen
 
 
