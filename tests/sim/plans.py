@@ -57,6 +57,10 @@ GROUP_FOCUSES = (
     "drain leader",
     "topic vanishes",
     "target otherwise",
+    "operator is hasty",
+    "operator rests",
+    "groups lose api",
+    "days go by",
 )
 LEADERS_TAKEN_AWAY = 0.12
 """Of all runs, so many are a drill of that: it takes much until a leader is one too many."""
@@ -90,6 +94,8 @@ class Plan:
     """All moods are even."""
     members: int = 0
     """The log is the offsets topic's, and so many processes read as a group; 0: clients just write."""
+    retention_days: int = 0
+    """People say that the group keeps its offsets for so long, -1 for ever; 0: they say nothing."""
 
     @classmethod
     def drawn(cls, seed: int) -> Self:
@@ -137,6 +143,7 @@ class Plan:
             skew=random.random() < 0.3,
             focus=random.choice(GROUP_FOCUSES),
             members=random.choice((2, 3, 4, 5)),
+            retention_days=random.choice((-1, 30, 0)),
         )
 
     def __str__(self) -> str:

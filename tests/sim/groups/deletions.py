@@ -1,24 +1,32 @@
 """What takes the place of rules of groups that are deleted (`groups.mutations`), each as small as can be."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from headrace.core.errors import HeadraceError
 from headrace.core.groups.assigning import Partitions
-from headrace.core.groups.coordinator import Coordinator, CoordinatorState, Told
-from headrace.core.groups.entries import CurrentValue
-from headrace.core.groups.events import HeartbeatReceived, ResetResolved
+from headrace.core.groups.coordinator import Coordinator, CoordinatorState, Event, GroupConfigured, Order, Told
+from headrace.core.groups.entries import CurrentValue, Retention
+from headrace.core.groups.events import GroupSettings, HeartbeatReceived, ResetResolved
 from headrace.core.groups.group import Group
-from headrace.core.groups.identity import GroupEpoch, MemberId
+from headrace.core.groups.identity import GroupEpoch, GroupName, MemberId
 from headrace.core.groups.image import Image
-from headrace.core.groups.member import advance
+from headrace.core.groups.member import advance, has_given_up
+from headrace.core.groups.members import Members
 from headrace.core.groups.membership import MemberPhase, MemberState
 from headrace.core.groups.sessions import Sessions
 from headrace.core.groups.targets import misfit
+from headrace.core.resources.consumer_group import ConsumerGroupSpec
 from headrace.core.types import PartitionKey
 from tests.sim.groups.coordinating import Coordinating
+from tests.sim.groups.shared import GROUP
 
 _next_request = MemberState._next_request
+_forget = MemberState._forget
+_checked = Members._checked
+_init = Group.__init__
+_step = Coordinator.step
 
 
 def everything_is_free(
@@ -51,6 +59,53 @@ def no_session(self: Sessions, members: Iterable[MemberId], now_ms: int, session
     """Of a coordinator that has just read its log: members have to be heard from by the next tick."""
     for member in members:
         self.hear(member, now_ms, 0)
+
+
+def may_always_be_shown(self: Coordinator, group: GroupName) -> bool:
+    return True
+
+
+def takes_the_default(self: Group, image: Image, *, now_ms: int, wall_ms: int) -> None:
+    """Until somebody says how long offsets are kept."""
+    _init(self, image, now_ms=now_ms, wall_ms=wall_ms)
+    self._retention = Retention(ConsumerGroupSpec().offsets_retention_ms)
+
+
+def gone_means_the_defaults(self: Coordinator, event: Event, now_ms: int) -> list[Order]:
+    is_gone = isinstance(event, GroupConfigured) and event.settings is None
+    return _step(self, GroupConfigured(GROUP, GroupSettings()) if is_gone else event, now_ms)
+
+
+def is_always_silent(self: Sessions, member: MemberId, now_ms: int, session_ms: int) -> bool:
+    return True
+
+
+def gives_up_whenever_it_said_so(self: Members, event: HeartbeatReceived, now_ms: int) -> None:
+    current = self._checked(event)
+    session = self._sessions.hear(event.member, now_ms, self.settings.session_ms)
+    self._sessions.knows(session)
+    if current.revoking.keys() - event.owned:
+        session.revoke_by_ms = None
+        self._draft.put_current(event.member, has_given_up(current, event.owned), "gave up")
+
+
+def whatever_life_it_is_of(self: Members, event: HeartbeatReceived) -> CurrentValue:
+    """A member's heartbeat, as long as it says no more than it was told."""
+    current = self._image.currents.get(event.member)
+    if current is None or (event.epoch, event.revision) >= current.joined:
+        return _checked(self, event)
+    return current
+
+
+def remembers_what_it_asked(self: MemberState) -> None:
+    """When it has lost everything, in its life before."""
+    sent = self._sent
+    _forget(self)
+    self._sent = sent
+
+
+def always_sure(self: Coordinating, orders: Sequence[Order]) -> HeadraceError | None:
+    return None
 
 
 def told_at_once(self: Coordinator) -> list[Told]:

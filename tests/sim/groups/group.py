@@ -25,7 +25,7 @@ from tests.sim.schedule import WHOLE, Kind, Target, Whole
 from tests.sim.setting import Clock, Setting
 from tests.sim.shorthand import Shorthand
 
-OTHERS, OTHERS_FAULTS = 0.15, 0.1
+OTHERS, OTHERS_FAULTS = 0.3, 0.1
 IDLE_MS_MAX = 1_500
 SHOWING_MS = 100
 """At most so long at once where something is on its way to the ConsumerGroup, or to the operator."""
@@ -110,7 +110,12 @@ class GroupPart:
     def among(self, kinds: Sequence[Kind]) -> list[Kind]:
         """Those of the whole world: of the others less, so that the group gets somewhere in between."""
         wanted = [kind for kind in kinds if kind.name not in IN_ITS_PLACE]
-        return [kind if kind.name in self._own else replace(kind, weight=kind.weight * _share(kind)) for kind in wanted]
+        return [
+            kind if kind.name in self._own else replace(kind, weight=kind.weight * self._share(kind)) for kind in wanted
+        ]
+
+    def _share(self, other: Kind) -> float:
+        return OTHERS_FAULTS if other.is_fault and other.name != self.setting.plan.focus else OTHERS
 
     def well(self, shorthand: Shorthand) -> list[Kind]:
         """The log and the cluster move on where the group waits for that, and time where it waits for nothing else."""
@@ -245,10 +250,6 @@ class GroupPart:
         if self._is_showing() or (image.is_known and self.around.resource.stored is None):
             return False
         return all(is_settled(member, image.targets, self.shared.ends) for member in living)
-
-
-def _share(other: Kind) -> float:
-    return OTHERS_FAULTS if other.is_fault else OTHERS
 
 
 def _is_balanced(image: Image) -> bool:

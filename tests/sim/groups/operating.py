@@ -30,6 +30,8 @@ class GroupOperator:
         self._resource = shared.resource
         self._seen = 0
         """So many versions were seen."""
+        self._last_reset = ""
+        """That it asked for last."""
         self._deletions: dict[int, ConsumerGroup] = {}
         """By request."""
 
@@ -41,12 +43,12 @@ class GroupOperator:
         return [
             Kind("operator sees group", 8, lambda: [self] if self.is_behind else [], lambda _, draw: self.see(draw)),
             Kind("operator assigns", 8, lambda: [self] if self.has_to_assign else [], lambda _, __: self.assign()),
-            Kind("operator asks group", 1, lambda: [self] if self._wish() else [], lambda _, draw: self.ask(draw)),
+            Kind("operator asks group", 2, lambda: [self] if self._wish() else [], lambda _, draw: self.ask(draw)),
         ]
 
     def faults(self) -> list[Kind]:
         kinds = [
-            Kind("operator is hasty", 0.1, lambda: [self] if self._wish(hasty=True) else [], self._ask_hastily),
+            Kind("operator is hasty", 0.5, lambda: [self] if self._wish(hasty=True) else [], self._ask_hastily),
             Kind("operator rests", 0.15, lambda: [] if self.is_paused else [self], lambda _, __: self.rest()),
             Kind("operator works", 0.3, lambda: [self] if self.is_paused else [], lambda _, __: self.work()),
         ]
@@ -101,11 +103,18 @@ class GroupOperator:
     # -- resets and deletions ----------------------------------------------------------------------------------------
 
     def _wish(self, *, hasty: bool = False) -> Wish | None:
-        """A hasty one does not look whether there are members."""
+        """A hasty one does not look whether there are members, nor whether it is done."""
         known = self.known
         if known is None or not self.is_awake:
             return None
-        return wish_of(replace(known, status=replace(known.status, members=())) if hasty else known)
+        if hasty:
+            known = replace(known, status=replace(known.status, members=(), last_reset=None))
+        wish = wish_of(known)
+        return None if wish is not None and wish.reset is not None and self._is_early(wish.reset.id) else wish
+
+    def _is_early(self, id_: str) -> bool:
+        """Resets are asked for one after the other: of one that comes after the next, nobody remembers the id."""
+        return self._post.has_reset and id_ != self._last_reset
 
     def _ask_hastily(self, _: object, draw: int) -> None:
         self.ask(draw, hasty=True)
@@ -116,6 +125,8 @@ class GroupOperator:
         assert self.known is not None, "its wish is of that"
         if wish.reset is None:
             self._deletions[number] = self.known
+        else:
+            self._last_reset = wish.reset.id
         request = DeletionReceived(number) if wish.reset is None else self._resolved(number, wish.reset.id, draw)
         self._shared.askers[number] = self
         self._post.send(self, self._find(draw), request)

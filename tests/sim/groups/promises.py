@@ -7,8 +7,8 @@
 - ResetOnceAndEmpty: a reset is carried out once, and while nobody reads.
 - ToldWhatIsCommitted: whatever a coordinator tells is in the committed log, or follows from it.
 - ShownIsCommitted: what the ConsumerGroup's status says of members, epochs and resets was committed, all of it at once.
-- OffsetsAreKept: offsets go with their topic, with the group, or after as long as some version of the ConsumerGroup
-  said, counted from when the group was empty.
+- OffsetsAreKept: offsets go with their topic, with the group, or after as long as people said, counted from when
+  the group was empty.
 - EpochsOnlyRise, and what `checking.broken` says of records (SoundRecords), at every batch that is committed.
 
 A partition's *tenure* rises whenever another process is given it.
@@ -92,6 +92,7 @@ class Promises:
         if not self.image.is_known:
             # Whoever reads on begins anew.
             self.covered.clear()
+            self._resets.clear()
 
     def _hand_over(self) -> None:
         for partition, member in self.image.owners.items():
@@ -134,9 +135,14 @@ class Promises:
                 raise BrokenPromiseError("OffsetsAreKept", what)
 
     def _is_old(self, value: OffsetValue) -> bool:
-        """For any version of the ConsumerGroup: whoever coordinates may not have seen the last."""
+        """By any version of people, as a coordinator may not have seen the last; where they said nothing, or deleted
+        what they had said, by those of brokers."""
         age_ms = self._setting.now_ms - max(value.committed_ms, self.image.group.empty_since_ms)
-        said = {each.spec.offsets_retention_ms for each in self.shared.resource.versions if each is not None}
+        said, is_said = set(), False
+        for each in self.shared.resource.versions:
+            if each is not None and not (each.auto_created and is_said):
+                said.add(each.spec.offsets_retention_ms)
+                is_said = not each.auto_created and not each.deleting
         return any(retention_ms is not None and retention_ms <= age_ms for retention_ms in said)
 
     # -- what is told ------------------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """Steps of scripts that stand for many, as in `tests.sim.shorthand`: what goes well between members and coordinators.
 
 `exchange` lets coordinators begin, look, decide and write, and members send what is due and hear of it, until nothing
-moves; with a member as its target, only that one's requests and answers move. Nobody reads, commits or gives anything
-up by that, the ConsumerGroup is left alone, and what is held up stays so.
+moves; with a member as its target, only that one's requests and answers move. Nobody reads by that (`reads on`), commits
+or gives anything up, the ConsumerGroup is left alone, and what is held up stays so.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,10 @@ class GroupShorthand:
         self._group, self._shorthand = group, shorthand
 
     def kinds(self) -> list[Kind]:
-        return [Kind("exchange", 0, lambda: [*WHOLE, *self._group.awake()], self.exchange)]
+        return [
+            Kind("exchange", 0, lambda: [*WHOLE, *self._group.awake()], self.exchange),
+            Kind("reads on", 0, self._group.awake, self.read_on),
+        ]
 
     def exchange(self, target: Target, _: int) -> None:
         members = [target] if isinstance(target, Member) else self._group.awake()
@@ -33,6 +36,15 @@ class GroupShorthand:
                 self._talk(member)
             self._coordinate()
             self._hear(members)
+
+    def read_on(self, member: Member, _: int) -> None:
+        """A record of each partition that it believes to own, if any: it asks where to begin before."""
+        if member.unbegun():
+            member.ask_offsets(1)
+            self._talk(member)
+            self._hear([member])
+        for draw in range(len(member.readable())):
+            member.read(draw)
 
     def _coordinate(self) -> None:
         for each in [each for each in self._group.all() if not each.life.is_paused]:

@@ -30,8 +30,6 @@ PARTITIONS_MAX = 5
 SESSIONS_MS = (10_000, 20_000, 45_000)
 PAUSE_MS = 3_000
 DAY_MS = 24 * 3_600_000
-RETENTIONS_MS = (None, 30 * DAY_MS, 10 * 60_000)
-"""Of runs in turn; of the last kind is none until somebody says so, and the default, a week, of what brokers create."""
 RECORDS_MAX = 40
 """Of one partition."""
 
@@ -47,15 +45,17 @@ class Surroundings:
         self._counts = setting.counts
         self._hidden: dict[str, TopicShape] = {}
         self._numbers = 0
-        self._retention_ms = RETENTIONS_MS[setting.plan.seed % len(RETENTIONS_MS)]
-        if setting.plan.seed % len(RETENTIONS_MS) < len(RETENTIONS_MS) - 1:
-            self.resource.create(ConsumerGroupSpec(offsets_retention_ms=self._retention_ms))
+        days = setting.plan.retention_days
+        self._spec = ConsumerGroupSpec()
+        if days:
+            self._spec = replace(self._spec, offsets_retention_ms=None if days < 0 else days * DAY_MS)
+            self.resource.create(self._spec)
 
     def kinds(self) -> list[Kind]:
         return [
             Kind("records are written", 0.6, lambda: NAMES, self.write),
             Kind("group status lands", 10, self.resource.landing, lambda write, _: self.land(write)),
-            Kind("group reset", 0.15, self.resettable, lambda _, __: self.reset()),
+            Kind("group reset", 0.2, self.editable, lambda _, __: self.reset()),
             Kind("group deleted", 0.03, self.deletable, lambda _, __: self.resource.delete()),
         ]
 
@@ -97,11 +97,8 @@ class Surroundings:
         is_free = self.resource.stored is None and not self.resource.is_away
         return WHOLE if is_free or self.resource.editable else ()
 
-    def resettable(self) -> Sequence[Target]:
-        """One after the other: of what comes after the next one, only the last id is remembered."""
-        return () if self._post.has_reset else self.editable()
-
     def deletable(self) -> Sequence[Target]:
+        """A reset that comes after it would be the next group's."""
         return () if self._post.has_reset else self.editable()
 
     def idle(self) -> Sequence[Target]:
@@ -146,9 +143,7 @@ class Surroundings:
     def configure(self, _: object, draw: int) -> None:
         assignor = Assignor.RANGE if draw % 5 == 0 else Assignor.UNIFORM
         session_ms = SESSIONS_MS[(draw >> 4) % len(SESSIONS_MS)]
-        spec = ConsumerGroupSpec(
-            assignor=assignor, session_timeout_ms=session_ms, offsets_retention_ms=self._retention_ms
-        )
+        spec = replace(self._spec, assignor=assignor, session_timeout_ms=session_ms)
         if self.resource.stored is None:
             self.resource.create(spec)
         else:

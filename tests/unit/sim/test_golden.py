@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from tests.sim.hunting import hunt, mutated
-from tests.sim.mutations import MUTATIONS, Mutation, Patch
+from tests.sim.hunting import ALL, hunt, mutated
+from tests.sim.mutations import Mutation, Patch
 from tests.sim.scripts import FOLDER, Script
 from tests.sim.world import FailedRunError
 
 NAMES = sorted(path.stem for path in FOLDER.glob("*.txt"))
-SCRIPTED = [mutation for mutation in MUTATIONS if mutation.golden]
+SCRIPTED = [mutation for mutation in ALL if mutation.golden]
 COVERED = [(mutation, patch) for mutation in SCRIPTED if mutation.covers for patch in mutation.patches]
 
 
