@@ -66,6 +66,7 @@ class AsyncConsumer(Positions):
             timeout_ms=self._timeout_ms,
             prefetch_bytes=self._prefetch_bytes,
         )
+        self._reading.on_out_of_range = self._on_out_of_range
         self._fetcher = AsyncFetcher(self._brokers, self._reading)
         if self._group is not None:
             self._attendance = self._attend(self._group, self._reading, self._fetcher)
@@ -112,11 +113,13 @@ class AsyncConsumer(Positions):
             await self._begin(asking)
         assert self._fetcher is not None, "what has begun has started"
         assert self._reading is not None, "what has begun has started"
-        self._reading.handed.last = None
+        if self._handed.stops:
+            self._settle()  # What is left of the batch is handed out to the next loop.
+        self._handed.last = None
         found = await self._fetcher.next_batch(self._attendance or ALONE)
         if found is None:
             self._current = None
-            self._reading.handed.stops = self._closed
+            self._handed.stops = self._closed
             self._check_open()
         return found
 

@@ -62,6 +62,7 @@ class Consumer(Positions):
             timeout_ms=self._timeout_ms,
             prefetch_bytes=self._prefetch_bytes,
         )
+        reading.on_out_of_range = self._on_out_of_range
         self._fetcher = Fetcher(brokers, reading)
         closing.detach()
         self._attendance = self._attend(self._group, reading)

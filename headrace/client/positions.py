@@ -14,8 +14,10 @@ from headrace.client.groups.options import Attending, Callback, group_options
 from headrace.client.read_ahead import ReadAhead
 from headrace.client.record import Place, TopicPartition
 from headrace.client.subscription import (
+    RAISE,
     Partitions,
     Start,
+    check_out_of_range,
     check_shared,
     check_topics,
     fixed_offset,
@@ -38,8 +40,10 @@ class Positions(ABC):
     With a `group`, its members share the partitions, and reading begins where the group has committed; `start` is for
     partitions in which it has committed nothing. docs/sdk.md says what the options of groups do.
     `partitions` restricts it to some partitions of its topic (a mapping by topic where there are several); without it,
-    partitions that are added to a topic later are read too, from their beginning. `server` and `ca_file` as for
-    `Producer`. What cannot be read for `timeout_ms` raises the last error; iterating again goes on where it stopped.
+    partitions that are added to a topic later are read too, from their beginning. Where the records that are next are
+    gone, `on_out_of_range` says whether to `raise`, or to go on at the `earliest` or `latest`; `jumps` counts. `server`
+    and `ca_file` as for `Producer`. What cannot be read for `timeout_ms` raises the last error; iterating again goes on
+    where it stopped.
 
     Raises UnknownTopicError, UnknownPartitionError, and LocalError with the remedy for anything else that is wrong.
     """
@@ -59,6 +63,7 @@ class Positions(ABC):
         on_assigned: Callback = None,
         on_revoked: Callback = None,
         on_lost: Callback = None,
+        on_out_of_range: str = RAISE,
         start: Start = "earliest",
         partitions: Partitions = None,
         server: str | Servers | None = None,
@@ -85,7 +90,7 @@ class Positions(ABC):
         else:
             check_shared(partitions)
             self._wanted = {}
-        self._start = start
+        self._start, self._on_out_of_range = start, check_out_of_range(on_out_of_range)
         fixed_offset(start)
         self._timeout_ms, self._prefetch_bytes = timeout_ms, prefetch_bytes
         self._reading: ReadAhead | None = None
@@ -101,6 +106,11 @@ class Positions(ABC):
     def partitions(self) -> list[TopicPartition]:
         """What this consumer reads."""
         return list(self._cursors)
+
+    @property
+    def jumps(self) -> int:
+        """How often reading went on elsewhere by `on_out_of_range`: the log says where."""
+        return 0 if self._reading is None else self._reading.jumps
 
     def assignment(self) -> list[TopicPartition]:
         """What this consumer reads now; with a group, of what its members share."""

@@ -4,6 +4,7 @@ Pure: `fetcher` and `async_fetcher` carry the fetches, tell of what came with `t
 one thread or task that uses the consumer. Partitions that a topic is given later are read from their beginning.
 """
 
+import logging
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,9 +19,17 @@ from headrace.client.frames import between
 from headrace.client.layout import TopicLayout
 from headrace.client.record import TopicPartition
 from headrace.client.retry import GiveUp, RetryPolicy, TryAgain
+from headrace.client.subscription import EARLIEST, LATEST, RAISE
 from headrace.client.trouble import Trouble
 from headrace.client.watchdog import Watchdog
-from headrace.core.errors import HeadraceError, StaleTopicError, StalledError, UnknownPartitionError, UnknownTopicError
+from headrace.core.errors import (
+    HeadraceError,
+    OffsetOutOfRangeError,
+    StaleTopicError,
+    StalledError,
+    UnknownPartitionError,
+    UnknownTopicError,
+)
 from headrace.core.limits import (
     CLIENT_STALL_CHECK_MS,
     CLIENT_STALL_SLACK_MS,
@@ -34,6 +43,9 @@ from headrace.core.records.columns import DecodedBatch, decode_batches
 
 _TAKEN_AWAY = (UnknownTopicError, UnknownPartitionError, StaleTopicError)
 """What is said of a topic that was deleted, or created again: its group will take it away."""
+
+
+_log = logging.getLogger("headrace.client")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +89,9 @@ class ReadAhead:
         """With the metadata that was looked at last."""
         self._adding: set[TopicPartition] = set()
         self._prefetch_bytes = prefetch_bytes
+        self.on_out_of_range = RAISE
+        self.jumps = 0
+        """How often reading went on elsewhere, because the records that were next are gone."""
         self._random = Random()
         self._unread: deque[tuple[Ask, Fetched]] = deque()
         self._open: tuple[Ask, Fetched] | None = None
@@ -113,6 +128,8 @@ class ReadAhead:
         self.plan.add(partition, offset)
 
     def _failed(self, ask: Ask, error: HeadraceError, now_ms: int) -> None:
+        if isinstance(error, OffsetOutOfRangeError) and ask.is_current() and self._jump(ask.cursor, error):
+            return
         decision = self.plan.failed(ask, error, now_ms, self._random)
         match decision:
             case GiveUp(last):
@@ -124,6 +141,23 @@ class ReadAhead:
                 pass
             case _:
                 assert_never(decision)
+
+    def _jump(self, cursor: Cursor, error: OffsetOutOfRangeError) -> bool:
+        """Go on where its user wants. False: he wants to hear of it, or nobody says where that is."""
+        to = {EARLIEST: "logStartOffset", LATEST: "highWatermark"}.get(self.on_out_of_range)
+        offset = error.details.get(to) if to is not None else None
+        if not isinstance(offset, int):
+            return False
+        self.jumps += 1
+        _log.warning(
+            "%s goes on at %d, as on_out_of_range=%r says: %s",
+            cursor.what,
+            offset,
+            self.on_out_of_range,
+            error.message,
+        )
+        cursor.move(offset)
+        return True
 
     def drop(self, partition: TopicPartition) -> None:
         """It is not read (any more); its records that were read ahead are forgotten."""

@@ -11,6 +11,8 @@ from headrace.core.errors import LocalError, OffsetOutOfRangeError, UnknownParti
 
 Start: TypeAlias = str | int | datetime
 """`earliest`, `latest`, an offset, or a time."""
+RAISE, EARLIEST, LATEST = "raise", "earliest", "latest"
+"""Of `on_out_of_range`."""
 Partitions: TypeAlias = Iterable[Place] | Mapping[str, Iterable[int]] | None
 
 
@@ -19,6 +21,15 @@ def check_topics(topics: Sequence[str]) -> None:
         raise LocalError("no topic is given: Consumer('flights')")
     for topic in topics:
         as_topic(topic)
+
+
+def check_out_of_range(choice: str) -> str:
+    if choice not in (RAISE, EARLIEST, LATEST):
+        raise LocalError(
+            f"on_out_of_range is {choice!r}: give 'earliest' or 'latest' to go on there when the records that are next"
+            " are gone, or 'raise' to hear of it"
+        )
+    return choice
 
 
 def check_shared(partitions: Partitions) -> None:

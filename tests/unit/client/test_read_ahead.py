@@ -12,7 +12,7 @@ from headrace.client.discovery import Servers
 from headrace.client.read_ahead import Added, Answered, ReadAhead
 from headrace.client.record import TopicPartition
 from headrace.client.trouble import Trouble
-from headrace.core.errors import BrokerUnreachableError, StalledError
+from headrace.core.errors import BrokerUnreachableError, OffsetOutOfRangeError, StalledError
 from headrace.core.limits import CLIENT_STALL_CHECK_MS
 
 P0, P1, P2 = (TopicPartition("flights", number) for number in range(3))
@@ -111,3 +111,27 @@ def test_should_never_stall_while_everything_is_paused(caplog: pytest.LogCapture
     for now_ms in range(0, 2 * reading.watchdog.patience_ms, CLIENT_STALL_CHECK_MS):
         reading.check(now_ms)
     assert caplog.messages == []
+
+
+@pytest.mark.parametrize(("choice", "position"), [("earliest", 40), ("latest", 90), ("raise", None)])
+def test_should_go_on_where_its_user_wants_when_records_are_gone(
+    choice: str, position: int | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    directory = Directory(Servers(("http://a:1",)))
+    reading = ReadAhead(directory, {P0: 7}, Trouble(), growing=None, timeout_ms=1, prefetch_bytes=1)
+    reading.on_out_of_range = choice
+    (ask,) = reading.plan.due(0)
+    gone = OffsetOutOfRangeError("offset 7 is gone", logStartOffset=40, highWatermark=90)
+    if position is None:
+        with pytest.raises(OffsetOutOfRangeError):
+            reading.take(Answered(ask, gone), 0)
+        return
+    reading.take(Answered(ask, gone), 0)
+    assert reading.plan.cursors[P0].position == position
+    assert reading.jumps == 1
+    assert f"flights/0 goes on at {position}, as on_out_of_range='{choice}' says: offset 7 is gone" in caplog.text
+    reading.take(Answered(ask, gone), 0)
+    assert reading.jumps == 1, "nobody waits for that any more"
+    (again,) = reading.plan.due(0)
+    with pytest.raises(OffsetOutOfRangeError):
+        reading.take(Answered(again, OffsetOutOfRangeError("offset 40 was cut off")), 0)
