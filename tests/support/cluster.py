@@ -144,7 +144,15 @@ class Cluster:
             f"{name} is there",
         )
 
-    def create_topic(self, name: str = "flights", *, partitions: int = 1, wait: bool = True, **spec: Any) -> str:
+    def create_topic(
+        self,
+        name: str = "flights",
+        *,
+        partitions: int = 1,
+        wait: bool = True,
+        labels: Mapping[str, str] | None = None,
+        **spec: Any,
+    ) -> str:
         """A Topic of one replica that keeps what tests write, of whatever time; its uid.
 
         Waits until every partition is led by a broker that knows it.
@@ -152,7 +160,7 @@ class Cluster:
         manifest = {
             "apiVersion": API_VERSION,
             "kind": "Topic",
-            "metadata": {"name": name},
+            "metadata": {"name": name, "labels": {**(labels or {})}},
             "spec": {"partitions": partitions, "replicas": 1, "retention": {"time": "unlimited"}, **spec},
         }
         uid: str = self.kube("POST", _TOPICS, manifest)["metadata"]["uid"]

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from headrace.core.resources.topic import INTERNAL_LABEL
 from tests.support.cluster import Answer, Cluster, http
 from tests.support.waiting import wait_for
 
@@ -20,6 +21,7 @@ def create_offsets_topic(cluster: Cluster, *, partitions: int = 4, replicas: int
         OFFSETS_TOPIC,
         partitions=partitions,
         replicas=replicas,
+        labels={INTERNAL_LABEL: "true"},  # as the operator's own: it makes no others of its partitions
         cleanupPolicy="Compact",
         deletionPolicy="Retain",
     )
