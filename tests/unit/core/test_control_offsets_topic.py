@@ -151,6 +151,15 @@ def test_should_say_that_partitions_stay_as_they_are_once_groups_may_be_in_it(pa
     assert model.told.count("OtherPartitions") == 1
 
 
+def test_should_mark_its_topic_again_and_change_nothing_else() -> None:
+    model = settled()
+    model.api.change(offsets_topic(model).uid, labels={})
+    (planned,) = model.actions()
+    assert isinstance(planned, PatchTopic)
+    assert planned.patch == {"metadata": {"labels": {"headrace.io/internal": "true"}}}
+    assert planned.notices == ()
+
+
 def test_should_put_back_what_would_lose_offsets_or_time() -> None:
     model = settled()
     edit(model, unclean_leader_election=True, min_insync_replicas=1, segment_bytes=256 << 20)
