@@ -61,6 +61,10 @@ class MemberProcess:
     def partitions(self) -> set[int]:
         return {partition for partition, _ in self.read}
 
+    def since(self, mark: int) -> dict[int, int]:
+        """How far it has come in each partition of which it has read something since then."""
+        return dict(self.read[mark:])
+
 
 @dataclass
 class Writing:
@@ -118,12 +122,15 @@ def everything(load: Writing) -> set[tuple[int, int]]:
 def test_should_move_what_a_killed_member_had_and_skip_nothing(cluster: Cluster) -> None:
     group = {"apiVersion": API_VERSION, "kind": "ConsumerGroup", "metadata": {"name": "billing"}}
     cluster.kube("POST", _GROUPS, {**group, "spec": {"sessionTimeout": "6s"}})
+    calls = GroupCalls([cluster.url(broker) for broker in range(3)])
     with members(cluster, 2) as (victim, survivor):
         with writing(cluster) as load:
             wait_for(lambda: len(victim.partitions) >= 2 and len(survivor.partitions) >= 2, "both read", 90)
-            wait_for(lambda: len(latest(victim)) == len(latest(survivor)) == 2, "each has its own", 90)
+            shares = wait_for(lambda: halves(calls), "each has its own", 90)
+            marks = [len(each.read) for each in (victim, survivor)]
+            wait_for(lambda: victim.since(marks[0]).keys() in shares, "it reads its own", 90)
             victim.kill()
-            had, before = latest(victim), len(survivor.read)
+            had, before = victim.since(marks[0]), len(survivor.read)
             wait_for(lambda: {p for p, _ in survivor.read[before:]} >= had.keys(), "the survivor has everything", 90)
         wait_for(lambda: everything(load) <= {*victim.read, *survivor.read}, "everything is read", 90)
         for partition, last in had.items():
@@ -136,16 +143,27 @@ def test_should_go_on_when_the_coordinator_is_killed(cluster: Cluster) -> None:
     calls = GroupCalls([cluster.url(broker) for broker in range(3)])
     with members(cluster, 2) as readers:
         with writing(cluster) as load:
-            wait_for(lambda: all(len(latest(reader)) == 2 for reader in readers), "each has its own", 90)
-            had = [latest(reader).keys() for reader in readers]
+            had = wait_for(lambda: halves(calls), "each has its own", 90)
             cluster.broker(calls.get("/coordinator")["broker"]).kill()
-            at = load.written
-            wait_for(lambda: all(min(latest(reader).values()) > at for reader in readers), "both go on", 90)
+            at, marks = load.written, [len(reader.read) for reader in readers]
+            wait_for(lambda: goes_on(readers, marks, at), "both go on, in all of theirs", 90)
             wait_for(lambda: min(calls.offsets().values()) > at, "commits are taken again", 90)
-            assert [latest(reader).keys() for reader in readers] == had, "nobody had to give anything up"
+            assert halves(calls) == had, "nobody had to give anything up"
+            read = [reader.since(mark).keys() for reader, mark in zip(readers, marks, strict=True)]
+            assert all(each in had for each in read), "nor read anything of another"
         wait_for(lambda: everything(load) <= {place for reader in readers for place in reader.read}, "all is read", 90)
 
 
-def latest(reader: MemberProcess) -> dict[int, int]:
-    """How far it is in what it reads by now."""
-    return dict(reader.read[-100:])
+def halves(calls: GroupCalls) -> list[set[int]] | None:
+    """What each of two members has; None: it is not two of them with two partitions each."""
+    found = calls.call("GET")
+    members = found.json["members"] if found.status == 200 else []
+    shares = [{n for listed in each["owned"] for n in listed["partitions"]} for each in members]
+    return sorted(shares, key=min) if [len(each) for each in shares] == [2, 2] else None
+
+
+def goes_on(readers: list[MemberProcess], marks: list[int], offset: int) -> bool:
+    """Whether between them they have read beyond `offset` in each partition, since then."""
+    read = [reader.since(mark) for reader, mark in zip(readers, marks, strict=True)]
+    far = {partition for each in read for partition, last in each.items() if last > offset}
+    return all(read) and len(far) == _PARTITIONS
