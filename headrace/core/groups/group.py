@@ -104,8 +104,8 @@ class Group:
                 self._sessions.stretch(settings.session_ms)
             case Ticked(wall_ms):
                 self.wall_ms = wall_ms
+                self._maybe_forget(now_ms)  # before members go: their group is empty only from then on
                 self._members.expire(now_ms)
-                self._maybe_forget(now_ms)
             case _:
                 self._receive(event, now_ms)
         return self._finished(now_ms, time_went_by=isinstance(event, Ticked))

@@ -150,6 +150,19 @@ def test_should_forget_offsets_some_time_after_the_last_member_left() -> None:
     assert world.committed_image.group == GroupValue()
 
 
+def test_should_count_from_when_the_last_member_is_removed() -> None:
+    """Not from when the group was empty before it: the tick that removes the member may be the one that forgets."""
+    world = world_of("a")
+    process = world.processes[0]
+    told(world, commit(world, 3, member=process.id, epoch=process.seen[0]))
+    world.configure(GroupSettings())
+    world.pass_time(8 * DAY_MS)
+    assert not world.image.members
+    assert world.image.offsets
+    world.pass_time(8 * DAY_MS)
+    assert state(world) is GroupState.DEAD
+
+
 def test_should_forget_nothing_before_anybody_said_how_long_it_is_kept() -> None:
     world = World(FLIGHTS)
     told(world, commit(world, 3))
