@@ -7,7 +7,12 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
-from headrace.core.limits import GROUP_HEARTBEAT_MS_MAX, OFFSETS_PARTITIONS, STATIC_SILENT_HEARTBEATS
+from headrace.core.limits import (
+    GROUP_HEARTBEAT_MS_MAX,
+    GROUP_LAG_INTERVAL_MS,
+    OFFSETS_PARTITIONS,
+    STATIC_SILENT_HEARTBEATS,
+)
 from headrace.core.resources.consumer_group import ConsumerGroup, ConsumerGroupSpec
 from headrace_broker.groups.lag import SeenLag
 from headrace_broker.groups.metrics import GroupMetrics
@@ -52,6 +57,7 @@ def test_should_show_a_group_with_its_defaults() -> None:
 
 def test_should_name_the_limits_that_hold() -> None:
     assert f"({OFFSETS_PARTITIONS} partitions, up to three replicas)" in PAGE
+    assert f"looks every {GROUP_LAG_INTERVAL_MS // 1000} s how far" in PAGE
     assert f"after two missed heartbeats, {STATIC_SILENT_HEARTBEATS * GROUP_HEARTBEAT_MS_MAX // 1000} s" in PAGE
 
 
