@@ -124,6 +124,15 @@ class Fleet:
         name = broker_name(broker)
         self._wait(self.programs[name], lambda: self.said(name, " is ready"))
 
+    def start_program(self, name: str, module: str, *options: str) -> None:
+        """One that is none of Headrace's own, on a node of its own."""
+        self._start(name, module, *options)
+
+    def address(self, name: str) -> str:
+        """Of the node of a process, as others see it."""
+        address: str = self._node(name).address
+        return address
+
     def kill(self, name: str, *, silently: bool = False) -> None:
         """kill -9. Not `silently`: its Pod, if it had one, is gone as soon."""
         self.programs[name].kill()

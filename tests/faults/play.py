@@ -76,6 +76,8 @@ class Play:
     """Where logs may begin, where records are deleted on purpose."""
     notes: list[str] = field(default_factory=list)
     """For people: what was measured."""
+    at_end: list[Callable[[dict[int, tuple[Row, ...]]], None]] = field(default_factory=list)
+    """What else is judged by the whole log, while brokers still serve."""
 
     @property
     def brokers(self) -> list[int]:
@@ -237,6 +239,8 @@ class Play:
         self.wait_in_sync()
         final, ends = self._read_all()
         ends_reached = self._stop_readers(ends)
+        for judge_more in self.at_end:
+            judge_more(final)
         replicas = self._compare(ends) if self.setting.compares_disks else {}
         journal = self.journal
         history = History(

@@ -2,10 +2,10 @@
 
 from typing import Final
 
-from tests.faults.scenarios import compaction, control, crashes, disks, elections, operations, partitions
+from tests.faults.scenarios import compaction, control, crashes, disks, elections, groups, operations, partitions
 from tests.faults.scenarios.scenario import Scenario
 
-_MODULES = (crashes, partitions, disks, compaction, elections, operations, control)
+_MODULES = (crashes, partitions, disks, compaction, elections, operations, control, groups)
 SCENARIOS: Final[dict[str, Scenario]] = {
     scenario.name: scenario
     for scenario in sorted(
