@@ -307,10 +307,9 @@ def _is_of(cause: Cause, last_reset: str, written: Sequence[Entry]) -> bool:
     match cause:
         case DeletionReceived():
             return None in groups
-        case ResetResolved():
-            return any(value is not None and value.last_reset != last_reset for value in groups)
-        case CommitReceived():
-            return any(isinstance(entry, OffsetRecord) for entry in written)
+        case CommitReceived() | ResetResolved():
+            is_reset = any(value is not None and value.last_reset != last_reset for value in groups)
+            return is_reset or any(isinstance(entry, OffsetRecord) for entry in written)
         case _:
             assert_never(cause)
 

@@ -44,7 +44,7 @@ GROUP_MUTATIONS = (
     _mutation("told before it is committed", Coordinator, "_released", deletions.told_at_once),
     _mutation("any target fits", sharing, "misfit", deletions.fits_whoever_has_members, focus="target wrong"),
     _mutation("reset whoever reads", group, "check_empty", deletions.whoever_is_in_it),
-    _mutation("reset again", Group, "_reset", deletions.resets_again, focus="operator is hasty"),
+    _scripted("reset again", "reset-said-twice", "ResetOnceAndEmpty", Patch(Group, "_reset", deletions.resets_again)),
     _mutation(
         "a log read before it is committed", Coordinating, "may_read", property(deletions.reads_what_is_not_committed)
     ),

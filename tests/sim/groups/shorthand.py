@@ -1,7 +1,7 @@
 """Steps of scripts that stand for many, as in `tests.sim.shorthand`: what goes well between members and coordinators.
 
 `exchange` lets coordinators begin, look, decide and write, and members send what is due and hear of it, until nothing
-moves; with a member as its target, only that one's requests and answers move. Nobody reads by that (`reads on`), commits
+moves; with a member as its target, only its requests and answers move. Nobody reads by that (`reads on`), commits
 or gives anything up, the ConsumerGroup is left alone, and what is held up stays so.
 """
 
