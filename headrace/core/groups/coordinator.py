@@ -267,8 +267,8 @@ class Coordinator:
             return CoordinatorLoadingError(f"this broker has just become the coordinator of {name}: try again")
         if isinstance(event, JoinReceived | CommitReceived | ResetResolved) and self._is_foreign(name):
             return WrongGroupTypeError(
-                f"{name} is of type Spark: it shows how far a query is, which shares partitions out itself; take a group"
-                " of another name"
+                f"{name} is of type Spark: it shows how far a query is, which shares partitions out itself; take"
+                " another name for the group"
             )
         if self._is_behind(event):
             return ThrottledError(
