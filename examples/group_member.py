@@ -10,51 +10,51 @@ import uuid
 from urllib import error, request
 
 servers, topic, group, me = sys.argv[1].split(","), sys.argv[2], sys.argv[3], str(uuid.uuid4())
-GROUP, MEMBER = f"/groups/{group}", f"/groups/{group}/members/{me}"
-atexit.register(lambda: call("DELETE", MEMBER))
+OFFSETS, MEMBER, READ = f"/groups/{group}/offsets", f"/groups/{group}/members/{me}", f"/topics/{topic}/partitions"
+atexit.register(lambda: call("DELETE", MEMBER, time.monotonic() + 3))
 signal.signal(signal.SIGTERM, lambda *_: sys.exit())
 
 
-def call(method, path, body=None):
-    """Status and answer of any broker: it passes on what another one is to decide. Tried again while that may help."""
-    while True:
+def call(method, path, until, body=None):
+    """Status and answer of any broker, which passes it on. Tried again while that may help; 0 where time is up."""
+    while (left := min(until - time.monotonic(), 10)) > 0:
         url, data = f"{servers[0]}/v1/namespaces/default{path}", json.dumps(body).encode() if body else None
         try:
-            with request.urlopen(request.Request(url, data, method=method), timeout=10) as answer:
+            with request.urlopen(request.Request(url, data, method=method), timeout=left) as answer:
                 return answer.status, json.load(answer)
         except error.HTTPError as refusal:
-            problem = json.load(refusal)
-            if not problem["retriable"]:
+            if not (problem := json.load(refusal))["retriable"]:
                 return refusal.code, problem
         except OSError:
             servers.append(servers.pop(0))
         time.sleep(0.2)
+    return 0, {}
 
 
-def consume(uid, partition, offset, epoch):
-    """Write out what follows, and only then commit. Where to go on; None: somebody else reads the partition now."""
-    path = f"/topics/{topic}/partitions/{partition}/records?maxRecords=1000&topicUid={uid}&offset={offset}"
-    status, read = call("GET", path)
-    if status != 200 or not read["records"]:
-        return max(offset, read.get("logStartOffset", 0))
-    sys.stdout.writelines(f"{partition} {record['offset']} {record['value']}\n" for record in read["records"])
-    sys.stdout.flush()
-    done = {"topicUid": uid, "partition": partition, "offset": read["nextOffset"]}
-    body = {"memberId": me, "memberEpoch": epoch, "offsets": [done]}
-    return read["nextOffset"] if call("POST", f"{GROUP}/offsets", body)[0] == 200 else None
-
-
-seen, positions = None, {}  # (epoch, revision) of the last answer; where we are in the partitions that we own
+seen, positions, ours_until = None, {}, 0  # The last answer's (epoch, revision); where we are; when the session ends.
 while True:
-    owned = [{"topicUid": uid, "partitions": [partition]} for uid, partition in positions]
-    beat = {"memberEpoch": seen[0], "revision": seen[1], "owned": owned, "waitMs": 300} if seen else None
-    status, told = call("POST", f"{MEMBER}/heartbeat", beat) if beat else call("PUT", MEMBER, {"topics": [topic]})
-    if status != 200:  # We were taken for dead, and all of it is somebody else's: begin anew.
-        seen, positions = (None, {}) if beat else sys.exit(told["detail"])
-    elif seen is None or (told["memberEpoch"], told["revision"]) > seen:
-        seen = told["memberEpoch"], told["revision"]
-        ours = [(each["topicUid"], number) for each in told["assignment"] or () for number in each["partitions"]]
-        offsets = call("GET", f"{GROUP}/offsets")[1]["offsets"]
-        committed = {(each["topicUid"], each["partition"]): each["offset"] for each in offsets}
-        positions = {key: positions.get(key, committed.get(key, 0)) for key in ours}  # The rest is given up.
-    positions = {key: at for key, offset in positions.items() if (at := consume(*key, offset, seen[0])) is not None}
+    if (sent := time.monotonic()) > ours_until:
+        seen, positions = None, {}  # Taken for dead, or nobody answered: others may read all of it. Begin anew.
+    beat = {"memberEpoch": seen[0], "revision": seen[1], "waitMs": 300} if seen else {"topics": [topic]}
+    beat["owned"] = [{"topicUid": uid, "partitions": [partition]} for uid, partition in positions]
+    said = ("POST", f"{MEMBER}/heartbeat", ours_until) if seen else ("PUT", MEMBER, sent + 10)
+    status, told = call(*said, beat)
+    if status:
+        ours_until = sent + told["sessionMs"] / 1000 if status == 200 else 0 if seen else sys.exit(told["detail"])
+    if status == 200 and (seen is None or (told["memberEpoch"], told["revision"]) > seen):
+        status, known = call("GET", OFFSETS, ours_until)
+        if status == 200:  # Else it is told again with the next heartbeat.
+            seen = told["memberEpoch"], told["revision"]
+            ours = [(each["topicUid"], number) for each in told["assignment"] or () for number in each["partitions"]]
+            committed = {(each["topicUid"], each["partition"]): each["offset"] for each in known["offsets"]}
+            positions = {key: positions.get(key, committed.get(key, 0)) for key in ours}  # The rest is given up.
+    for (uid, partition), offset in [*positions.items()]:
+        status, read = call("GET", f"{READ}/{partition}/records?topicUid={uid}&offset={offset}", ours_until)
+        if status == 416 and read.get("logStartOffset", 0) <= offset:
+            sys.exit(f"partition {partition}: {read['detail']}")
+        positions[uid, partition] = read.get("nextOffset", max(offset, read.get("logStartOffset", 0)))
+        if status == 200 and read["records"] and time.monotonic() < ours_until:  # Write out, and only then commit.
+            print(*(f"{partition} {each['offset']} {each['value']}" for each in read["records"]), sep="\n", flush=True)  # noqa: T201
+            done = {"topicUid": uid, "partition": partition, "offset": read["nextOffset"]}
+            if call("POST", OFFSETS, ours_until, {"memberId": me, "memberEpoch": seen[0], "offsets": [done]})[0] != 200:
+                del positions[uid, partition]  # Somebody else reads it now.
