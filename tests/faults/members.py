@@ -146,8 +146,8 @@ class Members:
 
         def is_shared() -> bool:
             owned = self.owned()
-            sizes = [len(owned[name]) for name in names]
-            everything = sorted(number for name in names for number in owned[name])
+            sizes = [len(owned.get(name, ())) for name in names]
+            everything = sorted(number for name in names for number in owned.get(name, ()))
             return everything == [*range(self._partitions)] and max(sizes) - min(sizes) <= 1
 
         try:
