@@ -192,6 +192,7 @@ class Coordinating:
         self._promises.show(report)
         match self._upkeep(report):
             case Create(manifest):
+                self._promises.is_unheard |= report.retention is None
                 self._shared.resource.write(self, None, ConsumerGroup.parse(manifest))
             case WriteStatus(content):
                 self._shared.resource.write(self, self.known, content)

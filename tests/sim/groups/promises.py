@@ -51,6 +51,8 @@ class Promises:
         self._applied = 0
         self._marks: Marks | None = None
         self._resets: set[str] = set()
+        self.is_unheard = False
+        """A broker has created a ConsumerGroup without that the log says how long offsets are kept."""
         self._committed: set[Shown] = {_shown(self.image)}
         """After each batch."""
 
@@ -135,12 +137,12 @@ class Promises:
                 raise BrokenPromiseError("OffsetsAreKept", what)
 
     def _is_old(self, value: OffsetValue) -> bool:
-        """By any version of people, as a coordinator may not have seen the last; where they said nothing, or deleted
-        what they had said, by those of brokers."""
+        """By any version of people, as a coordinator may not have seen the last; where they said nothing, deleted what
+        they had said, or it was gone before anybody read it, by those of brokers."""
         age_ms = self._setting.now_ms - max(value.committed_ms, self.image.group.empty_since_ms)
         said, is_said = set(), False
         for each in self.shared.resource.versions:
-            if each is not None and not (each.auto_created and is_said):
+            if each is not None and not (each.auto_created and is_said and not self.is_unheard):
                 said.add(each.spec.offsets_retention_ms)
                 is_said = not each.auto_created and not each.deleting
         return any(retention_ms is not None and retention_ms <= age_ms for retention_ms in said)
