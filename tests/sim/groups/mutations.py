@@ -38,8 +38,11 @@ GROUP_MUTATIONS = (
         focus="member pauses",
         skew=False,
     ),
-    _mutation(
-        "a new coordinator waits for nobody", Sessions, "begin", deletions.no_session, focus="kill leader", skew=False
+    _scripted(
+        "a new coordinator waits for nobody",
+        "everybody-gets-a-session",
+        "ReadsWhatItOwns",
+        Patch(Sessions, "begin", deletions.no_session),
     ),
     _mutation("told before it is committed", Coordinator, "_released", deletions.told_at_once),
     _mutation("any target fits", sharing, "misfit", deletions.fits_whoever_has_members, focus="target wrong"),
