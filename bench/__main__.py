@@ -7,8 +7,9 @@ from typing import TypeVar
 
 import click
 
-from bench import behind, failover, length, machine, partitions, replication, sdk, starts, tail
+from bench import behind, failover, groups, length, machine, partitions, replication, sdk, starts, tail
 from bench.dev_broker import dev_broker
+from bench.groups_report import render_groups
 from bench.raw import RawClient
 from bench.replication_report import render_failovers, render_partitions, render_replication
 from bench.report import Round, render, render_behind, render_lengths, render_starts, render_tail
@@ -21,7 +22,7 @@ T = TypeVar("T")
 _DURABILITIES = ("Fsync", "Replicated")
 
 
-SECTIONS = ("speed", "tail", "starts", "length", "behind", "replication", "failover", "partitions")
+SECTIONS = ("speed", "tail", "starts", "length", "behind", "replication", "failover", "partitions", "groups")
 _TAIL_TOPIC = "bench-tail"
 _START_PARTITIONS = 1_000
 
@@ -32,8 +33,9 @@ _START_PARTITIONS = 1_000
 @click.option("--only", type=click.Choice(SECTIONS), help="One section alone.")
 def main(*, short: bool, rounds: int, only: str | None) -> None:
     """Measure produce, fetch and latency beside what the machine can do; what a follower, and one far behind, costs the
-    producers of a topic; starts; what the length of a log costs; and replication: what three copies cost, how long
-    producers wait when a leader dies, and what a thousand partitions take."""
+    producers of a topic; starts; what the length of a log costs; replication: what three copies cost, how long
+    producers wait when a leader dies, and what a thousand partitions take; and consumer groups: joins, moves, commits.
+    """
     size = SHORT if short else FULL
     sections: dict[str, Callable[[], str]] = {
         "speed": lambda: _measure_speed(size, rounds),
@@ -50,6 +52,7 @@ def main(*, short: bool, rounds: int, only: str | None) -> None:
         "partitions": lambda: render_partitions(
             partitions.measure(size.partitions, replication.REPLICAS[-1], size.rest_s)
         ),
+        "groups": lambda: render_groups(groups.measure(size.groups)),
     }
     for name, measure in sections.items():
         if only in (None, name):

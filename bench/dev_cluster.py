@@ -91,6 +91,16 @@ class DevCluster:
             return {each["partition"]: _placed(each) for each in partitions}
         return None
 
+    def kube(self, method: str, path: str, body: Any = None) -> Any:
+        """One request to the Kubernetes API."""
+        content = None if body is None else json.dumps(body).encode()
+        url = self.status()["api"]["url"] + path
+        return _answer(urllib.request.Request(url, content, {"content-type": "application/json"}, method=method))
+
+    def get(self, path: str) -> Any:
+        """What a broker answers."""
+        return _answer(urllib.request.Request(self.url() + path))
+
     def wait_whole(self, topics: Sequence[BenchTopic]) -> None:
         """Until every partition has a leader and all its replicas are in sync."""
         for topic in topics:
@@ -131,6 +141,11 @@ def wait(look: Callable[[], T | None], what: str) -> T:
             raise RuntimeError(f"{what}: not within {_TIMEOUT_S:g} s")
         time.sleep(_POLL_S)
     return answer
+
+
+def _answer(request: urllib.request.Request) -> Any:
+    with urllib.request.urlopen(request, timeout=_REQUEST_TIMEOUT_S) as response:
+        return json.loads(response.read())
 
 
 def _placed(partition: dict[str, Any]) -> Placed:

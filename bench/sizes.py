@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from bench.groups import GroupAmounts
 from bench.replication import Amounts
 
 
@@ -30,6 +31,7 @@ class Size:
     """Of leaders that are stopped for longer than their Lease lasts."""
     partitions: int
     rest_s: float
+    groups: GroupAmounts
 
 
 FULL = Size(
@@ -50,6 +52,7 @@ FULL = Size(
     silences=3,
     partitions=1_000,
     rest_s=20.0,
+    groups=GroupAmounts(joins=5, moves=3, groups=64, quiet_s=11.0, commit_s=15.0, alone=500),
 )
 SHORT = Size(
     raw_batches=48,
@@ -69,4 +72,5 @@ SHORT = Size(
     silences=1,
     partitions=200,
     rest_s=5.0,
+    groups=GroupAmounts(joins=1, moves=1, groups=32, quiet_s=1.0, commit_s=2.0, alone=100),
 )
