@@ -52,8 +52,11 @@ GROUP_MUTATIONS = (
         "a log read before it is committed", Coordinating, "may_read", property(deletions.reads_what_is_not_committed)
     ),
     _mutation("shown before it is committed", Coordinator, "is_settled", deletions.may_always_be_shown),
-    _mutation(
-        "a new coordinator takes the default retention", Group, "__init__", deletions.takes_the_default, **FOR_EVER
+    _scripted(
+        "a new coordinator takes the default retention",
+        "kept-as-the-log-says",
+        "OffsetsAreKept",
+        Patch(Group, "__init__", deletions.takes_the_default),
     ),
     _mutation(
         "a ConsumerGroup that is gone means the defaults",
