@@ -72,5 +72,5 @@ SHORT = Size(
     silences=1,
     partitions=200,
     rest_s=5.0,
-    groups=GroupAmounts(joins=1, moves=1, groups=32, quiet_s=1.0, commit_s=2.0, alone=100),
+    groups=GroupAmounts(joins=1, moves=1, groups=32, quiet_s=1.0, commit_s=1.5, alone=100),
 )
