@@ -566,8 +566,9 @@ OFFSETS_PARTITIONS = 16
 COORDINATOR_TICK_MS = 100
 COORDINATOR_RELOAD_MS = 1_000
 """A coordinator that could not write or read its log begins again after this."""
-COORDINATOR_APPENDS_IN_FLIGHT_MAX = 64
-"""Calls that wait for the high watermark; what is decided meanwhile goes along with the next one."""
+COORDINATOR_APPENDS_IN_FLIGHT_MAX = 2
+"""Calls that wait for the high watermark; what is decided meanwhile goes along with the next one. Two:
+one is on its way while the next is written. With more, each has fewer commits, and costs every replica as much."""
 COORDINATOR_APPEND_BATCHES_MAX = 256
 COORDINATOR_APPEND_BYTES = 1 << 20
 """What one call appends: so many batches, and no more bytes than this, one batch at least."""
