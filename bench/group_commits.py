@@ -59,15 +59,18 @@ class Alone:
 
 
 class _Committer:
-    def __init__(self, consumer: AsyncConsumer) -> None:
+    def __init__(self, consumer: AsyncConsumer, partitions: int) -> None:
         self._consumer = consumer
+        self._partitions = partitions
         self._places: list[TopicPartition] = []
 
     async def join(self) -> None:
         """Until it has all partitions, and has taken them up: there is nothing to read."""
-        async for _ in self._consumer.records(follow=False):
-            pass
-        self._places = sorted(self._consumer.assignment())
+        async with asyncio.timeout(_TIMEOUT_S):
+            while len(self._places) < self._partitions:
+                async for _ in self._consumer.records(follow=False):
+                    pass
+                self._places = sorted(self._consumer.assignment())
         await self._consumer.commit(dict.fromkeys(self._places, 0))
 
     async def commit_until(self, end: float, offsets: int) -> list[float]:
@@ -86,7 +89,7 @@ async def committers(server: str, topic: BenchTopic, groups: int) -> AsyncIterat
         found = []
         for number in range(groups):
             consumer = AsyncConsumer(topic.name, server=server, group=f"bench-busy-{number}", auto_commit=False)
-            found.append(_Committer(await stack.enter_async_context(consumer)))
+            found.append(_Committer(await stack.enter_async_context(consumer), topic.partitions))
         await asyncio.gather(*(committer.join() for committer in found))
         yield found
 
