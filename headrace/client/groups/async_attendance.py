@@ -26,7 +26,7 @@ from headrace.client.groups.starting import Given
 from headrace.client.read_ahead import ReadAhead
 from headrace.client.record import GroupOffset, TopicPartition
 from headrace.client.subscription import Start
-from headrace.core.errors import HeadraceError, LocalError
+from headrace.core.errors import HeadraceError, LocalError, UnknownTopicError
 from headrace.core.limits import CONSUMER_LEAVE_MS_MIN, GROUP_REQUEST_TIMEOUT_MS
 
 _log = logging.getLogger("headrace.client")
@@ -113,11 +113,13 @@ class AsyncAttendance(AsyncBetween):
         return not any([await self._exists(name) for name in missing])
 
     async def _exists(self, topic: str) -> bool:
-        """As far as brokers tell: the coordinator is about to hear of it."""
+        """Unless brokers say that it does not: the coordinator is about to hear of it, or nobody can be asked yet."""
         try:
             await self._brokers.layout_once(topic)
-        except HeadraceError:
+        except UnknownTopicError:
             return False
+        except HeadraceError as error:
+            _log.debug("whether topic %s is there cannot be known yet: %s", topic, error)
         return True
 
     async def commit(self, offsets: Mapping[TopicPartition, int] | None, metadata: str) -> None:

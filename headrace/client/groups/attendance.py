@@ -30,7 +30,7 @@ from headrace.client.read_ahead import ReadAhead
 from headrace.client.record import GroupOffset, TopicPartition
 from headrace.client.subscription import Start
 from headrace.client.workers import Workers
-from headrace.core.errors import HeadraceError, LocalError
+from headrace.core.errors import HeadraceError, LocalError, UnknownTopicError
 from headrace.core.limits import (
     CONSUMER_CLOSE_MS_DEFAULT,
     CONSUMER_LEAVE_MS_MIN,
@@ -86,11 +86,13 @@ class Attendance(Between):
         return not any(self._exists(name) for name in self.seat.options.subscription.names if name not in topics)
 
     def _exists(self, topic: str) -> bool:
-        """As far as brokers tell: the coordinator is about to hear of it."""
+        """Unless brokers say that it does not: the coordinator is about to hear of it, or nobody can be asked yet."""
         try:
             self._brokers.layout_once(topic)
-        except HeadraceError:
+        except UnknownTopicError:
             return False
+        except HeadraceError as error:
+            _log.debug("whether topic %s is there cannot be known yet: %s", topic, error)
         return True
 
     def commit(self, offsets: Mapping[TopicPartition, int] | None, metadata: str) -> None:
