@@ -31,8 +31,8 @@ def is_cached(file: FileHandle) -> bool:
 
 
 def forget(file: FileHandle) -> None:
+    """Without a look at what is left: a look at what is not there makes the kernel begin to read it ahead."""
     os.posix_fadvise(file.fd, 0, 0, os.POSIX_FADV_DONTNEED)
-    assert not is_cached(file)
 
 
 def test_should_leave_nothing_behind_when_a_long_read_waited_for_the_disk(file: FileHandle) -> None:
