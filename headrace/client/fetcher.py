@@ -63,7 +63,7 @@ class Fetcher:
             while not self._stops():
                 between.follow()
                 self._start_due()
-                self._take_arrived(wait=False)
+                is_called = self._take_arrived(wait=False)
                 if self._reading.open():
                     self._start_due()
                     with closing(self._reading.read()) as batches:
@@ -74,7 +74,7 @@ class Fetcher:
                             between.follow()
                 elif self._reading.plan.done and between.is_settled():
                     return
-                else:
+                elif not is_called:
                     self._take_arrived(wait=True)
         finally:
             handed.is_waited_for = False
@@ -133,8 +133,12 @@ class Fetcher:
         except Exception as error:
             self._arrived.put(Added(partition, as_reading_error(partition, error)))
 
-    def _take_arrived(self, *, wait: bool) -> None:
-        """Everything that has arrived; with `wait`, at least one answer, or the time to look at the plan again."""
+    def _take_arrived(self, *, wait: bool) -> bool:
+        """Everything that has arrived; with `wait`, at least one answer, or the time to look at the plan again.
+
+        Whether somebody has called to look around.
+        """
+        is_called = False
         patience_s = self._reading.patience_s(now_ms()) if wait else None
         while True:
             try:
@@ -143,9 +147,11 @@ class Fetcher:
                 self._sessions.look()
                 self._look_elsewhere()
                 self._reading.check(now_ms())
-                return
+                return is_called
             patience_s = None
-            if arrival is not None:
+            if arrival is None:
+                is_called = True
+            else:
                 self._reading.take(arrival, now_ms())
 
 
