@@ -106,11 +106,8 @@ class AsyncAttendance(AsyncBetween):
         return asyncio.current_task() is self._following
 
     async def is_settled(self) -> bool:
-        topics = await self._coordinator.settled_topics()
-        if topics is None or self.seat.news or self.seat.lacks():
-            return False
-        missing = [name for name in self.seat.options.subscription.names if name not in topics]
-        return not any([await self._exists(name) for name in missing])
+        missing = self.seat.missing(await self._coordinator.description())
+        return missing is not None and not any([await self._exists(name) for name in missing])
 
     async def _exists(self, topic: str) -> bool:
         """Unless brokers say that it does not: the coordinator is about to hear of it, or nobody can be asked yet."""

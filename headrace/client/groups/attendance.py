@@ -80,10 +80,10 @@ class Attendance(Between):
             self._carry_out(self._plan.follow())
 
     def is_settled(self) -> bool:
-        topics = self._coordinator.settled_topics()
-        if topics is None or self.seat.news or self.seat.lacks():
-            return False
-        return not any(self._exists(name) for name in self.seat.options.subscription.names if name not in topics)
+        report = self._coordinator.description()
+        with self._changed:
+            missing = self.seat.missing(report)
+        return missing is not None and not any(map(self._exists, missing))
 
     def _exists(self, topic: str) -> bool:
         """Unless brokers say that it does not: the coordinator is about to hear of it, or nobody can be asked yet."""

@@ -14,6 +14,7 @@ from headrace.client.groups.seat import Sending
 from headrace.core.errors import HeadraceError, UnknownGroupError, UnknownTopicError
 from headrace.core.groups.events import Request
 from headrace.core.groups.identity import GroupName
+from headrace.core.groups.status import Report
 from headrace.core.groups.topic_partitions import Names
 from headrace.core.limits import GROUP_REQUEST_TIMEOUT_MS
 from headrace.core.types import PartitionKey
@@ -72,10 +73,9 @@ class Coordinator:
             self._forget(error)
             raise
 
-    def settled_topics(self) -> frozenset[str] | None:
-        """What is read, once everybody in the group has what it is to have; None: not so yet."""
+    def description(self) -> Report:
         answer = self._brokers.retrying(self.what, lambda: self._get_once(requests.description_call(self._group)))
-        return requests.settled_topics(answer, self._group)
+        return requests.description(answer, self._group)
 
     def _offsets_once(self, call: Call) -> GroupOffsets:
         try:

@@ -19,7 +19,7 @@ from headrace.core.groups import wire
 from headrace.core.groups.describing import parse_group
 from headrace.core.groups.events import Membership, OffsetsAsked, Request
 from headrace.core.groups.identity import GroupName
-from headrace.core.groups.sharing import GroupState
+from headrace.core.groups.status import Report
 from headrace.core.groups.topic_partitions import Names
 from headrace.core.limits import GROUP_REQUEST_TIMEOUT_MS
 from headrace.core.types import PartitionKey, TopicUid
@@ -92,15 +92,9 @@ def offsets(answer: Answer) -> GroupOffsets:
     }
 
 
-def settled_topics(answer: Answer, group: GroupName) -> frozenset[str] | None:
-    """What its members read, once everybody in the group has what it is to have; None: not so yet.
-
-    A topic that was created a moment ago may not be among it: its coordinator has not heard of it.
-    """
-    report = _understood(lambda body: parse_group(body, group.namespace), answer)
-    if report.state is not GroupState.STABLE:
-        return None
-    return frozenset(topic for member in report.members for topic in member.topics)
+def description(answer: Answer, group: GroupName) -> Report:
+    """A topic that was created a moment ago may not be among it: its coordinator has not heard of it."""
+    return _understood(lambda body: parse_group(body, group.namespace), answer)
 
 
 def _understood(parse: Callable[[Any], T], answer: Answer) -> T:

@@ -53,6 +53,9 @@ from headrace.core.groups.membership_events import (
     Stopped,
     Ticked,
 )
+from headrace.core.groups.sharing import GroupState
+from headrace.core.groups.status import Report
+from headrace.core.groups.topic_partitions import keys_of
 from headrace.core.limits import GROUP_LOOK_MS_MAX
 from headrace.core.types import PartitionKey, TopicUid
 
@@ -255,6 +258,21 @@ class Seat:
     def lacks(self) -> bool:
         """Whether something that it is given is to be read still."""
         return any(self.finding.is_open(key) for key in self._new())
+
+    def missing(self, report: Report) -> list[str] | None:
+        """Topics that it wants and nobody reads, where the group has come to rest; None: it has not.
+
+        What its coordinator has decided it may say here before this member hears of it: nobody is at rest before he
+        has heard of all that is his, and reads it.
+        """
+        state = self._state
+        me = next((each for each in report.members if state is not None and each.member == state.identity.member), None)
+        if report.state is not GroupState.STABLE or state is None or me is None:
+            return None
+        if self.news or self.lacks() or not keys_of(me.owned) <= state.assigned:
+            return None
+        read = {topic for member in report.members for topic in member.topics}
+        return [name for name in self.options.subscription.names if name not in read]
 
     # -- the reader --------------------------------------------------------------------------------------------------
 

@@ -1,5 +1,6 @@
 """A reading without `follow` ends only once it is known that none of its topics is about to be shared out."""
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,13 +18,11 @@ def attendance(answer: HeadraceError | None) -> Attendance:
             raise answer
         return object()
 
-    seat = SimpleNamespace(
-        news=0, lacks=lambda: False, options=SimpleNamespace(subscription=SimpleNamespace(names=["flights"]))
-    )
     parts: dict[str, Any] = {
-        "seat": seat,
+        "seat": SimpleNamespace(missing=lambda _: ["flights"]),
+        "_changed": nullcontext(),
         "_brokers": SimpleNamespace(layout_once=layout_once),
-        "_coordinator": SimpleNamespace(settled_topics=frozenset),
+        "_coordinator": SimpleNamespace(description=object),
     }
     member = Attendance.__new__(Attendance)
     member.__dict__.update(parts)
