@@ -1,8 +1,9 @@
 """What a group answers and refuses, once all is committed: for tests that ask one question at a time."""
 
+from headrace.core.coordinating import Refuse
 from headrace.core.errors import HeadraceError
 from headrace.core.groups.entries import OffsetValue
-from headrace.core.groups.events import Answer, CommitReceived, Membership, Refuse, Request
+from headrace.core.groups.events import Answer, CommitReceived, Membership, Request
 from headrace.core.groups.sharing import GroupState
 from headrace.core.types import Offset
 from tests.support.group_world import GROUP, World, part, shape

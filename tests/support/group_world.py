@@ -8,21 +8,10 @@ from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field
 
+from headrace.core.coordinating import Append, Committed, Deposed, Elected, Read, ReadToEnd, Refuse, Ticked
 from headrace.core.groups.assigning import Partitions
 from headrace.core.groups.checking import Claim, Marks, broken, double_owners, fallen, marks
-from headrace.core.groups.coordinator import (
-    Append,
-    Committed,
-    Coordinator,
-    Deposed,
-    Elected,
-    ForGroup,
-    GroupConfigured,
-    Order,
-    Read,
-    ReadToEnd,
-    TopicsListed,
-)
+from headrace.core.groups.coordinator import Coordinator, ForGroup, GroupConfigured, Order, TopicsListed
 from headrace.core.groups.entries import Mark, OffsetValue
 from headrace.core.groups.events import (
     Answer,
@@ -33,10 +22,8 @@ from headrace.core.groups.events import (
     Ignored,
     JoinReceived,
     Membership,
-    Refuse,
     Request,
     TargetOffered,
-    Ticked,
 )
 from headrace.core.groups.identity import GroupEpoch, GroupName, MemberId, TopicShape
 from headrace.core.groups.image import Image

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from random import Random
 
+from headrace.core.coordinating import Refuse
 from headrace.core.errors import NotCoordinatorError
 from headrace.core.groups.assigning import Partitions
 from headrace.core.groups.checking import Claim
-from headrace.core.groups.events import Answer, Membership, Refuse
+from headrace.core.groups.events import Answer, Membership
 from headrace.core.groups.identity import MemberId, TopicShape
 from headrace.core.groups.membership import Identity, MemberPhase, MemberState
 from headrace.core.groups.membership_events import (

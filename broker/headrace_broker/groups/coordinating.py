@@ -1,266 +1,65 @@
-"""One partition of the offsets topic on this broker: its coordinator, and the log that the coordinator lives by.
+"""The groups of one partition of the offsets topic on this broker: how they are asked, and who hears of them.
 
-    waiting ── this broker leads ──> loading ── read to its end, writable ──> active
-       └──── (after a pause where it failed) ──── another leads, an append or a read failed ──────┘
-
-Runs as one task for as long as the partition is open here; what the core decides (`core.groups.coordinator`) is carried
-out at once, on the event loop, and written by `appending`. Where that fails, or the core makes a mistake, the
-coordinator is deposed before anything else happens, and begins again from the log, which says what became of it.
-
-Invariants: nothing is appended in another epoch than the one that the coordinator was elected in; what is told without
-a record is told only while this broker knows that it leads; once it is deposed, nobody waits for an answer.
+What makes a coordinator of a partition that is led here is `internal_topics.coordinating`'s.
 """
 
 import asyncio
 import logging
 from collections.abc import Sequence
-from time import perf_counter
-from typing import assert_never
+from typing import Any, assert_never
 
-from headrace.core.errors import (
-    CoordinatorLoadingError,
-    CorruptBatchError,
-    HeadraceError,
-    NotCoordinatorError,
-    NotLeaderError,
-    NotReadyError,
-)
-from headrace.core.groups.coordinator import (
-    Append,
-    Committed,
-    Coordinator,
-    CoordinatorState,
-    Deposed,
-    Elected,
-    Event,
-    ForGroup,
-    Order,
-    Read,
-    ReadToEnd,
-)
-from headrace.core.groups.events import Answer, Changed, Ignored, Refuse, Reply, Request, Ticked
+from headrace.core.coordinating import CoordinatorState
+from headrace.core.errors import CoordinatorLoadingError, HeadraceError
+from headrace.core.groups.coordinator import Coordinator, ForGroup
+from headrace.core.groups.entries import Entry
+from headrace.core.groups.events import Answer, Changed, CommitReceived, Done, Ignored, Reply, Request
 from headrace.core.groups.group import Group
 from headrace.core.groups.identity import GroupName
-from headrace.core.groups.records import UnreadableRecordError
-from headrace.core.limits import (
-    COORDINATOR_RELOAD_MS,
-    COORDINATOR_TICK_MS,
-)
-from headrace.core.replication.events import Acks
-from headrace.core.replication.fence import Fence
-from headrace.core.types import LeaderEpoch
-from headrace_broker.clock import monotonic_ms, wall_ms
-from headrace_broker.groups.appending import Appends
-from headrace_broker.groups.log import entries, prepare
+from headrace.core.groups.records import decode, encode
 from headrace_broker.groups.ports import GroupsListener
-from headrace_broker.groups.requests import Requests
+from headrace_broker.internal_topics.coordinating import LogCoordinating
+from headrace_broker.internal_topics.log import Codec
+from headrace_broker.internal_topics.requests import Requests
 from headrace_broker.partition import Partition
 
 _log = logging.getLogger(__name__)
-_NONE = LeaderEpoch(0)
+OFFSETS_LOG = Codec(encode, decode)
 
 
-class Coordinating:
-    def __init__(self, partition: Partition, requests: Requests, listeners: Sequence[GroupsListener]) -> None:
-        self.partition = partition
+class Coordinating(LogCoordinating[Entry, Reply]):
+    def __init__(self, partition: Partition, requests: Requests[Reply], listeners: Sequence[GroupsListener]) -> None:
         self.coordinator = Coordinator()
-        self.requests = requests
-        """Those that it has yet to answer, and no others."""
+        super().__init__(partition, self.coordinator, OFFSETS_LOG, requests)
         self._listeners = listeners
-        self._label = str(partition.place)
-        self._epoch = _NONE
-        """That the coordinator was elected in, while it is not deposed."""
-        self._appends: Appends | None = None
-        """Of the term that the coordinator was elected for, while it is not deposed: an epoch may have two."""
-        self._failed = False
-        """The term that is over ended by itself, not by an election."""
-        self._news = asyncio.Event()
-        """The partition may have another leader or high watermark, or the coordinator is deposed."""
-        self._ticking: asyncio.TimerHandle | None = None
-
-    @property
-    def is_active(self) -> bool:
-        return self.coordinator.state is CoordinatorState.ACTIVE
-
-    @property
-    def leads(self) -> bool:
-        return self.partition.leads
+        self._commits: dict[int, tuple[GroupName, int]] = {}
+        """Those that are not answered yet, and how many offsets each has."""
+        self._ending: list[GroupName] = []
 
     def ask(self, group: GroupName, request: Request) -> "asyncio.Future[Reply]":
         """The answer, once it may be told. Raises what it is refused with."""
-        answer = self.requests.expect(group, request)
-        if self._ticking is None:
-            self.step(Ticked(wall_ms()))  # it may have had no groups for hours: offsets are kept with the time
-        if not self.step(ForGroup(group, request)):
-            self.requests.refuse_all(NotCoordinatorError(f"the coordinator of {group} failed; try again"))
-        return answer
-
-    def check_begun(self, group: GroupName) -> None:
-        """Raises CoordinatorLoadingError where it leads and does not coordinate yet, or not again after a failure:
-        nobody else does meanwhile."""
-        if self.coordinator.state is CoordinatorState.IDLE:
-            raise CoordinatorLoadingError(f"this broker is about to begin as the coordinator of {group}: try again")
+        if isinstance(request, CommitReceived):
+            self._commits[request.request] = (group, len(request.offsets))
+        return self.ask_machine(request.request, ForGroup(group, request), str(group))
 
     def find(self, group: GroupName) -> Group | None:
         """For reading; None where it has no record. Raises NotCoordinatorError, CoordinatorLoadingError."""
         if self.coordinator.state is CoordinatorState.LOADING:
             raise CoordinatorLoadingError(f"this broker has just become the coordinator of {group}: try again")
-        self._check_sure()
+        self.check_sure()
         return self.coordinator.groups.get(group)
 
-    async def run(self) -> None:
-        """Until it is cancelled, or the partition is closed for good."""
-        self.partition.follow(self._moved)
-        try:
-            while True:
-                await self._until_led()
-                await self._serve_term()
-                if self._failed:
-                    await asyncio.sleep(COORDINATOR_RELOAD_MS / 1000)
-        finally:
-            self.partition.unfollow(self._moved)
-            self.depose("it is led here no more")
+    @property
+    def has_work(self) -> bool:
+        return bool(self.coordinator.groups)
 
-    def step(self, event: Event) -> bool:
-        """Whether it went well: a coordinator that makes a mistake begins again."""
-        try:
-            orders = self.coordinator.step(event, monotonic_ms())
-            # What a commit releases is proven by it; what a deposed coordinator says is only that it is none.
-            problem = None if isinstance(event, Committed | Deposed) else self._problem(orders)
-            for order in orders:
-                self._carry_out(order, problem)
-        except Exception:  # a mistake of our own: what is in memory may not be what the log says
-            if isinstance(event, Deposed):
-                raise
-            _log.exception("%s: the coordinator failed", self._label)
-            self._fail(f"it failed at {type(event).__name__}")
-            return False
-        if self._ticking is None and self.is_active and self.coordinator.groups:
-            self._ticking = asyncio.get_running_loop().call_later(COORDINATOR_TICK_MS / 1000, self._tick)
-        return True
+    @property
+    def holds(self) -> str:
+        return f"{len(self.coordinator.groups)} groups"
 
-    def depose(self, reason: str) -> None:
-        if self.coordinator.state is CoordinatorState.IDLE:
-            return
-        ended = [*self.coordinator.groups]
-        self._epoch = _NONE
-        if self._appends is not None:
-            self._appends.stop()
-        if self._ticking is not None:
-            self._ticking.cancel()
-        self._appends = self._ticking = None
-        try:
-            self.step(Deposed(reason))
-        finally:
-            # The core does not know of those whose answers were lost by a mistake.
-            self.requests.refuse_all(NotCoordinatorError(f"the coordinator is none any more ({reason}): try again"))
-            self._news.set()
-        _log.info("%s: groups are coordinated here no more: %s", self._label, reason)
-        for listener in self._listeners:
-            listener.ended(ended)
-
-    async def _until_led(self) -> None:
-        while not self.leads:
-            self._news.clear()
-            await self._news.wait()
-
-    async def _serve_term(self) -> None:
-        """One epoch, until it is over."""
-        epoch = self._epoch = self.partition.replica.leader_epoch
-        self._failed = False
-        self._appends = Appends(self.partition, epoch, self._committed, self._fail)
-        self.step(Elected())
-        try:
-            await self._load(epoch)
-        except (HeadraceError, UnreadableRecordError, CorruptBatchError) as error:
-            if self._epoch == epoch:
-                _log.error("%s: groups cannot be coordinated: %s", self._label, error)
-                self._fail(str(error))
-        while self._epoch == epoch:
-            self._news.clear()
-            await self._news.wait()
-
-    async def _load(self, epoch: LeaderEpoch) -> None:
-        """All that the log holds now. Raises what reading raises, and NotLeaderError where the term is over."""
-        started, count = perf_counter(), 0
-        end = self.partition.log.log_end_offset
-        await prepare()
-        while self.partition.high_watermark < end or not self._is_writable(epoch):
-            await self.partition.moved(COORDINATOR_RELOAD_MS / 1000)
-        async for run in entries(self.partition, end):
-            self._check_term(epoch)
-            self.step(Read(run))
-            count += len(run)
-        self._check_term(epoch)
-        self.step(ReadToEnd(wall_ms()))
-        took_s = perf_counter() - started
-        groups = [*self.coordinator.groups]
-        _log.info("%s: coordinates %d groups, read %d records in %.3f s", self._label, len(groups), count, took_s)
-        for listener in self._listeners:
-            listener.began(groups, took_s)
-
-    def _is_writable(self, epoch: LeaderEpoch) -> bool:
-        """Raises NotLeaderError: a coordinator that cannot write would be deposed by the first who asks."""
-        self._check_term(epoch)
-        try:
-            replica, contact = self.partition.replica, self.partition.contact
-            replica.check_latest(self._label, contact)
-            replica.check_writable(self._label, Fence(leader_epoch=epoch), Acks.ALL, contact)
-        except HeadraceError as error:
-            _log.debug("%s: not coordinated yet: %s", self._label, error)
-            return False
-        return True
-
-    def _check_term(self, epoch: LeaderEpoch) -> None:
-        if self._epoch != epoch:
-            raise NotLeaderError(f"{self._label} is led here no more in epoch {epoch}")
-
-    def _moved(self) -> None:
-        self._news.set()
-        if self._epoch and not (self.leads and self.partition.replica.leader_epoch == self._epoch):
-            self.depose("another leader was elected")
-
-    def _committed(self, number: int) -> None:
-        self.step(Committed(number))
-
-    def _fail(self, reason: str) -> None:
-        """It still leads, maybe, and yet goes no further."""
-        self._failed = True
-        self.depose(reason)
-
-    def _tick(self) -> None:
-        self._ticking = None
-        self.step(Ticked(wall_ms()))
-
-    def _problem(self, orders: Sequence[Order]) -> HeadraceError | None:
-        """Why this broker must not tell anything that it did not write."""
-        if self.is_active and any(isinstance(order, Answer | Refuse) for order in orders):
-            try:
-                self._check_sure()
-            except HeadraceError as error:
-                return error
-        return None
-
-    def _check_sure(self) -> None:
-        """Whether this broker leads, and knows it. Raises NotCoordinatorError, CoordinatorLoadingError."""
-        replica = self.partition.replica
-        try:
-            replica.check_leader(self._label, Fence(leader_epoch=self._epoch))
-            replica.check_latest(self._label, self.partition.contact)
-        except NotReadyError as error:
-            raise CoordinatorLoadingError(error.message) from error
-        except HeadraceError as error:
-            raise NotCoordinatorError(f"this broker coordinates the group no more: {error.message}") from error
-
-    def _carry_out(self, order: Order, problem: HeadraceError | None) -> None:
+    def _tell(self, order: Answer | Changed | Ignored, problem: HeadraceError | None) -> None:
         match order:
-            case Append():
-                assert self._appends is not None, "it was elected"
-                self._appends.add(order)
             case Answer(request, reply) if problem is None:
-                self.requests.answer(request, reply)
-            case Refuse(request, error, _):
-                self.requests.refuse(request, problem or error)
+                self._answer(request, reply)
             case Answer(request):
                 assert problem is not None, "else it is answered"
                 self.requests.refuse(request, problem)
@@ -273,3 +72,25 @@ class Coordinating:
                     listener.ignored(group, reason)
             case _:
                 assert_never(order)
+
+    def _answer(self, request: int, reply: Reply) -> None:
+        self.requests.answer(request, reply)
+        commit = self._commits.pop(request, None)
+        if commit is not None and isinstance(reply, Done):
+            for listener in self._listeners:
+                listener.committed(*commit)
+
+    def _is_answer(self, order: Any) -> bool:
+        return isinstance(order, Answer)
+
+    def _began(self, took_s: float) -> None:
+        for listener in self._listeners:
+            listener.began([*self.coordinator.groups], took_s)
+
+    def _ends(self) -> None:
+        self._ending = [*self.coordinator.groups]
+
+    def _ended(self) -> None:
+        self._commits.clear()
+        for listener in self._listeners:
+            listener.ended(self._ending)

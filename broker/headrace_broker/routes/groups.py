@@ -42,7 +42,7 @@ from headrace.core.groups.wire import (
 )
 from headrace.core.limits import GROUP_BODY_BYTES_MAX, JSON_INLINE_BYTES_MAX
 from headrace_broker.groups.coordinating import Coordinating
-from headrace_broker.groups.coordinators import CoordinatorElsewhere
+from headrace_broker.internal_topics.coordinators import CoordinatorElsewhere
 from headrace_broker.proxy import client_address
 from headrace_broker.routes.groups_passing import PassingOn
 from headrace_broker.routes.many_items import json_of_many

@@ -19,7 +19,7 @@ from headrace.core.limits import (
     JSON_INLINE_BYTES_MAX,
     PRODUCE_TIMEOUT_MS_DEFAULT,
 )
-from headrace_broker.groups.coordinators import CoordinatorElsewhere
+from headrace_broker.internal_topics.coordinators import CoordinatorElsewhere
 from headrace_broker.proxy import Proxy
 from headrace_broker.routes.uploads import Chunks
 

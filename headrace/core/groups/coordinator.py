@@ -17,10 +17,20 @@ refused before anything else is: while they flood a coordinator, members must be
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from heapq import heappop, heappush
 from typing import TypeAlias, assert_never
 
+from headrace.core.coordinating import (
+    Append,
+    Committed,
+    CoordinatorState,
+    Deposed,
+    Elected,
+    Read,
+    ReadToEnd,
+    Refuse,
+    Ticked,
+)
 from headrace.core.errors import (
     CoordinatorLoadingError,
     GroupFullError,
@@ -40,11 +50,9 @@ from headrace.core.groups.events import (
     Ignored,
     JoinReceived,
     Persist,
-    Refuse,
     Request,
     ResetResolved,
     TargetOffered,
-    Ticked,
     TopicDeleted,
     TopicsSeen,
 )
@@ -61,35 +69,6 @@ from headrace.core.limits import (
     COORDINATOR_UNCOMMITTED_OFFSETS_BYTES_MAX,
     GROUPS_PER_COORDINATOR_MAX,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Elected:
-    """This broker leads the partition: its log is about to be read, up to where it ended then."""
-
-
-@dataclass(frozen=True, slots=True)
-class Read:
-    """Records of the log, in order; only what is committed."""
-
-    entries: tuple[Entry, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ReadToEnd:
-    wall_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class Deposed:
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Committed:
-    """Everything up to this `Append`."""
-
-    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,29 +94,12 @@ class TopicsListed:
     topics: Mapping[str, TopicShape]
 
 
-LogEvent: TypeAlias = Elected | Read | ReadToEnd | Deposed | Committed
+LogEvent: TypeAlias = Elected | Read[Entry] | ReadToEnd | Deposed | Committed
 Event: TypeAlias = LogEvent | ForGroup | GroupConfigured | TopicsListed | TopicDeleted | Ticked
 
 
-@dataclass(frozen=True, slots=True)
-class Append:
-    """As one batch, after those of lower numbers."""
-
-    number: int
-    entries: tuple[Entry, ...]
-    reason: str
-    size_bytes: int
-    """Of its records, at most."""
-
-
 Told: TypeAlias = Answer | Refuse | Changed | Ignored
-Order: TypeAlias = Append | Told
-
-
-class CoordinatorState(StrEnum):
-    IDLE = "idle"
-    LOADING = "loading"
-    ACTIVE = "active"
+Order: TypeAlias = Append[Entry] | Told
 
 
 class Coordinator:
@@ -321,7 +283,7 @@ class Coordinator:
                 self._unsettled[effect.group] = self._appended
         return [*appended, *self._released()]
 
-    def _append(self, decided: Persist) -> Append:
+    def _append(self, decided: Persist) -> Append[Entry]:
         self._appended += 1
         size_bytes = bytes_of(decided.entries)
         self._uncommitted.append((self._appended, size_bytes))

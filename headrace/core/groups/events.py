@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from headrace.core.errors import HeadraceError
+from headrace.core.coordinating import Refuse, Ticked
 from headrace.core.groups.assigning import Assignor, Partitions
 from headrace.core.groups.entries import Entry, OffsetValue
 from headrace.core.groups.identity import NO_EPOCH, GroupEpoch, GroupName, MemberId, TopicShape
@@ -135,14 +135,6 @@ class Configured:
     settings: GroupSettings
 
 
-@dataclass(frozen=True, slots=True)
-class Ticked:
-    """Time went by."""
-
-    wall_ms: int
-    """Milliseconds since 1970: for what outlives this coordinator."""
-
-
 Request: TypeAlias = (
     JoinReceived
     | HeartbeatReceived
@@ -196,13 +188,6 @@ class Persist:
 class Answer:
     request: int
     reply: Reply
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Refuse:
-    request: int
-    error: HeadraceError
     reason: str
 
 

@@ -15,6 +15,7 @@ Invariants (`checking`): no partition has two owners; epochs and revisions only 
 from dataclasses import replace
 from typing import assert_never
 
+from headrace.core.coordinating import Refuse, Ticked
 from headrace.core.errors import HeadraceError
 from headrace.core.groups.draft import Draft
 from headrace.core.groups.entries import GroupKey, GroupRecord, OffsetKey, OffsetRecord, Retention
@@ -37,11 +38,9 @@ from headrace.core.groups.events import (
     Offsets,
     OffsetsAsked,
     Persist,
-    Refuse,
     Request,
     ResetResolved,
     TargetOffered,
-    Ticked,
     TopicDeleted,
     TopicsSeen,
 )

@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, assert_never
 
+from headrace.core.coordinating import UnreadableRecordError
 from headrace.core.groups.assigning import Assignor, Partitions
 from headrace.core.groups.entries import (
     CurrentKey,
@@ -36,10 +37,6 @@ from headrace.core.types import LeaderEpoch, Offset, PartitionId, PartitionKey, 
 _VERSION = 1
 _ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 """Kept: to make one takes as long as to encode a key. Text as it came: escaped it could be three times as long."""
-
-
-class UnreadableRecordError(Exception):
-    """A record of the offsets topic that this version of Headrace cannot read, or that is damaged."""
 
 
 def encode(entry: Entry) -> tuple[bytes, bytes | None]:

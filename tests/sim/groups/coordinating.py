@@ -9,23 +9,19 @@ from collections import deque
 from collections.abc import Sequence
 from typing import assert_never
 
-from headrace.core.errors import CoordinatorLoadingError, HeadraceError, NotCoordinatorError, NotReadyError
-from headrace.core.groups.coordinator import (
+from headrace.core.coordinating import (
     Append,
     Committed,
-    Coordinator,
     CoordinatorState,
     Deposed,
     Elected,
-    Event,
-    ForGroup,
-    GroupConfigured,
-    Order,
     Read,
     ReadToEnd,
-    Told,
-    TopicsListed,
+    Refuse,
+    Ticked,
 )
+from headrace.core.errors import CoordinatorLoadingError, HeadraceError, NotCoordinatorError, NotReadyError
+from headrace.core.groups.coordinator import Coordinator, Event, ForGroup, GroupConfigured, Order, Told, TopicsListed
 from headrace.core.groups.entries import Entry, GroupRecord, OffsetRecord
 from headrace.core.groups.events import (
     Answer,
@@ -33,10 +29,8 @@ from headrace.core.groups.events import (
     CommitReceived,
     DeletionReceived,
     Ignored,
-    Refuse,
     Request,
     ResetResolved,
-    Ticked,
     TopicDeleted,
 )
 from headrace.core.groups.group import Group

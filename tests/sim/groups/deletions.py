@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from headrace.core.coordinating import CoordinatorState
 from headrace.core.errors import HeadraceError
 from headrace.core.groups.assigning import Partitions
-from headrace.core.groups.coordinator import Coordinator, CoordinatorState, Event, GroupConfigured, Order, Told
+from headrace.core.groups.coordinator import Coordinator, Event, GroupConfigured, Order, Told
 from headrace.core.groups.entries import CurrentValue, Retention
 from headrace.core.groups.events import GroupSettings, HeartbeatReceived, ResetResolved
 from headrace.core.groups.group import Group

@@ -8,11 +8,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import assert_never
 
+from headrace.core.coordinating import Refuse
 from headrace.core.errors import FencedMemberError, NotCoordinatorError, UnknownMemberError
 from headrace.core.groups.assigning import Partitions
 from headrace.core.groups.checking import Claim
 from headrace.core.groups.entries import OffsetValue
-from headrace.core.groups.events import Answer, CommitReceived, Membership, Offsets, OffsetsAsked, Refuse, Request
+from headrace.core.groups.events import Answer, CommitReceived, Membership, Offsets, OffsetsAsked, Request
 from headrace.core.groups.identity import MemberId
 from headrace.core.groups.membership import Identity, MemberPhase, MemberState
 from headrace.core.groups.membership_events import (

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from headrace.core.control.group_errands import Wish, wish_of
+from headrace.core.coordinating import Refuse
 from headrace.core.groups.entries import OffsetValue
-from headrace.core.groups.events import Answer, DeletionReceived, Refuse, ResetResolved, TargetOffered
+from headrace.core.groups.events import Answer, DeletionReceived, ResetResolved, TargetOffered
 from headrace.core.groups.identity import MemberId
 from headrace.core.groups.status import assigned, offered_of, target_for
 from headrace.core.resources.consumer_group import ConsumerGroup

@@ -14,6 +14,7 @@ from headrace.client.groups.shares import Commit
 from headrace.client.record import Record, TopicPartition
 from headrace.client.retry import RetryPolicy
 from headrace.client.trouble import Trouble
+from headrace.core.coordinating import Append, Committed, Elected, ReadToEnd, Refuse, Ticked
 from headrace.core.errors import (
     BrokerUnreachableError,
     FencedInstanceError,
@@ -25,16 +26,7 @@ from headrace.core.errors import (
     StalledError,
     UnknownTopicError,
 )
-from headrace.core.groups.coordinator import (
-    Append,
-    Committed,
-    Coordinator,
-    Elected,
-    ForGroup,
-    Order,
-    ReadToEnd,
-    TopicsListed,
-)
+from headrace.core.groups.coordinator import Coordinator, ForGroup, Order, TopicsListed
 from headrace.core.groups.events import (
     AbsenceReceived,
     Answer,
@@ -44,10 +36,8 @@ from headrace.core.groups.events import (
     Membership,
     Offsets,
     OffsetsAsked,
-    Refuse,
     Reply,
     Request,
-    Ticked,
 )
 from headrace.core.groups.identity import GroupName, MemberId, TopicShape
 from headrace.core.groups.topic_partitions import names_in

@@ -4,20 +4,18 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from headrace.core.groups.coordinator import (
+from headrace.core.coordinating import (
     Append,
     Committed,
-    Coordinator,
     CoordinatorState,
     Deposed,
     Elected,
-    ForGroup,
-    GroupConfigured,
-    Order,
     Read,
     ReadToEnd,
-    TopicsListed,
+    Refuse,
+    Ticked,
 )
+from headrace.core.groups.coordinator import Coordinator, ForGroup, GroupConfigured, Order, TopicsListed
 from headrace.core.groups.entries import Entry, OffsetValue
 from headrace.core.groups.events import (
     Answer,
@@ -30,10 +28,8 @@ from headrace.core.groups.events import (
     HeartbeatReceived,
     JoinReceived,
     OffsetsAsked,
-    Refuse,
     ResetResolved,
     TargetOffered,
-    Ticked,
     TopicDeleted,
 )
 from headrace.core.groups.group import Group
@@ -311,7 +307,7 @@ def test_should_take_no_more_bytes_than_may_wait() -> None:
     coordinator = active()
     note = OffsetValue(Offset(1), metadata="x" * OFFSET_METADATA_BYTES_MAX)
     offsets = {part("flights", number): note for number in range(500)}
-    decided: list[Append] = []
+    decided: list[Append[Entry]] = []
     for number in range(100):
         orders = coordinator.step(ForGroup(GROUP, CommitReceived(number, offsets)), 0)
         if codes(orders) == [(number, "Throttled")]:

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from headrace.core.coordinating import Refuse
 from headrace.core.groups.assigning import Assignor
 from headrace.core.groups.events import (
     AbsenceReceived,
@@ -13,7 +14,6 @@ from headrace.core.groups.events import (
     HeartbeatReceived,
     JoinReceived,
     LeaveReceived,
-    Refuse,
 )
 from headrace.core.groups.identity import GroupEpoch
 from headrace.core.groups.sharing import GroupState

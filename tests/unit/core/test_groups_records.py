@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.core.coordinating import UnreadableRecordError
 from headrace.core.groups.assigning import Assignor
 from headrace.core.groups.entries import (
     CurrentKey,
@@ -29,7 +30,7 @@ from headrace.core.groups.entries import (
 )
 from headrace.core.groups.identity import GroupEpoch, GroupName, MemberId, TopicShape
 from headrace.core.groups.record_sizes import bytes_of
-from headrace.core.groups.records import UnreadableRecordError, decode, encode
+from headrace.core.groups.records import decode, encode
 from headrace.core.groups.subscriptions import Subscription
 from headrace.core.types import LeaderEpoch, Offset, PartitionId, PartitionKey, TopicUid
 from tests.support.group_world import GROUP, member, part, parts, shape

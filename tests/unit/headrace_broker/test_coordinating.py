@@ -36,7 +36,7 @@ from headrace.core.resources.partition_set import PartitionState
 from headrace.core.types import LeaderEpoch, Offset, PartitionEpoch, PartitionId, PartitionKey, Seat, TopicUid
 from headrace_broker.clock import wall_ms
 from headrace_broker.groups.coordinating import Coordinating
-from headrace_broker.groups.requests import Requests
+from headrace_broker.internal_topics.requests import Requests
 from headrace_broker.metrics import Metrics
 from headrace_broker.partition import Partition
 from headrace_broker.requests import ProduceQuery
@@ -81,7 +81,7 @@ class Told:
 
 
 class Asker:
-    def __init__(self, coordinating: Coordinating, requests: Requests) -> None:
+    def __init__(self, coordinating: Coordinating, requests: Requests[Reply]) -> None:
         self.coordinating = coordinating
         self._requests = requests
 
@@ -124,7 +124,7 @@ def coordinated(partition: Partition, told: Told) -> AbstractAsyncContextManager
 
 @asynccontextmanager
 async def _coordinated(partition: Partition, told: Told) -> AsyncIterator[Asker]:
-    requests = Requests(told.committed)
+    requests = Requests[Reply]()
     coordinating = Coordinating(partition, requests, [told])
     coordinating.step(TOPICS)
     task = asyncio.create_task(coordinating.run())
@@ -231,7 +231,7 @@ async def test_should_not_coordinate_what_it_cannot_read(partition: Partition, t
     newer = Record(b'["newer",9,"default","billing"]', b"{}", 0)
     batches = split_batches([encoded(columns_of([newer]))], batch_bytes_max=1 << 20)
     await partition.produce(batches, ProduceQuery(Acks.ALL, 30_000, Fence()))
-    requests = Requests(told.committed)
+    requests = Requests[Reply]()
     coordinating = Coordinating(partition, requests, [told])
     task = asyncio.create_task(coordinating.run())
     await eventually(lambda: told.count("ended") > 0, "it has given up")

@@ -19,8 +19,8 @@ from headrace.core.replication.contact import Contact
 from headrace.core.replication.followers import Ends
 from headrace.core.types import BrokerId, LeaderEpoch, Offset, PartitionEpoch, PartitionId, PartitionKey
 from headrace_broker.clock import monotonic_ms
-from headrace_broker.groups import appending
-from headrace_broker.groups.log import encoded
+from headrace_broker.groups.coordinating import OFFSETS_LOG
+from headrace_broker.internal_topics.log import Codec
 from headrace_broker.metrics import Metrics
 from headrace_broker.partition import Partition
 from tests.support.partition_sets import partition_state, seat
@@ -108,7 +108,7 @@ class Gate:
         self.error: Exception | None = None
         self.threads: list[threading.Thread] = []
         self.finished = 0
-        self._encoded: Callable[[Sequence[Entry]], RawBatch] = encoded
+        self._encoded: Callable[[Sequence[Entry]], RawBatch] = OFFSETS_LOG.encoded
 
     def __call__(self, entries: Sequence[Entry]) -> RawBatch:
         if len(entries) >= len(LARGE):
@@ -124,7 +124,7 @@ class Gate:
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
     gate = Gate()
-    monkeypatch.setattr(appending, "encoded", gate)
+    monkeypatch.setattr(Codec, "encoded", lambda _, entries: gate(entries))
     return gate
 
 

@@ -21,7 +21,8 @@ from headrace.core.types import BrokerId, Incarnation, PartitionKey, TopicUid
 from headrace.http2.client import AsyncTransport
 from headrace_broker.coordination.cluster_view import ClusterView
 from headrace_broker.groups.coordinating import Coordinating
-from headrace_broker.groups.coordinators import CoordinatorElsewhere, Coordinators
+from headrace_broker.groups.coordinators import Coordinators
+from headrace_broker.internal_topics.coordinators import CoordinatorElsewhere
 from headrace_broker.metrics import Metrics
 from headrace_broker.partition import Partition
 from headrace_broker.proxy import Proxy

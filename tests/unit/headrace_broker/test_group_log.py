@@ -6,7 +6,7 @@ import sys
 from headrace.core.groups.entries import Entry, GroupKey, GroupRecord, GroupValue, OffsetKey, OffsetRecord, OffsetValue
 from headrace.core.records.columns import decode_batches
 from headrace.core.types import Offset
-from headrace_broker.groups.log import encoded
+from headrace_broker.groups.coordinating import OFFSETS_LOG
 from tests.support.group_world import GROUP, part
 
 _ALIVE = GroupRecord(GroupKey(GROUP), GroupValue())
@@ -17,7 +17,7 @@ _GONE = OffsetRecord(OffsetKey(GROUP, part("flights", 1)), None)
 def test_should_write_tombstones_beside_values() -> None:
     batches: list[list[Entry]] = [[_ALIVE], [_OFFSET, _ALIVE], [_GONE], [_GONE, _OFFSET, _ALIVE]]
     for entries in batches:
-        batch = encoded(entries)
+        batch = OFFSETS_LOG.encoded(entries)
         (decoded,) = decode_batches(b"".join(map(bytes, batch.buffers)))
         values = [record.value for _, record in decoded.rows()]
         assert [value is None for value in values] == [entry.value is None for entry in entries]
@@ -27,7 +27,7 @@ def test_should_load_nothing_big_for_the_first_tombstone() -> None:
     """pandas takes a second to load: the first member that leaves would hold up the whole broker."""
     program = (
         "import sys; import tests.unit.headrace_broker.test_group_log as here;"
-        "here.encoded([here._GONE, here._OFFSET]);"
+        "here.OFFSETS_LOG.encoded([here._GONE, here._OFFSET]);"
         "print([name for name in ('pandas', 'pyarrow') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)

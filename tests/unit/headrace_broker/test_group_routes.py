@@ -11,7 +11,6 @@ from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
 from headrace.core.errors import NotCoordinatorError
-from headrace.core.groups.identity import GroupName
 from headrace.core.limits import (
     GROUP_HEARTBEATS_PASSED_ON_MAX,
     GROUP_REQUESTS_PASSED_ON_MAX,
@@ -21,13 +20,13 @@ from headrace.core.limits import (
 from headrace.core.types import BrokerId, PartitionId
 from headrace.http2.client import AsyncTransport
 from headrace_broker.admission import Admission
-from headrace_broker.groups.coordinators import CoordinatorElsewhere
+from headrace_broker.internal_topics.coordinators import CoordinatorElsewhere
 from headrace_broker.proxy import Proxy, client_address
 from headrace_broker.routes.app import _counted
 from headrace_broker.routes.groups_passing import PassingOn
 from tests.support.waiting import eventually
 
-THERE = CoordinatorElsewhere(GroupName("default", "billing"), PartitionId(0), BrokerId(1), "http://b1")
+THERE = CoordinatorElsewhere("default/billing", PartitionId(0), BrokerId(1), "http://b1")
 NO_NEWS = {"memberEpoch": 1, "revision": 0, "assignment": None, "heartbeatMs": 3_000, "sessionMs": 45_000}
 
 

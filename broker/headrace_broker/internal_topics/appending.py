@@ -13,9 +13,10 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from typing import Generic
 
+from headrace.core.coordinating import Append, EntryT
 from headrace.core.errors import HeadraceError
-from headrace.core.groups.coordinator import Append
 from headrace.core.limits import (
     COORDINATOR_APPEND_BATCHES_MAX,
     COORDINATOR_APPEND_BYTES,
@@ -27,38 +28,40 @@ from headrace.core.records.raw import RawBatch
 from headrace.core.replication.events import Acks
 from headrace.core.replication.fence import Fence
 from headrace.core.types import LeaderEpoch
-from headrace_broker.groups.log import encoded
+from headrace_broker.internal_topics.log import Codec
 from headrace_broker.partition import Partition
 from headrace_broker.requests import ProduceQuery
 
 _log = logging.getLogger(__name__)
 
 
-class _Decided:
+class _Decided(Generic[EntryT]):
     __slots__ = ("batch", "order")
 
-    def __init__(self, order: Append) -> None:
+    def __init__(self, order: Append[EntryT]) -> None:
         self.order = order
         self.batch: RawBatch | None = None
         """None while it is yet to be encoded."""
 
 
-class Appends:
+class Appends(Generic[EntryT]):
     def __init__(
         self,
         partition: Partition,
+        codec: Codec[EntryT],
         epoch: LeaderEpoch,
         committed: Callable[[int], None],
         failed: Callable[[str], None],
     ) -> None:
         """`committed` is told the number of an order, and means all before it; `failed` why the term is over."""
         self._partition = partition
+        self._codec = codec
         self._query = ProduceQuery(Acks.ALL, PRODUCE_TIMEOUT_MS_DEFAULT, Fence(leader_epoch=epoch))
         self._committed = committed
         self._failed = failed
-        self._queue: deque[_Decided] = deque()
+        self._queue: deque[_Decided[EntryT]] = deque()
         """Not appended yet, in order."""
-        self._large: deque[_Decided] = deque()
+        self._large: deque[_Decided[EntryT]] = deque()
         """Those of them that are for the thread."""
         self._in_flight = 0
         """Appends that are not committed yet."""
@@ -66,10 +69,10 @@ class Appends:
         self._encoding: asyncio.Task[None] | None = None
         self._is_over = False
 
-    def add(self, order: Append) -> None:
+    def add(self, order: Append[EntryT]) -> None:
         decided = _Decided(order)
         if order.size_bytes <= COORDINATOR_ENCODE_INLINE_BYTES_MAX:
-            decided.batch = encoded(order.entries)
+            decided.batch = self._codec.encoded(order.entries)
             self._flush_soon()
         else:
             self._large.append(decided)
@@ -90,7 +93,7 @@ class Appends:
         try:
             while self._large:
                 decided = self._large.popleft()
-                decided.batch = await asyncio.to_thread(encoded, decided.order.entries)
+                decided.batch = await asyncio.to_thread(self._codec.encoded, decided.order.entries)
                 self._flush_soon()
         except Exception as error:
             _log.exception("%s: a decision cannot be encoded", self._partition.place)
