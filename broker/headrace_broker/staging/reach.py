@@ -30,7 +30,8 @@ class Reach:
     ) -> dict[PartitionId, Span]:
         """What each of these holds that is committed."""
         numbers, fence = [*partitions], Fence(topic_uid=uid)
-        return dict(zip(numbers, await asyncio.gather(*(self._span(Place(topic, n), fence) for n in numbers))))
+        spans = await asyncio.gather(*(self._span(Place(topic, number), fence) for number in numbers))
+        return dict(zip(numbers, spans, strict=True))
 
     async def read(self, place: Place, uid: TopicUid, offset: Offset) -> memoryview:
         """Whole batches, from the one that begins at `offset`."""

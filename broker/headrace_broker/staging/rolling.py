@@ -74,7 +74,8 @@ class Rolling:
 
     def _resumed(self, place: Place, error: OutOfOrderSequenceError, sequences: Sequence[int]) -> int:
         """Where the partition has come: the last batch that it has goes again, so that its acknowledgement is had."""
-        expected = int(error.details.get("expectedSequence", 0))
+        expected = error.details.get("expectedSequence")
+        assert isinstance(expected, int), "brokers say it"
         _log.info("%s: goes on from sequence %d", place, expected)
         return max(0, bisect_left(sequences, expected) - 1)
 

@@ -1,6 +1,6 @@
 """Requests of writers, and their answers, as JSON bodies over HTTP. `docs/protocol.md` shows them; what they mean
-stands in `coordinator`. What is wrong with a body is an InvalidRequestError that names the field. Pure; called by the broker's
-routes and by the SDK.
+stands in `coordinator`. What is wrong with a body is an InvalidRequestError that names the field. Pure; called by the
+broker's routes and by the SDK.
 """
 
 import json
