@@ -745,6 +745,12 @@ STAGE_EXPIRY_MS = 12 * 3_600_000
 """What nobody has committed for so long belongs to an attempt that is dead."""
 STAGING_LOOK_INTERVAL_MS = 10_000
 """So often a coordinator looks what of its stages can be deleted."""
+STAGE_BATCH_BYTES = 2 << 20
+"""Of a batch that is staged, where the topic takes as much: it is read again, and written a second time, as it is."""
+STAGE_BUFFER_BYTES = 64 << 20
+"""What one attempt gathers, for all partitions, before it is staged."""
+COMMIT_TIMEOUT_MS = 300_000
+"""A writer waits so long for its commit: for the decision, and until everything is in its partition."""
 ROLL_SHARES_MAX = 8
 """Partitions that one coordinator gives their shares at the same time."""
 ROLL_BYTES = 4 << 20
