@@ -1,7 +1,7 @@
 """Where reading begins and ends, as options say it: one of three options for each end, the first that is given. Pure.
 
-`startingTimestamp` stands above `startingOffsetsByTimestamp`, and that above `startingOffsets`, as in Kafka's source; the
-same with `ending`.
+`startingTimestamp` stands above `startingOffsetsByTimestamp`, and that above `startingOffsets`, as in Kafka's source;
+the same with `ending`.
 """
 
 import json

@@ -1,8 +1,8 @@
 """Batches as the columns that Spark is given, without a step per row.
 
-Keys and values stay where the network has put them; offsets, times and headers are made anew a column at a time; what is
-the same in every record (topic, partition) is made once, and sliced. Small batches are joined until they are worth one
-of Spark's; large ones are cut. Called in Spark's Python workers.
+Keys and values stay where the network has put them; offsets, times and headers are made anew a column at a time; what
+is the same in every record (topic, partition) is made once, and sliced. Small batches are joined until they are worth
+one of Spark's; large ones are cut. Called in Spark's Python workers.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -1,7 +1,7 @@
 """Filters of a batch query that spare reading: on partition, offset and time. Pure.
 
-Those on partition and offset are met in full; of those on time only the lower end helps, since times need not ascend, and
-Spark looks at each record again.
+Those on partition and offset are met in full; of those on time only the lower end helps, since times need not ascend,
+and Spark looks at each record again.
 """
 
 from collections.abc import Iterable
@@ -108,7 +108,11 @@ def _span(each: Filter) -> Span | None:
 
 def _since_ms(each: Filter) -> int | None:
     match each:
-        case EqualTo(_, datetime() as time) | GreaterThan(_, datetime() as time) | GreaterThanOrEqual(_, datetime() as time):
+        case (
+            EqualTo(_, datetime() as time)
+            | GreaterThan(_, datetime() as time)
+            | GreaterThanOrEqual(_, datetime() as time)
+        ):
             return _ms(time)
         case _:
             return None

@@ -1,8 +1,8 @@
 """JSON values as typed columns, a whole Arrow batch at a time.
 
-All values become one document that Arrow parses in C++: a line `{"v":<value>}` for each, so that a value with newlines is
-still one row, a tombstone is `{"v":null}`, and an empty value, or two in one, is an error instead of a shifted row. Where
-that fails, halves are tried, until the very record is found. Called in Spark's Python workers.
+All values become one document that Arrow parses in C++: a line `{"v":<value>}` for each, so that a value with newlines
+is still one row, a tombstone is `{"v":null}`, and an empty value, or two in one, is an error instead of a shifted row.
+Where that fails, halves are tried, until the very record is found. Called in Spark's Python workers.
 """
 
 from collections.abc import Sequence
@@ -89,7 +89,9 @@ def _check_type(name: str, kind: Any, depth: int = 0) -> None:
     for each in within:
         _check_type(name, each, depth + 1)
     if any(is_kind(kind) for is_kind in _UNTAKEN) or (depth and pa.types.is_date(kind)):
-        raise LocalError(f"valueSchema: JSON is not read as {kind} (column {name}): take it as STRING, and convert that")
+        raise LocalError(
+            f"valueSchema: JSON is not read as {kind} (column {name}): take it as STRING, and convert that"
+        )
 
 
 def _why(error: Exception) -> str:

@@ -20,7 +20,10 @@ def kept(begun: Mapping[Partition, int], latest: Mapping[Partition, int], loss: 
         if topic in now and now[topic] != uids(begun)[topic]:
             loss.recreated(topic)
         else:
-            loss.lost(f"topic {topic}, or a partition of it, is not read any more, and the query had positions in it", "without")
+            loss.lost(
+                f"topic {topic}, or a partition of it, is not read any more, and the query had positions in it",
+                "without",
+            )
     return going_on
 
 
@@ -38,7 +41,8 @@ def ranges(
 ) -> list[OffsetRange]:
     """What a micro-batch reads. `beginnings` are of the partitions that `start` does not know.
 
-    A topic that grew while the query ran was read from its first record on, or something is lost; not so one that is new.
+    A topic that grew while the query ran is read from its first record on, or something is lost; not so one that is
+    new.
     """
     known = uids(start)
     for partition, first in beginnings.items():

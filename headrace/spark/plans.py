@@ -23,7 +23,10 @@ def planned(
         start, end = starts[partition], ends[partition]
         first, last = earliest.get(partition, start), latest.get(partition, end)
         if start < first:
-            loss.lost(f"offsets {start} to {min(first, end)} of {partition} are gone: its log begins at {first}", f"at {first}")
+            loss.lost(
+                f"offsets {start} to {min(first, end)} of {partition} are gone: its log begins at {first}",
+                f"at {first}",
+            )
         if max(start, end) > last:
             loss.lost(f"offset {max(start, end)} of {partition} is not there: its log ends at {last}", f"up to {last}")
         ranges.append(OffsetRange(partition, max(start, first), min(end, last)))

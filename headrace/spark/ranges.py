@@ -1,6 +1,7 @@
 """What the tasks of a query read: runs of offsets, cut to as many pieces as options ask for. Pure."""
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from headrace.spark.offsets import Partition
@@ -33,7 +34,11 @@ def split(
         whole = [piece for each in whole for piece in _pieces(each, -(-each.size // max_records))]
     if min_partitions is None or len(whole) >= min_partitions:
         return whole
-    return [piece for each, count in zip(whole, _counts(whole, min_partitions), strict=True) for piece in _pieces(each, count)]
+    return [
+        piece
+        for each, count in zip(whole, _counts(whole, min_partitions), strict=True)
+        for piece in _pieces(each, count)
+    ]
 
 
 def _counts(ranges: Sequence[OffsetRange], wanted: int) -> list[int]:
@@ -44,4 +49,4 @@ def _counts(ranges: Sequence[OffsetRange], wanted: int) -> list[int]:
 
 def _pieces(each: OffsetRange, count: int) -> list[OffsetRange]:
     bounds = [each.start + each.size * piece // count for piece in range(count + 1)]
-    return [OffsetRange(each.partition, start, end) for start, end in zip(bounds, bounds[1:], strict=False)]
+    return [OffsetRange(each.partition, start, end) for start, end in pairwise(bounds)]

@@ -95,7 +95,7 @@ def _name_and_kind(part: str) -> tuple[str, str]:
 
 def _has_colon(part: str) -> bool:
     """`delay: INT`, and not the colon of a type within."""
-    return part.split("<")[0].find(":") >= 0
+    return ":" in part.partition("<")[0]
 
 
 def _parts(ddl: str) -> list[str]:
