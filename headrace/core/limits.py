@@ -723,7 +723,7 @@ GROUP_PAUSES_INTERVAL_MS = 10_000
 SPARK_ROWS_MAX = 1 << 16
 """Rows of one Arrow batch that Spark is given: its JVM holds a few of them for each task ..."""
 SPARK_ROWS_GATHERED = 1 << 15
-"""... and small batches of a partition are joined until they have so many (each costs Spark as much as a large one), ..."""
+"""... and small batches of a partition are joined until they have so many, since each costs Spark the same, ..."""
 SPARK_BYTES_GATHERED = 4 << 20
 """... or so many bytes."""
 SPARK_ROWS_PER_TRIGGER_DEFAULT = 2_000_000

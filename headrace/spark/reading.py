@@ -69,7 +69,7 @@ class RangeReader:
     def close(self) -> None:
         self._fetcher.close()
 
-    def batches(self, wanted: OffsetRange, loss: LossPolicy) -> Iterator[DecodedBatch]:
+    def batches(self, wanted: OffsetRange, loss: LossPolicy) -> Generator[DecodedBatch]:
         """Its records, by offset; what is gone is left out where `loss` allows that."""
         partition = wanted.partition
         self._brokers.directory.pin_anew(partition.topic, partition.uid)
