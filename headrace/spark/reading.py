@@ -24,6 +24,7 @@ from headrace.core.limits import (
 )
 from headrace.core.records.columns import DecodedBatch
 from headrace.spark.errors import LossPolicy
+from headrace.spark.offsets import Partition
 from headrace.spark.options import Connection
 from headrace.spark.ranges import OffsetRange
 
@@ -72,7 +73,7 @@ class RangeReader:
     def batches(self, wanted: OffsetRange, loss: LossPolicy) -> Generator[DecodedBatch]:
         """Its records, by offset; what is gone is left out where `loss` allows that."""
         partition = wanted.partition
-        self._brokers.directory.pin_anew(partition.topic, partition.uid)
+        self._pin(partition)
         cursor = self._reading.plan.add(partition.place, wanted.start)
         cursor.end = wanted.end
         try:
@@ -82,6 +83,14 @@ class RangeReader:
             loss.recreated(partition.topic)
         finally:
             self._fetcher.drop(partition.place)
+
+    def _pin(self, partition: Partition) -> None:
+        """To the topic that the driver saw, with the partitions that it saw."""
+        directory = self._brokers.directory
+        directory.pin_anew(partition.topic, partition.uid)
+        known = directory.newest(partition.topic)
+        if known is not None and partition.number >= len(known.partitions):
+            directory.forget(partition.topic)
 
     def _some(self, cursor: Cursor, wanted: OffsetRange, loss: LossPolicy) -> Generator[DecodedBatch]:
         """Up to the end, or to a place where records are gone: the cursor is moved beyond it."""
