@@ -7,3 +7,9 @@ JSON), `rates` (how much a trigger takes), `filters`. `catalog` asks the brokers
 workers: `reading` keeps clients in each process, `columns` makes Spark's columns of batches, `json_values` typed ones.
 Everything that Spark pickles is a plain value; nothing connects before it is used.
 """
+
+import os
+
+from headrace.spark.java import warn_without_java
+
+warn_without_java(os.environ)

@@ -53,7 +53,7 @@ class Connection:
     def resolved(self, environ: Mapping[str, str]) -> Self:
         """With what the driver's environment says, which executors do not know. Raises NoServerError."""
         ca_file = self.ca_file or environ.get("HEADRACE_CA_FILE")
-        servers = find_servers(self.server, environ=environ)
+        servers = find_servers(self.server, ca_file, environ)
         return replace(self, server=",".join(servers.urls), ca_file=ca_file)
 
     def servers(self) -> Servers:

@@ -73,7 +73,12 @@ def _typed_columns(options: Mapping[str, str]) -> list[Column]:
         return []
     if schema is None:
         raise LocalError("valueFormat is json and there is no valueSchema: write one, for example 'carrier STRING'")
-    return [_typed_column(part) for part in _parts(schema)]
+    columns = [_typed_column(part) for part in _parts(schema)]
+    names = [column.name.lower() for column in columns]
+    for column in columns:
+        if names.count(column.name.lower()) > 1:
+            raise LocalError(f"valueSchema has {column.name!r} more than once: leave out all but one")
+    return columns
 
 
 def _typed_column(part: str) -> Column:
@@ -135,7 +140,7 @@ def _chosen(wanted: str, columns: list[Column]) -> list[Column]:
         if name.lower() not in by_name:
             there = ", ".join(column.name for column in columns)
             raise LocalError(f"columns has {name!r}: there are {there}{_hint(name)}")
-    return _checked([by_name[name.lower()] for name in dict.fromkeys(names)])
+    return [by_name[name] for name in dict.fromkeys(map(str.lower, names))]
 
 
 def _hint(name: str) -> str:

@@ -68,7 +68,7 @@ def test_should_read_topics_whose_whole_name_matches_when_a_pattern_is_given(ben
 def test_should_read_only_these_partitions_when_they_are_assigned(bench: SparkBench) -> None:
     bench.create(1, 2, 3)
     assert bench.places(assign=json.dumps({bench.topic: [2, 0]})) == [(0, 0), (2, 0), (2, 1), (2, 2)]
-    with pytest.raises(PySparkException, match="partition 7 of .* does not exist: it has 3"):
+    with pytest.raises(PySparkException, match=f"partition 7 of {bench.topic} does not exist: it has 3"):
         bench.rows(assign=json.dumps({bench.topic: [7]}))
 
 
@@ -87,7 +87,7 @@ def test_should_keep_to_times_when_they_are_given(bench: SparkBench) -> None:
     bench.cluster.create_topic(bench.topic, partitions=2)
     bench.write(2, 3, time_ms=_FIRST_MS)
     bench.write(2, 2, time_ms=_SECOND_MS)
-    late, early = whole(4, 0, start=2) + [(1, 3), (1, 4)], [(0, 0), (0, 1), (1, 0), (1, 1), (1, 2)]
+    late, early = [(0, 2), (0, 3), (1, 3), (1, 4)], [(0, 0), (0, 1), (1, 0), (1, 1), (1, 2)]
     assert bench.places(startingTimestamp=_FIRST_MS + 1) == late
     assert bench.places(endingTimestamp=_SECOND_MS) == early
     assert bench.places(startingTimestamp=_SECOND_MS + 1) == []

@@ -34,25 +34,14 @@ def test_should_give_typed_columns_when_values_are_json(bench: SparkBench) -> No
     assert third == (None,) * 9, "a tombstone has no fields"
 
 
-@pytest.mark.parametrize(
-    "value",
-    [b"", b"no json", b'{"n": 1', b'{"n": 1}{"n": 2}', b'{"n": 1}\n{"n": 2}', b'{"n": "x"}', b'{"n": 1.5}', b"[1]", b"5"],
-)
-def test_should_name_the_record_when_a_value_is_no_such_json(bench: SparkBench, value: bytes) -> None:
+def test_should_name_the_record_when_a_value_is_no_such_json(bench: SparkBench) -> None:
     bench.create(0)
-    bench.write_values(*(b'{"n": %d}' % number for number in range(5)), value, b'{"n": 6}')
+    bench.write_values(*(b'{"n": %d}' % number for number in range(5)), b"no json", b'{"n": 6}')
     with pytest.raises(PySparkException, match=f"the value at offset 5 of {bench.topic}/0 is no JSON object") as raised:
         bench.rows(valueFormat="json", valueSchema="n INT")
     assert "mode=PERMISSIVE" in str(raised.value)
     rows = bench.rows(valueFormat="json", valueSchema="n INT", mode="permissive")
     assert [row.n for row in rows] == [0, 1, 2, 3, 4, None, 6]
-
-
-def test_should_refuse_bytes_that_are_no_text_when_a_column_is_text(bench: SparkBench) -> None:
-    bench.create(0)
-    bench.write_values(b'{"s": "\xff"}')
-    with pytest.raises(PySparkException, match="the value at offset 0"):
-        bench.rows(valueFormat="json", valueSchema="s STRING")
 
 
 def test_should_tell_the_columns_apart_when_a_field_has_a_records_name(bench: SparkBench) -> None:
@@ -64,8 +53,6 @@ def test_should_tell_the_columns_apart_when_a_field_has_a_records_name(bench: Sp
     assert tuple(row) == (41, 1, 0)
 
 
-@pytest.mark.parametrize("kind", ["BINARY", "MAP<STRING, INT>", "STRUCT<day: DATE>", "ARRAY<BINARY>"])
-def test_should_name_the_column_when_its_type_is_not_read(bench: SparkBench, kind: str) -> None:
-    bench.create(1)
-    with pytest.raises(PySparkException, match=r"JSON is not read as .* \(column .*take it as STRING"):
-        bench.rows(valueFormat="json", valueSchema=f"n {kind}")
+def test_should_name_the_column_when_its_type_is_not_read(bench: SparkBench) -> None:
+    with pytest.raises(PySparkException, match=r"JSON is not read as map.* \(column n\): take it as STRING"):
+        bench.rows(valueFormat="json", valueSchema="n MAP<STRING, INT>")

@@ -150,12 +150,8 @@ def test_should_cut_micro_batches_when_more_tasks_are_wanted(bench: SparkBench) 
 
 def test_should_say_what_is_there_when_a_limit_holds_it_back(bench: SparkBench) -> None:
     uid = bench.create(6)
-    latest: list[object] = []
-    writer = bench.writer(Batches(), maxOffsetsPerTrigger=2).trigger(availableNow=True)
-    query = writer.start()
+    query = bench.writer(Batches(), maxOffsetsPerTrigger=2).trigger(availableNow=True).start()
     assert query.awaitTermination(60)
-    for progress in query.recentProgress:
-        latest.append(json.loads(progress["sources"][0]["latestOffset"]) if isinstance(progress, dict) else None)
     seen = [source.latestOffset for progress in query.recentProgress for source in progress.sources]
     assert {"uid": uid, "offsets": {"0": 6}} in [json.loads(each)[bench.topic] for each in seen if each]
 
@@ -212,5 +208,3 @@ def test_should_know_a_strange_checkpoint_when_it_is_given_one(bench: SparkBench
     bench.write(1)
     with pytest.raises(PySparkException, match=r"which format\('headrace'\) has not written"):
         bench.read_available()
-
-

@@ -108,7 +108,9 @@ class SparkBench:
     def writer(self, batches: Batches, **options: object) -> DataStreamWriter:
         """From the earliest on unless the options say otherwise; one checkpoint for all queries of a test."""
         frame = self.stream(**{"startingOffsets": "earliest", **options})
-        return frame.writeStream.foreachBatch(batches.take).option("checkpointLocation", str(self.folder / "checkpoint"))
+        return frame.writeStream.foreachBatch(batches.take).option(
+            "checkpointLocation", str(self.folder / "checkpoint")
+        )
 
     def read_available(self, batches: Batches | None = None, **options: object) -> Batches:
         """What is there now, in one run of the query; what each batch brought."""
