@@ -78,7 +78,7 @@ def test_should_name_the_remedy_when_a_stream_option_is_wrong(options: dict[str,
 
 @pytest.mark.parametrize("value", ["flights", "[]", "{}", '{"flights": []}', '{"flights": [-1]}', '{"flights": ["a"]}'])
 def test_should_say_what_assign_looks_like_when_it_is_wrong(value: str) -> None:
-    with pytest.raises(LocalError, match="assign is .*: write JSON such as"):
+    with pytest.raises(LocalError, match=r"assign is .*: write JSON such as"):
         BatchOptions.of({"assign": value})
     assert BatchOptions.of({"assign": '{"flights": [1, 0, 1]}'}).subscription == Assigned({"flights": (0, 1)})
 
