@@ -770,7 +770,7 @@ SPARK_ROWS_PER_TRIGGER_DEFAULT = 2_000_000
 """A trigger costs Spark 0.2 to 0.4 s whatever it reads."""
 SPARK_PREFETCH_BYTES = 32 << 20
 """What a task asks for ahead of Spark."""
-SPARK_STILL_MS_MAX = 5_000
+SPARK_STILL_MS_MAX = 3_000
 """A task that has got nothing for so long asks whether the records that it waits for are still there."""
 SPARK_SAMPLE_BYTES = 64 << 10
 """Read of a partition to estimate how large its next records are, for `maxBytesPerTrigger`."""

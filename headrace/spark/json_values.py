@@ -17,7 +17,7 @@ from headrace.spark.columns import Rows
 from headrace.spark.errors import BadValueError
 
 _FIELD: Final = "v"
-_BEFORE, _AFTER, _BETWEEN = (pa.scalar(part, pa.binary()) for part in (b'{"v":', b"}\n", b""))
+_BEFORE, _AFTER, _BETWEEN = b'{"v":', b"}\n", b""
 _UNTAKEN = (pa.types.is_binary, pa.types.is_map, pa.types.is_duration, pa.types.is_interval, pa.types.is_time)
 _SHOWN_BYTES = 80
 
@@ -29,6 +29,8 @@ class JsonValues:
             _check_type(field.name, field.type)
         self._fields, self._is_permissive = fields, is_permissive
         self._kind = pa.struct([pa.field(field.name, _parsed_as(field.type)) for field in fields])
+        # Not when this module is loaded: Arrow asks pandas about scalars, and that takes 0.2 s to load.
+        self._around = [pa.scalar(part, pa.binary()) for part in (_BEFORE, _AFTER, _BETWEEN)]
         self._options = pa.json.ParseOptions(
             explicit_schema=pa.schema([(_FIELD, self._kind)]), unexpected_field_behavior="ignore"
         )
@@ -51,8 +53,9 @@ class JsonValues:
 
     def _parsed(self, values: Any) -> Any:
         """Raises ArrowException or ValueError where any value is not such JSON."""
+        before, after, between = self._around
         lines = pc.binary_join_element_wise(
-            _BEFORE, values, _AFTER, _BETWEEN, null_handling="replace", null_replacement=b"null"
+            before, values, after, between, null_handling="replace", null_replacement=b"null"
         )
         document = lines.buffers()[2]
         read = pa.json.ReadOptions(use_threads=False, block_size=len(document) + 1)

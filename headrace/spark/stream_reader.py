@@ -24,7 +24,7 @@ from headrace.spark.tasks import Reading
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: StreamOptions, reading: Reading) -> None:
         self._options, self._reading = options, reading
-        self._progress: Progress = Unreported()
+        self.progress: Progress = Unreported()
         self._asked: Catalog | None = None
         self._target: Offsets | None = None
         """Of `Trigger.AvailableNow`: nothing beyond is read."""
@@ -69,7 +69,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _waits_for_more(self, waiting: int, limit: ReadLimit) -> bool:
         """Whether `minOffsetsPerTrigger` holds this trigger back. A query that ends does not wait."""
         is_late = self._triggered_ms is None or now_ms() - self._triggered_ms >= self._options.max_delay_ms
-        if waiting >= self._options.min_offsets or is_late or self._target or isinstance(limit, ReadAllAvailable):
+        if (
+            waiting >= self._options.min_offsets
+            or is_late
+            or self._target is not None
+            or isinstance(limit, ReadAllAvailable)
+        ):
             self._triggered_ms = now_ms()
             return False
         return True
@@ -88,7 +93,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begun, ends = from_json(start), from_json(end)
         beginnings = self._catalog.earliest(partition for partition in ends if partition not in begun)
         ranges = moves.ranges(begun, ends, beginnings, self._options.loss)
-        self._progress.planned(begun, ends)
+        self.progress.planned(begun, ends)
         options = self._options
         cut = split(ranges, min_partitions=options.min_partitions, max_records=options.max_records)
         return [InputPartition(each) for each in cut]
@@ -97,10 +102,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._reading.read(partition.value)
 
     def commit(self, end: dict[str, Any]) -> None:
-        self._progress.committed(from_json(end))
+        self.progress.committed(from_json(end))
 
     def stop(self) -> None:
-        self._progress.close()
+        self.progress.close()
         if self._asked is not None:
             self._asked.close()
 

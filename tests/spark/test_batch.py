@@ -130,6 +130,14 @@ def test_should_join_small_batches_and_cut_large_ones_when_spark_reads(bench: Sp
     assert tuple(row) == (150_005, 150_005, 150_004, sum(len(str(number)) for number in range(150_000)) + 5 * 7)
 
 
+def test_should_read_all_when_an_earlier_query_had_enough(bench: SparkBench) -> None:
+    bench.cluster.create_topic(bench.topic)
+    with Producer(bench.server) as producer:
+        producer.send_batch(bench.topic, values=[b"%d" % number for number in range(200_000)], partition=0)
+    assert len(bench.frame().take(3)) == 3
+    assert bench.frame().count() == 200_000
+
+
 def test_should_read_less_when_filters_are_pushed(bench: SparkBench) -> None:
     bench.cluster.create_topic(bench.topic, partitions=3)
     bench.write(4, 4, 4, time_ms=_FIRST_MS)

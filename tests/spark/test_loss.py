@@ -7,6 +7,11 @@ from pyspark import RDD
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row
 
+from headrace.spark.errors import DataLossError, LossPolicy
+from headrace.spark.offsets import Partition
+from headrace.spark.options import Connection
+from headrace.spark.ranges import OffsetRange
+from headrace.spark.reading import reader_of
 from tests.support.spark_bench import SparkBench, whole
 
 
@@ -52,6 +57,20 @@ def test_should_not_read_another_topic_when_it_was_created_again_meanwhile(bench
     with pytest.raises(Exception, match=f"topic {bench.topic} was deleted and created again"):
         rows.collect()
     assert bench.frame().count() == 3
+
+
+def test_should_not_wait_for_ever_when_the_log_has_lost_its_end_since(bench: SparkBench) -> None:
+    """As after an unclean election. What tasks do, without Spark: it plans nothing that is not there."""
+    beyond = OffsetRange(Partition(bench.topic, bench.create(3), 0), 1, 9)
+    connection = Connection(bench.server)
+    with (
+        reader_of(connection) as reader,
+        pytest.raises(DataLossError, match=f"offsets 3 to 9 of {bench.topic}/0 are gone: its log ends at 3"),
+    ):
+        list(reader.batches(beyond, LossPolicy()))
+    with reader_of(connection) as reader:
+        found = [offset for batch in reader.batches(beyond, LossPolicy(fails=False)) for offset in batch.offsets]
+    assert found == [1, 2]
 
 
 def test_should_name_the_topic_when_there_is_none(bench: SparkBench) -> None:

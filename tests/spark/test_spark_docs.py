@@ -8,7 +8,7 @@ from pathlib import Path
 
 from headrace.core.limits import DELIVERY_TIMEOUT_MS_DEFAULT, SPARK_ROWS_PER_TRIGGER_DEFAULT
 from headrace.spark.read_options import READ_OPTIONS
-from tests.support.spark_bench import SparkBench
+from tests.support.spark_bench import SHORT_LIVED, SparkBench
 
 PAGE = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -17,7 +17,12 @@ BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 def test_should_work_when_the_page_is_followed(bench: SparkBench) -> None:
     assert "headrace topic create flights --partitions 3" in PAGE
     bench.cluster.create_topic("flights", partitions=3)
-    environment = {**os.environ, "HEADRACE_SERVER": bench.server, "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment = {
+        **os.environ,
+        "HEADRACE_SERVER": bench.server,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "JDK_JAVA_OPTIONS": SHORT_LIVED,
+    }
     program = "\n".join(BLOCK.findall(PAGE))
     done = subprocess.run(
         [sys.executable, "-c", program],

@@ -14,6 +14,9 @@ from headrace import Producer
 from tests.support.cluster import Cluster, http
 from tests.support.waiting import wait_for
 
+SHORT_LIVED = "-Xss16m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""A JVM that starts fast rather than runs fast: queries here are short."""
+
 Place = tuple[int, int]
 """Partition and offset."""
 
