@@ -9,6 +9,7 @@ use is known from this coordinator's own term; a new one waits for the expiry of
 of `now_ms` of this process: it deletes later than it might, never sooner.
 """
 
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -39,26 +40,21 @@ class Clean:
 class _Partition:
     seen: deque[tuple[int, Offset]] = field(default_factory=deque)
     """When the partition ended where, a look interval apart."""
-    ends: dict[Offset, Offset] = field(default_factory=dict)
-    """Runs that are of no use, from their first offset to their end (exclusive); no two of them touch."""
-    starts: dict[Offset, Offset] = field(default_factory=dict)
-    """The same by their ends."""
+    runs: list[tuple[Offset, Offset]] = field(default_factory=list)
+    """What is of no use, from first offsets to ends (exclusive), in order; no two of them touch."""
 
     def add(self, base: Offset, end: Offset) -> None:
-        if base in self.ends:
-            return  # known: a run begins with it
-        base = self.starts.pop(base, base)
-        after = self.ends.pop(end, None)
-        if after is not None:
-            end = after
-        self.ends[base], self.starts[end] = end, base
+        """It may be known already: commits are repeated."""
+        first = bisect_left(self.runs, base, key=lambda run: run[1])
+        after = bisect_right(self.runs, end, key=lambda run: run[0])
+        if first < after:
+            base, end = min(base, self.runs[first][0]), max(end, self.runs[after - 1][1])
+        self.runs[first:after] = [(base, end)]
 
     def useless_to(self, start: Offset) -> Offset:
         """The end of the run that `start` lies in; forgets those before."""
-        for base, end in [*self.ends.items()]:
-            if end <= start:
-                del self.ends[base], self.starts[end]
-        return max((end for base, end in self.ends.items() if base <= start), default=start)
+        self.runs = [run for run in self.runs if run[1] > start]
+        return self.runs[0][1] if self.runs and self.runs[0][0] <= start else start
 
     def expired_to(self, end: Offset, now_ms: int) -> Offset:
         if not self.seen or now_ms - self.seen[-1][0] >= STAGING_LOOK_INTERVAL_MS:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from headrace.core.coordinating import UnreadableRecordError
 from headrace.core.staging.identity import WriterName
-from headrace.core.types import Offset, PartitionId, PartitionKey, TopicName, TopicUid
+from headrace.core.types import Offset, PartitionId, PartitionKey, TopicUid
 
 _VERSION = 1
 _KIND = "writer"
@@ -40,9 +40,6 @@ class Share:
     topic: str
     key: PartitionKey
     batches: tuple[StagedBatch, ...]
-
-    def place(self, writer: WriterName) -> str:
-        return f"{TopicName(writer.namespace, self.topic)}/{self.key.partition}"
 
 
 @dataclass(frozen=True, slots=True)
