@@ -11,7 +11,7 @@ from headrace.client.producer import Producer
 from headrace.client.staging import Commits, Staged, Stager
 from headrace.core.errors import InternalTopicError
 from headrace.core.records.columns import record_columns
-from headrace.core.types import TopicUid
+from headrace.core.types import Offset, TopicUid
 from tests.support.cluster import Cluster, http, running_cluster
 from tests.support.consumed import values_in
 from tests.support.waiting import wait_for
@@ -91,7 +91,7 @@ def test_should_commit_a_batch_without_rows(cluster: Cluster) -> None:
 def test_should_refuse_what_is_not_staged(cluster: Cluster, topic: str) -> None:
     real = staged(cluster, "q5", topic, rows(0, 10))
     share = real.shares[0]
-    far = share.batches[0]._replace(base_offset=10**6, last_offset=10**6 + 1)
+    far = share.batches[0]._replace(base_offset=Offset(10**6), last_offset=Offset(10**6 + 1))
     with Commits("q5", cluster.url()) as commits:
         with pytest.raises(Exception, match="is not there, it ends at"):
             commits.commit(0, [Staged(real.staging_uid, (type(share)(share.topic, share.key, (far,)),))])
