@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -93,71 +93,75 @@ def _kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
+@dataclass
+class Run:
+    """One query that copies, what it was given, and whoever is killed meanwhile."""
+
+    cluster: Cluster
+    query: Query
+    sent: int = 0
+    lives: dict[int, Program] = field(default_factory=dict)
+
+    @property
+    def servers(self) -> str:
+        return ",".join(self.cluster.url(broker) for broker in range(3))
+
+    def send(self) -> None:
+        with Producer(self.servers) as producer:
+            for number in range(self.sent, self.sent + _MORE):
+                producer.send("numbers", b"%d" % number, key=b"%d" % (number % 7))
+        self.sent += _MORE
+
+    def wait_copied(self, count: int) -> None:
+        def are_copied() -> bool:
+            return len(values_in(self.servers, "copies")) >= count
+
+        try:
+            wait_for(are_copied, f"{count} records are copied", timeout_s=240)
+        except AssertionError as error:
+            error.add_note(self.query.log)
+            raise
+
+    def kill_executor(self, _: int) -> None:
+        wait_for(self.query.executors, "there is an executor", timeout_s=60)
+        _kill(self.query.executors()[0])
+
+    def kill_broker(self, turn: int) -> None:
+        """It comes back on the port that it had: the query knows the addresses that it was started with."""
+        victim = turn % 3
+        port = self.cluster.url(victim).rsplit(":", 1)[1]
+        self.lives.get(victim, self.cluster.broker(victim)).kill()
+        name = f"broker-{victim}-again-{turn}"
+        self.lives[victim] = self.cluster.start_broker(victim, "--port", port, name=name)
+
+    def kill_driver(self, _: int) -> None:
+        self.query.kill()
+        self.query.start()
+
+
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
+def run(tmp_path: Path) -> Iterator[Run]:
     with running_cluster(tmp_path / "cluster", brokers=3) as cluster:
         for name in ("numbers", "copies"):
             cluster.create_topic(name, partitions=3, replicas=3)
-        yield cluster
+        query = Query(cluster, tmp_path)
+        query.start()
+        try:
+            yield Run(cluster, query)
+        finally:
+            query.end()
 
 
 @pytest.mark.timeout(600 + 200 * _ROUNDS)
-def test_should_copy_each_record_once_whoever_is_killed(cluster: Cluster, tmp_path: Path) -> None:
-    query, sent = Query(cluster, tmp_path), 0
-    brokers = {broker: cluster.broker(broker) for broker in range(3)}
-
-    def servers() -> str:
-        return ",".join(cluster.url(broker) for broker in range(3))
-
-    def send() -> None:
-        nonlocal sent
-        with Producer(servers()) as producer:
-            for number in range(sent, sent + _MORE):
-                producer.send("numbers", b"%d" % number, key=b"%d" % (number % 7))
-        sent += _MORE
-
-    def copied() -> int:
-        return len(values_in(servers(), "copies"))
-
-    def wait_copied(count: int) -> None:
-        try:
-            wait_for(lambda: copied() >= count, f"{count} records are copied", timeout_s=240)
-        except AssertionError as error:
-            error.add_note(query.log)
-            raise
-
-    def kill_executor() -> None:
-        wait_for(lambda: query.executors(), "there is an executor", timeout_s=60)
-        _kill(query.executors()[0])
-
-    def kill_driver() -> None:
-        query.kill()
-        query.start()
-
-    def kill_broker(turn: int) -> None:
-        victim = turn % 3
-        brokers[victim].kill()
-        brokers[victim] = _again(cluster, victim, turn, brokers[victim])
-
-    try:
-        query.start()
-        for turn in range(_ROUNDS):
-            kills: list[Callable[[], None]] = [kill_executor, lambda turn=turn: kill_broker(turn), kill_driver]  # type: ignore[misc]
-            for kill in kills:
-                before = sent
-                send()
-                wait_copied(before + 1)  # in the middle of what was sent
-                kill()
-        wait_copied(sent)
-    finally:
-        query.end()
-    found = Counter(map(int, values_in(servers(), "copies")))
+def test_should_copy_each_record_once_whoever_is_killed(run: Run) -> None:
+    for turn in range(_ROUNDS):
+        for kill in (run.kill_executor, run.kill_broker, run.kill_driver):
+            before = run.sent
+            run.send()
+            run.wait_copied(before + 1)  # in the middle of what was sent
+            kill(turn)
+    run.wait_copied(run.sent)
+    run.query.end()
+    found = Counter(map(int, values_in(run.servers, "copies")))
     assert {number: times for number, times in found.items() if times != 1} == {}
-    assert sorted(found) == list(range(sent))
-
-
-def _again(cluster: Cluster, broker: int, turn: int, before: Program) -> Program:
-    """On the port that it had: the query knows the addresses that it was started with."""
-    port = cluster.url(broker).rsplit(":", 1)[1]
-    assert not before.is_running
-    return cluster.start_broker(broker, "--port", port, name=f"broker-{broker}-again-{turn}")
+    assert sorted(found) == list(range(run.sent))

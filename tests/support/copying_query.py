@@ -30,7 +30,6 @@ def main(server: str, source: str, target: str, checkpoint: str) -> None:
     records = spark.readStream.format("headrace").options(**options).option("subscribe", source)
     stream = records.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", 400).load()
     sink = stream.selectExpr("key", "value").repartition(3).writeStream.format("headrace").options(**options)
-    print("query starts", flush=True)
     sink.option("topic", target).option("checkpointLocation", checkpoint).start().awaitTermination()
 
 
