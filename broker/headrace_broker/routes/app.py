@@ -74,6 +74,7 @@ def broker_app(serving: Serving) -> web.Application:
             web.get("/metrics", health.metrics),
             web.get("/openapi.json", openapi),
             web.get("/v1/cluster", metadata.cluster),
+            web.get("/v1/prometheus/targets", metadata.targets),
             web.get("/v1/brokers/{broker}/held", HeldRoute(serving).__call__),
             web.post("/v1/brokers/{broker}/promises", PromisesRoute(serving).__call__),
             web.post("/v1/brokers/{broker}/watermarks", WatermarksRoute(serving).__call__),
