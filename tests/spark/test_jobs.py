@@ -2,10 +2,13 @@
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from xml.etree import ElementTree
@@ -107,47 +110,104 @@ def test_should_tell_how_late_flights_leave(bench: SparkBench) -> None:
     assert len([each for each in bars.iter() if each.tag.endswith("rect")]) == 25
 
 
+ORDERS = "/v1/namespaces/default/topics/orders"
+
+
+@dataclass(frozen=True)
+class Uneven:
+    """Three brokers in two zones, each leads two partitions of `orders`; one leads the two that are busy."""
+
+    cluster: Cluster
+    weights: Sequence[int]
+    """How much is written to each partition, beside the others."""
+
+    def leaders(self) -> list[int]:
+        topic = http("GET", f"{self.cluster.url()}{ORDERS}").json
+        return [each["leader"]["id"] if each["leader"] else -1 for each in topic["partitions"]]
+
+    def written(self) -> dict[int, float]:
+        """Bytes that each broker has taken for `orders`, by its own account."""
+        return {broker: bytes_in(http("GET", f"{self.cluster.url(broker)}/metrics").body) for broker in range(3)}
+
+    def skew(self) -> float:
+        """Of what comes from now on, once enough has come."""
+        before = self.written()
+
+        def grown() -> dict[int, float]:
+            return {broker: bytes_ - before[broker] for broker, bytes_ in self.written().items()}
+
+        wait_for(lambda: sum(grown().values()) > 300_000, "there is load", timeout_s=60)
+        loads = grown().values()
+        return max(loads) * 3 / sum(loads)
+
+
+def bytes_in(metrics: bytes) -> float:
+    lines = metrics.decode().splitlines()
+    own = [line for line in lines if line.startswith("headrace_broker_bytes_in_total{") and 'topic="orders"' in line]
+    return sum(float(line.rpartition(" ")[2]) for line in own)
+
+
 @pytest.fixture
-def uneven(tmp_path: Path) -> Iterator[Cluster]:
-    """Three brokers, of which one leads all of `orders`."""
-    with running_cluster(tmp_path / "cluster", brokers=3) as cluster:
+def uneven(tmp_path: Path) -> Iterator[Uneven]:
+    with running_cluster(tmp_path / "cluster", brokers=0) as cluster:
+        for broker, zone in enumerate("aab"):
+            cluster.start_broker(broker, "--zone", zone, ready=False)
+        for broker in range(3):
+            cluster.wait_ready(cluster.broker(broker))
         cluster.create_topic("orders", partitions=6, replicas=3)
         cluster.create_topic("cluster-load")
-        annotation = {"headrace.io/preferred-leaders": json.dumps(dict.fromkeys("012345", 0))}
-        path = "/apis/headrace.io/v1alpha1/namespaces/default/topics/orders"
-        cluster.kube("PATCH", path, {"metadata": {"annotations": annotation}})
-        wait_for(lambda: leaders(cluster) == [0] * 6, "broker 0 leads all", timeout_s=90)
-        yield cluster
-
-
-def leaders(cluster: Cluster) -> list[int | None]:
-    topic = http("GET", f"{cluster.url()}/v1/namespaces/default/topics/orders").json
-    return [each["leader"] and each["leader"]["id"] for each in topic["partitions"]]
-
-
-@pytest.mark.timeout(300)
-def test_should_propose_leaders_that_share_the_load(uneven: Cluster, tmp_path: Path) -> None:
-    load = [sys.executable, "-c", _LOAD, uneven.url()]
-    with subprocess.Popen(load, stdin=subprocess.DEVNULL) as writing:
-        try:
-            arguments = ["--server", uneven.url(), "--topic", "orders", "--interval", "4", "--apply"]
-            said = run_job("cluster_load.py", tmp_path, *arguments, kubeconfig=uneven.kubeconfig)
-        finally:
-            writing.terminate()
-    assert "skew 3.00 now, 1." in said, said
-    assert "kubectl annotate topic orders --namespace default --overwrite" in said
-    assert "topic.headrace.io/orders annotated" in said
-    wait_for(lambda: sorted(map(str, leaders(uneven))) == list("001122"), "leaders are spread", timeout_s=90)
-    told = [json.loads(value) for value in values_in(uneven.url(), "cluster-load")]
-    assert {each["level"] for each in told} == {"partition", "broker", "zone"}
-    (busy,) = [each for each in told if each["level"] == "broker" and each["broker"] == 0]
-    assert busy["skew"] > 1
+        leaders = Uneven(cluster, ()).leaders()
+        assert sorted(leaders) == [0, 0, 1, 1, 2, 2]
+        uneven = Uneven(cluster, [6 if leader == leaders[0] else 1 for leader in leaders])
+        load = [sys.executable, "-c", _LOAD, cluster.url(), json.dumps(uneven.weights)]
+        with subprocess.Popen(load, stdin=subprocess.DEVNULL) as writing:
+            try:
+                yield uneven
+                assert writing.poll() is None, "it writes to the end"
+            finally:
+                writing.kill()
 
 
 _LOAD = """
-import sys
+import json, sys
 from headrace import Producer
 with Producer(sys.argv[1]) as producer:
-    for number in range(3_000_000):
-        producer.send("orders", b"x" * 100, partition=number % 6)
+    while True:
+        for partition, weight in enumerate(json.loads(sys.argv[2])):
+            for _ in range(10 * weight):
+                producer.send("orders", b"x" * 100, partition=partition)
+        producer.flush()
 """
+
+
+@pytest.mark.timeout(300)
+def test_should_propose_leaders_that_share_the_load(uneven: Uneven, tmp_path: Path) -> None:
+    assert uneven.skew() > 2
+    busy = uneven.leaders()[0]
+    server = uneven.cluster.url()
+    arguments = ["--server", server, "--topic", "orders", "--interval", "4", "--apply"]
+    said = run_job("cluster_load.py", tmp_path, *arguments, kubeconfig=uneven.cluster.kubeconfig)
+    found = re.search(r"^skew (\S+) now, (\S+) after (\d) moves$", said, re.MULTILINE)
+    assert found, said
+    # Two partitions of weight 6 and four of 1: 12 of 16 by one of three brokers, then 6.
+    assert float(found[1]) == pytest.approx(12 * 3 / 16, rel=0.15)
+    assert float(found[2]) == pytest.approx(6 * 3 / 16, rel=0.15)
+
+    command = re.search(r"^kubectl annotate topic orders -n default --overwrite (.+)$", said, re.MULTILINE)
+    assert command, said
+    (annotation,) = shlex.split(command[1])
+    wanted = json.loads(annotation.removeprefix("headrace.io/preferred-leaders="))
+    wait_for(lambda: uneven.leaders() == [wanted[each] for each in "012345"], "the operator did it", timeout_s=90)
+    assert uneven.skew() < 1.3
+
+    told = [json.loads(value) for value in values_in(server, "cluster-load")]
+    by_level = {level: [each for each in told if each["level"] == level] for level in ("partition", "broker", "zone")}
+    assert sum(map(len, by_level.values())) == len(told)
+    assert {each["zone"] for each in by_level["zone"]} == {"a", "b"}
+    (busiest,) = [each for each in by_level["broker"] if each["broker"] == busy]
+    assert busiest["skew"] == pytest.approx(float(found[1]), rel=0.1)
+    orders = {each["partition"]: each for each in by_level["partition"] if each["topic"] == "orders"}
+    total, weight = sum(each["records_in"] for each in orders.values()), sum(uneven.weights)
+    for partition, each in orders.items():
+        assert each["records_in"] / total == pytest.approx(uneven.weights[partition] / weight, rel=0.25)
+        assert each["bytes_in"] > 100 * each["records_in"] * 0.75
