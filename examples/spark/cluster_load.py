@@ -23,7 +23,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 from urllib.parse import quote
 from urllib.request import urlopen
@@ -50,8 +50,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parse(arguments)
     spark = SparkSession.builder.appName("cluster-load").getOrCreate()
     load = measured(spark, options).cache()
-    for level in LEVELS:
-        report(load, level, options)
+    reports = [report(load, level) for level in LEVELS]
+    for each in reports:
+        each.show(200, truncate=False)
+    write(reports, options)
     brokers = [int(each["labels"]["__meta_headrace_broker"]) for each in targets(options)]
     cluster = seen(load, brokers, topics_of(options), options.namespace)
     moves = proposed(cluster, options.skew)
@@ -91,7 +93,9 @@ def measured(spark: SparkSession, options: argparse.Namespace) -> DataFrame:
     first, started = looked(spark, options), time.monotonic()
     time.sleep(options.interval)
     second, ended = looked(spark, options), time.monotonic()
-    return rates(*(spark.createDataFrame(rows, COLUMNS) for rows in (first, second)), ended - started)
+    # They are few: in one piece, nothing is shuffled.
+    looks = [spark.createDataFrame(rows, COLUMNS).coalesce(1) for rows in (first, second)]
+    return rates(*looks, ended - started)
 
 
 def looked(spark: SparkSession, options: argparse.Namespace) -> list[Row]:
@@ -158,16 +162,23 @@ def rates(first: DataFrame, second: DataFrame, seconds: float) -> DataFrame:
     return both.select("broker", "zone", *keys, (grown / seconds).alias("rate"))
 
 
-def report(load: DataFrame, level: str, options: argparse.Namespace) -> None:
-    """Every partition, broker or zone: on the screen, and as records."""
+def report(load: DataFrame, level: str) -> DataFrame:
+    """Every partition, broker or zone."""
     keys = LEVELS[level]
     rows = load.groupBy(*keys).pivot("kind", KINDS).agg(f.round(f.sum("rate"), 1)).fillna(0.0, KINDS)
     mean = rows.agg(f.avg(f.expr("bytes_in + bytes_out")).alias("mean"))
     skew = f.round(f.expr("try_divide(bytes_in + bytes_out, mean)"), 2)
-    told = rows.crossJoin(mean).withColumn("skew", skew).drop("mean").orderBy(*keys).cache()
-    told.show(200, truncate=False)
-    value = f.to_json(f.struct(f.lit(level).alias("level"), "*"))
-    sink = told.select(f.lit(level).alias("key"), value.alias("value")).write.format("headrace").mode("append")
+    told = rows.crossJoin(mean).withColumn("skew", skew).drop("mean").orderBy(*keys)
+    return told.select(f.lit(level).alias("level"), "*").cache()
+
+
+def write(reports: Iterable[DataFrame], options: argparse.Namespace) -> None:
+    """A JSON record for each row, whose key is the level."""
+    records = reduce(
+        DataFrame.unionAll,
+        [told.select(f.col("level").alias("key"), f.to_json(f.struct("*")).alias("value")) for told in reports],
+    )
+    sink = records.write.format("headrace").mode("append")
     sink.options(server=options.server, namespace=options.namespace, topic=options.report)
     (sink.option("caFile", options.ca_file) if options.ca_file else sink).save()
 

@@ -26,6 +26,24 @@ from tests.support.waiting import wait_for
 JOBS = Path(__file__).parents[2] / "examples" / "spark"
 
 
+_SMALL = """
+spark.master local[2]
+spark.ui.enabled false
+spark.ui.showConsoleProgress false
+spark.sql.shuffle.partitions 2
+spark.sql.codegen.wholeStage false
+"""
+"""For a little data; where a job runs is never in the job."""
+
+
+def configured(folder: Path) -> Path:
+    """Where Spark finds it."""
+    directory = folder / "conf"
+    directory.mkdir(exist_ok=True)
+    (directory / "spark-defaults.conf").write_text(_SMALL)
+    return directory
+
+
 def run_job(name: str, folder: Path, *arguments: str, server: str = "", kubeconfig: Path | None = None) -> str:
     """What it says."""
     environment = {
@@ -35,6 +53,7 @@ def run_job(name: str, folder: Path, *arguments: str, server: str = "", kubeconf
         "KUBECONFIG": str(kubeconfig),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "JDK_JAVA_OPTIONS": SHORT_LIVED,
+        "SPARK_CONF_DIR": str(configured(folder)),
         "PYSPARK_PYTHON": sys.executable,
     }
     done = subprocess.run(
