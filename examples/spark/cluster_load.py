@@ -45,9 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     partitions = [placed for name, topic in topics.items() for placed in placed_in(name, topic, measured)]
     brokers = [int(each["labels"]["__meta_headrace_broker"]) for each in targets(server)]
     moves = proposed(partitions, brokers, options.skew)
-    tell(
-        f"skew {skew(partitions, brokers):.2f} now, {skew(moved(partitions, moves), brokers):.2f} after {len(moves)} moves"
-    )
+    now, after = skew(partitions, brokers), skew(moved(partitions, moves), brokers)
+    tell(f"skew {now:.2f} now, {after:.2f} after {len(moves)} moves")
     for command in commands(moves, options.namespace):
         tell(shlex.join(command))
         if options.apply:
@@ -70,7 +69,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-# -- what brokers tell --------------------------------------------------------------------------------------------------
+# -- what brokers tell -------------------------------------------------------------------------------------------------
 
 
 def targets(server: str) -> list[dict[str, Any]]:
@@ -104,7 +103,7 @@ def fetched(url: str) -> bytes:
         return content
 
 
-# -- what Spark works out -----------------------------------------------------------------------------------------------
+# -- what Spark works out ----------------------------------------------------------------------------------------------
 
 
 def rates(first: DataFrame, second: DataFrame, seconds: float) -> DataFrame:
@@ -136,7 +135,7 @@ def report(load: DataFrame, level: str, options: argparse.Namespace) -> None:
     sink.option("topic", options.report).mode("append").save()
 
 
-# -- what to do about it ------------------------------------------------------------------------------------------------
+# -- what to do about it -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
