@@ -24,6 +24,8 @@ SCHEMA = "origin STRING, carrier STRING, dep_delay DOUBLE, time_hour TIMESTAMP"
 def main(arguments: Sequence[str] | None = None) -> None:
     options = parse(arguments)
     spark = SparkSession.builder.appName("flights-delays").config("spark.sql.session.timeZone", "UTC").getOrCreate()
+    # A stream keeps as many states as it has once begun with, and Spark's 200 are for far more than flights.
+    spark.conf.set("spark.sql.shuffle.partitions", options.states)
     windows = by_hour(flights(spark, options), options.lateness)
     queries = [write_topic(windows, options), write_parquet(windows, options)]
     for query in queries:
@@ -49,6 +51,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--parquet", required=True, help="folder for the windows as Parquet")
     parser.add_argument("--picture", type=Path, help="draw the mean delay of each hour into this SVG file")
     parser.add_argument("--lateness", default="1 day", help="what may come out of order (default: %(default)s)")
+    parser.add_argument("--states", type=int, default=4, help="partitions of the query's state (default: %(default)s)")
     parser.add_argument("--follow", action="store_true", help="go on for ever")
     return parser.parse_args(arguments)
 

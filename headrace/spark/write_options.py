@@ -8,7 +8,8 @@ from typing import Self
 from headrace.client.values import as_topic
 from headrace.spark.options import CONNECTION_OPTIONS, Connection, check_names, choice, text
 
-_OF_SPARK = ("checkpointLocation",)
+_OF_SPARK = ("checkpointLocation", "queryName")
+"""Which Spark passes on."""
 WRITE_OPTIONS = (*CONNECTION_OPTIONS, *_OF_SPARK, "topic", "deliveryGuarantee")
 
 

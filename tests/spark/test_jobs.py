@@ -62,13 +62,14 @@ def run_job(name: str, folder: Path, *arguments: str, server: str = "", kubeconf
         env=environment,
         capture_output=True,
         text=True,
-        timeout=170,
+        timeout=240,
         check=False,
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     return done.stdout
 
 
+@pytest.mark.timeout(300)
 def test_should_count_words(bench: SparkBench) -> None:
     for name in ("lines", "words"):
         bench.cluster.create_topic(name, partitions=2)
@@ -98,6 +99,7 @@ def flights_of_two_days() -> list[dict[str, object]]:
     return made
 
 
+@pytest.mark.timeout(300)
 def test_should_tell_how_late_flights_leave(bench: SparkBench) -> None:
     bench.create(0, 0)
     bench.create(0, topic="delays")
@@ -199,7 +201,7 @@ with Producer(sys.argv[1]) as producer:
 """
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(400)
 def test_should_propose_leaders_that_share_the_load(uneven: Uneven, tmp_path: Path) -> None:
     assert uneven.skew() > 2
     busy = uneven.leaders()[0]

@@ -33,7 +33,8 @@ def drained(query: StreamingQuery) -> None:
 def copied(bench: SparkBench, target: str, checkpoint: Path, **options: str) -> StreamingQuery:
     stream = bench.stream(startingOffsets="earliest", maxOffsetsPerTrigger=100)
     sink = stream.writeStream.format("headrace").option("server", bench.server).option("topic", target)
-    return sink.options(**options).option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+    sink = sink.options(**options).option("checkpointLocation", str(checkpoint)).queryName(f"copy-to-{target}")
+    return sink.trigger(availableNow=True).start()
 
 
 @pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
