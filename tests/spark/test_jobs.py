@@ -82,7 +82,7 @@ def test_should_count_words(bench: SparkBench) -> None:
     assert counted == [1, 1, 1, 1, 1, 1, 3, 3]
 
 
-def flights_of_two_days() -> list[dict[str, object]]:
+def flights_of_two_days() -> list[dict[str, str | float | None]]:
     """Of different hours, some without a delay, out of order within the day."""
     begin = datetime(2013, 1, 1, tzinfo=UTC)
     made = []

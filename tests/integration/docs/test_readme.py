@@ -24,7 +24,7 @@ def test_should_work_when_the_readme_is_followed(tmp_path: Path) -> None:
         "written at",
         "100008 records",
         "read back",
-        "|  be|    2|",
+        "be|    2|",
         "ms avg latency",
     ):
         assert expected in run.stdout, f"{expected!r} is not in:\n{run.stdout}\n{run.stderr}"
