@@ -3,14 +3,17 @@
 import json
 import os
 import re
+import runpy
 import shlex
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pyarrow.dataset as ds
@@ -82,53 +85,62 @@ def test_should_count_words(bench: SparkBench) -> None:
     assert counted == [1, 1, 1, 1, 1, 1, 3, 3]
 
 
-def flights_of_two_days() -> list[dict[str, str | float | None]]:
-    """Of different hours, some without a delay, out of order within the day."""
-    begin = datetime(2013, 1, 1, tzinfo=UTC)
-    made = []
-    for number in range(2_000):
-        hour = begin + timedelta(hours=(number * 7) % 24 + 24 * (number // 1_000))
-        delay = None if number % 50 == 0 else float(number % 90 - 10)
-        flight = {
-            "origin": "JFK",
-            "carrier": "UA",
-            "dep_delay": delay,
-            "time_hour": hour.strftime("%Y-%m-%dT%H:%M:%SZ"),
-        }
-        made.append(flight)
-    return made
+def first_flights(count: int) -> list[tuple[bytes | None, bytes]]:
+    """Key and value, as `make demo` writes them: some without a delay, in the order of days and not of hours."""
+    demo = runpy.run_path(str(JOBS.parent / "flights" / "demo.py"))
+    return list(islice(demo["read_flights"](), count))
 
 
 @pytest.mark.timeout(300)
 def test_should_tell_how_late_flights_leave(bench: SparkBench) -> None:
     bench.create(0, 0)
     bench.create(0, topic="delays")
-    made = flights_of_two_days()
-    last = {**made[0], "time_hour": "2013-01-10T00:00:00Z"}
+    flights = first_flights(3_500)
     with Producer(bench.server) as producer:
-        for flight in [*made, last]:
-            producer.send(bench.topic, json.dumps(flight))
-    paths = ["--checkpoint", "state", "--parquet", "windows", "--picture", "delays.svg", "--lateness", "2 days"]
+        for key, value in flights:
+            producer.send(bench.topic, value, key)
+    paths = ["--checkpoint", "state", "--parquet", "windows", "--picture", "delays.svg"]
     said = run_job("flights_delays.py", bench.folder, "--topic", bench.topic, *paths, server=bench.server)
     assert "drawn: delays.svg" in said
 
-    expected: dict[str, list[float]] = defaultdict(list)
-    for flight in made:
-        expected[str(flight["time_hour"])].append(
-            0.0 if flight["dep_delay"] is None else float(str(flight["dep_delay"]))
-        )
-    written = {row["hour"]: row for row in map(json.loads, values_in(bench.server, "delays"))}
-    assert {hour.replace(".000Z", "Z") for hour in written} == set(expected), (
-        "each window once, the last one is not final"
-    )
-    for hour, row in written.items():
-        delays = expected[hour.replace(".000Z", "Z")]
-        assert (row["flights"], row["delay"]) == (len(delays), sum(delays))
-    assert len(values_in(bench.server, "delays")) == len(expected)
-    rows = ds.dataset(bench.folder / "windows", format="parquet").to_table()
-    assert sum(rows.column("flights").to_pylist()) == len(made)
-    bars = ElementTree.parse(bench.folder / "delays.svg").getroot()
-    assert len([each for each in bars.iter() if each.tag.endswith("rect")]) == 25
+    expected = windows_of([json.loads(value) for _, value in flights], lateness=timedelta(days=1))
+    told = [json.loads(value) for value in values_in(bench.server, "delays")]
+    assert [as_window(row) for row in sorted(told, key=lambda row: row["hour"])] == expected
+    rows = ds.dataset(bench.folder / "windows", format="parquet").to_table().sort_by("hour").to_pylist()
+    assert [as_window(row) for row in rows] == expected
+    assert hours_drawn(bench.folder / "delays.svg") == hours_of_new_york([hour for hour, *_ in expected])
+
+
+Window = tuple[datetime, int, int, float]
+"""Hour, flights, those that left, minutes that these were late."""
+
+
+def windows_of(flights: Sequence[Mapping[str, Any]], lateness: timedelta) -> list[Window]:
+    """Of the hours that are final."""
+    delays: dict[datetime, list[float | None]] = defaultdict(list)
+    for flight in flights:
+        delays[datetime.fromisoformat(flight["time_hour"])].append(flight["dep_delay"])
+    seen = max(delays) - lateness
+    windows = []
+    for hour in sorted(each for each in delays if each + timedelta(hours=1) <= seen):
+        left = [delay for delay in delays[hour] if delay is not None]
+        windows.append((hour, len(delays[hour]), len(left), float(sum(left))))
+    assert len(windows) > 24, "there are days to look at"
+    return windows
+
+
+def as_window(row: Mapping[str, Any]) -> Window:
+    hour = datetime.fromisoformat(row["hour"]) if isinstance(row["hour"], str) else row["hour"]
+    return hour.replace(tzinfo=UTC), row["flights"], row["departed"], row["delay"]
+
+
+def hours_of_new_york(hours: Iterable[datetime]) -> list[str]:
+    """In winter."""
+    return [str(hour) for hour in sorted({(each - timedelta(hours=5)).hour for each in hours})]
+
+
+def hours_drawn(path: Path) -> list[str]:
+    return [str(each.text) for each in ElementTree.parse(path).getroot() if each.get("y") == "214"]
 
 
 ORDERS = "/v1/namespaces/default/topics/orders"
