@@ -268,9 +268,12 @@ def proposed(cluster: Seen, fine: float) -> dict[Place, int]:
 
 
 async def annotate(options: argparse.Namespace, topic: str, leaders: str) -> None:
-    # A report alone needs no Kubernetes client, nor its packages: pip install 'headrace[operator]'.
-    from headrace.kube.client import KubeClient
-    from headrace.kube.resource import TOPICS
+    # A report alone needs no Kubernetes client.
+    try:
+        from headrace.kube.client import KubeClient
+        from headrace.kube.resource import TOPICS
+    except ModuleNotFoundError as error:
+        raise SystemExit(f"--apply needs {error.name}: pip install 'headrace[operator]', or use kubectl") from error
 
     dev = running_dev()
     async with await KubeClient.connect(kubeconfig=options.kubeconfig or (dev and dev["kubeconfig"])) as client:
