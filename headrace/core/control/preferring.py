@@ -2,9 +2,10 @@
 
 A broker that is named becomes the first of the partition's replicas, which is its preferred leader, and leadership goes
 there as it does when a preferred leader comes back. Only a replica can be named; what cannot be done is told in the
-condition PreferredLeaders, and the rest is done. For a partition that has no place yet it is too early. Level-triggered:
-balancing leaves these partitions' order alone for as long as the annotation names them, and without it they stay as
-they are until balancing finds better.
+condition PreferredLeaders, and the rest is done. For a partition that has no place yet it is too early.
+
+Level-triggered: balancing leaves these partitions' order alone for as long as the annotation names them, and without it
+they stay as they are until balancing finds better.
 """
 
 import json
