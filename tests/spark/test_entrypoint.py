@@ -1,4 +1,4 @@
-"""What Spark's pods run: examples/spark/kubernetes/entrypoint.sh, with a java and a spark-submit that say what they got."""
+"""What Spark's pods run: examples/spark/kubernetes/entrypoint.sh, with programs that say what they were given."""
 
 import os
 import subprocess
