@@ -30,10 +30,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     queries = [write_topic(windows, options), write_parquet(windows, options)]
     for query in queries:
         query.awaitTermination()
-    hours = by_hour_of_day(spark.read.parquet(options.parquet))
+    hours = by_hour_of_day(spark.read.parquet(options.parquet), options.time_zone)
     hours.show(24, truncate=False)
     if options.picture is not None:
-        options.picture.write_text(picture([(row.hour, row.delay) for row in hours.collect() if row.delay is not None]))
+        options.picture.write_text(drawn(hours, options.time_zone))
         print(f"drawn: {options.picture}")  # noqa: T201 - a program of its own
 
 
@@ -50,6 +50,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--parquet", required=True, help="folder for the windows as Parquet")
     parser.add_argument("--picture", type=Path, help="draw the mean delay of each hour into this SVG file")
+    parser.add_argument("--time-zone", default="America/New_York", help="of the hours in it (default: %(default)s)")
     parser.add_argument("--lateness", default="1 day", help="what may come out of order (default: %(default)s)")
     parser.add_argument("--states", type=int, default=4, help="partitions of the query's state (default: %(default)s)")
     parser.add_argument("--follow", action="store_true", help="go on for ever")
@@ -88,8 +89,10 @@ def started(sink, options: argparse.Namespace, name: str) -> StreamingQuery:  # 
     return (sink if options.follow else sink.trigger(availableNow=True)).start()
 
 
-def by_hour_of_day(windows: DataFrame) -> DataFrame:
-    hours = windows.groupBy(f.hour("hour").alias("hour")).agg(f.sum("flights"), f.sum("departed"), f.sum("delay"))
+def by_hour_of_day(windows: DataFrame, time_zone: str) -> DataFrame:
+    """The hour that the clocks there show: windows are in UTC, whatever summer time does."""
+    there = f.from_utc_timestamp("hour", time_zone)
+    hours = windows.groupBy(f.hour(there).alias("hour")).agg(f.sum("flights"), f.sum("departed"), f.sum("delay"))
     totals = hours.toDF("hour", "flights", "departed", "total")
     return totals.selectExpr("hour", "flights", "try_divide(total, departed) AS delay").orderBy("hour")
 
@@ -99,8 +102,9 @@ def connection(options: argparse.Namespace) -> dict[str, str]:
     return {name: value for name, value in given.items() if value}
 
 
-def picture(delays: Sequence[tuple[int, float]]) -> str:
-    """A bar for each hour (UTC), as high as its mean delay in minutes."""
+def drawn(hours: DataFrame, time_zone: str) -> str:
+    """An SVG with a bar for each hour, as high as its mean delay in minutes."""
+    delays = [(row.hour, row.delay) for row in hours.collect() if row.delay is not None]
     highest = max((delay for _, delay in delays), default=1.0) or 1.0
     bars = []
     for hour, delay in delays:
@@ -112,7 +116,7 @@ def picture(delays: Sequence[tuple[int, float]]) -> str:
     return (
         '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 620 230" font-family="sans-serif" font-size="9"'
         ' text-anchor="middle"><rect width="620" height="230" fill="white"/>'
-        '<text x="310" y="18" font-size="13">Mean departure delay by hour of departure (UTC), minutes</text>'
+        f'<text x="310" y="18" font-size="13">Mean departure delay by hour of departure ({time_zone}), minutes</text>'
         f"{''.join(bars)}</svg>\n"
     )
 

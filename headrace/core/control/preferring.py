@@ -2,8 +2,10 @@
 
 A broker that is named becomes the first of the partition's replicas, which is its preferred leader, and leadership goes
 there as it does when a preferred leader comes back. Only a replica can be named; what cannot be done is told in the
-condition PreferredLeaders, and the rest is done. Level-triggered: balancing leaves these partitions' order alone for as
-long as the annotation names them, and without it they stay as they are until balancing finds better.
+condition PreferredLeaders, and the rest is done. For a partition that has no place yet it is too early.
+
+Level-triggered: balancing leaves these partitions' order alone for as long as the annotation names them, and without it
+they stay as they are until balancing finds better.
 """
 
 import json
@@ -39,7 +41,8 @@ def preference_of(topic: Topic, states: Sequence[PartitionState]) -> Preference:
     if not isinstance(asked, dict):
         return Preference(problems=(f"{text[:80]!r} is no JSON object: write partitions and brokers, as {_EXAMPLE}",))
     targets = {str(state.id): state.target for state in states}
-    found = {name: _problem(name, broker, targets) for name, broker in asked.items()}
+    awaited = {str(number) for number in range(topic.spec.partitions)} - {*targets}
+    found = {name: _problem(name, broker, targets) for name, broker in asked.items() if name not in awaited}
     wanted = {PartitionId(int(name)): BrokerId(asked[name]) for name, problem in found.items() if not problem}
     return Preference(wanted, tuple(filter(None, found.values())))
 
@@ -67,7 +70,7 @@ def preferred_condition(topic: Topic, states: Sequence[PartitionState]) -> tuple
         return (Condition.off(kind, "NotSet"),) if was_told else ()
     problems = preference_of(topic, states).problems
     if not problems:
-        return (Condition.on(kind, "Applied"),)
+        return (Condition.on(kind, "Accepted"),)
     more = f"; and {len(problems) - _TOLD_MAX} more" if len(problems) > _TOLD_MAX else ""
     message = f"annotation {PREFERRED_ANNOTATION}: {'; '.join(problems[:_TOLD_MAX])}{more}"
     return (Condition.off(kind, "Refused", message),)

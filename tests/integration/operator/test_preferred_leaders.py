@@ -44,7 +44,7 @@ def test_should_move_leadership_to_whom_the_annotation_names(cluster: Cluster) -
     for broker in (2, 0):
         annotate(cluster, json.dumps(dict.fromkeys("012", broker)))
         wait_for(lambda broker=broker: leaders(cluster) == [broker] * 3, f"broker {broker} leads all", timeout_s=90)  # type: ignore[misc]
-    wait_for(lambda: is_condition(cluster, "True", "Applied"), "it is told")
+    wait_for(lambda: is_condition(cluster, "True", "Accepted"), "it is told")
     annotate(cluster, '{"0": 9, "7": 1}')
     wait_for(lambda: is_condition(cluster, "False", "Refused"), "the mistakes are told")
     message = (condition(cluster) or {})["message"]

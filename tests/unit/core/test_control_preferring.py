@@ -41,7 +41,7 @@ def test_should_want_nothing_without_the_annotation() -> None:
 def test_should_want_what_is_written() -> None:
     text = '{"0": 1, "1": 1}'
     assert preference_of(annotated(text), STATES).wanted == {PartitionId(0): BrokerId(1), PartitionId(1): BrokerId(1)}
-    assert told(text) == Condition.on(ConditionType.PREFERRED_LEADERS, "Applied")
+    assert told(text) == Condition.on(ConditionType.PREFERRED_LEADERS, "Accepted")
 
 
 @pytest.mark.parametrize(
@@ -68,6 +68,13 @@ def test_should_do_what_can_be_done_beside_what_cannot() -> None:
     found = preference_of(annotated('{"0": 7, "1": 2}'), STATES)
     assert found.wanted == {PartitionId(1): BrokerId(2)}
     assert len(found.problems) == 1
+
+
+def test_should_wait_for_partitions_that_have_no_place_yet() -> None:
+    begun = preference_of(annotated('{"0": 1, "1": 1}'), STATES[:1])
+    assert begun == Preference({PartitionId(0): BrokerId(1)})
+    assert preference_of(annotated('{"0": 1}'), []) == Preference()
+    assert preference_of(annotated('{"2": 1}'), []).problems
 
 
 def test_should_tell_people_once() -> None:
