@@ -14,7 +14,7 @@ CONTRACT_TESTS := tests/contract
 REAL_API_TESTS := $(CONTRACT_TESTS) tests/integration/kube tests/integration/operator
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fmt lint types test openapi-check foreign demo sim sim-mutations faults bench soak bench-peers ci lab-build h2spec contract clean
+.PHONY: help setup fmt lint types test openapi-check foreign spark-tests demo sim sim-mutations faults bench soak bench-peers ci lab-build h2spec contract clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -44,6 +44,9 @@ openapi-check: setup  ## schemathesis: do brokers what /openapi.json says? (HTTP
 
 foreign: setup  ## the example clients in curl, Node, Go and Java against real brokers
 	$(PYTEST) tests/foreign
+
+spark-tests: setup  ## the PySpark data source on a real Spark session against real brokers (needs Java 17 or newer)
+	$(PYTEST) tests/spark
 
 demo: $(VENV)/.demo  ## real flights through three brokers: produced, consumed, checked
 	@# A home and ports of its own: it meets no other headrace dev, and a second run starts afresh.

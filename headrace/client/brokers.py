@@ -106,6 +106,12 @@ class Brokers:
                 raise
             return self.directory.learn(topic, answer, now_ms())
 
+    def topics(self) -> list[str]:
+        """Names of the namespace's topics."""
+        call = self._calls.topics()
+        what = f"the topics of namespace {self.namespace}"
+        return self.retrying(what, lambda: calls.topic_names(self._request(call)))
+
     def cluster(self) -> dict[str, Any]:
         """GET /v1/cluster: the brokers, with id, url, zone, state and incarnation."""
         call = self._calls.cluster()

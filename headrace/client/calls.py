@@ -86,6 +86,9 @@ class Calls:
     def held(self, broker: int) -> Call:
         return Call("GET", f"/v1/brokers/{broker}/held", self._metadata_timeout_ms)
 
+    def topics(self) -> Call:
+        return Call("GET", self._topic_path(""), self._metadata_timeout_ms)
+
     def topic(self, topic: str) -> Call:
         return Call("GET", self._topic_path(topic), self._metadata_timeout_ms)
 
@@ -123,7 +126,8 @@ class Calls:
         return min(METADATA_TIMEOUT_MS, self.timeout_ms)
 
     def _topic_path(self, topic: str) -> str:
-        return f"/v1/namespaces/{quote(self.namespace, safe='')}/topics/{quote(topic, safe='')}"
+        """Of all topics, where it is empty."""
+        return f"/v1/namespaces/{quote(self.namespace, safe='')}/topics/{quote(topic, safe='')}".rstrip("/")
 
 
 def produce_terms(namespace: str, layout: TopicLayout, partition: int, acks: str, timeout_ms: int) -> ProduceTerms:
@@ -192,6 +196,14 @@ def offset(answer: Answer) -> int | None:
         raise RemoteError("the answer to looking up an offset has none: is it a Headrace broker?")
     found = document["offset"]
     return None if found is None else int(found)
+
+
+def topic_names(answer: Answer) -> list[str]:
+    """In order."""
+    try:
+        return sorted(str(topic["name"]) for topic in parse_json(answer.body)["topics"])
+    except (KeyError, TypeError) as error:
+        raise RemoteError(f"the server's answer is no list of topics ({error!r}): is it a Headrace broker?") from error
 
 
 def parse_json(body: bytes) -> dict[str, Any]:

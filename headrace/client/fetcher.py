@@ -5,7 +5,7 @@ channels to them; where only other brokers lead to a leader, they carry fetches 
 one thread that uses the consumer. Owned by one `Consumer`, for its lifetime.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import closing, suppress
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -51,7 +51,7 @@ class Fetcher:
         self._workers.stop()
         self._brokers.close()
 
-    def batches(self, between: Between = ALONE) -> Iterator[tuple[Cursor, DecodedBatch]]:
+    def batches(self, between: Between = ALONE) -> Generator[tuple[Cursor, DecodedBatch]]:
         """Batches of all partitions as they come, each cut to what is wanted, until the plan is done, or reading stops.
 
         Raises the error of a partition that cannot be read, and StalledError; the next call goes on where this one

@@ -718,3 +718,23 @@ GROUP_LAG_SERIES_MAX = 20_000
 """Groups of which a broker shows metrics, and partitions of which it shows their lag; more are only counted."""
 GROUP_PAUSES_INTERVAL_MS = 10_000
 """So often coordinators are told how long pauses take that end by the clock on the wall."""
+
+# Spark
+SPARK_ROWS_MAX = 1 << 16
+"""Rows of one Arrow batch that Spark is given: its JVM holds a few of them for each task ..."""
+SPARK_ROWS_GATHERED = 1 << 15
+"""... and small batches of a partition are joined until they have so many, since each costs Spark the same, ..."""
+SPARK_BYTES_GATHERED = 4 << 20
+"""... or so many bytes."""
+SPARK_ROWS_PER_TRIGGER_DEFAULT = 2_000_000
+"""A trigger costs Spark 0.2 to 0.4 s whatever it reads."""
+SPARK_PREFETCH_BYTES = 32 << 20
+"""What a task asks for ahead of Spark."""
+SPARK_STILL_MS_MAX = 3_000
+"""A task that has got nothing for so long asks whether the records that it waits for are still there."""
+SPARK_SAMPLE_BYTES = 64 << 10
+"""Read of a partition to estimate how large its next records are, for `maxBytesPerTrigger`."""
+SPARK_TRIGGER_DELAY_MS_DEFAULT = 900_000
+"""`minOffsetsPerTrigger` holds a trigger back for so long at most (Kafka's maxTriggerDelay)."""
+SPARK_IDLE_READERS_MAX = 4
+"""Clients that a Python worker of Spark keeps for its next tasks, of one cluster."""

@@ -1,0 +1,141 @@
+"""What the driver asks the brokers: which partitions there are, and where they begin and end.
+
+Owns its connections, from the first question to `close`; used by one thread. Brokers that cannot be reached are asked
+again for as long as `timeoutMs` says.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import assert_never
+
+from headrace.client.brokers import Brokers
+from headrace.client.layout import TopicLayout
+from headrace.client.record import TopicPartition
+from headrace.client.subscription import places
+from headrace.core.errors import LocalError, UnknownTopicError
+from headrace.core.limits import PRODUCE_TIMEOUT_MS_DEFAULT, SPARK_SAMPLE_BYTES
+from headrace.core.records.columns import decode_batches
+from headrace.spark.bounds import (
+    EARLIEST,
+    EARLIEST_NUMBER,
+    LATEST,
+    LATEST_NUMBER,
+    AtOffsets,
+    AtTime,
+    AtTimes,
+    Bound,
+    ByPartition,
+    Edge,
+)
+from headrace.spark.offsets import Offsets, Partition
+from headrace.spark.options import Connection
+from headrace.spark.subscription import Assigned, Subscription, Topics, TopicsLike
+
+
+class Catalog:
+    def __init__(self, connection: Connection) -> None:
+        """Connects to nobody yet."""
+        self._brokers = Brokers(
+            connection.servers(),
+            connection.namespace,
+            timeout_ms=connection.timeout_ms,
+            request_timeout_ms=min(connection.timeout_ms, PRODUCE_TIMEOUT_MS_DEFAULT),
+        )
+
+    def close(self) -> None:
+        self._brokers.close()
+
+    # -- partitions --------------------------------------------------------------------------------------------------
+
+    def partitions(self, subscription: Subscription) -> list[Partition]:
+        """As they are now. Raises UnknownTopicError, UnknownPartitionError."""
+        match subscription:
+            case Topics(names):
+                return self._all_of(names)
+            case TopicsLike(pattern):
+                return self._all_of(name for name in self._brokers.topics() if re.fullmatch(pattern, name))
+            case Assigned(numbers):
+                return [each for topic, some in numbers.items() for each in _partitions(self._layout(topic), some)]
+            case _:
+                assert_never(subscription)
+
+    def _all_of(self, topics: Iterable[str]) -> list[Partition]:
+        return [partition for topic in topics for partition in _partitions(self._layout(topic), None)]
+
+    def _layout(self, topic: str) -> TopicLayout:
+        """What is known may be old: it is asked for anew."""
+        self._brokers.directory.forget(topic)
+        try:
+            return self._brokers.layout(topic)
+        except UnknownTopicError as error:
+            raise UnknownTopicError(
+                f"topic {topic} does not exist in namespace {self._brokers.namespace}: create it first, with"
+                f" `headrace topic create {topic}` or as a Topic resource",
+                **error.details,
+            ) from error
+
+    # -- offsets -----------------------------------------------------------------------------------------------------
+
+    def earliest(self, partitions: Iterable[Partition]) -> Offsets:
+        return self._offsets(partitions, EARLIEST)
+
+    def latest(self, partitions: Iterable[Partition]) -> Offsets:
+        """The high watermarks: everything below can be read."""
+        return self._offsets(partitions, LATEST)
+
+    def at(self, bound: Bound, partitions: Sequence[Partition]) -> Offsets:
+        """Where `bound` is in each. Raises LocalError where it does not say."""
+        match bound:
+            case Edge(name):
+                return self._offsets(partitions, name)
+            case AtTime(ms):
+                return self._offsets(partitions, ms)
+            case AtTimes(option, by_topic):
+                return self._at_times(_told(option, by_topic, partitions))
+            case AtOffsets(option, by_topic):
+                return self._at_offsets(_told(option, by_topic, partitions))
+            case _:
+                assert_never(bound)
+
+    def _at_times(self, told: Offsets) -> Offsets:
+        found: Offsets = {}
+        for ms in sorted({*told.values()}):
+            found |= self._offsets((partition for partition, at_ms in told.items() if at_ms == ms), ms)
+        return found
+
+    def _at_offsets(self, told: Offsets) -> Offsets:
+        beginnings = self.earliest(partition for partition, offset in told.items() if offset == EARLIEST_NUMBER)
+        ends = self.latest(partition for partition, offset in told.items() if offset == LATEST_NUMBER)
+        return told | beginnings | ends
+
+    def _offsets(self, partitions: Iterable[Partition], where: str | int) -> Offsets:
+        by_place = {partition.place: partition for partition in partitions}
+        found: Mapping[TopicPartition, int] = self._brokers.offsets(list(by_place), where) if by_place else {}
+        return {by_place[place]: offset for place, offset in found.items()}
+
+    def record_bytes(self, partition: Partition, offset: int) -> float:
+        """Of a record from `offset` on, as it travels: an estimate by the batches that come next there."""
+        fetched = self._brokers.retrying(
+            f"reading {partition}",
+            lambda: self._brokers.fetch_once(partition.place, offset, max_bytes=SPARK_SAMPLE_BYTES, wait_ms=0),
+            partition.topic,
+        )
+        sizes = [(batch.header.batch_bytes, batch.header.record_count) for batch in decode_batches(fetched.batches)]
+        return sum(size for size, _ in sizes) / max(1, sum(count for _, count in sizes))
+
+
+def _partitions(layout: TopicLayout, numbers: Sequence[int] | None) -> list[Partition]:
+    return [Partition(layout.topic, layout.uid, place.partition) for place in places(layout, numbers)]
+
+
+def _told(option: str, by_topic: ByPartition, partitions: Sequence[Partition]) -> Offsets:
+    """What the option says of each of these: all of them, and of no others, or it is a mistake."""
+    wanted = {partition.place: partition for partition in partitions}
+    told = {TopicPartition(topic, number): at for topic, some in by_topic.items() for number, at in some.items()}
+    missing = ", ".join(str(place) for place in wanted if place not in told)
+    if missing:
+        raise LocalError(f"{option} says nothing of {missing}: name every partition that is read")
+    others = ", ".join(str(place) for place in told if place not in wanted)
+    if others:
+        raise LocalError(f"{option} names {others}, which is not read: leave it out, or subscribe to it")
+    return {wanted[place]: at for place, at in told.items()}

@@ -1,0 +1,48 @@
+"""`format("headrace")`: what Spark finds by the module `pyspark_headrace`, on the driver.
+
+Spark makes one for each read, asks for its schema, and then for a reader. Options are checked when the schema is asked
+for, so that mistakes are told by `load()` itself.
+"""
+
+import os
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.types import StructType
+
+from headrace.core.errors import LocalError
+from headrace.spark.batch_reader import BatchReader, FilteringBatchReader
+from headrace.spark.errors import LossPolicy
+from headrace.spark.options import Connection, check_names
+from headrace.spark.read_options import READ_OPTIONS, BatchOptions, StreamOptions
+from headrace.spark.schema import shape_of
+from headrace.spark.stream_reader import StreamReader
+from headrace.spark.tasks import Reading
+
+
+class HeadraceSource(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "headrace"
+
+    def schema(self) -> str:
+        check_names(self.options, READ_OPTIONS, "the options of reading")
+        return shape_of(self.options).ddl
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        options = BatchOptions.of(self.options)
+        reading = self._reading(schema, options.connection, options.loss)
+        return FilteringBatchReader(options, reading) if options.pushes_filters else BatchReader(options, reading)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        options = StreamOptions.of(self.options)
+        return StreamReader(options, self._reading(schema, options.connection, options.loss))
+
+    def _reading(self, schema: StructType, connection: Connection, loss: LossPolicy) -> Reading:
+        shape = shape_of(self.options)
+        names = [column.name for column in shape.columns]
+        if schema.fieldNames() != names:
+            raise LocalError(
+                f"the schema that was given has {', '.join(schema.fieldNames())}, and the source {', '.join(names)}:"
+                " leave out schema(), and choose with columns= or valueSchema="
+            )
+        return Reading(connection.resolved(os.environ), shape, schema, loss).checked()

@@ -1,0 +1,116 @@
+"""A streaming query on the driver: which offsets each micro-batch reads. Tasks read them as those of a batch query do.
+
+Spark keeps positions in its checkpoint, and hands them back: this reader has nothing of its own that must survive, and
+goes on after a restart wherever `start` says. Spark pickles one for its tasks, so it connects when it is first asked.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from headrace.client.clock import now_ms
+from headrace.spark import moves
+from headrace.spark.catalog import Catalog
+from headrace.spark.offsets import Offsets, Partition, from_json, to_json
+from headrace.spark.progress import Progress, Unreported
+from headrace.spark.ranges import split
+from headrace.spark.rates import shares, shares_by_bytes
+from headrace.spark.read_options import StreamOptions
+from headrace.spark.tasks import Reading
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, options: StreamOptions, reading: Reading) -> None:
+        self._options, self._reading = options, reading
+        self.progress: Progress = Unreported()
+        self._asked: Catalog | None = None
+        self._target: Offsets | None = None
+        """Of `Trigger.AvailableNow`: nothing beyond is read."""
+        self._latest: Offsets = {}
+        """As it was last seen."""
+        self._triggered_ms: int | None = None
+
+    # -- positions ---------------------------------------------------------------------------------------------------
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's names, here and below
+        partitions = self._catalog.partitions(self._options.subscription)
+        return to_json(self._catalog.at(self._options.start, partitions))
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        return ReadMaxRows(self._options.max_offsets)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._target = self._catalog.latest(self._catalog.partitions(self._options.subscription))
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Where the next micro-batch ends; `start` where there is nothing to do."""
+        self._latest = self._available()
+        begun = from_json(start)
+        going_on = moves.kept(begun, self._latest, self._options.loss)
+        added = [partition for partition in self._latest if partition not in going_on]
+        going_on |= self._catalog.earliest(added)
+        waiting = {partition: max(0, self._latest[partition] - at) for partition, at in going_on.items()}
+        if self._waits_for_more(sum(waiting.values()), limit):
+            return start
+        taken = waiting if isinstance(limit, ReadAllAvailable) else self._limited(going_on, waiting)
+        return to_json({partition: at + taken.get(partition, 0) for partition, at in going_on.items()})
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """For the query's progress: what is there, whatever the limit."""
+        return to_json(self._latest) or None
+
+    def _available(self) -> Offsets:
+        if self._target is not None:
+            return self._target
+        return self._catalog.latest(self._catalog.partitions(self._options.subscription))
+
+    def _waits_for_more(self, waiting: int, limit: ReadLimit) -> bool:
+        """Whether `minOffsetsPerTrigger` holds this trigger back. A query that ends does not wait."""
+        is_late = self._triggered_ms is None or now_ms() - self._triggered_ms >= self._options.max_delay_ms
+        if (
+            waiting >= self._options.min_offsets
+            or is_late
+            or self._target is not None
+            or isinstance(limit, ReadAllAvailable)
+        ):
+            self._triggered_ms = now_ms()
+            return False
+        return True
+
+    def _limited(self, positions: Mapping[Partition, int], waiting: Mapping[Partition, int]) -> dict[Partition, int]:
+        taken = shares(waiting, self._options.max_offsets)
+        if self._options.max_bytes is None:
+            return taken
+        sizes = {partition: self._catalog.record_bytes(partition, positions[partition]) for partition in taken}
+        by_bytes = shares_by_bytes({each: waiting[each] for each in taken}, sizes, self._options.max_bytes)
+        return {partition: min(count, by_bytes[partition]) for partition, count in taken.items()}
+
+    # -- micro-batches -----------------------------------------------------------------------------------------------
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        begun, ends = from_json(start), from_json(end)
+        beginnings = self._catalog.earliest(partition for partition in ends if partition not in begun)
+        ranges = moves.ranges(begun, ends, beginnings, self._options.loss)
+        self.progress.planned(begun, ends)
+        options = self._options
+        cut = split(ranges, min_partitions=options.min_partitions, max_records=options.max_records)
+        return [InputPartition(each) for each in cut]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return self._reading.read(partition.value)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        self.progress.committed(from_json(end))
+
+    def stop(self) -> None:
+        self.progress.close()
+        if self._asked is not None:
+            self._asked.close()
+
+    @property
+    def _catalog(self) -> Catalog:
+        if self._asked is None:
+            self._asked = Catalog(self._reading.connection)
+        return self._asked
