@@ -1,0 +1,64 @@
+"""The Spark session at work, in a process of its own: `python -m bench.peers.spark.session JOB`.
+
+Stdout gets a line for each case as soon as it is done. One session does them all, in turns.
+"""
+
+import os
+import sys
+
+import click
+from pyspark.sql import SparkSession
+
+from bench.peers.processes import Server
+from bench.peers.spark.cases import THREADS, Case, Side, cases
+from bench.peers.spark.costs import tree_cpu_s
+from bench.peers.spark.job import Measured, SparkJob
+from bench.peers.spark.queries import Asking
+from bench.peers.spark.sources import MemorySource, NothingSource
+
+
+def main(argument: str) -> None:
+    job = SparkJob.parse(argument)
+    spark = _session(job)
+    spark.dataSource.register(MemorySource)
+    spark.dataSource.register(NothingSource)
+    for number in range(0 if job.size.warm_records else 1, job.rounds + 1):
+        asking = Asking(spark, job, is_warm_up=number == 0)
+        for group in cases():
+            for case in group if number % 2 else reversed(group):
+                click.echo(_measured(asking, case, number).to_line())
+    spark.stop()
+
+
+def _session(job: SparkJob) -> SparkSession:
+    builder = SparkSession.builder.master(f"local[{THREADS}]").appName("bench-peers")
+    settings = {"spark.jars": ",".join(job.jars), "spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1"}
+    settings |= {"spark.ui.showConsoleProgress": "false", "spark.driver.bindAddress": "127.0.0.1"}
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def _measured(asking: Asking, case: Case, number: int) -> Measured:
+    """What was written before is on the disk when it begins."""
+    brokers = {Side.HEADRACE: asking.job.headrace_pids, Side.KAFKA: asking.job.kafka_pids}.get(case.side, ())
+    os.sync()
+    spark_before, brokers_before = tree_cpu_s(os.getpid()), _cpu_s(brokers)
+    done = asking.do(case)
+    return Measured(
+        case=case.key,
+        round=number,
+        rows=done.rows,
+        seconds=done.seconds,
+        trigger_ms=done.trigger_ms,
+        spark_cpu_s=tree_cpu_s(os.getpid()) - spark_before,
+        broker_cpu_s=_cpu_s(brokers) - brokers_before,
+    )
+
+
+def _cpu_s(pids: "tuple[int, ...] | list[int]") -> float:
+    return sum(Server(pid).cpu_s() for pid in pids)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
