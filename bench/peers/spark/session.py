@@ -5,12 +5,13 @@ Stdout gets a line for each case as soon as it is done. One session does them al
 
 import os
 import sys
+from collections.abc import Sequence
 
 import click
 from pyspark.sql import SparkSession
 
 from bench.peers.processes import Server
-from bench.peers.spark.cases import THREADS, Case, Side, cases
+from bench.peers.spark.cases import THREADS, Case, Side, cases, quick_cases
 from bench.peers.spark.costs import tree_cpu_s
 from bench.peers.spark.job import Measured, SparkJob
 from bench.peers.spark.queries import Asking
@@ -24,7 +25,7 @@ def main(argument: str) -> None:
     spark.dataSource.register(NothingSource)
     for number in range(0 if job.size.warm_records else 1, job.rounds + 1):
         asking = Asking(spark, job, is_warm_up=number == 0)
-        for group in cases():
+        for group in cases() if job.size.is_judged else quick_cases():
             for case in group if number % 2 else reversed(group):
                 click.echo(_measured(asking, case, number).to_line())
     spark.stop()
@@ -56,7 +57,7 @@ def _measured(asking: Asking, case: Case, number: int) -> Measured:
     )
 
 
-def _cpu_s(pids: "tuple[int, ...] | list[int]") -> float:
+def _cpu_s(pids: Sequence[int]) -> float:
     return sum(Server(pid).cpu_s() for pid in pids)
 
 
