@@ -1,8 +1,8 @@
 """Which source or sink does which work in Spark, with which options: the tables of the comparison.
 
-`headrace` reads all columns, as Kafka's source does, and then the one that is asked for (`columns`): Spark tells a source
-written in Python nothing of what a query needs, so that whoever wants less says so. `memory` yields an Arrow batch that
-is there already, of the same columns and as many rows: what any source written in Python can reach at best.
+`headrace` reads all columns, as Kafka's source does, and then the one that is asked for (`columns`): no source written
+in Python is told what a query needs, so that whoever wants less says so. `memory` yields an Arrow batch that is there
+already, of the same columns and about as many rows: what any source written in Python can reach at best.
 """
 
 from collections.abc import Mapping

@@ -4,7 +4,7 @@
 gathers. `bench-nothing` is a stream that has something new at each trigger, and no rows in it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,9 @@ class MemorySource(DataSource):
 
 
 class _MemoryReader(DataSourceReader):
-    def __init__(self, options: dict[str, str], schema: StructType) -> None:
+    """Spark pickles it for each task: it holds plain values alone."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self._partitions, self._payloads = int(options["partitions"]), options["payloads"]
         self._records, self._schema = int(options["records"]) // self._partitions, schema
 
