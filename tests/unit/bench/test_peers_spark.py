@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.types import StructType
+from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, StringType, StructType, TimestampType
 
 from bench.peers.parts import Parts
 from bench.peers.spark.cases import (
@@ -31,7 +31,23 @@ from bench.peers.spark.report import SparkResults
 from bench.peers.spark.sources import MemorySource, NothingSource
 from bench.peers.spark.targets import Outcome, outcomes
 
+KINDS: dict[str, DataType] = {
+    "BINARY": BinaryType(),
+    "STRING": StringType(),
+    "INT": IntegerType(),
+    "LONG": LongType(),
+    "TIMESTAMP": TimestampType(),
+}
 ALL_CASES = [case for group in cases() for case in group]
+
+
+def schema_of(ddl: str) -> StructType:
+    """Of plain columns; Spark itself asks its JVM."""
+    schema = StructType()
+    for column in ddl.split(", "):
+        name, kind = column.split(" ")
+        schema.add(name, KINDS[kind])
+    return schema
 
 
 def measured(case: Case, number: int = 1, *, seconds: float = 1.0) -> Measured:
@@ -143,19 +159,19 @@ def test_should_yield_all_records_from_memory_with_the_columns_of_headrace(tmp_p
     payloads = str(tmp_path / "payloads")
     Path(payloads).write_bytes(b"one\ntwo\n")
     source = MemorySource({"records": "100000", "partitions": "2", "payloads": payloads})
-    schema = StructType.fromDDL(source.schema())
+    schema = schema_of(source.schema())
     batches = list(source.reader(schema).read(InputPartition(1)))
     assert sum(batch.num_rows for batch in batches) == 50_000
     assert batches[0].slice(0, 2).column("value").to_pylist() == [b"one", b"two"]
     assert batches[0].column("partition")[0].as_py() == 1
     alone = MemorySource({"records": "10", "partitions": "1", "payloads": payloads, "columns": "value"})
-    (batch,) = alone.reader(StructType.fromDDL(alone.schema())).read(InputPartition(0))
+    (batch,) = alone.reader(schema_of(alone.schema())).read(InputPartition(0))
     assert (batch.schema.names, batch.num_rows) == (["value"], 10)
 
 
 def test_should_have_something_new_for_so_many_triggers_and_no_rows() -> None:
     source = NothingSource({"partitions": "3", "triggers": "2"})
-    reader = source.streamReader(StructType.fromDDL(source.schema()))
+    reader = source.streamReader(schema_of(source.schema()))
     limit, offsets = reader.getDefaultReadLimit(), [reader.initialOffset()]
     for _ in range(3):
         offsets.append(reader.latestOffset(offsets[-1], limit))
