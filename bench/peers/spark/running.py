@@ -23,7 +23,7 @@ from bench.peers.spark.cases import BROKERS, PARTITIONS, Size
 from bench.peers.spark.job import RECORDS_TOPIC, WARM_TOPIC, WRITTEN_TOPIC, Measured, SparkJob, ticks_topic
 from headrace import Producer
 
-_TIMEOUT_S = 3600.0
+_TIMEOUT_S = 2 * 3600.0
 _SAID_MAX = 3_000
 _ROOT = Path(__file__).parents[3]
 _TICKS = (1, PARTITIONS)
