@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from bench.peers.processes import Server
 from bench.peers.spark.cases import THREADS, Case, Side, cases, quick_cases
-from bench.peers.spark.costs import tree_cpu_s
+from bench.peers.spark.costs import Tree
 from bench.peers.spark.job import Measured, SparkJob
 from bench.peers.spark.queries import Asking
 from bench.peers.spark.sources import MemorySource, NothingSource
@@ -23,11 +23,13 @@ def main(argument: str) -> None:
     spark = _session(job)
     spark.dataSource.register(MemorySource)
     spark.dataSource.register(NothingSource)
-    for number in range(0 if job.size.warm_records else 1, job.rounds + 1):
-        asking = Asking(spark, job, is_warm_up=number == 0)
-        for group in cases() if job.size.is_judged else quick_cases():
-            for case in group if number % 2 else reversed(group):
-                click.echo(_measured(asking, case, number).to_line())
+    tree = Tree(os.getpid())
+    with tree.watched():
+        for number in range(0 if job.size.warm_records else 1, job.rounds + 1):
+            asking = Asking(spark, job, is_warm_up=number == 0)
+            for group in cases() if job.size.is_judged else quick_cases():
+                for case in group if number % 2 else reversed(group):
+                    click.echo(_measured(asking, tree, case, number).to_line())
     spark.stop()
 
 
@@ -40,11 +42,11 @@ def _session(job: SparkJob) -> SparkSession:
     return builder.getOrCreate()
 
 
-def _measured(asking: Asking, case: Case, number: int) -> Measured:
+def _measured(asking: Asking, tree: Tree, case: Case, number: int) -> Measured:
     """What was written before is on the disk when it begins."""
     brokers = {Side.HEADRACE: asking.job.headrace_pids, Side.KAFKA: asking.job.kafka_pids}.get(case.side, ())
     os.sync()
-    spark_before, brokers_before = tree_cpu_s(os.getpid()), _cpu_s(brokers)
+    spark_before, brokers_before = tree.cpu_s(), _cpu_s(brokers)
     done = asking.do(case)
     return Measured(
         case=case.key,
@@ -52,7 +54,7 @@ def _measured(asking: Asking, case: Case, number: int) -> Measured:
         rows=done.rows,
         seconds=done.seconds,
         trigger_ms=done.trigger_ms,
-        spark_cpu_s=tree_cpu_s(os.getpid()) - spark_before,
+        spark_cpu_s=tree.cpu_s() - spark_before,
         broker_cpu_s=_cpu_s(brokers) - brokers_before,
     )
 

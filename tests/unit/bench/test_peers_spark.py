@@ -24,7 +24,7 @@ from bench.peers.spark.cases import (
     quick_cases,
     writes,
 )
-from bench.peers.spark.costs import tree_cpu_s
+from bench.peers.spark.costs import Tree
 from bench.peers.spark.figures import Rounds
 from bench.peers.spark.job import Measured, SparkJob
 from bench.peers.spark.report import SparkResults
@@ -147,12 +147,19 @@ def test_should_carry_jobs_and_measurements_between_processes() -> None:
     assert Measured.parse(given.to_line()).case == given.case
 
 
-def test_should_count_the_time_of_a_process_and_of_all_that_it_started() -> None:
-    before = tree_cpu_s(os.getpid())
-    burn = "import time; end = time.process_time() + 0.2\nwhile time.process_time() < end: pass"
-    nested = f"import subprocess, sys; subprocess.run([sys.executable, '-S', '-c', {burn!r}], check=True)"
-    subprocess.run([sys.executable, "-S", "-c", nested], check=True)
-    assert tree_cpu_s(os.getpid()) - before >= 0.2
+def test_should_count_the_time_of_all_that_a_process_started_also_when_nobody_waits_for_it() -> None:
+    burn = "import sys, time\nwhile time.process_time() < 0.3: pass\nprint(flush=True); sys.stdin.readline()"
+    forgets = "import signal, subprocess, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN)"
+    parent = f"{forgets}; subprocess.Popen([sys.executable, '-S', '-c', {burn!r}]); sys.stdin.read()"
+    command = [sys.executable, "-S", "-c", parent]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        tree = Tree(process.pid)
+        process.stdout.readline()  # What was started has taken its share, and waits.
+        seen = tree.cpu_s()
+        process.communicate()
+    assert seen >= 0.25
+    assert tree.cpu_s() == seen
 
 
 def test_should_yield_all_records_from_memory_with_the_columns_of_headrace(tmp_path: Path) -> None:
