@@ -1,7 +1,7 @@
 """What a process and all that it has started have cost: Spark is a process of Python, a JVM and Python workers.
 
-The kernel forgets the time of Spark's Python workers when they end, because nobody waits for them. So the tree is looked
-at all the time, and what was last seen of each process counts.
+The kernel forgets the time of Spark's Python workers when they end, because nobody waits for them. So the tree is
+looked at all the time, and what was last seen of each process counts.
 """
 
 import os

@@ -1,6 +1,5 @@
 """Spark's part of the comparison with Kafka: cases, what is reached, tables, and what passes between processes."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
