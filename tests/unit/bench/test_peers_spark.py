@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, StringType, StructType, TimestampType
@@ -172,6 +173,7 @@ def test_should_yield_all_records_from_memory_with_the_columns_of_headrace(tmp_p
     assert batches[0].column("partition")[0].as_py() == 1
     alone = MemorySource({"records": "10", "partitions": "1", "payloads": payloads, "columns": "value"})
     (batch,) = alone.reader(schema_of(alone.schema())).read(InputPartition(0))
+    assert isinstance(batch, pa.RecordBatch)
     assert (batch.schema.names, batch.num_rows) == (["value"], 10)
 
 
