@@ -69,7 +69,7 @@ faults: setup  ## crashes, partitions, bad disks and clocks on real processes, j
 bench: setup  ## produce, fetch and latency beside what the machine can do (BENCH=--short for a quick look)
 	$(BIN)/python -m bench $(BENCH)
 
-bench-peers: setup  ## Kafka 4.1 and its clients beside Headrace (minutes; BENCH=--short for a quick look)
+bench-peers: setup  ## Kafka 4.1, its clients and Spark's source for it beside Headrace (BENCH=--short for a quick look)
 	$(BIN)/python -m bench.peers --json build/bench-peers.json $(BENCH)
 
 soak: setup  ## ten minutes at full load with kill -9, retention, compaction, slow readers (SOAK=--short for one)

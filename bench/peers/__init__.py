@@ -10,4 +10,5 @@ between systems within one run: absolute figures say more about a machine than a
     java_client, confluent_client, headrace_client ──> what a case runs in its own process
     measuring ──> one case: its output, CPU time and memory of the client and of the broker
     figures, targets, report ──> pure: medians, ratios, tables
+    spark ──> the same beside Spark's Kafka source, in a package of its own; parts ──> both as one page
 """

@@ -1,4 +1,4 @@
-"""`python -m bench.peers [--short] [--rounds N] [--into PAGE] [--json FILE]`."""
+"""`python -m bench.peers [--short] [--rounds N] [--only PART] [--into PAGE] [--json FILE]`."""
 
 import json
 import os
@@ -17,6 +17,7 @@ from pathlib import Path
 import click
 import confluent_kafka
 import pyarrow as pa
+import pyspark
 
 from bench.peers.cases import (
     FULL,
@@ -39,8 +40,13 @@ from bench.peers.kafka import Kafka, running_kafka
 from bench.peers.maven import kafka_classpath
 from bench.peers.measuring import Bench, Scene
 from bench.peers.pages import put_into
+from bench.peers.parts import Parts
 from bench.peers.processes import Server
-from bench.peers.report import Results, as_json, as_markdown
+from bench.peers.report import Results
+from bench.peers.spark import cases as spark_cases
+from bench.peers.spark import figures as spark_figures
+from bench.peers.spark import running
+from bench.peers.spark.report import SparkResults
 
 _PAYLOADS = 10_000
 _REST_TOPIC = "rest"
@@ -52,27 +58,47 @@ _REST_S = 5.0
 @click.command()
 @click.option("--short", is_flag=True, help="A quick look: one round of a fraction of the data, and no warm-up.")
 @click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True, help="That are counted.")
+@click.option("--only", type=click.Choice(("clients", "spark")), help="One part instead of both.")
 @click.option(
     "--into",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="Put the tables into this page, between its marks.",
 )
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write everything that was measured there.")
-def main(*, short: bool, rounds: int, into: Path | None, json_file: Path | None) -> None:
-    """Kafka 4.1, its Java clients and confluent-kafka beside Headrace: the same work on this machine, in turns."""
+def main(*, short: bool, rounds: int, only: str | None, into: Path | None, json_file: Path | None) -> None:
+    """Kafka 4.1, its Java clients, confluent-kafka and Spark's source beside Headrace: the same work, in turns."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # Servers go, too, and their folders.
+    if into is not None and only is not None:
+        raise click.UsageError("--into puts the tables of both parts into a page: leave out --only")
+    rounds = 1 if short else rounds
     try:
         if into is not None:
             put_into(into.read_text(), "")  # A page that cannot take the tables is told before minutes have passed.
-        results = _measure(short=short, rounds=1 if short else rounds)
+        parts = Parts(
+            None if only == "spark" else _measure(short=short, rounds=rounds),
+            None if only == "clients" else _measure_spark(short=short, rounds=rounds),
+        )
     except PeersError as error:
         raise click.ClickException(str(error)) from error
     if json_file is not None:
         json_file.parent.mkdir(parents=True, exist_ok=True)
-        json_file.write_text(json.dumps(as_json(results), indent=2) + "\n")
+        json_file.write_text(json.dumps(parts.as_json(), indent=2) + "\n")
     if into is not None:
-        into.write_text(put_into(into.read_text(), as_markdown(results)))
-    click.echo(as_markdown(results), nl=False)
+        into.write_text(put_into(into.read_text(), parts.as_markdown()))
+    click.echo(parts.as_markdown(), nl=False)
+
+
+def _measure_spark(*, short: bool, rounds: int) -> SparkResults:
+    size = spark_cases.SHORT if short else spark_cases.FULL
+    with tempfile.TemporaryDirectory(prefix="headrace-bench-peers-") as name:
+        measured = running.measure(_payloads(Path(name))[SMALL_BYTES], size, rounds, _say)
+    return SparkResults(spark_figures.Rounds(measured), size, {**_machine(kafka_classpath()), **_spark()})
+
+
+def _spark() -> dict[str, str]:
+    """The source's own version may differ from Spark's: Maven Central is not always as far as PyPI."""
+    source = next(Path(jar).stem for jar in running.spark_jars() if "sql-kafka" in jar)
+    return {"Spark": f"{pyspark.__version__}, local[{spark_cases.THREADS}], one session; {source}"}
 
 
 def _measure(*, short: bool, rounds: int) -> Results:

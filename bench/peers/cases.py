@@ -60,7 +60,7 @@ SHORT = Size({SMALL_BYTES: 400_000, LARGE_BYTES: 60_000}, single_records=500, ma
 
 _JAVA_BULK_PRODUCER = {"batch.size": 1_000_000, "linger.ms": 5, "buffer.memory": 134_217_728}
 _JAVA_BULK_CONSUMER = {"max.partition.fetch.bytes": 8_388_608, "max.poll.records": 10_000}
-_CONFLUENT_BULK_PRODUCER = {"linger.ms": 20, "queue.buffering.max.messages": 1_000_000, "batch.num.messages": 100_000}
+CONFLUENT_BULK_PRODUCER = {"linger.ms": 20, "queue.buffering.max.messages": 1_000_000, "batch.num.messages": 100_000}
 _CONFLUENT_BULK_CONSUMER = {
     "fetch.message.max.bytes": 8_388_608,
     "queued.min.messages": 1_000_000,
@@ -120,7 +120,7 @@ def _produce(size: int) -> tuple[Case, ...]:
         Case(Work.PRODUCE, size, Client.JAVA, "default", f"java-{size}"),
         Case(Work.PRODUCE, size, Client.JAVA, "bulk", f"java-bulk-{size}", _JAVA_BULK_PRODUCER),
         Case(Work.PRODUCE, size, Client.CONFLUENT, "default", f"confluent-{size}"),
-        Case(Work.PRODUCE, size, Client.CONFLUENT, "bulk", f"confluent-bulk-{size}", _CONFLUENT_BULK_PRODUCER),
+        Case(Work.PRODUCE, size, Client.CONFLUENT, "bulk", f"confluent-bulk-{size}", CONFLUENT_BULK_PRODUCER),
         Case(Work.PRODUCE, size, Client.SDK, "send_batch", f"columns-{size}", {"columns": True}),
         Case(Work.PRODUCE, size, Client.SDK, "send", f"records-{size}", {"columns": False}),
     )
@@ -131,7 +131,7 @@ def _produce_replicated(size: int) -> tuple[Case, ...]:
     work, columns = Work.PRODUCE_REPLICATED, {"columns": True}
     return (
         Case(work, size, Client.JAVA, "bulk", f"java-{size}", _JAVA_BULK_PRODUCER),
-        Case(work, size, Client.CONFLUENT, "bulk", f"confluent-{size}", _CONFLUENT_BULK_PRODUCER),
+        Case(work, size, Client.CONFLUENT, "bulk", f"confluent-{size}", CONFLUENT_BULK_PRODUCER),
         Case(work, size, Client.SDK, "send_batch", f"replicated-{size}", columns),
         Case(work, size, Client.SDK, "send_batch, fsync", f"fsync-{size}", columns),
     )

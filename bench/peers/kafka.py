@@ -124,10 +124,12 @@ class Kafka:
                 process.kill()
                 process.wait()
 
-    def create_topics(self, topics: Mapping[str, Mapping[str, str]]) -> None:
-        """With a partition, and a replica of it, for each node; each with settings of its own."""
+    def create_topics(self, topics: Mapping[str, Mapping[str, str]], partitions: int | None = None) -> None:
+        """With a partition, or so many, and a replica for each node; each topic with settings of its own."""
         count = len(self._places)
-        wanted = [NewTopic(name, count, count, config=dict(settings)) for name, settings in topics.items()]
+        wanted = [
+            NewTopic(name, partitions or count, count, config=dict(settings)) for name, settings in topics.items()
+        ]
         admin = self._admin()  # Its answers come as long as it is held.
         for created in admin.create_topics(wanted).values():
             created.result(_TIMEOUT_S)

@@ -1,12 +1,13 @@
 """The comparison as Markdown, and as plain data for other programs. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from bench.peers.cases import Case, Size, cases
 from bench.peers.figures import Figure, Idle, Measured, Rounds, Started, medians
 from bench.peers.job import Work
+from bench.peers.tables import table
 from bench.peers.targets import Outcome, outcomes, server_outcomes
 
 _MIB = 1 << 20
@@ -72,7 +73,7 @@ def _targets(found: Sequence[Outcome]) -> str:
         for outcome in found
     ]
     head = ("work", "beside (the better of its settings)", "Headrace", "peer", "ratio", "wanted", "met")
-    return "#### Ratios\n\n" + _table(head, rows)
+    return "#### Ratios\n\n" + table(head, rows)
 
 
 def _amount(value: float, unit: str) -> str:
@@ -94,7 +95,7 @@ def _bulk_table(rounds: Rounds) -> str:
         _bulk_row(case, medians(rounds, case.key))
         for case in _cases(Work.PRODUCE, Work.CONSUME, Work.PRODUCE_REPLICATED)
     ]
-    return "#### Throughput\n\n" + _table(head, rows)
+    return "#### Throughput\n\n" + table(head, rows)
 
 
 def _bulk_row(case: Case, measured: Measured) -> tuple[str, ...]:
@@ -120,7 +121,7 @@ def _waiting_table(rounds: Rounds) -> str:
         rate = f"{measured.records / measured.seconds:,.0f}"
         times = (f"{measured.p50_ms or 0:.2f}", f"{measured.p99_ms or 0:.2f}")
         rows.append((f"{case.work}, {_size(case.value_bytes)}", case.client, case.how, *times, rate))
-    return "#### Records that are waited for\n\n" + _table(head, rows)
+    return "#### Records that are waited for\n\n" + table(head, rows)
 
 
 def _rest_table(results: Results) -> str:
@@ -130,7 +131,7 @@ def _rest_table(results: Results) -> str:
         for name, started in (("Kafka, broker and controller", results.kafka), ("Headrace, broker", results.headrace))
     ]
     rows.append(("Headrace, operator (one for all brokers)", "", "", *_idle(results.operator)))
-    return "#### Start and rest\n\n" + _table(head, rows)
+    return "#### Start and rest\n\n" + table(head, rows)
 
 
 def _idle(idle: Idle) -> tuple[str, str]:
@@ -145,7 +146,7 @@ def _settings_table() -> str:
         for (client, work, how), settings in seen.items()
         if settings.keys() - {"columns"}
     ]
-    return "#### Settings that are not a client's defaults\n\n" + _table(("client", "work", "how", "settings"), rows)
+    return "#### Settings that are not a client's defaults\n\n" + table(("client", "work", "how", "settings"), rows)
 
 
 def _cases(*works: Work) -> list[Case]:
@@ -154,8 +155,3 @@ def _cases(*works: Work) -> list[Case]:
 
 def _size(value_bytes: int) -> str:
     return "1 kB" if value_bytes == 1024 else f"{value_bytes} B"
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bench.peers.errors import PeersError
-from bench.peers.maven import kafka_classpath
+from bench.peers.maven import kafka_classpath, spark_source_jars
 from bench.peers.processes import Server, run
 
 
@@ -42,6 +42,22 @@ def test_should_ask_maven_once_and_again_when_a_jar_is_gone(programs: Path, tmp_
     jars[0].unlink()
     kafka_classpath()
     assert calls.read_text().splitlines() == ["once", "once"]
+
+
+def test_should_leave_out_the_jars_that_spark_comes_with(programs: Path, tmp_path: Path) -> None:
+    names = (
+        "spark-sql-kafka-0-10_2.13-4.2.0.jar",
+        "kafka-clients-3.9.2.jar",
+        "lz4-java-1.10.1.jar",
+        "jsr305-3.0.0.jar",
+    )
+    jars = [tmp_path / name for name in names]
+    for jar in jars:
+        jar.touch()
+    script = WRITES_A_CLASSPATH.format(jars=os.pathsep.join(map(str, jars)), calls=tmp_path / "calls")
+    install(programs / "mvn", script)
+    bundled = [Path("jars/lz4-java-1.11.0.jar"), Path("jars/jsr305-3.0.0.jar"), Path("jars/kafka-2.0.jar")]
+    assert spark_source_jars(bundled) == [str(jar) for jar in jars[:2]]
 
 
 def test_should_say_that_the_download_failed_and_what_maven_said(programs: Path) -> None:
