@@ -14,7 +14,7 @@ _TOPIC = "/apis/headrace.io/v1alpha1/namespaces/default/topics/flights"
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with running_cluster(tmp_path_factory.mktemp("preferred"), brokers=3) as cluster:
+    with running_cluster(tmp_path_factory.mktemp("preferred"), brokers=3, options=("--zone", "a")) as cluster:
         cluster.create_topic(partitions=3, replicas=3)
         yield cluster
 
@@ -55,8 +55,19 @@ def test_should_move_leadership_to_whom_the_annotation_names(cluster: Cluster) -
 
 
 def test_should_tell_prometheus_where_the_brokers_are(cluster: Cluster) -> None:
-    targets = http("GET", f"{cluster.url(1)}/v1/prometheus/targets").json
+    targets = targets_of(cluster)
     assert [each["labels"]["__meta_headrace_broker"] for each in targets] == ["0", "1", "2"]
+    assert {each["labels"]["__meta_headrace_zone"] for each in targets} == {"a"}
     for each in targets:
         url = f"{each['labels']['__scheme__']}://{each['targets'][0]}"
         assert b"headrace_broker_" in http("GET", f"{url}/metrics").body
+    cluster.broker(2).stop()
+    wait_for(lambda: targets_of(cluster) == targets[:2], "who has stopped is left out")
+
+
+def targets_of(cluster: Cluster) -> list[dict[str, Any]]:
+    """By broker 0."""
+    answer = http("GET", f"{cluster.url()}/v1/prometheus/targets")
+    assert answer.headers["content-type"] == "application/json"
+    targets: list[dict[str, Any]] = answer.json
+    return targets
