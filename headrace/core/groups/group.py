@@ -132,7 +132,7 @@ class Group:
                 self._done(event.request)
             case CommitReceived():
                 check_commit(self.image, event)
-                self._write_offsets(event, "committed")
+                self._write_offsets(event, "committed", event.type)
             case OffsetsAsked(request, partitions):
                 known = self.image.offsets
                 asked = known.keys() if partitions is None else partitions & known.keys()
@@ -159,9 +159,12 @@ class Group:
         """Requests that wait for news and will not get any here."""
         return [session.waiting.request for session in self._sessions.by_member.values() if session.waiting is not None]
 
-    def _write_offsets(self, event: CommitReceived | ResetResolved, reason: str) -> None:
+    def _write_offsets(
+        self, event: CommitReceived | ResetResolved, reason: str, group_type: GroupType = GroupType.CONSUMER
+    ) -> None:
         if not self.image.is_known:
-            self._draft.put_group(replace(self.image.group, empty_since_ms=self.wall_ms), "the group is new")
+            new = replace(self.image.group, empty_since_ms=self.wall_ms, type=group_type)
+            self._draft.put_group(new, "the group is new")
         for partition, value in event.offsets.items():
             committed = replace(value, committed_ms=self.wall_ms)
             self._draft.put(OffsetRecord(OffsetKey(self.image.name, partition), committed), reason)
