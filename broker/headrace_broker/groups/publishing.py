@@ -58,7 +58,7 @@ class _Pauses(Backoff):
             super().__init__(Random())
 
 
-class _Wanted(NamedTuple):
+class Wanted(NamedTuple):
     until_ms: int
     """Then it is given up."""
     type: GroupType
@@ -81,7 +81,7 @@ class GroupPublishing:
         self._groups = groups
         self._metrics = metrics
         self._publishing = Publishing()
-        self._wanted: dict[GroupName, _Wanted] = {}
+        self._wanted: dict[GroupName, Wanted] = {}
         """Groups that nobody coordinates yet, and that have no ConsumerGroup: the oldest first."""
         self._unused: dict[GroupName, int] = {}
         """When a ConsumerGroup was first seen whose group nobody has ever joined."""
@@ -133,7 +133,7 @@ class GroupPublishing:
             if self._wanted[oldest].until_ms > now_ms:
                 return
             del self._wanted[oldest]
-        self._wanted[group] = _Wanted(now_ms + GROUP_WANTED_MS, group_type)
+        self._wanted[group] = Wanted(now_ms + GROUP_WANTED_MS, group_type)
         self.changed(group)
 
     def changed_all(self) -> None:

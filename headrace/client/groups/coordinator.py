@@ -47,7 +47,7 @@ class Coordinator:
             raise
 
     def find(self, by_ms: int) -> None:
-        """Ask for the way now, where it is not known, and no longer than that. Raises what no other try would change."""
+        """Ask for the way, where it is not known, until then at most. Raises what no other try would change."""
         self._found(by_ms)
 
     def _forget(self, error: HeadraceError) -> None:

@@ -44,7 +44,7 @@ from headrace.core.groups.events import (
     TopicDeleted,
     TopicsSeen,
 )
-from headrace.core.groups.identity import NO_EPOCH, MemberId
+from headrace.core.groups.identity import NO_EPOCH, GroupType, MemberId
 from headrace.core.groups.image import Image
 from headrace.core.groups.members import Members, unknown_member
 from headrace.core.groups.offsets import check_commit, check_empty, check_offsets, expired, is_forgotten, of_topic

@@ -33,7 +33,7 @@ from headrace.core.groups.events import (
     TopicDeleted,
 )
 from headrace.core.groups.group import Group
-from headrace.core.groups.identity import GroupEpoch, GroupName
+from headrace.core.groups.identity import GroupEpoch, GroupName, GroupType
 from headrace.core.groups.image import Image
 from headrace.core.groups.subscriptions import Subscription
 from headrace.core.limits import (
@@ -47,7 +47,7 @@ from headrace.core.limits import (
     GROUPS_PER_COORDINATOR_MAX,
     OFFSET_METADATA_BYTES_MAX,
 )
-from headrace.core.resources.consumer_group import ConsumerGroup, ConsumerGroupSpec, GroupType
+from headrace.core.resources.consumer_group import ConsumerGroup, ConsumerGroupSpec
 from headrace.core.resources.metadata import Metadata
 from headrace.core.types import Offset, TopicUid
 from tests.support.group_world import GROUP, member, part, shape

@@ -15,7 +15,7 @@ from headrace.core.groups.describing import (
 )
 from headrace.core.groups.entries import OffsetValue
 from headrace.core.groups.events import CommitReceived, LeaveReceived, ResetResolved
-from headrace.core.groups.identity import GroupEpoch, TopicShape
+from headrace.core.groups.identity import GroupEpoch, GroupType, TopicShape
 from headrace.core.groups.image import Image
 from headrace.core.groups.lag import Watermarks, partition_lag, topic_lag
 from headrace.core.groups.sharing import GroupState
@@ -23,7 +23,6 @@ from headrace.core.groups.status import Report, assigned, offered_of, report_of,
 from headrace.core.resources.consumer_group import (
     ConsumerGroup,
     ConsumerGroupSpec,
-    GroupType,
     ResetOffsets,
     ResetTo,
 )

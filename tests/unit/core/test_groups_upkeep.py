@@ -3,10 +3,11 @@
 from dataclasses import replace
 
 from headrace.core.groups.events import DeletionReceived, GroupSettings, LeaveReceived
+from headrace.core.groups.identity import GroupType
 from headrace.core.groups.sharing import GroupState
 from headrace.core.groups.status import Report, report_of
 from headrace.core.groups.upkeep import Create, Delete, Upkeep, WriteStatus, lags_shown, upkeep
-from headrace.core.resources.consumer_group import ConsumerGroup, ConsumerGroupSpec, GroupType, auto_created
+from headrace.core.resources.consumer_group import ConsumerGroup, ConsumerGroupSpec, auto_created
 from headrace.core.resources.metadata import Metadata
 from headrace.core.types import BrokerId, TopicUid
 from tests.support.group_world import GROUP, World, shape
