@@ -202,7 +202,7 @@ def test_should_list_groups_as_kubectl_does(headrace: Headrace, orders: str, gro
 
     def listed() -> list[str] | None:
         rows = [line.split() for line in headrace("group", "list").stdout.splitlines()]
-        assert rows[0] == ["NAME", "STATE", "MEMBERS", "LAG", "TOPICS", "AGE"]
+        assert rows[0] == ["NAME", "TYPE", "STATE", "MEMBERS", "LAG", "TOPICS", "AGE"]
         return next((row[:5] for row in rows if row[0] == group and row[1] == "Empty" and row[3] == "0"), None)
 
     assert wait_for(listed, "the coordinator has told Kubernetes of it") == [group, "Empty", "0", "0", orders]
