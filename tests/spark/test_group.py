@@ -10,7 +10,8 @@ from tests.support.waiting import wait_for
 def wait_shown(bench: SparkBench, group: str, lag: str) -> None:
     def is_shown() -> bool:
         names = [each["metadata"]["name"] for each in groups.all()]
-        return group in names and groups.get(group)["status"].get("lag") == lag
+        status = groups.get(group)["status"] if group in names else {}
+        return (status.get("topicNames"), status.get("lag")) == (bench.topic, lag)
 
     groups = KubeGroups(bench.cluster)
     wait_for(is_shown, f"the lag of {group} is {lag}", 60)

@@ -1,10 +1,10 @@
 """How far a Spark query is, told to a group of type Spark: for people who look, and never for the query itself.
 
     report ── news, or PROGRESS_REPEAT_MS is over ──> sent ── taken ──> (until there is news)
-                                                       └─ failed ──> nothing is sent for PROGRESS_PAUSE_MS
+                                                       └─ failed ──> nothing is sent for a while
 
 Nothing that goes wrong here reaches the query: it is told once in the log, and a later report says all anew. A report
-takes PROGRESS_TIMEOUT_MS at most. For one thread.
+takes PROGRESS_TIMEOUT_MS at most, and those that are in vain a tenth of the query's time. For one thread.
 """
 
 import logging
@@ -25,6 +25,8 @@ from headrace.core.groups.identity import GroupName, GroupType
 from headrace.core.groups.topic_partitions import Names
 from headrace.core.limits import (
     OFFSETS_PER_COMMIT_MAX,
+    PROGRESS_PATIENCE_MS,
+    PROGRESS_PAUSE_FACTOR,
     PROGRESS_PAUSE_MS,
     PROGRESS_REPEAT_MS,
     PROGRESS_TIMEOUT_MS,
@@ -59,7 +61,9 @@ class Progress:
         """What brokers were told last, and until when that will do."""
         self._told_until_ms = 0
         self._resting_until_ms = 0
-        self._is_failing = False
+        self._failing_since_ms: int | None = None
+        """None: it does not fail."""
+        self._is_warned = False
 
     def report(self, offsets: Mapping[PartitionKey, int], names: Names) -> bool:
         """All below `offsets` is done, in every partition of the query; `names` of its topics. Whether brokers know.
@@ -74,7 +78,7 @@ class Progress:
         try:
             self._send(offsets, names, at_ms + PROGRESS_TIMEOUT_MS)
         except Exception as error:  # a query must not fail because of those who watch it
-            self._failed(error)
+            self._failed(error, at_ms)
             return False
         self._succeeded(offsets)
         return True
@@ -104,21 +108,23 @@ class Progress:
 
         self._brokers.retrying(f"the progress of {self._group}", once, timeout_ms=max(0, by_ms - now_ms()))
 
-    def _failed(self, error: Exception) -> None:
-        self._resting_until_ms = now_ms() + PROGRESS_PAUSE_MS
-        if not self._is_failing:
-            trace = None if isinstance(error, HeadraceError) else error
-            message = error.message if isinstance(error, HeadraceError) else repr(error)
-            _log.warning(
-                "group %s does not show how far the query is, which goes on; it is tried again: %s",
-                self._group,
-                message,
-                exc_info=trace,
-            )
-        self._is_failing = True
+    def _failed(self, error: Exception, at_ms: int) -> None:
+        """It was begun `at_ms`."""
+        over_ms = now_ms()
+        self._resting_until_ms = over_ms + max(PROGRESS_PAUSE_MS, PROGRESS_PAUSE_FACTOR * (over_ms - at_ms))
+        if self._failing_since_ms is None:
+            self._failing_since_ms = at_ms
+        may_pass = isinstance(error, HeadraceError) and error.retriable
+        if self._is_warned or (may_pass and over_ms - self._failing_since_ms < PROGRESS_PATIENCE_MS):
+            return
+        self._is_warned = True
+        said, trace = (error.message, None) if isinstance(error, HeadraceError) else (repr(error), error)
+        _log.warning(
+            "group %s does not show how far the query is, which goes on: %s", self._group, said, exc_info=trace
+        )
 
     def _succeeded(self, offsets: Mapping[PartitionKey, int]) -> None:
         self._told, self._told_until_ms = dict(offsets), now_ms() + PROGRESS_REPEAT_MS
-        if self._is_failing:
+        if self._is_warned:
             _log.warning("group %s shows again how far the query is", self._group)
-        self._is_failing = False
+        self._failing_since_ms, self._is_warned = None, False
