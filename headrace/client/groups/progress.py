@@ -9,6 +9,7 @@ takes PROGRESS_TIMEOUT_MS at most, and those that are in vain a tenth of the que
 
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
@@ -95,6 +96,9 @@ class Progress:
         self.close()
 
     def _send(self, offsets: Mapping[PartitionKey, int], names: Names, by_ms: int) -> None:
+        for topic in [*names.values()][:1]:
+            with suppress(HeadraceError):
+                self._brokers.layout_once(topic)  # so that more brokers are known than those that were named
         values = {key: OffsetValue(Offset(offset)) for key, offset in sorted(offsets.items())}
         listed = [*values]
         for first in range(0, len(listed), OFFSETS_PER_COMMIT_MAX):

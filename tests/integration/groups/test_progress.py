@@ -145,16 +145,18 @@ def test_should_refuse_a_report_when_the_group_is_of_members(calls: GroupCalls) 
 
 
 def test_should_know_what_it_is_when_its_coordinator_is_another(
-    cluster: Cluster, calls: GroupCalls, progress: Progress, uid: TopicUid
+    cluster: Cluster, calls: GroupCalls, progress: Progress, uid: TopicUid, name: str
 ) -> None:
     report(progress, uid, 7, 7)
     first = calls.get("/coordinator")["broker"]
-    cluster.programs[f"broker-{first}"].kill()
+    with Progress(name, cluster.url(first)) as knows_one:
+        report(knows_one, uid, 7, 8)
+        cluster.programs[f"broker-{first}"].kill()
+        report(knows_one, uid, 8, 8)
     try:
         wait_for(lambda: calls.get("/coordinator")["broker"] != first, "another broker coordinates")
         assert calls.get()["type"] == "Spark"
         assert PlainMember(calls, "m1").join().json["code"] == "WrongGroupType"
-        report(progress, uid, 8, 8)
         assert calls.offsets() == {("flights", 0): 8, ("flights", 1): 8}
     finally:
         cluster.start_broker(first)

@@ -268,7 +268,9 @@ def test_should_describe_a_group_over_http() -> None:
 
 
 def test_should_list_groups_over_http() -> None:
-    lines = [GroupSummary(name, GroupState.STABLE, 2, COORDINATOR) for name in ("b", "a")]
+    lines = [
+        GroupSummary(name, GroupState.STABLE, 2, COORDINATOR, kind) for name, kind in zip("ba", GroupType, strict=True)
+    ]
     body = groups_object(lines, [BrokerId(3), BrokerId(1)])
     assert body["unreachable"] == [1, 3]
     assert parse_groups(body) == ((lines[1], lines[0]), (BrokerId(1), BrokerId(3)))
