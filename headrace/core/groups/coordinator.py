@@ -55,7 +55,7 @@ from headrace.core.groups.events import (
     TopicsSeen,
 )
 from headrace.core.groups.group import Group
-from headrace.core.groups.identity import GroupName, GroupType, TopicShape
+from headrace.core.groups.identity import GroupName, TopicShape
 from headrace.core.groups.image import Image
 from headrace.core.groups.record_sizes import bytes_of
 from headrace.core.groups.sessions import NEVER
@@ -226,7 +226,8 @@ class Coordinator:
             return NotCoordinatorError(f"this broker does not coordinate {name}: ask for its coordinator again")
         if self.state is CoordinatorState.LOADING:
             return CoordinatorLoadingError(f"this broker has just become the coordinator of {name}: try again")
-        if (problem := type_problem(name, event, self._types(name))) is not None:
+        settings = self._settings.get(name)
+        if settings is not None and (problem := type_problem(name, event, settings.type)) is not None:
             return problem
         if self._is_behind(event):
             return ThrottledError(
@@ -239,12 +240,6 @@ class Coordinator:
                 limit=GROUPS_PER_COORDINATOR_MAX,
             )
         return None
-
-    def _types(self, name: GroupName) -> set[GroupType]:
-        """What its log and its ConsumerGroup say, as far as they are there: a use of it must suit both."""
-        settings, group = self._settings.get(name), self.groups.get(name)
-        said = set() if settings is None else {settings.type}
-        return said if group is None else said | {group.image.group.type}
 
     def _is_behind(self, event: Request | TargetOffered) -> bool:
         most, most_bytes = COORDINATOR_UNANSWERED_MAX, COORDINATOR_UNCOMMITTED_BYTES_MAX

@@ -50,6 +50,7 @@ from headrace.core.groups.members import Members, unknown_member
 from headrace.core.groups.offsets import check_commit, check_empty, check_offsets, expired, is_forgotten, of_topic
 from headrace.core.groups.sessions import Sessions, Waiting, heartbeat_ms
 from headrace.core.groups.sharing import GroupState, Sharing
+from headrace.core.groups.type_check import type_problem
 from headrace.core.limits import GROUP_EXPIRY_INTERVAL_MS, GROUP_HEARTBEAT_MS_RECONCILING
 from headrace.core.murmur2 import murmur2
 
@@ -111,6 +112,8 @@ class Group:
 
     def _receive(self, event: Request, now_ms: int) -> None:
         try:
+            if self.image.is_known and (problem := type_problem(self.image.name, event, self.image.group.type)):
+                raise problem
             self._obey(event, now_ms)
         except HeadraceError as error:
             self._effects.append(Refuse(event.request, error, error.code))

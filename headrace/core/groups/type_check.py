@@ -3,7 +3,6 @@
 The two never mix: a member would begin where a query was last seen, which is not where that query begins itself.
 """
 
-from collections.abc import Collection
 from typing import Any
 
 from headrace.core.errors import WrongGroupTypeError
@@ -11,10 +10,10 @@ from headrace.core.groups.events import CommitReceived, JoinReceived, ResetResol
 from headrace.core.groups.identity import GroupName, GroupType
 
 
-def type_problem(group: GroupName, event: Any, known: Collection[GroupType]) -> WrongGroupTypeError | None:
-    """`known`: what is said of the group's type, by whoever. None: the event suits it."""
+def type_problem(group: GroupName, event: Any, said: GroupType) -> WrongGroupTypeError | None:
+    """`said`: by the group's log, or by its ConsumerGroup; a use must suit both. None: it suits this."""
     wanted = _wanted(event)
-    if wanted is None or all(each is wanted for each in known):
+    if wanted is None or wanted is said:
         return None
     if wanted is GroupType.SPARK:
         return WrongGroupTypeError(
