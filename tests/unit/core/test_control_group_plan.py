@@ -160,7 +160,8 @@ def test_should_show_the_state_in_the_condition(state: GroupState | None, condit
 
 
 def test_should_say_that_a_query_keeps_its_position_itself_when_a_group_shows_its_progress() -> None:
-    model = settled(group(type="Spark", resetOffsets=EARLIEST, pausedUntil="2099-01-01T00:00:00Z"))
+    model = settled(group(type="Spark"))
+    model.configure(resetOffsets=EARLIEST, pausedUntil="2099-01-01T00:00:00Z")
     model.report(state=None)
     model.settle()
     assert model.condition("Ready")[:2] == ("False", "Pending"), "its coordinator has yet to tell"

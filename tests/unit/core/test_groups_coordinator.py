@@ -268,12 +268,12 @@ def test_should_refuse_a_report_when_the_group_is_of_members() -> None:
 def test_should_refuse_all_uses_when_log_and_manifest_differ() -> None:
     coordinator = active()
     coordinator.step(ForGroup(GROUP, progress(1)), 0)
-    coordinator.step(Committed(1), 0)
     coordinator.step(GroupConfigured(GROUP, settings_of(GroupType.CONSUMER)), 0)
+    coordinator.step(Committed(2), 0)
     for request in (join(2), commit(2), progress(2)):
         assert codes(coordinator.step(ForGroup(GROUP, request), 0)) == [(2, "WrongGroupType")]
     coordinator.step(ForGroup(GROUP, DeletionReceived(3)), 0)
-    coordinator.step(Committed(2), 0)
+    coordinator.step(Committed(3), 0)
     assert codes(coordinator.step(ForGroup(GROUP, commit(4)), 0)) == [], "the log knows it no more"
 
 
