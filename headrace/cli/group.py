@@ -97,6 +97,7 @@ def _listed_by_brokers(where: Where, error: Exception) -> list[dict[str, Any]]:
         {
             "namespace": namespace,
             "name": each.group,
+            "type": each.type.value,
             "state": each.state.value,
             "members": each.members,
             "lag": None,
@@ -117,6 +118,7 @@ def _summary(one: "ConsumerGroup") -> dict[str, Any]:
     return {
         "namespace": one.metadata.namespace,
         "name": one.metadata.name,
+        "type": one.spec.type.value,
         "state": "Unknown" if status.state is None else status.state.value,
         "members": len(status.members),
         "lag": int(status.lag) if status.state is not None and status.lag.isdecimal() else None,
@@ -128,7 +130,7 @@ def _summary(one: "ConsumerGroup") -> dict[str, Any]:
 
 def _table(found: list[dict[str, Any]], all_namespaces: bool) -> tuple[list[str], list[list[object]]]:
     now = datetime.now(UTC)
-    fields = [*(["namespace"] if all_namespaces else []), "name", "state", "members"]
+    fields = [*(["namespace"] if all_namespaces else []), "name", "type", "state", "members"]
     rows = [
         [
             *(one[field] for field in fields),

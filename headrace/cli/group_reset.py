@@ -33,7 +33,8 @@ from headrace.cli.reset_request import (
 )
 from headrace.client.record import TopicPartition
 from headrace.core.errors import LocalError
-from headrace.core.resources.consumer_group import GroupType, ResetOffset, ResetOffsets, ResetTo
+from headrace.core.groups.identity import GroupType
+from headrace.core.resources.consumer_group import ResetOffset, ResetOffsets, ResetTo
 from headrace.core.resources.metadata import DEFAULT_CLUSTER
 
 if TYPE_CHECKING:

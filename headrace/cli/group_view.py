@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from headrace.cli.group_brokers import Live
 from headrace.cli.output import readable, readable_spec
 from headrace.client.record import TopicPartition
-from headrace.core.groups.identity import GroupName
+from headrace.core.groups.identity import GroupName, GroupType
 from headrace.core.groups.lag import Watermarks, records_behind
 from headrace.core.groups.status import MemberReport
 from headrace.core.groups.topic_partitions import TopicPartitions
@@ -77,6 +77,12 @@ class GroupView:
         return "Unknown" if state is None else state.value
 
     @property
+    def type(self) -> GroupType:
+        if self.live is not None:
+            return self.live.report.type
+        return GroupType.CONSUMER if self.resource is None else self.resource.spec.type
+
+    @property
     def members(self) -> tuple[Member, ...]:
         if self.live is not None:
             return self.live.report.members
@@ -127,16 +133,21 @@ class GroupView:
     def head(self) -> str:
         status = self._epochs()
         coordinator = UNKNOWN if status["coordinator"] is None else status["coordinator"]
-        count = len(self.members)
         parts = [
             str(self.name),
             self.state,
-            "1 member" if count == 1 else f"{count} members",
+            self._readers(),
             f"lag {_or_unknown(self.lag)}",
             f"coordinator {coordinator}",
             f"epoch {status['groupEpoch']}",
         ]
         return "   ".join(parts)
+
+    def _readers(self) -> str:
+        if self.type is GroupType.SPARK:
+            return "progress of a Spark query"
+        count = len(self.members)
+        return "1 member" if count == 1 else f"{count} members"
 
     def spec_lines(self) -> Iterator[str]:
         for field, value in () if self.resource is None else self.resource.spec.to_object().items():
@@ -182,6 +193,7 @@ class GroupView:
         return {
             "namespace": self.name.namespace,
             "name": self.name.name,
+            "type": self.type.value,
             "state": self.state,
             **self._epochs(),
             "lag": self.lag,

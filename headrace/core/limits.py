@@ -649,6 +649,16 @@ MAX_POLL_INTERVAL_MS_DEFAULT = 300_000
 """How long a consumer's user may keep what he was handed before his consumer leaves the group for him."""
 GROUP_REQUEST_TIMEOUT_MS = 5_000
 """What a client gives one try of a request about its group; there are many tries in a session."""
+PROGRESS_TIMEOUT_MS = 1_000
+"""A report of a Spark query's progress is given up after it: the query waits so long."""
+PROGRESS_PAUSE_MS = 1_000
+"""After one that failed none is tried for so long, ..."""
+PROGRESS_PAUSE_FACTOR = 10
+"""... nor for so many times what it took: brokers that do not answer cost a query a tenth of its time at most."""
+PROGRESS_PATIENCE_MS = 10_000
+"""What may be a matter of time is warned of when it has lasted so long: a cluster's first group waits for its topic."""
+PROGRESS_REPEAT_MS = 60_000
+"""So often what has not changed is reported again, as offsets are forgotten by the time of their last report."""
 GROUP_LOOK_MS_MAX = 500
 """So often at least a client looks after its place in its group: whether its user stalls, what is to be committed."""
 CONSUMER_CLOSE_MS_DEFAULT = 10_000

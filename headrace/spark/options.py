@@ -18,7 +18,7 @@ CONNECTION_OPTIONS = ("server", "namespace", "token", "caFile", "timeoutMs")
 
 _OF_KAFKA = {
     "kafka.bootstrap.servers": "write server, with a broker's URL such as http://127.0.0.1:9701",
-    "kafka.group.id": "a query's position is in its checkpoint; leave it out",
+    "kafka.group.id": "a query's position is in its checkpoint; leave it out, or write group to see it in kubectl",
     "groupidprefix": "a query's position is in its checkpoint; leave it out",
     "kafkaconsumer.polltimeoutms": "write timeoutMs",
     "fetchoffset.numretries": "write timeoutMs: what fails is tried again for so long",

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
+from headrace.client.values import as_group
 from headrace.core.errors import LocalError
 from headrace.core.limits import SPARK_ROWS_PER_TRIGGER_DEFAULT, SPARK_TRIGGER_DELAY_MS_DEFAULT
 from headrace.core.units import parse_quantity_bytes
@@ -33,7 +34,14 @@ _BOTH = (
     "failOnDataLoss",
 )
 _BATCH = (*bound_names("ending"), "pushFilters")
-_STREAM = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger", "onTopicRecreated")
+_STREAM = (
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "maxBytesPerTrigger",
+    "onTopicRecreated",
+    "group",
+)
 READ_OPTIONS = (*_BOTH, *_BATCH, *_STREAM)
 
 
@@ -76,6 +84,8 @@ class StreamOptions:
     min_offsets: int
     max_delay_ms: int
     max_bytes: int | None
+    group: str | None
+    """The ConsumerGroup that shows how far the query is; None: none does."""
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Self:
@@ -92,6 +102,7 @@ class StreamOptions:
             whole_number(options, "minOffsetsPerTrigger", 0, least=0),
             duration_ms(options, "maxTriggerDelay", SPARK_TRIGGER_DELAY_MS_DEFAULT),
             _max_bytes(options),
+            _group(options),
         )
 
 
@@ -100,6 +111,11 @@ def _check(options: Mapping[str, str], others: tuple[str, ...], what: str) -> No
     for name in others:
         if text(options, name) is not None:
             raise LocalError(f"{name} means nothing to {what}: leave it out")
+
+
+def _group(options: Mapping[str, str]) -> str | None:
+    group = text(options, "group")
+    return None if group is None else as_group(group)
 
 
 def _max_bytes(options: Mapping[str, str]) -> int | None:

@@ -14,7 +14,7 @@ from headrace.client.clock import now_ms
 from headrace.spark import moves
 from headrace.spark.catalog import Catalog
 from headrace.spark.offsets import Offsets, Partition, from_json, to_json
-from headrace.spark.progress import Progress, Unreported
+from headrace.spark.progress import GroupProgress, Progress, Unreported
 from headrace.spark.ranges import split
 from headrace.spark.rates import shares, shares_by_bytes
 from headrace.spark.read_options import StreamOptions
@@ -24,7 +24,9 @@ from headrace.spark.tasks import Reading
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: StreamOptions, reading: Reading) -> None:
         self._options, self._reading = options, reading
-        self.progress: Progress = Unreported()
+        self.progress: Progress = (
+            Unreported() if options.group is None else GroupProgress(options.group, reading.connection)
+        )
         self._asked: Catalog | None = None
         self._target: Offsets | None = None
         """Of `Trigger.AvailableNow`: nothing beyond is read."""
@@ -48,6 +50,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where the next micro-batch ends; `start` where there is nothing to do."""
         self._latest = self._available()
         begun = from_json(start)
+        self.progress.reached(begun)
         going_on = moves.kept(begun, self._latest, self._options.loss)
         added = [partition for partition in self._latest if partition not in going_on]
         going_on |= self._catalog.earliest(added)
@@ -93,16 +96,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begun, ends = from_json(start), from_json(end)
         beginnings = self._catalog.earliest(partition for partition in ends if partition not in begun)
         ranges = moves.ranges(begun, ends, beginnings, self._options.loss)
-        self.progress.planned(begun, ends)
+        self.progress.reached(begun)  # a batch that is done again after a restart may take long
         options = self._options
         cut = split(ranges, min_partitions=options.min_partitions, max_records=options.max_records)
         return [InputPartition(each) for each in cut]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return self._reading.read(partition.value)
-
-    def commit(self, end: dict[str, Any]) -> None:
-        self.progress.committed(from_json(end))
 
     def stop(self) -> None:
         self.progress.close()

@@ -10,7 +10,7 @@ from headrace.core.errors import CoordinatorLoadingError
 from headrace.core.groups.coordinator import ForGroup, GroupConfigured
 from headrace.core.groups.events import GroupSettings, TargetOffered
 from headrace.core.groups.group import Group
-from headrace.core.groups.identity import OFFSETS_TOPIC, GroupName, TopicShape, coordinator_partition
+from headrace.core.groups.identity import OFFSETS_TOPIC, GroupName, GroupType, TopicShape, coordinator_partition
 from headrace.core.groups.sight import TopicSight
 from headrace.core.groups.topic_partitions import Names, names_in
 from headrace.core.limits import GROUPS_PER_COORDINATOR_MAX, OFFSETS_PARTITIONS
@@ -69,11 +69,11 @@ class Coordinators(LogCoordinators[Coordinating]):
             )
         return self._locate(str(group), _partition_of(group, self._partition_count))
 
-    def want(self, group: GroupName) -> None:
-        """Somebody uses it: where the offsets topic is not there, that brings it."""
+    def want(self, group: GroupName, group_type: GroupType) -> None:
+        """Somebody uses it as what it is then: where the offsets topic is not there, that brings it."""
         if self._topic is None:
             for listener in self.listeners:
-                listener.wanted(group)
+                listener.wanted(group, group_type)
 
     def topics(self, namespace: str) -> Mapping[str, TopicShape]:
         """As groups know them."""

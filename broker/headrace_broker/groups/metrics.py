@@ -16,7 +16,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from headrace.core.groups.group import Group
-from headrace.core.groups.identity import NO_EPOCH, GroupEpoch, GroupName
+from headrace.core.groups.identity import NO_EPOCH, GroupEpoch, GroupName, GroupType
 from headrace.core.groups.sharing import GroupState
 from headrace.core.limits import GROUP_LAG_SERIES_MAX, GROUPS_IN_METRICS_MAX
 from headrace_broker.groups.lag import SeenLag
@@ -67,7 +67,7 @@ class GroupMetrics(Collector):
         )
         registry.register(self)
 
-    def wanted(self, group: GroupName) -> None:
+    def wanted(self, group: GroupName, group_type: GroupType) -> None:
         """It has no coordinator."""
 
     def began(self, groups: Collection[GroupName], took_s: float) -> None:
@@ -122,7 +122,8 @@ class GroupMetrics(Collector):
             name, counts = group.image.name, self._counts.get(group.image.name, _Counts())
             for each in _STATES:
                 state.add_metric([*name, each.value], each is group.state)
-            members.add_metric(name, len(group.image.members))
+            if group.image.group.type is GroupType.CONSUMER:  # nobody is to be alarmed that a query has none
+                members.add_metric(name, len(group.image.members))
             rebalances.add_metric(name, counts.rebalances)
             commits.add_metric(name, counts.commits)
             offsets.add_metric(name, counts.offsets)

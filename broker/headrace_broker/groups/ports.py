@@ -13,13 +13,13 @@ from typing import Protocol
 from headrace.core.groups.assigning import Topics
 from headrace.core.groups.events import GroupSettings, TargetOffered
 from headrace.core.groups.group import Group
-from headrace.core.groups.identity import GroupName
+from headrace.core.groups.identity import GroupName, GroupType
 
 
 class GroupsListener(Protocol):
     """Each call returns at once, raises nothing, and asks nothing back of who calls it but `find` and `all`."""
 
-    def wanted(self, group: GroupName) -> None:
+    def wanted(self, group: GroupName, group_type: GroupType) -> None:
         """Somebody uses a group while the offsets topic is not there: it comes with the first ConsumerGroup.
 
         Told again and again for as long as clients try.

@@ -15,9 +15,9 @@ import logging
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from random import Random
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
-from headrace.core.groups.identity import GroupName
+from headrace.core.groups.identity import GroupName, GroupType
 from headrace.core.groups.image import Image
 from headrace.core.groups.publishing import Publishing, Turn
 from headrace.core.groups.sharing import GroupState
@@ -58,6 +58,12 @@ class _Pauses(Backoff):
             super().__init__(Random())
 
 
+class Wanted(NamedTuple):
+    until_ms: int
+    """Then it is given up."""
+    type: GroupType
+
+
 class GroupPublishing:
     def __init__(
         self,
@@ -75,9 +81,8 @@ class GroupPublishing:
         self._groups = groups
         self._metrics = metrics
         self._publishing = Publishing()
-        self._wanted: dict[GroupName, int] = {}
-        """Groups that nobody coordinates yet, and that have no ConsumerGroup, with when they are given up: the oldest
-        first."""
+        self._wanted: dict[GroupName, Wanted] = {}
+        """Groups that nobody coordinates yet, and that have no ConsumerGroup: the oldest first."""
         self._unused: dict[GroupName, int] = {}
         """When a ConsumerGroup was first seen whose group nobody has ever joined."""
         self._backoffs: dict[GroupName, _Pauses] = {}
@@ -117,7 +122,7 @@ class GroupPublishing:
         self._publishing.lag_changed(group, monotonic_ms())
         self._news.set()
 
-    def wanted(self, group: GroupName) -> None:
+    def wanted(self, group: GroupName, group_type: GroupType = GroupType.CONSUMER) -> None:
         """It has no coordinator: one comes with its ConsumerGroup."""
         now_ms = monotonic_ms()
         if not self._known.is_complete or self._known.find(group) or self._publishing.is_held(group, now_ms):
@@ -125,10 +130,10 @@ class GroupPublishing:
         self._wanted.pop(group, None)
         if len(self._wanted) >= GROUPS_WANTED_MAX:
             oldest = next(iter(self._wanted))
-            if self._wanted[oldest] > now_ms:
+            if self._wanted[oldest].until_ms > now_ms:
                 return
             del self._wanted[oldest]
-        self._wanted[group] = now_ms + GROUP_WANTED_MS
+        self._wanted[group] = Wanted(now_ms + GROUP_WANTED_MS, group_type)
         self.changed(group)
 
     def changed_all(self) -> None:
@@ -167,8 +172,9 @@ class GroupPublishing:
         if not self._known.is_complete:
             return None  # all of them are looked at once they are listed
         if not self._groups.coordinates(group):
-            if self._wanted.get(group, 0) > now_ms and resource is None:
-                return Create(auto_created(group, self._cluster), "somebody uses it")
+            wanted = self._wanted.get(group)
+            if wanted is not None and wanted.until_ms > now_ms and resource is None:
+                return Create(auto_created(group, self._cluster, group_type=wanted.type), "somebody uses it")
             self._wanted.pop(group, None)
             self.forget([group])
             return None

@@ -7,7 +7,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from headrace.core.groups.identity import GroupName
+from headrace.core.groups.identity import GroupName, GroupType
 from headrace.core.types import BrokerId
 from headrace.kube.client import KubeClient
 from headrace_broker.coordination.cluster_view import ClusterView
@@ -47,8 +47,8 @@ class Showing:
         """Each to be run as a task until it is cancelled."""
         return [self._watching.run(), self._watching.keep_time(), self._publishing.run(), self._lags.run()]
 
-    def wanted(self, group: GroupName) -> None:
-        self._publishing.wanted(group)
+    def wanted(self, group: GroupName, group_type: GroupType) -> None:
+        self._publishing.wanted(group, group_type)
 
     def began(self, groups: Collection[GroupName], took_s: float) -> None:
         self._lags.look_soon()

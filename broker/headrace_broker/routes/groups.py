@@ -30,7 +30,7 @@ from headrace.core.groups.events import (
     Reply,
     Request,
 )
-from headrace.core.groups.identity import GroupName, TopicShape
+from headrace.core.groups.identity import GroupName, GroupType, TopicShape
 from headrace.core.groups.status import report_of
 from headrace.core.groups.wire import (
     parse_commit,
@@ -48,6 +48,7 @@ from headrace_broker.routes.groups_passing import PassingOn
 from headrace_broker.routes.many_items import json_of_many
 from headrace_broker.routes.parameters import (
     parse_group,
+    parse_group_type,
     parse_leave,
     parse_member,
     parse_no_query,
@@ -70,7 +71,7 @@ class GroupRoutes:
 
     async def coordinator(self, request: web.Request) -> web.StreamResponse:
         """GET /v1/namespaces/{ns}/groups/{g}/coordinator"""
-        group = self._used(request)
+        group = self._used(request, parse_group_type(request.query))
         target = self._groups.locate(group)
         broker = target.broker if isinstance(target, CoordinatorElsewhere) else self._serving.me
         url = self._serving.url_of(broker)
@@ -121,7 +122,11 @@ class GroupRoutes:
 
     async def commit(self, request: web.Request) -> web.StreamResponse:
         """POST /v1/namespaces/{ns}/groups/{g}/offsets"""
-        return await self._ask_with_body(request, self._used(request), parse_commit)
+        group_type = parse_group_type(request.query)
+        group = self._used(request, group_type)
+        return await self._ask_with_body(
+            request, group, lambda body, number, topics: parse_commit(body, number, topics, group_type)
+        )
 
     async def offsets(self, request: web.Request) -> web.StreamResponse:
         """GET /v1/namespaces/{ns}/groups/{g}/offsets"""
@@ -140,10 +145,10 @@ class GroupRoutes:
         self._serving.check_view()
         return group
 
-    def _used(self, request: web.Request) -> GroupName:
-        """By somebody who wants it to be there."""
-        group = self._named(request)
-        self._groups.want(group)
+    def _used(self, request: web.Request, group_type: GroupType | None = None) -> GroupName:
+        """By somebody who wants it to be there. `group_type`: as the query says, which is parsed already."""
+        group = self._named(request, query=group_type is None)
+        self._groups.want(group, group_type or GroupType.CONSUMER)
         return group
 
     async def _ask_with_body(

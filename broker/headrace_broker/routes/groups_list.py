@@ -53,7 +53,8 @@ class GroupsRoute:
         for at, group in enumerate(self._serving.groups.all(), 1):
             image = group.image
             if image.name.namespace == namespace:
-                found.append(GroupSummary(image.name.name, group.state, len(image.members), self._serving.me))
+                members = len(image.members)
+                found.append(GroupSummary(image.name.name, group.state, members, self._serving.me, image.group.type))
             if at % LOOK_ITEMS_MAX == 0:
                 await asyncio.sleep(0)
         return found

@@ -12,7 +12,7 @@ from typing import TypeVar
 from multidict import MultiDict, MultiMapping
 
 from headrace.core.errors import InvalidRequestError
-from headrace.core.groups.identity import GroupName, MemberId
+from headrace.core.groups.identity import GroupName, GroupType, MemberId
 from headrace.core.limits import (
     FETCH_BYTES_DEFAULT,
     FETCH_BYTES_MAX,
@@ -202,6 +202,14 @@ def parse_leave(query: MultiMapping[str]) -> bool:
     away = read.choice("away", _Switch, _Switch.FALSE) is _Switch.TRUE
     read.finish()
     return away
+
+
+def parse_group_type(query: MultiMapping[str]) -> GroupType:
+    """What the group is to be, where this is its first use."""
+    read = _Query(query)
+    group_type = read.choice("type", GroupType, GroupType.CONSUMER)
+    read.finish()
+    return group_type
 
 
 def parse_topics_asked(query: MultiMapping[str]) -> list[str]:

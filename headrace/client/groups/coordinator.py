@@ -13,7 +13,7 @@ from headrace.client.groups.requests import GroupOffsets, Joined
 from headrace.client.groups.seat import Sending
 from headrace.core.errors import HeadraceError, UnknownGroupError, UnknownTopicError
 from headrace.core.groups.events import Request
-from headrace.core.groups.identity import GroupName
+from headrace.core.groups.identity import GroupName, GroupType
 from headrace.core.groups.status import Report
 from headrace.core.groups.topic_partitions import Names
 from headrace.core.limits import GROUP_REQUEST_TIMEOUT_MS
@@ -22,10 +22,10 @@ from headrace.http2.blocking import Response
 
 
 class Coordinator:
-    def __init__(self, brokers: Brokers, group: GroupName) -> None:
+    def __init__(self, brokers: Brokers, group: GroupName, group_type: GroupType = GroupType.CONSUMER) -> None:
         self.what = f"the coordinator of group {group.name}"
         """For the sentences that users read."""
-        self._brokers, self._group = brokers, group
+        self._brokers, self._group, self._type = brokers, group, group_type
         self._url: str | None = None
         """None: not known; whoever is asked instead passes the request on."""
 
@@ -45,6 +45,10 @@ class Coordinator:
         except HeadraceError as error:
             self._forget(error)
             raise
+
+    def find(self, by_ms: int) -> None:
+        """Ask for the way, where it is not known, until then at most. Raises what no other try would change."""
+        self._found(by_ms)
 
     def _forget(self, error: HeadraceError) -> None:
         if not requests.is_from_coordinator(error):
@@ -83,10 +87,13 @@ class Coordinator:
         except UnknownGroupError:
             return {}
 
-    def _found(self) -> str | None:
+    def _found(self, by_ms: int | None = None) -> str | None:
         if self._url is None:
+            call = requests.coordinator_call(self._group, self._type)
             try:
-                self._url = requests.coordinator_url(self._get_once(requests.coordinator_call(self._group)))
+                self._url = requests.coordinator_url(
+                    self._get_once(call if by_ms is None else call.within(by_ms - now_ms()))
+                )
             except HeadraceError as error:
                 if not error.retriable:
                     raise

@@ -18,7 +18,7 @@ from headrace.core.errors import (
 from headrace.core.groups import wire
 from headrace.core.groups.describing import parse_group
 from headrace.core.groups.events import Membership, OffsetsAsked, Request
-from headrace.core.groups.identity import GroupName
+from headrace.core.groups.identity import GroupName, GroupType
 from headrace.core.groups.status import Report
 from headrace.core.groups.topic_partitions import Names
 from headrace.core.limits import GROUP_REQUEST_TIMEOUT_MS
@@ -64,8 +64,8 @@ def offsets_call(
     return call_of(group, OffsetsAsked(0, partitions), names, url)
 
 
-def coordinator_call(group: GroupName) -> Call:
-    return Call("GET", f"{_path(group)}/coordinator", GROUP_REQUEST_TIMEOUT_MS)
+def coordinator_call(group: GroupName, group_type: GroupType = GroupType.CONSUMER) -> Call:
+    return Call("GET", f"{_path(group)}/coordinator{wire.type_query(group_type)}", GROUP_REQUEST_TIMEOUT_MS)
 
 
 def description_call(group: GroupName) -> Call:

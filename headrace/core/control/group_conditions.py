@@ -4,7 +4,7 @@
                   False: Pending (no coordinator yet), CoordinatorOffline, Rebalancing, Paused,
                          GroupNotEmpty and DeletionWaits (it is to be deleted), InvalidSpec (`pausedUntil`)
     Paused        True while `spec.pausedUntil` lies ahead
-    OffsetsReset  there while there is a `spec.resetOffsets`; True: Applied; False: what it waits for
+    OffsetsReset  there while there is a `spec.resetOffsets`; True: Applied; False: what it waits for, or ProgressOnly
 
 Pure. Messages depend on nothing but what is seen, so that looking again changes nothing. People hear of what has
 changed; how often, `headrace_operator` bounds.
@@ -17,13 +17,22 @@ from typing import Any, assert_never
 from headrace.core.control.actions import Notice
 from headrace.core.control.conditions import Condition, ConditionType, by_type, render
 from headrace.core.control.group_verdicts import Result, Verdict
+from headrace.core.groups.identity import GroupType
 from headrace.core.groups.sharing import GroupState
-from headrace.core.resources.consumer_group import ConsumerGroup, GroupType
+from headrace.core.resources.consumer_group import ConsumerGroup
 from headrace.core.resources.consumer_group_status import ConsumerGroupStatus
 from headrace.core.resources.moments import format_moment
 
 _LISTED_MAX = 5
 """Members that a message names; the rest is counted."""
+_PROGRESS = "ProgressOnly"
+"""Why much does not apply to groups of type Spark."""
+_UNTOLD = "its coordinator has not told of it yet"
+_UNREPORTED = "no Spark query has reported to it: give it the option group with this name"
+_NO_RESET = (
+    "a Spark query begins where its checkpoint says: start it with another checkpoint and startingOffsets, and take"
+    " resetOffsets out"
+)
 _OURS = (ConditionType.READY, ConditionType.PAUSED, ConditionType.OFFSETS_RESET)
 
 
@@ -56,13 +65,13 @@ def described(group: ConsumerGroup, situation: Situation, now_ms: int) -> tuple[
 
 
 def _ready(group: ConsumerGroup, situation: Situation, now_ms: int) -> Condition:
-    if group.spec.type is GroupType.SPARK:
-        return Condition.on(ConditionType.READY, "ProgressOnly", "a Spark query shares its partitions out itself")
     if group.deleting:
         return Condition.off(ConditionType.READY, *_why_it_stays(group, situation))
     if situation.trouble:
         reason = "CoordinatorOffline" if group.status.state is not None else "Pending"
         return Condition.off(ConditionType.READY, reason, situation.trouble)
+    if group.spec.type is GroupType.SPARK:
+        return _progress(group.status)
     if fault := group.spec.fault("pausedUntil"):
         return Condition.off(ConditionType.READY, "InvalidSpec", f"{fault}; until then the group is not paused")
     if group.is_paused(now_ms):
@@ -70,10 +79,17 @@ def _ready(group: ConsumerGroup, situation: Situation, now_ms: int) -> Condition
     return _ready_by_state(group.status)
 
 
+def _progress(status: ConsumerGroupStatus) -> Condition:
+    if status.state is None:
+        return Condition.off(ConditionType.READY, "Pending", _UNTOLD)
+    shown = "it shows what a Spark query reports, whose position is in its checkpoint" if status.topics else _UNREPORTED
+    return Condition.on(ConditionType.READY, _PROGRESS, shown)
+
+
 def _ready_by_state(status: ConsumerGroupStatus) -> Condition:
     match status.state:
         case None:
-            return Condition.off(ConditionType.READY, "Pending", "its coordinator has not told of it yet")
+            return Condition.off(ConditionType.READY, "Pending", _UNTOLD)
         case GroupState.EMPTY | GroupState.DEAD:
             return Condition.on(ConditionType.READY, "Empty", "it has no members")
         case GroupState.STABLE:
@@ -119,6 +135,8 @@ def members_of(group: ConsumerGroup) -> str:
 
 
 def _paused(group: ConsumerGroup, now_ms: int) -> Condition:
+    if group.spec.type is GroupType.SPARK:
+        return Condition.off(ConditionType.PAUSED, _PROGRESS, "a Spark query is paused where it runs")
     if group.is_paused(now_ms):
         return Condition.on(ConditionType.PAUSED, "PausedUntil", _until(group))
     return Condition.off(ConditionType.PAUSED, "NotPaused")
@@ -130,12 +148,12 @@ def _until(group: ConsumerGroup) -> str:
 
 def _reset(group: ConsumerGroup, situation: Situation, previous: Mapping[str, Mapping[str, Any]]) -> Condition | None:
     reset = group.spec.reset_offsets
-    if group.spec.type is GroupType.SPARK:
-        return None
     if fault := group.spec.fault("resetOffsets"):
         return Condition.off(ConditionType.OFFSETS_RESET, "InvalidRequest", fault)
     if reset is None:
         return None
+    if group.spec.type is GroupType.SPARK:
+        return Condition.off(ConditionType.OFFSETS_RESET, _PROGRESS, f"{reset.id}: {_NO_RESET}")
     last = group.status.last_reset
     if last is not None and last.id == reset.id:
         return Condition.on(ConditionType.OFFSETS_RESET, "Applied", f"{reset.id}: {last.result or 'Applied'}")

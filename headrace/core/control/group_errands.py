@@ -25,9 +25,10 @@ from headrace.core.errors import (
 from headrace.core.groups.assigning import Topics, partitions_of
 from headrace.core.groups.entries import OffsetValue
 from headrace.core.groups.events import DeletionReceived, OffsetsAsked, ResetResolved
+from headrace.core.groups.identity import GroupType
 from headrace.core.groups.topic_partitions import names_in
 from headrace.core.groups.wire import Call, call_of, parse_offsets
-from headrace.core.resources.consumer_group import GROUP_FINALIZER, ConsumerGroup, GroupType, ResetOffsets, ResetTo
+from headrace.core.resources.consumer_group import GROUP_FINALIZER, ConsumerGroup, ResetOffsets, ResetTo
 from headrace.core.types import Offset, PartitionKey, TopicUid
 
 Answer: TypeAlias = Any | HeadraceError
@@ -53,14 +54,18 @@ class Wish(NamedTuple):
 
 
 def wish_of(group: ConsumerGroup) -> Wish | None:
-    """None where there is nothing to ask for now: a reset waits until the group has no members."""
-    if group.spec.type is not GroupType.CONSUMER:
-        return None
+    """None where there is nothing to ask for now: a reset waits until the group has no members, and where only
+    progress is shown there is none."""
     uid = group.metadata.uid
     if group.deleting:
         return Wish(uid, None) if GROUP_FINALIZER in group.metadata.finalizers else None
     reset, last = group.spec.reset_offsets, group.status.last_reset
-    if reset is None or group.status.members or (last is not None and last.id == reset.id):
+    if (
+        reset is None
+        or group.spec.type is not GroupType.CONSUMER
+        or group.status.members
+        or (last is not None and last.id == reset.id)
+    ):
         return None
     return Wish(uid, reset)
 

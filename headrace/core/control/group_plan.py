@@ -19,7 +19,7 @@ from headrace.core.control.group_verdicts import Result, Verdict
 from headrace.core.control.group_view import Coordinators, GroupView, Shapes
 from headrace.core.control.offsets_topic import plan_offsets_topic
 from headrace.core.groups.status import assigned, target_for
-from headrace.core.resources.consumer_group import GROUP_FINALIZER, ConsumerGroup, GroupType
+from headrace.core.resources.consumer_group import GROUP_FINALIZER, ConsumerGroup
 
 _WAITED_SHARE = 8
 """Of so many writes one is for a group whose turn did not come before."""
@@ -40,10 +40,10 @@ def plan_groups(view: GroupView, verdicts: Mapping[Wish, Verdict], now_ms: int) 
     for group in view.ours:
         if group.metadata.uid in view.resting:
             continue
-        needs = group.spec.type is GroupType.CONSUMER
-        trouble = coordinators.trouble(group) if needs else ""
         wish = wish_of(group)
-        situation = Situation(trouble, view.settled, verdicts.get(wish) if wish is not None else None)
+        situation = Situation(
+            coordinators.trouble(group), view.settled, verdicts.get(wish) if wish is not None else None
+        )
         action = _marked(group, coordinators, situation) or _written(group, shapes, situation, now_ms)
         if action is not None:
             actions.append(action)
@@ -76,8 +76,6 @@ def _assigns(action: GroupAction) -> bool:
 def _marked(group: ConsumerGroup, coordinators: Coordinators, situation: Situation) -> SetGroupFinalizers | None:
     """The finalizer, where it is missing or has done its work."""
     finalizers = group.metadata.finalizers
-    if group.spec.type is not GroupType.CONSUMER:
-        return None
     if not group.deleting:
         if GROUP_FINALIZER in finalizers:
             return None

@@ -9,7 +9,7 @@ from headrace.core.control.announcing import named_brokers
 from headrace.core.control.observed import BrokerState, Observed
 from headrace.core.groups.identity import OFFSETS_TOPIC, TopicShape, coordinator_partition
 from headrace.core.limits import OFFSETS_PARTITIONS
-from headrace.core.resources.consumer_group import ConsumerGroup, GroupType
+from headrace.core.resources.consumer_group import ConsumerGroup
 from headrace.core.resources.topic import Topic
 from headrace.core.types import BrokerId, PartitionId
 
@@ -23,7 +23,7 @@ Shapes = Mapping[str, Mapping[str, TopicShape]]
 
 def coordinated_in(groups: Iterable[ConsumerGroup], cluster: str) -> list[ConsumerGroup]:
     """Those that have offsets in the internal topic of this cluster, or may have."""
-    return [each for each in groups if each.spec.cluster == cluster and each.spec.type is GroupType.CONSUMER]
+    return [each for each in groups if each.spec.cluster == cluster]
 
 
 @dataclass(frozen=True, slots=True)

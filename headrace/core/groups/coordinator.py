@@ -37,7 +37,6 @@ from headrace.core.errors import (
     HeadraceError,
     NotCoordinatorError,
     ThrottledError,
-    WrongGroupTypeError,
 )
 from headrace.core.groups.entries import Entry
 from headrace.core.groups.events import (
@@ -48,7 +47,6 @@ from headrace.core.groups.events import (
     Effect,
     GroupSettings,
     Ignored,
-    JoinReceived,
     Persist,
     Request,
     ResetResolved,
@@ -62,6 +60,7 @@ from headrace.core.groups.image import Image
 from headrace.core.groups.record_sizes import bytes_of
 from headrace.core.groups.sessions import NEVER
 from headrace.core.groups.sharing import GroupState
+from headrace.core.groups.type_check import type_problem
 from headrace.core.limits import (
     COORDINATOR_COMMITS_UNANSWERED_MAX,
     COORDINATOR_UNANSWERED_MAX,
@@ -227,11 +226,9 @@ class Coordinator:
             return NotCoordinatorError(f"this broker does not coordinate {name}: ask for its coordinator again")
         if self.state is CoordinatorState.LOADING:
             return CoordinatorLoadingError(f"this broker has just become the coordinator of {name}: try again")
-        if isinstance(event, JoinReceived | CommitReceived | ResetResolved) and self._is_foreign(name):
-            return WrongGroupTypeError(
-                f"{name} is of type Spark: it shows how far a query is, which shares partitions out itself; take"
-                " another name for the group"
-            )
+        settings = self._settings.get(name)
+        if settings is not None and (problem := type_problem(name, event, settings.type)) is not None:
+            return problem
         if self._is_behind(event):
             return ThrottledError(
                 f"the coordinator of {name} waits for {self._uncommitted_bytes} bytes of records to be committed, and"
@@ -243,10 +240,6 @@ class Coordinator:
                 limit=GROUPS_PER_COORDINATOR_MAX,
             )
         return None
-
-    def _is_foreign(self, group: GroupName) -> bool:
-        settings = self._settings.get(group)
-        return settings is not None and not settings.takes_members
 
     def _is_behind(self, event: Request | TargetOffered) -> bool:
         most, most_bytes = COORDINATOR_UNANSWERED_MAX, COORDINATOR_UNCOMMITTED_BYTES_MAX

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from headrace.core.fields import Fields
 from headrace.core.groups.assigning import Assignor
-from headrace.core.groups.identity import GroupEpoch, GroupName, MemberId
+from headrace.core.groups.identity import GroupEpoch, GroupName, GroupType, MemberId
 from headrace.core.groups.sharing import GroupState
 from headrace.core.groups.status import MemberReport, Report
 from headrace.core.groups.wire import ANSWER, listed_object, parse_listed
@@ -19,12 +19,14 @@ class GroupSummary(NamedTuple):
     state: GroupState
     members: int
     coordinator: BrokerId
+    type: GroupType = GroupType.CONSUMER
 
 
 def group_object(report: Report) -> dict[str, Any]:
     """The description of a group."""
     return {
         "group": report.group.name,
+        "type": report.type.value,
         "state": report.state.value,
         "groupEpoch": report.group_epoch,
         "assignmentEpoch": report.assignment_epoch,
@@ -61,13 +63,16 @@ def parse_group(body: object, namespace: str) -> Report:
         coordinator=BrokerId(fields.whole("coordinator")),
         members=tuple(map(_parse_member, fields.objects("members"))),
         last_reset=fields.text("lastReset", ""),
+        type=fields.one_of("type", GroupType),
     )
 
 
 def groups_object(summaries: Iterable[GroupSummary], unreachable: Iterable[BrokerId] = ()) -> dict[str, Any]:
     """`unreachable`: brokers that may coordinate others, and did not answer."""
     return {
-        "groups": [{**each._asdict(), "state": each.state.value} for each in sorted(summaries)],
+        "groups": [
+            {**each._asdict(), "state": each.state.value, "type": each.type.value} for each in sorted(summaries)
+        ],
         "unreachable": sorted(unreachable),
     }
 
@@ -81,6 +86,7 @@ def parse_groups(body: object) -> tuple[tuple[GroupSummary, ...], tuple[BrokerId
             each.one_of("state", GroupState),
             each.whole("members"),
             BrokerId(each.whole("coordinator")),
+            each.one_of("type", GroupType),
         )
         for each in fields.objects("groups")
     )

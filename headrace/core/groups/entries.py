@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 from headrace.core.groups.assigning import Assignor, Partitions
-from headrace.core.groups.identity import NO_EPOCH, GroupEpoch, GroupName, MemberId, TopicShape
+from headrace.core.groups.identity import NO_EPOCH, GroupEpoch, GroupName, GroupType, MemberId, TopicShape
 from headrace.core.groups.subscriptions import Subscription
 from headrace.core.log.epochs import NO_EPOCH as NO_LEADER
 from headrace.core.types import LeaderEpoch, Offset, PartitionKey
@@ -82,6 +82,8 @@ class GroupValue:
     """The id of the last `spec.resetOffsets` that was carried out."""
     retention: Retention | None = None
     """As the ConsumerGroup said when it was last seen; None: nobody has said it yet, and nothing is forgotten."""
+    type: GroupType = GroupType.CONSUMER
+    """As of its first use, for its whole life: whoever coordinates it next may not see the ConsumerGroup."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from headrace.core.coordinating import Refuse, Ticked
 from headrace.core.groups.assigning import Assignor, Partitions
 from headrace.core.groups.entries import Entry, OffsetValue
-from headrace.core.groups.identity import NO_EPOCH, GroupEpoch, GroupName, MemberId, TopicShape
+from headrace.core.groups.identity import NO_EPOCH, GroupEpoch, GroupName, GroupType, MemberId, TopicShape
 from headrace.core.groups.subscriptions import Subscription
 from headrace.core.limits import GROUP_SESSION_MS_DEFAULT, REBALANCE_TIMEOUT_MS_DEFAULT
 from headrace.core.types import PartitionKey, TopicUid
@@ -27,8 +27,7 @@ class GroupSettings:
     offsets_retention_ms: int | None = 7 * 24 * 3_600_000
     paused_until_ms: int | None = None
     """By the clock of `now_ms`: nobody is assigned anything before."""
-    takes_members: bool = True
-    """Whether its type shares partitions out here."""
+    type: GroupType = GroupType.CONSUMER
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +83,8 @@ class CommitReceived:
     member: MemberId | None = None
     """None: from outside, which only a group without members takes."""
     epoch: GroupEpoch = NO_EPOCH
+    type: GroupType = GroupType.CONSUMER
+    """Of the group that it is meant for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,12 +44,13 @@ from headrace.core.groups.events import (
     TopicDeleted,
     TopicsSeen,
 )
-from headrace.core.groups.identity import NO_EPOCH, MemberId
+from headrace.core.groups.identity import NO_EPOCH, GroupType, MemberId
 from headrace.core.groups.image import Image
 from headrace.core.groups.members import Members, unknown_member
 from headrace.core.groups.offsets import check_commit, check_empty, check_offsets, expired, is_forgotten, of_topic
 from headrace.core.groups.sessions import Sessions, Waiting, heartbeat_ms
 from headrace.core.groups.sharing import GroupState, Sharing
+from headrace.core.groups.type_check import type_problem
 from headrace.core.limits import GROUP_EXPIRY_INTERVAL_MS, GROUP_HEARTBEAT_MS_RECONCILING
 from headrace.core.murmur2 import murmur2
 
@@ -111,6 +112,8 @@ class Group:
 
     def _receive(self, event: Request, now_ms: int) -> None:
         try:
+            if self.image.is_known and (problem := type_problem(self.image.name, event, self.image.group.type)):
+                raise problem
             self._obey(event, now_ms)
         except HeadraceError as error:
             self._effects.append(Refuse(event.request, error, error.code))
@@ -132,7 +135,7 @@ class Group:
                 self._done(event.request)
             case CommitReceived():
                 check_commit(self.image, event)
-                self._write_offsets(event, "committed")
+                self._write_offsets(event, "committed", event.type)
             case OffsetsAsked(request, partitions):
                 known = self.image.offsets
                 asked = known.keys() if partitions is None else partitions & known.keys()
@@ -159,9 +162,12 @@ class Group:
         """Requests that wait for news and will not get any here."""
         return [session.waiting.request for session in self._sessions.by_member.values() if session.waiting is not None]
 
-    def _write_offsets(self, event: CommitReceived | ResetResolved, reason: str) -> None:
+    def _write_offsets(
+        self, event: CommitReceived | ResetResolved, reason: str, group_type: GroupType = GroupType.CONSUMER
+    ) -> None:
         if not self.image.is_known:
-            self._draft.put_group(replace(self.image.group, empty_since_ms=self.wall_ms), "the group is new")
+            new = replace(self.image.group, empty_since_ms=self.wall_ms, type=group_type)
+            self._draft.put_group(new, "the group is new")
         for partition, value in event.offsets.items():
             committed = replace(value, committed_ms=self.wall_ms)
             self._draft.put(OffsetRecord(OffsetKey(self.image.name, partition), committed), reason)

@@ -4,6 +4,7 @@ A group is named as its ConsumerGroup. A member names itself: it makes up its id
 answer was lost is known again. Epochs are compared, never counted: they rise by as much as they like.
 """
 
+from enum import StrEnum
 from typing import Final, NamedTuple, NewType
 
 from headrace.core.murmur2 import partition_for_key
@@ -29,6 +30,15 @@ class GroupName(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+
+class GroupType(StrEnum):
+    """`spec.type` of a ConsumerGroup."""
+
+    CONSUMER = "Consumer"
+    """Its members share partitions, and commit how far they have read them."""
+    SPARK = "Spark"
+    """Shows how far a Spark query is, which keeps its position itself: no members, and nobody begins at its offsets."""
 
 
 class TopicShape(NamedTuple):

@@ -30,7 +30,7 @@ from headrace.core.groups.entries import (
     TargetKey,
     TargetRecord,
 )
-from headrace.core.groups.identity import GroupEpoch, GroupName, MemberId, TopicShape
+from headrace.core.groups.identity import GroupEpoch, GroupName, GroupType, MemberId, TopicShape
 from headrace.core.groups.subscriptions import Subscription
 from headrace.core.types import LeaderEpoch, Offset, PartitionId, PartitionKey, TopicUid
 
@@ -89,6 +89,7 @@ def _compact(value: object) -> bytes:
 
 def _group_object(value: GroupValue) -> dict[str, Any]:
     retention = {} if value.retention is None else {"retentionMs": value.retention.ms}
+    kind = {} if value.type is GroupType.CONSUMER else {"type": value.type.value}
     return {
         "epoch": value.epoch,
         "assignmentEpoch": value.assignment_epoch,
@@ -98,6 +99,7 @@ def _group_object(value: GroupValue) -> dict[str, Any]:
         "emptySinceMs": value.empty_since_ms,
         "lastReset": value.last_reset,
         **retention,
+        **kind,
     }
 
 
@@ -108,7 +110,15 @@ def _read_group(group: GroupName, _: list[Any], raw: Any) -> GroupRecord:
     inputs = Inputs(topics, Assignor(raw["assignor"]), raw["paused"])
     # Records of before it was written have none.
     retention = Retention(raw["retentionMs"]) if "retentionMs" in raw else None
-    value = GroupValue(raw["epoch"], raw["assignmentEpoch"], inputs, raw["emptySinceMs"], raw["lastReset"], retention)
+    value = GroupValue(
+        raw["epoch"],
+        raw["assignmentEpoch"],
+        inputs,
+        raw["emptySinceMs"],
+        raw["lastReset"],
+        retention,
+        GroupType(raw.get("type", GroupType.CONSUMER)),
+    )
     return GroupRecord(GroupKey(group), value)
 
 

@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 from headrace.core.groups.assigning import Assignment, Assignor, Partitions, Subscriber, Topics, assign
 from headrace.core.groups.entries import MemberValue, Retention
 from headrace.core.groups.events import TargetOffered
-from headrace.core.groups.identity import GroupEpoch, GroupName, MemberId, TopicShape
+from headrace.core.groups.identity import GroupEpoch, GroupName, GroupType, MemberId, TopicShape
 from headrace.core.groups.image import Image
 from headrace.core.groups.sharing import GroupState
 from headrace.core.groups.topic_partitions import Names, TopicPartitions, by_topic, names_in
-from headrace.core.resources.consumer_group import ConsumerGroup, GroupType
+from headrace.core.resources.consumer_group import ConsumerGroup
 from headrace.core.resources.consumer_group_status import LastReset, MemberStatus, TopicShare, TopicStatus
 from headrace.core.resources.moments import format_moment
 from headrace.core.types import BrokerId, PartitionKey, TopicUid
@@ -58,6 +58,7 @@ class Report:
     topics: tuple[TopicStatus, ...] = ()
     retention: Retention | None = None
     """None: not known."""
+    type: GroupType = GroupType.CONSUMER
 
 
 def topics_of(image: Image, topics: Topics) -> dict[str, TopicShape]:
@@ -91,6 +92,7 @@ def report_of(
             TopicStatus(name, shape.uid, lags.get(shape.uid)) for name, shape in topics_of(image, topics).items()
         ),
         retention=image.group.retention,
+        type=image.group.type,
     )
 
 

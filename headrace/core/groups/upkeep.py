@@ -5,7 +5,7 @@
 
 A ConsumerGroup that was created for a group whose offsets topic was not there yet has no group for a while: it goes
 only if nobody has joined by GROUP_UNUSED_MS. One of the same name that belongs to another cluster is left alone, and so
-is one of a type that shows somebody else's progress.
+is one of another type than the group that lives: it was made while the group was out of sight.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from headrace.core.groups.sharing import GroupState
 from headrace.core.groups.status import Report, reported
-from headrace.core.resources.consumer_group import GROUP_FINALIZER, ConsumerGroup, GroupType, auto_created
+from headrace.core.resources.consumer_group import GROUP_FINALIZER, ConsumerGroup, auto_created
 from headrace.core.resources.consumer_group_status import ConsumerGroupStatus
 from headrace.core.resources.metadata import Metadata
 from headrace.core.types import TopicUid
@@ -58,8 +58,8 @@ def upkeep(
     """`is_for_lag`: it is time to show the lag. `is_unused`: there was time enough for somebody to join."""
     is_dead = report.state is GroupState.DEAD
     if resource is None:
-        return None if is_dead else Create(auto_created(report.group, cluster, report.retention))
-    if resource.spec.cluster != cluster or resource.spec.type is not GroupType.CONSUMER:
+        return None if is_dead else Create(auto_created(report.group, cluster, report.retention, report.type))
+    if resource.spec.cluster != cluster or not (is_dead or resource.spec.type is report.type):
         return None
     if is_dead and resource.auto_created:
         if resource.deleting or not (is_unused or was_shown(resource)):

@@ -31,7 +31,7 @@ from headrace.core.groups.events import (
     Request,
     ResetResolved,
 )
-from headrace.core.groups.identity import NO_EPOCH, GroupEpoch, GroupName, MemberId
+from headrace.core.groups.identity import NO_EPOCH, GroupEpoch, GroupName, GroupType, MemberId
 from headrace.core.groups.subscriptions import Subscription
 from headrace.core.groups.topic_partitions import Names, TopicPartitions, by_topic, keys_of, names_in, names_of
 from headrace.core.limits import (
@@ -77,9 +77,10 @@ def call_of(group: GroupName, request: Request, names: Names) -> Call:
             return Call("DELETE", _member_path(base, member), None)
         case AbsenceReceived(_, member):
             return Call("DELETE", f"{_member_path(base, member)}?away=true", None)
-        case CommitReceived(_, offsets, member, epoch):
+        case CommitReceived(_, offsets, member, epoch, group_type):
             who = {} if member is None else {"memberId": member, "memberEpoch": epoch}
-            return Call("POST", f"{base}/offsets", {**who, "offsets": _offset_objects(offsets, names)})
+            path = f"{base}/offsets{type_query(group_type)}"
+            return Call("POST", path, {**who, "offsets": _offset_objects(offsets, names)})
         case OffsetsAsked(_, partitions):
             asked = [("topic", each) for each in _asked(partitions or (), names)]
             query = urlencode(asked, safe=":,")
@@ -90,6 +91,11 @@ def call_of(group: GroupName, request: Request, names: Names) -> Call:
             return Call("DELETE", base, None)
         case _:
             assert_never(request)
+
+
+def type_query(group_type: GroupType) -> str:
+    """Of requests that may be a group's first: what it is to be. In the query, so that it is known before the body."""
+    return "" if group_type is GroupType.CONSUMER else f"?type={group_type.value}"
 
 
 def parse_join(body: object, request: int, member: MemberId, client_address: str) -> JoinReceived:
@@ -122,12 +128,19 @@ def parse_heartbeat(body: object, request: int, member: MemberId, topics: Topics
     )
 
 
-def parse_commit(body: object, request: int, topics: Topics) -> CommitReceived:
+def parse_commit(
+    body: object, request: int, topics: Topics, group_type: GroupType = GroupType.CONSUMER
+) -> CommitReceived:
     """Raises UnknownTopicError, StaleTopicError and UnknownPartitionError as well."""
     fields = Fields(body, _BODY)
     member = MemberId(fields.text("memberId")) if "memberId" in fields else None
+    if member is not None and group_type is not GroupType.CONSUMER:
+        raise InvalidRequestError(
+            f"memberId of the body is {member}, and a group of type {group_type.value} has no members: leave out"
+            " memberId, or type in the query"
+        )
     epoch = GroupEpoch(fields.whole("memberEpoch", NO_EPOCH))
-    return CommitReceived(request, _offsets(fields, topics), member, epoch)
+    return CommitReceived(request, _offsets(fields, topics), member, epoch, group_type)
 
 
 def parse_reset(body: object, request: int, topics: Topics) -> ResetResolved:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from headrace.core.groups.assigning import Assignor
 from headrace.core.groups.entries import Retention
 from headrace.core.groups.events import GroupSettings
-from headrace.core.groups.identity import GroupName
+from headrace.core.groups.identity import GroupName, GroupType
 from headrace.core.limits import GROUP_SESSION_MS_MAX, GROUP_SESSION_MS_MIN
 from headrace.core.resources.consumer_group_status import ConsumerGroupStatus
 from headrace.core.resources.lease import CLUSTER_LABEL
@@ -25,12 +25,6 @@ AUTO_CREATED_LABEL = "headrace.io/auto-created"
 """On a ConsumerGroup that nobody asked for: it goes when its group does."""
 
 GROUP_FINALIZER = "headrace.io/group"
-
-
-class GroupType(StrEnum):
-    CONSUMER = "Consumer"
-    SPARK = "Spark"
-    """Shows the progress of a query, which shares its partitions out itself."""
 
 
 class Fault(NamedTuple):
@@ -179,7 +173,7 @@ class ConsumerGroup:
             session_ms=min(max(self.spec.session_timeout_ms, GROUP_SESSION_MS_MIN), GROUP_SESSION_MS_MAX),
             offsets_retention_ms=self.spec.offsets_retention_ms,
             paused_until_ms=None if until_ms is None else now_ms + until_ms - wall_ms,
-            takes_members=self.spec.type is GroupType.CONSUMER,
+            type=self.spec.type,
         )
 
     def is_paused(self, wall_ms: int) -> bool:
@@ -205,12 +199,16 @@ class ConsumerGroup:
         }
 
 
-def auto_created(name: GroupName, cluster: str, retention: Retention | None = None) -> dict[str, Any]:
+def auto_created(
+    name: GroupName, cluster: str, retention: Retention | None = None, group_type: GroupType = GroupType.CONSUMER
+) -> dict[str, Any]:
     """The manifest with which a broker creates what nobody has asked for: held from the first moment.
 
     `retention` is that of a group which lives on while its ConsumerGroup was lost: offsets are kept no shorter for it.
     """
     spec: dict[str, Any] = {"cluster": cluster}
+    if group_type is not GroupType.CONSUMER:
+        spec["type"] = group_type.value
     if retention is not None:
         spec["offsetsRetention"] = UNLIMITED if retention.ms is None else f"{retention.ms}ms"
     labels = {CLUSTER_LABEL: cluster, AUTO_CREATED_LABEL: "true"}

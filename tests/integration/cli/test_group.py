@@ -202,10 +202,17 @@ def test_should_list_groups_as_kubectl_does(headrace: Headrace, orders: str, gro
 
     def listed() -> list[str] | None:
         rows = [line.split() for line in headrace("group", "list").stdout.splitlines()]
-        assert rows[0] == ["NAME", "STATE", "MEMBERS", "LAG", "TOPICS", "AGE"]
-        return next((row[:5] for row in rows if row[0] == group and row[1] == "Empty" and row[3] == "0"), None)
+        assert rows[0] == ["NAME", "TYPE", "STATE", "MEMBERS", "LAG", "TOPICS", "AGE"]
+        return next((row[:6] for row in rows if row[0] == group and row[2] == "Empty" and row[4] == "0"), None)
 
-    assert wait_for(listed, "the coordinator has told Kubernetes of it") == [group, "Empty", "0", "0", orders]
+    assert wait_for(listed, "the coordinator has told Kubernetes of it") == [
+        group,
+        "Consumer",
+        "Empty",
+        "0",
+        "0",
+        orders,
+    ]
     assert group in headrace("group", "list", "-o", "name").stdout.splitlines()
     assert f"default/{group}" in headrace("group", "list", "-A", "-o", "name").stdout.splitlines()
     assert headrace("group", "list", "-A").stdout.startswith("NAMESPACE")

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from headrace.core.groups.entries import OffsetValue
 from headrace.core.groups.events import CommitReceived, DeletionReceived, ResetResolved
-from headrace.core.groups.identity import GroupName
+from headrace.core.groups.identity import GroupName, GroupType
 from headrace.core.groups.sharing import GroupState
 from headrace.core.groups.status import Report, assigned, report_of, target_for
 from headrace.core.resources.consumer_group import GROUP_FINALIZER, ConsumerGroup, auto_created
@@ -24,7 +24,7 @@ from headrace.kube.resource import CONSUMER_GROUPS, Resource
 from headrace_broker.clock import monotonic_ms
 from headrace_broker.groups import publishing
 from headrace_broker.groups.metrics import GroupWriteMetrics
-from headrace_broker.groups.publishing import GroupPublishing
+from headrace_broker.groups.publishing import GroupPublishing, Wanted
 from headrace_broker.groups.watching import GroupWatching, KnownGroups
 from tests.support.coordinated import TOPICS, Coordinated
 from tests.support.group_world import GROUP, part
@@ -306,10 +306,10 @@ async def test_should_give_up_whom_nobody_has_wanted_for_long(
     monkeypatch.setattr(publishing, "GROUPS_WANTED_MAX", 1)
     monkeypatch.setattr(publishing, "GROUP_WANTED_MS", 60_000)
     async with Scripted.of(client) as scripted, showing(scripted, groups) as shown:
-        shown.publishing._wanted[GroupName("default", "first")] = monotonic_ms() + 60_000
+        shown.publishing._wanted[GroupName("default", "first")] = Wanted(monotonic_ms() + 60_000, GroupType.CONSUMER)
         shown.publishing.wanted(GroupName("default", "second"))
         assert [*shown.publishing._wanted] == [("default", "first")], "there is no place"
-        shown.publishing._wanted[GroupName("default", "first")] = monotonic_ms()
+        shown.publishing._wanted[GroupName("default", "first")] = Wanted(monotonic_ms(), GroupType.CONSUMER)
         shown.publishing.wanted(GroupName("default", "second"))
         await eventually(lambda: scripted.created == ["second"], "it is created")
 

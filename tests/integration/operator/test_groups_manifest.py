@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from headrace.core.limits import GROUP_EXPIRY_INTERVAL_MS
 from tests.support.cluster import Cluster, http, running_cluster
 from tests.support.group_calls import GroupCalls, PlainMember, settle
 from tests.support.kube_groups import KubeGroups
@@ -177,3 +178,32 @@ def test_should_say_that_a_deletion_waits_for_brokers(real: Cluster, groups: Kub
     wait_for(lambda: "DeletionWaits" in groups.events(calls.group), "people hear of it")
     real.start_broker()
     groups.wait_gone(calls.group)
+
+
+def test_should_hold_and_delete_the_progress_of_a_query_as_any_group(
+    real: Cluster, groups: KubeGroups, name: str
+) -> None:
+    groups.create(name, type="Spark")
+    calls = GroupCalls([real.url()], name)
+    body = {"offsets": [{"topic": "flights", "partition": 0, "offset": 4}]}
+    assert calls.call("POST", "/offsets?type=Spark", body).status == 200
+    groups.wait_condition("Ready", "ProgressOnly", name)
+    groups.reset("a", "Earliest", name=name)
+    refused = groups.wait_condition("OffsetsReset", "ProgressOnly", name)
+    assert (refused["status"], "another checkpoint" in refused["message"]) == ("False", True)
+    wait_for(lambda: "ResetRefused" in groups.events(name), "people hear of it")
+    assert calls.offsets() == {("flights", 0): 4}
+    groups.delete(name)
+    groups.wait_gone(name)
+    assert calls.offsets() == {}
+
+
+def test_should_forget_what_a_query_reported_when_it_has_not_for_long(
+    real: Cluster, groups: KubeGroups, name: str
+) -> None:
+    groups.create(name, type="Spark", offsetsRetention="1s")
+    calls = GroupCalls([real.url()], name)
+    body = {"offsets": [{"topic": "flights", "partition": 0, "offset": 4}]}
+    assert calls.call("POST", "/offsets?type=Spark", body).status == 200
+    wait_for(lambda: calls.offsets() == {}, "it is forgotten", 2 * GROUP_EXPIRY_INTERVAL_MS / 1000)
+    assert groups.get(name)["spec"]["type"] == "Spark", "somebody made it: it stays"

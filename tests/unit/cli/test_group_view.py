@@ -1,5 +1,6 @@
 """What `headrace group describe` makes of what it has heard, from both sides or from one."""
 
+from dataclasses import replace
 from typing import Any
 
 from headrace.cli.group_brokers import Live
@@ -7,13 +8,13 @@ from headrace.cli.group_view import GroupView, compact
 from headrace.client.record import TopicPartition
 from headrace.core.groups.assigning import Assignor
 from headrace.core.groups.entries import OffsetValue
-from headrace.core.groups.identity import GroupEpoch, GroupName, MemberId
+from headrace.core.groups.identity import GroupEpoch, GroupName, GroupType, MemberId
 from headrace.core.groups.lag import Watermarks
 from headrace.core.groups.sharing import GroupState
 from headrace.core.groups.status import MemberReport, Report
 from headrace.core.groups.topic_partitions import TopicPartitions
 from headrace.core.groups.wire import TopicOffset
-from headrace.core.resources.consumer_group import ConsumerGroup
+from headrace.core.resources.consumer_group import ConsumerGroup, ConsumerGroupSpec
 from headrace.core.types import BrokerId, LeaderEpoch, Offset, PartitionId, PartitionKey, TopicUid
 
 NAME = GroupName("default", "billing")
@@ -172,6 +173,15 @@ def test_should_prefer_what_the_coordinator_says_now() -> None:
     view = GroupView(NAME, SEEN, live())
     assert view.head() == "default/billing   Empty   0 members   lag 0   coordinator 1   epoch 7"
     assert view.members == ()
+
+
+def test_should_say_whose_progress_it_is_when_a_query_reports_it() -> None:
+    told = live(offsets={0: 10}, ends={0: 12})
+    view = GroupView(NAME, None, replace(told, report=replace(told.report, type=GroupType.SPARK)))
+    assert view.head() == "default/billing   Empty   progress of a Spark query   lag 2   coordinator 1   epoch 7"
+    assert view.document()["type"] == "Spark"
+    unasked = replace(SEEN, spec=ConsumerGroupSpec(type=GroupType.SPARK))
+    assert "progress of a Spark query" in GroupView(NAME, unasked, None, no_brokers="away").head()
 
 
 def test_should_know_nothing_of_a_group_that_nobody_has_spoken_of() -> None:

@@ -33,8 +33,8 @@ TOPICS = {
 GROUP = "/v1/namespaces/default/groups/billing"
 
 
-def resetting(**reset: Any) -> ConsumerGroup:
-    return group(resetOffsets={"id": "replay-1", **reset}, metadata=FINALIZERS)
+def resetting(group_type: str = "Consumer", **reset: Any) -> ConsumerGroup:
+    return group(type=group_type, resetOffsets={"id": "replay-1", **reset}, metadata=FINALIZERS)
 
 
 def offset(topic: str, uid: str, partition: int, number: int) -> dict[str, Any]:
@@ -218,7 +218,8 @@ def with_status(found: ConsumerGroup, **fields: Any) -> ConsumerGroup:
         (group(metadata=FINALIZERS), False),
         (group(metadata=GOING), True),
         (group(metadata={"deletion_timestamp": "now", "finalizers": ("a",)}), False),
-        (group(metadata=GOING, type="Spark"), False),
+        (group(metadata=GOING, type="Spark"), True),
+        (resetting(to="Earliest", group_type="Spark"), False),
         (resetting(to="Earliest"), True),
         (with_status(resetting(to="Earliest"), members=(member("m1"),)), False),
         (with_status(resetting(to="Earliest"), last_reset=LastReset("replay-1")), False),

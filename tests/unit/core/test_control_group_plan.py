@@ -19,7 +19,8 @@ from headrace.core.errors import (
 )
 from headrace.core.groups.sharing import GroupState
 from headrace.core.resources.consumer_group import ConsumerGroup
-from headrace.core.resources.consumer_group_status import MemberStatus
+from headrace.core.resources.consumer_group_status import MemberStatus, TopicStatus
+from headrace.core.types import TopicUid
 from tests.support.control import NOW_MS, ModelApi, broker, brokers, topic
 from tests.support.group_control import ModelGroups, group, member, share
 
@@ -158,12 +159,36 @@ def test_should_show_the_state_in_the_condition(state: GroupState | None, condit
     assert model.condition("Ready")[:2] == condition
 
 
-def test_should_only_describe_what_has_no_coordinator() -> None:
-    model = settled(group(type="Spark", resetOffsets=EARLIEST))
+def test_should_say_that_a_query_keeps_its_position_itself_when_a_group_shows_its_progress() -> None:
+    model = settled(group(type="Spark"))
+    model.configure(resetOffsets=EARLIEST, pausedUntil="2099-01-01T00:00:00Z")
+    model.report(state=None)
+    model.settle()
+    assert model.condition("Ready")[:2] == ("False", "Pending"), "its coordinator has yet to tell"
+    model.report(state=GroupState.EMPTY)
+    model.settle()
     assert model.condition("Ready")[:2] == ("True", "ProgressOnly")
-    assert model.found().metadata.finalizers == ()
-    assert not model.has("OffsetsReset")
+    assert "no Spark query has reported" in model.condition("Ready")[2]
+    model.report(topics=(TopicStatus("flights", TopicUid("uid-flights"), 7),))
+    model.settle()
+    assert "in its checkpoint" in model.condition("Ready")[2]
+    assert model.condition("Paused")[:2] == ("False", "ProgressOnly")
+    status, reason, message = model.condition("OffsetsReset")
+    assert (status, reason) == ("False", "ProgressOnly")
+    assert message.startswith(f"{EARLIEST['id']}: ")
+    assert "another checkpoint" in message
+    assert model.told.count("ResetRefused") == 1
+    assert "Paused" not in model.told
+
+
+def test_should_delete_the_progress_of_a_query_as_any_group() -> None:
+    model = settled(group(type="Spark"))
+    assert model.found().metadata.finalizers == ("headrace.io/group",)
     model.delete()
+    model.settle()
+    assert model.condition("Ready")[1] == "Deleting"
+    model.answer(DONE)
+    model.settle()
     assert model.groups == {}
 
 

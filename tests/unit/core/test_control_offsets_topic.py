@@ -46,9 +46,8 @@ def test_should_make_the_topic_when_there_is_a_group() -> None:
     assert [state for each in model.api.sets.values() for state in each.partitions if len(state.isr) < 3] == []
 
 
-@pytest.mark.parametrize("other", [group(type="Spark"), group(cluster="other")])
-def test_should_cost_a_cluster_without_coordinated_groups_nothing(other: ConsumerGroup) -> None:
-    assert settled(other).topic is None
+def test_should_cost_a_cluster_without_groups_nothing() -> None:
+    assert settled(group(cluster="other")).topic is None
 
 
 def test_should_not_make_the_topic_for_a_group_that_is_going() -> None:

@@ -1,6 +1,7 @@
 """Many groups on one log: nothing is told before it is committed, and whoever is elected next knows what was."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -33,7 +34,7 @@ from headrace.core.groups.events import (
     TopicDeleted,
 )
 from headrace.core.groups.group import Group
-from headrace.core.groups.identity import GroupEpoch, GroupName
+from headrace.core.groups.identity import GroupEpoch, GroupName, GroupType
 from headrace.core.groups.image import Image
 from headrace.core.groups.subscriptions import Subscription
 from headrace.core.limits import (
@@ -47,7 +48,7 @@ from headrace.core.limits import (
     GROUPS_PER_COORDINATOR_MAX,
     OFFSET_METADATA_BYTES_MAX,
 )
-from headrace.core.resources.consumer_group import ConsumerGroup, ConsumerGroupSpec, GroupType
+from headrace.core.resources.consumer_group import ConsumerGroup, ConsumerGroupSpec
 from headrace.core.resources.metadata import Metadata
 from headrace.core.types import Offset, TopicUid
 from tests.support.group_world import GROUP, member, part, shape
@@ -229,6 +230,51 @@ def test_should_take_nobody_into_a_group_that_shows_the_progress_of_a_query() ->
     assert coordinator.groups == {}
     asked = coordinator.step(ForGroup(GROUP, OffsetsAsked(2)), 0)
     assert [type(order) for order in asked] == [Answer], "it has none"
+
+
+def settings_of(group_type: GroupType) -> GroupSettings:
+    resource = ConsumerGroup(Metadata(GROUP.name, GROUP.namespace), ConsumerGroupSpec(type=group_type))
+    return resource.settings(0, 0)
+
+
+def progress(request: int, offset: int = 5) -> CommitReceived:
+    return replace(commit(request, offset), type=GroupType.SPARK)
+
+
+def test_should_take_what_a_query_reports_when_its_group_is_of_that_type() -> None:
+    coordinator = active()
+    coordinator.step(GroupConfigured(GROUP, settings_of(GroupType.SPARK)), 0)
+    orders = coordinator.step(ForGroup(GROUP, progress(1)), 0)
+    assert codes(orders) == []
+    assert coordinator.groups[GROUP].image.group.type is GroupType.SPARK
+    heir = active(*entries_of(orders))
+    for request in (join(1), commit(1), ResetResolved(1, "r1", {})):
+        assert codes(heir.step(ForGroup(GROUP, request), 0)) == [(1, "WrongGroupType")], "the log says so"
+    assert codes(heir.step(ForGroup(GROUP, progress(2, 9)), 0)) == []
+    assert (heir.groups[GROUP].state, heir.groups[GROUP].image.offsets[part("flights", 0)].offset) == ("Empty", 9)
+
+
+def test_should_refuse_a_report_when_the_group_is_of_members() -> None:
+    coordinator = active()
+    coordinator.step(ForGroup(GROUP, commit(1)), 0)
+    assert codes(coordinator.step(ForGroup(GROUP, progress(2)), 0)) == [], "the commit may yet be lost, and be none"
+    (refused,) = [order for order in coordinator.step(Committed(1), 0) if isinstance(order, Refuse)]
+    assert "is of type Consumer" in refused.error.message
+    coordinator.step(GroupConfigured(OTHER, settings_of(GroupType.CONSUMER)), 0)
+    assert codes(coordinator.step(ForGroup(OTHER, progress(3)), 0)) == [(3, "WrongGroupType")]
+    assert OTHER not in coordinator.groups
+
+
+def test_should_refuse_all_uses_when_log_and_manifest_differ() -> None:
+    coordinator = active()
+    coordinator.step(ForGroup(GROUP, progress(1)), 0)
+    coordinator.step(GroupConfigured(GROUP, settings_of(GroupType.CONSUMER)), 0)
+    coordinator.step(Committed(2), 0)
+    for request in (join(2), commit(2), progress(2)):
+        assert codes(coordinator.step(ForGroup(GROUP, request), 0)) == [(2, "WrongGroupType")]
+    coordinator.step(ForGroup(GROUP, DeletionReceived(3)), 0)
+    coordinator.step(Committed(3), 0)
+    assert codes(coordinator.step(ForGroup(GROUP, commit(4)), 0)) == [], "the log knows it no more"
 
 
 def test_should_look_only_at_groups_that_are_due() -> None:

@@ -28,7 +28,7 @@ from headrace.core.groups.entries import (
     TargetKey,
     TargetRecord,
 )
-from headrace.core.groups.identity import GroupEpoch, GroupName, MemberId, TopicShape
+from headrace.core.groups.identity import GroupEpoch, GroupName, GroupType, MemberId, TopicShape
 from headrace.core.groups.record_sizes import bytes_of
 from headrace.core.groups.records import decode, encode
 from headrace.core.groups.subscriptions import Subscription
@@ -51,7 +51,14 @@ inputs = st.builds(
     st.booleans(),
 )
 group_values = st.builds(
-    GroupValue, epochs, epochs, inputs, counts, texts, st.none() | st.builds(Retention, st.none() | counts)
+    GroupValue,
+    epochs,
+    epochs,
+    inputs,
+    counts,
+    texts,
+    st.none() | st.builds(Retention, st.none() | counts),
+    st.sampled_from(GroupType),
 )
 subscriptions = st.builds(Subscription, st.lists(texts).map(tuple), texts)
 current_values = st.builds(
@@ -126,6 +133,21 @@ _VALUES: list[tuple[Entry, object, object]] = [
             "emptySinceMs": 0,
             "lastReset": "",
             "retentionMs": 86_400_000,
+        },
+    ),
+    (
+        GroupRecord(GroupKey(GROUP), GroupValue(empty_since_ms=12, type=GroupType.SPARK)),
+        ["group", 1, "default", "billing"],
+        {
+            "version": 1,
+            "epoch": 0,
+            "assignmentEpoch": 0,
+            "topics": {},
+            "assignor": "Uniform",
+            "paused": False,
+            "emptySinceMs": 12,
+            "lastReset": "",
+            "type": "Spark",
         },
     ),
     (

@@ -15,7 +15,7 @@ from headrace.core.groups.describing import (
 )
 from headrace.core.groups.entries import OffsetValue
 from headrace.core.groups.events import CommitReceived, LeaveReceived, ResetResolved
-from headrace.core.groups.identity import GroupEpoch, TopicShape
+from headrace.core.groups.identity import GroupEpoch, GroupType, TopicShape
 from headrace.core.groups.image import Image
 from headrace.core.groups.lag import Watermarks, partition_lag, topic_lag
 from headrace.core.groups.sharing import GroupState
@@ -23,7 +23,6 @@ from headrace.core.groups.status import Report, assigned, offered_of, report_of,
 from headrace.core.resources.consumer_group import (
     ConsumerGroup,
     ConsumerGroupSpec,
-    GroupType,
     ResetOffsets,
     ResetTo,
 )
@@ -269,7 +268,9 @@ def test_should_describe_a_group_over_http() -> None:
 
 
 def test_should_list_groups_over_http() -> None:
-    lines = [GroupSummary(name, GroupState.STABLE, 2, COORDINATOR) for name in ("b", "a")]
+    lines = [
+        GroupSummary(name, GroupState.STABLE, 2, COORDINATOR, kind) for name, kind in zip("ba", GroupType, strict=True)
+    ]
     body = groups_object(lines, [BrokerId(3), BrokerId(1)])
     assert body["unreachable"] == [1, 3]
     assert parse_groups(body) == ((lines[1], lines[0]), (BrokerId(1), BrokerId(3)))

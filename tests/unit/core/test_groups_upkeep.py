@@ -2,14 +2,16 @@
 
 from dataclasses import replace
 
-from headrace.core.groups.events import DeletionReceived, GroupSettings, LeaveReceived
+from headrace.core.groups.entries import OffsetValue
+from headrace.core.groups.events import CommitReceived, DeletionReceived, GroupSettings, LeaveReceived
+from headrace.core.groups.identity import GroupType
 from headrace.core.groups.sharing import GroupState
 from headrace.core.groups.status import Report, report_of
 from headrace.core.groups.upkeep import Create, Delete, Upkeep, WriteStatus, lags_shown, upkeep
-from headrace.core.resources.consumer_group import ConsumerGroup, ConsumerGroupSpec, GroupType, auto_created
+from headrace.core.resources.consumer_group import ConsumerGroup, ConsumerGroupSpec, auto_created
 from headrace.core.resources.metadata import Metadata
-from headrace.core.types import BrokerId, TopicUid
-from tests.support.group_world import GROUP, World, shape
+from headrace.core.types import BrokerId, Offset, TopicUid
+from tests.support.group_world import GROUP, World, part, shape
 
 TOPICS = {"flights": shape("flights", 2)}
 FLIGHTS = TopicUid("uid-flights")
@@ -119,8 +121,26 @@ def test_should_leave_the_group_of_another_cluster_alone() -> None:
     assert kept(found("other"), dead, is_unused=True) is None
 
 
-def test_should_leave_the_progress_of_a_query_alone() -> None:
-    dead, spark = report(World(dict(TOPICS))), ConsumerGroupSpec(type=GroupType.SPARK)
-    for resource in (replace(MADE, spec=spark), replace(found(), spec=spark)):
-        assert kept(resource, report(joined()), is_for_lag=True) is None
-        assert kept(resource, dead, is_unused=True) is None
+def reported() -> World:
+    world = World(dict(TOPICS))
+    offsets = {part("flights", 0): OffsetValue(Offset(5))}
+    world.deliver(CommitReceived(1, offsets, type=GroupType.SPARK))
+    world.commit_log()
+    return world
+
+
+def test_should_show_the_progress_of_a_query_in_a_group_of_its_type() -> None:
+    world = reported()
+    action = kept(None, report(world))
+    assert isinstance(action, Create)
+    assert ConsumerGroup.parse(action.manifest).spec.type is GroupType.SPARK
+    spark = replace(MADE, spec=ConsumerGroupSpec(type=GroupType.SPARK))
+    status = shown(world, spark, lag=7).status
+    assert (status.state, status.members, status.lag) == (GroupState.EMPTY, (), "7")
+    assert shown(World(dict(TOPICS)), spark).status.state is GroupState.EMPTY, "before anything is reported"
+
+
+def test_should_leave_a_group_of_another_type_alone() -> None:
+    spark = replace(MADE, spec=ConsumerGroupSpec(type=GroupType.SPARK))
+    assert kept(spark, report(joined()), is_for_lag=True) is None
+    assert kept(MADE, report(reported()), is_for_lag=True) is None

@@ -27,7 +27,7 @@ from headrace.core.groups.events import (
     Request,
     ResetResolved,
 )
-from headrace.core.groups.identity import GroupEpoch
+from headrace.core.groups.identity import GroupEpoch, GroupType
 from headrace.core.groups.subscriptions import Subscription
 from headrace.core.groups.topic_partitions import names_in
 from headrace.core.groups.wire import (
@@ -79,7 +79,7 @@ heartbeats = st.builds(
     st.integers(0, 3_000),
 )
 commits = st.one_of(
-    st.builds(CommitReceived, st.just(1), offsets),
+    st.builds(CommitReceived, st.just(1), offsets, type=st.sampled_from(GroupType)),
     st.builds(CommitReceived, st.just(1), offsets, st.just(member("m1")), epochs),
 )
 resets = st.builds(ResetResolved, st.just(1), st.just("replay-1"), offsets)
@@ -98,7 +98,7 @@ def test_should_read_a_request_as_it_was_written(request: Request) -> None:
         case HeartbeatReceived():
             assert parse_heartbeat(body, 1, member("m/1"), TOPICS) == request
         case CommitReceived():
-            assert parse_commit(body, 1, TOPICS) == request
+            assert parse_commit(body, 1, TOPICS, request.type) == request
         case _:
             assert parse_reset(body, 1, TOPICS) == request
 
@@ -161,6 +161,7 @@ def test_should_show_bodies_as_the_protocol_does() -> None:
         (LeaveReceived(1, member("m")), "DELETE", "/members/m"),
         (AbsenceReceived(1, member("m")), "DELETE", "/members/m?away=true"),
         (CommitReceived(1, {}), "POST", "/offsets"),
+        (CommitReceived(1, {}, type=GroupType.SPARK), "POST", "/offsets?type=Spark"),
         (OffsetsAsked(1), "GET", "/offsets"),
         (OffsetsAsked(1, parts("orders", 0, 1) | parts("gone", 1)), "GET", "/offsets?topic=orders:0,1"),
         (ResetResolved(1, "a", {}), "POST", "/reset"),
@@ -229,6 +230,10 @@ def _commit(body: object) -> object:
     return parse_commit(body, 1, TOPICS)
 
 
+def _progress(body: object) -> object:
+    return parse_commit(body, 1, TOPICS, GroupType.SPARK)
+
+
 def _one(**fields: object) -> dict[str, object]:
     return {"offsets": [{"topic": "flights", "partition": 0, "offset": 1, **fields}]}
 
@@ -261,6 +266,7 @@ def _one(**fields: object) -> dict[str, object]:
         (_commit, _one(topicUid="old"), "StaleTopic", "topic flights is uid-flights now, no longer old"),
         (_commit, _one(partition=4), "UnknownPartition", "the partitions 0 to 3, and not 4"),
         (_commit, {"offsets": _one()["offsets"] * 2}, "InvalidRequest", "partition 0 of flights twice"),  # type: ignore[operator]
+        (_progress, {"memberId": "m1", **_one()}, "InvalidRequest", "a group of type Spark has no members"),
         (_commit, _one(topicUid="x" * 65), "InvalidRequest", "is metadata.uid of the Topic"),
         (_commit, _one(topic=None, topicUid="uid-flights", partition=4), "UnknownPartition", "0 to 3, and not 4"),
         (_commit, _one(topic="gone", topicUid="u", partition=1024), "UnknownPartition", "0 to 1023, and not 1024"),

@@ -25,7 +25,7 @@ from headrace.core.groups.events import (
     OffsetsAsked,
     Reply,
 )
-from headrace.core.groups.identity import GroupEpoch, GroupName, MemberId, TopicShape
+from headrace.core.groups.identity import GroupEpoch, GroupName, GroupType, MemberId, TopicShape
 from headrace.core.groups.subscriptions import Subscription
 from headrace.core.records.columns import columns_of
 from headrace.core.records.raw import split_batches
@@ -57,8 +57,8 @@ class Told:
     def __init__(self) -> None:
         self.heard: list[tuple[str, object]] = []
 
-    def wanted(self, group: GroupName) -> None:
-        self.heard.append(("wanted", group))
+    def wanted(self, group: GroupName, group_type: GroupType) -> None:
+        self.heard.append(("wanted", (group, group_type)))
 
     def began(self, groups: Collection[GroupName], took_s: float) -> None:
         assert took_s >= 0

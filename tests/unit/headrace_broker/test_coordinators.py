@@ -12,7 +12,14 @@ from headrace.core.errors import CoordinatorLoadingError, NotCoordinatorError, U
 from headrace.core.groups.assigning import Assignor
 from headrace.core.groups.coordinator import TopicsListed
 from headrace.core.groups.events import GroupSettings, JoinReceived, LeaveReceived, Membership, TopicDeleted
-from headrace.core.groups.identity import OFFSETS_TOPIC, GroupName, MemberId, TopicShape, coordinator_partition
+from headrace.core.groups.identity import (
+    OFFSETS_TOPIC,
+    GroupName,
+    GroupType,
+    MemberId,
+    TopicShape,
+    coordinator_partition,
+)
 from headrace.core.groups.subscriptions import Subscription
 from headrace.core.resources.lease import BrokerLease
 from headrace.core.resources.metadata import Metadata
@@ -128,12 +135,12 @@ async def test_should_ask_for_the_offsets_topic_until_it_is_there(
     coordinators.listeners.append(told)
     with pytest.raises(CoordinatorLoadingError, match="comes with the first group"):
         coordinators.locate(HERE)
-    coordinators.want(HERE)
-    assert told.heard == [("wanted", HERE)]
+    coordinators.want(HERE, GroupType.SPARK)
+    assert told.heard == [("wanted", (HERE, GroupType.SPARK))]
     assert coordinators.leaders() == {}
     view.put_topic(OFFSETS)
     await eventually(lambda: coordinators.leaders() == {0: "http://b0", 1: "http://b1"}, "it is seen")
-    coordinators.want(HERE)
+    coordinators.want(HERE, GroupType.SPARK)
     assert len(told.heard) == 1
 
 

@@ -68,6 +68,7 @@ def test_should_name_the_remedy_when_a_batch_option_is_wrong(options: dict[str, 
         ({"maxTriggerDelay": "soon"}, "maxTriggerDelay: 'soon' is not a duration"),
         ({"onTopicRecreated": "ignore"}, "onTopicRecreated is 'ignore': write fail or restart"),
         ({"pushFilters": "true"}, "pushFilters means nothing to a streaming query"),
+        ({"group": "My Group"}, "My Group"),
         ({"maxOffsetsPerTriger": "1"}, "did you mean maxOffsetsPerTrigger"),
     ],
 )

@@ -8,6 +8,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from headrace.spark.offsets import Offsets, Partition, to_json
 from headrace.spark.options import Connection
+from headrace.spark.progress import GroupProgress, Unreported
 from headrace.spark.read_options import StreamOptions
 from headrace.spark.schema import shape_of
 from headrace.spark.stream_reader import StreamReader
@@ -20,36 +21,30 @@ class Told:
     """A `Progress` that remembers."""
 
     def __init__(self) -> None:
-        self.planned_to: list[tuple[Offsets, Offsets]] = []
-        self.committed_to: list[Offsets] = []
+        self.reached_at: list[Offsets] = []
         self.is_closed = False
 
-    def planned(self, start: Mapping[Partition, int], end: Mapping[Partition, int]) -> None:
-        self.planned_to.append((dict(start), dict(end)))
-
-    def committed(self, end: Mapping[Partition, int]) -> None:
-        self.committed_to.append(dict(end))
+    def reached(self, offsets: Mapping[Partition, int]) -> None:
+        self.reached_at.append(dict(offsets))
 
     def close(self) -> None:
         self.is_closed = True
 
 
-def reader() -> StreamReader:
-    options = StreamOptions.of({"subscribe": "flights", "maxOffsetsPerTrigger": "7"})
+def reader(**more: str) -> StreamReader:
+    options = StreamOptions.of({"subscribe": "flights", "maxOffsetsPerTrigger": "7", **more})
     schema = StructType([StructField("offset", LongType())])
     connection = Connection("http://127.0.0.1:1")
     return StreamReader(options, Reading(connection, shape_of({"columns": "offset"}), schema, options.loss))
 
 
-def test_should_tell_of_what_is_planned_and_of_what_is_done() -> None:
+def test_should_tell_of_what_is_done_when_a_batch_is_planned() -> None:
     stream, told = reader(), Told()
     stream.progress = told
     (task,) = stream.partitions(to_json({_FIRST: 3}), to_json({_FIRST: 9}))
-    stream.commit(to_json({_FIRST: 9}))
     stream.stop()
     assert (task.value.start, task.value.end) == (3, 9)
-    assert told.planned_to == [({_FIRST: 3}, {_FIRST: 9})]
-    assert told.committed_to == [{_FIRST: 9}]
+    assert told.reached_at == [{_FIRST: 3}]
     assert told.is_closed
 
 
@@ -57,3 +52,12 @@ def test_should_be_pickled_with_its_options_before_it_connects() -> None:
     again = pickle.loads(pickle.dumps(reader()))
     assert again.getDefaultReadLimit() == ReadMaxRows(7)
     assert again.reportLatestOffset() is None
+
+
+def test_should_report_to_a_group_only_when_one_is_named() -> None:
+    assert isinstance(reader().progress, Unreported)
+    named = reader(group="counts")
+    assert isinstance(named.progress, GroupProgress)
+    again = pickle.loads(pickle.dumps(named))
+    again.stop()
+    assert again.getDefaultReadLimit() == ReadMaxRows(7)

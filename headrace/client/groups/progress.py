@@ -1,0 +1,134 @@
+"""How far a Spark query is, told to a group of type Spark: for people who look, and never for the query itself.
+
+    report ── news, or PROGRESS_REPEAT_MS is over ──> sent ── taken ──> (until there is news)
+                                                       └─ failed ──> nothing is sent for a while
+
+Nothing that goes wrong here reaches the query: it is told once in the log, and a later report says all anew. A report
+takes PROGRESS_TIMEOUT_MS at most, and those that are in vain a tenth of the query's time. For one thread.
+"""
+
+import logging
+from collections.abc import Mapping
+from contextlib import suppress
+from types import TracebackType
+from typing import Self
+
+from headrace.client.brokers import Brokers
+from headrace.client.calls import DEFAULT_NAMESPACE
+from headrace.client.clock import now_ms
+from headrace.client.discovery import Servers
+from headrace.client.groups.coordinator import Coordinator
+from headrace.client.values import as_group
+from headrace.core.errors import HeadraceError
+from headrace.core.groups.entries import OffsetValue
+from headrace.core.groups.events import CommitReceived
+from headrace.core.groups.identity import GroupName, GroupType
+from headrace.core.groups.topic_partitions import Names
+from headrace.core.limits import (
+    OFFSETS_PER_COMMIT_MAX,
+    PROGRESS_PATIENCE_MS,
+    PROGRESS_PAUSE_FACTOR,
+    PROGRESS_PAUSE_MS,
+    PROGRESS_REPEAT_MS,
+    PROGRESS_TIMEOUT_MS,
+)
+from headrace.core.types import Offset, PartitionKey
+
+_log = logging.getLogger(__name__)
+_NUMBER = 0
+"""Of requests: the broker that takes one gives it its own."""
+
+
+class Progress:
+    def __init__(
+        self,
+        group: str,
+        server: str | Servers | None = None,
+        namespace: str | None = None,
+        *,
+        ca_file: str | None = None,
+    ) -> None:
+        """Raises LocalError for what is no group's name, and NoServerError; connects to nobody yet."""
+        self._group = GroupName(namespace or DEFAULT_NAMESPACE, as_group(group))
+        self._brokers = Brokers(
+            server,
+            namespace,
+            ca_file=ca_file,
+            timeout_ms=PROGRESS_TIMEOUT_MS,
+            request_timeout_ms=PROGRESS_TIMEOUT_MS,
+        )
+        self._coordinator = Coordinator(self._brokers, self._group, GroupType.SPARK)
+        self._told: Mapping[PartitionKey, int] = {}
+        """What brokers were told last, and until when that will do."""
+        self._told_until_ms = 0
+        self._resting_until_ms = 0
+        self._failing_since_ms: int | None = None
+        """None: it does not fail."""
+        self._is_warned = False
+
+    def report(self, offsets: Mapping[PartitionKey, int], names: Names) -> bool:
+        """All below `offsets` is done, in every partition of the query; `names` of its topics. Whether brokers know.
+
+        Raises nothing: where it is in vain, that is told in the log.
+        """
+        at_ms = now_ms()
+        if offsets == self._told and at_ms < self._told_until_ms:
+            return True
+        if at_ms < self._resting_until_ms:
+            return False
+        try:
+            self._send(offsets, names, at_ms + PROGRESS_TIMEOUT_MS)
+        except Exception as error:  # a query must not fail because of those who watch it
+            self._failed(error, at_ms)
+            return False
+        self._succeeded(offsets)
+        return True
+
+    def close(self) -> None:
+        self._brokers.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _send(self, offsets: Mapping[PartitionKey, int], names: Names, by_ms: int) -> None:
+        for topic in [*names.values()][:1]:
+            with suppress(HeadraceError):
+                self._brokers.layout_once(topic)  # so that more brokers are known than those that were named
+        values = {key: OffsetValue(Offset(offset)) for key, offset in sorted(offsets.items())}
+        listed = [*values]
+        for first in range(0, len(listed), OFFSETS_PER_COMMIT_MAX):
+            some = {key: values[key] for key in listed[first : first + OFFSETS_PER_COMMIT_MAX]}
+            self._commit(CommitReceived(_NUMBER, some, type=GroupType.SPARK), names, by_ms)
+
+    def _commit(self, commit: CommitReceived, names: Names, by_ms: int) -> None:
+        def once() -> None:
+            self._coordinator.find(by_ms)
+            self._coordinator.ask_once(commit, names, by_ms=by_ms)
+
+        self._brokers.retrying(f"the progress of {self._group}", once, timeout_ms=max(0, by_ms - now_ms()))
+
+    def _failed(self, error: Exception, at_ms: int) -> None:
+        """It was begun `at_ms`."""
+        over_ms = now_ms()
+        self._resting_until_ms = over_ms + max(PROGRESS_PAUSE_MS, PROGRESS_PAUSE_FACTOR * (over_ms - at_ms))
+        if self._failing_since_ms is None:
+            self._failing_since_ms = at_ms
+        may_pass = isinstance(error, HeadraceError) and error.retriable
+        if self._is_warned or (may_pass and over_ms - self._failing_since_ms < PROGRESS_PATIENCE_MS):
+            return
+        self._is_warned = True
+        said, trace = (error.message, None) if isinstance(error, HeadraceError) else (repr(error), error)
+        _log.warning(
+            "group %s does not show how far the query is, which goes on: %s", self._group, said, exc_info=trace
+        )
+
+    def _succeeded(self, offsets: Mapping[PartitionKey, int]) -> None:
+        self._told, self._told_until_ms = dict(offsets), now_ms() + PROGRESS_REPEAT_MS
+        if self._is_warned:
+            _log.warning("group %s shows again how far the query is", self._group)
+        self._failing_since_ms, self._is_warned = None, False
