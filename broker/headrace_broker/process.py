@@ -48,6 +48,7 @@ from headrace_broker.replication.streams import FollowerStreams
 from headrace_broker.routes.app import ALWAYS_ANSWERED, broker_app
 from headrace_broker.serving import Readiness, Serving
 from headrace_broker.settings import Settings, TlsFiles
+from headrace_broker.staging.making import Making
 from headrace_broker.storage.compaction_process import CompactionProcess
 from headrace_broker.storage.data_directory import DataDirectory
 from headrace_broker.tls.identity import Identity
@@ -221,6 +222,8 @@ class _Broker:
             housekeeping.clean(),
             self._compaction().run(),
             self._serving.groups.run(),
+            self._serving.writers.run(),
+            Making(self._client, self._view, self._serving.writers).run(),
             *self._showing(me).work(),
             self._disk.watch(),
             *verification.work(self._mend),
@@ -240,6 +243,7 @@ class _Broker:
         finally:
             await _cancel(tasks)
             await self._serving.groups.close()
+            await self._serving.writers.close()
             await coordination.close()
             await streams.close()
 

@@ -24,6 +24,8 @@ from headrace_broker.replication.served_streams import ServedStreams
 from headrace_broker.replication.stream_metrics import StreamMetrics
 from headrace_broker.requests import Place
 from headrace_broker.session.sessions import Sessions
+from headrace_broker.staging.coordinators import WriterCoordinators
+from headrace_broker.staging.reach import Reach
 from headrace_broker.watching import Watches
 
 
@@ -67,11 +69,15 @@ class Serving:
     life: Seat | None = None
     """Of this very process, once it has one. The view may show the Lease of an earlier or a later one."""
     groups: Coordinators = field(init=False)
+    writers: WriterCoordinators = field(init=False)
     sessions: Sessions = field(init=False)
     followers: ServedStreams = field(init=False)
 
     def __post_init__(self) -> None:
         self.groups = Coordinators(self.me, self.namespace, self.view, self.partitions)
+        reach = Reach(self.locate, self.proxy)
+        registry = self.metrics.registry
+        self.writers = WriterCoordinators(self.me, self.namespace, self.view, self.partitions, reach, registry)
         self.followers = ServedStreams(StreamMetrics(self.metrics.registry), self.catch_up_rate)
         self.sessions = Sessions.for_memory(self.admission.bodies.limit_bytes)
 
@@ -93,6 +99,7 @@ class Serving:
         """This broker is about to stop: what would go on for ever ends. Its partitions drain by themselves."""
         self.proxy.drain()
         self.groups.drain()
+        self.writers.drain()
         self.watches.drain()
         self.sessions.drain()
         self.followers.drain()
@@ -106,10 +113,11 @@ class Serving:
 
     def check_not_internal(self, name: TopicName) -> None:
         """Before anything of a topic is changed. Raises InternalTopicError."""
-        if name == self.groups.topic_name:
+        if name in (self.groups.topic_name, self.writers.topic_name):
+            kind, path = ("consumer groups", "groups") if name == self.groups.topic_name else ("writers", "writers")
             raise InternalTopicError(
-                f"{name} is where coordinators keep what they know of consumer groups: it can be read, and is written"
-                " by requests about groups (/v1/namespaces/{namespace}/groups/{group}/...) alone"
+                f"{name} is where coordinators keep what they know of {kind}: it can be read, and is written by"
+                f" requests about {kind} (/v1/namespaces/{{namespace}}/{path}/...) alone"
             )
 
     def locate(self, place: Place, fence: Fence) -> Partition | Elsewhere:

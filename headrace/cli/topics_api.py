@@ -6,7 +6,7 @@ from contextlib import aclosing
 from typing import Any
 
 from headrace.core.errors import HeadraceError, LocalError
-from headrace.core.groups.identity import OFFSETS_TOPIC
+from headrace.core.resources.internal_topics import INTERNAL_TOPICS
 from headrace.core.resources.partition_set import PartitionSet
 from headrace.core.resources.topic import INTERNAL_LABEL, Topic, topic_manifest
 from headrace.kube.client import KubeClient
@@ -39,8 +39,8 @@ async def create_topic(
 
     With `or_take` one that exists does as well.
     """
-    if name == OFFSETS_TOPIC:
-        raise LocalError(f"{name} is the name of Headrace's own topic, which comes by itself: choose another")
+    if name in INTERNAL_TOPICS:
+        raise LocalError(f"{name} is the name of one of Headrace's own topics, which comes by itself: choose another")
     try:
         await client.create(TOPICS, topic_manifest(name, namespace, spec))
     except AlreadyExistsError as error:

@@ -8,14 +8,14 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.client.batches import BATCH_OVERHEAD_BYTES, ROW_OVERHEAD_BYTES
+from headrace.client.batches import BATCH_OVERHEAD_BYTES, HEADER_OVERHEAD_BYTES, ROW_OVERHEAD_BYTES
 from headrace.client.values import as_timestamp_ms
 from headrace.core.errors import LocalError
 from headrace.core.records.arrays import binary_array, timestamp_array
@@ -38,6 +38,15 @@ class Columns:
     """Arrow arrays of binary; no keys are None."""
     times_ms: Any
     """One for all, or an Arrow array of int64."""
+    headers: Any = None
+    """An Arrow array of HEADERS_TYPE; None: no record has any."""
+
+    @classmethod
+    def of(cls, records: Any) -> Self:
+        """A pyarrow.RecordBatch of RECORD_SCHEMA."""
+        keys, values, times_ms, headers = records.columns
+        keys = None if keys.null_count == len(keys) else keys
+        return cls(values, keys, times_ms, headers if len(headers.flatten()) else None)
 
     def __len__(self) -> int:
         return len(self.values)
@@ -49,11 +58,12 @@ class Columns:
             self.values.slice(start, rows),
             None if self.keys is None else self.keys.slice(start, rows),
             timestamps_ms=times if isinstance(times, int) else times.slice(start, rows),
+            headers=None if self.headers is None else self.headers.slice(start, rows),
         )
 
     def pieces(self, piece_bytes: int) -> Iterator[Any]:
         """Records in pieces of about this size, so that a long column never waits in memory twice."""
-        nbytes = self.values.nbytes + (0 if self.keys is None else self.keys.nbytes)
+        nbytes = sum(column.nbytes for column in (self.values, self.keys, self.headers) if column is not None)
         rows = min(len(self), max(1, len(self) * piece_bytes // max(1, nbytes)))
         if not rows:
             return
@@ -67,7 +77,7 @@ class Columns:
                 keys if self.keys is None else self.keys.slice(start, rows),
                 values,
                 times if one_time else self.times_ms.slice(start, rows),
-                headers,
+                headers if self.headers is None else self.headers.slice(start, rows),
             ]
             yield pa.RecordBatch.from_arrays(given, schema=RECORD_SCHEMA)
 
@@ -77,6 +87,8 @@ class Columns:
         for start in range(0, len(self), _BLOCK_ROWS):
             keys = None if self.keys is None else self.keys.slice(start, _BLOCK_ROWS)
             sizes = row_sizes(self.values.slice(start, _BLOCK_ROWS), keys)
+            if self.headers is not None:
+                sizes += np.diff(_header_ends(self.headers.slice(start, _BLOCK_ROWS)))
             if sizes.max() > limit_bytes:
                 found += (np.flatnonzero(sizes > limit_bytes) + start).tolist()
         return found
@@ -195,13 +207,28 @@ def cut(records: Any, batch_bytes: int) -> Iterator[tuple[Any, int]]:
 
 def _bounds(records: Any) -> Callable[[int], int]:
     """Upper bound of all rows before a row: from where Arrow has their ends, so that no length is ever computed."""
-    value_ends, key_ends = _ends(records.column("value")), _ends(records.column("key"))
+    ends_of: list[Any] = [_ends(records.column("value")), _ends(records.column("key"))]
+    headers = records.column("headers")
+    if len(headers.flatten()):
+        ends_of.append(_header_ends(headers))
+    known = [ends for ends in ends_of if ends is not None]
 
     def bound(row: int) -> int:
-        ends = sum(ends[row] for ends in (value_ends, key_ends) if ends is not None)
-        return ends + row * ROW_OVERHEAD_BYTES
+        return sum(int(ends[row]) for ends in known) + row * ROW_OVERHEAD_BYTES
 
     return bound
+
+
+def _header_ends(column: Any) -> npt.NDArray[np.int64]:
+    """The same of headers: upper bound of the bytes of all rows before each, and at last of all."""
+    entries = column.values
+    before = np.zeros(len(entries) + 1, np.int64)
+    for name in ("name", "value"):
+        lengths = pc.fill_null(pc.binary_length(entries.field(name)), 0).to_numpy()
+        before[1:] += np.cumsum(lengths, dtype=np.int64)
+    before += np.arange(len(before)) * HEADER_OVERHEAD_BYTES
+    ends: npt.NDArray[np.int64] = before[column.offsets.to_numpy()]
+    return ends
 
 
 def _ends(column: Any) -> memoryview | None:

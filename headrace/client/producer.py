@@ -5,6 +5,7 @@ several threads; what one thread sends to a partition is written in the order of
 """
 
 import weakref
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
@@ -12,9 +13,12 @@ from typing import Any, Self
 from headrace.client.batches import ColumnBatch, ColumnsDelivery
 from headrace.client.brokers import Brokers
 from headrace.client.clock import now_ms
+from headrace.client.columns import Columns
 from headrace.client.deliveries import BatchesDelivery, Delivery
 from headrace.client.directory import Directory
 from headrace.client.discovery import Servers
+from headrace.client.layout import TopicLayout
+from headrace.client.record import TopicPartition
 from headrace.client.sender import Sender
 from headrace.client.values import Bytes, HeadersInput, Time
 from headrace.client.writer import Route, Writer, as_raised, closed_error
@@ -92,19 +96,48 @@ class Producer(Writer):
         columns of different lengths: before anything is queued, but where an iterator gives them, or raises, the pieces
         before are sent; a note of the error says how many records that are.
         """
+        return self._send_columns(topic, self._pieces(values, keys, timestamps_ms), partition)
+
+    def send_records(self, topic: str, records: Any, *, partition: int | None = None) -> BatchesDelivery:
+        """As `send_batch`, of a pyarrow.RecordBatch that has the columns of a batch (RECORD_SCHEMA), headers too."""
+        return self._send_columns(topic, [Columns.of(records)], partition)
+
+    def send_whole(self, partition: TopicPartition, records: Any, size_bytes: int) -> BatchesDelivery:
+        """One record batch, as it is: `size_bytes`, which `divided` gives, is known to fit."""
         future = BatchesDelivery()
         delivery = ColumnsDelivery(future)
-        for columns in self._pieces(values, keys, timestamps_ms):
-            route = self._known_route(topic) or self._route(topic)
-            for place, records, size in self._divided(route, columns, partition):
-                with self._sender.lock:
-                    self._wait_for_room(size)
-                    delivery.expect()
-                    batch = ColumnBatch(place, now_ms(), size, records, delivery)
-                    self._sender.in_flight.accumulator.add_columns(batch)
-                    self._sender.work.notify()
+        self._queue(partition, records, size_bytes, delivery)
         delivery.settle()
         return future
+
+    def divided(
+        self, topic: str, records: Any, partition: int | None = None
+    ) -> Iterator[tuple[TopicPartition, Any, int]]:
+        """What `send_records` would write, batch by batch: partition, columns, upper bound of the bytes."""
+        route = self._known_route(topic) or self._route(topic)
+        return self._divided(route, Columns.of(records), partition)
+
+    def layout(self, topic: str) -> TopicLayout:
+        """What is known of the topic; asks where nothing is. Raises UnknownTopicError."""
+        return (self._known_route(topic) or self._route(topic)).layout
+
+    def _send_columns(self, topic: str, pieces: Iterable[Columns], partition: int | None) -> BatchesDelivery:
+        future = BatchesDelivery()
+        delivery = ColumnsDelivery(future)
+        for columns in pieces:
+            route = self._known_route(topic) or self._route(topic)
+            for place, records, size in self._divided(route, columns, partition):
+                self._queue(place, records, size, delivery)
+        delivery.settle()
+        return future
+
+    def _queue(self, place: TopicPartition, records: Any, size: int, delivery: ColumnsDelivery) -> None:
+        with self._sender.lock:
+            self._wait_for_room(size)
+            delivery.expect()
+            batch = ColumnBatch(place, now_ms(), size, records, delivery)
+            self._sender.in_flight.accumulator.add_columns(batch)
+            self._sender.work.notify()
 
     def flush(self) -> None:
         """Wait until everything that was sent has been written or has failed.

@@ -269,7 +269,7 @@ class WrongGroupTypeError(RemoteError):
 
 
 class NotCoordinatorError(RemoteError):
-    """This broker does not coordinate the group (HTTP 421): ask who leads its partition of the offsets topic."""
+    """This broker does not coordinate the group or writer (HTTP 421): ask for its coordinator again."""
 
     code = "NotCoordinator"
     status = 421
@@ -289,6 +289,14 @@ class UnknownGroupError(RemoteError):
 
     code = "UnknownGroup"
     status = 404
+
+
+class StagesGoneError(RemoteError):
+    """Stages that are to be committed were deleted, because they were too old (HTTP 409): nothing is committed, write
+    them again."""
+
+    code = "StagesGone"
+    status = 409
 
 
 class InternalTopicError(RemoteError):

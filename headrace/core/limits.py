@@ -658,8 +658,8 @@ CONSUMER_LEAVE_MS_MIN = 1_000
 """So long it tries to say so, even where callbacks took all the time there was."""
 CONSUMER_TURN_MS = 50
 """An asyncio consumer gives the loop back at least so often, however much there is to hand out."""
-OFFSETS_REPLICAS_MAX = 3
-"""Of the internal topic, in a cluster that has as many brokers."""
+INTERNAL_REPLICAS_MAX = 3
+"""Of an internal topic, in a cluster that has as many brokers."""
 OFFSETS_SEGMENT_BYTES = 16 << 20
 """Of the internal topic: what is written to is not compacted, and a new coordinator reads each of its commits."""
 OFFSETS_MESSAGE_BYTES = 8 << 20
@@ -718,6 +718,46 @@ GROUP_LAG_SERIES_MAX = 20_000
 """Groups of which a broker shows metrics, and partitions of which it shows their lag; more are only counted."""
 GROUP_PAUSES_INTERVAL_MS = 10_000
 """So often coordinators are told how long pauses take that end by the clock on the wall."""
+
+# Staged commits
+COMMITS_PARTITIONS = 8
+"""Of the commits topic, for ever: a writer's coordinator depends on their number."""
+STAGING_PARTITIONS_EACH = 4
+"""Partitions of the staging topic that belong to each of them: one writer's stages are spread over so many."""
+STAGING_PARTITIONS = COMMITS_PARTITIONS * STAGING_PARTITIONS_EACH
+STAGING_MESSAGE_BYTES = 64 << 20
+"""Of the staging topic: whatever a topic takes can be staged."""
+STAGED_BATCHES_MAX = 50_000
+"""Record batches of one commit: a decision is one record, and their places stand in it."""
+COMMIT_BODY_BYTES_MAX = 8 << 20
+"""Of a request to commit."""
+COMMIT_WAIT_MS_MAX = 60_000
+"""So long its answer waits at most until everything is in its partition."""
+WRITER_NAME_LENGTH_MAX = 200
+WRITERS_PER_COORDINATOR_MAX = 10_000
+WRITER_REQUESTS_MAX = 1_000
+"""That one coordinator has yet to answer."""
+WRITER_RETENTION_MS = 30 * 86_400_000
+"""A query that commits nothing for so long is forgotten: what it repeats then is written again."""
+WRITER_ONCE_RETENTION_MS = 86_400_000
+"""The same of a job that has one batch."""
+STAGE_EXPIRY_MS = 12 * 3_600_000
+"""What nobody has committed for so long belongs to an attempt that is dead."""
+STAGING_LOOK_INTERVAL_MS = 10_000
+"""So often a coordinator looks what of its stages can be deleted."""
+STAGE_BATCH_BYTES = 2 << 20
+"""Of a batch that is staged, where the topic takes as much: it is read again, and written a second time, as it is."""
+STAGE_BUFFER_BYTES = 64 << 20
+"""What one attempt gathers, for all partitions, before it is staged."""
+COMMIT_TIMEOUT_MS = 300_000
+"""A writer waits so long for its commit: for the decision, and until everything is in its partition."""
+ROLL_SHARES_MAX = 8
+"""Partitions that one coordinator gives their shares at the same time."""
+ROLL_BYTES = 4 << 20
+"""Of one request to a partition's leader, or one batch, whatever its size."""
+ROLL_RETRY_MS_MIN = 100
+ROLL_RETRY_MS_MAX = 5_000
+"""Pauses after what could not be written just now: for as long as it takes, because it is committed."""
 
 # Spark
 SPARK_ROWS_MAX = 1 << 16

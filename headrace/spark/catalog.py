@@ -15,6 +15,7 @@ from headrace.client.subscription import places
 from headrace.core.errors import LocalError, UnknownTopicError
 from headrace.core.limits import PRODUCE_TIMEOUT_MS_DEFAULT, SPARK_SAMPLE_BYTES
 from headrace.core.records.columns import decode_batches
+from headrace.core.resources.internal_topics import INTERNAL_TOPICS
 from headrace.spark.bounds import (
     EARLIEST,
     EARLIEST_NUMBER,
@@ -53,7 +54,11 @@ class Catalog:
             case Topics(names):
                 return self._all_of(names)
             case TopicsLike(pattern):
-                return self._all_of(name for name in self._brokers.topics() if re.fullmatch(pattern, name))
+                return self._all_of(
+                    name
+                    for name in self._brokers.topics()
+                    if name not in INTERNAL_TOPICS and re.fullmatch(pattern, name)
+                )
             case Assigned(numbers):
                 return [each for topic, some in numbers.items() for each in _partitions(self._layout(topic), some)]
             case _:

@@ -20,6 +20,8 @@ _TYPES = {
     "timestampType": "INT",
 }
 _HEADERS = {"headers": "ARRAY<STRUCT<key: STRING, value: BINARY>>"}
+SOURCE_COLUMNS = (*_TYPES, *_HEADERS)
+"""What reading gives, at most, where values are not typed."""
 _JSON, _BINARY = "json", "binary"
 _FAIL, _PERMISSIVE = "FAILFAST", "PERMISSIVE"
 _PAIRS = {"(": ")", "<": ">"}

@@ -5,8 +5,15 @@ for, so that mistakes are told by `load()` itself.
 """
 
 import os
+from dataclasses import replace
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+)
 from pyspark.sql.types import StructType
 
 from headrace.core.errors import LocalError
@@ -14,9 +21,12 @@ from headrace.spark.batch_reader import BatchReader, FilteringBatchReader
 from headrace.spark.errors import LossPolicy
 from headrace.spark.options import Connection, check_names
 from headrace.spark.read_options import READ_OPTIONS, BatchOptions, StreamOptions
+from headrace.spark.rows import check_schema
 from headrace.spark.schema import shape_of
 from headrace.spark.stream_reader import StreamReader
 from headrace.spark.tasks import Reading
+from headrace.spark.write_options import WriteOptions
+from headrace.spark.writing import BatchWriter, StreamWriter
 
 
 class HeadraceSource(DataSource):
@@ -36,6 +46,23 @@ class HeadraceSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         options = StreamOptions.of(self.options)
         return StreamReader(options, self._reading(schema, options.connection, options.loss))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        if overwrite:
+            raise LocalError('a topic is only ever appended to: write with mode("append")')
+        return BatchWriter(self._write_options(schema))
+
+    def streamWriter(  # noqa: N802 - Spark's name
+        self, schema: StructType, overwrite: bool
+    ) -> DataSourceStreamArrowWriter:
+        if overwrite:
+            raise LocalError('a topic is only ever appended to: write with outputMode("append") or ("update")')
+        return StreamWriter(self._write_options(schema))
+
+    def _write_options(self, schema: StructType) -> WriteOptions:
+        options = WriteOptions.of(self.options)
+        check_schema(schema, options.topic)
+        return replace(options, connection=options.connection.resolved(os.environ))
 
     def _reading(self, schema: StructType, connection: Connection, loss: LossPolicy) -> Reading:
         shape = shape_of(self.options)

@@ -109,8 +109,8 @@ def use_what_is_there(query: dict[str, Any]) -> None:
 
 
 def say_what_a_group_can_take(body: dict[str, Any]) -> dict[str, Any]:
-    """No schema says which expressions are regular, or as which instance a member has joined. A heartbeat would wait
-    for news that nobody makes; 3.0 is an integer to a schema alone."""
+    """No schema says which expressions are regular, what was staged, or as which instance a member has joined. A
+    heartbeat would wait for news that nobody makes; 3.0 is an integer to a schema alone."""
     said: dict[str, Any] = without_fractions(body)
     if said.get("topicPattern"):
         said["topicPattern"] = "fl.*"
@@ -118,6 +118,8 @@ def say_what_a_group_can_take(body: dict[str, Any]) -> dict[str, Any]:
         said["instanceId"] = ""
     if said.get("waitMs"):
         said["waitMs"] = min(said["waitMs"], _WAIT_MS_MAX)
+    if said.get("shares"):
+        said["shares"] = []  # which no broker has seen staged
     return said
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from headrace.client.staging import Commits
 from tests.support.cluster import Cluster, http, running_cluster
 from tests.support.group_calls import GroupCalls, create_offsets_topic
 
@@ -28,6 +29,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         cluster.create_topic(partitions=2, maxMessageBytes="64Ki")
         create_offsets_topic(cluster, partitions=2)
         GroupCalls([cluster.url()], "warm-up").get("/offsets")
+        with Commits("warm-up", cluster.url()) as commits:
+            commits.status()
         leaders = {cluster.leader_url("flights", partition) for partition in (0, 1)}
         assert len(leaders) == 2, "each broker leads a partition"
         yield cluster

@@ -16,7 +16,9 @@ BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 def test_should_work_when_the_page_is_followed(bench: SparkBench) -> None:
     assert "headrace topic create flights --partitions 3" in PAGE
+    assert "headrace topic create counts --partitions 2" in PAGE
     bench.cluster.create_topic("flights", partitions=3)
+    bench.cluster.create_topic("counts", partitions=2)
     environment = {
         **os.environ,
         "HEADRACE_SERVER": bench.server,
@@ -36,7 +38,7 @@ def test_should_work_when_the_page_is_followed(bench: SparkBench) -> None:
     assert done.returncode == 0, done.stderr
     for expected in (
         *(" |-- timestampType: integer", "1000 flights", "|carrier|", "|     UA|"),
-        *("10 records of one partition", "micro-batches of [400, 400, 200]"),
+        *("10 records of one partition", "micro-batches of [400, 400, 200]", "1003 records"),
     ):
         assert expected in done.stdout, f"{expected!r} is not in:\n{done.stdout}"
 

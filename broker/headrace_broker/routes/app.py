@@ -21,6 +21,7 @@ from headrace_broker.routes.records import DeleteRoute
 from headrace_broker.routes.sessions import SessionsRoute, is_replication
 from headrace_broker.routes.spread import SpreadRoute
 from headrace_broker.routes.watermarks import WatermarksRoute
+from headrace_broker.routes.writers import WriterRoutes
 from headrace_broker.serving import Serving
 
 _TOPICS = "/v1/namespaces/{namespace}/topics"
@@ -29,6 +30,7 @@ _PARTITION = _TOPIC + "/partitions/{partition}"
 _GROUPS = "/v1/namespaces/{namespace}/groups"
 _GROUP = _GROUPS + "/{group}"
 _MEMBER = _GROUP + "/members/{member}"
+_WRITER = "/v1/namespaces/{namespace}/writers/{writer}"
 _CONTROL = "/v1/brokers/"
 _HEARTBEAT = "/heartbeat"
 _WATERMARKS = "/watermarks"
@@ -39,6 +41,7 @@ ALWAYS_ANSWERED = frozenset({"/healthz", "/readyz", "/metrics"})
 def broker_app(serving: Serving) -> web.Application:
     metadata = MetadataRoutes(serving)
     groups = GroupRoutes(serving)
+    writers = WriterRoutes(serving)
     health = HealthRoutes(serving.readiness, serving.metrics)
     serving.metrics.watches.set_function(lambda: serving.watches.open)
     serving.sessions.register(serving.metrics.registry)
@@ -64,11 +67,14 @@ def broker_app(serving: Serving) -> web.Application:
             web.get(_GROUP, groups.describe),
             web.delete(_GROUP, groups.delete),
             web.get(_GROUPS, GroupsRoute(serving).__call__),
+            web.post(_WRITER + "/commits", writers.commit),
+            web.get(_WRITER, writers.describe),
             web.get("/healthz", health.healthz),
             web.get("/readyz", health.readyz),
             web.get("/metrics", health.metrics),
             web.get("/openapi.json", openapi),
             web.get("/v1/cluster", metadata.cluster),
+            web.get("/v1/prometheus/targets", metadata.targets),
             web.get("/v1/brokers/{broker}/held", HeldRoute(serving).__call__),
             web.post("/v1/brokers/{broker}/promises", PromisesRoute(serving).__call__),
             web.post("/v1/brokers/{broker}/watermarks", WatermarksRoute(serving).__call__),

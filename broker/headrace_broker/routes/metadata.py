@@ -2,10 +2,12 @@
 
 import json
 from typing import Any
+from urllib.parse import urlsplit
 
 from aiohttp import web
 
 from headrace.core.resources.census import census
+from headrace.core.resources.lease import BrokerLease
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.resources.topic import Topic
 from headrace.core.types import PartitionId, PartitionKey, Seat
@@ -46,6 +48,13 @@ class MetadataRoutes:
             "underReplicated": found.under_replicated,
         }
         return _json({"cluster": view.cluster, "brokers": brokers, "partitions": partitions})
+
+    async def targets(self, request: web.Request) -> web.StreamResponse:
+        """GET /v1/prometheus/targets"""
+        parse_no_query(request.query)
+        self._serving.check_view()
+        live = [lease for lease, state in self._serving.view.brokers() if state in _LIVE and lease.url]
+        return _json([_target(lease) for lease in live])
 
     async def topics(self, request: web.Request) -> web.StreamResponse:
         """GET /v1/namespaces/{ns}/topics"""
@@ -91,6 +100,17 @@ class MetadataRoutes:
         return {"id": state.leader.broker, "url": self._serving.url_of(state.leader.broker)}
 
 
+def _target(lease: BrokerLease) -> dict[str, Any]:
+    """As Prometheus' HTTP service discovery has it."""
+    url = urlsplit(lease.url)
+    labels = {
+        "__scheme__": url.scheme,
+        "__meta_headrace_broker": str(lease.broker),
+        "__meta_headrace_zone": lease.zone,
+    }
+    return {"targets": [url.netloc], "labels": labels}
+
+
 def _summary(topic: Topic) -> dict[str, Any]:
     return {
         "namespace": topic.metadata.namespace,
@@ -101,5 +121,5 @@ def _summary(topic: Topic) -> dict[str, Any]:
     }
 
 
-def _json(document: dict[str, Any]) -> web.Response:
+def _json(document: Any) -> web.Response:
     return web.Response(body=json.dumps(document).encode() + b"\n", content_type="application/json")

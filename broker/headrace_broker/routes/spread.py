@@ -6,18 +6,14 @@ not).
 """
 
 import asyncio
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Any
-from urllib.parse import quote, urlencode
 
 from aiohttp import web
 
 from headrace.core.errors import HeadraceError, InvalidRequestError
 from headrace.core.murmur2 import partition_for_key
-from headrace.core.problem import from_problem
 from headrace.core.records.raw import split_batches
 from headrace.core.records.record import Record
 from headrace.core.replication.events import Acks
@@ -25,6 +21,7 @@ from headrace.core.resources.topic import Topic
 from headrace.core.types import Offset, PartitionId
 from headrace_broker.clock import wall_ms
 from headrace_broker.proxy import Elsewhere
+from headrace_broker.remote import produce_there
 from headrace_broker.requests import Place, ProduceQuery
 from headrace_broker.routes.parameters import parse_spread, parse_topic
 from headrace_broker.routes.produce import json_answer
@@ -90,35 +87,11 @@ class SpreadRoute:
             body = await asyncio.to_thread(encode_records, share.records, limit)
             target = self._serving.locate(share.place, query.fence)
             if isinstance(target, Elsewhere):
-                return await self._produce_there(target, query, body)
+                return await produce_there(self._serving.proxy, target, query, body)
             written, _ = await target.produce(split_batches(body, batch_bytes_max=limit), query)
         except HeadraceError as error:
             return error
         return written.first_offset
-
-    async def _produce_there(
-        self, target: Elsewhere, query: ProduceQuery, body: Sequence[memoryview]
-    ) -> Offset | HeadraceError:
-        topic = target.place.topic
-        path = (
-            f"/v1/namespaces/{quote(topic.namespace, safe='')}/topics/{quote(topic.name, safe='')}"
-            f"/partitions/{target.place.partition}/records"
-        )
-        asked = {"acks": query.acks.value, "timeoutMs": query.timeout_ms}
-        if query.fence.topic_uid is not None:
-            asked["topicUid"] = query.fence.topic_uid
-        answer = await self._serving.proxy.send(
-            target,
-            "POST",
-            f"{path}?{urlencode(asked)}",
-            headers={"content-type": BodyFormat.BATCHES.value},
-            body=body,
-            timeout_ms=query.timeout_ms,
-        )
-        document: dict[str, Any] = json.loads(answer.text or "{}")
-        if answer.status >= 300:
-            return from_problem(document, answer.status)
-        return Offset(document.get("baseOffset", 0))
 
 
 def _answer(

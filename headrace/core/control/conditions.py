@@ -16,6 +16,8 @@ class ConditionType(StrEnum):
     OFFLINE = "Offline"
     REASSIGNING = "Reassigning"
     PAUSED = "Paused"
+    PREFERRED_LEADERS = "PreferredLeaders"
+    """Whether all that the annotation asks for can be done; only where there is one."""
     IN_USE = "InUse"
     """Of the internal topic."""
     OFFSETS_RESET = "OffsetsReset"
@@ -81,6 +83,8 @@ def notices(conditions: Sequence[Condition], previous: Mapping[str, Mapping[str,
                 heard.append(Notice("Reassigning", condition.message))
             case ConditionType.REASSIGNING if switched:
                 heard.append(Notice("Reassigned", "every replica stands where it should"))
+            case ConditionType.PREFERRED_LEADERS if condition.message and before.get("message") != condition.message:
+                heard.append(Notice("PreferredLeadersRefused", condition.message, warning=True))
             case ConditionType.PAUSED if switched and condition.true:
                 heard.append(Notice("Paused", condition.message))
             case ConditionType.PAUSED if switched:

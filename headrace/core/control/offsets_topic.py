@@ -19,9 +19,8 @@ from headrace.core.control.group_actions import CreateTopic, PatchTopic, Release
 from headrace.core.control.group_view import GroupView
 from headrace.core.control.observed import BrokerState, Observed
 from headrace.core.groups.identity import OFFSETS_TOPIC
-from headrace.core.limits import OFFSETS_MESSAGE_BYTES, OFFSETS_PARTITIONS, OFFSETS_REPLICAS_MAX, OFFSETS_SEGMENT_BYTES
-from headrace.core.resources.lease import CLUSTER_LABEL
-from headrace.core.resources.metadata import API_VERSION
+from headrace.core.limits import INTERNAL_REPLICAS_MAX, OFFSETS_MESSAGE_BYTES, OFFSETS_PARTITIONS, OFFSETS_SEGMENT_BYTES
+from headrace.core.resources.internal_topics import internal_manifest, quantity
 from headrace.core.resources.topic import (
     IN_USE_FINALIZER,
     INTERNAL_LABEL,
@@ -52,21 +51,13 @@ def _create(view: GroupView) -> CreateTopic | None:
     if brokers == 0 or all(group.deleting for group in view.coordinated):
         return None
     spec = {
-        "cluster": view.observed.cluster,
         "partitions": OFFSETS_PARTITIONS,
-        "replicas": min(OFFSETS_REPLICAS_MAX, brokers),
+        "replicas": min(INTERNAL_REPLICAS_MAX, brokers),
         "cleanupPolicy": CleanupPolicy.COMPACT.value,
-        "maxMessageBytes": _quantity(OFFSETS_MESSAGE_BYTES),
-        "segment": {"bytes": _quantity(OFFSETS_SEGMENT_BYTES)},
-        "deletionPolicy": DeletionPolicy.RETAIN.value,
+        "maxMessageBytes": quantity(OFFSETS_MESSAGE_BYTES),
+        "segment": {"bytes": quantity(OFFSETS_SEGMENT_BYTES)},
     }
-    metadata = {
-        "name": OFFSETS_TOPIC,
-        "namespace": view.home,
-        "labels": {INTERNAL_LABEL: "true", CLUSTER_LABEL: view.observed.cluster},
-        "finalizers": [IN_USE_FINALIZER],
-    }
-    manifest = {"apiVersion": API_VERSION, "kind": "Topic", "metadata": metadata, "spec": spec}
+    manifest = internal_manifest(OFFSETS_TOPIC, view.home, view.observed.cluster, spec, (IN_USE_FINALIZER,))
     return CreateTopic(manifest, "there are consumer groups")
 
 
@@ -87,7 +78,7 @@ def _let_go(topic: Topic) -> ReleaseTopic | None:
 def _keep(topic: Topic, observed: Observed) -> PatchTopic | None:
     """The write that puts back what somebody has changed, and raises the replicas."""
     spec, edits = _edits(topic.spec)
-    replicas = min(OFFSETS_REPLICAS_MAX, _ready(observed))
+    replicas = min(INTERNAL_REPLICAS_MAX, _ready(observed))
     raised = {"replicas": replicas} if replicas > topic.spec.replicas else {}
     metadata = _marks(topic)
     if "labels" in metadata and topic.spec.partitions < OFFSETS_PARTITIONS:
@@ -115,14 +106,14 @@ def _edits(spec: TopicSpec) -> tuple[dict[str, Any], list[str]]:
             f"cleanupPolicy is Compact again, not {spec.cleanup_policy.value}: old records are what groups know"
         )
     if spec.max_message_bytes < OFFSETS_MESSAGE_BYTES:
-        patch["maxMessageBytes"] = _quantity(OFFSETS_MESSAGE_BYTES)
+        patch["maxMessageBytes"] = quantity(OFFSETS_MESSAGE_BYTES)
         told.append(f"maxMessageBytes is {patch['maxMessageBytes']} again: an assignment is one batch")
     if spec.deletion_policy is not DeletionPolicy.RETAIN:
         patch["deletionPolicy"] = DeletionPolicy.RETAIN.value
         told.append(f"deletionPolicy is Retain again: {_RETAINED}")
     if spec.segment_bytes > OFFSETS_SEGMENT_BYTES:
-        patch["segment"] = {"bytes": _quantity(OFFSETS_SEGMENT_BYTES)}
-        told.append(f"segment.bytes is {_quantity(OFFSETS_SEGMENT_BYTES)} again: a new coordinator reads all of one")
+        patch["segment"] = {"bytes": quantity(OFFSETS_SEGMENT_BYTES)}
+        told.append(f"segment.bytes is {quantity(OFFSETS_SEGMENT_BYTES)} again: a new coordinator reads all of one")
     return {**patch, **_safe(spec, told)}, told
 
 
@@ -182,7 +173,3 @@ def _notices(condition: Condition, previous: Mapping[str, Mapping[str, Any]]) ->
     if condition.reason == "HoldsOffsets" or before.get("reason") == condition.reason:
         return ()
     return (Notice(condition.reason, condition.message, warning=True),)
-
-
-def _quantity(size: int) -> str:
-    return f"{size >> 20}Mi"

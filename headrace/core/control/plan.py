@@ -89,7 +89,7 @@ class _Planner:
         if topic.uid in self._observed.regressed:
             return self._conclude(topic, sets, [], self._outlook(topic))
         others = self._load.without(Load.of(_placed(sets)))
-        tended = tend(topic.spec, sets, Round(self._observed, self._budget, others))
+        tended = tend(topic, sets, Round(self._observed, self._budget, others))
         placed = self._place(topic, _after(sets, tended.writes), others)
         writes = _joined(tended.writes, placed.writes if placed is not None else ())
         self._load = others.with_all(_placed(_after(sets, writes)))

@@ -52,12 +52,20 @@ class Reassignment:
 
 
 def reassign(
-    spec: TopicSpec, states: Sequence[PartitionState], observed: Observed, budget: Budget, others: Load
+    spec: TopicSpec,
+    states: Sequence[PartitionState],
+    observed: Observed,
+    budget: Budget,
+    others: Load,
+    preferred: Mapping[PartitionId, BrokerId],
 ) -> Reassignment:
-    """The next step of every partition of a topic. `others` is what the rest of the topics loads the brokers with."""
+    """The next step of every partition of a topic. `others` is what the rest of the topics loads the brokers with,
+    `preferred` who is to be the preferred leader, whatever balance says."""
     if observed.in_state(BrokerState.UNPROVEN):
         return Reassignment()
-    return _Reassigning(spec, states, observed, budget, others).run()
+    moving = _Reassigning(spec, states, observed, budget, others)
+    moving.preferred = preferred
+    return moving.run()
 
 
 class _Reassigning:
@@ -68,6 +76,7 @@ class _Reassigning:
     ) -> None:
         self._spec, self._states, self._observed = spec, states, observed
         self._budget, self._others = budget, others
+        self.preferred: Mapping[PartitionId, BrokerId] = {}
         self._load = Load.of(state.target for state in states)
         self._targets: dict[PartitionId, Replicas] = {}
         self._waiting = 0
@@ -79,6 +88,8 @@ class _Reassigning:
         for state in led:
             if len(state.target) != self._spec.replicas or self._observed.leaving.intersection(state.target):
                 self._refit(state)
+        for state in led:
+            self._prefer(state)
         if not self._targets and self._is_at_rest():
             self._level()
         for state in led:
@@ -91,6 +102,15 @@ class _Reassigning:
         wanted = refit(state.target, self._spec.replicas, ground, self._load)
         self._stuck |= self._observed.leaving & {*wanted}
         self._turn_to(state, wanted)
+
+    def _prefer(self, state: PartitionState) -> None:
+        """Nothing is copied: another one comes first."""
+        broker = self.preferred.get(state.id)
+        if broker is None or state.adding or state.removing or state.id in self._targets:
+            return
+        others = [each for each in state.target if each != broker]
+        if len(others) < len(state.target):
+            self._turn_to(state, (broker, *others))
 
     def _turn_to(self, state: PartitionState, wanted: Replicas) -> None:
         """Take `wanted` as the target where it is another and its turn has come."""
@@ -113,9 +133,13 @@ class _Reassigning:
         steady = [candidate for candidate in self._candidates if candidate.broker in self._observed.steady]
         ground = Ground.of(steady, self._zones, self._others)
         targets = [state.target for state in self._states]
-        movable = [self._observed.serves(state.leader) and self._is_whole(state) for state in self._states]
+        movable = [self._is_movable(state) for state in self._states]
         for index, wanted in level(targets, ground, self._budget.moves, movable.__getitem__).items():
             self._turn_to(self._states[index], wanted)
+
+    def _is_movable(self, state: PartitionState) -> bool:
+        """For the sake of balance alone."""
+        return state.id not in self.preferred and self._observed.serves(state.leader) and self._is_whole(state)
 
     def _step(self, state: PartitionState) -> None:
         if state.id in self._targets:

@@ -17,6 +17,7 @@ from headrace.core.control.conditions import Condition, ConditionType, by_type, 
 from headrace.core.control.last_resort import awaited
 from headrace.core.control.observed import BrokerState, Observed
 from headrace.core.control.placing import TooFewBrokers
+from headrace.core.control.preferring import preferred_condition
 from headrace.core.control.reassigning import Unfinished
 from headrace.core.control.reclaiming import Withheld
 from headrace.core.replication.isr import floor
@@ -52,6 +53,7 @@ def summarize(
         _offline(why_offline, unplaced),
         _reassigning(states, outlook.unfinished),
         Condition.off(ConditionType.PAUSED, "NotPaused"),
+        *preferred_condition(topic, states),
     )
     wanted = topic.spec.partitions
     online = [state.leader.broker for state in states if state.leader is not None and observed.holds(state.leader)]

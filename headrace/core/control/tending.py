@@ -14,10 +14,11 @@ from headrace.core.control.changing import Budget, Change, leaders_of
 from headrace.core.control.electing import Elections
 from headrace.core.control.last_resort import resort
 from headrace.core.control.observed import Observed
+from headrace.core.control.preferring import preference_of
 from headrace.core.control.reassigning import Unfinished, reassign
 from headrace.core.placement.spread import Load
 from headrace.core.resources.partition_set import PartitionSet
-from headrace.core.resources.topic import TopicSpec
+from headrace.core.resources.topic import Topic
 from headrace.core.types import PartitionId
 
 _REASONS_MAX = 3
@@ -41,8 +42,9 @@ class Round:
     """What all other topics load the brokers with."""
 
 
-def tend(spec: TopicSpec, sets: Sequence[PartitionSet], around: Round) -> Tended:
-    """The writes that bring `sets`, all of one topic, on by one step."""
+def tend(topic: Topic, sets: Sequence[PartitionSet], around: Round) -> Tended:
+    """The writes that bring `sets`, all of the topic, on by one step."""
+    spec = topic.spec
     states = [state for partition_set in sets for state in partition_set.partitions]
     elections = Elections(spec, around.observed, around.budget, leaders_of(states, around.observed))
     elected = {state.id: change for state in states if (change := elections.look_at(state))}
@@ -52,7 +54,8 @@ def tend(spec: TopicSpec, sets: Sequence[PartitionSet], around: Round) -> Tended
             if resorted is not None:
                 elected[state.id] = resorted
     now = [elected[state.id].state if state.id in elected else state for state in states]
-    moved = reassign(spec, now, around.observed, around.budget, around.others)
+    preferred = preference_of(topic, now).wanted
+    moved = reassign(spec, now, around.observed, around.budget, around.others, preferred)
     return Tended(_writes(sets, {**moved.changes, **elected}), moved.unfinished)
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from headrace.core.fields import Fields
 from headrace.core.groups.assigning import Assignor
-from headrace.core.groups.fields import Fields
 from headrace.core.groups.identity import GroupEpoch, GroupName, MemberId
 from headrace.core.groups.sharing import GroupState
 from headrace.core.groups.status import MemberReport, Report

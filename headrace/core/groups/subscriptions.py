@@ -9,9 +9,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from headrace.core.errors import InvalidRequestError
-from headrace.core.groups.identity import OFFSETS_TOPIC, TopicShape
+from headrace.core.groups.identity import TopicShape
 from headrace.core.groups.patterns import topic_pattern
 from headrace.core.limits import GROUP_PARTITIONS_MAX, GROUP_TOPICS_MAX
+from headrace.core.resources.internal_topics import INTERNAL_TOPICS
 from headrace.core.resources.names import topic_name_problem
 
 
@@ -45,7 +46,8 @@ class Subscription:
         if not self.pattern:
             return named.intersection(topics)
         pattern = topic_pattern(self.pattern)
-        return frozenset(name for name in topics if name in named or (name != OFFSETS_TOPIC and pattern.matches(name)))
+        found = (name for name in topics if name not in INTERNAL_TOPICS and pattern.matches(name))
+        return named.intersection(topics).union(found)
 
 
 def bounded(topics: Mapping[str, TopicShape]) -> dict[str, TopicShape]:

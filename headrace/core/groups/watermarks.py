@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from headrace.core.errors import InvalidRequestError
-from headrace.core.groups.fields import Fields
+from headrace.core.fields import Fields
 from headrace.core.groups.lag import Watermarks
 from headrace.core.limits import TOPIC_PARTITIONS_MAX, WATERMARKS_ASKED_MAX
 from headrace.core.types import Offset, PartitionId, PartitionKey, TopicUid

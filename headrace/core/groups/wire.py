@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, assert_never
 from urllib.parse import quote, urlencode
 
 from headrace.core.errors import InvalidRequestError, StaleTopicError, UnknownPartitionError, UnknownTopicError
+from headrace.core.fields import Fields
 from headrace.core.groups.assigning import Topics, partitions_of
 from headrace.core.groups.entries import OffsetValue
 from headrace.core.groups.events import (
@@ -30,7 +31,6 @@ from headrace.core.groups.events import (
     Request,
     ResetResolved,
 )
-from headrace.core.groups.fields import Fields
 from headrace.core.groups.identity import NO_EPOCH, GroupEpoch, GroupName, MemberId
 from headrace.core.groups.subscriptions import Subscription
 from headrace.core.groups.topic_partitions import Names, TopicPartitions, by_topic, keys_of, names_in, names_of

@@ -26,6 +26,7 @@ from headrace.core.records.header import (
     NO_PRODUCER,
     SPARSE_BIT,
     BatchHeader,
+    ProducerNumbers,
 )
 from headrace.core.records.header import stamp as stamp_head
 from headrace.core.types import LeaderEpoch, Offset
@@ -209,6 +210,25 @@ def _check_produced(header: BatchHeader, batch_bytes_max: int) -> None:
         raise CorruptBatchError(
             f"producer_id, producer_epoch and base_sequence are {producer}: must all be 0 or above, or all -1"
         )
+
+
+def renumbered(buffer: memoryview, numbers: ProducerNumbers) -> RawBatch:
+    """The first batch in `buffer`, which stands so in a log, as one that a producer of these numbers sends.
+
+    Raises CorruptBatchError.
+    """
+    stored = BatchHeader.unpack(buffer)
+    batch = _checked(stored, buffer[:METADATA_END_MAX], [buffer[BATCH_HEADER_BYTES : stored.batch_bytes]])
+    header = stored._replace(
+        base_offset=Offset(0),
+        leader_epoch=LeaderEpoch(0),
+        producer_id=numbers.producer_id,
+        producer_epoch=numbers.producer_epoch,
+        base_sequence=numbers.base_sequence,
+    )
+    batch.header = header._replace(crc32c=batch_crc(header.pack(), batch.buffers[1:]))
+    batch.buffers[0][:] = batch.header.pack()
+    return batch
 
 
 def emptied_batch(header: BatchHeader) -> bytes:

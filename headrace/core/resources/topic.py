@@ -16,6 +16,7 @@ from headrace.core.units import (
 )
 
 PAUSED_ANNOTATION = "headrace.io/paused"
+PREFERRED_ANNOTATION = "headrace.io/preferred-leaders"
 ADOPT_ANNOTATION = "headrace.io/adopt-uid"
 PLACED_ANNOTATION = "headrace.io/placed"
 """The operator's own: `<uid>/<Places.seen>/<Places.begun>`."""

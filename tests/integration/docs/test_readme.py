@@ -9,9 +9,9 @@ from tests.support.pages import follow
 ROOT = Path(__file__).parents[3]
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(360)
 def test_should_work_when_the_readme_is_followed(tmp_path: Path) -> None:
-    run = follow(ROOT / "README.md", ROOT, tmp_path / "home")
+    run = follow(ROOT / "README.md", ROOT, tmp_path / "home", timeout_s=340)
     assert run.returncode == 0, f"{run.stdout}\n{run.stderr}"
     for expected in (
         "orders created",
@@ -24,6 +24,11 @@ def test_should_work_when_the_readme_is_followed(tmp_path: Path) -> None:
         "written at",
         "100008 records",
         "read back",
+        "be|    2|",
         "ms avg latency",
     ):
         assert expected in run.stdout, f"{expected!r} is not in:\n{run.stdout}\n{run.stderr}"
+
+
+def test_should_print_the_example_that_there_is() -> None:
+    assert (ROOT / "examples" / "spark" / "wordcount.py").read_text() in (ROOT / "README.md").read_text()

@@ -10,7 +10,7 @@ from headrace.core.control.observed import Broker, BrokerState, Observed
 from headrace.core.control.reassigning import Reassignment, Unfinished, reassign
 from headrace.core.placement.spread import Load
 from headrace.core.resources.partition_set import PartitionState
-from headrace.core.types import BrokerId, Seat
+from headrace.core.types import BrokerId, PartitionId, Seat
 from tests.support.control import broker, brokers, topic
 from tests.support.partition_sets import partition_state, seat
 
@@ -37,10 +37,16 @@ def world(
 
 
 def step(
-    *states: PartitionState, replicas: int, observed: Observed, budget: Budget | None = None, **spec: Any
+    *states: PartitionState,
+    replicas: int,
+    observed: Observed,
+    budget: Budget | None = None,
+    preferred: dict[int, int] | None = None,
+    **spec: Any,
 ) -> Reassignment:
+    leaders = {PartitionId(id_): BrokerId(broker) for id_, broker in (preferred or {}).items()}
     wanted = topic(partitions=len(states), replicas=replicas, **spec).spec
-    return reassign(wanted, states, observed, budget or Budget.of(states, observed), Load())
+    return reassign(wanted, states, observed, budget or Budget.of(states, observed), Load(), leaders)
 
 
 def only(found: PartitionState, replicas: int, observed: Observed, **spec: Any) -> PartitionState | None:
@@ -252,3 +258,30 @@ def test_should_not_level_while_anything_else_moves_or_lacks() -> None:
     assert step(*uneven, busy, replicas=2, observed=world(count=4)).changes == {}
     lagging = [replace(state, isr=(seat(0),)) for state in uneven]
     assert step(*lagging, replicas=2, observed=world(count=4)).changes == {}
+
+
+def test_should_put_the_preferred_leader_first_and_copy_nothing() -> None:
+    moved = step(at(0, 1, 2), at(1, 2, 0, id=1), replicas=3, observed=world(count=3), preferred={0: 2, 1: 1})
+    (change,) = moved.changes.values()
+    assert moving(change.state) == ((2, 0, 1), (), ())
+    assert (change.state.id, change.state.leader) == (0, seat(0)), "an election moves it, once it may"
+
+
+def test_should_leave_the_order_alone_that_somebody_wants() -> None:
+    uneven = [at(0, 1, id=number) for number in range(4)]
+    assert step(*uneven, replicas=2, observed=world(count=2)).changes, "balance would change it"
+    pinned = dict.fromkeys(range(4), 0)
+    assert step(*uneven, replicas=2, observed=world(count=2), preferred=pinned) == Reassignment()
+
+
+def test_should_prefer_nobody_who_is_no_replica_or_while_replicas_move() -> None:
+    assert step(at(0, 1), at(1, 0, id=1), replicas=2, observed=world(count=2), preferred={0: 2}) == Reassignment()
+    (change,) = step(at(0), replicas=2, observed=world(count=2), preferred={0: 1}).changes.values()
+    assert moving(change.state) == ((0, 1), (1,), ())
+    assert step(change.state, replicas=2, observed=world(count=2), preferred={0: 1}).changes == {}
+
+
+def test_should_move_a_replica_before_it_prefers_one() -> None:
+    observed = world(count=3, leaving=(0,))
+    (change,) = step(at(0, 1), replicas=2, observed=observed, preferred={0: 1}).changes.values()
+    assert {*change.state.target} == {1, 2}

@@ -80,7 +80,7 @@ def test_should_say_what_is_wrong_with_a_pattern(pattern: str, said: str) -> Non
 
 
 def test_should_find_topics_by_name_and_by_pattern() -> None:
-    topics = ["flights", "flights-eu", "orders", "headrace-offsets"]
+    topics = ["flights", "flights-eu", "orders", "headrace-offsets", "headrace-staging", "headrace-commits"]
     assert Subscription.parse(["orders", "orders", "later"]).resolve(topics) == {"orders"}
     assert Subscription.parse([], "flights.*").resolve(topics) == {"flights", "flights-eu"}
     assert Subscription.parse(["orders"], ".*-eu").resolve(topics) == {"orders", "flights-eu"}

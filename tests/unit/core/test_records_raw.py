@@ -12,7 +12,7 @@ from headrace.core.errors import BatchTooLargeError, CorruptBatchError
 from headrace.core.limits import BATCH_METADATA_BYTES_MAX
 from headrace.core.records.columns import columns_of, decode_batch, encode_batch
 from headrace.core.records.header import APPEND_TIME_BIT, CONTROL_BIT, BatchHeader, Compression, ProducerNumbers
-from headrace.core.records.raw import HEARTBEAT, RawBatch, emptied_batch, split_batches, split_replicated
+from headrace.core.records.raw import HEARTBEAT, RawBatch, emptied_batch, renumbered, split_batches, split_replicated
 from headrace.core.records.record import Record
 from headrace.core.types import LeaderEpoch, Offset
 from tests.support.batches import TIMESTAMP_MS, batch_of, message_of, packed, sealed
@@ -221,3 +221,23 @@ def test_should_refuse_what_was_damaged_on_the_way_from_the_leader() -> None:
         split_replicated([ONE, ONE[:-1]])
     with pytest.raises(CorruptBatchError, match="ends within a batch"):
         split_replicated([ONE, ONE[:63]])
+
+
+def test_should_send_a_stored_batch_as_another_producer() -> None:
+    stored = b"".join(map(bytes, encode_batch(columns_of([Record(b"k", b"v", TIMESTAMP_MS)] * 3))))
+    (placed,) = split_batches([stored], batch_bytes_max=LIMIT)
+    placed.stamp(Offset(70), LeaderEpoch(4))
+    log = memoryview(joined(placed) + b"the next one")
+
+    batch = renumbered(log, ProducerNumbers(9, 2, 30))
+
+    assert (batch.header.base_offset, batch.header.leader_epoch) == (0, 0)
+    (again,) = split_batches([joined(batch)], batch_bytes_max=LIMIT)
+    assert ProducerNumbers(again.header.producer_id, again.header.producer_epoch, again.header.base_sequence) == (
+        9,
+        2,
+        30,
+    )
+    assert decode_batch(joined(again)).records.equals(decode_batch(stored).records)
+    with pytest.raises(CorruptBatchError):
+        renumbered(memoryview(bytes(log[:70]) + b"!" + bytes(log[71:])), ProducerNumbers(9, 2, 30))

@@ -1,6 +1,7 @@
-"""Reading JSON objects of requests and answers about groups: what is wrong is said by field, value and remedy.
+"""Reading JSON objects of requests and answers: what is wrong is said by field, value and remedy.
 
-Fields that are not known are left alone: a newer client may say more. Called by `wire`.
+Fields that are not known are left alone: a newer client may say more. Called by `wire` of
+groups and of staged commits.
 """
 
 from enum import StrEnum
@@ -29,7 +30,7 @@ class Fields:
         value: str = self._checked(name, default, str, "a string")
         return value
 
-    def truth(self, name: str, default: bool = _NONE) -> bool:
+    def truth(self, name: str, *, default: bool = _NONE) -> bool:
         value: bool = self._checked(name, default, bool, "true or false")
         return value
 
@@ -47,6 +48,13 @@ class Fields:
 
     def wholes(self, name: str, default: list[int] = _NONE) -> list[int]:
         return [self._natural(value, name) for value in self._checked(name, default, list, "a list of whole numbers")]
+
+    def lists(self, name: str) -> list[list[int]]:
+        """Lists of whole numbers."""
+        values: list[object] = self._checked(name, _NONE, list, "a list of lists")
+        if not all(isinstance(value, list) for value in values):
+            raise self._wrong(name, values, "a list of lists")
+        return [[self._natural(each, name) for each in value] for value in values if isinstance(value, list)]
 
     def one_of(self, name: str, kind: type[_Word]) -> _Word:
         words = [*kind]

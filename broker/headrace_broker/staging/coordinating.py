@@ -1,0 +1,146 @@
+"""The writers of one partition of the commits topic on this broker: how they are asked, and what is done for them.
+
+What makes a coordinator of a partition that is led here is `internal_topics.coordinating`'s. Looks at stages, rolls
+forward and cleans in tasks of its own, which end with its term.
+"""
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Iterable
+from typing import Any, assert_never
+
+from headrace.core.errors import HeadraceError
+from headrace.core.limits import STAGING_LOOK_INTERVAL_MS
+from headrace.core.staging.cleaning import Clean, Span
+from headrace.core.staging.coordinator import (
+    Answer,
+    CommitReceived,
+    Look,
+    Roll,
+    RolledForward,
+    SpansSeen,
+    StagingSeen,
+    StateAsked,
+    Status,
+    WriterCoordinator,
+)
+from headrace.core.staging.decisions import WriterRecord, decode, encode
+from headrace.core.staging.identity import staging_partitions
+from headrace.core.types import PartitionId, TopicName, TopicUid
+from headrace_broker.internal_topics.coordinating import LogCoordinating
+from headrace_broker.internal_topics.log import Codec
+from headrace_broker.internal_topics.requests import Requests
+from headrace_broker.partition import Partition
+from headrace_broker.requests import Place
+from headrace_broker.staging.metrics import WriterMetrics
+from headrace_broker.staging.reach import Reach
+from headrace_broker.staging.rolling import Rolling
+
+_log = logging.getLogger(__name__)
+COMMITS_LOG = Codec(encode, decode)
+
+
+class WriterCoordinating(LogCoordinating[WriterRecord, Status]):
+    def __init__(
+        self, partition: Partition, reach: Reach, staging: TopicName, rolling: Rolling, metrics: WriterMetrics
+    ) -> None:
+        self.coordinator = WriterCoordinator()
+        super().__init__(partition, self.coordinator, COMMITS_LOG, Requests())
+        self._reach = reach
+        self._staging = staging
+        self._rolling = rolling
+        self._metrics = metrics
+        self.staging_uid: TopicUid | None = None
+        """Of the staging topic, as it was seen last."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        """Of this term."""
+
+    def ask(self, asked: CommitReceived | StateAsked) -> "asyncio.Future[Status]":
+        """The answer, once it may be told. Raises what it is refused with."""
+        return self.ask_machine(asked.request, asked, str(asked.writer))
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self.coordinator.writers)
+
+    @property
+    def holds(self) -> str:
+        return f"{len(self.coordinator.writers)} writers"
+
+    def _tell(self, order: Answer | Look | Roll | Clean, problem: HeadraceError | None) -> None:
+        match order:
+            case Answer(request, status) if problem is None:
+                self.requests.answer(request, status)
+            case Answer(request):
+                assert problem is not None, "else it is answered"
+                self.requests.refuse(request, problem)
+            case Look():
+                self._start(self._look(order), f"look at stages for {self._label}")
+            case Roll(writer):
+                self._start(self._roll(order), f"roll {writer} forward")
+            case Clean():
+                self._start(self._clean(order), f"clean stages of {self._label}")
+            case _:
+                assert_never(order)
+
+    def _is_answer(self, order: Any) -> bool:
+        return isinstance(order, Answer)
+
+    def _began(self, took_s: float) -> None:
+        self._start(self._keep_looking(), f"clean up after {self._label}")
+
+    def _ends(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+    def _ended(self) -> None:
+        """Nobody else needs to know."""
+
+    def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("%s: %r", task.get_name(), error, exc_info=error)
+            self._fail(f"it failed to {task.get_name()}")
+
+    async def _look(self, order: Look) -> None:
+        seen: dict[PartitionId, Span] | HeadraceError
+        try:
+            seen = await self._reach.spans(self._staging, order.decision.staging_uid, order.partitions)
+        except HeadraceError as error:
+            seen = error
+        self.step(SpansSeen(order.request, seen))
+
+    async def _roll(self, order: Roll) -> None:
+        with self._metrics.rolling(order.decision):
+            dropped = await self._rolling.roll(order.writer, order.decision)
+        for why in dropped:
+            _log.error("batch %d of %s: %s", order.decision.batch, order.writer, why)
+        self.step(RolledForward(order.writer, order.decision.batch, dropped))
+
+    async def _clean(self, order: Clean) -> None:
+        if self.staging_uid is not None:
+            try:
+                await self._reach.delete_before(Place(self._staging, order.partition), self.staging_uid, order.before)
+            except HeadraceError as error:
+                _log.info("staging partition %d is cleaned later: %s", order.partition, error.message)
+
+    async def _keep_looking(self) -> None:
+        """What can be deleted? Now and then, until the term is over."""
+        mine = staging_partitions(self.partition.place.partition)
+        while True:
+            await asyncio.sleep(STAGING_LOOK_INTERVAL_MS / 1000)
+            if self.staging_uid is not None:
+                await self._see(map(PartitionId, mine), self.staging_uid)
+
+    async def _see(self, partitions: Iterable[PartitionId], uid: TopicUid) -> None:
+        try:
+            spans = await self._reach.spans(self._staging, uid, partitions)
+        except HeadraceError as error:
+            _log.debug("%s: its stages cannot be looked at: %s", self._label, error)
+        else:
+            self.step(StagingSeen(spans))

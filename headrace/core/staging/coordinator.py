@@ -1,0 +1,360 @@
+"""The writers of one partition of the commits topic, on the broker that leads it: what is decided is what its log says.
+
+    commit received ──> Look (are the stages there?) ──> spans seen ──> decided, appended, committed ──> Roll
+       └─ the writer's last batch, or an older one ──> answered as what it is              │
+    rolled forward ──> appended as done, the stages of no use <────────────────────────────┘
+    read to its end, elected anew: whatever is not done is rolled forward again
+
+The record of a decision is the commit: from then on the batch will be in its partitions, each record once, whoever dies
+(`identity.producer_of` makes brokers know repetitions). A writer's batches are decided one after the other. Nothing is
+told or rolled forward before all that was decided earlier is committed.
+
+Owned by one partition's task. Bounds: writers, requests that wait, batches of one commit (`wire`).
+"""
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeAlias, assert_never
+
+from headrace.core.coordinating import (
+    Append,
+    Committed,
+    CoordinatorState,
+    Deposed,
+    Elected,
+    Read,
+    ReadToEnd,
+    Refuse,
+    Ticked,
+)
+from headrace.core.errors import (
+    CoordinatorLoadingError,
+    HeadraceError,
+    InvalidRequestError,
+    NotCoordinatorError,
+    NotReadyError,
+    StagesGoneError,
+    ThrottledError,
+)
+from headrace.core.limits import (
+    WRITER_ONCE_RETENTION_MS,
+    WRITER_REQUESTS_MAX,
+    WRITER_RETENTION_MS,
+    WRITERS_PER_COORDINATOR_MAX,
+)
+from headrace.core.staging.cleaning import Clean, Cleaning, Span
+from headrace.core.staging.decisions import Decision, StagedBatch, WriterRecord, bytes_of
+from headrace.core.staging.identity import WriterName
+from headrace.core.types import PartitionId
+
+_FORGET_INTERVAL_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class CommitReceived:
+    request: int
+    writer: WriterName
+    decision: Decision
+    wait_ms: int
+    """How long the answer may wait until everything is in its partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateAsked:
+    request: int
+    writer: WriterName
+
+
+@dataclass(frozen=True, slots=True)
+class SpansSeen:
+    """The answer to `Look`."""
+
+    request: int
+    spans: Mapping[PartitionId, Span] | HeadraceError
+
+
+@dataclass(frozen=True, slots=True)
+class StagingSeen:
+    """Looked at for cleaning, now and then."""
+
+    spans: Mapping[PartitionId, Span]
+
+
+@dataclass(frozen=True, slots=True)
+class RolledForward:
+    """The shares of this batch are in their partitions, acknowledged by all that must have them."""
+
+    writer: WriterName
+    batch: int
+    dropped: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """How far a writer is."""
+
+    batch: int
+    """The last one that is committed; -1 where none is."""
+    is_done: bool
+    dropped: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    request: int
+    status: Status
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What do these partitions of the staging topic hold?"""
+
+    request: int
+    partitions: frozenset[PartitionId]
+    decision: Decision
+
+
+@dataclass(frozen=True, slots=True)
+class Roll:
+    writer: WriterName
+    decision: Decision
+    reason: str
+
+
+LogEvent: TypeAlias = Elected | Read[WriterRecord] | ReadToEnd | Deposed | Committed
+Event: TypeAlias = LogEvent | CommitReceived | StateAsked | SpansSeen | StagingSeen | RolledForward | Ticked
+Told: TypeAlias = Answer | Refuse | Roll | Look | Clean
+Order: TypeAlias = Append[WriterRecord] | Told
+
+_NOTHING = Status(-1, is_done=True)
+
+
+class WriterCoordinator:
+    def __init__(self) -> None:
+        self.state = CoordinatorState.IDLE
+        self.writers: dict[WriterName, Decision] = {}
+        """The last decision of each; while the log is read, what was read of it."""
+        self._cleaning = Cleaning()
+        self._looking: dict[int, CommitReceived] = {}
+        """Commits whose stages are being looked at, by their requests."""
+        self._waiting: dict[WriterName, list[tuple[int, int]]] = {}
+        """Requests that wait until the writer's last batch is done, and until when."""
+        self._wall_ms = 0
+        self._forget_ms = 0
+        self._appended = 0
+        self._committed = 0
+        self._held: deque[tuple[int, Told]] = deque()
+        """What is told once so many are committed, in order."""
+
+    def step(self, event: Event, now_ms: int) -> list[Order]:
+        match event:
+            case CommitReceived():
+                return self._refused(event.request) or self._commit(event, now_ms)
+            case StateAsked(request, writer):
+                status = self._status(writer)
+                return self._refused(request) or self._told(Answer(request, status, "asked"))
+            case SpansSeen(request, spans):
+                return self._decide(request, spans, now_ms)
+            case RolledForward(writer, batch, dropped):
+                return self._finish(writer, batch, dropped)
+            case StagingSeen(spans):
+                orders = self._cleaning.look(spans, self._pinned(), now_ms)
+                return [order for each in orders for order in self._told(each)]
+            case Ticked(wall_ms):
+                return self._tick(wall_ms, now_ms)
+            case _:
+                return self._follow_log(event, now_ms)
+
+    @property
+    def waits(self) -> int:
+        """Requests that are not answered yet, as far as this knows."""
+        return len(self._looking) + sum(map(len, self._waiting.values()))
+
+    def _follow_log(self, event: LogEvent, now_ms: int) -> list[Order]:
+        match event:
+            case Elected():
+                assert self.state is CoordinatorState.IDLE, "deposed first"
+                self.state = CoordinatorState.LOADING
+                return []
+            case Read(entries):
+                for entry in entries:
+                    self._apply(entry)
+                return []
+            case ReadToEnd(wall_ms):
+                self.state, self._wall_ms, self._forget_ms = CoordinatorState.ACTIVE, wall_ms, now_ms
+                unfinished = [(writer, each) for writer, each in self.writers.items() if not each.is_done]
+                return [
+                    Roll(writer, each, "a coordinator before this one has decided it") for writer, each in unfinished
+                ]
+            case Deposed(reason):
+                return self._depose(reason)
+            case Committed(number):
+                self._committed = max(self._committed, number)
+                return self._released()
+            case _:
+                assert_never(event)
+
+    def _apply(self, entry: WriterRecord) -> None:
+        if entry.decision is None:
+            self.writers.pop(entry.writer, None)
+        else:
+            self.writers[entry.writer] = entry.decision
+
+    def _refused(self, request: int) -> list[Order]:
+        problem = self._problem()
+        return [] if problem is None else self._told(Refuse(request, problem, "not now"))
+
+    def _problem(self) -> HeadraceError | None:
+        if self.state is CoordinatorState.IDLE:
+            return NotCoordinatorError("this broker does not decide for the writer: ask for its coordinator again")
+        if self.state is CoordinatorState.LOADING:
+            return CoordinatorLoadingError("this broker has just become the writer's coordinator: try again")
+        if self.waits + len(self._held) >= WRITER_REQUESTS_MAX:
+            return ThrottledError(f"the writer's coordinator has {WRITER_REQUESTS_MAX} requests to answer: try again")
+        return None
+
+    def _commit(self, event: CommitReceived, now_ms: int) -> list[Order]:
+        known = self.writers.get(event.writer)
+        if known is not None and event.decision.batch <= known.batch:
+            return self._repeated(event, known, now_ms)
+        problem = self._not_now(event, known)
+        if problem is not None:
+            return self._told(Refuse(event.request, problem, "not now"))
+        partitions = frozenset(batch.partition for batch in event.decision.staged())
+        self._looking[event.request] = event
+        if not partitions:
+            return self._decide(event.request, {}, now_ms)
+        return [Look(event.request, partitions, event.decision)]
+
+    def _repeated(self, event: CommitReceived, known: Decision, now_ms: int) -> list[Order]:
+        """It is committed already: by this very request before, or by a run before this one, whose rows count then."""
+        if not known.is_done and event.decision.batch == known.batch:
+            self._waiting.setdefault(event.writer, []).append((event.request, now_ms + event.wait_ms))
+            return []
+        if known.is_done:
+            self._cleaning.of_no_use(event.decision.staged())
+        return self._told(Answer(event.request, self._status(event.writer), "it is committed already"))
+
+    def _not_now(self, event: CommitReceived, known: Decision | None) -> HeadraceError | None:
+        writer = event.writer
+        if known is not None and not known.is_done:
+            return NotReadyError(
+                f"batch {known.batch} of {writer} is still on its way into its partitions, and"
+                f" {event.decision.batch} comes after it: try again"
+            )
+        if any(other.writer == writer for other in self._looking.values()):
+            return NotReadyError(f"another commit of {writer} is about to be decided: try again")
+        if known is None and len(self.writers) >= WRITERS_PER_COORDINATOR_MAX:
+            return ThrottledError(
+                f"{WRITERS_PER_COORDINATOR_MAX} writers have the coordinator that {writer} would have: each is"
+                f" forgotten {WRITER_RETENTION_MS // 86_400_000} days after its last commit"
+            )
+        return None
+
+    def _decide(self, request: int, spans: Mapping[PartitionId, Span] | HeadraceError, now_ms: int) -> list[Order]:
+        event = self._looking.pop(request, None)
+        if event is None:
+            return []  # of a term before this one
+        problem = spans if isinstance(spans, HeadraceError) else _missing(event, spans)
+        if problem is not None:
+            return self._told(Refuse(request, problem, "its stages are not there"))
+        is_empty = not event.decision.shares
+        decision = replace(event.decision, decided_ms=self._wall_ms, is_done=is_empty)
+        orders = self._append(WriterRecord(event.writer, decision), "decided")
+        if is_empty:
+            return [*orders, *self._told(Answer(request, self._status(event.writer), "there is nothing to write"))]
+        self._waiting.setdefault(event.writer, []).append((request, now_ms + event.wait_ms))
+        return [*orders, *self._told(Roll(event.writer, decision, "decided"))]
+
+    def _finish(self, writer: WriterName, batch: int, dropped: tuple[str, ...]) -> list[Order]:
+        known = self.writers.get(writer)
+        if self.state is not CoordinatorState.ACTIVE or known is None or known.batch != batch or known.is_done:
+            return []
+        self._cleaning.of_no_use(known.staged())
+        orders = self._append(WriterRecord(writer, known.done(dropped)), "everything is in its partition")
+        for request, _ in self._waiting.pop(writer, ()):
+            orders += self._told(Answer(request, self._status(writer), "done"))
+        return orders
+
+    def _tick(self, wall_ms: int, now_ms: int) -> list[Order]:
+        self._wall_ms = wall_ms
+        if self.state is not CoordinatorState.ACTIVE:
+            return []
+        orders: list[Order] = []
+        for writer, waiting in [*self._waiting.items()]:
+            self._waiting[writer] = [each for each in waiting if each[1] > now_ms]
+            for request, until_ms in waiting:
+                if until_ms <= now_ms:
+                    orders += self._told(Answer(request, self._status(writer), "decided, and still on its way"))
+            if not self._waiting[writer]:
+                del self._waiting[writer]
+        if now_ms - self._forget_ms >= _FORGET_INTERVAL_MS:
+            self._forget_ms = now_ms
+            for writer in [*self._forgotten()]:
+                orders += self._append(WriterRecord(writer, None), "it has not committed for long")
+        return orders
+
+    def _forgotten(self) -> Iterator[WriterName]:
+        for writer, decision in self.writers.items():
+            retention_ms = WRITER_ONCE_RETENTION_MS if decision.once else WRITER_RETENTION_MS
+            if decision.is_done and self._wall_ms - decision.decided_ms >= retention_ms:
+                yield writer
+
+    def _status(self, writer: WriterName) -> Status:
+        known = self.writers.get(writer)
+        return _NOTHING if known is None else Status(known.batch, known.is_done, known.dropped)
+
+    def _pinned(self) -> Iterator[StagedBatch]:
+        for decision in self.writers.values():
+            if not decision.is_done:
+                yield from decision.staged()
+        for event in self._looking.values():
+            yield from event.decision.staged()
+
+    def _append(self, entry: WriterRecord, reason: str) -> list[Order]:
+        self._apply(entry)
+        self._appended += 1
+        return [Append(self._appended, (entry,), reason, bytes_of(entry))]
+
+    def _told(self, told: Told) -> list[Order]:
+        self._held.append((self._appended, told))
+        return self._released()
+
+    def _released(self) -> list[Order]:
+        released: list[Order] = []
+        while self._held and self._held[0][0] <= self._committed:
+            released.append(self._held.popleft()[1])
+        return released
+
+    def _depose(self, reason: str) -> list[Order]:
+        """Whether what is not committed yet will be is not known: whoever asked must ask the next coordinator."""
+        requests = [told.request for _, told in self._held if isinstance(told, Answer | Refuse)]
+        requests += [*self._looking, *(request for waiting in self._waiting.values() for request, _ in waiting)]
+        self.state = CoordinatorState.IDLE
+        self.writers, self._looking, self._waiting = {}, {}, {}
+        self._cleaning = Cleaning()
+        self._held.clear()
+        self._committed = self._appended
+        error = NotCoordinatorError(f"this broker decides for the writer no more ({reason}): ask for its coordinator")
+        return [Refuse(request, error, reason) for request in requests]
+
+
+def _missing(event: CommitReceived, spans: Mapping[PartitionId, Span]) -> HeadraceError | None:
+    """Whether each stage is there, committed, and not deleted."""
+    for batch in event.decision.staged():
+        span = spans[batch.partition]
+        if batch.base_offset < span.start:
+            return StagesGoneError(
+                f"batch {event.decision.batch} of {event.writer}: offset {batch.base_offset} of staging partition"
+                f" {batch.partition} is deleted, it begins at {span.start}: the stages are too old, write them again",
+                logStartOffset=span.start,
+            )
+        if batch.last_offset >= span.end:
+            return InvalidRequestError(
+                f"batch {event.decision.batch} of {event.writer}: offset {batch.last_offset} of staging partition"
+                f" {batch.partition} is not there, it ends at {span.end}: commit what was acknowledged, with acks=all",
+                field="shares",
+            )
+    return None

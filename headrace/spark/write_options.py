@@ -1,0 +1,35 @@
+"""The options of writing: all that `df.write` and `df.writeStream` with `format("headrace")` take. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Self
+
+from headrace.client.values import as_topic
+from headrace.spark.options import CONNECTION_OPTIONS, Connection, check_names, choice, text
+
+_OF_SPARK = ("checkpointLocation", "queryName")
+"""Which Spark passes on."""
+WRITE_OPTIONS = (*CONNECTION_OPTIONS, *_OF_SPARK, "topic", "deliveryGuarantee")
+
+
+class Guarantee(StrEnum):
+    EXACTLY_ONCE = "exactly-once"
+    """What a batch writes becomes visible by one decision, whatever was tried before."""
+    AT_LEAST_ONCE = "at-least-once"
+    """Rows are written as they come: what is tried again may be there twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    connection: Connection
+    topic: str | None
+    """For all rows; else each row says its own."""
+    guarantee: Guarantee
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> Self:
+        check_names(options, WRITE_OPTIONS, "the options of writing")
+        topic = text(options, "topic")
+        guarantee = choice(options, "deliveryGuarantee", *Guarantee)
+        return cls(Connection.of(options), None if topic is None else as_topic(topic), Guarantee(guarantee))

@@ -1,0 +1,141 @@
+"""Staged commits on real brokers: nothing is seen before the decision, everything once after it, whoever dies."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from headrace.client.producer import Producer
+from headrace.client.staging import Commits, Staged, Stager
+from headrace.core.errors import InternalTopicError
+from headrace.core.records.columns import record_columns
+from headrace.core.types import Offset, TopicUid
+from tests.support.cluster import Cluster, http, running_cluster
+from tests.support.consumed import values_in
+from tests.support.waiting import wait_for
+
+_PARTITIONS = 3
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with running_cluster(tmp_path_factory.mktemp("staging"), brokers=2) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def topic(cluster: Cluster, request: pytest.FixtureRequest) -> str:
+    name: str = request.node.name.replace("_", "-")[-40:].strip("-")
+    cluster.create_topic(name, partitions=_PARTITIONS)
+    return name
+
+
+def rows(first: int, count: int, **options: Any) -> pa.RecordBatch:
+    numbers = [b"%d" % number for number in range(first, first + count)]
+    return record_columns(numbers, numbers, timestamps_ms=1_700_000_000_000, **options)
+
+
+def staged(cluster: Cluster, writer: str, topic: str, *batches: pa.RecordBatch, task: int = 0) -> Staged:
+    with Stager(writer, cluster.url(), task=task, batch_bytes=8_192) as stager:
+        for batch in batches:
+            stager.stage(topic, batch)
+        return stager.finish()
+
+
+def test_should_show_a_batch_once_it_is_committed_and_not_before(cluster: Cluster, topic: str) -> None:
+    tasks = [staged(cluster, "q1", topic, rows(task * 1_000, 1_000), task=task) for task in range(3)]
+    assert sum(each.record_count for each in tasks) == 3_000
+    assert values_in(cluster.url(), topic) == []
+    with Commits("q1", cluster.url()) as commits:
+        status = commits.commit(0, tasks)
+        assert (status.batch, status.is_done, status.dropped) == (0, True, ())
+        assert commits.status().batch == 0
+    assert sorted(map(int, values_in(cluster.url(), topic))) == list(range(3_000))
+
+
+def test_should_keep_the_order_of_each_partition_and_headers(cluster: Cluster, topic: str) -> None:
+    headers = [[("n", b"%d" % number)] if number % 2 else [] for number in range(2_000)]
+    with Stager("q2", cluster.url(), batch_bytes=8_192) as stager:
+        stager.stage(topic, rows(0, 2_000, headers=headers), partition=1)
+        shares = stager.finish()
+    with Commits("q2", cluster.url()) as commits:
+        commits.commit(0, [shares])
+    url = f"{cluster.records_url(topic, 1)}?offset=0&maxRecords=5000&maxBytes=10000000"
+    records = http("GET", url, headers={"Accept": "application/json"}).json["records"]
+    assert [int(record["value"]) for record in records] == list(range(2_000))
+    assert records[7]["headers"] == [{"name": "n", "value": "7"}]
+    assert not records[8]["headers"]
+
+
+def test_should_write_a_batch_once_when_it_is_committed_again(cluster: Cluster, topic: str) -> None:
+    first = staged(cluster, "q3", topic, rows(0, 500))
+    with Commits("q3", cluster.url()) as commits:
+        commits.commit(7, [first])
+        commits.commit(7, [first])
+        other = staged(cluster, "q3", topic, rows(5_000, 700))
+        assert commits.commit(7, [other]).batch == 7
+        assert commits.commit(6, [other]).batch == 7
+        commits.commit(8, [staged(cluster, "q3", topic, rows(500, 500))])
+    assert sorted(map(int, values_in(cluster.url(), topic))) == list(range(1_000))
+
+
+def test_should_commit_a_batch_without_rows(cluster: Cluster) -> None:
+    with Commits("q4", cluster.url()) as commits:
+        assert commits.status().batch == -1
+        assert commits.commit(0, []).is_done
+        assert commits.status().batch == 0
+
+
+def test_should_refuse_what_is_not_staged(cluster: Cluster, topic: str) -> None:
+    real = staged(cluster, "q5", topic, rows(0, 10))
+    share = real.shares[0]
+    far = share.batches[0]._replace(base_offset=Offset(10**6), last_offset=Offset(10**6 + 1))
+    with Commits("q5", cluster.url()) as commits:
+        with pytest.raises(Exception, match="is not there, it ends at"):
+            commits.commit(0, [Staged(real.staging_uid, (type(share)(share.topic, share.key, (far,)),))])
+        with pytest.raises(Exception, match="it was made anew"):
+            commits.commit(0, [Staged(TopicUid("other"), real.shares)])
+        assert commits.status().batch == -1
+    assert values_in(cluster.url(), topic) == []
+
+
+def test_should_say_which_topics_were_made_anew(cluster: Cluster, topic: str) -> None:
+    old = staged(cluster, "q6", topic, rows(0, 10))
+    cluster.delete_topic(topic)
+    wait_for(lambda: http("GET", f"{cluster.url()}/v1/namespaces/default/topics/{topic}").status == 404, "it is gone")
+    cluster.create_topic(topic, partitions=_PARTITIONS)
+    with Commits("q6", cluster.url()) as commits:
+        status = commits.commit(0, [old])
+    assert status.is_done
+    assert len(status.dropped) == len(old.shares)
+    assert values_in(cluster.url(), topic) == []
+
+
+def test_should_let_nobody_write_decisions(cluster: Cluster) -> None:
+    with Commits("q7", cluster.url()) as commits:
+        commits.status()
+    with pytest.raises(InternalTopicError), Producer(cluster.url()) as producer:
+        producer.send("headrace-commits", b"{}", key=b"k").result(30)
+
+
+@pytest.mark.timeout(240)
+def test_should_lose_and_repeat_nothing_when_brokers_are_killed(tmp_path: Path) -> None:
+    """Each batch is staged, one broker is killed before or in the middle of its commit, and comes back."""
+    with running_cluster(tmp_path / "killed", brokers=3) as cluster:
+        cluster.create_topic("killed", partitions=_PARTITIONS, replicas=3)
+        urls = ",".join(cluster.url(broker) for broker in range(3))
+        victims = {broker: cluster.broker(broker) for broker in range(3)}
+        for batch in range(3):
+            with Stager("query", urls, batch_bytes=8_192) as stager:
+                stager.stage("killed", rows(batch * 2_000, 2_000))
+                shares = stager.finish()
+            victim = batch
+            victims[victim].kill()
+            with Commits("query", urls) as commits:
+                assert commits.commit(batch, [shares]).is_done
+                assert commits.commit(batch, [shares]).is_done
+            victims[victim] = cluster.start_broker(victim, name=f"again-{batch}")
+            urls = ",".join(cluster.url(broker) for broker in range(3))
+        assert sorted(map(int, values_in(urls, "killed"))) == list(range(6_000))

@@ -1,0 +1,138 @@
+"""Writing on a real Spark session to real brokers: every option, every column, and batches that run twice."""
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql.functions import col, lit
+from pyspark.sql.streaming.query import StreamingQuery
+
+from tests.support.consumed import values_in
+from tests.support.spark_bench import SparkBench
+
+
+@pytest.fixture
+def target(bench: SparkBench) -> str:
+    name = f"{bench.topic}-out"
+    bench.create(0, 0, 0, topic=name)
+    return name
+
+
+def numbers(bench: SparkBench, count: int, first: int = 0) -> DataFrame:
+    return bench.spark.range(first, first + count, 1, 2).selectExpr("CAST(id AS STRING) AS value")
+
+
+def write(bench: SparkBench, frame: DataFrame, **options: str) -> None:
+    frame.write.format("headrace").option("server", bench.server).options(**options).mode("append").save()
+
+
+def drained(query: StreamingQuery) -> None:
+    assert query.awaitTermination(120), "the query goes on"
+
+
+def copied(bench: SparkBench, target: str, checkpoint: Path, **options: str) -> StreamingQuery:
+    stream = bench.stream(startingOffsets="earliest", maxOffsetsPerTrigger=100)
+    sink = stream.writeStream.format("headrace").option("server", bench.server).option("topic", target)
+    sink = sink.options(**options).option("checkpointLocation", str(checkpoint)).queryName(f"copy-to-{target}")
+    return sink.trigger(availableNow=True).start()
+
+
+@pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
+def test_should_write_every_row_of_a_batch(bench: SparkBench, target: str, guarantee: str) -> None:
+    write(bench, numbers(bench, 5_000), topic=target, deliveryGuarantee=guarantee)
+    assert sorted(map(int, values_in(bench.server, target))) == list(range(5_000))
+
+
+def test_should_write_keys_headers_partitions_and_topics(bench: SparkBench, target: str) -> None:
+    bench.create(0, 0)
+    frame = bench.spark.range(0, 100, 1, 2).selectExpr(
+        "CASE WHEN id % 5 = 0 THEN NULL ELSE CAST(id AS STRING) END AS key",
+        "CASE WHEN id = 7 THEN NULL ELSE CAST(CAST(id AS STRING) AS BINARY) END AS value",
+        f"CASE WHEN id % 2 = 0 THEN '{bench.topic}' ELSE '{target}' END AS topic",
+        "CASE WHEN id % 10 = 3 THEN 1 END AS partition",
+        "CASE WHEN id % 3 = 0 THEN array(struct('n' AS key, CAST(CAST(id AS STRING) AS BINARY) AS value)) END"
+        " AS headers",
+    )
+    write(bench, frame)
+    rows = bench.rows(subscribe=f"{bench.topic},{target}", includeHeaders="true")
+    seen = {}
+    for row in rows:
+        number = 7 if row.value is None else int(row.value)
+        assert number not in seen
+        seen[number] = row
+        assert row.key == (None if number % 5 == 0 else str(number).encode())
+        assert row.topic == (bench.topic if number % 2 == 0 else target)
+        assert number % 10 != 3 or row.partition == 1
+        wanted = [("n", str(number).encode())] if number % 3 == 0 else []
+        assert [(header.key, bytes(header.value)) for header in row.headers] == wanted
+    assert len(seen) == 100
+
+
+def test_should_copy_what_the_source_gives(bench: SparkBench, target: str) -> None:
+    bench.create(20, 30)
+    write(bench, bench.frame(includeHeaders="true").drop("partition"), topic=target)
+    assert len(values_in(bench.server, target)) == 50
+
+
+@pytest.mark.parametrize(
+    ("select", "options", "message"),
+    [
+        (["CAST(id AS STRING) AS text"], {"topic": "t"}, "column 'text' is none of key, value"),
+        (["CAST(id AS STRING) AS key"], {"topic": "t"}, "there is no column value"),
+        (["id AS value"], {"topic": "t"}, "column value is bigint: it must be binary or string"),
+        (["CAST(id AS STRING) AS value"], {}, "nothing says where to: give option topic"),
+        (["CAST(id AS STRING) AS value", "id AS partition"], {"topic": "t"}, "column partition is bigint"),
+        (["CAST(id AS STRING) AS value", "array(id) AS headers"], {"topic": "t"}, "column headers is array<bigint>"),
+        (["CAST(id AS STRING) AS value"], {"topic": "No_Topic"}, "cannot name a topic"),
+        (["CAST(id AS STRING) AS value"], {"topic": "t", "deliveryguarantee": "maybe"}, "write exactly-once or"),
+        (["CAST(id AS STRING) AS value"], {"topic": "t", "kafka.acks": "all"}, "takes no options of Kafka's clients"),
+        (["CAST(id AS STRING) AS value"], {"topik": "t"}, "did you mean topic"),
+        (["CAST(id AS STRING) AS value", "CAST(NULL AS STRING) AS topic"], {}, "topic is null in row 0"),
+        (["CAST(id AS STRING) AS value"], {"topic": "missing-topic", "timeoutMs": "2000"}, "does not exist"),
+    ],
+)
+def test_should_say_what_is_wrong(bench: SparkBench, select: list[str], options: dict[str, str], message: str) -> None:
+    with pytest.raises(Exception, match=message.replace("(", r"\(")):
+        write(bench, bench.spark.range(3).selectExpr(*select), **options)
+
+
+def test_should_refuse_to_overwrite(bench: SparkBench, target: str) -> None:
+    frame = numbers(bench, 3).withColumn("topic", lit(target))
+    with pytest.raises(Exception, match="only ever appended to"):
+        frame.write.format("headrace").option("server", bench.server).mode("overwrite").save()
+
+
+@pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
+def test_should_copy_a_stream(bench: SparkBench, target: str, tmp_path: Path, guarantee: str) -> None:
+    bench.create(300, 200)
+    drained(copied(bench, target, tmp_path / "checkpoint", deliveryGuarantee=guarantee))
+    bench.write(50, 0)
+    drained(copied(bench, target, tmp_path / "checkpoint", deliveryGuarantee=guarantee))
+    assert len(values_in(bench.server, target)) == 550
+
+
+def test_should_write_each_batch_once_when_it_is_run_again(bench: SparkBench, target: str, tmp_path: Path) -> None:
+    """As after a driver that died between the sink's commit and its checkpoint's."""
+    bench.create(300, 0)
+    checkpoint = tmp_path / "checkpoint"
+    drained(copied(bench, target, checkpoint))
+    done = sorted(
+        (each for each in (checkpoint / "commits").iterdir() if each.name.isdecimal()), key=lambda p: int(p.name)
+    )
+    done[-1].unlink()
+    (checkpoint / "commits" / f".{done[-1].name}.crc").unlink(missing_ok=True)
+    bench.write(60, 0)
+    drained(copied(bench, target, checkpoint))
+    expected = sorted([*range(300), *range(60)])
+    assert sorted(map(int, values_in(bench.server, target))) == expected
+
+
+def test_should_leave_nothing_of_a_batch_that_fails(bench: SparkBench, target: str) -> None:
+    frame = (
+        numbers(bench, 2_000)
+        .select(col("value"))
+        .selectExpr("CASE WHEN value = '1999' THEN raise_error('stop here') ELSE value END AS value")
+    )
+    with pytest.raises(Exception, match="stop here"):
+        write(bench, frame, topic=target)
+    assert values_in(bench.server, target) == []
