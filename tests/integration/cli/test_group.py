@@ -353,7 +353,9 @@ def test_should_say_what_one_side_cannot_tell(
     assert "Spec" not in without_api.stdout
     listed = headrace("group", "list")
     assert "this is what brokers say" in listed.stderr
-    assert [group, "Empty", "0", "unknown", "unknown", "?"] in [line.split() for line in listed.stdout.splitlines()]
+    assert [group, "Consumer", "Empty", "0", "unknown", "unknown", "?"] in [
+        line.split() for line in listed.stdout.splitlines()
+    ]
     assert headrace("group", "list", "-A").returncode == 1
 
     neither = headrace("group", "describe", group, "--server", "http://127.0.0.1:1")
