@@ -9,6 +9,10 @@ from dataclasses import dataclass, field
 
 KUBERNETES_MINOR_PATCH = "36.3"
 ETCD_VERSION = "3.6.5"
+CONTAINERD_VERSION = "2.2.1"
+COREDNS_VERSION = "1.14.0"
+HELM_VERSION = "3.22.0"
+HELM_4_VERSION = "4.3.1"
 H2SPEC_VERSION = "2.2.1+incompatible"
 
 
@@ -43,6 +47,10 @@ KUBERNETES = GoModule(
     programs=(
         Program("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"),
         Program("kubectl", "k8s.io/kubernetes/cmd/kubectl", ("version", "--client")),
+        Program("kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager"),
+        Program("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler"),
+        Program("kubelet", "k8s.io/kubernetes/cmd/kubelet"),
+        Program("kube-proxy", "k8s.io/kubernetes/cmd/kube-proxy"),
     ),
     linker_variables={
         f"{_VERSION_PACKAGE}.gitVersion": f"v1.{KUBERNETES_MINOR_PATCH}",
@@ -67,4 +75,36 @@ H2SPEC = GoModule(
     linker_variables={"main.VERSION": H2SPEC_VERSION},
 )
 
-MODULES = (ETCD, KUBERNETES, H2SPEC)
+_CONTAINERD_VERSION = "github.com/containerd/containerd/v2/version"
+CONTAINERD = GoModule(
+    path="github.com/containerd/containerd/v2",
+    version=f"v{CONTAINERD_VERSION}",
+    programs=(
+        Program("containerd", "github.com/containerd/containerd/v2/cmd/containerd"),
+        Program("containerd-shim-runc-v2", "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2", ("-v",)),
+        Program("ctr", "github.com/containerd/containerd/v2/cmd/ctr"),
+    ),
+    linker_variables={f"{_CONTAINERD_VERSION}.Version": CONTAINERD_VERSION},
+    tags=("no_btrfs", "no_devmapper", "no_zfs", "no_aufs"),
+)
+
+COREDNS = GoModule(
+    path="github.com/coredns/coredns",
+    version=f"v{COREDNS_VERSION}",
+    programs=(Program("coredns", "github.com/coredns/coredns", ("-version",)),),
+)
+
+HELM = GoModule(
+    path="helm.sh/helm/v3",
+    version=f"v{HELM_VERSION}",
+    programs=(Program("helm", "helm.sh/helm/v3/cmd/helm", ("version", "--template", "{{.Version}}")),),
+    linker_variables={"helm.sh/helm/v3/internal/version.version": f"v{HELM_VERSION}"},
+)
+HELM_4 = GoModule(
+    path="helm.sh/helm/v4",
+    version=f"v{HELM_4_VERSION}",
+    programs=(Program("helm4", "helm.sh/helm/v4/cmd/helm", ("version", "--template", "{{.Version}}")),),
+    linker_variables={"helm.sh/helm/v4/internal/version.version": f"v{HELM_4_VERSION}"},
+)
+
+MODULES = (ETCD, KUBERNETES, CONTAINERD, COREDNS, HELM, HELM_4, H2SPEC)

@@ -76,6 +76,7 @@ SHORT = Size(400_000, warm_records=0, per_trigger=200_000, triggers=4, written=2
 
 ALL_COLUMNS, VALUE_ALONE = "all columns", "value alone"
 DEFAULT, BULK = "default", "bulk"
+EXACTLY_ONCE, AT_LEAST_ONCE = "exactly once", "at least once"
 KAFKA_BULK = {"kafka.max.partition.fetch.bytes": "8388608", "kafka.max.poll.records": "10000"}
 
 Groups = tuple[tuple[Case, ...], ...]
@@ -88,7 +89,7 @@ def cases() -> Groups:
 
 def quick_cases() -> Groups:
     """Of the short form: what is counted is read as what is cast is."""
-    return (_batch(Work.LENGTHS), _stream(), _triggers())
+    return (_batch(Work.LENGTHS), _stream(), _triggers(), _writes())
 
 
 def _batch(work: Work) -> tuple[Case, ...]:
@@ -119,9 +120,9 @@ def _triggers() -> tuple[Case, ...]:
     )
 
 
-def writes() -> tuple[Case, ...]:
+def _writes() -> tuple[Case, ...]:
     return (
-        Case(Work.WRITE, Side.HEADRACE, "exactly once", {"deliveryGuarantee": "exactly-once"}),
-        Case(Work.WRITE, Side.HEADRACE, "at least once", {"deliveryGuarantee": "at-least-once"}),
+        Case(Work.WRITE, Side.HEADRACE, EXACTLY_ONCE, {"deliveryGuarantee": "exactly-once"}),
+        Case(Work.WRITE, Side.HEADRACE, AT_LEAST_ONCE, {"deliveryGuarantee": "at-least-once"}),
         Case(Work.WRITE, Side.NOOP, "dropped"),
     )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from bench.peers.spark.cases import ALL_COLUMNS, BULK, DEFAULT, VALUE_ALONE, Case, Side, Work, cases
+from bench.peers.spark.cases import ALL_COLUMNS, BULK, DEFAULT, EXACTLY_ONCE, VALUE_ALONE, Case, Side, Work, cases
 from bench.peers.spark.figures import Rounds
 
 
@@ -44,7 +44,7 @@ class Outcome:
         return self.reached <= self.bound if self.kind is Kind.ADDED else self.reached >= self.bound
 
 
-_ARROW, _KAFKA, _STREAMED, _ADDED_MS = 0.8, 1.5, 1_000_000, 50
+_ARROW, _KAFKA, _STREAMED, _WRITTEN, _ADDED_MS = 0.8, 1.5, 1_000_000, 1_000_000, 50
 _COLUMNS = (ALL_COLUMNS, VALUE_ALONE)
 TARGETS: Sequence[Target] = (
     *(
@@ -58,6 +58,7 @@ TARGETS: Sequence[Target] = (
         for setting in (DEFAULT, BULK)
     ),
     *(Target(Work.STREAM, how, Kind.RATE, _STREAMED) for how in _COLUMNS),
+    Target(Work.WRITE, EXACTLY_ONCE, Kind.RATE, _WRITTEN),
     *(
         Target(Work.TRIGGER, case.how, Kind.ADDED, _ADDED_MS, Side.IDLE, case.how)
         for group in cases()
