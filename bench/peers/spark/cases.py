@@ -124,5 +124,6 @@ def _writes() -> tuple[Case, ...]:
     return (
         Case(Work.WRITE, Side.HEADRACE, EXACTLY_ONCE, {"deliveryGuarantee": "exactly-once"}),
         Case(Work.WRITE, Side.HEADRACE, AT_LEAST_ONCE, {"deliveryGuarantee": "at-least-once"}),
+        Case(Work.WRITE, Side.KAFKA, AT_LEAST_ONCE),
         Case(Work.WRITE, Side.NOOP, "dropped"),
     )

@@ -110,13 +110,16 @@ class Asking:
         return _worked(query)
 
     def _write(self, case: Case) -> Done:
-        """It goes on until there were enough triggers; the first plans the query for all, and is left out."""
+        """It goes on until there were enough triggers; the first plans the query for all, and is left out.
+
+        All values are the same: making them costs next to nothing, and nobody compresses.
+        """
         rows, triggers = self.job.size.per_trigger, self.job.size.written
         source = {"rowsPerBatch": str(rows), "numPartitions": str(case.partitions)}
         frame = self.spark.readStream.format("rate-micro-batch").options(**source).load()
-        values = frame.selectExpr(f"cast(lpad(cast(value as string), {VALUE_BYTES}, '0') as binary) as value")
-        options = {**case.options, "server": self.job.headrace, "topic": WRITTEN_TOPIC}
-        query = self._started(values, case.side.value, options if case.side is Side.HEADRACE else {})
+        values = frame.selectExpr(f"cast(repeat('x', {VALUE_BYTES}) as binary) as value")
+        options = {**case.options, **self._sink(case.side)}
+        query = self._started(values, case.side.value, options)
         deadline = time.monotonic() + _TIMEOUT_S
         while query.isActive and len(_worked(query)) < triggers and time.monotonic() < deadline:
             time.sleep(_POLL_S)
@@ -127,6 +130,14 @@ class Asking:
         times = _trigger_ms(_worked(query)[1:triggers])
         _checked(case, len(times), triggers - 1)
         return Done(rows * len(times), sum(times) / 1000, times)
+
+    def _sink(self, side: Side) -> dict[str, str]:
+        """Options of it."""
+        if side is Side.HEADRACE:
+            return {"server": self.job.headrace, "topic": WRITTEN_TOPIC}
+        if side is Side.KAFKA:
+            return {"kafka.bootstrap.servers": self.job.kafka, "topic": WRITTEN_TOPIC}
+        return {}
 
     def _started(
         self, frame: DataFrame, sink: str, options: Mapping[str, str], *, available_now: bool = False

@@ -46,7 +46,7 @@ def measure(payloads: Path, size: Size, rounds: int, say: Say) -> list[Measured]
         dev_cluster(wanted, BROKERS) as cluster,
     ):
         headrace = Headrace(cluster.url(), cluster.home)
-        kafka.create_topics({name: {} for name in names}, PARTITIONS)
+        kafka.create_topics({name: {} for name in (*names, WRITTEN_TOPIC)}, PARTITIONS)
         for name, records in names.items():
             say(f"spark: {records:,} records to topic {name}")
             _fill(kafka, headrace, payloads, name, records)

@@ -7,7 +7,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from bench.peers.spark.cases import ALL_COLUMNS, BULK, DEFAULT, EXACTLY_ONCE, VALUE_ALONE, Case, Side, Work, cases
+from bench.peers.spark.cases import (
+    ALL_COLUMNS,
+    AT_LEAST_ONCE,
+    BULK,
+    DEFAULT,
+    EXACTLY_ONCE,
+    VALUE_ALONE,
+    Case,
+    Side,
+    Work,
+    cases,
+)
 from bench.peers.spark.figures import Rounds
 
 
@@ -59,6 +70,7 @@ TARGETS: Sequence[Target] = (
     ),
     *(Target(Work.STREAM, how, Kind.RATE, _STREAMED) for how in _COLUMNS),
     Target(Work.WRITE, EXACTLY_ONCE, Kind.RATE, _WRITTEN),
+    Target(Work.WRITE, AT_LEAST_ONCE, Kind.SHARE, _KAFKA, Side.KAFKA, AT_LEAST_ONCE),
     *(
         Target(Work.TRIGGER, case.how, Kind.ADDED, _ADDED_MS, Side.IDLE, case.how)
         for group in cases()
