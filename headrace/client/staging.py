@@ -22,6 +22,7 @@ from headrace.client.deliveries import BatchesDelivery
 from headrace.client.discovery import Servers
 from headrace.client.producer import Producer
 from headrace.client.record import TopicPartition
+from headrace.client.write_options import CompressionName
 from headrace.core.errors import HeadraceError, InvalidRequestError, RemoteError
 from headrace.core.limits import (
     COMMIT_TIMEOUT_MS,
@@ -150,16 +151,19 @@ class Stager:
         *,
         task: int = 0,
         batch_bytes: int = STAGE_BATCH_BYTES,
-        ca_file: str | None = None,
+        compression: CompressionName = "none",
     ) -> None:
-        """`task` numbers those who stage at the same time: they take turns with the staging topic's partitions."""
-        with Commits(writer, server, namespace, ca_file=ca_file) as commits:
+        """`task` numbers those who stage at the same time: they take turns with the staging topic's partitions.
+
+        `batch_bytes` is counted before `compression`; batches are brought to their partitions as they are staged.
+        """
+        with Commits(writer, server, namespace) as commits:
             self._where = commits.staging()
         self._task = task
         self._batch_bytes = batch_bytes
         # The one knows the topics and divides, the other one writes.
-        self._topics = Producer(server, namespace, batch_bytes=batch_bytes, ca_file=ca_file)
-        self._staging = Producer(server, self._where.topic.namespace, ca_file=ca_file)
+        self._topics = Producer(server, namespace, batch_bytes=batch_bytes)
+        self._staging = Producer(server, self._where.topic.namespace, compression=compression)
         self._gathered: dict[TopicPartition, _Gathered] = {}
         self._gathered_bytes = 0
         self._sent: list[tuple[TopicPartition, BatchesDelivery]] = []

@@ -3,14 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Self
+from typing import Self, cast, get_args
 
 from headrace.client.values import as_topic
+from headrace.client.write_options import CompressionName
 from headrace.spark.options import CONNECTION_OPTIONS, Connection, check_names, choice, text
 
 _OF_SPARK = ("checkpointLocation", "queryName")
 """Which Spark passes on."""
-WRITE_OPTIONS = (*CONNECTION_OPTIONS, *_OF_SPARK, "topic", "deliveryGuarantee")
+WRITE_OPTIONS = (*CONNECTION_OPTIONS, *_OF_SPARK, "topic", "deliveryGuarantee", "compression")
 
 
 class Guarantee(StrEnum):
@@ -26,10 +27,13 @@ class WriteOptions:
     topic: str | None
     """For all rows; else each row says its own."""
     guarantee: Guarantee
+    compression: CompressionName = "none"
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Self:
         check_names(options, WRITE_OPTIONS, "the options of writing")
         topic = text(options, "topic")
         guarantee = choice(options, "deliveryGuarantee", *Guarantee)
-        return cls(Connection.of(options), None if topic is None else as_topic(topic), Guarantee(guarantee))
+        compression = cast("CompressionName", choice(options, "compression", *get_args(CompressionName)))
+        to = None if topic is None else as_topic(topic)
+        return cls(Connection.of(options), to, Guarantee(guarantee), compression)

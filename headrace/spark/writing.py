@@ -82,13 +82,13 @@ class StreamWriter(DataSourceStreamArrowWriter):
 def write_rows(options: WriteOptions, writer: str, batches: Iterator[Any]) -> Written:
     """In a task. Raises what makes the task fail; Spark may run it again then."""
     if options.guarantee is Guarantee.AT_LEAST_ONCE:
-        with _producer_of(options.connection) as producer:
+        with _producer_of(options) as producer:
             for batch in batches:
                 for topic, records, partition in portions(batch, options.topic, epoch_ms()):
                     producer.send_records(topic, records, partition=partition)
             producer.flush()
         return Written(writer, None)
-    with _stager_of(options.connection, writer) as stager:
+    with _stager_of(options, writer) as stager:
         for batch in batches:
             for topic, records, partition in portions(batch, options.topic, epoch_ms()):
                 stager.stage(topic, records, partition)
@@ -122,14 +122,22 @@ def commit_batch(
 
 
 @contextmanager
-def _producer_of(connection: Connection) -> Iterator[Producer]:
-    with Producer(connection.servers(), connection.namespace, delivery_timeout_ms=connection.timeout_ms) as producer:
+def _producer_of(options: WriteOptions) -> Iterator[Producer]:
+    connection = options.connection
+    with Producer(
+        connection.servers(),
+        connection.namespace,
+        compression=options.compression,
+        delivery_timeout_ms=connection.timeout_ms,
+    ) as producer:
         yield producer
 
 
 @contextmanager
-def _stager_of(connection: Connection, writer: str) -> Iterator[Stager]:
-    context = TaskContext.get()
+def _stager_of(options: WriteOptions, writer: str) -> Iterator[Stager]:
+    connection, context = options.connection, TaskContext.get()
     task = 0 if context is None else context.partitionId()
-    with Stager(writer, connection.servers(), connection.namespace, task=task) as stager:
+    with Stager(
+        writer, connection.servers(), connection.namespace, task=task, compression=options.compression
+    ) as stager:
         yield stager

@@ -7,7 +7,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql.functions import col, lit
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tests.support.consumed import values_in
+from headrace.core.records.header import Compression
+from tests.support.consumed import compressions_in, values_in
 from tests.support.spark_bench import SparkBench
 
 
@@ -35,6 +36,14 @@ def copied(bench: SparkBench, target: str, checkpoint: Path, **options: str) -> 
     sink = stream.writeStream.format("headrace").option("server", bench.server).option("topic", target)
     sink = sink.options(**options).option("checkpointLocation", str(checkpoint)).queryName(f"copy-to-{target}")
     return sink.trigger(availableNow=True).start()
+
+
+@pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
+@pytest.mark.parametrize("compression", ["lz4", "ZSTD"])
+def test_should_compress_what_it_writes(bench: SparkBench, target: str, guarantee: str, compression: str) -> None:
+    write(bench, numbers(bench, 5_000), topic=target, deliveryGuarantee=guarantee, compression=compression)
+    assert compressions_in(bench.server, target, partitions=3) == {Compression[compression.upper()]}
+    assert sorted(map(int, values_in(bench.server, target))) == list(range(5_000))
 
 
 @pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
