@@ -18,6 +18,7 @@ from headrace.core.control.group_errands import Wish, wish_of
 from headrace.core.control.group_verdicts import Result, Verdict
 from headrace.core.control.group_view import Coordinators, GroupView, Shapes
 from headrace.core.control.offsets_topic import plan_offsets_topic
+from headrace.core.control.staging_topics import plan_staging_topics
 from headrace.core.groups.status import assigned, target_for
 from headrace.core.resources.consumer_group import GROUP_FINALIZER, ConsumerGroup
 
@@ -28,7 +29,7 @@ _WAITED_SHARE = 8
 @dataclass(frozen=True, slots=True)
 class GroupPlan:
     topic: TopicAction | None
-    """About the internal topic."""
+    """About one of the internal topics."""
     groups: tuple[GroupAction, ...]
     """Of different groups, which do not depend on each other; the most urgent first."""
 
@@ -47,7 +48,8 @@ def plan_groups(view: GroupView, verdicts: Mapping[Wish, Verdict], now_ms: int) 
         action = _marked(group, coordinators, situation) or _written(group, shapes, situation, now_ms)
         if action is not None:
             actions.append(action)
-    return GroupPlan(plan_offsets_topic(view, now_ms), tuple(_in_turn(actions, view.waited)))
+    topic = plan_offsets_topic(view, now_ms) or plan_staging_topics(view)
+    return GroupPlan(topic, tuple(_in_turn(actions, view.waited)))
 
 
 def _in_turn(actions: Iterable[GroupAction], waited: Collection[str]) -> list[GroupAction]:

@@ -139,3 +139,19 @@ def test_should_lose_and_repeat_nothing_when_brokers_are_killed(tmp_path: Path) 
             victims[victim] = cluster.start_broker(victim, name=f"again-{batch}")
             urls = ",".join(cluster.url(broker) for broker in range(3))
         assert sorted(map(int, values_in(urls, "killed"))) == list(range(6_000))
+
+
+def test_should_keep_its_topics_as_they_must_be(cluster: Cluster, topic: str) -> None:
+    """Edited, and with fewer replicas than brokers, as one is that a single broker has made."""
+    staged(cluster, "kept", topic, rows(0, 10))
+    path = "/apis/headrace.io/v1alpha1/namespaces/default/topics/headrace-staging"
+
+    cluster.kube("PATCH", path, {"spec": {"retention": {"time": "1h"}, "replicas": 1}})
+
+    def spec() -> dict[str, Any]:
+        found: dict[str, Any] = cluster.kube("GET", path)["spec"]
+        return found
+
+    wait_for(lambda: spec()["retention"]["time"] == "unlimited" and spec()["replicas"] == 2, "both to be put back")
+    with Commits("kept", cluster.url()) as commits:
+        assert commits.commit(0, [staged(cluster, "kept", topic, rows(0, 10))]).is_done
