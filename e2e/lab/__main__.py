@@ -1,4 +1,4 @@
-"""`python -m e2e.lab build | api | run COMMAND...`: the lab from the command line, for make and CI."""
+"""`python -m e2e.lab build | api | run COMMAND... | up | images | down`: the lab from the command line, for make and CI."""
 
 import os
 import signal
@@ -10,7 +10,9 @@ import click
 
 from e2e.lab.api_server import api_server
 from e2e.lab.build import build_missing
+from e2e.lab.cluster import bring_up
 from e2e.lab.errors import LabError
+from e2e.lab.teardown import take_down
 
 KUBECONFIG_VARIABLE = "HEADRACE_CONTRACT_KUBECONFIG"
 """Names the API server that the contract tests run against."""
@@ -48,6 +50,19 @@ def run(command: tuple[str, ...]) -> None:
         environment = {**os.environ, "KUBECONFIG": kubeconfig, KUBECONFIG_VARIABLE: kubeconfig}
         result = subprocess.run(command, env=environment, check=False)
     sys.exit(result.returncode)
+
+
+@lab.command()
+def up() -> None:
+    """Start a whole Kubernetes of one node, and leave it running. Needs root."""
+    cluster = bring_up(click.echo)
+    click.echo(f"use it with:\n\n  export KUBECONFIG={cluster.kubeconfig}\n\nmake lab-down takes it down")
+
+
+@lab.command()
+def down() -> None:
+    """Take it down, with all that was in it; logs stay."""
+    take_down(click.echo)
 
 
 if __name__ == "__main__":

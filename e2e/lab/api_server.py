@@ -14,11 +14,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
-from e2e.lab.certificates import Authority, KeyPair
+from e2e.lab.certificates import Authority
+from e2e.lab.control_plane import Command, ControlPlane
 from e2e.lab.errors import LabError
 from e2e.lab.home import program
+from e2e.lab.kubeconfig import write_kubeconfig
 from headrace.dev.supervisor.parent_death import dying_with_parent
 from headrace.dev.supervisor.ports import LOOPBACK, free_run
 
@@ -26,7 +26,11 @@ _READY_TIMEOUT_S = 60
 _POLITE_STOP_S = 2
 """kube-apiserver takes a minute over a polite stop; nothing here is worth waiting for."""
 _POLL_S = 0.05
-_SERVICE_RANGE = "198.19.0.0/24"
+_ALONE = (
+    *("--authorization-mode", "RBAC", "--endpoint-reconciler-type", "none"),
+    # No controller makes service accounts here, and without them this plugin refuses every Pod.
+    *("--disable-admission-plugins", "ServiceAccount"),
+)
 CRDS = Path(__file__).parents[2] / "crds"
 
 
@@ -56,49 +60,20 @@ def api_server() -> Iterator[ApiServer]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headrace-lab-")))
         etcd_port = free_run(3, random.Random())
-        etcd_url, peer_url = (f"http://{LOOPBACK}:{etcd_port + n}" for n in (0, 1))
-        stack.enter_context(_running(_etcd(folder, etcd_url, peer_url), folder / "etcd.log"))
         authority = Authority.create(folder / "pki")
+        plane = ControlPlane(folder, LOOPBACK, etcd_port + 2, etcd_port, authority, authority.signing_key("accounts"))
+        stack.enter_context(_running(plane.etcd(), folder / "etcd.log"))
         admin = authority.issue("admin", common_name="admin", group="system:masters")
-        url = f"https://{LOOPBACK}:{etcd_port + 2}"
-        arguments = _kube_apiserver(authority, etcd_url, etcd_port + 2)
-        process = stack.enter_context(_running(arguments, folder / "kube-apiserver.log"))
-        server = ApiServer(url, _write_kubeconfig(folder / "kubeconfig", url, authority.own, admin))
+        process = stack.enter_context(_running([*plane.api_server(), *_ALONE], folder / "kube-apiserver.log"))
+        server = ApiServer(plane.url, write_kubeconfig(folder / "kubeconfig", plane.url, authority.own, admin))
         _wait_ready(server, process, folder / "kube-apiserver.log")
         server.kubectl("apply", "-f", CRDS)
         server.kubectl("wait", "--for=condition=Established", "--timeout=30s", "-f", CRDS)
         yield server
 
 
-def _etcd(folder: Path, client_url: str, peer_url: str) -> list[str | Path]:
-    return [
-        *(program("etcd"), "--data-dir", folder / "etcd", "--unsafe-no-fsync", "--log-level", "warn"),
-        *("--listen-client-urls", client_url, "--advertise-client-urls", client_url),
-        *("--listen-peer-urls", peer_url, "--initial-advertise-peer-urls", peer_url),
-        *("--initial-cluster", f"default={peer_url}"),
-    ]
-
-
-def _kube_apiserver(authority: Authority, etcd_url: str, port: int) -> list[str | Path]:
-    serving = authority.issue(
-        "serving", common_name="kube-apiserver", group="headrace-lab", subject_names=f"IP:{LOOPBACK},DNS:localhost"
-    )
-    accounts = authority.signing_key("accounts")
-    return [
-        *(program("kube-apiserver"), "--etcd-servers", etcd_url),
-        *("--bind-address", LOOPBACK, "--advertise-address", LOOPBACK, "--secure-port", str(port)),
-        *("--tls-cert-file", serving.certificate, "--tls-private-key-file", serving.key),
-        *("--client-ca-file", authority.own.certificate, "--authorization-mode", "RBAC"),
-        *("--service-account-issuer", "https://kubernetes.default.svc"),
-        *("--service-account-signing-key-file", accounts.key, "--service-account-key-file", accounts.certificate),
-        *("--service-cluster-ip-range", _SERVICE_RANGE, "--endpoint-reconciler-type", "none"),
-        # No controller makes service accounts here, and without them this plugin refuses every Pod.
-        *("--disable-admission-plugins", "ServiceAccount"),
-    ]
-
-
 @contextmanager
-def _running(arguments: list[str | Path], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+def _running(arguments: Command, log: Path) -> Iterator[subprocess.Popen[bytes]]:
     with log.open("wb") as output:
         process = subprocess.Popen(
             dying_with_parent([str(argument) for argument in arguments]),
@@ -134,18 +109,3 @@ def _wait_ready(server: ApiServer, process: subprocess.Popen[bytes], log: Path) 
 
 def _tail(log: Path) -> str:
     return "\n".join(log.read_text(errors="replace").splitlines()[-20:])
-
-
-def _write_kubeconfig(path: Path, url: str, authority: KeyPair, admin: KeyPair) -> Path:
-    cluster = {"server": url, "certificate-authority": str(authority.certificate)}
-    user = {"client-certificate": str(admin.certificate), "client-key": str(admin.key)}
-    document = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "lab", "cluster": cluster}],
-        "users": [{"name": "admin", "user": user}],
-        "contexts": [{"name": "lab", "context": {"cluster": "lab", "user": "admin", "namespace": "default"}}],
-        "current-context": "lab",
-    }
-    path.write_text(yaml.safe_dump(document, sort_keys=False))
-    return path

@@ -1,6 +1,7 @@
 """Where the lab's programs live: `LAB_HOME`, outside any checkout, shared by all of them."""
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -35,4 +36,14 @@ def is_built(module: GoModule, wanted: Program) -> bool:
         )
     except (OSError, subprocess.SubprocessError):
         return False
-    return module.version.removeprefix("v") in answer.stdout.replace(",", " ").replace("v", " ").split()
+    return names_version(answer.stdout, module.version)
+
+
+def names_version(answer: str, version: str) -> bool:
+    """Whether a program's answer names this very version, with or without a `v`."""
+    return re.search(rf"(?<![\d.]){re.escape(version.removeprefix('v'))}(?![\d.+])", answer) is not None
+
+
+def run_folder() -> Path:
+    """The state of the cluster that runs, or ran last."""
+    return lab_home() / "run"
