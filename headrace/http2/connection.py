@@ -372,11 +372,8 @@ class ServerConnection(WritingTurns):
         """The client broke HTTP/2, and is told so, though it may be sending still."""
         self._abandon_all("the client broke HTTP/2")
         self._flush()
-        if self._transport.can_write_eof():
-            self._lingering.keep(self._transport)
-            self.connection_lost(None)
-        else:
-            self._close_transport()
+        self._lingering.keep(self._transport)
+        self.connection_lost(None)
 
     def _close_transport(self) -> None:
         """Close once the socket has taken what is written; a client that takes nothing is not waited for."""
