@@ -1,4 +1,4 @@
-"""`python -m e2e.lab build | api | run COMMAND... | up | images | down`: the lab from the command line, for make and CI."""
+"""`python -m e2e.lab build | api | run COMMAND... | up | images | down`: the lab, for make and CI."""
 
 import os
 import signal

@@ -75,7 +75,7 @@ def kubelet_config(run: Path, authority: Authority) -> str:
         group="system:nodes",
         subject_names=f"IP:{NODE_ADDRESS},DNS:{NODE_NAME}",
     )
-    least = {name: "1%" for name in ("nodefs.available", "imagefs.available", "nodefs.inodesFree")}
+    least = dict.fromkeys(("nodefs.available", "imagefs.available", "nodefs.inodesFree"), "1%")
     document: dict[str, Any] = {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",

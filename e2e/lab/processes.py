@@ -3,6 +3,7 @@
 There are no pid files, so nothing can be stale, and a start that broke off anywhere leaves nothing that is not found.
 """
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -28,10 +29,8 @@ class Process:
 
     def signal(self, number: signal.Signals) -> None:
         """Fine where it has ended already."""
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, number)
-        except ProcessLookupError:
-            pass
 
 
 def start(name: str, command: list[str | Path], run: Path) -> subprocess.Popen[bytes]:
