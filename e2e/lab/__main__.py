@@ -5,15 +5,18 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import click
 
 from e2e.lab.api_server import api_server
 from e2e.lab.build import build_missing
-from e2e.lab.cluster import bring_up
+from e2e.lab.cluster import bring_up, running
 from e2e.lab.errors import LabError
+from e2e.lab.images import build_images, image_name, import_images, sizes
 from e2e.lab.teardown import take_down
 
+CHECKOUT = Path(__file__).parents[2]
 KUBECONFIG_VARIABLE = "HEADRACE_CONTRACT_KUBECONFIG"
 """Names the API server that the contract tests run against."""
 
@@ -57,6 +60,16 @@ def up() -> None:
     """Start a whole Kubernetes of one node, and leave it running. Needs root."""
     cluster = bring_up(click.echo)
     click.echo(f"use it with:\n\n  export KUBECONFIG={cluster.kubeconfig}\n\nmake lab-down takes it down")
+
+
+@lab.command()
+def images() -> None:
+    """Build the project's images, and bring them into the lab, if it is up."""
+    tag = build_images(CHECKOUT, click.echo)
+    if running() is not None:
+        import_images(tag, click.echo)
+    for target, size in sizes(tag).items():
+        click.echo(f"{image_name(target, tag)}  {size}")
 
 
 @lab.command()

@@ -24,13 +24,17 @@ from headrace.core.resources.metadata import InvalidResourceError
 from headrace.core.resources.pod import POD_SELECTOR
 from headrace.kube.backoff import Backoff
 from headrace.kube.credentials import Credentials
-from headrace.kube.resource import LEASES, PARTITION_SETS, PODS, STATEFUL_SETS, TOPICS
+from headrace.kube.resource import LEASES, PARTITION_SETS, PODS, STATEFUL_SETS, TOPICS, Resource
 from headrace_operator.observer import Scope
 
 _log = logging.getLogger(__name__)
 _SILENCE_S = WATCH_SILENCE_MS_MAX / 1000
 # The server ends an idle watch before we would take it for dead. API servers take whole seconds only.
 _SERVER_TIMEOUT_S = WATCH_SILENCE_MS_MAX * 3 // 4 // 1000
+
+
+_IDENTITY: Any = "headrace-operator"
+"""Among kopf's peers, which there are none of. Left out, kopf asks for the name of a user who may have none."""
 
 
 class Doorbell:
@@ -81,15 +85,23 @@ class Doorbell:
         self._end_run = lambda: _call_in(own_loop, stop_flag.set)
         if self._stopping.is_set():
             return
-        await kopf.operator(
-            registry=self._registry(loop),
+        # Two of kopf's operators, since one has the same namespaces for all that it watches: Topics are anywhere, and
+        # Leases, Pods and StatefulSets may be read in the brokers' namespace alone.
+        watching = partial(
+            kopf.operator,
             settings=kopf_settings(self._scope, self._rng),
-            clusterwide=True,
+            identity=_IDENTITY,
             standalone=True,
             stop_flag=stop_flag,
         )
+        await asyncio.gather(
+            watching(registry=self._registry(loop, TOPICS, PARTITION_SETS), clusterwide=True),
+            watching(
+                registry=self._registry(loop, LEASES, PODS, STATEFUL_SETS), namespaces=[self._scope.lease_namespace]
+            ),
+        )
 
-    def _registry(self, loop: asyncio.AbstractEventLoop) -> kopf.OperatorRegistry:
+    def _registry(self, loop: asyncio.AbstractEventLoop, *resources: Resource[Any]) -> kopf.OperatorRegistry:
         registry = kopf.OperatorRegistry()
 
         async def changed(**_: Any) -> None:
@@ -106,9 +118,9 @@ class Doorbell:
             return await _connection(self._credentials)
 
         kopf.on.login(registry=registry)(login)
-        for resource in (TOPICS, PARTITION_SETS, PODS, STATEFUL_SETS):
-            kopf.on.event(resource.group, resource.version, resource.plural, registry=registry)(changed)
-        kopf.on.event(LEASES.group, LEASES.version, LEASES.plural, registry=registry)(lease_changed)
+        for resource in resources:
+            heard = lease_changed if resource == LEASES else changed
+            kopf.on.event(resource.group, resource.version, resource.plural, registry=registry)(heard)
         return registry
 
 

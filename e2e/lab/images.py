@@ -1,0 +1,193 @@
+"""The project's images, built from its Dockerfile by buildah, and brought into the lab's containerd.
+
+No registry and no Docker engine takes part. Bases are Debian, put together by mmdebstrap from its packages; the image
+tags are hashes of all that goes into them, so what is there already is what would be built.
+"""
+
+import hashlib
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from e2e.lab import wheels
+from e2e.lab.errors import LabError
+from e2e.lab.home import lab_home, program, run_folder
+from e2e.lab.node import PAUSE_IMAGE, containerd_socket
+from e2e.lab.packages import require_packages, require_root
+
+SUITE = "bookworm"
+PYTHON_VERSION = "3.11"
+"""Of `SUITE`."""
+TARGETS = ("broker", "operator", "spark")
+_TIMESTAMP = "1767225600"
+"""Of every file and image (2026-01-01), in seconds since 1970: images of the same content are the same image."""
+_WHEELS = "build/wheels-lab"
+_SOURCES = (
+    *("Dockerfile", ".dockerignore", "pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md"),
+    *("headrace", "pyspark_headrace", "broker", "operator", "crds", "examples/spark"),
+)
+"""What .dockerignore lets through."""
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """A small Debian. Its tag changes with its definition."""
+
+    name: str
+    packages: tuple[str, ...]
+
+    @property
+    def image(self) -> str:
+        defined = f"{SUITE} {self.packages}"
+        return f"localhost/headrace-lab-{self.name}:{hashlib.sha256(defined.encode()).hexdigest()[:12]}"
+
+
+PYTHON_BASE = Base("python", ("ca-certificates", "python3"))
+JAVA_BASE = Base("java", (*PYTHON_BASE.packages, "openjdk-17-jre-headless", "procps", "tini"))
+
+
+def image_name(target: str, tag: str) -> str:
+    return f"localhost/headrace-{target}:{tag}"
+
+
+def build_images(checkout: Path, say: Say, targets: tuple[str, ...] = TARGETS) -> str:
+    """Build what is not there; returns the tag that all of them have. Raises LabError."""
+    require_root()
+    require_packages()
+    tag = tag_of(checkout)
+    missing = [target for target in targets if not _exists(image_name(target, tag))]
+    for base in (PYTHON_BASE, *((JAVA_BASE,) if "spark" in missing else ())):
+        _ensure_base(base, say)
+    if missing:
+        wheels.gather(checkout, checkout / _WHEELS, PYTHON_VERSION, say)
+    for target in missing:
+        with _timed(say, f"image {target}: built"):
+            _build(checkout, target, tag)
+    return tag
+
+
+def import_images(tag: str, say: Say, targets: tuple[str, ...] = TARGETS) -> None:
+    """Into the running lab, with what every pod of it needs. Those that it has are not imported again."""
+    there = _ctr("images", "list", "--quiet").split()
+    wanted = {image_name(target, tag): image_name(target, tag) for target in targets}
+    for name, source in {PAUSE_IMAGE: PYTHON_BASE.image, **wanted}.items():
+        if name not in there:
+            with _timed(say, f"{name}: imported"):
+                _import(source, name)
+
+
+def tag_of(checkout: Path) -> str:
+    """A hash of all that goes into the images, but for the packages of Debian and of PyPI."""
+    found = hashlib.sha256(f"{PYTHON_BASE.image} {JAVA_BASE.image} {_TIMESTAMP}".encode())
+    for path in _files(checkout):
+        found.update(f"{path.relative_to(checkout)} {path.stat().st_mode & 0o111}\n".encode())
+        found.update(hashlib.sha256(path.read_bytes()).digest())
+    return found.hexdigest()[:12]
+
+
+def sizes(tag: str) -> dict[str, str]:
+    """How large each image is, unpacked and with its base."""
+    lines = _buildah("images", "--noheading", "--format", "{{.Name}}:{{.Tag}} {{.Size}}").splitlines()
+    named = {line.split(" ", 1)[0]: line.split(" ", 1)[1] for line in lines}
+    return {target: named[name] for target in TARGETS if (name := image_name(target, tag)) in named}
+
+
+@contextmanager
+def _timed(say: Say, what: str) -> Iterator[None]:
+    began = time.monotonic()
+    yield
+    say(f"{what} ({time.monotonic() - began:.0f} s)")
+
+
+def _files(checkout: Path) -> Iterator[Path]:
+    for source in _SOURCES:
+        path = checkout / source
+        if path.is_dir():
+            yield from sorted(p for p in path.rglob("*") if p.is_file() and p.suffix != ".pyc")
+        else:
+            yield path
+
+
+def _ensure_base(base: Base, say: Say) -> None:
+    if _exists(base.image):
+        return
+    with _timed(say, f"base {base.name}: made of Debian {SUITE}"), tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        packages = ",".join(base.packages)
+        trimmed = [f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in ("doc", "man", "locale", "info")]
+        # /usr/share/man/man1 is where Java's packages put their links.
+        hook = ["--setup-hook=mkdir -p $1/usr/share/man/man1"]
+        _run(
+            "mmdebstrap",
+            "--quiet",
+            "--variant=minbase",
+            f"--include={packages}",
+            *trimmed,
+            *hook,
+            SUITE,
+            folder / "base.tar",
+        )
+        (folder / "Dockerfile").write_text('FROM scratch\nADD base.tar /\nCMD ["sleep", "infinity"]\n')
+        _bud("--tag", base.image, folder)
+
+
+def _build(checkout: Path, target: str, tag: str) -> None:
+    revision = subprocess.run(
+        ["git", "-C", str(checkout), "rev-parse", "HEAD"], capture_output=True, text=True, check=False
+    ).stdout.strip()
+    arguments = {
+        "BASE": PYTHON_BASE.image,
+        "SPARK_BASE": JAVA_BASE.image,
+        "WHEELS": _WHEELS,
+        "SOURCE": tag,
+        "VERSION": tag,
+        "REVISION": revision or "unknown",
+    }
+    given = [part for name, value in arguments.items() for part in ("--build-arg", f"{name}={value}")]
+    _bud("--layers", "--target", target, *given, "--tag", image_name(target, tag), checkout)
+
+
+def _bud(*arguments: str | Path) -> None:
+    """chroot isolation: it needs neither cgroups nor a network of its own."""
+    _buildah("bud", "--isolation=chroot", "--pull-never", "--quiet", "--timestamp", _TIMESTAMP, *arguments)
+
+
+def _import(image: str, name: str) -> None:
+    """The one in buildah's storage, under a name in containerd's."""
+    with tempfile.TemporaryDirectory(dir=lab_home()) as folder:
+        archive = Path(folder) / "image.tar"
+        _buildah("push", "--quiet", image, f"docker-archive:{archive}:{name}")
+        _ctr("images", "import", archive)
+
+
+def _exists(image: str) -> bool:
+    try:
+        _buildah("inspect", "--type", "image", image)
+    except LabError:
+        return False
+    return True
+
+
+def _buildah(*arguments: str | Path) -> str:
+    storage = lab_home() / "images"
+    places = ("--root", storage / "storage", "--runroot", storage / "run")
+    return _run("buildah", *places, *arguments)
+
+
+def _ctr(*arguments: str | Path) -> str:
+    socket = containerd_socket(run_folder())
+    return _run(program("ctr"), "--address", socket, "--namespace", "k8s.io", *arguments)
+
+
+def _run(*command: str | Path) -> str:
+    result = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        said = (result.stderr.strip() or result.stdout.strip()).splitlines()
+        raise LabError(f"{Path(command[0]).name} failed:\n" + "\n".join(said[-30:]))
+    return result.stdout
