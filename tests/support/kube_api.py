@@ -17,13 +17,13 @@ from tests.support.kubeconfig import write_kubeconfig
 from tests.support.kubeconfig_server import embedded_api
 
 NAMESPACES: Resource[Object] = raw_resource("", "v1", "namespaces", "Namespace", namespaced=False)
-_VARIABLE = "HEADRACE_CONTRACT_KUBECONFIG"
+API_VARIABLE = "HEADRACE_CONTRACT_KUBECONFIG"
 
 
 @contextmanager
 def some_api(folder: Path) -> Iterator[Path]:
     """The kubeconfig of an API server that runs until the block ends."""
-    named = os.environ.get(_VARIABLE)
+    named = os.environ.get(API_VARIABLE)
     if named:
         yield Path(named)
         return

@@ -25,6 +25,7 @@ async def test_should_seat_a_topic_and_call_it_ready(cluster: Cluster) -> None:
     assert topic.status["leadersByBroker"] == " ".join(f"{s.broker}:{n}" for s, n in sorted(leaders.items()) if s)
     event = await cluster.wait_event("AllPartitionsOnline")
     assert event["involvedObject"]["uid"] == created.uid
+    assert "kopf stopped" not in cluster.operator.log.read_text()
 
 
 async def test_should_keep_what_is_placed_when_a_topic_grows(cluster: Cluster) -> None:
