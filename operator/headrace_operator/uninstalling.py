@@ -1,8 +1,8 @@
 """`python -m headrace_operator.uninstalling`: before the operator goes for good, what it would have let go is let go.
 
 With the operator nobody is left who takes Headrace's finalizers off, so a Topic or a ConsumerGroup that is deleted
-later would stay for ever. First the operator itself is stopped, which would put them back; then they are taken off all of its
-cluster's objects, which stay as they are: so do their data. An operator that is installed again puts them on again.
+later would stay for ever. First the operator itself is stopped, which would put them back; then they are taken off all
+of its cluster's objects, which stay as they are: so do their data. An operator that is installed again puts them on.
 
 Run by the chart's hook before `helm uninstall`. Exit codes: 0, 1 with a sentence, 2 for wrong usage.
 """

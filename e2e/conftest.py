@@ -1,0 +1,90 @@
+"""The cluster that the tests use, the images in it, and a release of the chart.
+
+    make e2e                                                         the lab, brought up for it
+    HEADRACE_E2E_KUBECONFIG=... HEADRACE_E2E_REGISTRY=... make e2e   any cluster that can pull
+                                                                     REGISTRY/headrace-{broker,operator,spark}:TAG
+                                                                     (HEADRACE_E2E_TAG, else `latest`)
+
+What only the lab can do to a cluster is skipped elsewhere. What was measured is in build/e2e.json.
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from e2e.lab.cluster import Cluster, Lab, bring_up
+from e2e.lab.images import TARGETS, build_images, import_images
+from e2e.lab.teardown import take_down
+from e2e.release import CHART, Release, values_of
+
+CHECKOUT = Path(__file__).parents[1]
+NAMESPACE = "headrace-e2e"
+FIGURES = CHECKOUT / "build" / "e2e.json"
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """The named one, else the lab, which is taken down in the end unless it was up."""
+    named = os.environ.get("HEADRACE_E2E_KUBECONFIG")
+    if named:
+        yield Cluster(Path(named))
+        return
+    said: list[str] = []
+    lab = bring_up(said.append)
+    yield lab
+    if "the lab is up already" not in said:
+        take_down(said.append)
+
+
+@pytest.fixture
+def lab(cluster: Cluster) -> Lab:
+    if not isinstance(cluster, Lab):
+        pytest.skip("only the lab's node and network can be hurt")
+    return cluster
+
+
+@pytest.fixture(scope="session")
+def release(cluster: Cluster) -> Release:
+    """Installed, and ready."""
+    if isinstance(cluster, Lab):
+        release = in_lab(cluster, CHECKOUT)
+    else:
+        registry, tag = os.environ["HEADRACE_E2E_REGISTRY"], os.environ.get("HEADRACE_E2E_TAG", "latest")
+        release = of_images(cluster, registry, tag, "IfNotPresent")
+    release.install()
+    return release
+
+
+@pytest.fixture(scope="session")
+def figures() -> Iterator[dict[str, Any]]:
+    """What tests have measured, by name; written down at the end."""
+    found: dict[str, Any] = {}
+    yield found
+    FIGURES.parent.mkdir(exist_ok=True)
+    FIGURES.write_text(json.dumps(found, indent=2) + "\n")
+
+
+def in_lab(lab: Lab, checkout: Path, targets: tuple[str, ...] = TARGETS) -> Release:
+    """With images of this checkout."""
+    tag = build_images(checkout, print, targets)
+    import_images(tag, print, targets)
+    return of_images(lab, "localhost", tag, "Never")
+
+
+def of_images(cluster: Cluster, registry: str, tag: str, pull_policy: str, namespace: str = NAMESPACE) -> Release:
+    images = {target: f"{registry}/headrace-{target}:{tag}" for target in TARGETS}
+    settings = [
+        ("image.registry", registry),
+        ("image.tag", tag),
+        ("image.pullPolicy", pull_policy),
+        *((f"{section}.repository", f"headrace-{name}") for section, name in _REPOSITORIES),
+    ]
+    values = ("--values", str(CHART / "ci" / "lab.yaml"), *values_of(settings))
+    return Release(cluster, namespace, images, values, pull_policy)
+
+
+_REPOSITORIES = (("brokers", "broker"), ("operator", "operator"))
