@@ -148,13 +148,15 @@ class _Disk(Collector):
         budget = self._budget
         family = GaugeMetricFamily(
             "headrace_broker_disk_bytes",
-            "What the broker's files take (used), may take (quota), and what stays free on their volume (reserve).",
+            "What the broker's files take (used), may take (quota), what stays free on their volume (reserve), and what"
+            " may still be appended by both (room).",
             labels=("kind",),
         )
         family.add_metric(["used"], budget.used_bytes)
         family.add_metric(["reserve"], budget.reserve_bytes)
-        if budget.quota_bytes is not None:
-            family.add_metric(["quota"], budget.quota_bytes)
+        for kind, size in (("quota", budget.quota_bytes), ("room", budget.room_bytes)):
+            if size is not None:
+                family.add_metric([kind], size)
         yield family
         yield GaugeMetricFamily(
             "headrace_broker_disk_full", "1 while appends are refused because the disk is full.", budget.is_full

@@ -54,6 +54,11 @@ class DiskBudget:
         # Appends are refused from so many bytes taken on:
         self._quota_end = self._reserve_end = self._end = _ENDLESS
 
+    @property
+    def room_bytes(self) -> int | None:
+        """What may still be appended, by quota and volume. None before either is known."""
+        return None if self._end == _ENDLESS else max(0, self._end - self.taken_bytes)
+
     def take(self, size: int) -> None:
         """For an append of `size` bytes, which is about to be written. Raises DiskFullError."""
         if self.is_full or self.taken_bytes + size > self._end:

@@ -32,6 +32,14 @@ class Output:
         return self.descriptor
 
 
+@pytest.fixture(autouse=True)
+def _interruptible() -> Iterator[None]:
+    """Also where whoever started the tests has SIGINT ignored, as shells do for what runs in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.fixture
 def pipe() -> Iterator[int]:
     """The end to write to; nobody reads."""

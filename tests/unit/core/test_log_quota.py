@@ -31,6 +31,17 @@ def test_should_take_all_there_is_before_it_has_looked() -> None:
     DiskBudget(DiskLimits(1, 1)).take(1 << 40)
 
 
+def test_should_say_how_much_room_there_is_by_whichever_limit_ends_first() -> None:
+    assert DiskBudget(DiskLimits(1, 1)).room_bytes is None
+    disk = budget()
+    disk.take(QUOTA - 10)
+    assert disk.room_bytes == 10
+    disk.looked_at_volume(0, VOLUME, disk.taken_bytes)
+    assert disk.room_bytes == 0
+    disk.counted_data(2 * QUOTA, disk.taken_bytes)
+    assert disk.room_bytes == 0
+
+
 def test_should_fill_the_quota_to_the_brim_and_no_more() -> None:
     disk = budget()
     disk.take(QUOTA - 1)

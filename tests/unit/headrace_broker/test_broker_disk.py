@@ -57,6 +57,7 @@ async def test_should_say_once_that_it_is_full_and_once_that_it_is_not(
     assert metrics.registry.get_sample_value("headrace_broker_appends_refused_total") == 2
     assert metrics.registry.get_sample_value("headrace_broker_disk_bytes", {"kind": "quota"}) == 64_000
     assert metrics.registry.get_sample_value("headrace_broker_disk_bytes", {"kind": "used"}) == 30_000
+    assert metrics.registry.get_sample_value("headrace_broker_disk_bytes", {"kind": "room"}) == 29_999
 
 
 async def test_should_be_full_when_the_file_system_has_no_room_though_there_should_be(tmp_path: Path) -> None:
