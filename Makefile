@@ -14,7 +14,7 @@ CONTRACT_TESTS := tests/contract
 REAL_API_TESTS := $(CONTRACT_TESTS) tests/integration/kube tests/integration/operator
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fmt lint types test openapi-check foreign spark-tests demo sim sim-mutations faults bench soak bench-peers ci lab-build h2spec contract clean
+.PHONY: help setup fmt lint types test openapi-check foreign spark-tests demo sim sim-mutations faults bench soak bench-peers ci lab-build lab-up lab-down images chart chart-made e2e e2e-kind h2spec contract clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -75,8 +75,30 @@ bench-peers: setup  ## Kafka 4.1, its clients and Spark's source for it beside H
 soak: setup  ## ten minutes at full load with kill -9, retention, compaction, slow readers (SOAK=--short for one)
 	$(BIN)/python -m tests.soak $(SOAK)
 
-lab-build: setup  ## build etcd, kube-apiserver, kubectl and h2spec from their Go modules (minutes the first time)
+lab-build: setup  ## build the programs of a real Kubernetes from their Go modules (minutes the first time)
 	$(BIN)/python -m e2e.lab build
+
+lab-up: lab-build  ## start a real Kubernetes of one node on this machine, and leave it running (root, Linux)
+	$(BIN)/python -m e2e.lab up
+
+lab-down: setup  ## take it down, with all that is in it
+	$(BIN)/python -m e2e.lab down
+
+images: setup  ## build the images of broker, operator and Spark, and bring them into the lab if it is up (root, buildah)
+	$(BIN)/python -m e2e.lab images
+
+chart: lab-build  ## the chart with both Helms before a real API server, its alerts with promtool
+	$(PYTEST) -n 2 --dist loadfile tests/chart
+
+chart-made: setup  ## make the dashboards, and docs/configuration.md
+	$(BIN)/python -m charts.tools
+
+# KUBECONFIG on the command line (not in the environment, where it may mean anything) names another cluster than the lab.
+e2e: lab-build  ## the chart in a real cluster, under faults: the lab, or KUBECONFIG=... HEADRACE_E2E_REGISTRY=...
+	HEADRACE_E2E_KUBECONFIG=$(if $(filter command line,$(origin KUBECONFIG)),$(KUBECONFIG)) $(PYTEST) e2e/tests
+
+e2e-kind: lab-build  ## the same in a kind cluster (Docker)
+	e2e/kind $(PYTEST) e2e/tests
 
 h2spec: lab-build  ## HTTP/2 conformance and load of a real broker, in the clear and over TLS
 	$(PYTEST) tests/conformance
