@@ -22,8 +22,14 @@ from e2e.lab.teardown import take_down
 from e2e.release import CHART, Release, values_of
 
 CHECKOUT = Path(__file__).parents[1]
-NAMESPACE = "headrace-e2e"
+NAMESPACE = "headrace"
 FIGURES = CHECKOUT / "build" / "e2e.json"
+ORDER = ("readme", "installing", "faults", "spark", "observing", "upgrading", "uninstalling")
+"""Of the modules: all but the first use one release, in the namespace that the README names."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: ORDER.index(item.path.stem.removeprefix("test_")))
 
 
 @pytest.fixture(scope="session")
@@ -48,15 +54,19 @@ def lab(cluster: Cluster) -> Lab:
 
 
 @pytest.fixture(scope="session")
-def release(cluster: Cluster) -> Release:
-    """Installed, and ready."""
+def images(cluster: Cluster) -> Release:
+    """A release with the images of this checkout, which the cluster has. It is not installed."""
     if isinstance(cluster, Lab):
-        release = in_lab(cluster, CHECKOUT)
-    else:
-        registry, tag = os.environ["HEADRACE_E2E_REGISTRY"], os.environ.get("HEADRACE_E2E_TAG", "latest")
-        release = of_images(cluster, registry, tag, "IfNotPresent")
-    release.install()
-    return release
+        return in_lab(cluster, CHECKOUT)
+    registry, tag = os.environ["HEADRACE_E2E_REGISTRY"], os.environ.get("HEADRACE_E2E_TAG", "latest")
+    return of_images(cluster, registry, tag, "IfNotPresent")
+
+
+@pytest.fixture(scope="session")
+def release(images: Release) -> Release:
+    """Installed, and ready."""
+    images.install()
+    return images
 
 
 @pytest.fixture(scope="session")

@@ -30,8 +30,7 @@ class Release:
     # -- Helm
 
     def install(self, *more: str, chart: Path = CHART) -> None:
-        """Until all of it is ready. The namespace takes pods that keep the `restricted` Pod Security Standard alone."""
-        self.create_namespace()
+        """Until all of it is ready."""
         self.cluster.helm("install", self.name, chart, *self._given, *more)
 
     def upgrade(self, *more: str, chart: Path = CHART) -> None:
@@ -49,14 +48,10 @@ class Release:
 
     @property
     def _given(self) -> tuple[str, ...]:
-        given = ("--namespace", self.namespace, "--set", f"cluster={self.name}", *self.values)
+        given = ("--namespace", self.namespace, "--create-namespace", "--set", f"cluster={self.name}", *self.values)
         return (*given, "--wait", "--timeout", _HELM_TIMEOUT)
 
     # -- users of the namespace
-
-    def create_namespace(self) -> None:
-        labels = {"pod-security.kubernetes.io/enforce": "restricted"}
-        self.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace, "labels": labels}})
 
     def kubectl(self, *arguments: str | Path, stdin: str = "") -> str:
         return self.cluster.kubectl("--namespace", self.namespace, *arguments, stdin=stdin)
@@ -74,8 +69,7 @@ class Release:
 
     def headrace(self, *arguments: str, stdin: str = "", broker: int = 0) -> str:
         """The command, in a broker's pod."""
-        server = f"HEADRACE_SERVER={self.bootstrap}"
-        return self.execute(self.pod(broker), "env", server, "headrace", *arguments, stdin=stdin)
+        return self.execute(self.pod(broker), "headrace", *arguments, stdin=stdin)
 
     def create_topic(self, topic: str, timeout_s: int = 60, **spec: Any) -> None:
         """Until it is Ready."""

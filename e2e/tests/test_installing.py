@@ -15,6 +15,13 @@ def test_should_run_brokers_and_operators_when_installed(release: Release) -> No
     assert "Phase:          Succeeded" in release.helm("test", release.name)
 
 
+def test_should_keep_the_restricted_pod_security_standard(release: Release) -> None:
+    label = "pod-security.kubernetes.io/enforce=restricted"
+    namespace = f"namespace/{release.namespace}"
+    # The API server warns of pods that are there and would not be let in.
+    release.kubectl("label", "--dry-run=server", "--warnings-as-errors", namespace, label)
+
+
 def test_should_give_the_operator_the_rights_that_it_needs(release: Release) -> None:
     release.create_topic("rights", partitions=1, replicas=1)
     said = release.kubectl("logs", "--selector=app.kubernetes.io/component=operator", "--tail=-1")
