@@ -22,7 +22,8 @@ from e2e.lab.teardown import take_down
 from e2e.release import CHART, Release, values_of
 
 CHECKOUT = Path(__file__).parents[1]
-NAMESPACE = "headrace"
+NAME = "headrace"
+"""Of namespace, release and cluster, as in the README."""
 FIGURES = CHECKOUT / "build" / "e2e.json"
 ORDER = ("readme", "installing", "faults", "spark", "observing", "upgrading", "uninstalling")
 """Of the modules: all but the first use one release, in the namespace that the README names."""
@@ -78,14 +79,18 @@ def figures() -> Iterator[dict[str, Any]]:
     FIGURES.write_text(json.dumps(found, indent=2) + "\n")
 
 
-def in_lab(lab: Lab, checkout: Path, targets: tuple[str, ...] = TARGETS) -> Release:
+def in_lab(lab: Lab, checkout: Path, targets: tuple[str, ...] = TARGETS, name: str = NAME) -> Release:
     """With images of this checkout."""
-    tag = build_images(checkout, print, targets)
-    import_images(tag, print, targets)
-    return of_images(lab, "localhost", tag, "Never")
+    tag = build_images(checkout, _say, targets)
+    import_images(tag, _say, targets)
+    return of_images(lab, "localhost", tag, "Never", name)
 
 
-def of_images(cluster: Cluster, registry: str, tag: str, pull_policy: str, namespace: str = NAMESPACE) -> Release:
+def _say(text: str) -> None:
+    print(text, flush=True)  # noqa: T201 - how far it is
+
+
+def of_images(cluster: Cluster, registry: str, tag: str, pull_policy: str, name: str = NAME) -> Release:
     images = {target: f"{registry}/headrace-{target}:{tag}" for target in TARGETS}
     settings = [
         ("image.registry", registry),
@@ -94,7 +99,7 @@ def of_images(cluster: Cluster, registry: str, tag: str, pull_policy: str, names
         *((f"{section}.repository", f"headrace-{name}") for section, name in _REPOSITORIES),
     ]
     values = ("--values", str(CHART / "ci" / "lab.yaml"), *values_of(settings))
-    return Release(cluster, namespace, images, values, pull_policy)
+    return Release(cluster, name, images, values, pull_policy, name)
 
 
 _REPOSITORIES = (("brokers", "broker"), ("operator", "operator"))

@@ -54,14 +54,22 @@ class Release:
     # -- users of the namespace
 
     def kubectl(self, *arguments: str | Path, stdin: str = "") -> str:
+        """In the release's namespace."""
         return self.cluster.kubectl("--namespace", self.namespace, *arguments, stdin=stdin)
 
     def get(self, *what: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.kubectl("get", *what, "--output=json"))
-        return found
+        return _json(self.kubectl("get", *what, "--output=json"))
 
     def apply(self, *objects: dict[str, Any]) -> None:
         self.kubectl("apply", "--filename=-", stdin=yaml.safe_dump_all(objects))
+
+    def users(self, *arguments: str | Path, stdin: str = "") -> str:
+        """kubectl where Topics and ConsumerGroups are: not in the release's namespace."""
+        return self.cluster.kubectl("--namespace", "default", *arguments, stdin=stdin)
+
+    def seen(self, *what: str) -> dict[str, Any]:
+        """A Topic or a ConsumerGroup."""
+        return _json(self.users("get", *what, "--output=json"))
 
     def execute(self, pod: str, *command: str, stdin: str = "") -> str:
         """In a pod's first container."""
@@ -73,14 +81,14 @@ class Release:
 
     def create_topic(self, topic: str, timeout_s: int = 60, **spec: Any) -> None:
         """Until it is Ready."""
-        self.apply(topic_manifest(topic, cluster=self.name, **spec))
-        self.kubectl("wait", "--for=condition=Ready", f"topic/{topic}", f"--timeout={timeout_s}s")
+        self.users("apply", "--filename=-", stdin=yaml.safe_dump(topic_manifest(topic, cluster=self.name, **spec)))
+        self.users("wait", "--for=condition=Ready", f"topic/{topic}", f"--timeout={timeout_s}s")
 
     def wait_in_sync(self, topic: str, timeout_s: float = 120) -> None:
         """Until every replica of every partition is in sync."""
 
         def all_there() -> bool:
-            status = self.get("topic", topic)["status"]
+            status = self.seen("topic", topic)["status"]
             in_sync, _, wanted = status.get("inSync", "").partition("/")
             return bool(wanted) and in_sync == wanted
 
@@ -100,6 +108,11 @@ class Release:
     @property
     def bootstrap(self) -> str:
         return f"http://{self.name}-bootstrap.{self.namespace}.svc:9701"
+
+
+def _json(text: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(text)
+    return found
 
 
 def topic_manifest(name: str, **spec: Any) -> dict[str, Any]:

@@ -77,7 +77,7 @@ def under_load(release: Release, topic: str, partitions: int = 3, **spec: Any) -
         yield load
     finally:
         release.kubectl("delete", f"pod/{load.pod}", f"configmap/{load.pod}", "--grace-period=1", "--ignore-not-found")
-        release.kubectl("delete", f"topic/{topic}", "--ignore-not-found", "--timeout=120s")
+        release.users("delete", f"topic/{topic}", "--ignore-not-found", "--timeout=120s")
 
 
 def program() -> bytes:

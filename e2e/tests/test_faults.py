@@ -21,7 +21,7 @@ API_AWAY_RECORDS = 3_000
 
 def leader(release: Release, topic: str) -> str:
     """The pod that leads most partitions."""
-    shares = release.get("topic", topic)["status"]["leadersByBroker"].split()
+    shares = release.seen("topic", topic)["status"]["leadersByBroker"].split()
     most = max(shares, key=lambda share: int(share.split(":")[1]))
     return release.pod(int(most.split(":")[0]))
 

@@ -28,7 +28,7 @@ def test_should_give_the_operator_the_rights_that_it_needs(release: Release) -> 
     assert "this operator acts" in said
     assert "kopf stopped" not in said
     assert "orbidden" not in said
-    release.kubectl("delete", "topic/rights", "--timeout=60s")
+    release.users("delete", "topic/rights", "--timeout=60s")
 
 
 def test_should_carry_records_when_a_topic_is_applied(release: Release) -> None:
@@ -38,15 +38,15 @@ def test_should_carry_records_when_a_topic_is_applied(release: Release) -> None:
     assert sorted(json.loads(line)["value"] for line in said.splitlines()) == sorted(f"order {n}" for n in range(100))
 
     def caught_up() -> bool:
-        status = release.get("consumergroup", "billing").get("status", {})
+        status = release.seen("consumergroup", "billing").get("status", {})
         return (status.get("lag"), status.get("state")) == (0, "Empty")
 
     wait_for(caught_up, "the ConsumerGroup shows that all is read")
-    shown = release.kubectl("get", "consumergroups").splitlines()
+    shown = release.users("get", "consumergroups").splitlines()
     assert shown[0].split() == ["NAME", "TYPE", "STATE", "MEMBERS", "LAG", "TOPICS", "AGE"]
     assert "orders" in shown[1]
 
 
 def test_should_refuse_a_topic_that_shrinks(release: Release) -> None:
     with pytest.raises(LabError, match="partitions can grow, never shrink"):
-        release.kubectl("patch", "topic/orders", "--type=merge", "--patch", '{"spec": {"partitions": 2}}')
+        release.users("patch", "topic/orders", "--type=merge", "--patch", '{"spec": {"partitions": 2}}')
