@@ -32,7 +32,7 @@ RUN --mount=type=bind,target=/src cd /src \
     else set -- .; \
     fi \
  && python3 -m pip --python /opt/headrace/bin/python install --no-cache-dir "$@[spark]" \
- && ln -s lib/python3.*/site-packages/pyspark /opt/headrace/spark
+ && cd /opt/headrace && ln -s lib/python3.*/site-packages/pyspark spark && test -x spark/bin/spark-submit
 
 FROM ${BASE} AS runtime
 ARG VERSION=0 REVISION=unknown

@@ -47,7 +47,7 @@ def cluster() -> Iterator[Cluster]:
         take_down(said.append)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def lab(cluster: Cluster) -> Lab:
     if not isinstance(cluster, Lab):
         pytest.skip("only the lab's node and network can be hurt")

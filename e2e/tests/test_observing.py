@@ -1,0 +1,65 @@
+"""What Prometheus has of real brokers and operators: each panel of each dashboard, and alerts when they should fire."""
+
+import json
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from e2e.lab.cluster import Lab
+from e2e.load.harness import Load, under_load
+from e2e.release import CHART, Release
+from e2e.tests.prometheus import Prometheus, prometheus, targets
+from e2e.waiting import wait_for
+
+DASHBOARDS = sorted((CHART / "files" / "dashboards").glob("*.json"))
+_PODS = 5
+_REPORT = """
+import json, sys, urllib.request
+body = {"offsets": [{"topic": "observed", "partition": 0, "offset": 1, "leaderEpoch": 0, "metadata": ""}]}
+url = sys.argv[1] + "/v1/namespaces/default/groups/query/offsets?type=Spark"
+request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
+urllib.request.urlopen(request, timeout=10).read()
+"""
+"""What a Spark query with the option `group` does at each trigger."""
+
+
+@pytest.fixture(scope="module")
+def observed(lab: Lab, release: Release, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    assert len(targets(release)) == _PODS
+    with prometheus(release, tmp_path_factory.mktemp("prometheus")) as running:
+        wait_for(lambda: running.up() == _PODS, "all pods are scraped", 30)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def load(release: Release, observed: Prometheus) -> Iterator[Load]:
+    with under_load(release, "observed") as load:
+        release.headrace("consume", load.topic, "--group", "readers", "--max-records", "10", "--quiet")
+        release.execute(release.pod(0), "python", "-c", _REPORT, release.bootstrap)
+        yield load
+
+
+@pytest.mark.parametrize("file", DASHBOARDS, ids=lambda file: file.stem)
+def test_should_have_data_for_each_panel(load: Load, observed: Prometheus, file: Path) -> None:
+    for panel in json.loads(file.read_text())["panels"]:
+        for target in panel.get("targets", []):
+            expr = target["expr"].replace("$__rate_interval", "30s")
+            for variable in ("job", "namespace", "topic", "group"):
+                expr = expr.replace(f"${variable}", ".*")
+            wait_for(partial(observed.query, expr), f"{file.stem}, {panel['title']}: {expr}", 60)
+
+
+@pytest.mark.timeout(300)
+def test_should_fire_when_a_broker_is_cut_off(lab: Lab, release: Release, load: Load, observed: Prometheus) -> None:
+    release.create_topic("alone", partitions=3, replicas=1)
+    quiet = {"HeadracePartitionsOffline", "HeadraceBrokerLost", "HeadraceUnderReplicated"}
+    wait_for(lambda: not quiet & observed.firing(), "all is well")
+    lab.cut(release.pod(1), release.namespace)
+    try:
+        wait_for(lambda: quiet <= observed.firing(), "Prometheus tells of the broker that is cut off", 90)
+    finally:
+        lab.heal(release.pod(1), release.namespace)
+    wait_for(lambda: not quiet & observed.firing(), "all is well again", 90)
+    release.users("delete", "topic/alone", "--timeout=60s")
