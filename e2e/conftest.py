@@ -27,10 +27,15 @@ NAME = "headrace"
 FIGURES = CHECKOUT / "build" / "e2e.json"
 ORDER = ("readme", "installing", "faults", "spark", "observing", "upgrading", "uninstalling")
 """Of the modules: all but the first use one release, in the namespace that the README names."""
+_TIMEOUT_S = 600
+"""Of a test that does not say; the first one waits for images, too."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: ORDER.index(item.path.stem.removeprefix("test_")))
+    for item in items:
+        if item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(_TIMEOUT_S))
 
 
 @pytest.fixture(scope="session")

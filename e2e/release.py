@@ -30,8 +30,8 @@ class Release:
     # -- Helm
 
     def install(self, *more: str, chart: Path = CHART) -> None:
-        """Until all of it is ready."""
-        self.cluster.helm("install", self.name, chart, *self._given, *more)
+        """Until all of it is ready. What a run that broke off has left is taken over."""
+        self.upgrade("--install", *more, chart=chart)
 
     def upgrade(self, *more: str, chart: Path = CHART) -> None:
         self.cluster.helm("upgrade", self.name, chart, *self._given, *more)

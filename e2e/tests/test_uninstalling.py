@@ -1,6 +1,7 @@
 """`helm uninstall` leaves what was asked to stay, and nothing else; what stays can be used, and deleted."""
 
 from e2e.release import Release
+from e2e.waiting import wait_for
 
 
 def test_should_leave_what_was_asked_to_stay_and_nothing_else(release: Release) -> None:
@@ -9,7 +10,8 @@ def test_should_leave_what_was_asked_to_stay_and_nothing_else(release: Release) 
     release.uninstall()
 
     selector = f"--selector=app.kubernetes.io/instance={release.name}"
-    kinds = "pods,services,statefulsets,deployments,serviceaccounts,roles,rolebindings,poddisruptionbudgets,jobs"
+    wait_for(lambda: not release.kubectl("get", "pods", selector, "--output=name"), "the last pod is gone")
+    kinds = "services,statefulsets,deployments,serviceaccounts,roles,rolebindings,poddisruptionbudgets,jobs"
     assert release.kubectl("get", f"{kinds},networkpolicies,configmaps", selector, "--output=name") == ""
     assert release.cluster.kubectl("get", "clusterroles,clusterrolebindings", selector, "--output=name") == ""
     assert len(release.kubectl("get", "pvc", selector, "--output=name").split()) >= 3
