@@ -15,6 +15,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from headrace.core.log.quota import DiskBudget
+from headrace.core.log.retention import Reason
 from headrace.core.replication.redundancy import Redundancy
 from headrace.core.types import Offset, PartitionId, TopicName
 from headrace_broker.admission import Admission
@@ -98,10 +99,13 @@ class Metrics:
         )
         self.deleted_segments = made.counter(
             "headrace_broker_deleted_segments",
-            "Segments deleted by retention (time, size) and by deleting their records (request).",
+            "Segments deleted by retention (time, size), by deleting their records (request), and after the leader.",
             "reason",
+            values=Reason,
         )
-        self.deleted_bytes = made.counter("headrace_broker_deleted_bytes", "Size of the segments deleted.", "reason")
+        self.deleted_bytes = made.counter(
+            "headrace_broker_deleted_bytes", "Size of the segments deleted.", "reason", values=Reason
+        )
         self.appends_refused = made.counter(
             "headrace_broker_appends_refused",
             "Appends refused because the disk is full, by its quota or up to its reserve.",

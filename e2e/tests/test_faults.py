@@ -46,9 +46,13 @@ def check(load: Load, figures: dict[str, Any], name: str) -> None:
     assert verdict["acknowledged"] > 0
     figures[name] = {
         "acknowledged": verdict["acknowledged"],
-        "longest_without_acknowledgement_s": max(verdict["unavailability_s"].values()),
-        "longest_without_an_answer_to_readers_s": max(verdict["silence_s"].values()),
+        "longest_without_acknowledgement_s": _rounded(verdict["unavailability_s"]),
+        "longest_without_an_answer_to_readers_s": _rounded(verdict["silence_s"]),
     }
+
+
+def _rounded(by_partition: dict[str, float]) -> dict[str, float]:
+    return {partition: round(seconds, 1) for partition, seconds in sorted(by_partition.items())}
 
 
 def test_should_lose_nothing_when_leaders_pods_are_killed(release: Release, figures: dict[str, Any]) -> None:

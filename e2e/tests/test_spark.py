@@ -96,7 +96,7 @@ def flights(release: Release) -> list[dict[str, Any]]:
         {
             "carrier": row["carrier"],
             "origin": row["origin"],
-            "dep_delay": float(row["dep_delay"]) if row["dep_delay"] else None,
+            "dep_delay": None if row["dep_delay"] == "NA" else float(row["dep_delay"]),
             "time_hour": datetime.fromisoformat(row["time_hour"]).strftime("%Y-%m-%dT%H:%M:%SZ"),
         }
         for row in rows
