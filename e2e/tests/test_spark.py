@@ -36,7 +36,9 @@ class Submitter:
                 f"spark.kubernetes.{role}.volumes.persistentVolumeClaim.shared.options.claimName=shared",
                 f"spark.kubernetes.{role}.volumes.persistentVolumeClaim.shared.mount.path={SHARED}",
                 f"spark.kubernetes.{role}.request.cores=200m",
-                f"spark.{role}.memory=600m",
+                f"spark.{role}.memory=700m",
+                # Of Python, which has Arrow's batches.
+                f"spark.{role}.memoryOverhead=800m",
             )
         ]
         settings = [
@@ -80,6 +82,7 @@ def submitter(release: Release) -> Iterator[Submitter]:
     )
     release.kubectl("wait", "--for=condition=Ready", "pod/submitter", "--timeout=60s")
     yield Submitter(release)
+    release.kubectl("delete", "pod", "--selector=spark-role", "--grace-period=1", "--timeout=60s")
     release.kubectl("delete", "pod/submitter", "pvc/shared", "--grace-period=1", "--timeout=60s")
 
 
