@@ -9,7 +9,9 @@ import os
 import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
+from email.parser import Parser
 from pathlib import Path
 
 from e2e.lab.errors import LabError
@@ -49,9 +51,6 @@ def _of_others(checkout: Path, own: Path, python_version: str, say: Callable[[st
 
 def _pyspark(own: Path) -> str:
     """The requirement, as the project's own wheel states it."""
-    import zipfile
-    from email.parser import Parser
-
     with zipfile.ZipFile(own) as archive:
         name = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
         stated = Parser().parsestr(archive.read(name).decode()).get_all("Requires-Dist", [])
