@@ -104,7 +104,7 @@ h2spec: lab-build  ## HTTP/2 conformance and load of a real broker, in the clear
 	$(PYTEST) tests/conformance
 
 contract: lab-build  ## contract and operator tests against a real kube-apiserver
-	$(BIN)/python -m e2e.lab run $(PYTEST) $(REAL_API_TESTS)
+	$(BIN)/python -m e2e.lab run $(PYTEST) $(IN_PARALLEL) $(REAL_API_TESTS)
 
 ci:  ## what CI runs, in an environment of its own
 	.ci/run

@@ -3,11 +3,11 @@
 https://grafana.com/docs/grafana/latest/dashboards/build-dashboards/view-dashboard-json-model/
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-_WIDTH = 24
+GRID_WIDTH = 24
 _STAT_HEIGHT, _GRAPH_HEIGHT = 4, 8
 _GRAPH_WIDTH = 12
 _SCHEMA_VERSION = 39
@@ -85,6 +85,14 @@ def model(dashboard: Dashboard) -> dict[str, Any]:
     }
 
 
+def resolved(expr: str, variables: Iterable[str], *, rate_interval: str = "30s") -> str:
+    """What Grafana asks Prometheus for `expr` of a panel when "All" is chosen for each of the dashboard's variables."""
+    expr = expr.replace("$__rate_interval", rate_interval)
+    for variable in variables:
+        expr = expr.replace(f"${variable}", ".*")
+    return expr
+
+
 _SOURCE = {"type": "datasource", "name": "datasource", "label": "Prometheus", "query": "prometheus"}
 
 
@@ -108,12 +116,12 @@ def _placed(rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
     number = y = 0
     for row in rows:
         number += 1
-        yield {"id": number, "type": "row", "title": row.title, "gridPos": _place(0, y, _WIDTH, 1), "panels": []}
+        yield {"id": number, "type": "row", "title": row.title, "gridPos": _place(0, y, GRID_WIDTH, 1), "panels": []}
         x, y, height = 0, y + 1, 0
         stats = sum(panel.kind == "stat" for panel in row.panels)
         for panel in row.panels:
-            wide, high = (_WIDTH // stats, _STAT_HEIGHT) if panel.kind == "stat" else (_GRAPH_WIDTH, _GRAPH_HEIGHT)
-            if x + wide > _WIDTH or height not in (0, high):
+            wide, high = (GRID_WIDTH // stats, _STAT_HEIGHT) if panel.kind == "stat" else (_GRAPH_WIDTH, _GRAPH_HEIGHT)
+            if x + wide > GRID_WIDTH or height not in (0, high):
                 x, y = 0, y + height
             number += 1
             yield _panel(number, panel, _place(x, y, wide, high))

@@ -33,11 +33,11 @@ class Process:
             os.kill(self.pid, number)
 
 
-def start(name: str, command: list[str | Path], run: Path) -> subprocess.Popen[bytes]:
-    """Run `command` in the lab's namespace, beyond the end of this process; what it says is in `run`/`name`.log."""
+def start(name: str, command: list[str | Path], run: Path) -> None:
+    """Run `command` in the lab's namespace, as no child of this process; what it says is in `run`/`name`.log."""
     with (run / f"{name}.log").open("wb") as output:
-        return subprocess.Popen(
-            inside(*command),
+        subprocess.run(
+            ["setsid", "--fork", *inside(*command)],
             cwd=run,
             env={
                 "PATH": f"{Path(command[0]).parent}:{SYSTEM_PATH}",
@@ -48,7 +48,7 @@ def start(name: str, command: list[str | Path], run: Path) -> subprocess.Popen[b
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            start_new_session=True,
+            check=True,
         )
 
 

@@ -92,6 +92,10 @@ class Provisioner:
         with subprocess.Popen([*self._kubectl, *_WATCH], stdout=subprocess.PIPE, text=True) as watch:
             assert watch.stdout is not None
             for event in documents(watch.stdout):
+                if event["type"] == "ERROR":  # Its object is a Status: the API server ends, or has forgotten too much.
+                    sys.stderr.write(f"{event['object'].get('message')}\n")
+                    watch.terminate()
+                    return
                 self._take(event["type"], event["object"])
 
     def _take(self, kind: str, claim: dict[str, Any]) -> None:

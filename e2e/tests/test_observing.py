@@ -1,19 +1,25 @@
 """What Prometheus has of real brokers and operators: each panel of each dashboard, and alerts when they should fire."""
 
 import json
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from charts.tools.panels import resolved
 from e2e.lab.cluster import Lab
 from e2e.load.harness import Load, under_load
 from e2e.release import CHART, Release
+from e2e.tests.pictures import History, drawn
 from e2e.tests.prometheus import Prometheus, prometheus, targets
 from e2e.waiting import wait_for
 
 DASHBOARDS = sorted((CHART / "files" / "dashboards").glob("*.json"))
+_PICTURES = Path(__file__).parents[2] / "build" / "dashboards"
+"""As they are in docs/pictures."""
+_PICTURE_S = 120
 _PODS = 5
 _REPORT = """
 import json, sys, urllib.request
@@ -31,6 +37,10 @@ def observed(lab: Lab, release: Release, tmp_path_factory: pytest.TempPathFactor
     with prometheus(release, tmp_path_factory.mktemp("prometheus")) as running:
         wait_for(lambda: running.up() == _PODS, "all pods are scraped", 30)
         yield running
+        _PICTURES.mkdir(parents=True, exist_ok=True)
+        history = History(running.url, time.time(), _PICTURE_S)
+        for file in DASHBOARDS:
+            drawn(json.loads(file.read_text()), history).savefig(_PICTURES / f"{file.stem}.png", dpi=80)
 
 
 @pytest.fixture(scope="module")
@@ -43,11 +53,11 @@ def load(release: Release, observed: Prometheus) -> Iterator[Load]:
 
 @pytest.mark.parametrize("file", DASHBOARDS, ids=lambda file: file.stem)
 def test_should_have_data_for_each_panel(load: Load, observed: Prometheus, file: Path) -> None:
-    for panel in json.loads(file.read_text())["panels"]:
+    dashboard = json.loads(file.read_text())
+    variables = [variable["name"] for variable in dashboard["templating"]["list"]]
+    for panel in dashboard["panels"]:
         for target in panel.get("targets", []):
-            expr = target["expr"].replace("$__rate_interval", "30s")
-            for variable in ("job", "namespace", "topic", "group"):
-                expr = expr.replace(f"${variable}", ".*")
+            expr = resolved(target["expr"], variables)
             wait_for(partial(observed.query, expr), f"{file.stem}, {panel['title']}: {expr}", 60)
 
 
