@@ -2,7 +2,7 @@
 #
 # What is installed comes from the wheels in WHEELS where there are any, and no index is asked then: the same wheels on
 # the same base make the same image. Where there are none, it comes from PyPI. Broker and operator are the same layers,
-# which a node stores once.
+# which a node stores once; Headrace itself is the last and smallest of them.
 ARG BASE=python:3.12-slim
 # What Spark runs on; `java` installs a JRE of BASE's distribution. An image that has one, procps and tini may be named.
 ARG SPARK_BASE=java
@@ -12,33 +12,26 @@ RUN apt-get update \
  && apt-get install --yes --no-install-recommends default-jre-headless procps tini \
  && rm -rf /var/lib/apt/lists/* /var/log/*
 
-# pip runs from its own wheel where there are wheels: a base need not have it, and no image gets it.
-FROM ${BASE} AS packages
+FROM ${BASE} AS dependencies
 ARG WHEELS=build/wheels
+# Builders may set the times of files: with this, byte code is checked against what its source says and not its age.
+# Python would compile all of it anew at each start otherwise, and could not keep it.
+ARG SOURCE_DATE_EPOCH=1767225600
 # buildah keeps layers without asking whether what is mounted has changed: it asks whether this has.
-ARG SOURCE=unknown
-RUN --mount=type=bind,target=/src cd /src && python3 -m venv --without-pip /opt/headrace \
- && if [ -d "$WHEELS" ]; \
-    then PYTHONPATH=$(echo "$WHEELS"/pip-*.whl); export PYTHONPATH; set -- --no-index --find-links "$WHEELS" headrace; \
-    else set -- .; \
-    fi \
- && python3 -m pip --python /opt/headrace/bin/python install --no-cache-dir "$@[broker,operator]"
+ARG DEPENDENCIES=unknown
+RUN --mount=type=bind,target=/src python3 /src/docker/install.py dependencies broker operator
 
-FROM packages AS spark-packages
-ARG WHEELS=build/wheels
-RUN --mount=type=bind,target=/src cd /src \
- && if [ -d "$WHEELS" ]; \
-    then PYTHONPATH=$(echo "$WHEELS"/pip-*.whl); export PYTHONPATH; set -- --no-index --find-links "$WHEELS" headrace; \
-    else set -- .; \
-    fi \
- && python3 -m pip --python /opt/headrace/bin/python install --no-cache-dir "$@[spark]" \
+FROM dependencies AS spark-dependencies
+ARG WHEELS=build/wheels SOURCE_DATE_EPOCH=1767225600
+RUN --mount=type=bind,target=/src python3 /src/docker/install.py dependencies spark \
  && cd /opt/headrace && ln -s lib/python3.*/site-packages/pyspark spark && test -x spark/bin/spark-submit
 
 FROM ${BASE} AS runtime
-ARG VERSION=0 REVISION=unknown
+ARG WHEELS=build/wheels SOURCE_DATE_EPOCH=1767225600 SOURCE=unknown VERSION=0 REVISION=unknown
+COPY --from=dependencies /opt/headrace /opt/headrace
+RUN --mount=type=bind,target=/src python3 /src/docker/install.py project
 LABEL org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" org.opencontainers.image.revision="${REVISION}"
-COPY --from=packages /opt/headrace /opt/headrace
 ENV PATH=/opt/headrace/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
     PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 HOME=/tmp
 USER 10001:10001
@@ -54,16 +47,17 @@ LABEL org.opencontainers.image.title="headrace-operator" \
 ENTRYPOINT ["headrace-operator"]
 
 FROM ${SPARK_BASE} AS spark
-ARG VERSION=0 REVISION=unknown
+ARG WHEELS=build/wheels SOURCE_DATE_EPOCH=1767225600 SOURCE=unknown VERSION=0 REVISION=unknown
 LABEL org.opencontainers.image.title="headrace-spark" \
       org.opencontainers.image.description="Spark with format(\"headrace\"), for drivers and executors on Kubernetes" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" org.opencontainers.image.revision="${REVISION}"
-COPY --from=spark-packages /opt/headrace /opt/headrace
-COPY examples/spark/*.py /opt/jobs/
-COPY examples/spark/kubernetes/entrypoint.sh /opt/headrace/bin/spark-entrypoint
+COPY --from=spark-dependencies /opt/headrace /opt/headrace
 # Hadoop asks for the user's name.
-RUN chmod 755 /opt/headrace/bin/spark-entrypoint && echo "spark:x:185:0:spark:/tmp:/bin/false" >> /etc/passwd
+RUN --mount=type=bind,target=/src python3 /src/docker/install.py project \
+ && install -m 755 /src/examples/spark/kubernetes/entrypoint.sh /opt/headrace/bin/spark-entrypoint \
+ && echo "spark:x:185:0:spark:/tmp:/bin/false" >> /etc/passwd
+COPY examples/spark/*.py /opt/jobs/
 ENV PATH=/opt/headrace/bin:/opt/headrace/spark/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
     PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 HOME=/tmp \
     SPARK_HOME=/opt/headrace/spark PYSPARK_PYTHON=/opt/headrace/bin/python PYSPARK_DRIVER_PYTHON=/opt/headrace/bin/python

@@ -8,7 +8,8 @@ import hashlib
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,11 +25,14 @@ PYTHON_VERSION = "3.11"
 """Of `SUITE`."""
 TARGETS = ("broker", "operator", "spark")
 _TIMESTAMP = "1767225600"
-"""Of every file and image (2026-01-01), in seconds since 1970: images of the same content are the same image."""
+"""Of every file and image (2026-01-01), in seconds since 1970: images of the same content are the same image.
+
+Not of the bases: Debian's byte code of Python's library would count as stale.
+"""
 _WHEELS = "build/wheels-lab"
 _SOURCES = (
     *("Dockerfile", ".dockerignore", "pyproject.toml"),
-    *("headrace", "pyspark_headrace", "broker", "operator", "crds", "examples/spark"),
+    *("docker", "headrace", "pyspark_headrace", "broker", "operator", "crds", "examples/spark"),
 )
 """What .dockerignore lets through, but for pages that nothing in an image reads."""
 
@@ -62,10 +66,13 @@ def build_images(checkout: Path, say: Say, targets: tuple[str, ...] = TARGETS) -
     require_packages()
     tag = tag_of(checkout)
     missing = [target for target in targets if not _exists(image_name(target, tag))]
-    for base in (PYTHON_BASE, *((JAVA_BASE,) if "spark" in missing else ())):
-        _ensure_base(base, say)
-    if missing:
-        wheels.gather(checkout, checkout / _WHEELS, PYTHON_VERSION, say)
+    # Each of the three waits for other machines, and mostly works on one core.
+    with ThreadPoolExecutor() as side_by_side:
+        bases = [side_by_side.submit(_ensure_base, base, say) for base in (PYTHON_BASE, JAVA_BASE)]
+        if missing:
+            wheels.gather(checkout, checkout / _WHEELS, PYTHON_VERSION, say)
+        for base in bases:
+            base.result()
     for target in missing:
         with _timed(say, f"image {target}: built"):
             _build(checkout, target, tag)
@@ -76,10 +83,10 @@ def import_images(tag: str, say: Say, targets: tuple[str, ...] = TARGETS) -> Non
     """Into the running lab, with what every pod of it needs. Those that it has are not imported again."""
     there = _ctr("images", "list", "--quiet").split()
     wanted = {image_name(target, tag): image_name(target, tag) for target in targets}
-    for name, source in {PAUSE_IMAGE: PYTHON_BASE.image, **wanted}.items():
-        if name not in there:
-            with _timed(say, f"{name}: imported"):
-                _import(source, name)
+    wanted = {name: source for name, source in {PAUSE_IMAGE: PYTHON_BASE.image, **wanted}.items() if name not in there}
+    if wanted:
+        with _timed(say, f"{', '.join(wanted)}: imported"):
+            _import(wanted)
 
 
 def tag_of(checkout: Path) -> str:
@@ -145,24 +152,28 @@ def _build(checkout: Path, target: str, tag: str) -> None:
         "BASE": PYTHON_BASE.image,
         "SPARK_BASE": JAVA_BASE.image,
         "WHEELS": _WHEELS,
+        "DEPENDENCIES": hashlib.sha256((checkout / "pyproject.toml").read_bytes()).hexdigest(),
         "SOURCE": tag,
         "VERSION": tag,
         "REVISION": revision or "unknown",
     }
     given = [part for name, value in arguments.items() for part in ("--build-arg", f"{name}={value}")]
-    _bud("--layers", "--target", target, *given, "--tag", image_name(target, tag), checkout)
+    named = ("--layers", "--target", target, "--tag", image_name(target, tag))
+    _bud("--timestamp", _TIMESTAMP, *named, *given, checkout)
 
 
 def _bud(*arguments: str | Path) -> None:
     """chroot isolation: it needs neither cgroups nor a network of its own."""
-    _buildah("bud", "--isolation=chroot", "--pull-never", "--quiet", "--timestamp", _TIMESTAMP, *arguments)
+    _buildah("bud", "--isolation=chroot", "--pull-never", "--quiet", *arguments)
 
 
-def _import(image: str, name: str) -> None:
-    """The one in buildah's storage, under a name in containerd's."""
+def _import(sources: Mapping[str, str]) -> None:
+    """Images of buildah's storage, by the name that they get in containerd's: in one archive, each layer once."""
     with tempfile.TemporaryDirectory(dir=lab_home()) as folder:
-        archive = Path(folder) / "image.tar"
-        _buildah("push", "--quiet", image, f"docker-archive:{archive}:{name}")
+        layout, archive = Path(folder) / "layout", Path(folder) / "images.tar"
+        for name, source in sources.items():
+            _buildah("push", "--quiet", "--disable-compression", source, f"oci:{layout}:{name}")
+        _run("tar", "--create", "--file", archive, "--directory", layout, ".")
         _ctr("images", "import", archive)
 
 

@@ -1,7 +1,7 @@
 """The wheels that images are made of: the project's own, and those of everything it needs, for the images' Python.
 
-They are fetched outside of the images, so that building one asks no index. Those of others are kept in `LAB_HOME` until
-pyproject.toml asks for something else.
+They are fetched outside of the images, so that building one asks no index. Those of others are kept in `LAB_HOME`, for
+the last two that pyproject.toml has asked for: tests of upgrades build the commit before, too.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ def _of_others(checkout: Path, own: Path, python_version: str, say: Callable[[st
     if kept.exists():
         return kept
     say(f"fetching wheels for Python {python_version}")
-    shutil.rmtree(kept.parent, ignore_errors=True)
+    _forget(kept.parent)
     partial = kept.with_suffix(".partial")
     partial.mkdir(parents=True)
     # PySpark is published as source alone. It has no extension, so its wheel fits every Python.
@@ -47,6 +47,14 @@ def _of_others(checkout: Path, own: Path, python_version: str, say: Callable[[st
     for wheel in partial.glob("headrace-*.whl"):
         wheel.unlink()
     return partial.rename(kept)
+
+
+def _forget(folder: Path) -> None:
+    """All but the last whole one."""
+    found = sorted(folder.glob("*"), key=lambda path: path.stat().st_mtime)
+    partial = [path for path in found if path.suffix]
+    for path in (*partial, *[path for path in found if not path.suffix][:-1]):
+        shutil.rmtree(path)
 
 
 def _pyspark(own: Path) -> str:
