@@ -16,14 +16,13 @@ from typing import Any
 
 import pytest
 
-from e2e.lab.cluster import Cluster, Lab, bring_up
-from e2e.lab.images import TARGETS, build_images, import_images
+from e2e.lab.cluster import Cluster, Lab, bring_up, running, used_alone
+from e2e.lab.errors import LabError
 from e2e.lab.teardown import take_down
-from e2e.release import CHART, Release, values_of
+from e2e.release import CHECKOUT, Release
+from e2e.releasing import in_lab, of_images
 
-CHECKOUT = Path(__file__).parents[1]
-NAME = "headrace"
-"""Of namespace, release and cluster, as in the README."""
+TESTS = Path(__file__).parent / "tests"
 FIGURES = CHECKOUT / "build" / "e2e.json"
 ORDER = ("readme", "installing", "faults", "spark", "observing", "upgrading", "uninstalling")
 """Of the modules: all but the first use one release, in the namespace that the README names."""
@@ -32,8 +31,12 @@ _TIMEOUT_S = 600
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: ORDER.index(item.path.stem.removeprefix("test_")))
-    for item in items:
+    """Other folders' tests, where they are asked for in one run with these, stay where they are: in front."""
+    own = [item for item in items if item.path.is_relative_to(TESTS)]
+    others = [item for item in items if not item.path.is_relative_to(TESTS)]
+    own.sort(key=lambda item: ORDER.index(item.path.stem.removeprefix("test_")))
+    items[:] = [*others, *own]
+    for item in own:
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(_TIMEOUT_S))
 
@@ -43,13 +46,27 @@ def cluster() -> Iterator[Cluster]:
     """The named one, else the lab, which is taken down in the end unless it was up."""
     named = os.environ.get("HEADRACE_E2E_KUBECONFIG")
     if named:
-        yield Cluster(Path(named))
+        cluster = Cluster(Path(named))
+        refuse_used(cluster)
+        yield cluster
         return
-    said: list[str] = []
-    lab = bring_up(said.append)
-    yield lab
-    if "the lab is up already" not in said:
-        take_down(said.append)
+    with used_alone(_say):
+        was_up = running() is not None
+        yield bring_up(_say)
+        if not was_up:
+            take_down(_say)
+
+
+def refuse_used(cluster: Cluster) -> None:
+    """These tests install, upgrade, uninstall and delete Topics: never where somebody has any."""
+    try:
+        topics = cluster.kubectl("get", "topics.headrace.io", "--all-namespaces", "--output=name").split()
+    except LabError as error:
+        if "the server doesn't have a resource type" not in str(error):
+            raise
+        return
+    if topics:
+        pytest.exit(f"{cluster.kubeconfig}: a cluster with {len(topics)} Topics; end-to-end tests want one without", 2)
 
 
 @pytest.fixture(scope="session")
@@ -63,9 +80,9 @@ def lab(cluster: Cluster) -> Lab:
 def images(cluster: Cluster) -> Release:
     """A release with the images of this checkout, which the cluster has. It is not installed."""
     if isinstance(cluster, Lab):
-        return in_lab(cluster, CHECKOUT)
+        return in_lab(cluster, CHECKOUT, _say)
     registry, tag = os.environ["HEADRACE_E2E_REGISTRY"], os.environ.get("HEADRACE_E2E_TAG", "latest")
-    return of_images(cluster, registry, tag, "IfNotPresent")
+    return of_images(cluster, CHECKOUT, registry, tag, "IfNotPresent")
 
 
 @pytest.fixture(scope="session")
@@ -84,27 +101,5 @@ def figures() -> Iterator[dict[str, Any]]:
     FIGURES.write_text(json.dumps(found, indent=2) + "\n")
 
 
-def in_lab(lab: Lab, checkout: Path, targets: tuple[str, ...] = TARGETS, name: str = NAME) -> Release:
-    """With images of this checkout."""
-    tag = build_images(checkout, _say, targets)
-    import_images(tag, _say, targets)
-    return of_images(lab, "localhost", tag, "Never", name)
-
-
 def _say(text: str) -> None:
     print(text, flush=True)  # noqa: T201 - how far it is
-
-
-def of_images(cluster: Cluster, registry: str, tag: str, pull_policy: str, name: str = NAME) -> Release:
-    images = {target: f"{registry}/headrace-{target}:{tag}" for target in TARGETS}
-    settings = [
-        ("image.registry", registry),
-        ("image.tag", tag),
-        ("image.pullPolicy", pull_policy),
-        *((f"{section}.repository", f"headrace-{name}") for section, name in _REPOSITORIES),
-    ]
-    values = ("--values", str(CHART / "ci" / "lab.yaml"), *values_of(settings))
-    return Release(cluster, name, images, values, pull_policy, name)
-
-
-_REPOSITORIES = (("brokers", "broker"), ("operator", "operator"))

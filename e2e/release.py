@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,8 @@ import yaml
 from e2e.lab.cluster import Cluster
 from e2e.waiting import wait_for
 
-CHART = Path(__file__).parents[1] / "charts" / "headrace"
+CHECKOUT = Path(__file__).parents[1]
+CHART = CHECKOUT / "charts" / "headrace"
 _HELM_TIMEOUT = "5m"
 
 
@@ -19,6 +20,7 @@ _HELM_TIMEOUT = "5m"
 class Release:
     cluster: Cluster
     namespace: str
+    chart: Path
     images: dict[str, str]
     """Of `broker`, `operator` and `spark`, whole names."""
     values: tuple[str, ...]
@@ -26,15 +28,17 @@ class Release:
     pull_policy: str = "Never"
     name: str = "headrace"
     """Of the release and of the cluster of brokers."""
+    helm_program: str = "helm"
+    """Helm 3, or `helm4`."""
 
     # -- Helm
 
-    def install(self, *more: str, chart: Path = CHART) -> None:
+    def install(self, *more: str) -> None:
         """Until all of it is ready. What a run that broke off has left is taken over."""
-        self.upgrade("--install", *more, chart=chart)
+        self.upgrade("--install", *more)
 
-    def upgrade(self, *more: str, chart: Path = CHART) -> None:
-        self.cluster.helm("upgrade", self.name, chart, *self._given, *more)
+    def upgrade(self, *more: str) -> None:
+        self._helm("upgrade", self.name, self.chart, *self._given, *more)
 
     def rollback(self) -> None:
         """To the revision before."""
@@ -44,7 +48,14 @@ class Release:
         self.helm("uninstall", self.name, "--wait", "--timeout", _HELM_TIMEOUT)
 
     def helm(self, *arguments: str) -> str:
-        return self.cluster.helm("--namespace", self.namespace, *arguments)
+        return self._helm("--namespace", self.namespace, *arguments)
+
+    def beside(self, name: str, helm_program: str = "helm") -> "Release":
+        """Another one of the same images, in a namespace of its own."""
+        return replace(self, name=name, namespace=name, helm_program=helm_program)
+
+    def _helm(self, *arguments: str | Path) -> str:
+        return self.cluster.helm(*arguments, helm_program=self.helm_program)
 
     @property
     def _given(self) -> tuple[str, ...]:
@@ -83,6 +94,12 @@ class Release:
         """Until it is Ready."""
         self.users("apply", "--filename=-", stdin=yaml.safe_dump(topic_manifest(topic, cluster=self.name, **spec)))
         self.users("wait", "--for=condition=Ready", f"topic/{topic}", f"--timeout={timeout_s}s")
+
+    def replicas(self, topic: str) -> dict[int, list[int]]:
+        """Brokers that hold each partition."""
+        sets = [each["spec"] for each in self.seen("partitionsets")["items"]]
+        partitions = [partition for spec in sets if spec["topic"] == topic for partition in spec["partitions"]]
+        return {partition["id"]: partition["replicas"] for partition in partitions}
 
     def wait_in_sync(self, topic: str, timeout_s: float = 120) -> None:
         """Until every replica of every partition is in sync."""

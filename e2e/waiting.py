@@ -17,7 +17,7 @@ def wait_for(ask: Callable[[], T], what: str, timeout_s: float = 60) -> T:
         answer, why = None, ""
         try:
             answer = ask()
-        except LabError as error:
+        except (LabError, OSError) as error:
             why = f": {error}"
         if answer:
             return answer

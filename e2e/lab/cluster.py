@@ -4,20 +4,22 @@
 network and its API server are within reach, so tests can stop them.
 """
 
+import fcntl
 import json
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from e2e.lab import network
 from e2e.lab.errors import LabError
-from e2e.lab.home import program, run_folder
+from e2e.lab.home import lab_home, program, run_folder
 from e2e.lab.node import containerd_socket
 from e2e.lab.packages import require_packages, require_root
 from e2e.lab.processes import daemon
-from e2e.lab.start import Starting
+from e2e.lab.start import STARTED, Starting
 from e2e.lab.teardown import take_down
 
 
@@ -30,12 +32,9 @@ class Cluster:
     def kubectl(self, *arguments: str | Path, stdin: str = "") -> str:
         return _output([program("kubectl"), "--kubeconfig", self.kubeconfig, *arguments], stdin)
 
-    def helm(self, *arguments: str | Path) -> str:
-        """Helm 3."""
-        return _output([program("helm"), "--kubeconfig", self.kubeconfig, *arguments])
-
-    def helm4(self, *arguments: str | Path) -> str:
-        return _output([program("helm4"), "--kubeconfig", self.kubeconfig, *arguments])
+    def helm(self, *arguments: str | Path, helm_program: str = "helm") -> str:
+        """Helm 3, or `helm4`."""
+        return _output([program(helm_program), "--kubeconfig", self.kubeconfig, *arguments])
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +59,13 @@ class Lab(Cluster):
 
     def resume_api(self) -> None:
         daemon("kube-apiserver").signal(signal.SIGCONT)
+
+    def volume(self, claim: str, namespace: str = "default") -> Path:
+        """The folder of this machine that a PersistentVolumeClaim has got."""
+        where = ("--namespace", namespace, "--output=jsonpath={.spec.volumeName}")
+        name = self.kubectl("get", "persistentvolumeclaim", claim, *where)
+        path = self.kubectl("get", "persistentvolume", name, "--output=jsonpath={.spec.hostPath.path}")
+        return Path(path)
 
     def pid_of_container(self, pod: str, namespace: str = "default", container: str = "") -> int:
         """The first process of a running container (the pod's first one, unless named), as this machine numbers it."""
@@ -88,11 +94,32 @@ class Lab(Cluster):
 
     def heal(self, pod: str, namespace: str = "default") -> None:
         """Take back all that `cut` did to the pod of this name. Fine where nothing was done."""
+        self._heal(f'--comment "cut {namespace}/{pod}"')
+
+    def heal_all(self) -> None:
+        """Take back all that `cut` did, and wake the API server: what a run that broke off has left."""
+        self._heal('--comment "cut ')
+        self.resume_api()
+
+    def _heal(self, mark: str) -> None:
         for line in self.inside("iptables", "--wait", "--list-rules").splitlines():
-            if f'--comment "cut {namespace}/{pod}"' in line:
+            if mark in line:
                 rule = line.replace('"', "\n").split("\n")
                 words = [word for n, part in enumerate(rule) for word in ([part] if n % 2 else part.split())]
                 self.inside("iptables", "--wait", "--delete", *words[1:])
+
+
+@contextmanager
+def used_alone(say: Callable[[str], None]) -> Iterator[None]:
+    """No other run of tests hurts the lab meanwhile, or takes it down: the second one waits for the first."""
+    lab_home().mkdir(parents=True, exist_ok=True)
+    with (lab_home() / "tests.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("waiting for the tests that use the lab now")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def bring_up(say: Callable[[str], None]) -> Lab:
@@ -113,11 +140,13 @@ def bring_up(say: Callable[[str], None]) -> Lab:
 
 
 def running() -> Lab | None:
-    """The lab, if it is up and answers."""
+    """The lab, if it is up and answers. What tests that broke off did to it is taken back."""
     lab = Lab(run_folder() / "kubeconfig")
-    if not network.exists() or not lab.kubeconfig.exists():
+    if not network.exists() or not (run_folder() / STARTED).exists():
         return None
     try:
+        lab.heal_all()
+        daemon("coredns")
         lab.kubectl("wait", "--for=condition=Ready", "--timeout=5s", "node", "--all", "--request-timeout=5s")
     except LabError:
         return None

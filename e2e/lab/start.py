@@ -23,6 +23,8 @@ from e2e.lab.volumes import storage_class
 
 ZONE = "zone-a"
 API_PORT = 6443
+STARTED = "started"
+"""A file in the run folder that is written last: without it a start has broken off."""
 _ETCD_PORT = 2379
 _TIMEOUT_S = 60
 _POLL_S = 0.05
@@ -54,6 +56,7 @@ class Starting:
         self._dns_and_volumes()
         self._wait("kubelet", lambda: self._kubectl("get", "--raw", f"/api/v1/nodes/{node.NODE_NAME}"))
         self._kubectl("wait", "--for=condition=Ready", f"--timeout={_TIMEOUT_S}s", f"node/{node.NODE_NAME}")
+        self._write(STARTED, "")
         self.say(f"the node is Ready ({time.monotonic() - began:.1f} s)")
 
     def _control_plane(self) -> None:

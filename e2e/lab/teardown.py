@@ -9,12 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from e2e.lab import network
+from e2e.lab.errors import LabError
 from e2e.lab.home import run_folder
 from e2e.lab.processes import kill_all
 
 
 def take_down(say: Callable[[str], None]) -> None:
-    """Raises LabError when a process does not end."""
+    """Raises LabError when a process does not end, or a mount stays."""
     run = run_folder()
     was_there = network.exists()
     kill_all(run / "images")
@@ -35,6 +36,8 @@ def mounts_below(folder: Path) -> list[Path]:
 def _unmount(run: Path) -> None:
     for point in mounts_below(run):
         subprocess.run(["umount", "--lazy", point], stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    if left := mounts_below(run):  # What is deleted below a mount may be anybody's.
+        raise LabError(f"these stay mounted, unmount them: {', '.join(map(str, left))}")
 
 
 def _remove_cgroups() -> None:

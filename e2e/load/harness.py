@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from e2e.load.verdict import MARK, Verdict
 from e2e.release import Release, security
 from e2e.waiting import wait_for
 
 _CHECKOUT = Path(__file__).parents[2]
 _MODULES = (
+    "e2e/load/verdict.py",
     *(f"tests/faults/{name}.py" for name in ("clients", "figures", "history", "journal", "judge")),
     *(f"tests/support/{name}.py" for name in ("hardy_clients", "history")),
 )
@@ -48,7 +50,13 @@ class Load:
 
         wait_for(goes_on, f"{records} records of each partition of {self.topic} are acknowledged", timeout_s)
 
-    def end(self) -> dict[str, Any]:
+    def delete(self, wait: str) -> None:
+        """The pod and the topic, where they are; the topic to its end."""
+        pod = (f"pod/{self.pod}", f"configmap/{self.pod}")
+        self.release.kubectl("delete", *pod, "--grace-period=1", "--ignore-not-found", wait)
+        self.release.users("delete", f"topic/{self.topic}", "--ignore-not-found", "--timeout=120s")
+
+    def end(self) -> Verdict:
         """Stop the clients -> the verdict."""
         self.release.execute(self.pod, "touch", "/tmp/load/stop")
 
@@ -57,27 +65,29 @@ class Load:
             return found if found in ("Succeeded", "Failed") else ""
 
         wait_for(phase, f"{self.pod} has judged", _END_S)
-        said = self.release.kubectl("logs", self.pod).strip().splitlines()
-        try:
-            verdict: dict[str, Any] = json.loads(said[-1])
-        except (IndexError, ValueError):
-            raise AssertionError("the load broke:\n" + "\n".join(said[-30:])) from None
-        return verdict
+        said = self.release.kubectl("logs", self.pod).splitlines()
+        verdicts = [line for line in said if line.startswith(MARK)]
+        if len(verdicts) != 1:
+            raise AssertionError("the load broke:\n" + "\n".join(said[-30:]))
+        return Verdict.parse(verdicts[0])
 
 
 @contextmanager
 def under_load(release: Release, topic: str, partitions: int = 3, **spec: Any) -> Iterator[Load]:
-    """A new topic of three replicas that clients use meanwhile. At its end the topic and the pod are gone."""
-    release.create_topic(topic, partitions=partitions, replicas=3, **spec)
+    """A new topic of three replicas that clients use meanwhile. At its end the topic is gone, and the pod goes.
+
+    What a run that broke off has left of it is deleted first.
+    """
     load = Load(release, topic, partitions)
-    release.apply(_config_map(load), _pod(load))
+    load.delete("--wait=true")
+    release.create_topic(topic, partitions=partitions, replicas=3, **spec)
     try:
+        release.apply(_config_map(load), _pod(load))
         release.kubectl("wait", "--for=condition=Ready", f"pod/{load.pod}", "--timeout=60s")
         load.wait_progress()
         yield load
     finally:
-        release.kubectl("delete", f"pod/{load.pod}", f"configmap/{load.pod}", "--grace-period=1", "--ignore-not-found")
-        release.users("delete", f"topic/{topic}", "--ignore-not-found", "--timeout=120s")
+        load.delete("--wait=false")
 
 
 def program() -> bytes:
@@ -85,7 +95,7 @@ def program() -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.write(_CHECKOUT / "e2e/load/in_pod.py", "__main__.py")
-        for folder in ("tests", "tests/faults", "tests/support"):
+        for folder in ("e2e", "e2e/load", "tests", "tests/faults", "tests/support"):
             archive.writestr(f"{folder}/__init__.py", "")
         for name in _MODULES:
             archive.write(_CHECKOUT / name, name)

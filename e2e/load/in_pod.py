@@ -1,17 +1,18 @@
 """`python load.zip TOPIC PARTITIONS SERVERS`: use a topic until /tmp/load/stop is there, then judge, print the verdict.
 
-Acknowledged so far, by partition, is in /tmp/load/acknowledged while it runs. The verdict is one line of JSON, the last
-one on stdout. Exits with 1 where a promise was broken.
+Acknowledged so far, by partition, is in /tmp/load/acknowledged while it runs. The verdict is one line on stdout. Exits
+with 1 where a promise was broken.
 """
 
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from e2e.load.verdict import Verdict
 from headrace.core.errors import HeadraceError
 from tests.faults.clients import Client, RawReader, RawWriter, SdkWriter, Whole
 from tests.faults.history import History
@@ -38,20 +39,19 @@ def main(topic: str, partitions: str, servers: str) -> None:
     while not STOP.exists():
         _tell(journal)
         time.sleep(_POLL_S)
-    report = end(journal, writers, readers)
-    said = verdict(report, journal)
-    sys.stdout.write(json.dumps(said) + "\n")
-    sys.exit(bool(said["wrong"]))
+    said = end(journal, writers, readers)
+    sys.stdout.write(f"{said}\n")
+    sys.exit(bool(said.wrong))
 
 
-def end(journal: Journal, writers: list[Client], readers: list[RawReader]) -> Report:
+def end(journal: Journal, writers: list[Client], readers: list[RawReader]) -> Verdict:
     journal.wrong.extend(f"{name} hangs" for name in join_all(writers, 2 * _CALM_S))
     whole = [_wait(reader.read_all, f"all of partition {number} can be read") for number, reader in enumerate(readers)]
     ends = dict(enumerate(each.end for each in whole))
     for number, reader in enumerate(readers):
         _wait(partial(reader.has_read, {number: ends[number]}), f"{reader.name} reads all")
     journal.wrong.extend(f"{name} hangs" for name in join_all(readers, _CALM_S))
-    return judge(_history(journal, whole, readers))
+    return verdict(judge(_history(journal, whole, readers)), journal, ends)
 
 
 def _history(journal: Journal, whole: list[Whole], readers: list[RawReader]) -> History:
@@ -65,19 +65,24 @@ def _history(journal: Journal, whole: list[Whole], readers: list[RawReader]) -> 
     )
 
 
-def verdict(report: Report, journal: Journal) -> dict[str, object]:
-    return {
-        "wrong": [*journal.wrong, *map(str, report.findings)][:_SHOWN_MAX],
-        "acknowledged": report.acknowledged,
-        "unknown": report.unknown,
-        "refused": report.refused,
-        "read": report.read,
-        "lost": report.lost,
-        "duplicated": report.duplicated,
-        "unavailability_s": report.unavailability_s,
-        "silence_s": report.silence_s,
-        "failures": journal.failures,
-    }
+def verdict(report: Report, journal: Journal, ends: Mapping[int, int]) -> Verdict:
+    return Verdict(
+        wrong=[*journal.wrong, *map(str, report.findings)][:_SHOWN_MAX],
+        acknowledged=report.acknowledged,
+        unknown=report.unknown,
+        refused=report.refused,
+        read=report.read,
+        lost=report.lost,
+        duplicated=report.duplicated,
+        unavailability_s=_named(report.unavailability_s),
+        silence_s=_named(report.silence_s),
+        ends=_named(ends),
+        failures=dict(journal.failures),
+    )
+
+
+def _named(by_partition: Mapping[int, T]) -> dict[str, T]:
+    return {str(partition): value for partition, value in sorted(by_partition.items())}
 
 
 def _tell(journal: Journal) -> None:

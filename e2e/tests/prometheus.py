@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,6 +33,12 @@ class Prometheus:
         found: list[dict[str, Any]] = self._ask("/api/v1/query", query=expr)["result"]
         return found
 
+    def knows(self, metric: str) -> bool:
+        """Whether a target has said what this is, with samples or without. Histograms by each of their names."""
+        family = re.sub(r"_(bucket|count|sum)$", "", metric)
+        names = {metric, family, family.removesuffix("_total")}
+        return any(self._ask("/api/v1/metadata", metric=name) for name in names)
+
     def up(self) -> int:
         """So many targets are scraped."""
         return sum(target["health"] == "up" for target in self._ask("/api/v1/targets")["activeTargets"])
@@ -41,10 +48,9 @@ class Prometheus:
         alerts = self._ask("/api/v1/alerts")["alerts"]
         return {alert["labels"]["alertname"] for alert in alerts if alert["state"] == "firing"}
 
-    def _ask(self, path: str, **query: str) -> dict[str, Any]:
+    def _ask(self, path: str, **query: str) -> Any:
         with urlopen(f"{self.url}{path}?{urlencode(query)}", timeout=10) as answer:
-            data: dict[str, Any] = json.load(answer)["data"]
-        return data
+            return json.load(answer)["data"]
 
 
 @contextmanager
@@ -78,7 +84,7 @@ def prometheus(release: Release, folder: Path) -> Iterator[Prometheus]:
         process = subprocess.Popen(dying_with_parent(command), stdout=log, stderr=log)
     running = Prometheus(f"http://{address}")
     try:
-        wait_for(lambda: _is_up(running), "Prometheus has found all pods", 30)
+        wait_for(lambda: running.up() > 0, "Prometheus has found pods", 30)
         yield running
     finally:
         process.terminate()
@@ -94,10 +100,3 @@ def targets(release: Release) -> list[str]:
             assert said["prometheus.io/path"] == "/metrics"
             found.append(f"{pod['status']['podIP']}:{said['prometheus.io/port']}")
     return found
-
-
-def _is_up(running: Prometheus) -> bool:
-    try:
-        return running.up() > 0
-    except OSError:
-        return False

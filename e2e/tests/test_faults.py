@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,16 @@ import pytest
 
 from e2e.lab.cluster import Lab
 from e2e.lab.errors import LabError
-from e2e.load.harness import Load, under_load
+from e2e.load.harness import under_load
+from e2e.load.judging import check
 from e2e.release import Release, security
 from e2e.waiting import wait_for
 
 PARTITIONS = 3
-API_AWAY_RECORDS = 9_000
-"""Of each partition, while nobody answers for the API server: at about 70 a second two minutes."""
+API_AWAY_S = 120
+API_AWAY_RECORDS = 1_000
+"""Of each partition, while nobody answers for the API server."""
+PRESSURE_S = 20
 
 
 def leader(release: Release, topic: str) -> str:
@@ -36,25 +40,6 @@ def wait_replaced(release: Release, pod: str, before: str) -> None:
     release.kubectl("wait", "--for=condition=Ready", f"pod/{pod}", "--timeout=120s")
 
 
-def check(load: Load, figures: dict[str, Any], name: str) -> None:
-    """End the load: nothing is wrong. What clients waited for is noted."""
-    load.wait_progress()
-    load.release.wait_in_sync(load.topic)
-    verdict = load.end()
-    assert verdict["wrong"] == []
-    assert verdict["lost"] == verdict["duplicated"] == 0
-    assert verdict["acknowledged"] > 0
-    figures[name] = {
-        "acknowledged": verdict["acknowledged"],
-        "longest_without_acknowledgement_s": _rounded(verdict["unavailability_s"]),
-        "longest_without_an_answer_to_readers_s": _rounded(verdict["silence_s"]),
-    }
-
-
-def _rounded(by_partition: dict[str, float]) -> dict[str, float]:
-    return {partition: round(seconds, 1) for partition, seconds in sorted(by_partition.items())}
-
-
 def test_should_lose_nothing_when_leaders_pods_are_killed(release: Release, figures: dict[str, Any]) -> None:
     with under_load(release, "killed", PARTITIONS) as load:
         for _ in range(3):
@@ -70,14 +55,16 @@ def test_should_lose_nothing_when_leaders_pods_are_killed(release: Release, figu
 def test_should_lose_nothing_when_a_process_is_killed(lab: Lab, release: Release, figures: dict[str, Any]) -> None:
     with under_load(release, "crashed", PARTITIONS) as load:
         victim = leader(release, load.topic)
+        before = restarts(release, victim)
         os.kill(lab.pid_of_container(victim, release.namespace), signal.SIGKILL)
-
-        def restarted() -> bool:
-            (status,) = release.get("pod", victim)["status"]["containerStatuses"]
-            return bool(status["restartCount"] and status["ready"])
-
-        wait_for(restarted, f"{victim} is back")
+        wait_for(lambda: restarts(release, victim) > before, f"{victim} is started again")
+        release.kubectl("wait", "--for=condition=Ready", f"pod/{victim}", "--timeout=120s")
         check(load, figures, "kill -9 of a leader's process")
+
+
+def restarts(release: Release, pod: str) -> int:
+    (status,) = release.get("pod", pod)["status"]["containerStatuses"]
+    return int(status["restartCount"])
 
 
 def test_should_lose_nothing_when_a_leader_is_cut_off(lab: Lab, release: Release, figures: dict[str, Any]) -> None:
@@ -95,38 +82,41 @@ def test_should_go_on_when_the_api_server_is_away(lab: Lab, release: Release, fi
     with under_load(release, "alone", PARTITIONS) as load:
         # As this machine sees it: whoever runs a command in a pod asks the API server.
         told = Path(f"/proc/{lab.pid_of_container(load.pod, release.namespace)}/root/tmp/load/acknowledged")
-        wanted = [count + API_AWAY_RECORDS for count in load.acknowledged()]
+        before = load.acknowledged()
         lab.stop_api()
+        until_s = time.monotonic() + API_AWAY_S
         try:
-            wait_for(
-                lambda: all(count >= least for count, least in zip(json.loads(told.read_text()), wanted, strict=True)),
-                f"{API_AWAY_RECORDS} records of each partition are acknowledged without an API server",
-                450,
-            )
+            # Minutes of it are what is tested, so there is no condition to wait for.
+            wait_for(lambda: time.monotonic() > until_s, "the time is over", API_AWAY_S + 1)
+            after: list[int] = json.loads(told.read_text())
         finally:
             lab.resume_api()
-        check(load, figures, "API server stopped")
+        assert min(now - then for now, then in zip(after, before, strict=True)) > API_AWAY_RECORDS
+        check(load, figures, f"API server stopped for {API_AWAY_S} s")
 
 
 def test_should_let_one_broker_go_at_a_time_when_nodes_are_drained(release: Release, figures: dict[str, Any]) -> None:
     with under_load(release, "drained", PARTITIONS) as load:
         for broker in range(3):
-            before = uid(release, release.pod(broker))
-            evict(release, broker)
-            with pytest.raises(LabError, match="Cannot evict pod as it would violate the pod's disruption budget"):
-                evict(release, (broker + 1) % 3)
-            wait_replaced(release, release.pod(broker), before)
+            pod = release.pod(broker)
+            node = release.get("pod", pod)["spec"]["nodeName"]
+            before = uid(release, pod)
+            try:
+                drain(release, node, pod, "120s")
+                # One is away, and there is no place for it as long as the node is closed.
+                with pytest.raises(LabError, match="Cannot evict pod as it would violate the pod's disruption budget"):
+                    drain(release, node, release.pod((broker + 1) % 3), "1s")
+            finally:
+                release.cluster.kubectl("uncordon", node)
+            wait_replaced(release, pod, before)
             release.wait_in_sync(load.topic)
-        check(load, figures, "three brokers evicted, one after the other")
+        check(load, figures, "three nodes drained, one after the other")
 
 
-def evict(release: Release, broker: int) -> None:
-    """As `kubectl drain` does for each pod of a node."""
-    pod = release.pod(broker)
-    metadata = {"name": pod, "namespace": release.namespace}
-    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata}
-    path = f"/api/v1/namespaces/{release.namespace}/pods/{pod}/eviction"
-    release.kubectl("create", "--raw", path, "--filename=-", stdin=json.dumps(eviction))
+def drain(release: Release, node: str, pod: str, timeout: str) -> None:
+    """`kubectl drain` of a node on which this broker is the only pod of ours."""
+    chosen = f"--pod-selector=statefulset.kubernetes.io/pod-name={pod}"
+    release.cluster.kubectl("drain", node, chosen, "--delete-emptydir-data", f"--timeout={timeout}")
 
 
 def test_should_lose_nothing_when_brokers_are_restarted_in_turn(release: Release, figures: dict[str, Any]) -> None:
@@ -139,16 +129,26 @@ def test_should_lose_nothing_when_brokers_are_restarted_in_turn(release: Release
 
 def test_should_lose_nothing_when_the_node_has_no_cpu_left(release: Release, figures: dict[str, Any]) -> None:
     with under_load(release, "pressed", PARTITIONS) as load:
-        busy = "import os, time; os.fork(); os.fork(); end = time.monotonic() + 20\nwhile time.monotonic() < end: pass"
+        release.kubectl("delete", "pod/busy", "--grace-period=0", "--force", "--ignore-not-found")
+        busy = f"""
+import os, time
+end = time.monotonic() + {PRESSURE_S}
+os.fork(), os.fork(), os.fork()
+while time.monotonic() < end: pass
+"""
         container = {
             "name": "busy",
             "image": release.image("broker"),
             "imagePullPolicy": release.pull_policy,
             "command": ["python", "-c", busy],
+            # Ten times as much of the processors as a broker asks for: brokers get what is left.
+            "resources": {"requests": {"cpu": "1"}},
             "securityContext": security(),
         }
         spec = {"restartPolicy": "Never", "containers": [container]}
         release.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "busy"}, "spec": spec})
-        release.kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/busy", "--timeout=120s")
-        release.kubectl("delete", "pod/busy", "--grace-period=0")
-        check(load, figures, "four busy processes on the node")
+        try:
+            release.kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/busy", "--timeout=120s")
+        finally:
+            release.kubectl("delete", "pod/busy", "--grace-period=0", "--force")
+        check(load, figures, "eight busy processes on the node, which come before brokers")

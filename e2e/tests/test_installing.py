@@ -1,8 +1,12 @@
 """What a user has after `helm install`."""
 
+import base64
 import json
+from typing import Any
 
 import pytest
+import trustme
+import yaml
 
 from e2e.lab.errors import LabError
 from e2e.release import Release
@@ -47,6 +51,60 @@ def test_should_carry_records_when_a_topic_is_applied(release: Release) -> None:
     assert "orders" in shown[1]
 
 
+def test_should_reset_a_group_when_its_manifest_says_so(release: Release) -> None:
+    release.create_topic("again", partitions=3, replicas=3)
+    release.headrace("produce", "again", stdin="".join(f"{number}\n" for number in range(50)))
+    read = ("consume", "again", "--group", "replay", "--output", "value")
+    assert len(release.headrace(*read).split()) == 50
+    assert release.headrace(*read) == ""
+    reset = {"id": "from-the-start", "to": "Earliest"}
+    manifest = {
+        "apiVersion": "headrace.io/v1alpha1",
+        "kind": "ConsumerGroup",
+        "metadata": {"name": "replay"},
+        "spec": {"resetOffsets": reset},
+    }
+    release.users("apply", "--server-side", "--filename=-", stdin=yaml.safe_dump(manifest))
+    applied = "--for=jsonpath={.status.lastReset.result}=Applied"
+    release.users("wait", applied, "consumergroup/replay", "--timeout=60s")
+    assert len(release.headrace(*read, broker=2).split()) == 50
+
+
+def test_should_carry_records_over_tls_when_a_secret_is_named(release: Release) -> None:
+    """By Helm 4: one broker, in a namespace of its own, with a certificate as cert-manager makes it."""
+    secured = release.beside("secured", "helm4")
+    release.cluster.kubectl("delete", "namespace", secured.namespace, "--ignore-not-found", "--timeout=120s")
+    release.cluster.kubectl("create", "namespace", secured.namespace)
+    secret = tls_secret([f"*.secured.{secured.namespace}.svc", f"secured-bootstrap.{secured.namespace}.svc"])
+    secured.apply(secret)
+    secured.install("--set", "crds.install=false,brokers.replicas=1,operator.replicas=1,tls.secretName=certificate")
+    assert "Succeeded" in secured.helm("test", secured.name)
+    secured.create_topic("secrets", partitions=1, replicas=1)
+    secured.headrace("produce", "secrets", stdin="told\n")
+    assert secured.headrace("consume", "secrets", "--output", "value") == "told\n"
+    secured.users("delete", "topic/secrets", "--timeout=60s")
+    secured.uninstall()
+    release.cluster.kubectl("delete", "namespace", secured.namespace, "--timeout=120s")
+
+
+def tls_secret(names: list[str]) -> dict[str, Any]:
+    authority = trustme.CA()
+    certificate = authority.issue_cert(*names)
+    data = {
+        "tls.crt": b"".join(blob.bytes() for blob in certificate.cert_chain_pems),
+        "tls.key": certificate.private_key_pem.bytes(),
+        "ca.crt": authority.cert_pem.bytes(),
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "kubernetes.io/tls",
+        "metadata": {"name": "certificate"},
+        "data": {name: base64.b64encode(content).decode() for name, content in data.items()},
+    }
+
+
 def test_should_refuse_a_topic_that_shrinks(release: Release) -> None:
+    release.create_topic("orders", partitions=3, replicas=3)
     with pytest.raises(LabError, match="partitions can grow, never shrink"):
         release.users("patch", "topic/orders", "--type=merge", "--patch", '{"spec": {"partitions": 2}}')

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from e2e.conftest import CHECKOUT
 from e2e.lab.home import lab_home
-from e2e.release import Release
+from e2e.release import CHECKOUT, Release
 
 _BLOCK = re.compile(r"^```bash\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _VALUES = (
@@ -18,7 +17,7 @@ _VALUES = (
 _SPARK_IMAGE = "registry.example/headrace-spark:0.1.0"
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1500)  # With the images, where they are not built yet.
 def test_should_work_when_the_readme_is_followed(images: Release, tmp_path: Path) -> None:
     text = "\n".join(_BLOCK.findall((CHECKOUT / "README.md").read_text()))
     assert _VALUES in text

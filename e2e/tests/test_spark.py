@@ -76,6 +76,7 @@ def submitter(release: Release) -> Iterator[Submitter]:
         "containers": [container],
         "volumes": [{"name": "shared", "persistentVolumeClaim": {"claimName": "shared"}}],
     }
+    release.kubectl("delete", "pod/submitter", "pvc/shared", "--grace-period=1", "--ignore-not-found")
     release.apply(
         {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "shared"}, "spec": claim},
         {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "submitter"}, "spec": spec},
@@ -105,6 +106,7 @@ def flights(release: Release) -> list[dict[str, Any]]:
         for row in rows
     ]
     for topic, partitions in (("flights", 6), ("delays", 3), ("cluster-load", 1)):
+        release.users("delete", f"topic/{topic}", "--ignore-not-found", "--timeout=60s")
         release.create_topic(topic, partitions=partitions, replicas=2)
     lines = "".join(json.dumps(row) + "\n" for row in kept)
     release.headrace("produce", "flights", "--format", "jsonl", "--key-field", "carrier", stdin=lines)
