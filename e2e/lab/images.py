@@ -113,11 +113,11 @@ def _timed(say: Say, what: str) -> Iterator[None]:
 
 
 def _files(checkout: Path) -> Iterator[Path]:
-    for source in _SOURCES:
-        path = checkout / source
+    """Of older commits those that they have."""
+    for path in (checkout / source for source in _SOURCES):
         if path.is_dir():
             yield from sorted(p for p in path.rglob("*") if p.is_file() and p.suffix != ".pyc")
-        else:
+        elif path.exists():
             yield path
 
 
