@@ -1,4 +1,4 @@
-"""The jobs of examples/spark in the project's own image, on Spark on Kubernetes: submitted in both modes, unchanged."""
+"""The jobs of examples/spark in the project's own image, on Spark on Kubernetes: each in both modes, unchanged."""
 
 import csv
 import importlib.util
@@ -6,6 +6,7 @@ import io
 import json
 import zipfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -17,6 +18,7 @@ from e2e.release import Release
 
 FLIGHTS = 50_000
 """Of 336,776."""
+MODES = ("cluster", "client")
 SHARED = "/shared"
 """Where driver and executors of a query meet: its checkpoint, and what it writes."""
 
@@ -105,7 +107,10 @@ def flights(release: Release) -> list[dict[str, Any]]:
         }
         for row in rows
     ]
-    for topic, partitions in (("flights", 6), ("delays", 3), ("cluster-load", 1)):
+    for topic, partitions in (
+        ("flights", 6),
+        *((f"{name}-{mode}", 1) for name in ("delays", "load") for mode in MODES),
+    ):
         release.users("delete", f"topic/{topic}", "--ignore-not-found", "--timeout=60s")
         release.create_topic(topic, partitions=partitions, replicas=2)
     lines = "".join(json.dumps(row) + "\n" for row in kept)
@@ -113,12 +118,33 @@ def flights(release: Release) -> list[dict[str, Any]]:
     return kept
 
 
-@pytest.mark.timeout(400)
-def test_should_count_each_flight_once_in_cluster_mode(submitter: Submitter, flights: list[dict[str, Any]]) -> None:
-    where = ("--checkpoint", f"{SHARED}/state", "--parquet", f"{SHARED}/delays")
-    said = submitter.submit("cluster", "flights_delays.py", *where)
-    assert "Succeeded" in said, said
-    windows = submitter.release.headrace("consume", "delays", "--output", "value").splitlines()
+@pytest.fixture(scope="module")
+def said(submitter: Submitter, flights: list[dict[str, Any]]) -> dict[tuple[str, str], str]:
+    """What each job has said in each mode. Two at a time: they wait for each other's pods, and for records."""
+    jobs = [
+        *(("flights_delays.py", mode, *where(mode)) for mode in MODES),
+        *(("cluster_load.py", mode, *LOAD_OF, "--report", f"load-{mode}") for mode in MODES),
+    ]
+    with ThreadPoolExecutor(2) as side_by_side:
+        told = [side_by_side.submit(submitter.submit, mode, job, *arguments) for job, mode, *arguments in jobs]
+        return {(job, mode): done.result() for (job, mode, *_), done in zip(jobs, told, strict=True)}
+
+
+LOAD_OF = ("--topic", "flights", "--interval", "2", "--apply")
+
+
+def where(mode: str) -> tuple[str, ...]:
+    return ("--checkpoint", f"{SHARED}/state-{mode}", "--parquet", f"{SHARED}/delays-{mode}", "--to", f"delays-{mode}")
+
+
+@pytest.mark.timeout(900)  # With all four jobs.
+@pytest.mark.parametrize("mode", MODES)
+def test_should_count_each_flight_once(
+    submitter: Submitter, flights: list[dict[str, Any]], said: dict[tuple[str, str], str], mode: str
+) -> None:
+    if mode == "cluster":
+        assert "Succeeded" in said["flights_delays.py", mode]
+    windows = submitter.release.headrace("consume", f"delays-{mode}", "--output", "value").splitlines()
     hours = [datetime.fromisoformat(row["time_hour"]) for row in flights]
     final = max(hours) - timedelta(days=1)
     assert sum(json.loads(line)["flights"] for line in windows) == sum(
@@ -126,10 +152,12 @@ def test_should_count_each_flight_once_in_cluster_mode(submitter: Submitter, fli
     )
 
 
-@pytest.mark.timeout(400)
-def test_should_report_the_load_in_client_mode(submitter: Submitter, flights: list[dict[str, Any]]) -> None:
-    said = submitter.submit("client", "cluster_load.py", "--topic", "flights", "--interval", "2", "--apply")
-    assert "skew " in said, said
-    reports = submitter.release.headrace("consume", "cluster-load", "--output", "value").splitlines()
+@pytest.mark.parametrize("mode", MODES)
+def test_should_report_the_load(submitter: Submitter, said: dict[tuple[str, str], str], mode: str) -> None:
+    told = said["cluster_load.py", mode]
+    if mode == "cluster":  # Drivers have pods of their own.
+        told = submitter.release.kubectl("logs", "--selector=spark-role=driver", "--tail=-1")
+    assert "skew " in told
+    reports = submitter.release.headrace("consume", f"load-{mode}", "--output", "value").splitlines()
     levels = {json.loads(line)["level"] for line in reports}
     assert levels == {"partition", "broker", "zone"}
