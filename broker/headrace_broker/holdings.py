@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from headrace.core.control.held import Epochs, HeldLog
@@ -22,7 +23,7 @@ from headrace.core.replication.seats import NO_LIFE, LogFacts, why_void
 from headrace.core.replication.wishes import Local
 from headrace.core.resources.metadata import InvalidResourceError
 from headrace.core.resources.partition_set import PartitionSet, PartitionState
-from headrace.core.resources.topic import TopicSpec
+from headrace.core.resources.topic import DeletionPolicy, TopicSpec
 from headrace.core.types import Incarnation, LeaderEpoch, PartitionId, PartitionKey, SetUid, TopicName, TopicUid
 from headrace_broker.clock import wall_ms
 from headrace_broker.metrics import Metrics, PartitionGauges
@@ -78,7 +79,8 @@ class Holdings:
             self._held[stored.key] = _Held(Holding.RESTING, stored.description, _spec_of(stored))
         for stored in await asyncio.to_thread(self._data.store.orphans):
             self._held[stored.key] = _Held(Holding.ORPHANED, stored.description, _spec_of(stored))
-        self._metrics.orphaned_partitions.set_function(self._count_orphans)
+        for policy in DeletionPolicy:
+            self._metrics.orphaned_partitions.labels(policy.value).set_function(partial(self._count_orphans, policy))
 
     @property
     def is_busy(self) -> bool:
@@ -397,12 +399,18 @@ class Holdings:
         except HeadraceError as error:
             _log.warning("%s: closed with an error: %s", partition.place, error)
 
-    def _count_orphans(self) -> int:
-        return sum(held.holding is Holding.ORPHANED for held in self._held.values())
+    def _count_orphans(self, policy: DeletionPolicy) -> int:
+        orphans = (held for held in self._held.values() if held.holding is Holding.ORPHANED)
+        return sum(_deletion_policy_of(held) is policy for held in orphans)
 
 
 def _facts(held: _Held, partition: Partition, seen: LeaderEpoch) -> LogFacts:
     return LogFacts(max(partition.log.last_epoch, seen), held.damage, held.void_before)
+
+
+def _deletion_policy_of(held: _Held) -> DeletionPolicy:
+    """What nobody knows is kept."""
+    return DeletionPolicy.RETAIN if held.description is None else held.description.deletion_policy
 
 
 def _told(held: _Held, partition: Partition) -> HeldLog:

@@ -112,7 +112,9 @@ class Metrics:
         )
         self.orphaned_partitions = made.gauge(
             "headrace_broker_orphaned_partitions",
-            "Partitions set aside because the API server does not know their topic.",
+            "Partitions set aside because no PartitionSet names them, by what becomes of them: Delete after seven days,"
+            " Retain for ever.",
+            "deletion_policy",
         )
 
     def request_time(self, method: str, route: str) -> Histogram:

@@ -148,6 +148,7 @@ class Groups:
         view = self._view()
         if view is None or not acts():
             self._asking.drop()
+            self._metrics.stuck.set(0)  # that is for the operator that acts to say
             return
         self._metrics.seen(view.ours)
         self._send(view)  # whatever becomes of the writes

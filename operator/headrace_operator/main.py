@@ -8,8 +8,8 @@ import logging
 import os
 import signal
 import socket
-import ssl
 import sys
+from collections.abc import Coroutine, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from random import Random
@@ -25,6 +25,7 @@ from headrace.http2.client import AsyncTransport
 from headrace.kube.client import KubeClient
 from headrace.kube.events import EventRecorder
 from headrace_operator.applier import Applier
+from headrace_operator.authority import Authority
 from headrace_operator.candidate import Candidate
 from headrace_operator.doorbell import Doorbell
 from headrace_operator.group_applier import GroupApplier
@@ -83,7 +84,7 @@ class _Duration(click.ParamType[int]):
 @click.option(
     "--tls-ca-file",
     type=click.Path(exists=True, dir_okay=False),
-    help="Certificates to check the brokers' with; default: the system's.",
+    help="Certificates to check the brokers' with, taken anew when they change; default: the system's.",
 )
 @click.option(
     "--identity",
@@ -107,14 +108,15 @@ async def operate(options: Options) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    trust = ssl.create_default_context(cafile=options.tls_ca_file)
+    authority = Authority(options.tls_ca_file)
     async with (
         await KubeClient.connect(kubeconfig=options.kubeconfig, context=options.context) as client,
-        AsyncTransport(trust) as transport,
+        AsyncTransport(authority.take_on()) as transport,
     ):
         scope = Scope(options.cluster, options.namespace or client.namespace, options.finalizer_wait_ms)
         metrics = Metrics()
         candidate = Candidate(client, scope, options.identity, Random())
+        metrics.watch_turn(scope.cluster, lambda: candidate.acts)
         recorder = EventRecorder(client, _COMPONENT)
         applier = Applier(client, recorder, metrics.landed)
         reconciler = Reconciler(
@@ -133,20 +135,22 @@ async def operate(options: Options) -> None:
             doorbell.start()
             stack.push_async_callback(doorbell.stop)
             _log.info("serving cluster %s, brokers in namespace %s", scope.cluster, scope.lease_namespace)
-            await _until(stop, reconciler, groups, candidate)
+            loops = {
+                "reconcile": reconciler.run(),
+                "groups": groups.run(lambda: candidate.acts),
+                "candidate": candidate.run(reconciler.ring),
+                "authority": authority.keep_fresh(transport.trust),
+            }
+            await _until(stop, loops)
             await candidate.resign()
         _log.info("stopped")
 
 
-async def _until(stop: asyncio.Event, reconciler: Reconciler, groups: Groups, candidate: Candidate) -> None:
-    """The loops, until `stop`; a loop that fails takes the process with it."""
-    loops = {
-        asyncio.create_task(reconciler.run(), name="reconcile"),
-        asyncio.create_task(groups.run(lambda: candidate.acts), name="groups"),
-        asyncio.create_task(candidate.run(reconciler.ring), name="candidate"),
-        asyncio.create_task(stop.wait(), name="stop"),
-    }
-    done, pending = await asyncio.wait(loops, return_when=asyncio.FIRST_COMPLETED)
+async def _until(stop: asyncio.Event, loops: Mapping[str, Coroutine[Any, Any, None]]) -> None:
+    """The loops, by their names, until `stop`; a loop that fails takes the process with it."""
+    tasks = {asyncio.create_task(loop, name=name) for name, loop in loops.items()}
+    stopping = asyncio.create_task(stop.wait(), name="stop")
+    done, pending = await asyncio.wait({*tasks, stopping}, return_when=asyncio.FIRST_COMPLETED)
     for task in pending:
         task.cancel()
     await asyncio.gather(*pending, return_exceptions=True)

@@ -5,13 +5,13 @@ written. The names are those that Kafka users alert on, as Prometheus spells the
 """
 
 from collections import Counter as Tally
+from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from headrace.core.control.actions import Action, ReplaceSet
 from headrace.core.control.changing import ELECTIONS, UNCLEAN, ChangeKind
-from headrace.core.control.health import Health
-from headrace.core.control.observed import BrokerState
+from headrace.core.control.health import Health, Standing, standings
 from headrace_operator.group_metrics import GroupMetrics
 from headrace_operator.observer import Picture
 
@@ -38,7 +38,13 @@ class Metrics:
             ),
         }
         self._brokers = Gauge("brokers", "Brokers by state.", ["state"], namespace=_NAMESPACE, registry=self._registry)
-        self._acting = self._gauge("acting", "1 for the operator that acts, 0 for one that stands by.")
+        self._acting = Gauge(
+            "acting",
+            "1 for the operator of the cluster that acts, 0 for one that stands by.",
+            ["cluster"],
+            namespace=_NAMESPACE,
+            registry=self._registry,
+        )
         self.stuck = self._gauge("stuck_reconciles", "Topics that cannot be written: the API server refuses it.")
         self._unreadable = self._gauge(
             "unreadable_objects", "Objects that cannot be read, and are left out; see the log."
@@ -53,16 +59,21 @@ class Metrics:
         self._unclean = self._counter("unclean_leader_elections", "Leaders elected that may lack acknowledged records.")
         self._shrinks = self._counter("isr_shrinks", "ISRs that lost brokers have been taken out of.")
 
-    def seen(self, picture: Picture, *, acts: bool = True) -> None:
-        """`acts`: whether it is this operator's turn; the sum over all operators is 1."""
-        self._acting.set(acts)
+    def watch_turn(self, cluster: str, acts: Callable[[], bool]) -> None:
+        """Ask with each scrape whether it is this operator's turn: where no picture comes, a turn ends all the same.
+
+        The sum over all operators of the cluster is 1.
+        """
+        self._acting.labels(cluster).set_function(acts)
+
+    def seen(self, picture: Picture) -> None:
         self._unreadable.set(picture.unreadable)
         health = Health.of(picture.topics, picture.observed)
         for name, gauge in self._health.items():
             gauge.set(getattr(health, name))
-        tally = Tally(broker.state for broker in picture.observed.brokers.values())
-        for broker_state in BrokerState:
-            self._brokers.labels(broker_state.value).set(tally[broker_state])
+        found = standings(picture.observed)
+        for standing in Standing:
+            self._brokers.labels(standing.value).set(found[standing])
 
     def landed(self, action: Action) -> None:
         """It is written."""

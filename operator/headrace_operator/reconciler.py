@@ -117,7 +117,7 @@ class Reconciler:
         """False where someone else was faster. Raises ApiError while the API server is away."""
         picture = await self._observer.observe()
         acts = self._acts()
-        self._metrics.seen(picture, acts=acts)
+        self._metrics.seen(picture)
         self._show(picture)
         if not acts:
             self._inquiry.drop()

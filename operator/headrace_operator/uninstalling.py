@@ -4,7 +4,10 @@ With the operator nobody is left who takes Headrace's finalizers off, so a Topic
 later would stay for ever. First the operator itself is stopped, which would put them back; then they are taken off all
 of its cluster's objects, which stay as they are: so do their data. An operator that is installed again puts them on.
 
-Run by the chart's hook before `helm uninstall`. Exit codes: 0, 1 with a sentence, 2 for wrong usage.
+What is gone already is fine: the Deployment, an object, or a kind that the API server does not know any more.
+
+Run by the chart's hook before `helm uninstall`, and by people where that did not run. Exit codes: 0, 1 with a sentence,
+2 for wrong usage.
 """
 
 import asyncio
@@ -70,7 +73,7 @@ async def _uninstall(
     async with await KubeClient.connect(kubeconfig=kubeconfig) as client:
         await stop_operator(client, deployment, namespace or client.namespace, wait_s)
         for kind in _KINDS:
-            for obj in (await client.list(kind)).items:
+            for obj in await all_of(client, kind):
                 if is_of(obj, cluster):
                     await let_go(client, kind, obj)
 
@@ -95,6 +98,15 @@ async def stop_operator(client: KubeClient, deployment: str, namespace: str, wai
             f" kubectl -n {namespace} get pods -l {selector}"
         ) from None
     _log.info("Deployment %s/%s is scaled to nothing", namespace, deployment)
+
+
+async def all_of(client: KubeClient, kind: Resource[Object]) -> Sequence[Object]:
+    """None where its CustomResourceDefinition was deleted: its objects went with it."""
+    try:
+        return (await client.list(kind)).items
+    except NotFoundError:
+        _log.info("the definition of %s is gone already", kind.kind)
+        return ()
 
 
 async def let_go(client: KubeClient, kind: Resource[Object], obj: Object) -> None:

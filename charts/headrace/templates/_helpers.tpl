@@ -1,8 +1,14 @@
 {{- define "headrace.bootstrap" -}}{{ .Values.cluster }}-bootstrap{{- end }}
 {{- define "headrace.operator" -}}{{ .Values.cluster }}-operator{{- end }}
 {{- define "headrace.hook" -}}{{ .Values.cluster }}-uninstall{{- end }}
-{{- /* Cluster-wide objects: two releases of one name in two namespaces must not meet. */ -}}
-{{- define "headrace.global" -}}{{ .Release.Namespace }}-{{ .Values.cluster }}{{- end }}
+{{- /* Cluster-wide objects. Not by namespace: two releases of one cluster would act on the same Topics, and so Helm refuses
+the second, whose objects are there already. */ -}}
+{{- define "headrace.global" -}}headrace:{{ .Values.cluster }}{{- end }}
+{{- /* Of brokers, and the same for every cluster, as the names of their Leases are: Helm refuses a second cluster in one
+namespace. */ -}}
+{{- define "headrace.leases" -}}headrace-broker{{- end }}
+{{- define "headrace.sparkNamespace" -}}{{ .Values.spark.namespace | default .Release.Namespace }}{{- end }}
+{{- define "headrace.caFile" -}}/etc/headrace/tls/ca.crt{{- end }}
 {{- define "headrace.scheme" -}}{{ if .Values.tls.secretName }}https{{ else }}http{{ end }}{{- end }}
 
 {{- define "headrace.selector" -}}
@@ -11,6 +17,7 @@ app.kubernetes.io/instance: {{ .root.Release.Name }}
 app.kubernetes.io/component: {{ .component }}
 {{- end }}
 
+{{- /* Not of pods: those would be replaced for another version of the chart alone. */ -}}
 {{- define "headrace.labels" -}}
 {{ include "headrace.selector" . }}
 app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
@@ -26,9 +33,11 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 
 {{- define "headrace.podSecurity" -}}
 runAsNonRoot: true
-runAsUser: 10001
-runAsGroup: 10001
-fsGroup: 10001
+{{- with .Values.runAsUser }}
+runAsUser: {{ int64 . }}
+runAsGroup: {{ int64 . }}
+fsGroup: {{ int64 . }}
+{{- end }}
 fsGroupChangePolicy: OnRootMismatch
 seccompProfile: {type: RuntimeDefault}
 {{- end }}
@@ -44,6 +53,14 @@ capabilities: {drop: [ALL]}
 imagePullSecrets:
 {{ toYaml . }}
 {{- end }}
+{{- end }}
+
+{{- /* The authority alone: nobody but the brokers has need of their key, and they read it by the API. */ -}}
+{{- define "headrace.caVolume" -}}
+- name: tls
+  secret:
+    secretName: {{ .Values.tls.secretName }}
+    items: [{key: ca.crt, path: ca.crt}]
 {{- end }}
 
 {{- define "headrace.placing" -}}

@@ -1,15 +1,45 @@
-"""How many partitions are not as they should be, by the names that Kafka users alert on. Pure; for metrics.
+"""How many partitions and brokers are not as they should be, by the names that Kafka users alert on. Pure; for metrics.
 
 The same rules as the conditions of each topic (`status`); topics of other clusters do not count.
 """
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from enum import StrEnum
 
-from headrace.core.control.observed import Observed
+from headrace.core.control.observed import Broker, BrokerState, Observed
 from headrace.core.control.status import in_sync, is_under_min_isr
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.resources.topic import Topic, TopicSpec
+from headrace.core.types import BrokerId
+
+
+class Standing(StrEnum):
+    """A broker's state, where the planner's `Lost` is told apart by whether anybody misses it: Leases stay for ever."""
+
+    READY = BrokerState.READY
+    UNPROVEN = BrokerState.UNPROVEN
+    DRAINING = BrokerState.DRAINING
+    LOST = BrokerState.LOST
+    STOPPED = "Stopped"
+    """Cleanly; it is to come back."""
+    GONE = "Gone"
+    """For good: nobody asks for it, and it has stopped cleanly or no partition names it."""
+
+
+def standings(observed: Observed) -> Counter[Standing]:
+    """How many brokers there are of each."""
+    named = {broker for found in observed.sets for state in found.partitions for broker in state.replicas}
+    return Counter(_standing(broker, observed, named) for broker in observed.brokers.values())
+
+
+def _standing(broker: Broker, observed: Observed, named: Collection[BrokerId]) -> Standing:
+    if broker.state is not BrokerState.LOST:
+        return Standing(broker.state)
+    if broker.clean:
+        return Standing.STOPPED if broker.id in observed.expected else Standing.GONE
+    return Standing.GONE if broker.id in observed.leaving and broker.id not in named else Standing.LOST
 
 
 @dataclass(frozen=True, slots=True)

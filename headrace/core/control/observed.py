@@ -35,6 +35,8 @@ class Broker:
     """Its disk has no room for records."""
     regressed: frozenset[TopicUid] = frozenset()
     """Topics of which it knows higher epochs than the API."""
+    clean: bool = False
+    """It has stopped cleanly; it is lost all the same until it is started again."""
 
     @property
     def seat(self) -> Seat:
@@ -44,7 +46,8 @@ class Broker:
     def of(cls, lease: BrokerLease, liveness: Liveness, now_ms: int) -> "Broker":
         """`liveness` has seen this very Lease; `now_ms` is its clock."""
         state = _state(lease, liveness, now_ms)
-        return cls(lease.broker, lease.incarnation, lease.zone, state, lease.url, lease.full, lease.regressed)
+        about = (lease.url, lease.full, lease.regressed, lease.clean)
+        return cls(lease.broker, lease.incarnation, lease.zone, state, *about)
 
 
 def _state(lease: BrokerLease, liveness: Liveness, now_ms: int) -> BrokerState:

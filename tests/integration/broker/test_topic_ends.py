@@ -77,7 +77,8 @@ def test_should_set_data_aside_when_its_topic_is_not_in_the_api_and_take_it_back
     wait_for(lambda: directories(cluster, "orphaned", uid) == [f"{uid}-0"], "the data is set aside")
     assert directories(cluster, "partitions", uid) == []
     metrics = f"{cluster.url()}/metrics"
-    wait_for(lambda: b"headrace_broker_orphaned_partitions 0.0" not in http("GET", metrics).body, "it is told")
+    told = b'headrace_broker_orphaned_partitions{deletion_policy="Delete"} 0.0'
+    wait_for(lambda: told not in http("GET", metrics).body, "it is told")
 
     cluster.broker().stop()
     # However long ago that was: what has returned while the broker was away is not deleted at its start.

@@ -6,11 +6,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from headrace.core.resources.metadata import DEFAULT_CLUSTER
 from headrace.core.resources.topic import topic_manifest
 from headrace.kube.resource import CONSUMER_GROUPS, TOPICS, raw_resource
 from tests.support.kube_api import API_VARIABLE
+from tests.support.kubeconfig import write_kubeconfig
 from tests.support.operator import Cluster
 from tests.support.waiting import observed
 
@@ -20,9 +23,9 @@ needs_workloads = pytest.mark.skipif(API_VARIABLE not in os.environ, reason="the
 LABELS = {"app": "operator"}
 
 
-async def uninstalling(cluster: Cluster, kubeconfig: Path, *more: str) -> tuple[int | None, str]:
+async def uninstalling(cluster: str, kubeconfig: Path, *more: str) -> tuple[int | None, str]:
     """Exit code, and what it said."""
-    given = ("--cluster", cluster.name, "--namespace", cluster.name, "--kubeconfig", str(kubeconfig))
+    given = ("--cluster", cluster, "--namespace", cluster, "--kubeconfig", str(kubeconfig))
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "headrace_operator.uninstalling", "--deployment", "operator", *given, *more),
         stderr=asyncio.subprocess.PIPE,
@@ -59,7 +62,7 @@ async def test_should_let_topics_and_groups_go_when_no_operator_will(cluster: Cl
     other["metadata"]["finalizers"] = ["headrace.io/delete-data"]
     await cluster.client.create(TOPICS, other)
 
-    code, said = await uninstalling(cluster, kubeconfig)
+    code, said = await uninstalling(cluster.name, kubeconfig)
 
     assert code == 0, said
     topic = await cluster.topic()
@@ -71,10 +74,23 @@ async def test_should_let_topics_and_groups_go_when_no_operator_will(cluster: Cl
     assert len(await cluster.sets()) == 1, "nothing is deleted"
 
 
+async def test_should_have_nothing_to_do_where_the_definitions_are_gone(tmp_path: Path) -> None:
+    # It knows no kind, and no object.
+    async with TestServer(web.Application()) as server:
+        kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", str(server.make_url("")))
+        code, said = await uninstalling("gone", kubeconfig)
+    assert code == 0, said
+    assert said.splitlines() == [
+        "Deployment gone/operator is gone already",
+        "the definition of Topic is gone already",
+        "the definition of ConsumerGroup is gone already",
+    ]
+
+
 @needs_workloads
 async def test_should_wait_until_the_last_operator_has_ended(cluster: Cluster, kubeconfig: Path) -> None:
     await create_deployment(cluster)
-    waiting = asyncio.create_task(uninstalling(cluster, kubeconfig))
+    waiting = asyncio.create_task(uninstalling(cluster.name, kubeconfig))
 
     async def replicas() -> int:
         return int((await cluster.client.get(DEPLOYMENTS, "operator", cluster.name))["spec"]["replicas"])
@@ -91,7 +107,7 @@ async def test_should_say_which_operator_does_not_end(cluster: Cluster, kubeconf
     await create_deployment(cluster)
     await cluster.create_topic()
     await cluster.patch_topic({"metadata": {"finalizers": ["headrace.io/delete-data"]}})
-    code, said = await uninstalling(cluster, kubeconfig, "--wait", "0.1")
+    code, said = await uninstalling(cluster.name, kubeconfig, "--wait", "0.1")
     assert code == 1
     assert f"kubectl -n {cluster.name} get pods -l app=operator" in said
     topic = await cluster.topic()

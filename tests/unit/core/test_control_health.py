@@ -1,6 +1,7 @@
 from dataclasses import replace
 
-from headrace.core.control.health import Health
+from headrace.core.control.health import Health, Standing, standings
+from headrace.core.control.observed import BrokerState
 from headrace.core.types import BrokerId
 from tests.support.control import brokers, topic
 from tests.support.replicated import ReplicatedCluster
@@ -42,3 +43,25 @@ def test_should_count_partitions_that_move() -> None:
     cluster.leave(BrokerId(1))
     cluster.settle(work=False)
     assert health(cluster).reassigning == 4
+
+
+def test_should_miss_a_broker_that_stopped_only_where_it_is_to_come_back() -> None:
+    cluster = cluster_of()
+    api = cluster.api
+    api.expected = frozenset({BrokerId(0), BrokerId(1)})
+    for number in (1, 2):
+        cluster.lose(BrokerId(number))
+        api.brokers[BrokerId(number)] = replace(api.brokers[BrokerId(number)], clean=True)
+    assert standings(api.observed) == {Standing.READY: 1, Standing.STOPPED: 1, Standing.GONE: 1}
+
+
+def test_should_miss_a_broker_that_was_killed_and_is_to_go_for_as_long_as_it_has_replicas() -> None:
+    cluster = cluster_of()
+    api = cluster.api
+    cluster.lose(BrokerId(2))
+    cluster.leave(BrokerId(2))
+    assert standings(api.observed) == {Standing.READY: 2, Standing.LOST: 1}
+    api.brokers[BrokerId(3)] = replace(api.brokers[BrokerId(0)], id=BrokerId(3), state=BrokerState.LOST)
+    assert standings(api.observed) == {Standing.READY: 2, Standing.LOST: 2}
+    cluster.leave(BrokerId(3))
+    assert standings(api.observed) == {Standing.READY: 2, Standing.LOST: 1, Standing.GONE: 1}

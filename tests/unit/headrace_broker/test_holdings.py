@@ -36,10 +36,23 @@ def data(tmp_path: Path) -> Iterator[DataDirectory]:
     opened.close(clean=False)
 
 
-def put_aside(data: DataDirectory) -> None:
-    log = data.open_log(DESCRIPTION, LogConfig.of_topic(SPEC), now_ms=0)
+def put_aside(data: DataDirectory, description: PartitionDescription = DESCRIPTION) -> None:
+    log = data.open_log(description, LogConfig.of_topic(SPEC), now_ms=0)
     log.close()
-    data.store.orphan(KEY, 0)
+    data.store.orphan(description.key, 0)
+
+
+async def test_should_count_what_is_set_aside_by_what_becomes_of_it(data: DataDirectory) -> None:
+    kept, unknown = (PartitionKey(TopicUid(f"uid-{number}"), PartitionId(0)) for number in (2, 3))
+    put_aside(data)
+    put_aside(data, replace(DESCRIPTION, key=kept, spec={**DESCRIPTION.spec, "deletionPolicy": "Retain"}))
+    put_aside(data, replace(DESCRIPTION, key=unknown))
+    (data.path / "orphaned" / "uid-3-0" / "partition.json").unlink()
+    metrics = Metrics()
+    await Holdings(data, metrics, lambda: None).load()
+    name = "headrace_broker_orphaned_partitions"
+    assert metrics.registry.get_sample_value(name, {"deletion_policy": "Delete"}) == 1
+    assert metrics.registry.get_sample_value(name, {"deletion_policy": "Retain"}) == 2
 
 
 async def test_should_read_what_is_set_aside_once_until_something_happens_to_it(

@@ -153,6 +153,8 @@ async def test_should_leave_alone_for_a_while_what_the_api_server_refuses() -> N
     await loop._one_pass(acts)
     assert len(parts.written) == 1
     assert value(metrics, "headrace_operator_stuck_groups") == 1
+    await loop._one_pass(lambda: False)
+    assert value(metrics, "headrace_operator_stuck_groups") == 0, "that is for the operator that acts to say"
 
 
 async def test_should_write_the_topic_once_for_each_picture_of_it() -> None:

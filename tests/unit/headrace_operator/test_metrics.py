@@ -62,9 +62,25 @@ def test_should_count_elections_that_have_landed() -> None:
     assert found["headrace_operator_leader_elections_total"] == 1
     assert found["headrace_operator_isr_shrinks_total"] == 3
     assert found["headrace_operator_unclean_leader_elections_total"] == 0
-    metrics.seen(picture(cluster.api), acts=False)
+    metrics.seen(picture(cluster.api))
     assert values(metrics)["headrace_operator_under_replicated_partitions"] == 3
-    assert values(metrics)["headrace_operator_acting"] == 0
+
+
+def test_should_tell_with_each_scrape_whether_it_acts() -> None:
+    turns, metrics = [True], Metrics()
+    metrics.watch_turn("blue", lambda: turns[-1])
+    assert values(metrics)["headrace_operator_acting/blue"] == 1
+    turns.append(False)
+    assert values(metrics)["headrace_operator_acting/blue"] == 0
+
+
+def test_should_count_a_broker_that_has_gone_for_good_apart() -> None:
+    api = ModelApi.of([], [broker(0), replace(broker(1, state=BrokerState.LOST), clean=True)])
+    metrics = Metrics()
+    metrics.seen(picture(api))
+    found = values(metrics)
+    assert found["headrace_operator_brokers/Gone"] == 1
+    assert found["headrace_operator_brokers/Lost"] == found["headrace_operator_brokers/Stopped"] == 0
 
 
 def test_should_name_the_work_of_the_loop_from_the_start() -> None:
