@@ -47,7 +47,7 @@ CLUSTER = Dashboard(
                 stat("Brokers ready", _operator("brokers", ', state="Ready"')),
                 stat(
                     "Operators that act",
-                    'sum(headrace_operator_acting{job=~"$job"})',
+                    'sum by (cluster) (headrace_operator_acting{job=~"$job"})',
                     bad_from=2,
                     about="One for each cluster.",
                 ),
