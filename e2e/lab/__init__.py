@@ -1,5 +1,6 @@
-"""A real Kubernetes for the tests, without Docker: built from its Go modules, run on loopback.
+"""A real Kubernetes for the tests, without Docker: built from its Go modules.
 
-`programs` says what is built and how, `build` builds what is missing into `LAB_HOME/bin`, `api_server` runs etcd and
-kube-apiserver for as long as a test needs them. Nothing is ever written into the checkout.
+`programs` says what is built and how, `build` builds what is missing into `LAB_HOME/bin`. `api_server` runs etcd and
+kube-apiserver on loopback for as long as a test needs them, `cluster` a whole cluster in a network namespace, `images`
+brings the project's images into it. But for the wheels of images in `build/`, nothing is written into the checkout.
 """

@@ -23,7 +23,7 @@ KUBECONFIG_VARIABLE = "HEADRACE_CONTRACT_KUBECONFIG"
 
 @click.group()
 def lab() -> None:
-    """A real Kubernetes API server for the tests, without Docker."""
+    """A real Kubernetes for the tests, without Docker."""
 
 
 @lab.command()

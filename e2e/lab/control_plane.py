@@ -1,6 +1,6 @@
 """How etcd and the programs of a control plane are told what to do: argument lists, and nothing is started here.
 
-`api_server` runs the first two alone on loopback; `up` runs all four beside a node.
+`api_server` runs the first two alone on loopback; `start` runs all four beside a node.
 """
 
 from dataclasses import dataclass

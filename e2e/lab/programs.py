@@ -1,7 +1,6 @@
 """What the lab is built from: Go modules, their versions, and the programs that come out of them.
 
-A table, read by `build`. A later program (kubelet, containerd, helm ...) is one more entry here. Programs that share a
-module share one build: Kubernetes' packages compile once for all of them.
+A table, read by `build`. Programs that share a module share one build: Kubernetes' packages compile once for all.
 """
 
 from collections.abc import Mapping
