@@ -22,8 +22,8 @@ from headrace.core.log.quota import DiskLimits
 from headrace.core.resources.metadata import DEFAULT_CLUSTER
 from headrace.core.types import BrokerId
 from headrace.core.units import UNLIMITED, parse_duration_ms, parse_limited_quantity_bytes, parse_quantity_bytes
-from headrace_broker.process import run
 from headrace_broker.settings import Settings, TlsFiles, TlsSecret
+from headrace_broker.stop_signals import StopSignals
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _LEVELS = ("debug", "info", "warning", "error")
@@ -121,14 +121,23 @@ def main(log_level: str, broker: int, **options: Any) -> None:
     # Threads read, encode JSON and compact; the event loop, which everybody waits for, must not wait long for them.
     sys.setswitchinterval(THREAD_SWITCH_US / 1_000_000)
     try:
-        again = False
-        while again := asyncio.run(run(settings, again=again)):
-            # Another life, with an incarnation of its own: this one lets go of its files, whatever refers to them.
-            gc.unfreeze()
-            gc.collect()
+        with StopSignals.noted() as signals:
+            _live(settings, signals)
     except HeadraceError as error:
         click.echo(f"headrace-broker: {error.message}", err=True)
         sys.exit(1)
+
+
+def _live(settings: Settings, signals: StopSignals) -> None:
+    """One life, and as many more as begin where one has ended. Raises HeadraceError."""
+    # Not before: these modules take a while to load, and this process can be asked to stop meanwhile.
+    from headrace_broker.process import run
+
+    again = False
+    while not signals.asked and (again := asyncio.run(run(settings, signals, again=again))):
+        # Another life, with an incarnation of its own: this one lets go of its files, whatever refers to them.
+        gc.unfreeze()
+        gc.collect()
 
 
 def _tls(

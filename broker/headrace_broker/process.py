@@ -3,11 +3,12 @@
     lock the data ──> listen (503) ──> take an incarnation ──> watch ──> recover, claim ──> ready
     asked to stop ──> not ready, draining ──> hand over ──> finish requests ──> close the logs ──> say that the stop was
                                                clean ──> 0          asked again ──> hand nothing more over
+    asked to stop before it has an incarnation ──> 0
     a log is damaged ──> as if asked to stop, but a new life begins then, in the same process (`verification`)
     disk failed   ──> not ready ──> give up every seat ──> stop ──> 1         superseded ──> stop at once ──> 1
 
 The port is taken before the Lease, because the Lease says where this broker listens. The incarnation is on disk before
-it is in the Lease.
+it is in the Lease. Where the API server is away, the start waits for it (`coordination.patience`).
 """
 
 import asyncio
@@ -15,8 +16,10 @@ import gc
 import logging
 import resource
 import signal
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
+from functools import partial
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from headrace.core.errors import HeadraceError, StorageFailedError
@@ -28,6 +31,8 @@ from headrace.http2.client import AsyncTransport
 from headrace.http2.memory import keep_large_buffers
 from headrace.http2.server import Server, Terms, serve
 from headrace.kube.client import KubeClient
+from headrace.kube.errors import ApiError
+from headrace.kube.resource import SECRETS
 from headrace_broker.admission import Admission
 from headrace_broker.broker_disk import BrokerDisk
 from headrace_broker.clock import monotonic_ms
@@ -35,6 +40,7 @@ from headrace_broker.compaction import Compaction
 from headrace_broker.coordination.cluster_view import ClusterView
 from headrace_broker.coordination.coordination import Coordination, Here
 from headrace_broker.coordination.lease import LeaseHolder, vacant_lease
+from headrace_broker.coordination.patience import patiently
 from headrace_broker.groups.lag import GroupLags
 from headrace_broker.groups.showing import Showing
 from headrace_broker.holdings import Holdings
@@ -47,8 +53,9 @@ from headrace_broker.replication.ports import Host
 from headrace_broker.replication.streams import FollowerStreams
 from headrace_broker.routes.app import ALWAYS_ANSWERED, broker_app
 from headrace_broker.serving import Readiness, Serving
-from headrace_broker.settings import Settings, TlsFiles
+from headrace_broker.settings import Settings, TlsFiles, TlsSecret
 from headrace_broker.staging.making import Making
+from headrace_broker.stop_signals import StopSignals
 from headrace_broker.storage.compaction_process import CompactionProcess
 from headrace_broker.storage.data_directory import DataDirectory
 from headrace_broker.tls.identity import Identity
@@ -57,6 +64,7 @@ from headrace_broker.tls.sources import Files, WatchedSecret
 from headrace_broker.transports import Transports
 from headrace_broker.verification import Verification
 
+T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
@@ -72,7 +80,11 @@ class DiskFailedError(HeadraceError):
     code = "DiskFailed"
 
 
-async def run(settings: Settings, *, again: bool = False) -> bool:
+class _StoppedEarlyError(Exception):
+    """Asked to stop before this life has begun."""
+
+
+async def run(settings: Settings, signals: StopSignals, *, again: bool = False) -> bool:
     """One life; whether another one is to begin at once. Raises HeadraceError where it cannot start or go on.
 
     `again`: the one before has ended so.
@@ -85,7 +97,8 @@ async def run(settings: Settings, *, again: bool = False) -> bool:
         async with await KubeClient.connect(kubeconfig=settings.kubeconfig) as client, AsyncTransport() as transport:
             broker = _Broker(settings, data, client, transport)
             broker.returned = again
-            clean = await broker.live()
+            with signals.told_to(broker.asked_to_stop):
+                clean = await broker.live()
             return broker.returns
     finally:
         await asyncio.to_thread(data.close, clean=clean)
@@ -134,10 +147,14 @@ class _Broker:
 
     async def live(self) -> bool:
         """Whether the stop was clean: every log closed, all of it on disk."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, self._asked_to_stop, number)
+        try:
+            return await self._live()
+        except _StoppedEarlyError:
+            return self._data.stopped_cleanly  # No log was opened since.
+
+    async def _live(self) -> bool:
         if self._identity is not None:
-            await self._identity.take_on()
+            await self._unless_stopped(self._take_on(self._identity))
         server = await self._listen()
         try:
             lease = self._lease(server.port)
@@ -167,6 +184,14 @@ class _Broker:
         host = urlsplit(settings.advertised_url).hostname or settings.host
         return Identity(source, host, self._transports, self._metrics.registry)
 
+    async def _take_on(self, identity: Identity) -> None:
+        """Raises UnusableTlsError. A Secret that cannot be read because the API server is away is not unusable."""
+        if isinstance(self._settings.tls, TlsSecret):
+            read = partial(self._client.get, SECRETS, self._settings.tls.name, self._namespace)
+            with suppress(ApiError):
+                await patiently(read, "to read the certificate")
+        await identity.take_on()
+
     async def _listen(self) -> Server:
         settings = self._settings
         try:
@@ -192,7 +217,8 @@ class _Broker:
     async def _begin_life(self, lease: LeaseHolder) -> tuple[Seat, DiskFacts]:
         data = self._data
         on_disk = await asyncio.to_thread(data.read_incarnation)
-        taken = await lease.acquire(on_disk, data.write_incarnation, data.epochs_seen.read())
+        taking = lease.acquire(on_disk, data.write_incarnation, data.epochs_seen.read())
+        taken = await self._unless_stopped(taking)
         disk = DiskFacts(
             incarnation=on_disk,
             known_incarnation=taken.known,
@@ -264,6 +290,17 @@ class _Broker:
             memory_bytes=self._memory_bytes,
         )
 
+    async def _unless_stopped(self, work: Coroutine[Any, Any, T]) -> T:
+        """Raises _StoppedEarlyError as soon as it is asked to stop: `work` may take as long as others are away."""
+        task = asyncio.create_task(work)
+        try:
+            await asyncio.wait((task, self._end), return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                raise _StoppedEarlyError
+            return task.result()
+        finally:
+            await _cancel((task,))
+
     async def _until(self, end: asyncio.Future[None], tasks: Sequence[asyncio.Task[None]]) -> None:
         """Raises what any of the tasks raises, and DiskFailedError."""
         waiting: set[asyncio.Future[None]] = {end, self._broken, *tasks}
@@ -293,12 +330,12 @@ class _Broker:
         gc.collect()
         gc.freeze()
 
-    def _asked_to_stop(self, number: signal.Signals) -> None:
+    def asked_to_stop(self, number: signal.Signals) -> None:
         """A second time: wait for nobody else. Where this life ends for damage already: begin no other."""
         is_second, self.returns = self._end.done() and not self.returns, False
         asked = self._hurry if is_second else self._end
         if not asked.done():
-            _log.info("stopping: %s", signal.Signals(number).name)
+            _log.info("stopping: %s", number.name)
             asked.set_result(None)
 
     def _mend(self, reason: str) -> None:
@@ -312,7 +349,7 @@ class _Broker:
             self._broken.set_exception(DiskFailedError(f"the disk failed, this broker stops: {reason}"))
 
 
-async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
+async def _cancel(tasks: Sequence[asyncio.Task[Any]]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

@@ -400,12 +400,20 @@ HANDOVER_TIMEOUT_MS = 15_000
 """A broker that is asked to stop waits so long at most for others to take over what it leads ..."""
 DECOMMISSION_TIMEOUT_MS = 600_000
 """... and so long, where its ordinal is above the StatefulSet's replicas, for others to hold all that it holds."""
+CATCH_UP_TIMEOUT_MS = 600_000
+"""So long after it was asked, at most, it stays in sync for replicas that catch up. A Pod's grace is more than that."""
+CATCH_UP_LOOK_MS = 500
+"""How often it looks whether they have."""
+WAITED_FOR_NAMED_MAX = 20
+"""Partitions that its log names then."""
 DECOMMISSION_LOOK_MS = 2_000
 """How often such a broker asks what the StatefulSet says by now."""
 HANDOVER_POLL_MS = 50
 """How often it looks whether they have."""
 STEP_DOWN_TIMEOUT_MS = 2_000
 """What a broker that stops gets to leave the ISRs that can do without it."""
+API_AWAY_REMINDER_MS = 60_000
+"""How often a broker that waits for the API server at its start says so."""
 
 # Replication streams
 REPLICATION_IN_FLIGHT_BYTES_MAX = 8 << 20

@@ -1,26 +1,37 @@
 """What a broker does between being asked to stop and stopping: others take over what it leads, or all that it holds.
 
-    asked to stop ──> the Lease says draining ──> wait (`core.replication.draining`) ──> step down ──> stop
+    asked to stop ──> the Lease says draining ──> three waits (`core.replication.draining`) ──> step down ──> stop
 
 The operator moves leaderships away from brokers that drain, and replicas away from those whose ordinal the StatefulSet
-asks for no longer, as long as it does; what it said last counts while it cannot be read. Both waits are bounded:
-whoever stopped this broker gets its way. Where the API server is away from the start nothing can be handed over, and
-nothing is waited for.
+asks for no longer, as long as it does; what it said last counts while it cannot be read. Leaders take replicas that
+have caught up into the ISR: until then this broker stays where too few would be in sync without it. All waits are
+bounded: whoever stopped this broker gets its way. Where the API server is away nothing can be handed over, and nobody
+is waited for.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from headrace.core.limits import (
+    CATCH_UP_LOOK_MS,
+    CATCH_UP_TIMEOUT_MS,
     DECOMMISSION_LOOK_MS,
     DECOMMISSION_TIMEOUT_MS,
     HANDOVER_POLL_MS,
     HANDOVER_TIMEOUT_MS,
     STEP_DOWN_TIMEOUT_MS,
+    WAITED_FOR_NAMED_MAX,
 )
-from headrace.core.replication.draining import Placed, ToGiveAway, placed, to_give_away, to_hand_over
+from headrace.core.replication.draining import (
+    Placed,
+    ToGiveAway,
+    kept_in_sync,
+    placed,
+    to_give_away,
+    to_hand_over,
+)
 from headrace.core.resources.pod import BrokerSet
 from headrace.core.types import Seat
 from headrace.kube.client import KubeClient
@@ -44,11 +55,15 @@ class Handover:
         self._writing = writing
         self._namespace = namespace
         self._told: ToGiveAway | None = None
+        self._kept_by: frozenset[str] = frozenset()
+        """Partitions that would have too few in sync without this broker, as the log says."""
 
     async def run(self) -> None:
         """The Lease says that this broker drains; it goes on with everything else meanwhile."""
+        asked_ms = monotonic_ms()
         self._writing.claims = False
         await self._give_away()
+        await self._stay_in_sync(asked_ms + CATCH_UP_TIMEOUT_MS)
         await self._wait(self._led, "leaderships to hand over", HANDOVER_TIMEOUT_MS)
         self._writing.leave("it stops")
         if not await self._writing.settle(STEP_DOWN_TIMEOUT_MS / 1000):
@@ -94,6 +109,20 @@ class Handover:
     def _awaited(self, staying: BrokerSet) -> int:
         return self._held(staying).awaited
 
+    async def _stay_in_sync(self, deadline_ms: int) -> None:
+        """While replicas catch up without which too few would be in sync: it follows and votes meanwhile, as ever."""
+        if not await self._is_over(self._kept, deadline_ms - monotonic_ms(), CATCH_UP_LOOK_MS):
+            _log.warning("stopping although too few are in sync then: %s", _listed(sorted(self._kept_by)))
+
+    def _kept(self) -> int:
+        """By how many partitions; told with each one that is new."""
+        kept = kept_in_sync(self._placed(), self._me, self._view.ready_seats(monotonic_ms()))
+        names = frozenset(map(str, kept))
+        if not names <= self._kept_by:
+            _log.info("draining: in sync until other replicas have caught up: %s", _listed(sorted(names)))
+        self._kept_by = names
+        return len(names)
+
     def _led(self) -> int:
         return to_hand_over(self._placed(), self._me, self._view.ready_seats(monotonic_ms()))
 
@@ -107,10 +136,15 @@ class Handover:
         if not await self._is_over(count, timeout_ms):
             _log.warning("stopping with %d %s: nobody has taken them within %d s", count(), what, timeout_ms // 1000)
 
-    async def _is_over(self, count: Callable[[], int], timeout_ms: int) -> bool:
+    async def _is_over(self, count: Callable[[], int], timeout_ms: int, look_ms: int = HANDOVER_POLL_MS) -> bool:
         deadline_ms = monotonic_ms() + timeout_ms
         while monotonic_ms() < deadline_ms:
             if not count():
                 return True
-            await asyncio.sleep(HANDOVER_POLL_MS / 1000)
+            await asyncio.sleep(look_ms / 1000)
         return not count()
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - WAITED_FOR_NAMED_MAX
+    return ", ".join(names[:WAITED_FOR_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")

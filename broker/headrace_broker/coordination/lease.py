@@ -1,12 +1,14 @@
 """This broker's Lease: takes it for a new incarnation at the start, renews it, and says when it drains and stops.
 
-The incarnation is on disk before it is taken here, so that no crash can make two lives share one. Only compare-and-set
+The incarnation is on disk before it is taken here, so that no crash can make two lives share one. Where the API server
+is away a broker waits for it with that; what it wrote itself without hearing so is no other life. Only compare-and-set
 writes; a Lease that a later incarnation holds means that this process must exit at once (`SupersededError`). Losing
 contact with the API server is ordinary: the renewal goes on trying, and produce and fetch go on.
 """
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -20,9 +22,17 @@ from headrace.core.resources.lease import CLUSTER_LABEL, BrokerLease, lease_name
 from headrace.core.resources.metadata import Metadata
 from headrace.core.types import BrokerId, Incarnation, TopicUid
 from headrace.kube.client import KubeClient
-from headrace.kube.errors import AlreadyExistsError, ApiError, ConflictError, NotFoundError, UnreadableObjectError
+from headrace.kube.errors import (
+    AlreadyExistsError,
+    ApiError,
+    ApiUnavailableError,
+    ConflictError,
+    NotFoundError,
+    UnreadableObjectError,
+)
 from headrace.kube.resource import LEASES, PARTITION_SETS
 from headrace_broker.clock import monotonic_ms
+from headrace_broker.coordination.patience import Patience
 from headrace_broker.metrics import Metrics
 
 _log = logging.getLogger(__name__)
@@ -51,6 +61,10 @@ class LeaseHolder:
         self._metrics = metrics
         self._wanted = vacant
         """What this broker says of itself; its metadata and incarnation are those that were last read or written."""
+        self._known = Incarnation(0)
+        """The greatest that the Lease and the seats knew of before this process wrote any."""
+        self._sent: deque[str] = deque(maxlen=CAS_RETRIES_MAX)
+        """The renew times of what it has sent last, whether it was heard of or not."""
         self._writing = asyncio.Lock()
         self.renewed_ms = 0
         """When the request was sent that renewed it last, by this process's monotonic clock."""
@@ -71,7 +85,10 @@ class LeaseHolder:
         # Another cluster on this API server has a broker of this number too; its lives are not ours.
         sets = [a_set for a_set in listed if a_set.metadata.labels.get(CLUSTER_LABEL, cluster) == cluster]
         self._wanted = replace(self._wanted, regressed=regressed_topics(sets, seen))
-        return greatest_incarnation(self._wanted.broker, lease.incarnation, sets)
+        known = greatest_incarnation(self._wanted.broker, lease.incarnation, sets)
+        is_ours = known == lease.incarnation and lease.renew_time in self._sent
+        self._known = self._known if is_ours else known
+        return self._known
 
     async def acquire(
         self,
@@ -79,21 +96,25 @@ class LeaseHolder:
         write_incarnation: Callable[[Incarnation, Incarnation], None],
         seen: Seen = _NOTHING_SEEN,
     ) -> Taken:
-        """Take the next incarnation. Raises ApiError where the API server does not answer.
+        """Take the next incarnation, as soon as the API server answers. Raises ApiError for what it refuses.
 
         `write_incarnation(incarnation, known)` has put both on disk, fsynced, when it returns. `seen` are the leader
         epochs that this broker remembers.
         """
-        for _ in range(CAS_RETRIES_MAX):
-            known = await self._known_incarnation(seen)
-            incarnation = Incarnation(1 + max(on_disk, known))
-            await asyncio.to_thread(write_incarnation, incarnation, known)
-            on_disk = incarnation
+        conflicts, patience = 0, Patience("to take the lease")
+        while conflicts < CAS_RETRIES_MAX:
             try:
+                known = await self._known_incarnation(seen)
+                incarnation = Incarnation(1 + max(on_disk, known))
+                await _in_thread(write_incarnation, incarnation, known)
+                on_disk = incarnation
                 await self._write(replace(self._wanted, incarnation=incarnation))
             except (ConflictError, AlreadyExistsError) as error:
                 # Whoever was faster may have lived under the very number that our disk holds now: `known` tells.
                 _log.info("lease changed while it was taken, trying again: %s", error)
+                conflicts += 1
+            except ApiUnavailableError as error:
+                await patience.pause(error)
             else:
                 return Taken(incarnation, known)
         raise SupersededError(
@@ -169,12 +190,22 @@ class LeaseHolder:
 
     async def _write(self, wanted: BrokerLease) -> None:
         changed, sent_ms = wanted.renewed(_now()), monotonic_ms()
+        self._sent.append(changed.renew_time)
         if changed.metadata.resource_version:
             written = await self._client.replace(LEASES, changed.to_object())
         else:
             written = await self._client.create(LEASES, changed.to_object())
         self._wanted = replace(changed, metadata=written.metadata)
         self.renewed_ms = sent_ms
+
+
+async def _in_thread(write: Callable[[Incarnation, Incarnation], None], *incarnations: Incarnation) -> None:
+    """To its end, also where this is cancelled: the disk must not be closed under it."""
+    writing = asyncio.ensure_future(asyncio.to_thread(write, *incarnations))
+    try:
+        await asyncio.shield(writing)
+    finally:
+        await asyncio.wait([writing])
 
 
 def vacant_lease(broker: BrokerId, namespace: str, cluster: str, url: str, zone: str) -> BrokerLease:

@@ -1,10 +1,15 @@
 """What a broker that was asked to stop waits for, so that nobody misses it. Pure; asked again with every change.
 
-    asked to stop ──> draining ── it leads nothing that another replica could lead ──> steps down ──> stops
+    asked to stop ──> draining ── nobody needs it in sync who could do without it soon
+                               ── it leads nothing that another replica could lead ──> steps down ──> stops
     its ordinal is above the StatefulSet's replicas ──> draining ──> for each replica:
         another broker can take it          ──> waits until no PartitionSet names this one any more
         none can, and writes go on without  ──> goes with it: the topic has one copy less until somebody helps
         none can, and acks=all would stop   ──> waits, for people: for another broker, or fewer replicas
+
+A rolling update stops the next broker while the last one may catch up still. So a broker stays where too few others are
+in sync and a replica is on its way into the ISR: else writes would stop, or all of the partition. What is as good as
+it gets keeps nobody: all other replicas in sync, or none that could come.
 
 The operator moves leaderships and replicas; a broker only waits, for bounded times, and never for what cannot happen:
 where every other member of the ISR is away or drains too, as when a whole cluster stops, where no broker is to stay,
@@ -18,7 +23,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from headrace.core.replication.isr import floor
+from headrace.core.replication.isr import floor, settled
 from headrace.core.resources.partition_set import PartitionSet, PartitionState
 from headrace.core.resources.pod import BrokerSet
 from headrace.core.resources.topic import Topic
@@ -33,6 +38,11 @@ class Placed:
     """The operator moves its leaders and replicas."""
     is_deleting: bool = False
     """Brokers delete its data, and surrender their seats by themselves."""
+    topic: str = ""
+    """`namespace/name`."""
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.state.id}"
 
 
 class ToGiveAway(NamedTuple):
@@ -58,13 +68,28 @@ def placed(sets: Iterable[PartitionSet], topics: Iterable[Topic], regressed: Col
         least = topic.spec.min_insync_replicas if topic is not None else 1
         is_left_alone = topic is None or topic.paused or topic.is_going
         is_tended = not (is_left_alone or each.deleting or each.topic_uid in regressed)
-        yield from (Placed(state, least, is_tended, each.deleting) for state in each.partitions)
+        name = str(each.topic_name)
+        yield from (Placed(state, least, is_tended, each.deleting, name) for state in each.partitions)
 
 
 def to_hand_over(partitions: Iterable[Placed], me: Seat, ready: Collection[Seat]) -> int:
     """How many partitions `me` leads that another will lead; `ready` are the seats that serve and do not drain."""
     led = (each.state for each in partitions if each.is_tended and each.state.leader == me)
     return sum(any(seat != me and seat in ready for seat in state.isr) for state in led)
+
+
+def kept_in_sync(partitions: Iterable[Placed], me: Seat, ready: Collection[Seat]) -> list[Placed]:
+    """Where `me` had better stay until another replica has caught up."""
+    return [each for each in partitions if each.is_tended and me in each.state.isr and _is_kept(each, me, ready)]
+
+
+def _is_kept(placed_here: Placed, me: Seat, ready: Collection[Seat]) -> bool:
+    state = placed_here.state
+    others = sum(seat != me and seat in ready for seat in state.isr)
+    # Where all of them are needed, each stop leaves too few: it is not waited for what cannot be.
+    enough = min(floor(state, placed_here.min_insync_replicas), len(settled(state)) - 1)
+    is_coming = (seat.broker != me.broker and seat.broker in state.replicas and seat not in state.isr for seat in ready)
+    return others < enough and any(is_coming)
 
 
 def to_give_away(partitions: Iterable[Placed], me: BrokerId, staying: BrokerSet, ready: Collection[Seat]) -> ToGiveAway:

@@ -11,6 +11,7 @@ from headrace.core.types import BrokerId
 from headrace.http2.client import AsyncTransport
 from headrace_broker.process import DiskFailedError, run
 from headrace_broker.settings import Settings
+from headrace_broker.stop_signals import StopSignals
 from tests.support.cluster import Cluster, running_cluster
 from tests.support.failing_disk import failing_sync
 
@@ -34,7 +35,7 @@ async def test_should_resign_and_stop_when_a_sync_fails(empty: Cluster, tmp_path
         advertised_url="",
         zone="",
     )
-    broker = asyncio.create_task(run(settings))
+    broker = asyncio.create_task(run(settings, StopSignals()))
     await asyncio.to_thread(empty.wait_lease, 0)
     uid = await asyncio.to_thread(empty.create_topic)
     url = await asyncio.to_thread(empty.records_url)

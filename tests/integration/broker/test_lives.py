@@ -192,3 +192,27 @@ def test_should_go_on_serving_while_the_api_server_is_away(cluster: Cluster, top
     assert http("POST", url, b'{"value": "still"}\n', NDJSON).status == 200
     cluster.start_api()
     cluster.create_topic(f"{topic}-after")
+
+
+def test_should_wait_for_an_api_server_that_is_away_until_it_is_told_to_stop(cluster: Cluster, tmp_path: Path) -> None:
+    elsewhere = ("--data", str(tmp_path / "data"), "--cluster", "elsewhere")
+    cluster.programs["api"].kill()
+    try:
+        waiting = cluster.start_broker(9, *elsewhere, ready=False)
+        wait_for(lambda: "waiting for the API server to take the lease" in waiting.log, "it waits")
+        port = next(line for line in waiting.log.splitlines() if "listens on port" in line).rpartition(":")[2]
+        assert http("GET", f"http://127.0.0.1:{port}/healthz").status == 200, "it is not to be killed"
+        assert http("GET", f"http://127.0.0.1:{port}/readyz").status == 503
+        assert waiting.stop() == 0
+        assert not (tmp_path / "data" / "clean-stop").exists()
+
+        secret = cluster.start_broker(9, *elsewhere, "--tls-secret", "missing", ready=False)
+        wait_for(lambda: "waiting for the API server to read the certificate" in secret.log, "it waits for that, too")
+        assert secret.stop() == 0
+        waiting = cluster.start_broker(9, *elsewhere, ready=False)
+        wait_for(lambda: "waiting for the API server" in waiting.log, "it waits again")
+    finally:
+        cluster.start_api()
+    cluster.wait_ready(waiting)
+    assert waiting.stop() == 0
+    assert (tmp_path / "data" / "clean-stop").exists()

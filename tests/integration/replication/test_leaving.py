@@ -3,6 +3,7 @@
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -64,6 +65,45 @@ def test_should_wait_for_nobody_when_all_stop_or_when_it_is_told_twice(three: Re
     assert not any("nobody has taken them" in three.cluster.broker(broker).log for broker in range(3))
     three.cluster.start_brokers(range(3))
     three.wait_in_sync(0, 1, 2)
+
+
+@contextmanager
+def one_behind(home: Path) -> Iterator[ReplicatedBrokers]:
+    """Broker 2 of three is behind, live, and catches up for some seconds."""
+    with replicated_brokers(home, "--catch-up-rate", "64Ki") as three:
+        three.create(minInsyncReplicas=2)
+        three.cluster.broker(2).kill()
+        three.elect(0, isr=(0, 1))
+        for _ in range(8):
+            assert three.produce(0, VALUE).status == 200
+        three.cluster.start_broker(2)
+        assert three.in_sync() == {0, 1}
+        yield three
+
+
+def waits(three: ReplicatedBrokers, broker: int) -> bool:
+    return "in sync until other replicas have caught up: default/flights/0" in three.cluster.broker(broker).log
+
+
+def test_should_stay_in_sync_until_another_one_is_where_writes_would_stop(tmp_path: Path) -> None:
+    with one_behind(tmp_path) as three:
+        ask_to_stop(three, 1)
+        wait_for(lambda: waits(three, 1), "it says for what it waits")
+        assert three.produce(0, b"while it waits").status == 200
+        assert three.in_sync() == {0, 1}
+        assert three.cluster.broker(1).wait(60) == 0
+        wait_for(lambda: three.in_sync() == {0, 2}, "writes go on without it")
+        assert "too few" not in three.cluster.broker(1).log
+        assert three.produce(0, b"without it").status == 200
+
+
+def test_should_stay_in_sync_for_nobody_who_stops_too(tmp_path: Path) -> None:
+    with one_behind(tmp_path) as three:
+        ask_to_stop(three, 1)
+        wait_for(lambda: waits(three, 1), "it waits for broker 2")
+        ask_to_stop(three, 2)
+        assert three.cluster.broker(1).wait(5) == 0
+        assert three.in_sync() == {0, 1}
 
 
 def scale(three: ReplicatedBrokers, brokers: int) -> None:

@@ -5,7 +5,14 @@ from typing import Any
 
 import pytest
 
-from headrace.core.replication.draining import Placed, ToGiveAway, placed, to_give_away, to_hand_over
+from headrace.core.replication.draining import (
+    Placed,
+    ToGiveAway,
+    kept_in_sync,
+    placed,
+    to_give_away,
+    to_hand_over,
+)
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.resources.pod import BrokerSet
 from headrace.core.types import BrokerId, Seat, TopicUid
@@ -43,11 +50,50 @@ FLIGHTS = topic(minInsyncReplicas=1)
 def test_should_know_whom_the_operator_leaves_alone(change: dict[str, Any], is_tended: bool) -> None:
     changed = replace(FLIGHTS, metadata=replace(FLIGHTS.metadata, **change))
     shared = partition_set(SHARED, uid=FLIGHTS.uid)
-    assert [*placed([shared], [changed], ())] == [Placed(SHARED, 1, is_tended)]
-    assert [*placed([shared], [changed], {FLIGHTS.uid})] == [Placed(SHARED, 1, is_tended=False)]
-    assert [*placed([shared], [], ())] == [Placed(SHARED, 1, is_tended=False)]
+    name = str(shared.topic_name)
+    assert [*placed([shared], [changed], ())] == [Placed(SHARED, 1, is_tended, topic=name)]
+    assert [*placed([shared], [changed], {FLIGHTS.uid})] == [Placed(SHARED, 1, is_tended=False, topic=name)]
+    assert [*placed([shared], [], ())] == [Placed(SHARED, 1, is_tended=False, topic=name)]
     deleting = replace(shared, deleting=True)
-    assert [*placed([deleting], [changed], ())] == [Placed(SHARED, 1, is_tended=False, is_deleting=True)]
+    assert [*placed([deleting], [changed], ())] == [Placed(SHARED, 1, is_tended=False, is_deleting=True, topic=name)]
+    assert str(Placed(SHARED, topic=name)) == f"{name}/0"
+
+
+def keeps(state: PartitionState, least: int, *ready: Seat, is_tended: bool = True) -> bool:
+    """Whether broker 0, which stops, is to stay in sync for others."""
+    return bool(kept_in_sync([Placed(state, least, is_tended)], ME, ready))
+
+
+def of_three(*isr: Seat, **changes: Any) -> PartitionState:
+    return partition_state(leader=OTHER, replicas=ALL, isr=isr, **changes)
+
+
+def test_should_stay_in_sync_while_too_few_are_without_it_and_another_comes() -> None:
+    assert keeps(of_three(ME, OTHER), 2, OTHER, THIRD), "the third one catches up"
+    assert not keeps(of_three(ME, OTHER, THIRD), 2, OTHER, THIRD), "it has"
+    assert not keeps(of_three(ME, OTHER), 1, OTHER, THIRD), "one is enough"
+    assert keeps(of_three(ME), 1, OTHER, THIRD), "it is the last one that has everything"
+    assert keeps(of_three(ME, OTHER, seat(2, 1)), 2, OTHER, seat(2, 2)), "the seat of the third one is void"
+    assert not keeps(of_three(OTHER), 2, OTHER, THIRD), "it is not in sync itself"
+
+
+def test_should_stay_for_nobody_who_is_not_on_the_way() -> None:
+    assert not keeps(of_three(ME, OTHER), 2, OTHER), "the third one is away, or drains too"
+    assert not keeps(of_three(ME, OTHER), 2), "as when all stop at once"
+    assert not keeps(of_three(ME, OTHER), 2, OTHER, seat(3)), "it holds no replica"
+    assert not keeps(of_three(ME, OTHER), 2, ME, OTHER), "its own Lease does not say yet that it drains"
+    assert not keeps(of_three(ME, OTHER), 2, OTHER, THIRD, is_tended=False), "the topic is paused, or goes"
+
+
+def test_should_stay_for_no_more_than_there_can_be_without_it() -> None:
+    assert not keeps(ALONE, 1, OTHER), "one replica"
+    moving = partition_state(leader=ME, replicas=BOTH, isr=(ME,), adding=(OTHER.broker,))
+    assert not keeps(moving, 1, OTHER), "one replica, on its way elsewhere: it may be large"
+    assert not keeps(of_three(ME, OTHER, THIRD), 3, OTHER, THIRD), "all are needed, and all are there"
+    assert keeps(of_three(ME, OTHER), 3, OTHER, THIRD), "all are needed: a second one had better not be missing"
+    instead = (*ALL, BrokerId(3))
+    replaced = replace(of_three(ME, OTHER), replicas=instead, adding=(BrokerId(3),), removing=(BrokerId(2),))
+    assert keeps(replaced, 2, OTHER, seat(3)), "it comes in place of one that was lost"
 
 
 def given(*partitions: Placed, to_stay: int = 2, ready: tuple[Seat, ...] = (ME, OTHER, THIRD)) -> ToGiveAway:

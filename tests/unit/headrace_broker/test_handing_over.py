@@ -1,15 +1,19 @@
-"""How long a broker that leaves for good waits for others, whatever the API server answers meanwhile."""
+"""How long a broker that stops waits for others, whatever the API server answers meanwhile."""
 
+import asyncio
+import logging
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from headrace.core.replication.draining import Placed
 from headrace.core.resources.pod import BrokerSet
+from headrace.core.types import BrokerId, Seat
 from headrace.kube.errors import ApiError, ApiUnavailableError, NotFoundError
 from headrace_broker.coordination import handing_over
 from headrace_broker.coordination.handing_over import Handover
-from tests.support.partition_sets import seat
+from tests.support.partition_sets import partition_state, seat
 
 
 class Client:
@@ -60,3 +64,46 @@ async def test_should_wait_by_time_and_go_on_waiting_where_an_answer_is_refused(
 @pytest.mark.parametrize("ends", [WANTED, NotFoundError("gone")], ids=["asked for again", "no StatefulSet"])
 async def test_should_end_where_it_is_to_stay(ends: BrokerSet | ApiError, monkeypatch: pytest.MonkeyPatch) -> None:
     assert await looks(Client(STAYING, ApiUnavailableError("away"), ends), monkeypatch) == 3
+
+
+class Catching:
+    """Brokers 0 and 1 are in sync and 2 is behind, of three; broker 0 stops. A look takes 100 s."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, catches_up_ms: int = 10_000_000) -> None:
+        self.ms, self.looks, self.catches_up_ms = 0, 0, catches_up_ms
+        self.ready: set[Seat] = {seat(1), seat(2)}
+        monkeypatch.setattr(handing_over, "monotonic_ms", lambda: self.ms)
+        monkeypatch.setattr(asyncio, "sleep", self.sleep)
+        view: Any = SimpleNamespace(ready_seats=lambda now_ms: self.ready)
+        self.handover = Handover(seat(0), cast("Any", None), view, cast("Any", None), "ns")
+        monkeypatch.setattr(self.handover, "_placed", self.placed)
+
+    async def sleep(self, _: float) -> None:
+        self.ms, self.looks = self.ms + 100_000, self.looks + 1
+
+    def placed(self) -> list[Placed]:
+        isr = tuple(map(seat, range(3 if self.ms >= self.catches_up_ms else 2)))
+        state = partition_state(leader=seat(1), replicas=tuple(map(BrokerId, range(3))), isr=isr)
+        return [Placed(state, 2, topic="default/flights")]
+
+
+async def test_should_stay_until_another_is_in_sync(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    catching = Catching(monkeypatch, catches_up_ms=200_000)
+    with caplog.at_level(logging.INFO):
+        await catching.handover._stay_in_sync(600_000)
+    assert catching.looks == 2
+    assert caplog.messages == ["draining: in sync until other replicas have caught up: default/flights/0"]
+
+
+async def test_should_not_stay_for_ever_nor_for_nobody(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    catching = Catching(monkeypatch)
+    await catching.handover._stay_in_sync(600_000)
+    assert catching.looks == 6
+    assert caplog.messages == ["stopping although too few are in sync then: default/flights/0"]
+    catching.ready = {seat(1)}
+    await catching.handover._stay_in_sync(1_200_000)
+    assert catching.looks == 6
