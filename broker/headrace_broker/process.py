@@ -19,11 +19,12 @@ import signal
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from headrace.core.errors import HeadraceError, StorageFailedError
-from headrace.core.limits import DRAIN_TIMEOUT_MS, HURRY_TIMEOUT_MS
+from headrace.core.limits import DATA_DIRECTORY_WAIT_MS, DRAIN_TIMEOUT_MS, HURRY_TIMEOUT_MS
 from headrace.core.log.intact import DiskFacts
 from headrace.core.replication.contact import Contact
 from headrace.core.types import Seat
@@ -58,6 +59,7 @@ from headrace_broker.staging.making import Making
 from headrace_broker.stop_signals import StopSignals
 from headrace_broker.storage.compaction_process import CompactionProcess
 from headrace_broker.storage.data_directory import DataDirectory
+from headrace_broker.storage.directory_lock import DataDirectoryInUseError
 from headrace_broker.tls.identity import Identity
 from headrace_broker.tls.material import Source
 from headrace_broker.tls.sources import Files, WatchedSecret
@@ -66,6 +68,7 @@ from headrace_broker.verification import Verification
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
+_LOOK_S = 0.5
 
 
 class CannotListenError(HeadraceError):
@@ -91,7 +94,7 @@ async def run(settings: Settings, signals: StopSignals, *, again: bool = False) 
     """
     keep_large_buffers()
     _allow_open_files()
-    data = await asyncio.to_thread(DataDirectory.open, settings.data)
+    data = await _opened(settings.data)
     clean = False
     try:
         async with await KubeClient.connect(kubeconfig=settings.kubeconfig) as client, AsyncTransport() as transport:
@@ -102,6 +105,19 @@ async def run(settings: Settings, signals: StopSignals, *, again: bool = False) 
             return broker.returns
     finally:
         await asyncio.to_thread(data.close, clean=clean)
+
+
+async def _opened(path: Path) -> DataDirectory:
+    """Raises DataDirectoryInUseError where another broker does not let go of it."""
+    deadline_ms = monotonic_ms() + DATA_DIRECTORY_WAIT_MS
+    while True:
+        try:
+            return await asyncio.to_thread(DataDirectory.open, path)
+        except DataDirectoryInUseError as error:
+            if monotonic_ms() >= deadline_ms:
+                raise
+            _log.info("waiting: %s", error)
+            await asyncio.sleep(_LOOK_S)
 
 
 def _allow_open_files() -> None:
@@ -126,6 +142,8 @@ class _Broker:
         self._readiness = Readiness()
         self.returned = self.returns = False
         """Nobody has asked it to stop: what it holds is mended by another life."""
+        self._has_settled = False
+        """Every log that it holds was opened, and what a crash has left of it is on disk."""
         self._serving = Serving(
             settings.broker,
             self._view,
@@ -164,7 +182,9 @@ class _Broker:
             self._readiness.why_not = "it must stop"
             await server.close(HURRY_TIMEOUT_MS / 1000)
             raise
-        clean = await self._holdings.close("the broker stops")
+        closed = await self._holdings.close("the broker stops")
+        # What this life has not come to is as the one before has left it.
+        clean = closed and (self._has_settled or self._data.stopped_cleanly)
         await verification.cut(self._data.store)
         await lease.try_announce(clean=clean)
         return clean
@@ -324,6 +344,7 @@ class _Broker:
 
     async def _become_ready(self, coordination: Coordination) -> None:
         await coordination.settled.wait()
+        self._has_settled = True
         self._readiness.why_not = ""
         _log.info("broker %d is ready", self._settings.broker)
         # Modules and partitions stay: whenever the collector looked at all of them, the loop stood still for 15 ms.

@@ -3,10 +3,12 @@
 import json
 import os
 import signal
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from headrace.http2.blocking import BlockingTransport
+from tests.faults.unruly_api import Answer, unruly
 from tests.support.batches import batch_of
 from tests.support.cluster import Cluster, Program, http
 from tests.support.waiting import wait_for
@@ -216,3 +218,37 @@ def test_should_wait_for_an_api_server_that_is_away_until_it_is_told_to_stop(clu
     cluster.wait_ready(waiting)
     assert waiting.stop() == 0
     assert (tmp_path / "data" / "clean-stop").exists()
+
+
+def test_should_not_call_a_disk_clean_when_it_has_not_come_to_what_a_crash_left(
+    cluster: Cluster, topic: str, tmp_path: Path
+) -> None:
+    cluster.create_topic(topic)
+    produce(cluster, topic, "a")
+    cluster.broker().kill()
+    with unruly(cluster.api_url) as api:
+        # The first answer tells which lives there were; what is to be opened comes after it.
+        asked = count()
+        api.rule = lambda _method, path, _query: Answer(503) if "partitionsets" in path and next(asked) else None
+        elsewhere = tmp_path / "kubeconfig"
+        elsewhere.write_text(cluster.kubeconfig.read_text().replace(cluster.api_url, f"http://127.0.0.1:{api.port}"))
+        broker = cluster.start_broker(0, "--kubeconfig", str(elsewhere), ready=False)
+        wait_for(lambda: "begins incarnation" in broker.log, "it has a life")
+        assert broker.stop() == 0
+    assert " is ready" not in broker.log
+    assert not (cluster.home / "broker-0" / "clean-stop").exists()
+    cluster.start_broker()
+    cluster.wait_led(topic)
+    assert values(cluster, topic) == ["a"]
+
+
+def test_should_wait_for_a_broker_that_is_about_to_end_when_both_have_one_disk(cluster: Cluster, topic: str) -> None:
+    cluster.create_topic(topic)
+    before = cluster.broker()
+    after = cluster.start_broker(name="broker-after", ready=False)
+    wait_for(lambda: "waiting: the data directory" in after.log, "it waits")
+    before.kill()
+    cluster.wait_ready(after)
+    after.stop()
+    cluster.start_broker()
+    cluster.wait_led(topic)
