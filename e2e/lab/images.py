@@ -14,11 +14,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from e2e.lab import wheels
 from e2e.lab.errors import LabError
 from e2e.lab.home import lab_home, program, run_folder
 from e2e.lab.node import PAUSE_IMAGE, containerd_socket
 from e2e.lab.packages import require_packages, require_root
+from e2e.lab.wheels import gathered
 
 SUITE = "bookworm"
 PYTHON_VERSION = "3.11"
@@ -29,7 +29,6 @@ _TIMESTAMP = "1767225600"
 
 Not of the bases: Debian's byte code of Python's library would count as stale.
 """
-_WHEELS = "build/wheels-lab"
 _SOURCES = (
     *("Dockerfile", ".dockerignore", "pyproject.toml"),
     *("docker", "headrace", "pyspark_headrace", "broker", "operator", "crds", "examples/spark"),
@@ -69,13 +68,13 @@ def build_images(checkout: Path, say: Say, targets: tuple[str, ...] = TARGETS) -
     # Each of the three waits for other machines, and mostly works on one core.
     with ThreadPoolExecutor() as side_by_side:
         bases = [side_by_side.submit(_ensure_base, base, say) for base in (PYTHON_BASE, JAVA_BASE)]
-        if missing:
-            wheels.gather(checkout, checkout / _WHEELS, PYTHON_VERSION, say)
+        wheels = gathered(checkout, PYTHON_VERSION, say) if missing else None
         for base in bases:
             base.result()
     for target in missing:
+        assert wheels is not None
         with _timed(say, f"image {target}: built"):
-            _build(checkout, target, tag)
+            _build(checkout, target, tag, wheels)
     return tag
 
 
@@ -144,22 +143,22 @@ def _ensure_base(base: Base, say: Say) -> None:
         _bud("--tag", base.image, folder)
 
 
-def _build(checkout: Path, target: str, tag: str) -> None:
+def _build(checkout: Path, target: str, tag: str, wheels: Path) -> None:
     revision = subprocess.run(
         ["git", "-C", str(checkout), "rev-parse", "HEAD"], capture_output=True, text=True, check=False
     ).stdout.strip()
+    installing = hashlib.sha256((checkout / "docker" / "install.py").read_bytes()).hexdigest()
     arguments = {
         "BASE": PYTHON_BASE.image,
         "SPARK_BASE": JAVA_BASE.image,
-        "WHEELS": _WHEELS,
-        "DEPENDENCIES": hashlib.sha256((checkout / "pyproject.toml").read_bytes()).hexdigest(),
+        "DEPENDENCIES": f"{wheels.name} {installing}",
         "SOURCE": tag,
         "VERSION": tag,
         "REVISION": revision or "unknown",
     }
     given = [part for name, value in arguments.items() for part in ("--build-arg", f"{name}={value}")]
     named = ("--layers", "--target", target, "--tag", image_name(target, tag))
-    _bud("--timestamp", _TIMESTAMP, *named, *given, checkout)
+    _bud("--timestamp", _TIMESTAMP, f"--build-context=wheels={wheels}", *named, *given, checkout)
 
 
 def _bud(*arguments: str | Path) -> None:

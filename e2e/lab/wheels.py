@@ -1,37 +1,27 @@
-"""The wheels that images are made of: the project's own, and those of everything it needs, for the images' Python.
+"""The wheels that images are made of, for the images' Python: what Headrace needs, pip, and what builds its own wheel.
 
-They are fetched outside of the images, so that building one asks no index. Those of others are kept in `LAB_HOME`, for
-the last two that pyproject.toml has asked for: tests of upgrades build the commit before, too.
+They are fetched outside of the images, so that building one asks no index, and kept in `LAB_HOME`: for the last two
+that pyproject.toml has asked for, as tests of upgrades build the commit before, too.
 """
 
 import hashlib
-import os
 import shutil
 import subprocess
 import sys
-import zipfile
+import tomllib
 from collections.abc import Callable
-from email.parser import Parser
 from pathlib import Path
 
 from e2e.lab.errors import LabError
 from e2e.lab.home import lab_home
 
-EXTRAS = "broker,operator,spark"
+EXTRAS = ("broker", "operator", "spark")
 _PLATFORMS = ("manylinux_2_17_x86_64", "manylinux2014_x86_64", "manylinux_2_28_x86_64", "manylinux_2_34_x86_64")
 
 
-def gather(checkout: Path, into: Path, python_version: str, say: Callable[[str], None]) -> None:
-    """Fill `into` with all wheels of the project in `checkout`, and nothing else. Raises LabError with pip's words."""
-    shutil.rmtree(into, ignore_errors=True)
-    into.mkdir(parents=True)
-    _pip("wheel", "--no-deps", "--wheel-dir", into, checkout)
-    for wheel in _of_others(checkout, next(into.glob("headrace-*.whl")), python_version, say).iterdir():
-        os.link(wheel, into / wheel.name) if _same_device(wheel, into) else shutil.copy(wheel, into)
-
-
-def _of_others(checkout: Path, own: Path, python_version: str, say: Callable[[str], None]) -> Path:
-    asked = (checkout / "pyproject.toml").read_bytes() + python_version.encode()
+def gathered(checkout: Path, python_version: str, say: Callable[[str], None]) -> Path:
+    """The folder with all of them. Raises LabError with pip's words."""
+    asked = (checkout / "pyproject.toml").read_bytes() + python_version.encode() + Path(__file__).read_bytes()
     kept = lab_home() / "wheels" / hashlib.sha256(asked).hexdigest()[:12]
     if kept.exists():
         return kept
@@ -39,13 +29,15 @@ def _of_others(checkout: Path, own: Path, python_version: str, say: Callable[[st
     _forget(kept.parent)
     partial = kept.with_suffix(".partial")
     partial.mkdir(parents=True)
+    wanted = _run(checkout / "docker" / "install.py", "requirements", *EXTRAS).splitlines()
+    backend = tomllib.loads((checkout / "pyproject.toml").read_text())["build-system"]["requires"]
     # PySpark is published as source alone. It has no extension, so its wheel fits every Python.
-    _pip("wheel", "--no-deps", "--wheel-dir", partial, _pyspark(own))
+    spark = next(each for each in wanted if each.startswith("pyspark"))
+    _run("-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", partial, spark)
     platforms = [f"--platform={name}" for name in _PLATFORMS]
     versions = ("--only-binary=:all:", "--implementation=cp", f"--python-version={python_version}", *platforms)
-    _pip("download", "--dest", partial, "--find-links", partial, *versions, "pip", f"{own}[{EXTRAS}]")
-    for wheel in partial.glob("headrace-*.whl"):
-        wheel.unlink()
+    where = ("--dest", partial, "--find-links", partial)
+    _run("-m", "pip", "download", "--quiet", *where, *versions, "pip", *backend, *wanted)
     return partial.rename(kept)
 
 
@@ -57,20 +49,10 @@ def _forget(folder: Path) -> None:
         shutil.rmtree(path)
 
 
-def _pyspark(own: Path) -> str:
-    """The requirement, as the project's own wheel states it."""
-    with zipfile.ZipFile(own) as archive:
-        name = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
-        stated = Parser().parsestr(archive.read(name).decode()).get_all("Requires-Dist", [])
-    return next(line.partition(";")[0] for line in stated if line.startswith("pyspark"))
-
-
-def _pip(*arguments: str | Path) -> None:
-    command = [sys.executable, "-m", "pip", arguments[0], "--quiet", *arguments[1:]]
+def _run(*arguments: str | Path) -> str:
+    """This Python. Raises LabError."""
+    command = [sys.executable, *arguments]
     result = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if result.returncode != 0:
-        raise LabError(f"pip {arguments[0]} failed: {result.stderr.strip()}")
-
-
-def _same_device(one: Path, other: Path) -> bool:
-    return one.stat().st_dev == other.stat().st_dev
+        raise LabError(f"{' '.join(map(str, arguments[:3]))} failed: {result.stderr.strip()}")
+    return result.stdout
