@@ -10,7 +10,7 @@ What only the lab can do to a cluster is skipped elsewhere. What was measured is
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(_TIMEOUT_S))
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtestloop() -> Generator[None, object, object]:
+    """Before the first test's time runs."""
+    if os.environ.get("HEADRACE_E2E_KUBECONFIG"):
+        return (yield)
+    with used_alone(_say):
+        return (yield)
+
+
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
     """The named one, else the lab, which is taken down in the end unless it was up."""
@@ -50,11 +59,12 @@ def cluster() -> Iterator[Cluster]:
         refuse_used(cluster)
         yield cluster
         return
-    with used_alone(_say):
-        was_up = running() is not None
-        yield bring_up(_say)
-        if not was_up:
-            take_down(_say)
+    left = running()
+    if left is not None:
+        left.heal_all()
+    yield bring_up(_say)
+    if left is None:
+        take_down(_say)
 
 
 def refuse_used(cluster: Cluster) -> None:

@@ -140,12 +140,11 @@ def bring_up(say: Callable[[str], None]) -> Lab:
 
 
 def running() -> Lab | None:
-    """The lab, if it is up and answers. What tests that broke off did to it is taken back."""
+    """The lab, if it is up and answers."""
     lab = Lab(run_folder() / "kubeconfig")
     if not network.exists() or not (run_folder() / STARTED).exists():
         return None
     try:
-        lab.heal_all()
         daemon("coredns")
         lab.kubectl("wait", "--for=condition=Ready", "--timeout=5s", "node", "--all", "--request-timeout=5s")
     except LabError:

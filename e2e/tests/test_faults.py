@@ -11,6 +11,7 @@ import pytest
 
 from e2e.lab.cluster import Lab
 from e2e.lab.errors import LabError
+from e2e.lab.node import NODE_NAME
 from e2e.load.harness import under_load
 from e2e.load.judging import check
 from e2e.release import Release, security
@@ -95,28 +96,30 @@ def test_should_go_on_when_the_api_server_is_away(lab: Lab, release: Release, fi
         check(load, figures, f"API server stopped for {API_AWAY_S} s")
 
 
-def test_should_let_one_broker_go_at_a_time_when_nodes_are_drained(release: Release, figures: dict[str, Any]) -> None:
+def test_should_let_one_broker_go_at_a_time_when_nodes_are_drained(
+    lab: Lab, release: Release, figures: dict[str, Any]
+) -> None:
+    """All brokers are on the lab's one node."""
     with under_load(release, "drained", PARTITIONS) as load:
         for broker in range(3):
             pod = release.pod(broker)
-            node = release.get("pod", pod)["spec"]["nodeName"]
             before = uid(release, pod)
             try:
-                drain(release, node, pod, "120s")
+                drain(lab, pod, "120s")
                 # One is away, and there is no place for it as long as the node is closed.
                 with pytest.raises(LabError, match="Cannot evict pod as it would violate the pod's disruption budget"):
-                    drain(release, node, release.pod((broker + 1) % 3), "1s")
+                    drain(lab, release.pod((broker + 1) % 3), "1s")
             finally:
-                release.cluster.kubectl("uncordon", node)
+                lab.kubectl("uncordon", NODE_NAME)
             wait_replaced(release, pod, before)
             release.wait_in_sync(load.topic)
         check(load, figures, "three nodes drained, one after the other")
 
 
-def drain(release: Release, node: str, pod: str, timeout: str) -> None:
-    """`kubectl drain` of a node on which this broker is the only pod of ours."""
+def drain(lab: Lab, pod: str, timeout: str) -> None:
+    """As if this broker were the only pod of the node."""
     chosen = f"--pod-selector=statefulset.kubernetes.io/pod-name={pod}"
-    release.cluster.kubectl("drain", node, chosen, "--delete-emptydir-data", f"--timeout={timeout}")
+    lab.kubectl("drain", NODE_NAME, chosen, "--delete-emptydir-data", f"--timeout={timeout}")
 
 
 def test_should_lose_nothing_when_brokers_are_restarted_in_turn(release: Release, figures: dict[str, Any]) -> None:

@@ -52,6 +52,7 @@ def test_should_carry_records_when_a_topic_is_applied(release: Release) -> None:
 
 
 def test_should_reset_a_group_when_its_manifest_says_so(release: Release) -> None:
+    release.users("delete", "topic/again", "consumergroup/replay", "--ignore-not-found", "--timeout=60s")
     release.create_topic("again", partitions=3, replicas=3)
     release.headrace("produce", "again", stdin="".join(f"{number}\n" for number in range(50)))
     read = ("consume", "again", "--group", "replay", "--output", "value")
@@ -73,6 +74,7 @@ def test_should_reset_a_group_when_its_manifest_says_so(release: Release) -> Non
 def test_should_carry_records_over_tls_when_a_secret_is_named(release: Release) -> None:
     """By Helm 4: one broker, in a namespace of its own, with a certificate as cert-manager makes it."""
     secured = release.beside("secured", "helm4")
+    release.users("delete", "topic/secrets", "--ignore-not-found", "--timeout=60s")
     release.cluster.kubectl("delete", "namespace", secured.namespace, "--ignore-not-found", "--timeout=120s")
     release.cluster.kubectl("create", "namespace", secured.namespace)
     secret = tls_secret([f"*.secured.{secured.namespace}.svc", f"secured-bootstrap.{secured.namespace}.svc"])

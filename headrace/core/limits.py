@@ -401,8 +401,10 @@ HANDOVER_TIMEOUT_MS = 15_000
 DECOMMISSION_TIMEOUT_MS = 600_000
 """... and so long, where its ordinal is above the StatefulSet's replicas, for others to hold all that it holds."""
 DATA_DIRECTORY_WAIT_MS = 5_000
-"""So long a broker waits at its start for another one to let go of its data directory: one whose Pod was deleted by force
-may still be ending when the next one begins on the same machine."""
+"""So long a broker waits at its start for another one to let go of its data directory.
+
+One whose Pod was deleted by force may still be ending when the next one begins on the same machine.
+"""
 CATCH_UP_TIMEOUT_MS = 600_000
 """So long after it was asked, at most, it stays in sync for replicas that catch up. A Pod's grace is more than that."""
 CATCH_UP_LOOK_MS = 500
