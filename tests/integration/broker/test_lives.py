@@ -252,3 +252,11 @@ def test_should_wait_for_a_broker_that_is_about_to_end_when_both_have_one_disk(c
     after.stop()
     cluster.start_broker()
     cluster.wait_led(topic)
+
+
+def test_should_stop_while_it_waits_for_a_broker_that_has_the_same_disk(cluster: Cluster) -> None:
+    after = cluster.start_broker(name="broker-after", ready=False)
+    wait_for(lambda: "waiting: the data directory" in after.log, "it waits")
+    assert after.stop() == 0
+    assert "headrace-broker: " not in after.log
+    assert cluster.broker().is_running

@@ -1,6 +1,7 @@
 """What a broker says of logs that are closed, and what it says when one is opened that may lack something."""
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,19 +14,21 @@ from headrace.core.log.quota import DiskLimits
 from headrace.core.log.segments import LogConfig
 from headrace.core.replication.residency import Holding
 from headrace.core.resources.topic import TopicSpec
-from headrace.core.types import Incarnation, PartitionId, PartitionKey, TopicName, TopicUid
+from headrace.core.types import Incarnation, LeaderEpoch, PartitionId, PartitionKey, SetUid, TopicName, TopicUid
 from headrace_broker.broker_disk import BrokerDisk
 from headrace_broker.holdings import Holdings
 from headrace_broker.metrics import Metrics
 from headrace_broker.opening import Opener
 from headrace_broker.storage.data_directory import DataDirectory
 from headrace_broker.storage.partition_description import PartitionDescription
+from tests.support.failing_disk import failing_sync
 from tests.support.partition_sets import partition_set, partition_state, seat
 from tests.support.partitions import alone
 from tests.support.waiting import eventually
 
 SPEC = TopicSpec.parse({"partitions": 1, "replicas": 3, "durability": "Replicated"})
 KEY = PartitionKey(TopicUid("uid-1"), PartitionId(0))
+OTHER, ASIDE = (PartitionKey(TopicUid(uid), PartitionId(0)) for uid in ("uid-2", "uid-3"))
 DESCRIPTION = PartitionDescription(TopicName("default", "flights"), KEY, SPEC.to_object())
 
 
@@ -121,3 +124,95 @@ async def test_should_tell_replicas_what_the_set_says_that_they_were_opened_for_
     assert (holdings.held(), holdings.opened_for()) == ({KEY: Holding.RESTING}, {})
     assert (await holdings.survey())[KEY].applied_epoch == NO_EPOCH
     assert holdings.find_opened_for(first, KEY.partition) is None
+
+
+def left_behind(path: Path, *, clean: bool) -> DataDirectory:
+    """Two logs and one that is set aside, as the life before has left them on this machine."""
+    before = DataDirectory.open(path)
+    put_aside(before, replace(DESCRIPTION, key=ASIDE))
+    for key in (KEY, OTHER):
+        before.open_log(replace(DESCRIPTION, key=key), LogConfig.of_topic(SPEC), now_ms=0).close()
+    before.close(clean=clean)
+    return DataDirectory.open(path)
+
+
+class Life:
+    """What one has to do with its logs."""
+
+    def __init__(self, data: DataDirectory) -> None:
+        self._data = data
+        self._metrics = Metrics()
+        self.holdings = Holdings(data, self._metrics, lambda: None)
+
+    async def open(self, *keys: PartitionKey) -> None:
+        facts = DiskFacts(Incarnation(1), Incarnation(1), self._data.stopped_cleanly, self._data.same_boot)
+        disk = BrokerDisk(self._data.path, DiskLimits(), self._metrics, lambda reason: None)
+        opener = Opener(self._data, facts, seat(0, 2), alone(self._metrics, disk))
+        for key in keys:
+            state = partition_state(leader=seat(0))
+            self.holdings.open(replace(DESCRIPTION, key=key), SPEC, state, SetUid("set"), opener)
+        await self.rest()
+
+    async def rest(self) -> None:
+        await eventually(lambda: not self.holdings.is_busy, "all is done")
+
+    async def end(self) -> bool:
+        closed = await self.holdings.close("the life is over")
+        self._data.close(clean=closed)
+        return closed
+
+
+@asynccontextmanager
+async def life(path: Path, *, clean: bool = False) -> AsyncIterator[Life]:
+    """After one that has stopped cleanly, or was killed."""
+    begun = Life(left_behind(path, clean=clean))
+    await begun.holdings.load()
+    yield begun
+
+
+async def test_should_call_no_stop_clean_while_a_log_was_not_opened_that_a_crash_has_left(tmp_path: Path) -> None:
+    async with life(tmp_path / "none") as begun:
+        assert not await begun.end()
+    async with life(tmp_path / "one") as begun:
+        await begun.open(KEY)
+        assert not await begun.end()
+    async with life(tmp_path / "all") as begun:
+        await begun.open(KEY, OTHER)
+        assert await begun.end(), "what was set aside then was closed before"
+    async with life(tmp_path / "clean", clean=True) as begun:
+        assert await begun.end(), "there was no crash"
+
+
+async def test_should_call_no_stop_clean_where_a_log_cannot_be_opened_that_a_crash_has_left(tmp_path: Path) -> None:
+    for clean in (False, True):
+        async with life(tmp_path / str(clean), clean=clean) as begun:
+            (tmp_path / str(clean) / "partitions" / "uid-2-0" / "void-before").mkdir()
+            await begun.open(KEY, OTHER)
+            assert begun.holdings.held()[OTHER] is Holding.BROKEN
+            assert await begun.end() is clean
+
+
+async def test_should_call_no_stop_clean_where_what_a_crash_has_left_is_set_aside_unopened(tmp_path: Path) -> None:
+    async with life(tmp_path / "aside") as begun:
+        await begun.open(KEY)
+        begun.holdings.orphan(OTHER)
+        await begun.rest()
+        adopted = PartitionKey(TopicUid("uid-4"), PartitionId(0))
+        begun.holdings.adopt(OTHER, adopted, LeaderEpoch(1))
+        await begun.rest()
+        assert begun.holdings.held()[adopted] is Holding.RESTING
+        assert not await begun.end()
+    async with life(tmp_path / "deleted") as begun:
+        await begun.open(KEY)
+        begun.holdings.delete(OTHER)
+        await begun.rest()
+        assert await begun.end(), "nothing of it is left"
+
+
+async def test_should_call_no_stop_clean_after_a_log_was_closed_that_its_disk_refused(tmp_path: Path) -> None:
+    async with life(tmp_path / "refused", clean=True) as begun:
+        await begun.open(KEY, OTHER)
+        with failing_sync(tmp_path / "refused" / "partitions" / "uid-2-0" / f"{0:020d}.log"):
+            begun.holdings.shut(OTHER)
+            await begun.rest()
+        assert not await begun.end()
