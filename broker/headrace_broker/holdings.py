@@ -3,6 +3,9 @@
 Owned by the process, from the opening of the data directory to its close. What touches the disk runs in threads; while
 it does, the partition is BUSY and nothing else happens to it. Every end of an action calls `on_change`, so that the
 reconcile loop looks again. A log that cannot be opened stays BROKEN until the next start; the others go on.
+
+To open a log puts on disk what a crash has left of it, and to close it what came since. A stop is clean only where
+nothing else is left: the machine may go down next, and a log that is trusted then must not have been in memory only.
 """
 
 import asyncio
@@ -53,6 +56,8 @@ class _Held:
     """... and which seats in it are void for what that, or an earlier start, has found."""
     glanced: HeldLog | None = None
     """How far the log reaches: what is closed does not change, and after kill -9 its headers are long to read."""
+    is_unsynced: bool = False
+    """A crash, or a close that failed, may have left the end of its log in memory only: until it is opened."""
     actions: int = 0
     """Begun on it in this life: each makes what was seen before old news."""
 
@@ -75,8 +80,12 @@ class Holdings:
 
     async def load(self) -> None:
         """See what the disk holds, before anything else. Raises StorageFailedError."""
+        # After a boot nothing is in memory, and what may be missing is marked on disk.
+        was_killed = self._data.same_boot and not self._data.stopped_cleanly
         for stored in await asyncio.to_thread(self._data.store.partitions):
-            self._held[stored.key] = _Held(Holding.RESTING, stored.description, _spec_of(stored))
+            held = _Held(Holding.RESTING, stored.description, _spec_of(stored), is_unsynced=was_killed)
+            self._held[stored.key] = held
+        # Those were closed before they were set aside, or else that life did not call its stop clean.
         for stored in await asyncio.to_thread(self._data.store.orphans):
             self._held[stored.key] = _Held(Holding.ORPHANED, stored.description, _spec_of(stored))
         for policy in DeletionPolicy:
@@ -278,7 +287,7 @@ class Holdings:
             partition.drain()
 
     async def close(self, reason: str) -> bool:
-        """Finish what is under way and close every log; True where all of it went well."""
+        """Finish what is under way and close every log; True where all that is held is on disk then."""
         if self._tasks:
             await asyncio.wait(self._tasks)
         closed = await asyncio.gather(
@@ -287,7 +296,10 @@ class Holdings:
         failures = [failure for failure in closed if failure is not None]
         for failure in failures:
             _log.error("a log was not closed cleanly: %s", failure)
-        return not failures
+        unsynced = sum(held.is_unsynced for held in self._held.values())
+        if unsynced:
+            _log.warning("not a clean stop: %d logs were not opened as a crash, or the disk, has left them", unsynced)
+        return not (failures or unsynced)
 
     def _start(self, key: PartitionKey, action: Coroutine[Any, Any, None], *, failed: Holding = Holding.BROKEN) -> None:
         held = self._held.setdefault(key, _Held(Holding.BUSY))
@@ -338,7 +350,7 @@ class Holdings:
             seen = self._data.epochs_seen.read().get(description.key, NO_EPOCH)
             opened = await opener.open(description, spec, state, seen)
         held.partition, held.damage, held.void_before = opened.partition, opened.damage, opened.void_before
-        held.holding = Holding.OPEN
+        held.holding, held.is_unsynced = Holding.OPEN, False
         # On a full disk it may not be remembered yet: then the reconcile loop applies it once it is.
         if may_act_on(state, opened.partition.replica.me.broker, seen):
             opened.partition.apply(state)
@@ -385,8 +397,7 @@ class Holdings:
         # Should the old topic return with the API server's old data, it is refused: it would begin empty here.
         await asyncio.to_thread(self._data.epochs_seen.write, {old: epoch})
         await asyncio.to_thread(self._data.store.adopt, old, new)
-        del self._held[old]
-        self._held[new] = _Held(Holding.RESTING)
+        self._held[new] = _Held(Holding.RESTING, is_unsynced=self._held.pop(old).is_unsynced)
 
     async def _close(self, key: PartitionKey, reason: str) -> None:
         held = self._held[key]
@@ -397,6 +408,7 @@ class Holdings:
         try:
             await partition.close(reason)
         except HeadraceError as error:
+            held.is_unsynced = True
             _log.warning("%s: closed with an error: %s", partition.place, error)
 
     def _count_orphans(self, policy: DeletionPolicy) -> int:

@@ -7,8 +7,9 @@
     a log is damaged ──> as if asked to stop, but a new life begins then, in the same process (`verification`)
     disk failed   ──> not ready ──> give up every seat ──> stop ──> 1         superseded ──> stop at once ──> 1
 
-The port is taken before the Lease, because the Lease says where this broker listens. The incarnation is on disk before
-it is in the Lease. Where the API server is away, the start waits for it (`coordination.patience`).
+The port is taken before the Lease, because the Lease says where this broker listens, and after the certificate. The
+incarnation is on disk before it is in the Lease. Where the API server is away, the start waits for it
+(`coordination.patience`).
 """
 
 import asyncio
@@ -18,7 +19,6 @@ import resource
 import signal
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -32,8 +32,6 @@ from headrace.http2.client import AsyncTransport
 from headrace.http2.memory import keep_large_buffers
 from headrace.http2.server import Server, Terms, serve
 from headrace.kube.client import KubeClient
-from headrace.kube.errors import ApiError
-from headrace.kube.resource import SECRETS
 from headrace_broker.admission import Admission
 from headrace_broker.broker_disk import BrokerDisk
 from headrace_broker.clock import monotonic_ms
@@ -41,7 +39,6 @@ from headrace_broker.compaction import Compaction
 from headrace_broker.coordination.cluster_view import ClusterView
 from headrace_broker.coordination.coordination import Coordination, Here
 from headrace_broker.coordination.lease import LeaseHolder, vacant_lease
-from headrace_broker.coordination.patience import patiently
 from headrace_broker.groups.lag import GroupLags
 from headrace_broker.groups.showing import Showing
 from headrace_broker.holdings import Holdings
@@ -54,7 +51,7 @@ from headrace_broker.replication.ports import Host
 from headrace_broker.replication.streams import FollowerStreams
 from headrace_broker.routes.app import ALWAYS_ANSWERED, broker_app
 from headrace_broker.serving import Readiness, Serving
-from headrace_broker.settings import Settings, TlsFiles, TlsSecret
+from headrace_broker.settings import Settings, TlsFiles
 from headrace_broker.staging.making import Making
 from headrace_broker.stop_signals import StopSignals
 from headrace_broker.storage.compaction_process import CompactionProcess
@@ -94,7 +91,9 @@ async def run(settings: Settings, signals: StopSignals, *, again: bool = False) 
     """
     keep_large_buffers()
     _allow_open_files()
-    data = await _opened(settings.data)
+    data = await _opened(settings.data, signals)
+    if data is None:
+        return False
     clean = False
     try:
         async with await KubeClient.connect(kubeconfig=settings.kubeconfig) as client, AsyncTransport() as transport:
@@ -107,10 +106,10 @@ async def run(settings: Settings, signals: StopSignals, *, again: bool = False) 
         await asyncio.to_thread(data.close, clean=clean)
 
 
-async def _opened(path: Path) -> DataDirectory:
-    """Raises DataDirectoryInUseError where another broker does not let go of it."""
+async def _opened(path: Path, signals: StopSignals) -> DataDirectory | None:
+    """None where it is asked to stop before. Raises DataDirectoryInUseError where another broker does not let go."""
     deadline_ms = monotonic_ms() + DATA_DIRECTORY_WAIT_MS
-    while True:
+    while not signals.asked:
         try:
             return await asyncio.to_thread(DataDirectory.open, path)
         except DataDirectoryInUseError as error:
@@ -118,6 +117,7 @@ async def _opened(path: Path) -> DataDirectory:
                 raise
             _log.info("waiting: %s", error)
             await asyncio.sleep(_LOOK_S)
+    return None
 
 
 def _allow_open_files() -> None:
@@ -142,8 +142,6 @@ class _Broker:
         self._readiness = Readiness()
         self.returned = self.returns = False
         """Nobody has asked it to stop: what it holds is mended by another life."""
-        self._has_settled = False
-        """Every log that it holds was opened, and what a crash has left of it is on disk."""
         self._serving = Serving(
             settings.broker,
             self._view,
@@ -164,7 +162,7 @@ class _Broker:
         """Failed when it must stop because its disk failed."""
 
     async def live(self) -> bool:
-        """Whether the stop was clean: every log closed, all of it on disk."""
+        """Whether the stop was clean: all that is held is on disk."""
         try:
             return await self._live()
         except _StoppedEarlyError:
@@ -172,7 +170,7 @@ class _Broker:
 
     async def _live(self) -> bool:
         if self._identity is not None:
-            await self._unless_stopped(self._take_on(self._identity))
+            await self._unless_stopped(self._identity.take_on())
         server = await self._listen()
         try:
             lease = self._lease(server.port)
@@ -182,9 +180,7 @@ class _Broker:
             self._readiness.why_not = "it must stop"
             await server.close(HURRY_TIMEOUT_MS / 1000)
             raise
-        closed = await self._holdings.close("the broker stops")
-        # What this life has not come to is as the one before has left it.
-        clean = closed and (self._has_settled or self._data.stopped_cleanly)
+        clean = await self._holdings.close("the broker stops")
         await verification.cut(self._data.store)
         await lease.try_announce(clean=clean)
         return clean
@@ -203,14 +199,6 @@ class _Broker:
             source = WatchedSecret(self._client, self._namespace, settings.tls.name)
         host = urlsplit(settings.advertised_url).hostname or settings.host
         return Identity(source, host, self._transports, self._metrics.registry)
-
-    async def _take_on(self, identity: Identity) -> None:
-        """Raises UnusableTlsError. A Secret that cannot be read because the API server is away is not unusable."""
-        if isinstance(self._settings.tls, TlsSecret):
-            read = partial(self._client.get, SECRETS, self._settings.tls.name, self._namespace)
-            with suppress(ApiError):
-                await patiently(read, "to read the certificate")
-        await identity.take_on()
 
     async def _listen(self) -> Server:
         settings = self._settings
@@ -344,7 +332,6 @@ class _Broker:
 
     async def _become_ready(self, coordination: Coordination) -> None:
         await coordination.settled.wait()
-        self._has_settled = True
         self._readiness.why_not = ""
         _log.info("broker %d is ready", self._settings.broker)
         # Modules and partitions stay: whenever the collector looked at all of them, the loop stood still for 15 ms.

@@ -1,7 +1,9 @@
 """Waiting for the API server where nothing can be done without it: at the start of a broker.
 
 A process that ended instead would be started again by the kubelet, later each time: up to five minutes after the API
-server is back. Meanwhile the port is open, `/healthz` answers, `/readyz` does not, and SIGTERM ends the wait.
+server is back. SIGTERM ends the wait. Where it is for the Lease, the port is open: `/healthz` answers, `/readyz` does
+not. Where it is for the certificate (`--tls-secret`), the port is not open yet: there is nothing to show to whoever
+connects.
 """
 
 import asyncio

@@ -52,7 +52,7 @@ class Identity:
         self.server_context = new_server_context()
 
     async def take_on(self) -> None:
-        """Read what the source has now. Raises UnusableTlsError."""
+        """Read what the source has, as soon as it can say. Raises UnusableTlsError."""
         self._seen = await self._source.read()
         self._use(await self._load(self._seen))
 

@@ -1,7 +1,8 @@
 """Where a broker's certificate comes from: files, or a Secret of type kubernetes.io/tls as cert-manager writes it.
 
 Files are looked at again and again, by content: a mounted Secret changes by the swap of a symbolic link, which neither
-the file's own time nor its inode need to show. A Secret is watched, that one alone.
+the file's own time nor its inode need to show. A Secret is watched, that one alone; an API server that is away says
+nothing about it, so the first reading waits.
 """
 
 import asyncio
@@ -10,6 +11,7 @@ import os
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from headrace.core.limits import TLS_FILE_BYTES_MAX, TLS_FILES_INTERVAL_MS
@@ -18,6 +20,7 @@ from headrace.kube.client import KubeClient
 from headrace.kube.errors import ApiError, NotFoundError
 from headrace.kube.resource import SECRETS
 from headrace.kube.watch import Changed, Listed, Removed, watch_one
+from headrace_broker.coordination.patience import patiently
 from headrace_broker.tls.material import Material, Pem, Unreadable
 
 
@@ -68,7 +71,8 @@ class WatchedSecret:
 
     async def read(self) -> Material | Unreadable:
         try:
-            return self._material(await self.client.get(SECRETS, self.name, self.namespace))
+            get = partial(self.client.get, SECRETS, self.name, self.namespace)
+            return self._material(await patiently(get, "to read the certificate"))
         except NotFoundError:
             return self._missing()
         except ApiError as error:

@@ -1,6 +1,6 @@
 """What a broker that was asked to stop waits for, so that nobody misses it. Pure; asked again with every change.
 
-    asked to stop ──> draining ── nobody needs it in sync who could do without it soon
+    asked to stop ──> draining ── enough others are in sync without it, or no broker is there that might catch up
                                ── it leads nothing that another replica could lead ──> steps down ──> stops
     its ordinal is above the StatefulSet's replicas ──> draining ──> for each replica:
         another broker can take it          ──> waits until no PartitionSet names this one any more
@@ -8,13 +8,14 @@
         none can, and acks=all would stop   ──> waits, for people: for another broker, or fewer replicas
 
 A rolling update stops the next broker while the last one may catch up still. So a broker stays where too few others are
-in sync and a replica is on its way into the ISR: else writes would stop, or all of the partition. What is as good as
-it gets keeps nobody: all other replicas in sync, or none that could come.
+in sync and a ready broker has a replica that is not: else writes would stop, or all of the partition. What is as good
+as it gets keeps nobody: all other replicas in sync, or the rest on brokers that are away or drain. Whether a replica
+does catch up is not known here: one whose log its broker cannot open is waited for, too, until the time is over.
 
-The operator moves leaderships and replicas; a broker only waits, for bounded times, and never for what cannot happen:
-where every other member of the ISR is away or drains too, as when a whole cluster stops, where no broker is to stay,
-and where the operator leaves the topic alone, there is nobody to wait for. (Strimzi refuses a scale-down that strands
-replicas; whoever asks Kubernetes itself for fewer Pods cannot be refused, only kept waiting.)
+The operator moves leaderships and replicas; a broker only waits, for bounded times, and not for what nobody is there
+to do: where every other member of the ISR is away or drains too, as when a whole cluster stops, where no broker is to
+stay, and where the operator leaves the topic alone, there is nobody to wait for. (Strimzi refuses a scale-down that
+strands replicas; whoever asks Kubernetes itself for fewer Pods cannot be refused, only kept waiting.)
 
 Invariant: who is waited for in vain is needed: without this broker the partition would be below `minInsyncReplicas`.
 """
@@ -79,7 +80,7 @@ def to_hand_over(partitions: Iterable[Placed], me: Seat, ready: Collection[Seat]
 
 
 def kept_in_sync(partitions: Iterable[Placed], me: Seat, ready: Collection[Seat]) -> list[Placed]:
-    """Where `me` had better stay until another replica has caught up."""
+    """Where `me` had better stay until another replica has caught up, of which there is one on a ready broker."""
     return [each for each in partitions if each.is_tended and me in each.state.isr and _is_kept(each, me, ready)]
 
 
@@ -88,8 +89,8 @@ def _is_kept(placed_here: Placed, me: Seat, ready: Collection[Seat]) -> bool:
     others = sum(seat != me and seat in ready for seat in state.isr)
     # Where all of them are needed, each stop leaves too few: it is not waited for what cannot be.
     enough = min(floor(state, placed_here.min_insync_replicas), len(settled(state)) - 1)
-    is_coming = (seat.broker != me.broker and seat.broker in state.replicas and seat not in state.isr for seat in ready)
-    return others < enough and any(is_coming)
+    may_come = (seat.broker != me.broker and seat.broker in state.replicas and seat not in state.isr for seat in ready)
+    return others < enough and any(may_come)
 
 
 def to_give_away(partitions: Iterable[Placed], me: BrokerId, staying: BrokerSet, ready: Collection[Seat]) -> ToGiveAway:

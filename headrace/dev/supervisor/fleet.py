@@ -46,6 +46,7 @@ class Fleet:
         on_change: Callable[[], None],
         grace_s: float,
     ) -> None:
+        """`grace_s`: what each gets where all stop at once."""
         self._program = program
         self._port = port
         self._tasks = tasks
@@ -102,6 +103,6 @@ class Fleet:
 
     async def _end_life(self, broker: int) -> None:
         member = self._members[broker]
-        await member.child.terminate(self._grace_s)
+        await member.child.terminate(LEAVING_GRACE_S)
         member.stopping = False
         self._on_change()

@@ -6,6 +6,7 @@
 from typing import Any
 
 from headrace.core.limits import (
+    CATCH_UP_TIMEOUT_MS,
     DECOMMISSION_TIMEOUT_MS,
     DRAIN_TIMEOUT_MS,
     HANDOVER_TIMEOUT_MS,
@@ -17,9 +18,10 @@ from headrace.dev.supervisor.pod_status import IMAGE
 from headrace.dev.supervisor.workload import NAME, NAMESPACE, REVISION_LABEL, CreatePod, SetStatus, pod_name
 
 STOP_GRACE_S = (HANDOVER_TIMEOUT_MS + STEP_DOWN_TIMEOUT_MS + DRAIN_TIMEOUT_MS) // 1000 + 5
-"""A little more than the longest that a broker takes to stop by itself ..."""
-LEAVING_GRACE_S = STOP_GRACE_S + DECOMMISSION_TIMEOUT_MS // 1000
-"""... and where it hands its replicas over first: copies take as long as there are bytes."""
+"""A little more than the longest that a broker takes to stop where all do: then nobody stays for another ..."""
+LEAVING_GRACE_S = STOP_GRACE_S + max(DECOMMISSION_TIMEOUT_MS, CATCH_UP_TIMEOUT_MS) // 1000
+"""... and where it stops alone: it hands its replicas over first, or stays in sync for those that catch up. Copies take
+as long as there are bytes."""
 LABELS = {"app.kubernetes.io/name": NAME, "app.kubernetes.io/component": "broker"}
 SELECTOR = ",".join(f"{key}={value}" for key, value in LABELS.items())
 

@@ -126,13 +126,15 @@ async def test_should_tell_replicas_what_the_set_says_that_they_were_opened_for_
     assert holdings.find_opened_for(first, KEY.partition) is None
 
 
-def left_behind(path: Path, *, clean: bool) -> DataDirectory:
-    """Two logs and one that is set aside, as the life before has left them on this machine."""
+def left_behind(path: Path, *, clean: bool, booted: bool) -> DataDirectory:
+    """Two logs and one that is set aside, as the life before has left them."""
     before = DataDirectory.open(path)
     put_aside(before, replace(DESCRIPTION, key=ASIDE))
     for key in (KEY, OTHER):
         before.open_log(replace(DESCRIPTION, key=key), LogConfig.of_topic(SPEC), now_ms=0).close()
     before.close(clean=clean)
+    if booted:
+        (path / "boot-id").unlink()
     return DataDirectory.open(path)
 
 
@@ -163,9 +165,9 @@ class Life:
 
 
 @asynccontextmanager
-async def life(path: Path, *, clean: bool = False) -> AsyncIterator[Life]:
-    """After one that has stopped cleanly, or was killed."""
-    begun = Life(left_behind(path, clean=clean))
+async def life(path: Path, *, clean: bool = False, booted: bool = False) -> AsyncIterator[Life]:
+    """After one that has stopped cleanly, or was killed; and the machine has booted since, or not."""
+    begun = Life(left_behind(path, clean=clean, booted=booted))
     await begun.holdings.load()
     yield begun
 
@@ -181,6 +183,8 @@ async def test_should_call_no_stop_clean_while_a_log_was_not_opened_that_a_crash
         assert await begun.end(), "what was set aside then was closed before"
     async with life(tmp_path / "clean", clean=True) as begun:
         assert await begun.end(), "there was no crash"
+    async with life(tmp_path / "booted", booted=True) as begun:
+        assert await begun.end(), "nothing is in memory"
 
 
 async def test_should_call_no_stop_clean_where_a_log_cannot_be_opened_that_a_crash_has_left(tmp_path: Path) -> None:
