@@ -95,7 +95,8 @@ def drawn(dashboard: Mapping[str, Any], history: History) -> Figure:
 
 
 def _graph(axes: Axes, found: list[Series], unit: str, seconds: float) -> None:
-    for number, series in enumerate(found):
+    greatest_first = sorted(found, key=lambda series: max(series.values), reverse=True)
+    for number, series in enumerate(greatest_first):
         label = series.name if number < _MOST_IN_LEGEND else None
         axes.plot(series.times, series.values, linewidth=1, label=label)
         axes.fill_between(series.times, series.values, alpha=0.1)

@@ -21,7 +21,6 @@ from e2e.waiting import wait_for
 DASHBOARDS = sorted((CHART / "files" / "dashboards").glob("*.json"))
 _PICTURES = Path(__file__).parents[2] / "build" / "dashboards"
 """As they are in docs/pictures."""
-_PICTURE_S = 120
 _PODS = 5
 _REPORT = """
 import json, sys, urllib.request
@@ -36,11 +35,12 @@ urllib.request.urlopen(request, timeout=10).read()
 @pytest.fixture(scope="module")
 def observed(lab: Lab, release: Release, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     wait_for(lambda: len(targets(release)) == _PODS, "all pods run, and no others", 60)
+    began = time.time()
     with prometheus(release, tmp_path_factory.mktemp("prometheus")) as running:
         wait_for(lambda: running.up() == _PODS, "all pods are scraped", 30)
         yield running
         _PICTURES.mkdir(parents=True, exist_ok=True)
-        history = History(running.url, time.time(), _PICTURE_S)
+        history = History(running.url, time.time(), time.time() - began)
         for file in DASHBOARDS:
             drawn(json.loads(file.read_text()), history).savefig(_PICTURES / f"{file.stem}.png", dpi=80)
 
