@@ -162,8 +162,8 @@ def _build(checkout: Path, target: str, tag: str, wheels: Path) -> None:
 
 
 def _bud(*arguments: str | Path) -> None:
-    """chroot isolation: it needs neither cgroups nor a network of its own."""
-    _buildah("bud", "--isolation=chroot", "--pull-never", "--quiet", *arguments)
+    """chroot isolation: it needs neither cgroups nor a network of its own. Nothing stays of a build that fails."""
+    _buildah("bud", "--isolation=chroot", "--pull-never", "--quiet", "--force-rm", *arguments)
 
 
 def _import(sources: Mapping[str, str]) -> None:
