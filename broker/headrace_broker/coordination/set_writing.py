@@ -70,7 +70,10 @@ class SetWriting:
         """For ever: look after the ISRs of what is led here, and at each set again after its call or its wait."""
         while True:
             await self._calls.wait(ISR_TICK_MS / 1000)
+            claimed = self.has_claims
             self.look()
+            if claimed and not self.has_claims:
+                self._view.changed.set()  # A start waits for the last claim, and nothing else need change any more.
 
     @property
     def regressed(self) -> frozenset[TopicUid]:

@@ -192,6 +192,32 @@ async def test_should_forget_a_write_to_a_set_that_is_found_to_be_gone(found: Pa
     assert writing.sets() == []
 
 
+async def test_should_say_so_when_the_last_claim_is_settled_by_others() -> None:
+    """The leader has written what a broker that comes back was about to claim: nothing else need change any more."""
+
+    class Resting(Calls):
+        async def wait(self, timeout_s: float) -> None:
+            await asyncio.sleep(0)
+
+    class Changing(View):
+        changed = asyncio.Event()
+
+    again, view = seat(0, 2), Changing()
+    here = cast("Any", Here())
+    writing = SetWriting(again, cast("Any", view), here, here, cast("Any", Resting()))
+    writing.take([FOLLOWED])
+    writing.look()
+    assert writing.has_claims
+    (state,) = FOLLOWED.partitions
+    renewed = replace(state, isr=(again, LEADER, THIRD), partition_epoch=PartitionEpoch(state.partition_epoch + 1))
+    writing.take([replace(FOLLOWED, partitions=(renewed,))])
+    work = asyncio.create_task(writing.run())
+    async with asyncio.timeout(30):
+        await view.changed.wait()
+    work.cancel()
+    assert not writing.has_claims
+
+
 def test_should_tell_of_a_replica_that_knows_another_leader_of_its_epoch() -> None:
     parted = SimpleNamespace(
         key=FOLLOWED.key(PartitionId(0)), leads=False, replica=SimpleNamespace(regressed="its data went back")
