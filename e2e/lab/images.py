@@ -64,7 +64,7 @@ def build_images(checkout: Path, say: Say, targets: tuple[str, ...] = TARGETS) -
     require_root()
     require_packages()
     tag = tag_of(checkout)
-    missing = [target for target in targets if not _exists(image_name(target, tag))]
+    missing = [target for target in targets if not exists(image_name(target, tag))]
     # Each of the three waits for other machines, and mostly works on one core.
     with ThreadPoolExecutor() as side_by_side:
         bases = [side_by_side.submit(_ensure_base, base, say) for base in (PYTHON_BASE, JAVA_BASE)]
@@ -121,7 +121,7 @@ def _files(checkout: Path) -> Iterator[Path]:
 
 
 def _ensure_base(base: Base, say: Say) -> None:
-    if _exists(base.image):
+    if exists(base.image):
         return
     with _timed(say, f"base {base.name}: made of Debian {SUITE}"), tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -139,8 +139,13 @@ def _ensure_base(base: Base, say: Say) -> None:
             SUITE,
             folder / "base.tar",
         )
-        (folder / "Dockerfile").write_text('FROM scratch\nADD base.tar /\nCMD ["sleep", "infinity"]\n')
-        _bud("--tag", base.image, folder)
+        build_base(folder / "base.tar", base.image)
+
+
+def build_base(archive: Path, image: str) -> None:
+    """Make the image whose files are those of `archive`, the only file of its folder. Raises LabError."""
+    (archive.parent / "Dockerfile").write_text(f'FROM scratch\nADD {archive.name} /\nCMD ["sleep", "infinity"]\n')
+    _bud("--tag", image, archive.parent)
 
 
 def _build(checkout: Path, target: str, tag: str, wheels: Path) -> None:
@@ -157,13 +162,16 @@ def _build(checkout: Path, target: str, tag: str, wheels: Path) -> None:
         "REVISION": revision or "unknown",
     }
     given = [part for name, value in arguments.items() for part in ("--build-arg", f"{name}={value}")]
-    named = ("--layers", "--target", target, "--tag", image_name(target, tag))
+    named = ("--target", target, "--tag", image_name(target, tag))
     _bud("--timestamp", _TIMESTAMP, f"--build-context=wheels={wheels}", *named, *given, checkout)
 
 
 def _bud(*arguments: str | Path) -> None:
-    """chroot isolation: it needs neither cgroups nor a network of its own. Nothing stays of a build that fails."""
-    _buildah("bud", "--isolation=chroot", "--pull-never", "--quiet", "--force-rm", *arguments)
+    """Build an image. chroot isolation needs neither cgroups nor a network of its own.
+
+    `--force-rm` leaves no container of a build that fails; buildah takes it together with `--layers` alone.
+    """
+    _buildah("bud", "--isolation=chroot", "--pull-never", "--quiet", "--layers", "--force-rm", *arguments)
 
 
 def _import(sources: Mapping[str, str]) -> None:
@@ -176,7 +184,8 @@ def _import(sources: Mapping[str, str]) -> None:
         _ctr("images", "import", archive)
 
 
-def _exists(image: str) -> bool:
+def exists(image: str) -> bool:
+    """Whether the lab has an image of this name."""
     try:
         _buildah("inspect", "--type", "image", image)
     except LabError:
