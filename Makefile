@@ -14,7 +14,7 @@ CONTRACT_TESTS := tests/contract
 REAL_API_TESTS := $(CONTRACT_TESTS) tests/integration/kube tests/integration/operator
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fmt lint types test openapi-check foreign spark-tests demo sim sim-mutations faults bench soak bench-peers ci lab-build lab-up lab-down images chart chart-made e2e e2e-kind h2spec contract clean
+.PHONY: help setup fmt lint types test openapi-check foreign spark-tests demo sim sim-mutations faults bench soak bench-peers ci lab-build lab-up lab-down images chart chart-made e2e e2e-readme e2e-kind everything h2spec contract clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -97,6 +97,9 @@ chart-made: setup  ## make the dashboards, and docs/configuration.md
 e2e: lab-build  ## the chart in a real cluster, under faults: the lab, or KUBECONFIG=... HEADRACE_E2E_REGISTRY=...
 	HEADRACE_E2E_KUBECONFIG=$(if $(filter command line,$(origin KUBECONFIG)),$(KUBECONFIG)) $(PYTEST) e2e/tests
 
+e2e-readme: lab-build  ## the README's way through a real cluster: a leader killed, a Spark job (the lab)
+	$(PYTEST) e2e/tests/test_readme.py
+
 e2e-kind: lab-build  ## the same in a kind cluster (Docker)
 	e2e/kind $(PYTEST) e2e/tests
 
@@ -106,8 +109,11 @@ h2spec: lab-build  ## HTTP/2 conformance and load of a real broker, in the clear
 contract: lab-build  ## contract and operator tests against a real kube-apiserver
 	$(BIN)/python -m e2e.lab run $(PYTEST) $(IN_PARALLEL) $(REAL_API_TESTS)
 
-ci:  ## what CI runs, in an environment of its own
+ci:  ## what CI runs for the newest commits, in an environment of its own
 	.ci/run
+
+everything:  ## all that there is, the long forms in full: hours (COLD=1 makes all that CI keeps from nothing)
+	.ci/run --everything $(if $(COLD),--cold)
 
 clean:  ## remove what was built here
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage

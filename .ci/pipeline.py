@@ -1,0 +1,217 @@
+"""Runs the stages that landing.py has chosen, in two lanes, and fails when any of them fails. `.ci/run` calls it.
+
+The main lane has what mostly waits, one stage after the other, with its output as it comes. Beside it, at the lowest
+priority, runs what mostly computes, one stage after the other as well; its output is printed between two stages of the
+main lane. Each stage is a process group of its own, so that nothing of it goes on when CI is ended by a signal. The
+table at the end says how long each stage took by the clock, how much of the processors it used, and what came of it.
+"""
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+
+from landing import CACHED, Plan, Stage, landing_of, plan, stages
+
+CHECKOUT = Path(__file__).parents[1]
+LOGS = CHECKOUT / "build" / "ci"
+AT_LOWEST_PRIORITY = ("nice", "-n", "19")
+GRACE_S = 10
+"""How long stages may take to end when CI is ended."""
+
+
+@dataclass
+class Ended:
+    """A stage that ran: wall and processor seconds, its exit code, and where its output is, unless it was printed."""
+
+    stage: Stage
+    wall_s: float
+    processor_s: float
+    code: int
+    log: Path | None
+
+    @property
+    def line(self) -> str:
+        verdict = "passed" if self.code == 0 else f"FAILED (exit code {self.code})"
+        return f"{self.stage.name:<12}{self.wall_s:>7.0f} s{self.processor_s:>8.0f} s  {verdict}"
+
+
+@dataclass
+class Pipeline:
+    """One run. Every stage gets `environment`; `whole` runs the long forms in full; companions write into `logs`."""
+
+    plan: Plan
+    environment: Mapping[str, str]
+    logs: Path
+    whole: bool = False
+    stopping: bool = False
+    ended: list[Ended] = field(default_factory=list)
+    running: set[int] = field(default_factory=set)
+    """Process groups."""
+    done: dict[str, threading.Event] = field(default_factory=dict)
+
+    def run(self) -> bool:
+        """Run all of it; tells whether all passed."""
+        self.done = {stage.name: threading.Event() for stage in self.plan.stages}
+        began = time.monotonic()
+        for stage in self._of("first"):
+            if self._print(self._play(stage, None)) != 0:
+                return self._summary(began)
+        beside = threading.Thread(target=self._beside, daemon=True)
+        beside.start()
+        for stage in self._of("main"):
+            self._main(stage)
+        beside.join()
+        self._print_companions()
+        for stage in self._of("last"):
+            self._main(stage)
+        return self._summary(began)
+
+    def stop(self) -> None:
+        """End what runs, by SIGTERM, and by SIGKILL what does not end. No other stage begins. For another thread."""
+        self.stopping = True
+        for event in self.done.values():
+            event.set()
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            told: set[int] = set()
+            deadline = time.monotonic() + GRACE_S
+            while self.running and time.monotonic() < deadline:
+                for group in self.running - told:  # One that was about to begin may come late.
+                    _signal(group, number)
+                    told.add(group)
+                time.sleep(0.1)
+
+    def _of(self, lane: str) -> Iterator[Stage]:
+        """The stages of a lane, until the run is stopped."""
+        for stage in self.plan.stages:
+            if stage.lane == lane and not self.stopping:
+                yield stage
+
+    def _main(self, stage: Stage) -> None:
+        if stage.after in self.done:
+            self.done[stage.after].wait()
+        if self.stopping:
+            return
+        self._print_companions()
+        self._print(self._play(stage, None))
+
+    def _beside(self) -> None:
+        for stage in self._of("beside"):
+            self.ended.append(self._play(stage, self.logs / f"{stage.name}.log"))
+            self.done[stage.name].set()
+
+    def _print_companions(self) -> None:
+        for ended in list(self.ended):
+            if ended.log is not None:
+                say(f"\n=== {ended.stage.name}, beside the others")
+                sys.stdout.write(ended.log.read_text(errors="replace"))
+                say(f"=== {ended.line}")
+                ended.log = None
+
+    def _print(self, ended: Ended) -> int:
+        self.ended.append(ended)
+        say(f"=== {ended.line}")
+        return ended.code
+
+    def _play(self, stage: Stage, log: Path | None) -> Ended:
+        """Run a stage to its end."""
+        say(f"\n=== {stage.name}: begins{'' if log is None else ', beside the others'}")
+        began = time.monotonic()
+        output = None if log is None else log.open("wb")
+        command = stage.whole if self.whole and stage.whole else stage.run
+        process = subprocess.Popen(
+            [*(() if log is None else AT_LOWEST_PRIORITY), "bash", "-c", command],
+            cwd=CHECKOUT,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=None if output is None else subprocess.STDOUT,
+            start_new_session=True,
+        )
+        if output is not None:
+            output.close()
+        self.running.add(process.pid)
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        self.running.discard(process.pid)
+        wall_s = time.monotonic() - began
+        return Ended(stage, wall_s, used.ru_utime + used.ru_stime, process.returncode, log)
+
+    def _summary(self, began: float) -> bool:
+        say(f"\n=== summary\n{'stage':<12}{'clock':>9}{'processor':>10}")
+        for ended in self.ended:
+            say(ended.line)
+        say(f"{'total':<12}{time.monotonic() - began:>7.0f} s{sum(each.processor_s for each in self.ended):>8.0f} s")
+        return all(ended.code == 0 for ended in self.ended)
+
+
+def say(text: str) -> None:
+    print(text, flush=True)  # noqa: T201 - CI's log
+
+
+def _signal(group: int, number: int) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(group, number)
+
+
+def describe(chosen: Plan) -> None:
+    """Say what runs, what does not, and why."""
+    for name, why in chosen.why.items():
+        say(f"{name}: {why}")
+    if chosen.left_out:
+        say(f"not in this run, until their turn comes or what they judge changes: {', '.join(chosen.left_out)}")
+    if chosen.cold:
+        say(f"made from nothing: {', '.join(chosen.cold)}")
+
+
+def environment_of(cold: Sequence[str]) -> dict[str, str]:
+    """The environment of all stages. What is to be made from nothing is forgotten here, or has its cache turned off."""
+    environment = dict(os.environ)
+    if "environment" in cold or "wheels" in cold:
+        environment["PIP_NO_CACHE_DIR"] = "1"
+    if "programs" in cold:
+        environment["GOMODCACHE"] = str(LOGS / "go-modules")
+    lab = Path(environment.get("LAB_HOME") or Path.home() / ".cache" / "headrace-lab")
+    for name, folder in (("wheels", "wheels"), ("images", "images"), ("programs", "bin")):
+        if name in cold:
+            subprocess.run(["rm", "-rf", "--", str(lab / folder)], check=True)
+    return environment
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog=".ci/run", description="All that must pass before a change lands.")
+    parser.add_argument("--everything", action="store_true", help="all stages, the long forms in full length")
+    parser.add_argument("--cold", action="store_true", help=f"make {', '.join(CACHED)} from nothing")
+    parser.add_argument("--plan", action="store_true", help="say what would run, and why; run nothing")
+    asked = parser.parse_args()
+    chosen = plan(stages(), landing_of(CHECKOUT), everything=asked.everything, cold=asked.cold)
+    describe(chosen)
+    if asked.plan:
+        say("\n".join(f"{stage.lane:<8}{stage.name:<12}{stage.run}" for stage in chosen.stages))
+        return
+    pipeline = Pipeline(chosen, environment_of(chosen.cold), LOGS, whole=asked.everything)
+
+    def end(number: int, frame: FrameType | None) -> None:
+        pipeline.stop()
+        os._exit(128 + number)
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, end)
+    # In a thread of its own: this one hears signals, and the other one sees what they have ended.
+    passed: list[bool] = []
+    running = threading.Thread(target=lambda: passed.append(pipeline.run()), daemon=True)
+    running.start()
+    running.join()
+    sys.exit(0 if passed == [True] else 1)
+
+
+if __name__ == "__main__":
+    main()
