@@ -14,12 +14,18 @@ CONTRACT_TESTS := tests/contract
 REAL_API_TESTS := $(CONTRACT_TESTS) tests/integration/kube tests/integration/operator
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fmt lint types test openapi-check foreign spark-tests demo sim sim-mutations faults bench soak bench-peers ci lab-build lab-up lab-down images chart chart-made e2e e2e-readme e2e-kind everything h2spec contract clean
+.PHONY: help try try-spark setup fmt lint types test openapi-check foreign spark-tests demo sim sim-mutations faults bench soak bench-peers ci lab-build lab-up lab-down images chart chart-made e2e e2e-readme e2e-kind everything h2spec contract clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
-setup: $(VENV)/.dev  ## make .venv with everything a contributor needs
+try: $(VENV)/.with-local  ## make .venv with what the README's tour needs
+	@echo "ready: . $(BIN)/activate"
+
+try-spark: $(VENV)/.with-spark  ## add PySpark to it
+	@echo "ready: . $(BIN)/activate"
+
+setup: $(VENV)/.with-dev  ## make .venv with what a contributor needs on most days; other targets add what they need
 	@echo "ready: . $(BIN)/activate"
 
 fmt: setup  ## format the code and sort the imports
@@ -31,7 +37,7 @@ lint: setup  ## ruff (check and format), layers
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 
-types: setup  ## mypy --strict, tests included
+types: setup $(addprefix $(VENV)/.with-,spark openapi peers pictures)  ## mypy --strict, tests included
 	$(BIN)/mypy
 
 test: setup  ## everything that must be green: unit, core coverage, integration, contract on the embedded API
@@ -39,16 +45,16 @@ test: setup  ## everything that must be green: unit, core coverage, integration,
 	PYTHONASYNCIODEBUG=1 $(PYTEST) $(IN_PARALLEL) tests/unit --ignore=tests/unit/core
 	$(PYTEST) $(IN_PARALLEL) tests/integration tests/contract
 
-openapi-check: setup  ## schemathesis: do brokers what /openapi.json says? (HTTP/1.1 and HTTP/2)
+openapi-check: setup $(VENV)/.with-openapi  ## schemathesis: do brokers what /openapi.json says? (HTTP/1.1 and HTTP/2)
 	$(PYTEST) -n 2 tests/openapi
 
 foreign: setup  ## the example clients in curl, Node, Go and Java against real brokers
 	$(PYTEST) tests/foreign
 
-spark-tests: setup  ## the PySpark data source on a real Spark session against real brokers (needs Java 17 or newer)
+spark-tests: setup $(VENV)/.with-spark  ## the PySpark data source on a real Spark session against real brokers (needs Java 17 or newer)
 	$(PYTEST) tests/spark
 
-demo: $(VENV)/.demo  ## real flights through three brokers: produced, consumed, checked
+demo: $(VENV)/.with-demo  ## real flights through three brokers: produced, consumed, checked
 	@# A home and ports of its own: it meets no other headrace dev, and a second run starts afresh.
 	@export HEADRACE_HOME=$(abspath build/demo) PATH=$(abspath $(BIN)):$$PATH; \
 	headrace dev stop >/dev/null; rm -rf "$$HEADRACE_HOME"; \
@@ -69,7 +75,7 @@ faults: setup  ## crashes, partitions, bad disks and clocks on real processes, j
 bench: setup  ## produce, fetch and latency beside what the machine can do (BENCH=--short for a quick look)
 	$(BIN)/python -m bench $(BENCH)
 
-bench-peers: setup  ## Kafka 4.1, its clients and Spark's source for it beside Headrace (BENCH=--short for a quick look)
+bench-peers: setup $(VENV)/.with-peers $(VENV)/.with-spark  ## Kafka 4.1, its clients and Spark's source for it beside Headrace (BENCH=--short for a quick look)
 	$(BIN)/python -m bench.peers --json build/bench-peers.json $(BENCH)
 
 soak: setup  ## ten minutes at full load with kill -9, retention, compaction, slow readers (SOAK=--short for one)
@@ -94,13 +100,13 @@ chart-made: setup  ## make the dashboards, and docs/configuration.md
 	$(BIN)/python -m charts.tools
 
 # KUBECONFIG on the command line (not in the environment, where it may mean anything) names another cluster than the lab.
-e2e: lab-build  ## the chart in a real cluster, under faults: the lab, or KUBECONFIG=... HEADRACE_E2E_REGISTRY=...
+e2e: lab-build $(VENV)/.with-pictures  ## the chart in a real cluster, under faults: the lab, or KUBECONFIG=... HEADRACE_E2E_REGISTRY=...
 	HEADRACE_E2E_KUBECONFIG=$(if $(filter command line,$(origin KUBECONFIG)),$(KUBECONFIG)) $(PYTEST) e2e/tests
 
 e2e-readme: lab-build  ## the README's way through a real cluster: a leader killed, a Spark job (the lab)
 	$(PYTEST) e2e/tests/test_readme.py
 
-e2e-kind: lab-build  ## the same in a kind cluster (Docker)
+e2e-kind: lab-build $(VENV)/.with-pictures  ## the same in a kind cluster (Docker)
 	e2e/kind $(PYTEST) e2e/tests
 
 h2spec: lab-build  ## HTTP/2 conformance and load of a real broker, in the clear and over TLS
@@ -118,15 +124,16 @@ everything:  ## all that there is, the long forms in full: hours (COLD=1 makes a
 clean:  ## remove what was built here
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
 
-# A stamp for each kind of environment: pip runs again only when pyproject.toml changed.
-$(VENV)/.dev: $(VENV)/bin/python pyproject.toml
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
-	@touch $@ $(VENV)/.demo
+# A stamp for each extra of pyproject.toml that is installed, so that pip runs again only when that file changed. `dev` has
+# all of `local` and `demo`. What further extras need is added without Headrace itself, which tests may be running.
+$(VENV)/.with-dev $(VENV)/.with-local $(VENV)/.with-demo: $(VENV)/.with-%: $(VENV)/bin/python pyproject.toml
+	@.ci/pip-install $(BIN)/python "$(VENV), $*" -e '.[$*]'
+	@touch $@ $(if $(filter dev,$*),$(VENV)/.with-local $(VENV)/.with-demo)
 
-$(VENV)/.demo: $(VENV)/bin/python pyproject.toml
-	@echo "installing Headrace into $(VENV) (once)"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[demo]'
+$(VENV)/.with-%: pyproject.toml | $(VENV)/.with-local
+	@.ci/pip-install $(BIN)/python "$(VENV), $*" $$($(BIN)/python docker/install.py requirements $*)
 	@touch $@
 
 $(VENV)/bin/python:
+	@echo "making an environment in $(VENV)"
 	@python=$$(.ci/find-python $(PYTHON)) && "$$python" -m venv $(VENV)

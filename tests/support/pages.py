@@ -14,11 +14,19 @@ from tests.support.tools import kubectl_path
 _BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-def follow(page: Path, directory: Path, home: Path, timeout_s: float = 170) -> subprocess.CompletedProcess[str]:
-    """Run the page in `directory` as a newcomer would, with a `headrace dev` of its own, stopped at the end."""
+def section(text: str, title: str) -> str:
+    """The section of a page under `title`, to the next heading that is not below it. Raises LookupError."""
+    found = re.search(rf"^(#+) {re.escape(title)}\n.*?(?=^(?!\1#)#+ |\Z)", text, re.MULTILINE | re.DOTALL)
+    if found is None:
+        raise LookupError(f"there is no section {title!r}")
+    return found[0]
+
+
+def follow(text: str, directory: Path, home: Path, timeout_s: float = 170) -> subprocess.CompletedProcess[str]:
+    """Run a page's text in `directory` as a newcomer would, with a `headrace dev` of its own, stopped at the end."""
     tools = os.pathsep.join([f"{sys.prefix}/bin", str(Path(kubectl_path()).parent), os.environ["PATH"]])
     environment = {**os.environ, "HEADRACE_HOME": str(home), "PATH": tools, "VENV": sys.prefix}
-    script = _script(page.read_text(), free_run(PORTS_TAKEN, random.Random()))
+    script = _script(text, free_run(PORTS_TAKEN, random.Random()))
     try:
         return subprocess.run(
             ["bash", "-euo", "pipefail", "-c", script],

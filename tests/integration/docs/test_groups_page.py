@@ -21,13 +21,12 @@ from tests.support.group_world import part
 from tests.support.pages import follow
 
 ROOT = Path(__file__).parents[3]
-PATH = ROOT / "docs" / "groups.md"
-PAGE = PATH.read_text()
+PAGE = (ROOT / "docs" / "groups.md").read_text()
 
 
 @pytest.mark.timeout(400)
 def test_should_work_when_the_page_is_followed(tmp_path: Path) -> None:
-    done = follow(PATH, tmp_path, tmp_path / "home", timeout_s=380)
+    done = follow(PAGE, tmp_path, tmp_path / "home", timeout_s=380)
     said = f"{done.stdout}\n{done.stderr}"
     assert done.returncode == 0, said
 

@@ -28,7 +28,7 @@ PAGE = PATH.read_text()
 
 @pytest.mark.timeout(400)
 def test_should_work_when_the_page_is_followed(tmp_path: Path) -> None:
-    done = follow(PATH, tmp_path, tmp_path / "home", timeout_s=380)
+    done = follow(PAGE, tmp_path, tmp_path / "home", timeout_s=380)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     for expected in (
         "topic default/payments is ready\n",

@@ -12,7 +12,7 @@ PATH = Path(__file__).parents[3] / "docs" / "retained.md"
 
 @pytest.mark.timeout(400)
 def test_should_work_when_the_page_is_followed(tmp_path: Path) -> None:
-    done = follow(PATH, tmp_path, tmp_path / "home", timeout_s=380)
+    done = follow(PATH.read_text(), tmp_path, tmp_path / "home", timeout_s=380)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     assert "DataAdopted" in done.stdout
     counts = [line for line in done.stdout.splitlines() if line.strip().isdecimal()]

@@ -13,7 +13,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "tls.md"
 
 @pytest.mark.timeout(180)
 def test_should_work_when_the_page_is_followed(tmp_path: Path) -> None:
-    done = follow(PAGE, tmp_path, tmp_path / "home")
+    done = follow(PAGE.read_text(), tmp_path, tmp_path / "home")
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     for expected in ("over TLS", "[b'from the SDK', b'over TLS']", '"url": "https://127.0.0.1:', "secret/headrace-tls"):
         assert expected in done.stdout, f"{expected!r} is not in:\n{done.stdout}\n{done.stderr}"
