@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import click
 
-from bench import behind, failover, groups, length, machine, partitions, replication, sdk, starts, tail
+from bench import behind, failover, groups, interpreter, length, machine, partitions, replication, sdk, starts, tail
 from bench.dev_broker import dev_broker
 from bench.groups_report import render_groups
 from bench.raw import RawClient
@@ -54,6 +54,7 @@ def main(*, short: bool, rounds: int, only: str | None) -> None:
         ),
         "groups": lambda: render_groups(groups.measure(size.groups)),
     }
+    click.echo(f"{interpreter.described()}\n")
     for name, measure in sections.items():
         if only in (None, name):
             click.echo(f"measuring: {name}", err=True)

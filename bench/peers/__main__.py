@@ -19,6 +19,7 @@ import confluent_kafka
 import pyarrow as pa
 import pyspark
 
+from bench import interpreter
 from bench.peers.cases import (
     FULL,
     HEADRACE_REPLICATED_TOPICS,
@@ -183,7 +184,7 @@ def _machine(classpath: str) -> dict[str, str]:
         "system": f"{platform.system()} {platform.release()}, {platform.freedesktop_os_release()['PRETTY_NAME']}",
         "Kafka": f"{kafka} on {java}, each node broker and controller in one process, its own scripts' JVM options",
         "confluent-kafka": f"{confluent_kafka.__version__}, librdkafka {confluent_kafka.libversion()[0]}",
-        "Headrace": f"brokers under `headrace dev`, Python {platform.python_version()}, pyarrow {pa.__version__}",
+        "Headrace": f"brokers under `headrace dev`, {interpreter.described()}, pyarrow {pa.__version__}",
     }
 
 
