@@ -21,6 +21,7 @@ from headrace.core.resources.topic import Durability
 from headrace.core.types import LeaderEpoch, Offset
 from headrace_broker.storage.partition_log import PartitionLog
 from headrace_broker.storage.threads import StorageThreads
+from tests.support.examples import examples
 from tests.support.logs import NOW_MS, content_of, log_bytes, log_files, new_log_directory, open_log, raw_batch
 
 CONFIG = LogConfig(segment_bytes=16_000, segment_ms=1 << 40, durability=Durability.FSYNC)
@@ -389,9 +390,8 @@ def _split(log: bytes) -> list[bytes]:
 
 
 LogMachine.TestCase.settings = settings(
-    max_examples=25,
+    examples(0.4),
     stateful_step_count=30,
-    deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 TestLogMachine = LogMachine.TestCase
