@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.command import Headrace
+from tests.support.patience import patient
 
 HEADRACE = str(Path(sys.executable).with_name("headrace"))
 TOTAL = re.compile(
@@ -118,7 +119,7 @@ def test_should_print_the_figures_so_far_when_it_is_interrupted(
         # Flushed line by line, so that people see it grow.
         assert running.stdout.readline().startswith(b"0\t")
         running.send_signal(signal.SIGINT)
-        output, errors = running.communicate(timeout=30)
+        output, errors = running.communicate(timeout=patient(30))
     assert running.returncode == 130
     assert b"Percentiles: 50th = " in output
     assert b"Traceback" not in errors

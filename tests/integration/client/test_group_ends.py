@@ -16,6 +16,7 @@ from headrace import AsyncConsumer, Consumer, TopicPartition
 from headrace.core.errors import LocalError, PartitionOfflineError
 from tests.support.client_bench import Bench
 from tests.support.group_calls import GroupCalls
+from tests.support.patience import patient
 from tests.support.waiting import eventually, wait_for
 
 SIGNALLED = """
@@ -92,7 +93,7 @@ def test_should_end_a_loop_in_another_thread(bench: Bench, records: int) -> None
     wait_for(lambda: len(seen) >= 3, "it reads")
     consumer.close()
     closed.set()
-    thread.join(20)
+    thread.join(patient(20))
     assert not thread.is_alive()
     assert [type(error) for error in errors] == [LocalError]
     assert members(bench) == 0
@@ -138,7 +139,7 @@ def test_should_be_stopped_by_signals(bench: Bench, how: str, said: str) -> None
         env={**os.environ, "HEADRACE_SERVER": bench.server},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=patient(100),
         check=False,
     )
     assert (done.stdout, done.returncode) == (said, 0), done.stderr
@@ -216,9 +217,9 @@ async def test_should_end_a_loop_in_another_task(bench: Bench, records: int) -> 
 
     reading = asyncio.create_task(read())
     await eventually(lambda: len(seen) >= 3, "it reads")
-    await asyncio.wait_for(asyncio.gather(consumer.close(), consumer.close()), 30)
+    await asyncio.wait_for(asyncio.gather(consumer.close(), consumer.close()), patient(30))
     with pytest.raises(LocalError, match="this consumer is closed"):
-        await asyncio.wait_for(reading, 30)
+        await asyncio.wait_for(reading, patient(30))
     assert await asyncio.to_thread(members, bench) == 0
 
 
@@ -235,8 +236,8 @@ async def test_should_close_an_async_member_from_its_callbacks(bench: Bench) -> 
 
     consumer = async_member(bench, on_assigned=closing("assigned"), on_revoked=closing("revoked"))
     with pytest.raises(LocalError, match="this consumer is closed"):
-        await asyncio.wait_for(anext(aiter(consumer)), 30)
-    await asyncio.wait_for(consumer.close(), 30)
+        await asyncio.wait_for(anext(aiter(consumer)), patient(30))
+    await asyncio.wait_for(consumer.close(), patient(30))
     assert told == ["assigned", "revoked"]
     assert await asyncio.to_thread(members, bench) == 0
 

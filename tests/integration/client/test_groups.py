@@ -15,6 +15,7 @@ import pytest
 from headrace import Consumer, Record, TopicPartition
 from headrace.core.errors import BrokerUnreachableError, FencedMemberError, LocalError, PollIntervalExceededError
 from tests.support.client_bench import Bench
+from tests.support.patience import patient
 from tests.support.waiting import wait_for
 
 END = b"end"
@@ -90,7 +91,7 @@ class Working:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._thread.join(60)
+        self._thread.join(patient(60))
         assert not self._thread.is_alive(), self.records[-3:]
         assert not self.errors
 
@@ -316,7 +317,7 @@ def test_should_leave_the_group_to_the_parent_when_a_program_forks(bench: Bench)
         env={**os.environ, "HEADRACE_SERVER": bench.server},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=patient(100),
         check=False,
     )
     assert (done.stdout, done.returncode) == ("1 1\n", 0), done.stderr

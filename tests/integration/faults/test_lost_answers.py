@@ -17,6 +17,7 @@ import pytest
 from headrace import AsyncProducer, Consumer, Producer
 from headrace.dev.supervisor.ports import free_run
 from tests.support.cluster import Cluster, http, running_cluster
+from tests.support.patience import patient
 from tests.support.relay import Relay, relaying
 from tests.support.waiting import wait_for
 
@@ -44,7 +45,7 @@ class Threads(Load):
             number = 0
             while not self.stopped.is_set():
                 burst = [producer.send(self.topic, str(number + i)) for i in range(50)]
-                written = [delivery.result(60) for delivery in burst]
+                written = [delivery.result(patient(60)) for delivery in burst]
                 self.acknowledged += [(metadata.offset, number + i) for i, metadata in enumerate(written)]
                 number += len(burst)
 
@@ -71,7 +72,7 @@ def running(load: Load) -> Iterator[None]:
         yield
     finally:
         load.stopped.set()
-        thread.join(90)
+        thread.join(patient(90))
         assert not thread.is_alive()
 
 

@@ -26,9 +26,10 @@ from headrace.kube.events import EventRecorder, EventType, Regarding
 from headrace.kube.resource import EVENTS, LEASES, PARTITION_SETS, SECRETS, TOPICS, raw_resource
 from headrace.kube.watch import Changed, Listed, Removed, watch, watch_one
 from tests.support.partition_sets import partition_set, partition_state, seat
+from tests.support.patience import patient
 
 pytestmark = pytest.mark.contract
-DEADLINE_S = 60
+DEADLINE_S = patient(60)
 
 
 class Space(Protocol):

@@ -13,6 +13,7 @@ from headrace.core.resources.partition_set import PartitionState
 from headrace.core.types import PartitionEpoch
 from tests.faults.unruly_api import Answer, Behaviour, Lost
 from tests.support.cluster import http
+from tests.support.patience import patient
 from tests.support.replicated_brokers import ReplicatedBrokers
 from tests.support.unsteady_brokers import UnsteadyBrokers, unsteady_brokers
 from tests.support.waiting import wait_for
@@ -61,7 +62,7 @@ def test_should_find_out_what_became_of_a_write_whose_answer_is_lost(
     before = writes(three, "unanswered")
     came = unsteady.behave_once(three.topic, Lost(late_s))
     three.change(taken_out)
-    assert came.wait(60)
+    assert came.wait(patient(60))
     assert three.produce(0, b"meanwhile").status == 200
     three.wait_in_sync(0, 1, 2)
     wait_for(lambda: writes(three, "unanswered") > before, "it has no answer")

@@ -21,6 +21,7 @@ from headrace.http2.client import AsyncTransport
 from tests.support.batches import batch_of
 from tests.support.broker_app import BrokerApp
 from tests.support.partition_sets import partition_state, seat
+from tests.support.patience import patient
 from tests.support.sessions import SessionClient, packed, session_with, to_fetch, to_produce
 from tests.support.waiting import eventually
 
@@ -118,7 +119,7 @@ async def test_should_survive_whatever_is_said(app: BrokerApp) -> None:
     seed = random.randrange(1 << 32)
     chance = Random(seed)
     try:
-        async with AsyncTransport() as transport, asyncio.timeout(60):
+        async with AsyncTransport() as transport, asyncio.timeout(patient(60)):
             for n in range(_SESSIONS // 6):
                 async with asyncio.TaskGroup() as group:
                     for _ in range(6):
