@@ -76,10 +76,10 @@ def test_should_say_so_when_fewer_records_come_than_expected(headrace: Headrace,
     headrace("topic", "create", topic, "--partitions", "1")
     headrace("produce", topic, stdin="one\n")
     forms = "--show-detailed-stats --reporting-interval 60000 --hide-header --print-metrics"
-    done = headrace(*f"bench consume {topic} --messages 5 --timeout 2000 {forms}".split())
+    done = headrace(*f"bench consume {topic} --messages 5 --timeout 5000 {forms}".split())
     assert done.returncode == 0
     warning, line, *metrics = done.stdout.splitlines()
-    assert warning.startswith("WARNING: Exiting before consuming the expected number of messages: timeout (2000 ms)")
+    assert warning.startswith("WARNING: Exiting before consuming the expected number of messages: timeout (5000 ms)")
     assert line.split(", ")[1:5:3] == ["0", "1"]
     assert any("records-consumed-total" in metric for metric in metrics)
     latest = headrace(*f"bench consume {topic} --messages 1 --timeout 100 --from-latest".split())

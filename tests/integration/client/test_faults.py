@@ -131,24 +131,24 @@ def test_should_find_the_other_servers_when_the_first_is_gone(bench: Bench) -> N
 def test_should_say_who_cannot_be_reached_when_nobody_answers() -> None:
     server = f"http://127.0.0.1:{unused_port()}"
     said = r"gave up on the metadata of flights after .* refused"
-    with Producer(server, delivery_timeout_ms=300) as producer, pytest.raises(BrokerUnreachableError, match=said):
+    with Producer(server, delivery_timeout_ms=2_000) as producer, pytest.raises(BrokerUnreachableError, match=said):
         producer.send("flights", "a")
     with pytest.raises(BrokerUnreachableError, match=said):
-        Consumer("flights", server=server, timeout_ms=300)
+        Consumer("flights", server=server, timeout_ms=2_000)
 
 
 def test_should_fail_within_the_time_limit_when_the_only_broker_has_died(tmp_path: Path) -> None:
     with running_cluster(tmp_path) as cluster:
         cluster.create_topic()
-        producer = Producer(cluster.url(), delivery_timeout_ms=3_000)
-        consumer = Consumer("flights", server=cluster.url(), timeout_ms=3_000)
+        producer = Producer(cluster.url(), delivery_timeout_ms=8_000)
+        consumer = Consumer("flights", server=cluster.url(), timeout_ms=8_000)
         producer.send("flights", "a").result(patient(30))
         assert next(iter(consumer)).value == b"a"
         cluster.broker().kill()
         lost = producer.send("flights", "b")
         with pytest.raises(BrokerUnreachableError, match=r"gave up on reading flights/0 after \d+ tr"):
             next(iter(consumer))
-        assert isinstance(lost.exception(30), BrokerUnreachableError)
+        assert isinstance(lost.exception(patient(30)), BrokerUnreachableError)
         producer.send("flights", "c")
         producer.send("flights", "d")
         with pytest.raises(HeadraceError, match="2 records were not acknowledged: gave up on records for flights/0"):

@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 
@@ -143,15 +142,13 @@ def is_waiting(ident: int) -> bool:
 
 
 def test_should_stop_at_once_when_a_look_up_of_offsets_is_interrupted() -> None:
-    brokers = Brokers("http://127.0.0.1:1", None, timeout_ms=60_000, request_timeout_ms=1_000)
+    brokers = Brokers("http://127.0.0.1:1", None, timeout_ms=3_600_000, request_timeout_ms=1_000)
     interrupt = threading.Timer(0.2, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
 
     def look_up() -> None:
         interrupt.start()
         brokers.offsets([TopicPartition("flights", number) for number in range(2)], "latest")
 
-    started = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        look_up()
-    assert time.monotonic() - started < 30
+        look_up()  # which would take an hour
     brokers.close()

@@ -136,4 +136,4 @@ def test_should_produce_and_fetch_while_the_api_server_is_away(
 
 
 def produce(url: str, acks: Acks) -> int:
-    return http("POST", f"{url}?acks={acks}&timeoutMs=20000", b'{"value": "x"}\n', NDJSON).status
+    return http("POST", f"{url}?acks={acks}&timeoutMs=120000", b'{"value": "x"}\n', NDJSON).status
