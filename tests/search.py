@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 import click
 
-_FOLDER = Path("tests/unit")
 _FILES_A_SHARE = 6
 
 
@@ -27,8 +26,8 @@ class Share(NamedTuple):
 
     @property
     def command(self) -> list[str]:
-        options = ["-q", "-x", "-m", "hypothesis", "--hypothesis-profile=search", f"--hypothesis-seed={self.seed}"]
-        return [sys.executable, "-m", "pytest", *options, *self.files]
+        chosen = ["-q", "-x", "-m", "hypothesis", "--hypothesis-profile=search", f"--hypothesis-seed={self.seed}"]
+        return [sys.executable, "-m", "pytest", "-c", "pyproject.toml", *chosen, *self.files]
 
 
 class Played(NamedTuple):
@@ -42,9 +41,10 @@ class Played(NamedTuple):
 @click.argument("seconds", type=click.IntRange(min=1), default=60)
 @click.option("--seed", type=int, help="Of the order of files, and of all seeds; drawn where none is given.")
 @click.option("--processes", type=click.IntRange(min=1), default=2, show_default=True)
-def main(seconds: int, seed: int | None, processes: int) -> None:
+@click.option("--folder", type=click.Path(exists=True, path_type=Path), default=Path("tests/unit"), show_default=True)
+def main(seconds: int, seed: int | None, processes: int, folder: Path) -> None:
     seed = Random().getrandbits(32) if seed is None else seed
-    files = files_with_properties(_FOLDER)
+    files = files_with_properties(folder)
     click.echo(f"seed {seed}: properties of {len(files)} files for {seconds} s")
     ends_s, count = time.monotonic() + seconds, 0
     for played in _all_played(shares(files, Random(seed)), processes, ends_s):

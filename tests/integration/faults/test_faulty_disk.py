@@ -237,7 +237,6 @@ print(fails(os.write, fd, b"x"), fails(subprocess.run, ["sh", "-c", "true"]))
     assert said == "EIO \n"
 
 
-@pytest.mark.timeout(180)
 def test_should_have_what_was_acknowledged_after_each_power_failure(disk: FaultyDisk, tmp_path: Path) -> None:
     """A log as a broker writes it, of which any unsynced part may be missing."""
     records = [record_columns([bytes([i]) * size], timestamps_ms=0) for i, size in enumerate((10, 40_000, 300, 5_000))]

@@ -12,8 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Thread
 
-import pytest
-
 from headrace import AsyncProducer, Consumer, Producer
 from headrace.dev.supervisor.ports import free_run
 from tests.support.cluster import Cluster, http, running_cluster
@@ -95,7 +93,6 @@ def repeated_batches(cluster: Cluster, topic: str) -> float:
     return sum(float(line.split()[-1]) for line in series)
 
 
-@pytest.mark.timeout(180)
 def test_should_write_each_record_once_and_in_order_when_answers_are_lost_and_the_broker_is_killed(
     tmp_path: Path,
 ) -> None:

@@ -74,7 +74,6 @@ def test_should_have_sixty_lines_and_nothing_of_ours() -> None:
     assert "from headrace" not in text
 
 
-@pytest.mark.timeout(180)
 def test_should_share_a_topic_and_take_over_from_the_dead(tmp_path: Path) -> None:
     with running_cluster(tmp_path) as cluster:
         cluster.create_topic(partitions=_PARTITIONS)

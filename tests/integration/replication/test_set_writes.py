@@ -110,7 +110,6 @@ def test_should_write_nothing_while_the_api_server_refuses_and_catch_up_then(
     three.wait_in_sync(0, 1, 2)
 
 
-@pytest.mark.timeout(180)
 def test_should_produce_and_fetch_while_the_api_server_is_away(
     unsteady: UnsteadyBrokers, three: ReplicatedBrokers
 ) -> None:
