@@ -8,6 +8,7 @@ Hypothesis has three profiles (`--hypothesis-profile NAME`); none of them looks 
 A shell starts what it runs in the background deaf to SIGINT, and that is inherited by all that is started from there.
 """
 
+import logging
 import signal
 
 import pytest
@@ -20,6 +21,8 @@ _CLOCKLESS = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+# PYTHONASYNCIODEBUG finds mistakes, and also says whatever took longer than 0.1 s, among what tests look at.
+logging.getLogger("asyncio").addFilter(lambda record: "took %.3f seconds" not in str(record.msg))
 settings.register_profile("ordinary", _CLOCKLESS, derandomize=True, database=None, max_examples=25)
 settings.register_profile(
     "search",
