@@ -28,7 +28,7 @@ async def test_should_finish_requests_in_flight_when_the_server_closes(transport
     url = f"http://127.0.0.1:{server.port}"
     held = asyncio.ensure_future(transport.request("GET", f"{url}/hold"))
     await application.reached("held")
-    closing = asyncio.ensure_future(server.close(10))
+    closing = asyncio.ensure_future(server.close(patient(10)))
     with pytest.raises(BrokerUnreachableError) as refused:
         await ask_for_ever(transport, f"{url}/hello/x")
     application.release.set()
