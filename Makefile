@@ -8,13 +8,14 @@ SHELL := /bin/bash
 JOBS ?= 4
 SEEDS ?= 300
 GROUP_SEEDS ?= 100
+SECONDS ?= 60
 PYTEST := $(BIN)/python -m pytest
 IN_PARALLEL := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 CONTRACT_TESTS := tests/contract
 REAL_API_TESTS := $(CONTRACT_TESTS) tests/integration/kube tests/integration/operator
 
 .DEFAULT_GOAL := help
-.PHONY: help try try-spark setup fmt lint types test openapi-check foreign spark-tests demo sim sim-mutations faults bench bench-here soak bench-peers bench-peers-here ci lab-build lab-up lab-down images chart chart-made e2e e2e-readme e2e-kind everything h2spec contract clean
+.PHONY: help try try-spark setup fmt lint types test openapi-check foreign spark-tests demo sim search sim-mutations faults bench bench-here soak bench-peers bench-peers-here ci lab-build lab-up lab-down images chart chart-made e2e e2e-readme e2e-kind everything h2spec contract clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -65,6 +66,9 @@ demo: $(VENV)/.with-demo  ## real flights through three brokers: produced, consu
 sim: setup  ## the core in SEEDS simulated runs full of faults, and GROUP_SEEDS of a group (SEEDS="1 --first 33" for that seed alone)
 	$(BIN)/python -m tests.sim $(SEEDS)
 	$(BIN)/python -m tests.sim --group $(GROUP_SEEDS)
+
+search: setup  ## other examples for every Hypothesis property than those of make test, for so many SECONDS
+	$(BIN)/python -m tests.search $(SECONDS)
 
 sim-mutations: setup  ## does the simulator notice each safety rule that is deleted?
 	$(BIN)/python -m tests.sim.hunting

@@ -1,13 +1,55 @@
-"""For all tests: hypothesis without a clock, since a busy machine is no failure, and Ctrl-C that is heard.
+"""What holds for all tests: how Hypothesis looks for examples, deadlines that know the machine, Ctrl-C that is heard.
+
+Hypothesis has three profiles (`--hypothesis-profile NAME`); none of them looks at a clock:
+
+    ordinary   the default: the same few examples each time, so that a run says the same of the same code
+    search     other examples each time (`make search`): what it finds is written into a test as an example
 
 A shell starts what it runs in the background deaf to SIGINT, and that is inherited by all that is started from there.
 """
 
+import logging
 import signal
 
-from hypothesis import settings
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.database import DirectoryBasedExampleDatabase
+
+from tests.support.patience import factor, patient
+
+_CLOCKLESS = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-settings.register_profile("headrace", deadline=None)
-settings.load_profile("headrace")
+# PYTHONASYNCIODEBUG finds mistakes, and also says whatever took longer than 0.1 s, among what tests look at.
+logging.getLogger("asyncio").addFilter(lambda record: "took %.3f seconds" not in str(record.msg))
+settings.register_profile("ordinary", _CLOCKLESS, derandomize=True, database=None, max_examples=25)
+settings.register_profile(
+    "search",
+    _CLOCKLESS,
+    derandomize=False,
+    database=DirectoryBasedExampleDatabase(".hypothesis/examples"),
+    max_examples=100,
+    print_blob=True,
+)
+settings.load_profile("ordinary")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Measure the machine here, before workers start: they and all other processes are told what was found."""
+    factor(workers=config.getoption("numprocesses", None) or 1)
+
+
+def pytest_report_header() -> str:
+    return f"patience: deadlines are {factor():.1f} times as long as they are written"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Give every test a limit that this machine can keep: its own, or the one of pyproject.toml, made longer."""
+    if config.getoption("timeout") is not None:
+        return  # Somebody said it on the command line.
+    ordinary_s = float(config.getini("timeout"))
+    for item in items:
+        own = item.get_closest_marker("timeout")
+        limit_s = patient(own.args[0] if own else ordinary_s)
+        item.add_marker(pytest.mark.timeout(limit_s), append=False)

@@ -8,6 +8,7 @@ import pytest
 
 from tests.conformance.conftest import Served
 from tests.support.batches import batch_of
+from tests.support.patience import patient
 from tests.support.tools import require_tool
 
 BATCH = "application/vnd.headrace.batch"
@@ -17,7 +18,7 @@ def load(url: str, *options: str, requests: int) -> str:
     """h2load's report. Fails unless every request was answered with 2xx."""
     h2load = require_tool("h2load")
     command = [h2load, "-n", str(requests), "-t", "1", *options, url]
-    report = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True).stdout
+    report = subprocess.run(command, capture_output=True, text=True, timeout=patient(100), check=True).stdout
     n = requests
     assert f"{n} total, {n} started, {n} done, {n} succeeded, 0 failed, 0 errored, 0 timeout" in report, report
     assert f"status codes: {n} 2xx, 0 3xx, 0 4xx, 0 5xx" in report, report

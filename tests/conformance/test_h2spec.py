@@ -5,6 +5,7 @@ import subprocess
 
 from e2e.lab.home import lab_home
 from tests.conformance.conftest import Served
+from tests.support.patience import patient
 from tests.support.tools import require_tool
 
 HEADER_BYTES = "14000"
@@ -30,7 +31,7 @@ def test_should_pass_h2spec_in_full(served: Served) -> None:
     ]
     if served.is_tls:
         command += ["--tls", "--insecure"]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=patient(100), check=False)
 
     counts = re.search(r"(\d+) tests, (\d+) passed, 0 skipped, 0 failed", result.stdout)
     assert counts is not None, result.stdout[result.stdout.find("Failures:") :] + result.stderr

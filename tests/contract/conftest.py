@@ -17,10 +17,11 @@ from headrace.dev.crds import load_crds
 from tests.support.kubeconfig import ApiClient, connect, write_kubeconfig
 from tests.support.kubeconfig_server import embedded_api
 from tests.support.kubeconfig_space import ApiServer, Space
+from tests.support.patience import patient
 
 _VARIABLE = "HEADRACE_CONTRACT_KUBECONFIG"
 _DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-_READY_TIMEOUT_S = 60
+_READY_TIMEOUT_S = patient(60)
 
 
 @pytest.fixture(scope="session")
@@ -76,12 +77,12 @@ async def _apply_crds(kubeconfig: Path) -> None:
 
 
 async def _wait_until_served(api: ApiClient, path: str, definition: dict[str, Any]) -> None:
-    for _ in range(_READY_TIMEOUT_S):
+    for _ in range(round(_READY_TIMEOUT_S)):
         if await _is_served(api, path, definition):
             return
         async with api.watch(_DEFINITIONS, timeoutSeconds="1") as changes:
             await changes.rest()
-    raise AssertionError(f"{path} is not served within {_READY_TIMEOUT_S} s")
+    raise AssertionError(f"{path} is not served within {_READY_TIMEOUT_S:g} s")
 
 
 async def _is_served(api: ApiClient, path: str, definition: dict[str, Any]) -> bool:

@@ -8,11 +8,12 @@ import pytest
 from tests.support.kubeconfig import ApiClient
 from tests.support.kubeconfig_objects import partition_set, topic
 from tests.support.kubeconfig_space import Space
+from tests.support.patience import patient
 
 pytestmark = [pytest.mark.contract, pytest.mark.usefixtures("controllers")]
 
 _DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-_PATIENCE_S = 60
+_PATIENCE_S = patient(60)
 
 
 def _owned_by(owner: dict[str, Any], name: str = "flights-0") -> dict[str, Any]:

@@ -8,6 +8,7 @@ import pytest
 from tests.support.kubeconfig_kubectl import Kubectl
 from tests.support.kubeconfig_objects import pod, topic
 from tests.support.kubeconfig_space import ApiServer, Space
+from tests.support.patience import patient
 from tests.support.tools import kubectl_path
 
 pytestmark = pytest.mark.contract
@@ -22,7 +23,7 @@ def test_should_apply_the_definitions_again(kubectl: Kubectl) -> None:
     crds = Path(__file__).parents[2] / "crds"
     said = kubectl.ok("apply", "-f", str(crds))
     assert "customresourcedefinition.apiextensions.k8s.io/topics.headrace.io" in said
-    assert kubectl.ok("wait", "--for=condition=Established", "crd/topics.headrace.io", "--timeout=10s")
+    assert kubectl.ok("wait", "--for=condition=Established", "crd/topics.headrace.io", f"--timeout={patient(30):.0f}s")
     assert kubectl.ok("apply", "-f", str(crds)).count(" unchanged\n") == len(list(crds.glob("*.yaml")))
 
 

@@ -27,6 +27,7 @@ from e2e.lab.programs import KUBERNETES_MINOR_PATCH
 from tests.support.kubeconfig import connect
 from tests.support.kubeconfig_space import ApiServer
 from tests.support.kubectl_session import Shell, Step, parse, render
+from tests.support.patience import patient
 from tests.support.tools import cannot_run, kubectl_path
 
 pytestmark = pytest.mark.contract
@@ -36,7 +37,7 @@ _SESSIONS = sorted(file.stem for file in _GOLDEN.glob("*.txt"))
 _REWRITE = os.environ.get("HEADRACE_REWRITE_GOLDEN") == "1"
 _RECORDED_MINOR = KUBERNETES_MINOR_PATCH.partition(".")[0]
 _AT_ONCE = 3
-_PATIENCE_S = 110
+_PATIENCE_S = patient(110)
 
 
 @pytest.fixture(scope="module")

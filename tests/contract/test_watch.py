@@ -10,10 +10,11 @@ from headrace.core.limits import DEV_WATCH_HISTORY_BYTES_MAX, DEV_WATCH_HISTORY_
 from tests.support.kubeconfig import Stream
 from tests.support.kubeconfig_objects import topic
 from tests.support.kubeconfig_space import Space
+from tests.support.patience import patient
 
 pytestmark = pytest.mark.contract
 
-_PATIENCE_S = 60
+_PATIENCE_S = patient(60)
 _HEAVY_BYTES = 200_000
 _WATCHERS = 10
 _CHANGES = 20

@@ -16,6 +16,7 @@ import pytest
 from tests.foreign.unsteady import unsteady
 from tests.support.certificates import Authority, Mount
 from tests.support.cluster import Cluster, http, running_cluster
+from tests.support.patience import patient
 from tests.support.tools import require_tool
 
 _ROOT = Path(__file__).parents[2]
@@ -41,7 +42,7 @@ class Client:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=100,
+            timeout=patient(100),
             check=False,
         )
 

@@ -18,6 +18,7 @@ from headrace.core.problem import CONTENT_TYPE, to_problem
 from headrace.http2.bridge import break_off
 from headrace.http2.client import AsyncTransport, Response
 from headrace.http2.server import serve
+from tests.support.patience import patient
 
 _PASSED_ON = ("content-type", "accept")
 _RETURNED = ("content-type", "headrace-next-offset")
@@ -31,9 +32,9 @@ def unsteady(upstream: str, ssl_context: ssl.SSLContext | None) -> Iterator[int]
     thread.start()
     front = _Front(upstream)
     try:
-        yield asyncio.run_coroutine_threadsafe(front.start(ssl_context), loop).result(30)
+        yield asyncio.run_coroutine_threadsafe(front.start(ssl_context), loop).result(patient(30))
     finally:
-        asyncio.run_coroutine_threadsafe(front.close(), loop).result(30)
+        asyncio.run_coroutine_threadsafe(front.close(), loop).result(patient(30))
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()

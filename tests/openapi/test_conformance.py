@@ -18,6 +18,7 @@ import pytest
 from headrace.client.staging import Commits
 from tests.support.cluster import Cluster, http, running_cluster
 from tests.support.group_calls import GroupCalls, create_offsets_topic
+from tests.support.patience import patient
 
 _CONFIG = Path(__file__).with_name("schemathesis.toml")
 
@@ -54,7 +55,7 @@ def schemathesis(cluster: Cluster, home: Path, document: str, protocol: str, *op
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=110,
+        timeout=patient(110),
         check=False,
     )
     return done.returncode, done.stdout

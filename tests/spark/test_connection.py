@@ -15,6 +15,7 @@ from headrace import Producer
 from headrace.http2.server import serve
 from tests.support.certificates import Authority, Mount
 from tests.support.cluster import Cluster, running_cluster
+from tests.support.patience import patient
 from tests.support.spark_bench import Batches, SparkBench, waits_for, whole
 from tests.support.waiting import wait_for
 
@@ -47,12 +48,12 @@ def asked() -> Iterator[_Asked]:
     server, started, stopped, loop = _Asked(), threading.Event(), asyncio.Event(), asyncio.new_event_loop()
     thread = threading.Thread(target=lambda: loop.run_until_complete(server.serve(started, stopped)))
     thread.start()
-    assert started.wait(30)
+    assert started.wait(patient(30))
     try:
         yield server
     finally:
         loop.call_soon_threadsafe(stopped.set)
-        thread.join(30)
+        thread.join(patient(30))
         loop.close()
 
 

@@ -22,6 +22,7 @@ import pytest
 from headrace import Consumer, Producer
 from tests.support.cluster import Cluster, http, running_cluster
 from tests.support.consumed import values_in
+from tests.support.patience import patient
 from tests.support.spark_bench import SHORT_LIVED, SparkBench
 from tests.support.tools import kubectl_path
 from tests.support.waiting import wait_for
@@ -65,7 +66,7 @@ def run_job(name: str, folder: Path, *arguments: str, server: str = "", kubeconf
         env=environment,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=patient(240),
         check=False,
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"

@@ -19,6 +19,7 @@ import pytest
 from headrace import Producer
 from tests.support.cluster import Cluster, Program, running_cluster
 from tests.support.consumed import values_in
+from tests.support.patience import patient
 from tests.support.waiting import wait_for
 
 _ROUNDS = int(os.environ.get("HEADRACE_KILL_ROUNDS", "1"))
@@ -56,7 +57,7 @@ class Query:
         assert self._process is not None
         for pid in [each for each in self._members() if _EXECUTOR not in _command(each)]:
             _kill(pid)
-        self._process.wait(30)
+        self._process.wait(patient(30))
 
     def executors(self) -> list[int]:
         return [each for each in self._members() if _EXECUTOR in _command(each) and b"java" in _command(each)]
@@ -65,7 +66,7 @@ class Query:
         for pid in self._members():
             _kill(pid)
         if self._process is not None:
-            self._process.wait(30)
+            self._process.wait(patient(30))
 
     @property
     def log(self) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from headrace.core.limits import DELIVERY_TIMEOUT_MS_DEFAULT, SPARK_ROWS_PER_TRIGGER_DEFAULT
 from headrace.spark.read_options import READ_OPTIONS
+from tests.support.patience import patient
 from tests.support.spark_bench import SHORT_LIVED, SparkBench
 
 PAGE = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
@@ -32,7 +33,7 @@ def test_should_work_when_the_page_is_followed(bench: SparkBench) -> None:
         cwd=bench.folder,
         capture_output=True,
         text=True,
-        timeout=150,
+        timeout=patient(150),
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -21,6 +21,7 @@ from typing import Any
 import yaml
 
 from headrace.core.resources.metadata import API_VERSION
+from tests.support.patience import patient
 from tests.support.waiting import wait_for
 
 _TOPICS = "/apis/headrace.io/v1alpha1/namespaces/default/topics"
@@ -52,7 +53,7 @@ class Program:
     def kill(self) -> None:
         """kill -9, and wait until it is gone."""
         self.process.kill()
-        self.process.wait(30)
+        self.process.wait(patient(30))
 
     def stop(self, timeout_s: float = 30) -> int:
         """SIGTERM; the exit code."""
@@ -62,9 +63,10 @@ class Program:
     def wait(self, timeout_s: float = 30) -> int:
         """The exit code, once it ends by itself."""
         try:
-            return self.process.wait(timeout_s)
+            return self.process.wait(patient(timeout_s))
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"{self.name} still runs after {timeout_s:g} s:\n{self.log[-_LOG_TAIL:]}") from None
+            said = self.log[-_LOG_TAIL:]
+            raise AssertionError(f"{self.name} still runs after {patient(timeout_s):g} s:\n{said}") from None
 
 
 @dataclass(slots=True)
@@ -292,7 +294,7 @@ def http(
     """One HTTP/1.1 request. Raises OSError where nobody answers; any status is an answer."""
     request = urllib.request.Request(url, data=body or None, headers=dict(headers or {}), method=method)
     try:
-        with urllib.request.urlopen(request, timeout=60, context=tls) as response:
+        with urllib.request.urlopen(request, timeout=patient(60), context=tls) as response:
             return Answer(response.status, _lower(response.headers), response.read())
     except urllib.error.HTTPError as error:
         with error:

@@ -15,8 +15,9 @@ import yaml
 
 from headrace.dev.supervisor.layout import lock_file
 from headrace.dev.supervisor.lock import holder
+from tests.support.patience import patient
 
-_COMMAND_TIMEOUT_S = 90
+_COMMAND_TIMEOUT_S = patient(90)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from headrace.core.problem import to_problem
 from headrace.http2.bodies import BuffersResponse, read_chunks
 from headrace.http2.bridge import break_off
 from headrace.http2.server import Server, serve
+from tests.support.patience import patient
 
 UPLOAD_LIMIT_BYTES = 64 << 20
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -59,7 +60,7 @@ class Application:
 
     async def reached(self, name: str, count: int = 1) -> None:
         """Wait until `name` was counted `count` times."""
-        async with asyncio.timeout(30), self.changed:
+        async with asyncio.timeout(patient(30)), self.changed:
             await self.changed.wait_for(lambda: self.counts[name] >= count)
 
     @web.middleware

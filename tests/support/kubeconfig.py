@@ -13,7 +13,9 @@ from typing import Any
 import aiohttp
 import yaml
 
-ANSWER_TIMEOUT_S = 30
+from tests.support.patience import patient
+
+ANSWER_TIMEOUT_S = patient(30)
 
 
 def write_kubeconfig(path: Path, url: str, namespace: str = "default") -> Path:

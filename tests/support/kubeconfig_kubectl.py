@@ -4,7 +4,9 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-_TIMEOUT_S = 60
+from tests.support.patience import patient
+
+_TIMEOUT_S = patient(60)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-STOP_TIMEOUT_S = 60
+from tests.support.patience import patient
+
+STOP_TIMEOUT_S = patient(60)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tests.support.patience import patient
+
 NAMESPACE = "session-NAME----"
-COMMAND_TIMEOUT_S = 60
-_FOLLOW_TIMEOUT_S = 30
+COMMAND_TIMEOUT_S = patient(60)
+_FOLLOW_TIMEOUT_S = patient(30)
 _PRELUDE = f"""
 follow() {{ : >>"$1"; timeout {_FOLLOW_TIMEOUT_S} tail -n +1 -f "$1" 2>/dev/null; }}
 # first N FILE: the first N lines of what a command in the background writes there, once they are there.

@@ -25,10 +25,11 @@ from headrace.kube.errors import ApiError, ConflictError, NotFoundError
 from headrace.kube.resource import EVENTS, LEASES, PARTITION_SETS, TOPICS
 from tests.support.broker_pods import RAW_PODS, RAW_STATEFUL_SETS, pod, stateful_set
 from tests.support.kube_api import namespace
+from tests.support.patience import patient
 from tests.support.waiting import observed
 
 _RENEW_S = 0.5
-_STOP_S = 60
+_STOP_S = patient(60)
 
 
 @dataclass(slots=True)

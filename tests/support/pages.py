@@ -9,6 +9,7 @@ from pathlib import Path
 
 from headrace.dev.supervisor.layout import PORTS_TAKEN
 from headrace.dev.supervisor.ports import free_run
+from tests.support.patience import patient
 from tests.support.tools import kubectl_path
 
 _BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -34,12 +35,12 @@ def follow(text: str, directory: Path, home: Path, timeout_s: float = 170) -> su
             env=environment,
             capture_output=True,
             text=True,
-            timeout=timeout_s,
+            timeout=patient(timeout_s),
             check=False,
         )
     finally:
         stop = [f"{sys.prefix}/bin/headrace", "dev", "stop"]
-        subprocess.run(stop, env=environment, capture_output=True, timeout=60, check=False)
+        subprocess.run(stop, env=environment, capture_output=True, timeout=patient(60), check=False)
 
 
 def _script(text: str, base_port: int) -> str:

@@ -20,6 +20,7 @@ from headrace.core.types import BrokerId
 from headrace.kube.errors import NotFoundError
 from headrace.kube.resource import LEASES
 from tests.support.operator import Cluster
+from tests.support.patience import patient
 from tests.support.waiting import observed
 
 _UP_S = 120.0
@@ -71,7 +72,7 @@ class RealBroker:
         """SIGTERM: it hands over what it leads -> its exit code."""
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(_UP_S):
+        async with asyncio.timeout(patient(_UP_S)):
             code = await self.process.wait()
         await self.tell({"terminated": {"exitCode": code}}, restarts=self.lives - 1)
         return code
@@ -160,7 +161,7 @@ class Load:
         for partition, expected in self.acknowledged.items():
             found: dict[int, bytes | None] = {}
             consumer = AsyncConsumer("flights", server=self.servers, namespace=self.namespace, partitions=[partition])
-            async with consumer, asyncio.timeout(60):
+            async with consumer, asyncio.timeout(patient(60)):
                 async for record in consumer:
                     found[record.offset] = record.value
                     if record.offset >= expected[-1][0]:

@@ -5,6 +5,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
+from tests.support.patience import patient
+
 _CHUNK_BYTES = 1 << 16
 
 
@@ -27,7 +29,7 @@ class Relay:
 
     def cut(self) -> None:
         """All connections at once."""
-        asyncio.run_coroutine_threadsafe(self._cut(), self._loop).result(30)
+        asyncio.run_coroutine_threadsafe(self._cut(), self._loop).result(patient(30))
 
     async def _cut(self) -> None:
         for writer in tuple(self._writers):
@@ -79,10 +81,10 @@ def relaying(target_port: int, seen: Callable[[bytes], None] = _look_away) -> It
     loop = relay._loop
     thread = threading.Thread(target=lambda: loop.run_until_complete(relay._serve(stopped, started)))
     thread.start()
-    assert started.wait(30)
+    assert started.wait(patient(30))
     try:
         yield relay
     finally:
         loop.call_soon_threadsafe(stopped.set)
-        thread.join(30)
+        thread.join(patient(30))
         loop.close()

@@ -110,7 +110,7 @@ class ReplicatedBrokers:
         wait_for(lambda: self.in_sync(partition) == set(brokers), f"{brokers} are in sync", timeout_s)
 
     def produce(self, leader: int, *values: bytes, partition: int = 0, acks: Acks = Acks.ALL) -> Answer:
-        url = f"{self.records_url(leader, partition)}?acks={acks.value}&timeoutMs=20000"
+        url = f"{self.records_url(leader, partition)}?acks={acks.value}&timeoutMs=120000"
         headers = {"Content-Type": "application/vnd.headrace.batch"}
         return http("POST", url, batch_of(*values), headers, tls=self.cluster.tls)
 

@@ -24,6 +24,7 @@ from headrace.core.session.messages import (
 from headrace.core.session.terms import FetchTerms, ProduceTerms
 from headrace.core.types import PartitionId, TopicName
 from headrace.http2.client import AsyncStream, AsyncTransport
+from tests.support.patience import patient
 
 _T = TypeVar("_T")
 
@@ -109,5 +110,5 @@ async def session_with(transport: AsyncTransport, url: str) -> AsyncIterator[Ses
 @asynccontextmanager
 async def session_at(url: str) -> AsyncIterator[SessionClient]:
     """On a connection of its own."""
-    async with AsyncTransport() as transport, asyncio.timeout(60), session_with(transport, url) as session:
+    async with AsyncTransport() as transport, asyncio.timeout(patient(60)), session_with(transport, url) as session:
         yield session

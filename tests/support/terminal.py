@@ -6,6 +6,8 @@ import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
 
+from tests.support.patience import patient
+
 
 def on_terminal(command: str, environment: Mapping[str, str], timeout_s: float = 60) -> str:
     """What a shell's command shows, escape sequences and all. Fails when it fails."""
@@ -23,7 +25,7 @@ def on_terminal(command: str, environment: Mapping[str, str], timeout_s: float =
         with suppress(OSError):  # How Linux says that nobody has the terminal open any more.
             while piece := screen.read(65536):
                 shown.append(piece)
-        code = process.wait(timeout_s)
+        code = process.wait(patient(timeout_s))
     said = b"".join(shown).decode()
     assert code == os.EX_OK, said
     return said

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 from tests.support.cluster import http
+from tests.support.patience import patient
 
 
 @contextmanager
@@ -15,7 +16,7 @@ def handshake(url: str, trust: ssl.SSLContext, *offers: str) -> Iterator[ssl.SSL
     parts = urlsplit(url)
     trust.set_alpn_protocols(list(offers))
     with (
-        socket.create_connection((parts.hostname, parts.port), timeout=30) as plain,
+        socket.create_connection((parts.hostname, parts.port), timeout=patient(30)) as plain,
         trust.wrap_socket(plain, server_hostname=parts.hostname) as secure,
     ):
         yield secure

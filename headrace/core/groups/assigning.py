@@ -12,7 +12,7 @@ Invariants: each partition of a topic that somebody subscribes to goes to exactl
 again what was just assigned changes nothing; the order in which members are given does not matter.
 """
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -216,9 +216,3 @@ class _Shares:
             hop = hops[taker]
             self.by_member[taker].add(hop.topic, self.by_member[hop.giver].give(hop.topic))
             taker = hop.giver
-
-
-def spread_of(assignment: Mapping[MemberId, Collection[PartitionKey]]) -> int:
-    """How many partitions more the first has than the last."""
-    sizes = Counter({member: len(partitions) for member, partitions in assignment.items()})
-    return max(sizes.values(), default=0) - min(sizes.values(), default=0)

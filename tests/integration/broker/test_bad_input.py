@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.batches import batch_of, sealed
 from tests.support.cluster import Answer, Cluster, http
+from tests.support.patience import patient
 from tests.support.waiting import wait_for
 
 BATCH = {"Content-Type": "application/vnd.headrace.batch"}
@@ -169,7 +170,7 @@ def test_should_refuse_a_body_over_the_limit_before_reading_it(url: str) -> None
         f"POST {split.path} HTTP/1.1\r\nHost: {split.netloc}\r\nContent-Type: {BATCH['Content-Type']}\r\n"
         f"Content-Length: {1 << 40}\r\n\r\n"
     )
-    with socket.create_connection((split.hostname, split.port), timeout=30) as connection:
+    with socket.create_connection((split.hostname, split.port), timeout=patient(30)) as connection:
         connection.sendall(head.encode())
         status_line = connection.makefile("rb").readline()
     assert b" 413 " in status_line
@@ -183,7 +184,7 @@ def test_should_leave_nothing_behind_when_a_client_disconnects_mid_upload(url: s
         f"POST {split.path} HTTP/1.1\r\nHost: {split.netloc}\r\nContent-Type: {NDJSON['Content-Type']}\r\n"
         f"Content-Length: {len(line) * 2}\r\n\r\n"
     )
-    with socket.create_connection((split.hostname, split.port), timeout=30) as connection:
+    with socket.create_connection((split.hostname, split.port), timeout=patient(30)) as connection:
         connection.sendall(head.encode() + line)
     # The next request of the same kind is appended right where the log was.
     produced = http("POST", url, line, NDJSON).json

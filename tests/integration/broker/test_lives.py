@@ -11,6 +11,7 @@ from headrace.http2.blocking import BlockingTransport
 from tests.faults.unruly_api import Answer, unruly
 from tests.support.batches import batch_of
 from tests.support.cluster import Cluster, Program, http
+from tests.support.patience import patient
 from tests.support.waiting import wait_for
 from tests.support.writers import Writer, progress_since_now, read_from, writing
 
@@ -106,8 +107,8 @@ def test_should_answer_long_polls_and_end_streams_when_it_is_told_to_stop(cluste
             lambda: b"\nheadrace_broker_watches 1.0" in transport.request("GET", metrics).body, "the stream is open"
         )
         assert cluster.broker().stop() == 0
-        assert json.loads(pending.result(30).body)["records"] == []
-        assert json.loads(stream.result(30).body.splitlines()[0])["value"] == "a"
+        assert json.loads(pending.result(patient(30)).body)["records"] == []
+        assert json.loads(stream.result(patient(30)).body.splitlines()[0])["value"] == "a"
     cluster.start_broker()
 
 
@@ -118,7 +119,7 @@ def test_should_fail_no_request_for_good_when_it_is_restarted_under_load(cluster
         wait_for(progress_since_now(writers, 100), "all are writing")
         poll = transport.start("GET", f"{cluster.records_url(topic)}?offset=latest&minBytes=9999999&maxWaitMs=60000")
         assert cluster.broker().stop() == 0
-        assert poll.result(30).status == 200, "what was asked is answered"
+        assert poll.result(patient(30)).status == 200, "what was asked is answered"
         cluster.start_broker()
         cluster.wait_led(topic, 3)
         for writer in writers:

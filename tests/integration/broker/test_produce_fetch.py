@@ -11,6 +11,7 @@ from headrace.http2.blocking import BlockingTransport
 from headrace.http2.client import AsyncTransport
 from tests.support.batches import batch_of
 from tests.support.cluster import Cluster, http
+from tests.support.patience import patient
 from tests.support.tools import require_tool
 from tests.support.waiting import wait_for
 
@@ -40,7 +41,7 @@ def test_should_give_back_what_curl_sent(shared: Cluster, topic: str, protocol: 
 
     def run(*arguments: str, stdin: bytes = b"") -> bytes:
         command = [curl, "--silent", "--show-error", "--fail-with-body", protocol, *arguments]
-        return subprocess.run(command, input=stdin, capture_output=True, check=True, timeout=30).stdout
+        return subprocess.run(command, input=stdin, capture_output=True, check=True, timeout=patient(30)).stdout
 
     record = '{"records": [{"key": "N14228", "value": {"carrier": "UA"}, "headers": {"source": "curl"}}]}'
     produced = json.loads(run("-H", "Content-Type: application/json", "-d", record, url))
@@ -132,13 +133,13 @@ def test_should_wait_for_records_when_there_are_none_yet(shared: Cluster, topic:
 
         pending = transport.start("GET", f"{url}?maxWaitMs=30000", headers={"accept": BATCH})
         produce_values(url, "woken")
-        assert values_of(pending.result(30).body) == [b"woken"]
+        assert values_of(pending.result(patient(30)).body) == [b"woken"]
 
         enough = len(batch_of(b"z" * 500))
         pending = transport.start("GET", f"{url}?offset=1&minBytes={enough}&maxWaitMs=30000", headers={"accept": BATCH})
         produce_values(url, "too little")
         produce_values(url, "z" * 500)
-        assert values_of(pending.result(30).body) == [b"too little", b"z" * 500]
+        assert values_of(pending.result(patient(30)).body) == [b"too little", b"z" * 500]
 
 
 def test_should_find_offsets_by_time_and_at_the_ends(shared: Cluster, topic: str) -> None:

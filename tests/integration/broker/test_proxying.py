@@ -10,6 +10,7 @@ from headrace.http2.blocking import BlockingTransport
 from headrace.http2.client import AsyncTransport
 from tests.support.batches import batch_of
 from tests.support.cluster import Cluster, http
+from tests.support.patience import patient
 from tests.support.waiting import eventually, wait_for
 
 NDJSON = {"Content-Type": "application/x-ndjson"}
@@ -93,7 +94,7 @@ def test_should_say_which_records_are_written_when_one_leader_is_gone(cluster: C
         wait_for(lambda: b"\nheadrace_broker_watches 1.0" in http("GET", f"{gone}/metrics").body, "the stream is open")
         cluster.broker(dead).kill()
         with pytest.raises(BrokerUnreachableError, match="broke the request off"):
-            stream.result(60)
+            stream.result(patient(60))
     url = f"{survivor}/v1/namespaces/default/topics/{topic}/records"
     body = b"".join(json.dumps({"value": str(i)}).encode() + b"\n" for i in range(4))
 

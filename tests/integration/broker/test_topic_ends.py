@@ -5,6 +5,7 @@ import subprocess
 
 from headrace.core.log.sealed import seal
 from tests.support.cluster import Cluster, http
+from tests.support.patience import patient
 from tests.support.tools import require_tool
 from tests.support.waiting import wait_for
 
@@ -45,7 +46,7 @@ def test_should_break_streams_off_when_the_topic_is_deleted(cluster: Cluster, to
     cluster.delete_topic(topic)
 
     # "transfer closed with outstanding read data remaining", "stream was not closed cleanly"
-    assert [stream.wait(60) for stream in streams] == [18, 92]
+    assert [stream.wait(patient(60)) for stream in streams] == [18, 92]
 
 
 def test_should_show_nothing_of_the_old_topic_when_it_is_created_again(cluster: Cluster, topic: str) -> None:

@@ -24,6 +24,7 @@ from headrace_broker.requests import DeleteQuery
 from headrace_broker.requests import Edge as Ends
 from tests.support.broker_app import BrokerApp, running_app
 from tests.support.partition_sets import partition_state, seat
+from tests.support.patience import patient
 from tests.support.waiting import eventually
 
 BATCH = "application/vnd.headrace.batch"
@@ -54,14 +55,14 @@ class Stream:
 
     async def until(self, count: int, separator: bytes = b"\n") -> list[bytes]:
         """The first `count` lines so far, once they are there."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(patient(60)):
             while self.received.count(separator) < count:
                 self.received += await anext(self.chunks)
         return self.received.split(separator)[:count]
 
     async def rest(self) -> bytes:
         """Everything, up to the end. Raises where it is broken off."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(patient(60)):
             async for chunk in self.chunks:
                 self.received += chunk
         return self.received
@@ -185,7 +186,7 @@ async def test_should_compress_so_that_each_record_is_seen_at_once(app: BrokerAp
         for value in (b"a", b"b"):
             await app.produce(value)
             lines = b""
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(patient(60)):
                 while not lines.endswith(b"\n"):
                     lines += whole.decompress(await anext(stream.chunks))
             assert json.loads(lines)["value"].encode() == value

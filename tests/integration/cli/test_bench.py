@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.command import Headrace
+from tests.support.patience import patient
 
 HEADRACE = str(Path(sys.executable).with_name("headrace"))
 TOTAL = re.compile(
@@ -75,10 +76,10 @@ def test_should_say_so_when_fewer_records_come_than_expected(headrace: Headrace,
     headrace("topic", "create", topic, "--partitions", "1")
     headrace("produce", topic, stdin="one\n")
     forms = "--show-detailed-stats --reporting-interval 60000 --hide-header --print-metrics"
-    done = headrace(*f"bench consume {topic} --messages 5 --timeout 2000 {forms}".split())
+    done = headrace(*f"bench consume {topic} --messages 5 --timeout 5000 {forms}".split())
     assert done.returncode == 0
     warning, line, *metrics = done.stdout.splitlines()
-    assert warning.startswith("WARNING: Exiting before consuming the expected number of messages: timeout (2000 ms)")
+    assert warning.startswith("WARNING: Exiting before consuming the expected number of messages: timeout (5000 ms)")
     assert line.split(", ")[1:5:3] == ["0", "1"]
     assert any("records-consumed-total" in metric for metric in metrics)
     latest = headrace(*f"bench consume {topic} --messages 1 --timeout 100 --from-latest".split())
@@ -118,7 +119,7 @@ def test_should_print_the_figures_so_far_when_it_is_interrupted(
         # Flushed line by line, so that people see it grow.
         assert running.stdout.readline().startswith(b"0\t")
         running.send_signal(signal.SIGINT)
-        output, errors = running.communicate(timeout=30)
+        output, errors = running.communicate(timeout=patient(30))
     assert running.returncode == 130
     assert b"Percentiles: 50th = " in output
     assert b"Traceback" not in errors

@@ -12,6 +12,7 @@ import yaml
 
 from tests.support.cluster import Cluster
 from tests.support.command import Headrace
+from tests.support.patience import patient
 from tests.support.terminal import on_terminal
 from tests.support.waiting import wait_for
 
@@ -224,7 +225,7 @@ def test_should_be_quiet_when_its_reader_has_enough(
     headrace("produce", topic, stdin="".join(f"{number:0100}\n" for number in range(20_000)))
     pipeline = f"set -o pipefail; {HEADRACE} consume {topic} -o value | head -1"
     done = subprocess.run(
-        ["bash", "-c", pipeline], env=environment, capture_output=True, text=True, timeout=60, check=False
+        ["bash", "-c", pipeline], env=environment, capture_output=True, text=True, timeout=patient(60), check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == f"{0:0100}\n"

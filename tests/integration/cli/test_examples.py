@@ -23,6 +23,7 @@ from headrace.cli.examples import examples_of
 from headrace.cli.main import headrace, run
 from headrace.cli.reference import commands
 from tests.support.dev import Dev, dev_home, topic_manifest
+from tests.support.patience import patient
 from tests.support.waiting import wait_for
 
 BIN: Final = str(Path(sys.executable).parent)
@@ -112,7 +113,9 @@ def test_should_work_as_the_help_says(
         run(["topic", "delete", created[1], "--if-exists"])
     if SHELL.search(line):
         command = ["bash", "-euo", "pipefail", "-c", line]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=patient(60), check=False
+        )
         assert done.returncode == 0, done.stderr
     else:
         assert run(shlex.split(line)[1:]) == 0, capsys.readouterr().err
@@ -134,7 +137,7 @@ def follow(line: str, environment: dict[str, str]) -> None:
 
         wait_for(shows_a_record, f"{line} shows a record")
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=patient(60))
     assert process.returncode == 130
     # A notice of trouble may stand there all the same, as on a loaded machine; nothing else does.
     assert [line for line in errors.splitlines() if not line.endswith(b"; trying again")] == []

@@ -9,6 +9,7 @@ import pytest
 
 from headrace import Producer
 from tests.support.dev import dev_home
+from tests.support.patience import patient
 
 DEMO = Path(__file__).parents[3] / "examples" / "flights" / "demo.py"
 
@@ -23,7 +24,12 @@ def test_should_check_every_flight_beside_records_of_others(tmp_path: Path) -> N
         with Producer(dev.status()["brokers"][0]["url"]) as producer:
             producer.send_batch("flights", values=["not a flight"] * 100, keys=[f"N{i}" for i in range(100)])
         done = subprocess.run(
-            [sys.executable, str(DEMO)], env=environment, capture_output=True, text=True, timeout=170, check=False
+            [sys.executable, str(DEMO)],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=patient(170),
+            check=False,
         )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "336,776 flights came back, 4,043 aircraft each in their order" in done.stdout
@@ -33,7 +39,7 @@ def test_should_check_every_flight_beside_records_of_others(tmp_path: Path) -> N
 def test_should_say_what_is_missing_when_nothing_runs(tmp_path: Path) -> None:
     environment = {**os.environ, "HEADRACE_HOME": str(tmp_path), "KUBECONFIG": str(tmp_path / "none")}
     done = subprocess.run(
-        [sys.executable, str(DEMO)], env=environment, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, str(DEMO)], env=environment, capture_output=True, text=True, timeout=patient(60), check=False
     )
     assert done.returncode == 1
     assert "demo: " in done.stdout

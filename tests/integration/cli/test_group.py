@@ -14,6 +14,7 @@ import yaml
 
 from tests.support.cluster import Cluster
 from tests.support.command import Headrace
+from tests.support.patience import patient
 from tests.support.waiting import wait_for
 
 HEADRACE = str(Path(sys.executable).with_name("headrace"))
@@ -111,7 +112,7 @@ def test_should_commit_what_it_printed_and_leave_when_it_is_told_to_stop(
         assert process.stdout is not None
         assert sorted(process.stdout.readline() for _ in range(5)) == [f"{value}\n" for value in "abcde"]
         process.send_signal(number)
-        said, errors = process.communicate(timeout=60)
+        said, errors = process.communicate(timeout=patient(60))
     assert (process.returncode, said) == (code, ""), errors
     assert "Traceback" not in errors
     now = described(headrace, group)
@@ -143,7 +144,7 @@ def test_should_keep_a_members_partitions_while_it_is_away_where_it_has_a_name(
         wait_for_members(headrace, group, 1)
         wait_for(lambda: offsets(headrace, group) == [3, 2], "it has committed")
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 143
+        assert process.wait(patient(60)) == 143
     away = described(headrace, group)
     assert [each["instanceId"] for each in away["members"]] == ["pod-0"]
     headrace("produce", orders, "--partition", "1", stdin="f\n")
@@ -165,7 +166,7 @@ def test_should_leave_when_its_reader_has_enough(
             return process.poll() is not None
 
         wait_for(ended, "nobody reads any more, and it is seen when it writes")
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=patient(60))
     assert (process.returncode, errors) == (0, "")
     assert (described(headrace, group)["state"], described(headrace, group)["members"]) == ("Empty", [])
 
@@ -296,7 +297,7 @@ def test_should_wait_with_a_reset_until_the_members_are_gone(
             assert "it is reset once the group is empty: " in reset.stderr.readline()
             assert f"resetting group {group}: " in reset.stderr.readline()
             reader.send_signal(signal.SIGTERM)
-            said, errors = reset.communicate(timeout=90)
+            said, errors = reset.communicate(timeout=patient(90))
     assert (reset.returncode, said.splitlines()[-1]) == (0, f"group default/{group} is reset"), errors
     assert offsets(headrace, group) == [0, 0]
 
@@ -313,7 +314,7 @@ def test_should_say_what_stays_wanted_when_the_waiting_is_interrupted(
             reset.stderr.readline()
             assert f"resetting group {group}: " in reset.stderr.readline()
             reset.send_signal(signal.SIGINT)
-            _, errors = reset.communicate(timeout=60)
+            _, errors = reset.communicate(timeout=patient(60))
         assert reset.returncode == 130
         assert "interrupted: It stays wanted, and is carried out once it can be" in errors
         assert cluster.kube("GET", f"{GROUPS}/{group}")["spec"]["resetOffsets"]["to"] == "Earliest"

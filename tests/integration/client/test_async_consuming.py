@@ -10,6 +10,7 @@ from headrace import AsyncConsumer, Record, TopicPartition
 from headrace.client.frames import CONSUMED_SCHEMA
 from headrace.core.errors import LocalError, OffsetOutOfRangeError, StalledError, UnknownTopicError
 from tests.support.client_bench import Bench
+from tests.support.patience import patient
 
 
 def fill(bench: Bench, records: int, partitions: int = 1) -> None:
@@ -51,7 +52,7 @@ async def test_should_go_on_when_waiting_for_the_next_record_was_cancelled(bench
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(anext(records), 0.05)
             await producer.send(bench.topic, str(later))
-            assert number(await asyncio.wait_for(anext(records), 30)) == later
+            assert number(await asyncio.wait_for(anext(records), patient(30))) == later
 
 
 async def test_should_read_each_record_once_however_often_it_is_cancelled(bench: Bench) -> None:
@@ -163,7 +164,7 @@ async def test_should_say_so_when_it_has_not_started_or_is_closed(bench: Bench) 
     with pytest.raises(LocalError, match="this consumer is closed"):
         await anext(aiter(consumer))
     with pytest.raises(UnknownTopicError, match="no-such-topic"):
-        async with bench.async_consumer("no-such-topic", timeout_ms=300):
+        async with bench.async_consumer("no-such-topic", timeout_ms=3_000):
             pass
     assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("headrace-")]
 
@@ -181,7 +182,7 @@ async def test_should_read_partitions_that_are_added_later(bench: Bench) -> None
             with bench.producer() as producer:
                 for partition in range(2):
                     producer.send(bench.topic, "3", partition=partition)
-            added = sorted([await asyncio.wait_for(anext(records), 30) for _ in range(2)])
+            added = sorted([await asyncio.wait_for(anext(records), patient(30)) for _ in range(2)])
             assert [(record.partition, record.offset) for record in added] == [(0, 3), (1, 0)]
             assert sorted([next(iter(blocking)) for _ in range(2)]) == added
             assert consumer.partitions == blocking.partitions == [TopicPartition(bench.topic, n) for n in range(2)]

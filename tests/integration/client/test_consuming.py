@@ -11,6 +11,7 @@ from headrace import Record, TopicPartition
 from headrace.client.frames import CONSUMED_SCHEMA
 from headrace.core.errors import LocalError, OffsetOutOfRangeError
 from tests.support.client_bench import Bench
+from tests.support.patience import patient
 
 
 def fill(bench: Bench, records: int, partitions: int = 1, **options: int) -> None:
@@ -70,7 +71,7 @@ def test_should_read_again_what_an_iterator_that_is_still_held_has_left(bench: B
     bench.create()
     with bench.producer() as producer:
         for number in range(3):  # A batch each, and one answer holds them all.
-            producer.send(bench.topic, str(number)).result(30)
+            producer.send(bench.topic, str(number)).result(patient(30))
     with bench.consumer() as consumer:
         held = consumer.batches()
         assert next(held).column("offset").to_pylist() == [0]
@@ -115,7 +116,7 @@ def test_should_start_where_it_is_told(bench: Bench, start: str | int | datetime
 def test_should_read_only_what_comes_later_when_it_starts_at_the_latest(bench: Bench) -> None:
     fill(bench, 10)
     with bench.consumer(start="latest") as consumer, bench.producer() as producer:
-        producer.send(bench.topic, "10").result(30)
+        producer.send(bench.topic, "10").result(patient(30))
         assert numbers(list(consumer.records(follow=False))) == [10]
 
 
@@ -200,7 +201,7 @@ def test_should_read_several_topics(bench: Bench) -> None:
 def test_should_read_small_pieces_when_prefetch_is_small(bench: Bench) -> None:
     bench.create()
     with bench.producer(batch_bytes=10_000) as producer:
-        producer.send_batch(bench.topic, values=[b"x" * 1_000] * 500).result(30)
+        producer.send_batch(bench.topic, values=[b"x" * 1_000] * 500).result(patient(30))
     assert [record.offset for record in bench.read_all(prefetch_bytes=1)] == list(range(500))
 
 

@@ -15,6 +15,7 @@ from headrace import Producer
 from headrace.core.resources.metadata import API_VERSION
 from tests.support.cluster import Cluster, running_cluster
 from tests.support.group_calls import GroupCalls, create_offsets_topic
+from tests.support.patience import patient
 from tests.support.waiting import wait_for
 
 MEMBER = """
@@ -52,8 +53,8 @@ class MemberProcess:
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.wait(30)
-        self._thread.join(30)
+        self.process.wait(patient(30))
+        self._thread.join(patient(30))
         assert self.process.stdout is not None
         self.process.stdout.close()
 
@@ -101,7 +102,7 @@ def writing(cluster: Cluster) -> Iterator[Writing]:
             yield load
         finally:
             stop.set()
-            thread.join(60)
+            thread.join(patient(60))
 
 
 @contextmanager

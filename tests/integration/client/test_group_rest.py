@@ -12,9 +12,10 @@ from headrace.client.groups.seat import Sending
 from headrace.core.groups.sharing import GroupState
 from headrace.core.groups.status import Report
 from tests.support.client_bench import Bench
+from tests.support.patience import patient
 
 RECORDS = 30
-DEADLINE_S = 30
+DEADLINE_S = patient(30)
 
 
 def fill(bench: Bench) -> None:

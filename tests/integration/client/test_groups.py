@@ -15,6 +15,7 @@ import pytest
 from headrace import Consumer, Record, TopicPartition
 from headrace.core.errors import BrokerUnreachableError, FencedMemberError, LocalError, PollIntervalExceededError
 from tests.support.client_bench import Bench
+from tests.support.patience import patient
 from tests.support.waiting import wait_for
 
 END = b"end"
@@ -90,7 +91,7 @@ class Working:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._thread.join(60)
+        self._thread.join(patient(60))
         assert not self._thread.is_alive(), self.records[-3:]
         assert not self.errors
 
@@ -296,7 +297,7 @@ def test_should_wait_for_a_topic_that_is_not_there_yet(bench: Bench) -> None:
 
 def test_should_give_up_where_nobody_takes_it_in() -> None:
     with pytest.raises(BrokerUnreachableError, match=r"gave up on the place in group billing after \d+\.\d s"):
-        Consumer("flights", group="billing", server="http://127.0.0.1:1", timeout_ms=300)
+        Consumer("flights", group="billing", server="http://127.0.0.1:1", timeout_ms=2_000)
 
 
 def test_should_read_partitions_that_are_added(bench: Bench) -> None:
@@ -316,7 +317,7 @@ def test_should_leave_the_group_to_the_parent_when_a_program_forks(bench: Bench)
         env={**os.environ, "HEADRACE_SERVER": bench.server},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=patient(100),
         check=False,
     )
     assert (done.stdout, done.returncode) == ("1 1\n", 0), done.stderr

@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 
@@ -13,6 +12,7 @@ from headrace.client.brokers import Brokers
 from headrace.client.record import TopicPartition
 from headrace.core.errors import LocalError
 from tests.support.client_bench import Bench
+from tests.support.patience import patient
 from tests.support.waiting import wait_for
 
 FORGETS_TO_CLOSE = """
@@ -66,19 +66,19 @@ def keep_interrupting():
 signal.signal(signal.SIGINT, arrived)
 with Producer(linger_ms=0) as producer:
     deliveries = [producer.send(sys.argv[1], "first")]
-    deliveries[0].result(30)
+    deliveries[0].result(patient(30))
     threading.Thread(target=keep_interrupting).start()
     while interrupted < 250:
         try:
             within = True
             deliveries.append(producer.send(sys.argv[1], "next"))
-            deliveries[-1].result(30)
+            deliveries[-1].result(patient(30))
         except KeyboardInterrupt:
             interrupted += 1
         finally:
             within = False
     over.set()
-    offsets = [delivery.result(30).offset for delivery in deliveries]
+    offsets = [delivery.result(patient(30)).offset for delivery in deliveries]
     assert offsets == sorted(set(offsets)), "two records were told of the same offset"
     print(len(offsets))
 """
@@ -87,7 +87,9 @@ with Producer(linger_ms=0) as producer:
 def run(bench: Bench, program: str) -> str:
     environment = {**os.environ, "HEADRACE_SERVER": bench.server}
     command = [sys.executable, "-c", program, bench.topic]
-    return subprocess.run(command, env=environment, check=True, timeout=110, stdout=subprocess.PIPE, text=True).stdout
+    return subprocess.run(
+        command, env=environment, check=True, timeout=patient(110), stdout=subprocess.PIPE, text=True
+    ).stdout
 
 
 @pytest.mark.parametrize("ending", ["", STARTS_NO_THREADS_AT_ITS_END])
@@ -113,7 +115,7 @@ def test_should_refuse_whoever_still_waits_for_room_when_the_producer_is_closed(
     bench.create()
     outcome: list[Exception] = []
     producer = bench.producer(linger_ms=0, batch_bytes=8_192, buffer_bytes=8_192)
-    producer.send(bench.topic, b"first").result(30)
+    producer.send(bench.topic, b"first").result(patient(30))
 
     def send() -> None:
         try:
@@ -128,8 +130,8 @@ def test_should_refuse_whoever_still_waits_for_room_when_the_producer_is_closed(
         for thread in (waiting, closing):
             thread.start()
             wait_for(lambda ident=thread.ident: is_waiting(ident), "the thread waits")  # type: ignore[misc]
-    closing.join(30)
-    waiting.join(30)
+    closing.join(patient(30))
+    waiting.join(patient(30))
     assert last.result(0).offset == 1
     assert "this producer is closed" in str(outcome[0])
 
@@ -140,15 +142,13 @@ def is_waiting(ident: int) -> bool:
 
 
 def test_should_stop_at_once_when_a_look_up_of_offsets_is_interrupted() -> None:
-    brokers = Brokers("http://127.0.0.1:1", None, timeout_ms=60_000, request_timeout_ms=1_000)
+    brokers = Brokers("http://127.0.0.1:1", None, timeout_ms=3_600_000, request_timeout_ms=1_000)
     interrupt = threading.Timer(0.2, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
 
     def look_up() -> None:
         interrupt.start()
         brokers.offsets([TopicPartition("flights", number) for number in range(2)], "latest")
 
-    started = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        look_up()
-    assert time.monotonic() - started < 30
+        look_up()  # which would take an hour
     brokers.close()

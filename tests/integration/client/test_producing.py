@@ -18,6 +18,7 @@ from headrace.core.errors import (
 from headrace.core.limits import H2_READS_BEFORE_CALLERS_READ
 from headrace.core.murmur2 import partition_for_key
 from tests.support.client_bench import Bench
+from tests.support.patience import patient
 from tests.support.waiting import wait_for
 
 KEYS = [f"N{number:05}" for number in range(40)]
@@ -31,7 +32,7 @@ def test_should_keep_every_field_of_a_record(bench: Bench) -> None:
             producer.send(bench.topic, None, b"\xff"),
             producer.send(bench.topic, b"", b""),
         ]
-        assert [future.result(30) for future in sent] == [(bench.topic, 0, offset) for offset in range(3)]
+        assert [future.result(patient(30)) for future in sent] == [(bench.topic, 0, offset) for offset in range(3)]
     first, tombstone, empty = bench.read_all()
     assert first == (bench.topic, 0, 0, 1_700_000_000_000, b"key", "ü".encode(), (("a", b"1"), ("a", None)))
     assert (tombstone.key, tombstone.value, tombstone.headers) == (b"\xff", None, ())
@@ -66,9 +67,9 @@ def test_should_spread_records_without_keys(bench: Bench) -> None:
 def test_should_write_to_the_partition_that_is_given_or_chosen_by_the_user(bench: Bench) -> None:
     bench.create(partitions=3)
     with bench.producer(partitioner=lambda topic, key, value, partitions: len(value) % partitions) as producer:
-        assert producer.send(bench.topic, "four", "key").result(30).partition == 1
-        assert producer.send(bench.topic, "four", "key", partition=2).result(30).partition == 2
-        (written,) = producer.send_batch(bench.topic, values=["1", "4444"]).result(30)
+        assert producer.send(bench.topic, "four", "key").result(patient(30)).partition == 1
+        assert producer.send(bench.topic, "four", "key", partition=2).result(patient(30)).partition == 2
+        (written,) = producer.send_batch(bench.topic, values=["1", "4444"]).result(patient(30))
         assert (written.partition, written.record_count) == (1, 2)
 
 
@@ -79,7 +80,7 @@ def test_should_write_columns_by_key(bench: Bench, compression: Any) -> None:
     values = pa.array([f"value {number}" for number in range(5_000)])
     with bench.producer(compression=compression) as producer:
         written = producer.send_batch(bench.topic, values=values, keys=keys, timestamps_ms=pa.array(range(5_000)))
-        assert sum(batch.record_count for batch in written.result(30)) == 5_000
+        assert sum(batch.record_count for batch in written.result(patient(30))) == 5_000
     records = bench.read_all()
     assert sorted((r.value, r.key, r.timestamp_ms) for r in records if r.value is not None and r.key is not None) == (
         sorted((f"value {n}".encode(), key.encode(), n) for n, key in enumerate(keys) if key is not None)
@@ -98,7 +99,7 @@ def test_should_write_whatever_columns_users_hold(bench: Bench, kind: str) -> No
     }
     bench.create()
     with bench.producer() as producer:
-        producer.send_batch(bench.topic, values=columns[kind]).result(30)
+        producer.send_batch(bench.topic, values=columns[kind]).result(patient(30))
     assert [record.value for record in bench.read_all()] == [b"a", None, b"c"]
 
 
@@ -117,7 +118,7 @@ def test_should_take_iterators_piece_by_piece_as_the_buffer_has_room(bench: Benc
     with bench.producer(batch_bytes=20_000, buffer_bytes=40_000) as producer:
         keys = pa.array([KEYS[number % len(KEYS)] for number in range(600)])
         written = producer.send_batch(bench.topic, values=values(), keys=keys, timestamps_ms=map(int, range(600)))
-        assert sum(batch.record_count for batch in written.result(30)) == 600
+        assert sum(batch.record_count for batch in written.result(patient(30))) == 600
     assert max(ahead) <= 40 + 10 + 10, "the buffer, a piece, and what the other partition rounds up"
     records = bench.read_all()
     assert sorted(record.timestamp_ms for record in records) == list(range(600))
@@ -146,14 +147,14 @@ def test_should_send_what_came_before_when_an_iterator_ends_too_early(bench: Ben
 def test_should_write_nothing_when_columns_are_empty(bench: Bench) -> None:
     bench.create()
     with bench.producer() as producer:
-        assert producer.send_batch(bench.topic, values=[]).result(30) == ()
+        assert producer.send_batch(bench.topic, values=[]).result(patient(30)) == ()
 
 
 def test_should_split_what_is_larger_than_a_message_may_be(bench: Bench) -> None:
     bench.create(maxMessageBytes="64Ki")
     values = [bytes([65 + number % 26]) * 1_000 for number in range(1_000)]
     with bench.producer() as producer:
-        written = producer.send_batch(bench.topic, values=values).result(60)
+        written = producer.send_batch(bench.topic, values=values).result(patient(60))
         assert len(written) > 15
         futures = [producer.send(bench.topic, value) for value in values]
         producer.flush()
@@ -172,7 +173,7 @@ def test_should_refuse_a_record_that_no_batch_can_hold(bench: Bench) -> None:
         with pytest.raises(BatchTooLargeError, match="the record in row 1 takes"):
             producer.send_batch(bench.topic, values=["small", zeros, "small"])
     with bench.producer(compression="zstd") as producer:
-        assert producer.send(bench.topic, zeros).result(30).offset == 0
+        assert producer.send(bench.topic, zeros).result(patient(30)).offset == 0
     assert [record.value for record in bench.read_all()] == [zeros]
 
 
@@ -180,7 +181,7 @@ def test_should_refuse_a_record_that_no_batch_can_hold(bench: Bench) -> None:
 def test_should_wait_for_as_much_as_acks_says(bench: Bench, acks: Any, offset: int) -> None:
     bench.create()
     with bench.producer(acks=acks) as producer:
-        assert producer.send(bench.topic, "a").result(30).offset == offset
+        assert producer.send(bench.topic, "a").result(patient(30)).offset == offset
     with bench.consumer() as consumer:
         assert next(iter(consumer)).value == b"a"
 
@@ -213,7 +214,7 @@ def test_should_keep_a_record_that_cannot_be_encoded_from_its_neighbours(bench: 
 
 
 def test_should_name_the_topic_when_it_does_not_exist(bench: Bench) -> None:
-    with bench.producer(delivery_timeout_ms=300) as producer, pytest.raises(UnknownTopicError, match="no-such-topic"):
+    with bench.producer(delivery_timeout_ms=3_000) as producer, pytest.raises(UnknownTopicError, match="no-such-topic"):
         producer.send("no-such-topic", "a")
 
 
@@ -274,7 +275,10 @@ def test_should_tell_answers_that_nobody_waits_for_after_many_that_were_waited_f
     bench.create()
     with bench.producer(linger_ms=0) as producer:
         # One that waits alone comes to read its answers itself.
-        waited = [producer.send(bench.topic, str(n)).result(30).offset for n in range(4 * H2_READS_BEFORE_CALLERS_READ)]
+        waited = [
+            producer.send(bench.topic, str(n)).result(patient(30)).offset
+            for n in range(4 * H2_READS_BEFORE_CALLERS_READ)
+        ]
         told: list[int] = []
         for number in range(4):
             producer.send(bench.topic, str(number)).add_done_callback(
@@ -282,7 +286,7 @@ def test_should_tell_answers_that_nobody_waits_for_after_many_that_were_waited_f
             )
         wait_for(lambda: len(told) == 4, "callbacks are called")
         with ThreadPoolExecutor(8) as threads:
-            shared = threads.map(lambda n: producer.send(bench.topic, str(n)).result(30).offset, range(80))
+            shared = threads.map(lambda n: producer.send(bench.topic, str(n)).result(patient(30)).offset, range(80))
             offsets = sorted([*waited, *told, *shared])
     assert offsets == list(range(len(offsets)))
 
@@ -291,13 +295,15 @@ async def test_should_write_to_partitions_that_are_added_later(bench: Bench) -> 
     bench.create()
     with bench.producer(linger_ms=0, partitioner=last) as blocking:
         async with bench.async_producer(linger_ms=0, partitioner=last) as tasks:
-            assert blocking.send(bench.topic, "a").result(30).partition == 0
+            assert blocking.send(bench.topic, "a").result(patient(30)).partition == 0
             assert (await (await tasks.send(bench.topic, "a"))).partition == 0
             bench.add_partitions(2)
             for client in (blocking, tasks):  # As after a minute.
                 client._brokers.directory.forget(bench.topic)
-            wait_for(lambda: blocking.send(bench.topic, "b").result(30).partition == 1, "the new partition is used")
-            async with asyncio.timeout(30):
+            wait_for(
+                lambda: blocking.send(bench.topic, "b").result(patient(30)).partition == 1, "the new partition is used"
+            )
+            async with asyncio.timeout(patient(30)):
                 while (await (await tasks.send(bench.topic, "b"))).partition != 1:
                     pass
 

@@ -10,6 +10,7 @@ import pytest
 
 from headrace import Producer
 from tests.support.client_bench import Bench
+from tests.support.patience import patient
 
 PAGE = Path(__file__).parents[3] / "docs" / "sdk.md"
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -22,7 +23,9 @@ def test_should_work_when_the_page_is_followed(bench: Bench, monkeypatch: pytest
     bench.cluster.create_topic("orders", partitions=3)
     monkeypatch.setenv("HEADRACE_SERVER", bench.server)
     program = "\n".join(BLOCK.findall(page))
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=110, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=patient(110), check=False
+    )
     assert done.returncode == 0, done.stderr
     for expected in (
         *("3 records in", "100000 lines", "100004 rows, 3 partitions"),

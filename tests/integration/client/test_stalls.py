@@ -9,6 +9,7 @@ import pytest
 from headrace import Consumer, Producer, Servers
 from headrace.core.errors import StalledError
 from tests.support.client_bench import Bench
+from tests.support.patience import patient
 from tests.support.waiting import wait_for
 
 
@@ -44,7 +45,7 @@ def test_should_raise_when_the_sending_thread_has_died(bench: Bench) -> None:
     with pytest.raises(
         StalledError, match=r"the sending thread of this producer ended by SystemExit.*; make a new Producer"
     ):
-        lost.result(30)
+        lost.result(patient(30))
     with pytest.raises(StalledError, match="make a new Producer"):
         producer.send(bench.topic, "more")
     with pytest.raises(StalledError, match="make a new Producer"):
@@ -81,7 +82,7 @@ def test_should_raise_when_nothing_moves_for_longer_than_the_time_limits_allow(b
     hanging = Hanging()
     servers = Servers((bench.server,), hanging, reaches_leaders=False)  # Each batch a request, with headers of its own.
     with Producer(servers, linger_ms=0) as producer, Consumer(bench.topic, server=servers) as consumer:
-        producer.send(bench.topic, "first").result(30)
+        producer.send(bench.topic, "first").result(patient(30))
         records = iter(consumer)
         assert next(records).value == b"first"
         # As if the time limits, minutes together, were over a moment later.
@@ -92,7 +93,7 @@ def test_should_raise_when_nothing_moves_for_longer_than_the_time_limits_allow(b
         with pytest.raises(StalledError, match=r"this producer has stalled: \d+ bytes wait, and for \d+ s no request"):
             producer.flush()
         with pytest.raises(StalledError, match="this producer has stalled"):
-            lost.result(30)
+            lost.result(patient(30))
         with pytest.raises(StalledError, match=r"this consumer has stalled: for \d+ s none of its requests has ended"):
             next(records)
         hanging.go_on.set()

@@ -17,6 +17,7 @@ from headrace.core.records.columns import encode_batch, record_columns
 from tests.integration.compaction.conftest import EAGER
 from tests.support.cluster import Cluster, Program, http
 from tests.support.logs import flip_bit
+from tests.support.patience import patient
 from tests.support.waiting import wait_for
 
 BATCH = {"Content-Type": "application/vnd.headrace.batch"}
@@ -179,7 +180,7 @@ def test_should_let_those_who_follow_see_all_keys_while_it_compacts(cluster: Clu
         written.wait_compacted()
     with headrace.Producer(server=cluster.url()) as producer:
         producer.send(topic, "1", key="end").result()
-    reader.join(90)
+    reader.join(patient(90))
     assert not reader.is_alive()
     offsets = [record.offset for record in seen]
     assert offsets == sorted(set(offsets))

@@ -10,6 +10,7 @@ import pytest
 from headrace_broker.storage.threads import StorageThreads
 from tests.support.compaction import Rows, append, compact_files, job, keyed, rows_from
 from tests.support.logs import SMALL, new_log_directory, open_log, storage_threads
+from tests.support.patience import patient
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ def directory(tmp_path: Path, threads: StorageThreads) -> Path:
 def killed_at_every_step(directory: Path, copies: Path) -> list[Path]:
     """Copies of the log; the last one was compacted to the end."""
     command = [sys.executable, "-m", "tests.support.compaction_victim", str(directory), str(copies)]
-    subprocess.run(command, check=True, timeout=60)
+    subprocess.run(command, check=True, timeout=patient(60))
     return sorted(copies.iterdir(), key=lambda path: int(path.name))
 
 

@@ -13,9 +13,10 @@ from headrace.kube.client import KubeClient
 from headrace.kube.resource import EVENTS
 from tests.support.kubeconfig import write_kubeconfig
 from tests.support.kubeconfig_server import embedded_api
+from tests.support.patience import patient
 from tests.support.waiting import eventually, observed
 
-_SETTLE_S = 60
+_SETTLE_S = patient(60)
 _STARTED = "2026-11-21T09:00:00Z"
 
 

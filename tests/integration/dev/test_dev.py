@@ -17,6 +17,7 @@ from headrace.dev.supervisor.layout import PORTS_TAKEN
 from headrace.dev.supervisor.ports import LOOPBACK, free_run
 from headrace.http2.blocking import BlockingTransport
 from tests.support.dev import Dev, dev_home, is_alive, kill
+from tests.support.patience import patient
 from tests.support.tools import kubectl_path
 from tests.support.waiting import wait_for
 
@@ -117,7 +118,7 @@ def test_should_kill_the_broker_and_bring_it_back_when_its_pod_is_deleted(runnin
     kubectl(running, "delete", "pod", "headrace-1")
     wait_for(lambda: running.broker_pids()[1] not in (None, before[1]), "another process")
     assert running.broker_pids()[0] == before[0]
-    kubectl(running, "wait", "--for=condition=Ready", "pod/headrace-1", "--timeout=100s")
+    kubectl(running, "wait", "--for=condition=Ready", "pod/headrace-1", f"--timeout={patient(100):.0f}s")
     assert kubectl(running, "get", "pod", "headrace-1", "-o", "jsonpath={.metadata.uid}") != uid
     assert "killing broker 1: Pod headrace-1 was deleted" in running.log()
 
@@ -125,7 +126,7 @@ def test_should_kill_the_broker_and_bring_it_back_when_its_pod_is_deleted(runnin
 def test_should_restart_the_brokers_one_after_the_other_on_a_rolling_restart(running: Dev) -> None:
     before, said = running.broker_pids(), len(running.log())
     kubectl(running, "rollout", "restart", "sts/headrace")
-    kubectl(running, "rollout", "status", "sts/headrace", "--timeout=100s")
+    kubectl(running, "rollout", "status", "sts/headrace", f"--timeout={patient(100):.0f}s")
     after = running.broker_pids()
     assert all(pid is not None and pid != before[number] for number, pid in after.items())
     log = running.log()[said:]
@@ -139,7 +140,7 @@ def test_should_restart_the_brokers_one_after_the_other_on_a_rolling_restart(run
 def test_should_add_and_remove_brokers_when_the_stateful_set_is_scaled(running: Dev) -> None:
     kubectl(running, "scale", "sts", "headrace", "--replicas", "3")
     wait_for(lambda: all_running(running, 3), "a third broker")
-    kubectl(running, "rollout", "status", "sts/headrace", "--timeout=100s")
+    kubectl(running, "rollout", "status", "sts/headrace", f"--timeout={patient(100):.0f}s")
     added = running.broker_pids()[2]
     assert added is not None
     kubectl(running, "scale", "sts", "headrace", "--replicas", "2")
@@ -201,7 +202,7 @@ def test_should_stop_everything_and_exit_130_on_ctrl_c(tmp_path: Path) -> None:
             assert process.stdout.readline().startswith("Headrace is ready (1 broker); Ctrl-C stops it")
             pids = dev.all_pids()
             process.send_signal(signal.SIGINT)
-            assert process.wait(60) == 130
+            assert process.wait(patient(60)) == 130
         assert not any(is_alive(pid) for pid in pids)
 
 

@@ -13,9 +13,10 @@ import pytest
 from tests.support.kubeconfig import connect, write_kubeconfig
 from tests.support.kubeconfig_objects import topic
 from tests.support.kubeconfig_server import embedded_api
+from tests.support.patience import patient
 
 _TOPICS = "/apis/headrace.io/v1alpha1/namespaces/default/topics"
-_PATIENCE_S = 30
+_PATIENCE_S = patient(30)
 
 _KUBERNETES: Any = kubernetes.aio
 """Half of it is annotated, the other half is generated without."""

@@ -18,8 +18,9 @@ from tests.integration.dev_api.conftest import Embedded
 from tests.support.kubeconfig import ApiClient, connect, write_kubeconfig
 from tests.support.kubeconfig_objects import pod
 from tests.support.kubeconfig_space import Space
+from tests.support.patience import patient
 
-_PATIENCE_S = 30
+_PATIENCE_S = patient(30)
 _UPLOAD_BYTES = 8 << 20
 _STRATEGIC = "application/strategic-merge-patch+json"
 

@@ -9,9 +9,10 @@ from pathlib import Path
 from tests.support.kubeconfig import ApiClient, connect, write_kubeconfig
 from tests.support.kubeconfig_objects import topic
 from tests.support.kubeconfig_server import embedded_api, start
+from tests.support.patience import patient
 
 _TOPICS = "/apis/headrace.io/v1alpha1/namespaces/default/topics"
-_EXIT_TIMEOUT_S = 60
+_EXIT_TIMEOUT_S = patient(60)
 
 
 def _kubeconfig(tmp_path: Path, url: str) -> Path:

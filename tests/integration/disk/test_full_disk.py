@@ -8,6 +8,7 @@ import pytest
 from headrace import Producer
 from headrace.core.records.columns import decode_batches, encode_batch, record_columns
 from tests.support.cluster import Answer, Cluster, http, running_cluster
+from tests.support.patience import patient
 from tests.support.small_disk import SmallDisk, small_disk
 from tests.support.waiting import wait_for
 
@@ -124,7 +125,7 @@ def test_should_live_on_and_lose_nothing_when_the_disk_is_full_to_the_brim(broke
         assert broker.produce().status == 507
         broker.keep(bytes="4Mi", time="unlimited")
         wait_for(lambda: broker.produce().status == 200, "records are taken again")
-        broker.acknowledged[waiting.result(30).offset] = b"worth waiting for"
+        broker.acknowledged[waiting.result(patient(30)).offset] = b"worth waiting for"
     assert broker.start > 0
     wait_for(lambda: broker.metric("disk_full") == 0, "it is full no more")
     broker.check_that_nothing_is_lost()

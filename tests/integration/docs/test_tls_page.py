@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import pytest
 import yaml
 
 from headrace_broker.main import main as broker
@@ -11,7 +10,6 @@ from tests.support.pages import follow
 PAGE = Path(__file__).parents[3] / "docs" / "tls.md"
 
 
-@pytest.mark.timeout(180)
 def test_should_work_when_the_page_is_followed(tmp_path: Path) -> None:
     done = follow(PAGE.read_text(), tmp_path, tmp_path / "home")
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"

@@ -15,6 +15,7 @@ from headrace_broker.storage.data_directory import DataDirectory
 from tests.faults.shim import READ, SYNC, WRITE, FaultyDisk
 from tests.support.log_writer import CONFIG, DESCRIPTION, split_file
 from tests.support.logs import log_bytes
+from tests.support.patience import patient
 
 POWER_FAILURES = 6
 PRELUDE = """
@@ -52,7 +53,12 @@ def run(disk: FaultyDisk, script: str) -> str:
     """In a process of its own, which dies by kill -9 at the end; what it printed."""
     command = [sys.executable, "-c", f"{PRELUDE}{script}\nsys.stdout.flush()\nos.kill(os.getpid(), 9)", str(disk.root)]
     done = subprocess.run(
-        command, env={**os.environ, **disk.environment()}, capture_output=True, text=True, check=False, timeout=100
+        command,
+        env={**os.environ, **disk.environment()},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=patient(100),
     )
     assert done.returncode == -9, done.stderr
     return done.stdout
@@ -231,7 +237,6 @@ print(fails(os.write, fd, b"x"), fails(subprocess.run, ["sh", "-c", "true"]))
     assert said == "EIO \n"
 
 
-@pytest.mark.timeout(180)
 def test_should_have_what_was_acknowledged_after_each_power_failure(disk: FaultyDisk, tmp_path: Path) -> None:
     """A log as a broker writes it, of which any unsynced part may be missing."""
     records = [record_columns([bytes([i]) * size], timestamps_ms=0) for i, size in enumerate((10, 40_000, 300, 5_000))]

@@ -12,11 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Thread
 
-import pytest
-
 from headrace import AsyncProducer, Consumer, Producer
 from headrace.dev.supervisor.ports import free_run
 from tests.support.cluster import Cluster, http, running_cluster
+from tests.support.patience import patient
 from tests.support.relay import Relay, relaying
 from tests.support.waiting import wait_for
 
@@ -44,7 +43,7 @@ class Threads(Load):
             number = 0
             while not self.stopped.is_set():
                 burst = [producer.send(self.topic, str(number + i)) for i in range(50)]
-                written = [delivery.result(60) for delivery in burst]
+                written = [delivery.result(patient(60)) for delivery in burst]
                 self.acknowledged += [(metadata.offset, number + i) for i, metadata in enumerate(written)]
                 number += len(burst)
 
@@ -71,7 +70,7 @@ def running(load: Load) -> Iterator[None]:
         yield
     finally:
         load.stopped.set()
-        thread.join(90)
+        thread.join(patient(90))
         assert not thread.is_alive()
 
 
@@ -94,7 +93,6 @@ def repeated_batches(cluster: Cluster, topic: str) -> float:
     return sum(float(line.split()[-1]) for line in series)
 
 
-@pytest.mark.timeout(180)
 def test_should_write_each_record_once_and_in_order_when_answers_are_lost_and_the_broker_is_killed(
     tmp_path: Path,
 ) -> None:

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from tests.faults.network import why_not
+from tests.support.patience import patient
 from tests.support.tools import cannot_run
 
 
@@ -16,5 +17,5 @@ def test_should_keep_every_promise_when_real_processes_fail(scenario: str) -> No
     if reason:
         cannot_run(f"no network namespaces here: {reason}")
     command = [sys.executable, "-m", "tests.faults", "--short", scenario]
-    played = subprocess.run(command, capture_output=True, timeout=630, check=False)
+    played = subprocess.run(command, capture_output=True, timeout=patient(630), check=False)
     assert played.returncode == 0, played.stdout.decode() + played.stderr.decode()

@@ -17,6 +17,7 @@ import pytest
 
 from tests.support.cluster import Cluster, Program, http, running_cluster
 from tests.support.group_calls import GroupCalls
+from tests.support.patience import patient
 from tests.support.waiting import wait_for
 
 _EXAMPLE = Path(__file__).parents[3] / "examples/group_member.py"
@@ -73,7 +74,6 @@ def test_should_have_sixty_lines_and_nothing_of_ours() -> None:
     assert "from headrace" not in text
 
 
-@pytest.mark.timeout(180)
 def test_should_share_a_topic_and_take_over_from_the_dead(tmp_path: Path) -> None:
     with running_cluster(tmp_path) as cluster:
         cluster.create_topic(partitions=_PARTITIONS)
@@ -168,7 +168,7 @@ def test_should_end_when_it_is_told_to_though_nobody_answers(broker: str) -> Non
     with alone(broker) as program:
         wait_for(lambda: "PUT" in Silent.asked, "it tries to join")
         program.send_signal(signal.SIGTERM)
-        assert program.wait(60) == 0
+        assert program.wait(patient(60)) == 0
         assert "DELETE" in Silent.asked
 
 
@@ -178,7 +178,7 @@ def test_should_say_where_its_offset_is_not_in_the_log(broker: str) -> None:
     problem = {"detail": "offset 99 is not there yet", "retriable": False, "logStartOffset": 3, "highWatermark": 12}
     Silent.answers["GET records"] = 416, problem
     with alone(broker) as program:
-        assert program.wait(60) == 1
+        assert program.wait(patient(60)) == 1
         assert "partition 0: offset 99 is not there yet" in program.communicate()[1]
 
 
@@ -189,7 +189,7 @@ def test_should_ask_again_where_offsets_cannot_be_had(broker: str) -> None:
         wait_for(lambda: Silent.asked.count("GET offsets") > 1, "it asks again")
         assert "GET records" not in Silent.asked, "it would begin anew"
         program.send_signal(signal.SIGTERM)
-        assert program.wait(60) == 0
+        assert program.wait(patient(60)) == 0
 
 
 def test_should_write_out_nothing_after_its_session(broker: str) -> None:
@@ -204,5 +204,5 @@ def test_should_write_out_nothing_after_its_session(broker: str) -> None:
         at = len(Silent.asked)
         wait_for(lambda: "PUT" in Silent.asked[at:], "it takes itself for removed, and joins again")
         program.send_signal(signal.SIGTERM)
-        assert program.wait(60) == 0
+        assert program.wait(patient(60)) == 0
         assert program.communicate()[0].count("\n") <= 1, "what it had asked for in time at most"

@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.cluster import Cluster, Program, running_cluster
 from tests.support.group_calls import GroupCalls, PlainMember, create_offsets_topic, settle
+from tests.support.patience import patient
 from tests.support.waiting import wait_for
 
 _PARTITIONS = 6
@@ -34,7 +35,7 @@ class Committing:
     def __exit__(self, *_: object) -> None:
         self._end.set()
         assert self._thread is not None
-        self._thread.join(120)
+        self._thread.join(patient(120))
         assert not self._thread.is_alive()
 
     @property

@@ -13,11 +13,12 @@ from headrace.http2.engine import PREFACE, Engine, Role
 from headrace.http2.server import serve
 from tests.support.http2 import POST
 from tests.support.http2_app import Application, serving
+from tests.support.patience import patient
 
 
 @pytest.fixture
 async def transport() -> AsyncIterator[AsyncTransport]:
-    async with AsyncTransport(connect_timeout_s=30) as transport:
+    async with AsyncTransport(connect_timeout_s=patient(30)) as transport:
         yield transport
 
 
@@ -27,7 +28,7 @@ async def test_should_finish_requests_in_flight_when_the_server_closes(transport
     url = f"http://127.0.0.1:{server.port}"
     held = asyncio.ensure_future(transport.request("GET", f"{url}/hold"))
     await application.reached("held")
-    closing = asyncio.ensure_future(server.close(10))
+    closing = asyncio.ensure_future(server.close(patient(10)))
     with pytest.raises(BrokerUnreachableError) as refused:
         await ask_for_ever(transport, f"{url}/hello/x")
     application.release.set()
@@ -81,7 +82,7 @@ async def raw(port: int, *parts: bytes) -> bytes:
     for part in parts:
         writer.write(part)
         await asyncio.sleep(0)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(patient(30)):
         answer = await reader.read()
     writer.close()
     await writer.wait_closed()
@@ -149,7 +150,7 @@ async def test_should_refuse_an_upload_when_it_is_shorter_than_announced(trailer
             engine.send_head(stream_id, [(b"x-sum", b"1")], ended=True)
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.writelines(engine.data_to_send())
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(patient(30)):
             while not reader.at_eof() and engine.is_receiving(stream_id) and not engine.failed:
                 events = engine.receive_data(await reader.read(65536))
                 if any(type(event).__name__ in {"StreamReset", "GoAwayReceived"} for event in events):

@@ -25,6 +25,7 @@ from headrace.http2.patience import Patience
 from headrace.http2.server import Server, Terms
 from tests.support.http2 import GET, POST
 from tests.support.http2_app import Application, serving
+from tests.support.patience import patient
 from tests.support.waiting import eventually
 
 STALL_MS = 200
@@ -65,7 +66,7 @@ class Client:
 
     async def until(self, is_it: Callable[[Event], bool]) -> Event:
         """The first event that is it, of all that come."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(patient(30)):
             while True:
                 for event in self._events:
                     if is_it(event):
@@ -200,7 +201,7 @@ async def test_should_answer_408_when_an_upload_stalls(server: Server, drops: bo
         body = await client.until(lambda event: isinstance(event, DataReceived))
         assert isinstance(body, DataReceived)
         assert json.loads(bytes(body.data))["code"] == "SlowClient"
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(patient(30)):
             assert (await reader.readline()).startswith(b"HTTP/1.1 408 ")
         if dripping is not None:
             dripping.cancel()
@@ -223,7 +224,7 @@ async def test_should_close_connections_that_are_not_used(application: Applicati
         assert goodbye == GoAwayReceived(1, ErrorCode.NO_ERROR, "")
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.write(head("/hello/x"))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(patient(30)):
             assert (await reader.read()).startswith(b"HTTP/1.1 200 ")
         writer.close()
         await eventually(lambda: server.connection_count == 0, "nobody is connected")
@@ -253,7 +254,7 @@ async def over_http1(port: int, path: str, connection: str = "close") -> bytes:
     """All that comes until the server closes."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(head(path, f"Connection: {connection}").replace(b"POST", b"GET"))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(patient(30)):
         answer = await reader.read()
     writer.close()
     return answer
@@ -267,7 +268,7 @@ async def test_should_end_the_oldest_when_too_many_connections_say_nothing(
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.write(b"GET /hello/x HTTP/1.1\r\nHost:")
         silent = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(2)]
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(patient(30)):
             assert await reader.read() == b""
         for each in (writer, *(writer for _, writer in silent)):
             each.close()

@@ -17,6 +17,7 @@ from headrace.http2.client import AsyncTransport
 from headrace.http2.engine import Engine, Role
 from headrace.http2.server import Server, serve
 from tests.support.http2_app import Application, serving
+from tests.support.patience import patient
 from tests.support.waiting import eventually
 
 MIB = 1 << 20
@@ -111,7 +112,7 @@ async def end_of(client: socket.socket) -> bytes:
     """What there is to read until the server closes."""
     with client:
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(patient(20)):
                 return await asyncio.get_running_loop().sock_recv(client, 1000)
         except ConnectionResetError:
             return b""
@@ -195,7 +196,7 @@ async def test_should_not_wait_for_clients_that_ignore_its_goodbye(
         (connection,) = server._http2
         tls: Any = connection._transport
         tls._ssl_protocol._ssl_shutdown_timeout = 3600
-        async with asyncio.timeout(120):  # a moment for the goodbye, not as long as TLS would wait
+        async with asyncio.timeout(patient(120)):  # a moment for the goodbye, not as long as TLS would wait
             await server.close(3600)
 
 

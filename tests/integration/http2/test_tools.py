@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.http2_app import Application, serving
+from tests.support.patience import patient
 from tests.support.tools import require_tool
 
 PROTOCOLS = {"--http2-prior-knowledge": [2, 0], "--http1.1": [1, 1]}
@@ -17,7 +18,7 @@ async def run(*command: str) -> bytes:
     process = await asyncio.create_subprocess_exec(
         *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(patient(60)):
         stdout, stderr = await process.communicate()
     assert process.returncode == 0, stderr.decode()
     return stdout

@@ -18,6 +18,7 @@ from headrace.http2.client import AsyncTransport
 from headrace.http2.events import LocalProtocolError
 from headrace.http2.origin import Origin
 from tests.support.http2_app import Application, serving
+from tests.support.patience import patient
 from tests.support.waiting import wait_for
 
 MIB = 1 << 20
@@ -30,7 +31,7 @@ class ServedElsewhere:
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
         self._thread.start()
-        assert self._ready.wait(30)
+        assert self._ready.wait(patient(30))
 
     async def _serve(self) -> None:
         self.loop = asyncio.get_running_loop()
@@ -42,14 +43,14 @@ class ServedElsewhere:
             await self._stop.wait()
 
     def reached(self, name: str, count: int = 1) -> None:
-        asyncio.run_coroutine_threadsafe(self.application.reached(name, count), self.loop).result(30)
+        asyncio.run_coroutine_threadsafe(self.application.reached(name, count), self.loop).result(patient(30))
 
     def release(self) -> None:
         self.loop.call_soon_threadsafe(self.application.release.set)
 
     def stop(self) -> None:
         self.loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(30)
+        self._thread.join(patient(30))
 
 
 @pytest.fixture
@@ -61,13 +62,13 @@ def served() -> Iterator[ServedElsewhere]:
 
 @pytest.fixture
 def blocking() -> Iterator[BlockingTransport]:
-    with BlockingTransport(connect_timeout_s=30) as transport:
+    with BlockingTransport(connect_timeout_s=patient(30)) as transport:
         yield transport
 
 
 @pytest.fixture
 async def transport() -> AsyncIterator[AsyncTransport]:
-    async with AsyncTransport(connect_timeout_s=30) as transport:
+    async with AsyncTransport(connect_timeout_s=patient(30)) as transport:
         yield transport
 
 
@@ -128,7 +129,7 @@ def test_should_reset_only_its_stream_when_a_blocking_request_times_out(
     served.reached("cancelled")
 
     served.release()
-    assert other.result(30).body == b"released"
+    assert other.result(patient(30)).body == b"released"
 
 
 def test_should_cancel_on_the_server_when_a_pending_response_is_cancelled(
@@ -159,7 +160,7 @@ def test_should_replace_the_connection_when_the_server_went_away(blocking: Block
     held = blocking.start("GET", f"{served.url}/hold")
     served.reached("held")
     served.stop()
-    assert held.result(30).body == b"released", "the drain lets it finish"
+    assert held.result(patient(30)).body == b"released", "the drain lets it finish"
     with pytest.raises(BrokerUnreachableError, match="cannot be reached: Connection refused"):
         blocking.request("GET", f"{served.url}/hello/x")
 
@@ -243,7 +244,7 @@ def test_should_say_so_when_the_server_speaks_something_else(blocking: BlockingT
         with other:
             other.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
             with pytest.raises(BrokerUnreachableError, match="does not speak HTTP/2"):
-                pending.result(30)
+                pending.result(patient(30))
 
 
 async def test_should_name_host_and_port_when_nobody_listens_async(transport: AsyncTransport) -> None:
@@ -276,7 +277,7 @@ async def test_should_hand_out_what_arrives_while_the_reader_is_busy(transport: 
     application = Application()
     async with serving(application) as server:
         url = f"http://127.0.0.1:{server.port}"
-        response = await transport.request("GET", f"{url}/stream", timeout_s=30)
+        response = await transport.request("GET", f"{url}/stream", timeout_s=patient(30))
         body = b""
         async for chunk in response.chunks():
             body += chunk
@@ -349,11 +350,11 @@ def test_should_call_the_listener_of_a_stream_for_all_that_happens(served: Serve
         "POST", f"{served.url}/echo", listener=lambda stream: heard.put((stream.take(), stream.is_over))
     )
     stream.send(b"one")
-    while (last := heard.get(timeout=30)) == ([], False):
+    while (last := heard.get(timeout=patient(30))) == ([], False):
         pass  # The head.
     assert last == ([b"one"], False)
     transport.close()
-    assert heard.get(timeout=30) == ([], True)
+    assert heard.get(timeout=patient(30)) == ([], True)
     assert isinstance(stream.error, BrokerUnreachableError)
 
 

@@ -18,9 +18,10 @@ from headrace.kube.events import EventRecorder, EventType, Regarding
 from headrace.kube.resource import TOPICS, ObjectKey
 from headrace.kube.watch import Changed, Listed, Removed, Unreadable, WatchEvent, watch
 from tests.support.kubeconfig import write_kubeconfig
+from tests.support.patience import patient
 
 Step = Callable[[web.Request], Awaitable[web.StreamResponse]]
-DEADLINE_S = 60
+DEADLINE_S = patient(60)
 
 
 def topic_object(name: str, version: str) -> dict[str, Any]:

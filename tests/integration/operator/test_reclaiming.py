@@ -14,6 +14,7 @@ from headrace.core.resources.partition_set import PartitionSet
 from headrace.core.resources.topic import Topic, topic_manifest
 from headrace.kube.resource import PARTITION_SETS, TOPICS
 from tests.support.operator import Cluster
+from tests.support.patience import patient
 from tests.support.real_brokers import RealCluster
 from tests.support.waiting import observed
 
@@ -54,7 +55,7 @@ async def read(three: RealCluster, partition: int, until: int) -> list[tuple[int
     found: list[tuple[int, bytes | None]] = []
     servers, namespace = await three.servers(), three.control.name
     consumer = AsyncConsumer("flights", server=servers, namespace=namespace, partitions=[partition])
-    async with consumer, asyncio.timeout(90):
+    async with consumer, asyncio.timeout(patient(90)):
         async for record in consumer:
             found.append((record.offset, record.value))
             if len(found) == until:

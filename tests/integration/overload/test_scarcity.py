@@ -12,6 +12,7 @@ from headrace.core.records.header import Compression
 from headrace.http2.client import AsyncTransport, Response
 from tests.support.batches import batch_of
 from tests.support.broker_app import BrokerApp, running_app
+from tests.support.patience import patient
 from tests.support.waiting import eventually
 
 BATCHES = "application/vnd.headrace.batch"
@@ -31,7 +32,7 @@ async def transport() -> AsyncIterator[AsyncTransport]:
 
 
 async def get(transport: AsyncTransport, url: str, accept: str = BATCHES) -> Response:
-    return await transport.request("GET", url, headers={"accept": accept}, timeout_s=30)
+    return await transport.request("GET", url, headers={"accept": accept}, timeout_s=patient(30))
 
 
 async def test_should_answer_probes_when_no_more_requests_are_taken(app: BrokerApp, transport: AsyncTransport) -> None:
@@ -67,7 +68,7 @@ async def test_should_let_a_stream_wait_for_room_and_say_that_it_lives(
     taken = answers.left_bytes
     answers.take(taken)
     await app.produce(b"a")
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(patient(60)):
         assert [await anext(chunks) for _ in range(2)] == [b"\n", b"\n"]
         answers.give_back(taken)
         while not (line := (await anext(chunks)).strip()):

@@ -1,11 +1,9 @@
 """Three broker processes that replicate, without the operator: what is acknowledged is on all of them, in one form."""
 
 import signal
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from statistics import median
 
 import pytest
 
@@ -58,20 +56,20 @@ def test_should_go_on_without_a_stopped_follower_and_take_it_back(three: Replica
     three.wait_equal_logs()
 
 
-def test_should_answer_as_fast_while_another_partition_catches_up(three: ReplicatedBrokers) -> None:
+def test_should_go_on_answering_while_another_partition_catches_up(three: ReplicatedBrokers) -> None:
     three.create(partitions=2, durability="Replicated")
     three.cluster.broker(2).kill()
     for partition in (0, 1):
         three.change(without(BrokerId(2)), partition)
     for _ in range(BEHIND_BYTES // MIB):
         assert three.produce(0, bytes(MIB), acks=Acks.LEADER).status == 200
-    before = median(seconds_of(three) for _ in range(20))
     three.cluster.start_broker(2)
-    times = [seconds_of(three)]
+    answered = 0
     while 2 not in three.in_sync(0):
-        times += [seconds_of(three) for _ in range(10)]
+        assert three.produce(0, b"a", partition=1).status == 200
+        answered += 1
     wait_for(lambda: three.metric(2, "headrace_broker_replication_moves_total") >= 2, "it is moved to the live stream")
-    assert median(times) < 10 * before + 0.5, "held up by what the other one catches up with, it would take seconds"
+    assert answered > 10, "held up by what the other one catches up with, each would take a good part of that time"
     three.wait_equal_logs()
 
 
@@ -81,13 +79,6 @@ def without(broker: BrokerId) -> Callable[[PartitionState], PartitionState]:
         return replace(state, isr=isr, partition_epoch=PartitionEpoch(state.partition_epoch + 1))
 
     return removed
-
-
-def seconds_of(three: ReplicatedBrokers) -> float:
-    """Until a record of the other partition is acknowledged."""
-    began = time.perf_counter()
-    assert three.produce(0, b"a", partition=1).status == 200
-    return time.perf_counter() - began
 
 
 def test_should_replicate_over_tls(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from headrace.core.log.sealed import seal
 from headrace.core.resources.lease import BrokerLease
 from tests.support.cluster import http
+from tests.support.patience import patient
 from tests.support.replicated_brokers import ReplicatedBrokers, replicated_brokers
 from tests.support.waiting import wait_for
 
@@ -54,7 +55,7 @@ def recover(three: ReplicatedBrokers) -> str:
     }
     program = "from headrace.cli.main import main; main()"
     command = [sys.executable, "-c", program, "cluster", "recover", three.topic, "--yes"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=90, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=patient(90), check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -10,6 +10,7 @@ import aiohttp
 
 from headrace.core.records.columns import decode_batches, encode_batch, record_columns
 from tests.support.cluster import Answer, Cluster, http
+from tests.support.patience import patient
 from tests.support.waiting import wait_for
 
 BATCH = {"Content-Type": "application/vnd.headrace.batch"}
@@ -148,7 +149,11 @@ def test_should_let_streams_go_on_while_segments_go_behind_them(cluster: Cluster
     async def follow() -> list[int]:
         """Each record is written when the one before was seen, so that no segment goes that is still to be read."""
         seen: list[int] = []
-        async with aiohttp.ClientSession() as session, session.get(f"{url}?watch=true") as stream, asyncio.timeout(90):
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(f"{url}?watch=true") as stream,
+            asyncio.timeout(patient(90)),
+        ):
             await asyncio.to_thread(partial(produce, url, value_bytes=SEGMENT_BYTES // 2))
             async for offset in read_all(stream.content):
                 seen.append(offset)

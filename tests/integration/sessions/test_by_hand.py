@@ -10,6 +10,7 @@ from headrace.core.records.raw import split_batches
 from headrace.core.session.messages import Batches, BrokerMessage, Opened, broker_message, broker_reader
 from tests.support import raw_session
 from tests.support.broker_app import BrokerApp
+from tests.support.patience import patient
 from tests.support.sessions import bytes_of, packed, to_fetch
 from tests.support.waiting import eventually
 
@@ -50,7 +51,7 @@ async def test_should_do_what_the_page_says_byte_by_byte(app: BrokerApp) -> None
         *(sys.executable, "-I", "-S", raw_session.__file__, str(app.server.port)), stdin=PIPE, stdout=PIPE
     )
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(patient(60)):
             client = ByHand(process)
             await client.say(opening)
             await client.say(produce + batch[:100])

@@ -77,7 +77,7 @@ async def test_should_end_a_session_within_a_frame(app: BrokerApp) -> None:
 
 
 async def test_should_not_wait_for_ever_for_the_rest_of_a_frame(app: BrokerApp) -> None:
-    app.serving.sessions.patience = Patience(stall_ms=50)
+    app.serving.sessions.patience = Patience(stall_ms=500)
     left = app.serving.bodies.left_bytes
     async with session_at(app.url) as session:
         session.say(to_produce(1))

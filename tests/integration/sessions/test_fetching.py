@@ -18,6 +18,7 @@ from headrace_broker.storage.disk import Buffer, FileHandle, NotCachedError, rea
 from tests.support.batches import batch_of
 from tests.support.broker_app import BrokerApp
 from tests.support.partition_sets import partition_state, seat
+from tests.support.patience import patient
 from tests.support.sessions import SessionClient, bytes_of, session_at, to_fetch, to_produce
 from tests.support.waiting import eventually
 
@@ -123,7 +124,7 @@ async def test_should_go_on_with_others_while_one_waits_for_the_disk(
             return read_cached(file, at, count)
 
         def slow(file: FileHandle, at: int, count: int) -> Buffer:
-            assert disk.wait(20)
+            assert disk.wait(patient(20))
             return read_blocking(file, at, count)
 
         monkeypatch.setattr(log_reader, "read_cached", cached_but_for_the_start)

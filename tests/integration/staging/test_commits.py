@@ -14,6 +14,7 @@ from headrace.core.records.columns import record_columns
 from headrace.core.types import Offset, TopicUid
 from tests.support.cluster import Cluster, http, running_cluster
 from tests.support.consumed import values_in
+from tests.support.patience import patient
 from tests.support.waiting import wait_for
 
 _PARTITIONS = 3
@@ -117,7 +118,7 @@ def test_should_let_nobody_write_decisions(cluster: Cluster) -> None:
     with Commits("q7", cluster.url()) as commits:
         commits.status()
     with pytest.raises(InternalTopicError), Producer(cluster.url()) as producer:
-        producer.send("headrace-commits", b"{}", key=b"k").result(30)
+        producer.send("headrace-commits", b"{}", key=b"k").result(patient(30))
 
 
 @pytest.mark.timeout(240)

@@ -6,6 +6,7 @@ from headrace import AsyncConsumer, AsyncProducer, Consumer, Producer
 from headrace.core.errors import UntrustedBrokerError
 from tests.support.certificates import Mount
 from tests.support.cluster import Cluster
+from tests.support.patience import patient
 
 
 def test_should_serve_the_sdk_when_it_is_given_the_authority(cluster: Cluster, mount: Mount, topic: str) -> None:
@@ -29,4 +30,4 @@ async def test_should_serve_event_loops_too(cluster: Cluster, mount: Mount, topi
 
 def test_should_fail_at_once_when_the_authority_is_not_known(cluster: Cluster, topic: str) -> None:
     with Producer(cluster.url()) as producer, pytest.raises(UntrustedBrokerError, match="HEADRACE_CA_FILE"):
-        producer.send(topic, "value").result(20)
+        producer.send(topic, "value").result(patient(20))

@@ -21,6 +21,7 @@ from headrace.client.deliveries import BatchesDelivery, Delivery, ThreadRows
 from headrace.client.record import TopicPartition
 from headrace.core.errors import BatchTooLargeError, NotLeaderError
 from tests.support.client_columns import batch_columns
+from tests.support.patience import patient
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
 LINGER_MS, TIMEOUT_MS = 5, 1_000
@@ -232,11 +233,11 @@ def test_should_wait_for_the_first_of_several_batches_as_futures_do() -> None:
     with ThreadPoolExecutor(1) as threads:
         answer = threads.submit(wait, [first, second], 10, FIRST_COMPLETED)
         late.delivered(3)
-        assert answer.result(timeout=10) == ({second}, {first})
+        assert answer.result(timeout=patient(10)) == ({second}, {first})
     with ThreadPoolExecutor(1) as threads:
         completed = threads.submit(lambda: [done.done() for done in as_completed([first, third], 10)])
         early.failed(NotLeaderError("no"))
-        assert completed.result(timeout=10) == [True, True]
+        assert completed.result(timeout=patient(10)) == [True, True]
     with pytest.raises(NotLeaderError):
         first.result()
     assert (third.running(), third.cancelled(), third.done()) == (False, False, True)

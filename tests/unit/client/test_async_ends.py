@@ -6,6 +6,7 @@ import pytest
 
 from headrace import AsyncConsumer, AsyncProducer
 from headrace.core.errors import BrokerUnreachableError, LocalError
+from tests.support.patience import patient
 from tests.support.waiting import eventually
 
 NOBODY = "http://127.0.0.1:1"
@@ -18,7 +19,7 @@ async def test_should_tell_whoever_waits_for_metadata_when_the_producer_is_close
     await eventually(lambda: bool(failed), "nobody has answered")
     await producer.close()
     with pytest.raises(LocalError, match="the metadata of flights: closed meanwhile"):
-        await asyncio.wait_for(waiting, 20)
+        await asyncio.wait_for(waiting, patient(20))
 
 
 def test_should_belong_to_one_event_loop() -> None:

@@ -4,7 +4,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.client.batches import Batch
@@ -29,6 +29,7 @@ from headrace.core.limits import PRODUCER_BATCHES_REMEMBERED
 from headrace.core.records.header import NO_PRODUCER, NOT_IDEMPOTENT, BatchHeader, Compression, ProducerNumbers
 from headrace.core.replication.producers import SEQUENCES, Producers
 from headrace.core.types import Offset
+from tests.support.examples import examples
 
 PLACE = TopicPartition("flights", 0)
 TIMEOUT_MS = 1_000
@@ -293,7 +294,7 @@ def test_should_not_write_twice_what_comes_late_after_the_batch_before_was_given
     assert client.failed == ({1} if late_first else {1, 2})
 
 
-@settings(max_examples=300)
+@examples(3)
 @given(st.data())
 def test_should_write_once_and_in_order_whatever_the_network_does(data: st.DataObject) -> None:
     client = Client(broker := Broker())

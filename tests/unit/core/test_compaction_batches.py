@@ -142,6 +142,26 @@ def test_should_leave_the_last_record_of_each_key_where_it_was(
     assert compacted(found, keep)[0] == found, "a second pass changes nothing"
 
 
+def test_should_keep_young_tombstones_and_no_record_without_a_key() -> None:
+    log = Log().add(record("a", "1"), record("b", None), record(None, "x")).add(record("a", None), record("c", "1"))
+    found, tally = compacted(log.content, NOTHING_ELSE._replace(tombstones_from=Offset(2)))
+    assert rows_of(found) == [(3, record("a", None)), (4, record("c", "1"))]
+    assert (tally.records_before, tally.records_after, tally.without_key) == (5, 2, 1)
+    assert [int(offset) for part in tally.tombstones for offset in part] == [3]
+
+
+def test_should_tell_long_keys_apart_by_all_of_their_bytes() -> None:
+    log = Log().add(record("k" * 65, "1"), record("k" * 66, "1"), record("a", "1")).add(record("k" * 65, "2"))
+    found, _ = compacted(log.content)
+    assert [(offset, row.value) for offset, row in rows_of(found)] == [(1, b"1"), (2, b"1"), (3, b"2")]
+
+
+def test_should_pass_over_batches_without_records() -> None:
+    once, _ = compacted(Log().add(record("a", "1")).add(record("a", "2"), epoch=2).content)
+    assert [BatchHeader.unpack(batch).is_empty for batch in once] == [True, False]
+    assert compacted(once)[0] == once
+
+
 def epochs_of(headers: Sequence[BatchHeader]) -> list[tuple[int, int]]:
     """Where each leader epoch begins."""
     starts = dict[int, int]()

@@ -172,6 +172,12 @@ def test_should_remember_a_bounded_number_of_times_and_let_tombstones_go_neverth
     assert max(b - a for a, b in pairwise(times)) <= 800
 
 
+def test_should_remember_what_its_file_says() -> None:
+    clean = points((10, 1_000, 2), (20, 1_000, 0))
+    assert CleanPoints.parse(clean.format()).points == clean.points
+    assert CleanPoints.parse(points().format()).points == ()
+
+
 @given(st.lists(st.tuples(st.integers(1, 50), st.integers(0, 50), st.integers(0, 5)), max_size=10))
 def test_should_come_back_from_its_file(steps: list[tuple[int, int, int]]) -> None:
     end, clean_ms, rows = 0, 0, []

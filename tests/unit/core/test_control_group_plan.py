@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.control.group_actions import SetGroupFinalizers, WriteGroupStatus
@@ -486,7 +486,6 @@ class Life:
                 self.model.delete()
 
 
-@settings(max_examples=150, deadline=None)
 @given(happenings, st.integers(0, 3))
 def test_should_come_to_the_same_end_after_any_prefix_of_its_actions(steps: list[str], cut: int) -> None:
     life = Life(cut)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.control.observed import BrokerState
@@ -13,6 +13,7 @@ from headrace.core.resources.partition_set import PartitionState
 from headrace.core.resources.topic import TopicSpec
 from headrace.core.types import BrokerId, TopicUid
 from tests.support.control import broker, topic
+from tests.support.examples import examples
 from tests.support.replicated import ReplicatedCluster
 
 BROKERS = 6
@@ -138,7 +139,7 @@ def unevenness(counts: Counter[BrokerId]) -> int:
     return max(each) - min(each)
 
 
-@settings(deadline=None, max_examples=80)
+@examples(0.5)
 @given(clusters(), st.lists(steps, min_size=8, max_size=40))
 def test_should_be_safe_at_every_step_and_right_in_the_end(cluster: ReplicatedCluster, story: list[Step]) -> None:
     for step in story:

@@ -3,7 +3,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.control.actions import CreateSet, DeleteOrphanSet, DeleteSet, PatchStatus, ReplaceSet, SetFinalizers
@@ -303,7 +303,6 @@ def essence(api: ModelApi) -> tuple[Any, ...]:
     return sets, {uid: (t.metadata.finalizers, t.status) for uid, t in api.topics.items()}
 
 
-@settings(deadline=None)  # hundreds of partitions, on machines that do other things too
 @given(changed_worlds(), st.lists(st.integers(0, 6), max_size=6))
 def test_should_reach_the_same_end_when_it_dies_after_any_prefix_of_its_actions(
     api: ModelApi, prefixes: list[int]
@@ -317,14 +316,12 @@ def test_should_reach_the_same_end_when_it_dies_after_any_prefix_of_its_actions(
     assert essence(api) == essence(undisturbed)
 
 
-@settings(deadline=None)
 @given(changed_worlds())
 def test_should_have_nothing_to_do_when_it_is_settled(api: ModelApi) -> None:
     api.settle()
     assert api.plan(now_ms=NOW_MS + 3_600_000) == []
 
 
-@settings(deadline=None)
 @given(changed_worlds())
 def test_should_never_move_what_is_placed_for_what_is_not(api: ModelApi) -> None:
     api.steady = frozenset()  # nor for the sake of brokers that were added

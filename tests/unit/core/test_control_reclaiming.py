@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.control.actions import CreateSet, PatchStatus, ReplaceSet, SetFinalizers
@@ -15,6 +15,7 @@ from headrace.core.control.reclaiming import asks_again, inquiries
 from headrace.core.limits import PARTITIONS_PER_SET_MAX
 from headrace.core.types import BrokerId, LeaderEpoch, PartitionEpoch, PartitionId, PartitionKey, TopicUid
 from tests.support.control import ModelApi, broker, brokers, topic
+from tests.support.examples import examples
 from tests.support.partition_sets import seat
 from tests.support.reclaiming import CLAIM, OLD, UID, claiming, hold, log, placed_before, ready, states
 
@@ -305,7 +306,7 @@ def test_should_wait_for_a_broker_that_lives_where_an_operator_died_before_it_pl
     assert [type(action) for action in plan_on(api, replace(api.observed, reports={}))] == [PatchStatus]
 
 
-@settings(deadline=None, max_examples=50)
+@examples(0.5)
 @given(st.data(), st.lists(st.integers(0, 3), max_size=4))
 def test_should_reach_the_same_end_when_it_dies_after_any_prefix(data: st.DataObject, prefixes: list[int]) -> None:
     """Whatever brokers hold of either uid: nothing that somebody holds begins empty."""

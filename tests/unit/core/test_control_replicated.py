@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.control.actions import CreateSet, Notice, PatchStatus, ReplaceSet, SetFinalizers
@@ -14,6 +14,7 @@ from headrace.core.limits import LEADER_RETURNS_MAX, REASSIGNMENTS_MAX
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.types import BrokerId, TopicUid
 from tests.support.control import broker, brokers, topic
+from tests.support.examples import examples
 from tests.support.partition_sets import seat
 from tests.support.replicated import ReplicatedCluster
 
@@ -102,7 +103,7 @@ def test_should_give_leaders_back_a_few_at_a_time() -> None:
     assert leaders(cluster) == dict.fromkeys(range(3), LEADER_RETURNS_MAX)
 
 
-@settings(deadline=None, max_examples=6)
+@examples(0.1)
 @given(st.integers(0, 4), st.lists(st.integers(0, 3), max_size=4))
 def test_should_elect_the_same_when_it_dies_after_any_prefix_of_its_actions(number: int, prefixes: list[int]) -> None:
     topics = [topic(name, partitions=104, replicas=3) for name in ("a", "b")]

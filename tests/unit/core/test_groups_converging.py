@@ -9,6 +9,7 @@ from headrace.core.groups.entries import OffsetValue
 from headrace.core.groups.events import AbsenceReceived, GroupSettings, LeaveReceived, Request, TargetOffered
 from headrace.core.groups.targets import target_of
 from headrace.core.types import Offset, PartitionKey
+from tests.support.examples import examples
 from tests.support.group_world import Process, World, member, shape
 
 TOPICS = {"flights": shape("flights", 4), "orders": shape("orders", 3)}
@@ -175,4 +176,4 @@ class Group(RuleBasedStateMachine):
 TestGroup = Group.TestCase
 # A story that fails is told as it was found: to shorten it takes minutes.
 _PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
-TestGroup.settings = settings(deadline=None, max_examples=50, stateful_step_count=50, phases=_PHASES)
+TestGroup.settings = settings(examples(0.4), stateful_step_count=50, phases=_PHASES)

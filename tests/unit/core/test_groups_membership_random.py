@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.groups.events import GroupSettings, TargetOffered
@@ -12,6 +12,7 @@ from headrace.core.groups.membership import Identity, MemberPhase
 from headrace.core.groups.membership_events import Lost, Subscribed
 from headrace.core.groups.subscriptions import Subscription
 from headrace.core.groups.targets import target_of
+from tests.support.examples import examples
 from tests.support.group_world import member, shape
 from tests.support.member_world import Attendee, MemberWorld, Network
 
@@ -103,7 +104,7 @@ class Story:
         return all(each.state.phase is MemberPhase.IN for each in self.living()) and self.world.is_stable()
 
 
-@settings(deadline=None, max_examples=30)
+@examples(0.3)
 @given(st.integers(0, 1 << 32))
 def test_should_never_have_two_readers_of_a_partition(seed: int) -> None:
     story = Story(seed)

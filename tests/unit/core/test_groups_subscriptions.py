@@ -34,6 +34,22 @@ def test_should_match_as_python_does(pattern: str, name: str) -> None:
     assert topic_pattern(pattern).matches(name) == (re.fullmatch(pattern, name) is not None)
 
 
+@pytest.mark.parametrize(
+    ("pattern", "matched"),
+    [
+        ("[ab]", "ab"),
+        ("[^ab]", "cd1-"),
+        ("[a-b1]", "ab1"),
+        (r"[\da]", "a1"),
+        (r"\-", "-"),
+        ("[-a]", "a-"),
+        ("[a-]", "a-"),
+    ],
+)
+def test_should_match_the_characters_of_a_set(pattern: str, matched: str) -> None:
+    assert "".join(filter(topic_pattern(pattern).matches, "abcd1-")) == matched
+
+
 def test_should_match_the_whole_name_with_and_without_anchors() -> None:
     for pattern in ("flights-.*", "^flights-.*", "flights-.*$", "^flights-.*$", "(flights|orders)-.*|x"):
         assert topic_pattern(pattern).matches("flights-eu")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.errors import HeadraceError
-from headrace.core.groups.assigning import partitions_of
+from headrace.core.groups.assigning import Partitions, partitions_of
 from headrace.core.groups.describing import parse_groups
 from headrace.core.groups.entries import OffsetValue
 from headrace.core.groups.events import (
@@ -87,6 +87,18 @@ resets = st.builds(ResetResolved, st.just(1), st.just("replay-1"), offsets)
 
 def over_http(request: Request) -> Any:
     return json.loads(json.dumps(call_of(GROUP, request, NAMES).body))
+
+
+@pytest.mark.parametrize("assigned", [parts("flights", 0, 2), frozenset(), None])
+def test_should_read_what_it_is_told_to_have(assigned: Partitions | None) -> None:
+    membership = Membership(GroupEpoch(7), 3, assigned, 3_000, 45_000)
+    read, names = parse_membership(reply_object(membership, NAMES))
+    assert (read, names) == (membership, {"uid-flights": "flights"} if assigned else {})
+
+
+def test_should_read_a_reset_as_it_was_written() -> None:
+    reset = ResetResolved(1, "replay-1", {part("flights", 2): OffsetValue(Offset(7))})
+    assert parse_reset(over_http(reset), 1, TOPICS) == reset
 
 
 @given(st.one_of(joins, heartbeats, commits, resets))

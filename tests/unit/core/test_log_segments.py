@@ -23,6 +23,11 @@ GROWTH = Growth(
 )
 
 
+def test_should_name_a_segment_after_its_first_offset() -> None:
+    assert segment_name(Offset(170)) == "00000000000000000170"
+    assert parse_log_name("00000000000000000170.log") == 170
+
+
 @given(st.integers(0, (1 << 63) - 1))
 def test_should_find_the_base_offset_again_when_a_log_file_has_its_name(offset: int) -> None:
     name = segment_name(Offset(offset)) + ".log"

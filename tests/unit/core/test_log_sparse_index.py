@@ -47,6 +47,21 @@ def header(base_offset: int, batch_bytes: int, max_timestamp_ms: int) -> BatchHe
     )
 
 
+def test_should_read_entries_at_their_bounds() -> None:
+    by_offset, by_time = OffsetEntry(Offset(BASE + 7), (1 << 32) - 1), TimeEntry(BEFORE_ALL_TIMES_MS, BASE)
+    assert OffsetEntry.unpack(by_offset.pack(BASE), BASE) == by_offset
+    assert TimeEntry.unpack(by_time.pack(BASE), BASE) == by_time
+    with pytest.raises(DamagedIndexError):
+        TimeEntry.unpack(bytes(len(by_time.pack(BASE))), BASE)
+
+
+@pytest.mark.parametrize("guess", [0, 0.3, 0.5, 1])
+def test_should_count_entries_wherever_it_begins(guess: float) -> None:
+    for count in range(12):
+        found = [entries_while(count, lambda at: at, lambda entry: entry < bound, guess) for bound in range(13)]  # noqa: B023 (called at once)
+        assert found == [min(count, bound) for bound in range(13)]
+
+
 @given(OFFSET_ENTRIES, TIME_ENTRIES)
 def test_should_read_an_entry_that_was_written(by_offset: OffsetEntry, by_time: TimeEntry) -> None:
     assert OffsetEntry.unpack(by_offset.pack(BASE), BASE) == by_offset

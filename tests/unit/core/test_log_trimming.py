@@ -31,6 +31,15 @@ def test_should_start_where_the_checkpoint_says_as_far_as_the_log_reaches(checkp
     assert start_of(known, first_segment=Offset(5), log_end=Offset(20)) == start
 
 
+@pytest.mark.parametrize(("start", "dropped"), [(0, 0), (9, 0), (10, 1), (19, 1), (20, 2), (99, 2)])
+def test_should_drop_a_segment_when_the_log_begins_after_it(start: int, dropped: int) -> None:
+    assert segments_below(Offset(start), [Offset(0), Offset(10), Offset(20)]) == dropped
+
+
+def test_should_drop_nothing_when_there_is_no_segment() -> None:
+    assert segments_below(Offset(5), []) == 0
+
+
 @given(st.lists(st.integers(0, 50), min_size=1, unique=True).map(sorted), st.integers(0, 60))
 def test_should_drop_all_segments_that_nobody_needs_but_the_active_one(bases: list[int], start: int) -> None:
     offsets = [Offset(base) for base in bases]
@@ -39,4 +48,3 @@ def test_should_drop_all_segments_that_nobody_needs_but_the_active_one(bases: li
     assert kept[0] <= max(start, bases[0]) or len(kept) == 1
     assert len(kept) == 1 or kept[1] > start
     assert segments_below(Offset(start), kept) == 0
-    assert segments_below(Offset(start), []) == 0

@@ -49,6 +49,12 @@ def test_should_agree_with_the_scalar_hash_when_keys_are_a_column(
     assert partitions_for_keys(pa.array(keys, kind)[start:end], partition_count).tolist() == expected
 
 
+def test_should_tell_records_without_a_key_from_those_with_one() -> None:
+    keys = pa.array([b"x", None, b"21", b"", None])
+    expected = [NO_KEY, partition_for_key(b"21", 6), partition_for_key(b"", 6), NO_KEY]
+    assert partitions_for_keys(keys[1:], 6).tolist() == expected
+
+
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
 def test_should_hash_text_by_its_utf8(kind: pa.DataType) -> None:
     names = ["N14228", "Zürich", ""]

@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import count
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headrace.core.placement.moving import Ground, level, refit
@@ -85,7 +85,6 @@ def test_should_keep_who_leaves_when_nobody_can_take_over() -> None:
     assert refitted(brokers(0, 1), 2, ground("ab", leaving=(0,))) == brokers(0, 1)
 
 
-@settings(deadline=None)
 @given(st.text("abc", min_size=1, max_size=8), st.data())
 def test_should_move_no_more_than_it_must(zones: str, data: st.DataObject) -> None:
     all_brokers = [BrokerId(number) for number in range(len(zones))]
@@ -174,7 +173,6 @@ def test_should_leave_alone_what_was_just_spread(zones: str) -> None:
         assert level(own, ground(zones), 10, lambda _: True) == {}
 
 
-@settings(deadline=None)
 @example(zones="bbabbc", replication=2, before=2, partitions=12, moves_max=1)
 @given(
     zones=st.text("abc", min_size=1, max_size=8),

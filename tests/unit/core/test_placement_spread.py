@@ -2,7 +2,7 @@ from collections import Counter
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.placement.spread import Candidate, Load, Replicas, spread
@@ -61,7 +61,6 @@ def test_should_refuse_when_there_are_fewer_brokers_than_replicas() -> None:
         spread(1, 2, candidates(""), own=[], others=NO_LOAD)
 
 
-@settings(deadline=None)
 @given(equal_zones(), st.integers(1, 7), st.integers(0, 80), loads)
 def test_should_balance_leaders_and_replicas_when_zones_are_equal(
     among: list[Candidate], replication: int, count: int, others: Load
@@ -73,7 +72,6 @@ def test_should_balance_leaders_and_replicas_when_zones_are_equal(
     assert spread_of(load.replicas, among) <= 1
 
 
-@settings(deadline=None)
 @given(any_zones(), st.integers(1, 7), st.integers(0, 60), loads)
 def test_should_take_distinct_brokers_in_as_many_zones_as_there_are(
     among: list[Candidate], replication: int, count: int, others: Load
@@ -87,7 +85,6 @@ def test_should_take_distinct_brokers_in_as_many_zones_as_there_are(
     assert spread_of(Load.of(placed).leaders, among) <= 1
 
 
-@settings(deadline=None)
 @given(any_zones(), st.integers(1, 3), st.integers(0, 30), st.integers(0, 30), loads)
 def test_should_place_the_same_in_two_parts_as_at_once(
     among: list[Candidate], replication: int, first: int, second: int, others: Load
@@ -98,7 +95,6 @@ def test_should_place_the_same_in_two_parts_as_at_once(
     assert begun + ended == spread(first + second, replication, among, own=[], others=others)
 
 
-@settings(deadline=None)
 @given(any_zones(), st.lists(st.tuples(st.integers(0, 3).map(BrokerId)), max_size=12), st.integers(1, 30))
 def test_should_level_out_what_is_there_when_it_grows(among: list[Candidate], own: list[Replicas], count: int) -> None:
     """Each new partition goes where the topic has least: the gap never widens."""

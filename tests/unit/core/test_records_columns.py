@@ -59,6 +59,18 @@ def test_should_give_every_batch_of_a_fetch_without_heartbeats(runs: list[list[R
     assert [[record for _, record in batch.rows()] for batch in decode_batches(fetched)] == runs
 
 
+def test_should_leave_out_heartbeats_and_give_nothing_of_an_empty_fetch() -> None:
+    fetched = HEARTBEAT + batch_of(b"a") + HEARTBEAT + HEARTBEAT + batch_of(b"b", b"c")
+    found = [[record.value for _, record in batch.rows()] for batch in decode_batches(fetched)]
+    assert found == [[b"a"], [b"b", b"c"]]
+    assert list(decode_batches(b"")) == []
+
+
+def test_should_decode_a_batch_that_is_not_aligned() -> None:
+    shifted = b"\0" + batch_of(b"a", None)
+    assert [record.value for _, record in decode_batch(shifted, 1).rows()] == [b"a", None]
+
+
 def test_should_view_the_bytes_it_came_from() -> None:
     batch = np.frombuffer(bytearray(batch_of(b"x" * 1000)), np.uint8)
     values = decode_batch(pa.py_buffer(batch)).records.column(1).buffers()[2]

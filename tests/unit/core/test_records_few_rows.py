@@ -31,6 +31,13 @@ def test_what_is_long_or_has_nulls_is_left_to_arrow() -> None:
     assert not are_few([b"v", b"w"], [b"k", None], 0)
 
 
+def test_keys_and_values_are_read_where_there_are_no_nulls() -> None:
+    batch = memoryview(b"".join(encode_rows([b"v", b""], [b"k", b"key"], [1, 2])))
+    assert decode_rows(batch, BatchHeader.unpack(batch)) == ([b"k", b"key"], [b"v", b""])
+    nulls = memoryview(b"".join(encode_batch(record_columns([None], [b"k"], timestamps_ms=7))))
+    assert decode_rows(nulls, BatchHeader.unpack(nulls)) is None
+
+
 @given(st.lists(st.tuples(CELLS, CELLS, TIMES), min_size=1, max_size=FEW_ROWS_MAX))
 def test_what_was_encoded_can_be_read(rows: list[tuple[bytes, bytes, int]]) -> None:
     keys, values, times = (list(column) for column in zip(*rows, strict=True))

@@ -6,7 +6,7 @@ metadata and offsets stand, and sealed again with right checksums: the damage th
 
 from contextlib import suppress
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.errors import BatchTooLargeError, CorruptBatchError
@@ -15,6 +15,7 @@ from headrace.core.records.header import Compression
 from headrace.core.records.raw import split_batches
 from headrace.core.records.record import Record
 from tests.support.batches import batch_of, encoded, sealed
+from tests.support.examples import examples
 
 RECORDS = [
     Record(b"key", b"value" * 20, 5, (("a", b"1"), ("b", None))),
@@ -71,7 +72,7 @@ def test_should_survive_random_bytes_when_checksums_are_right(data: bytes) -> No
     use(sealed(data))
 
 
-@settings(max_examples=600, deadline=None)
+@examples(6)
 @given(batch=st.sampled_from(VALID), changes=CHANGES)
 def test_should_survive_damage_when_checksums_are_right(batch: bytes, changes: list[tuple[int, int, int]]) -> None:
     damaged = bytearray(batch)

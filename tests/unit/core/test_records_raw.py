@@ -47,6 +47,22 @@ def test_should_find_the_same_batches_wherever_chunks_end(
     assert all(len(batch.buffers[0]) == 64 for batch in batches)
 
 
+def test_should_say_how_many_bytes_a_batch_has() -> None:
+    (batch,) = split_batches([ONE], batch_bytes_max=LIMIT)
+    assert batch.nbytes == len(ONE)
+
+
+def test_should_take_what_a_leader_sent_with_its_heartbeats() -> None:
+    sent = [ONE, HEARTBEAT, batch_of(b"b", b"c")]
+    assert [joined(batch) for batch in split_replicated(cut(b"".join(sent), [10, 700]))] == sent
+
+
+@pytest.mark.parametrize("end", [10, 64, len(ONE) - 1])
+def test_should_refuse_what_a_leader_sent_when_it_ends_too_soon(end: int) -> None:
+    with pytest.raises(CorruptBatchError, match=r"ends within a batch|bytes follow"):
+        split_replicated([ONE, ONE[:end]])
+
+
 def test_should_find_batches_when_every_byte_is_a_chunk() -> None:
     sent = batch_of(b"a") + batch_of(b"b", None)
     batches = split_batches([sent[at : at + 1] for at in range(len(sent))], batch_bytes_max=LIMIT)

@@ -37,6 +37,13 @@ def _run(counts: Sequence[int]) -> tuple[bytes, list[BatchHeader]]:
     return b"".join(each.pack().ljust(each.batch_bytes, b"\0") for each in headers), headers
 
 
+@pytest.mark.parametrize(("records_max", "batches", "records"), [(0, 1, 2), (2, 1, 2), (3, 2, 5), (100, 3, 6)])
+def test_should_take_one_batch_at_least_and_stop_at_enough(records_max: int, batches: int, records: int) -> None:
+    buffer, headers = _run([2, 3, 1])
+    expected = sum(each.batch_bytes for each in headers[:batches])
+    assert skim(buffer, records_max) == Run(expected, batches, records, Offset(records))
+
+
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=30), st.integers(0, 100))
 def test_should_take_whole_batches_until_there_are_enough_records(counts: list[int], records_max: int) -> None:
     buffer, headers = _run(counts)

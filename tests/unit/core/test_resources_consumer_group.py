@@ -77,6 +77,32 @@ statuses = st.builds(
 )
 
 
+@pytest.mark.parametrize(
+    "reset",
+    [
+        ResetOffsets("a", ResetTo.EARLIEST, topics=("flights",)),
+        ResetOffsets("b", ResetTo.TIMESTAMP, 1_795_305_600_000),
+        ResetOffsets("c", ResetTo.OFFSETS, offsets=(ResetOffset("flights", PartitionId(2), Offset(7)),)),
+    ],
+)
+def test_should_write_out_a_reset_as_it_was_read(reset: ResetOffsets) -> None:
+    assert ResetOffsets.parse(reset.to_object()) == reset
+
+
+def test_should_write_out_a_group_with_all_that_is_known_of_it() -> None:
+    share = TopicShare("flights", (PartitionId(0), PartitionId(2)))
+    one = MemberStatus(MemberId("m1"), "billing-0", "::1", GroupEpoch(3), ("flights",), (share,), (share,))
+    status = ConsumerGroupStatus(
+        2, GroupState.STABLE, GroupEpoch(3), GroupEpoch(3), BrokerId(1), (one,), last_reset=LastReset("a", "")
+    )
+    spec = ConsumerGroupSpec(paused_until_ms=1_795_305_600_000, reset_offsets=ResetOffsets("a", ResetTo.LATEST))
+    group = ConsumerGroup(Metadata("billing", "default"), spec, status)
+    assert CONSUMER_GROUPS.parse(group.to_object()) == group
+    assert group.name == GroupName("default", "billing")
+    plain = ConsumerGroup(Metadata("billing", "default"), ConsumerGroupSpec(offsets_retention_ms=None))
+    assert CONSUMER_GROUPS.parse(plain.to_object()) == plain
+
+
 @given(specs, statuses)
 def test_should_come_back_when_any_group_is_written_out(spec: ConsumerGroupSpec, status: ConsumerGroupStatus) -> None:
     group = ConsumerGroup(Metadata("billing", "default"), spec, status)

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -31,6 +32,12 @@ sets = st.builds(
     partitions=st.lists(states, max_size=3).map(tuple),
     deleting=st.booleans(),
 )
+
+
+def test_should_write_out_replicas_that_come_and_go_and_a_set_that_is_deleted() -> None:
+    moving = replace(partition_state(0, seat(0)), adding=(BrokerId(3),), removing=(BrokerId(0),))
+    found = replace(partition_set(moving), deleting=True)
+    assert PartitionSet.parse(found.to_object()) == found
 
 
 @given(sets)

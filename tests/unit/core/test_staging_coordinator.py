@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.coordinating import (
@@ -49,6 +49,7 @@ from headrace.core.staging.coordinator import (
 from headrace.core.staging.decisions import Decision, Share, StagedBatch, WriterRecord
 from headrace.core.staging.identity import WriterName
 from headrace.core.types import Offset, PartitionId, PartitionKey, TopicUid
+from tests.support.examples import examples
 
 WRITER = WriterName("default", "query")
 UID = TopicUid("staging")
@@ -336,7 +337,7 @@ class World:
                     pass
 
 
-@settings(max_examples=300)
+@examples(3)
 @given(st.lists(st.sampled_from(["commit", "again", "replicate", "roll", "lost", "kept"]), max_size=60))
 def test_should_write_one_attempt_of_each_batch_whatever_happens(steps: list[str]) -> None:
     world, batch = World(), 0

@@ -58,6 +58,26 @@ decisions = st.builds(
 )
 
 
+@pytest.mark.parametrize(
+    "decision",
+    [
+        Decision(
+            4,
+            UID,
+            (Share("counts", PartitionKey(UID, PartitionId(1)), (StagedBatch(PartitionId(2), *([Offset(5)] * 2)),)),),
+            9,
+        ),
+        Decision(4, UID, (), 9, is_done=True, once=True, dropped=("counts/1: it was made anew",)),
+        None,
+    ],
+)
+def test_should_remember_what_was_decided(decision: Decision | None) -> None:
+    entry = WriterRecord(WRITER, decision)
+    key, value = encode(entry)
+    assert decode(key, value) == entry
+    assert len(key) + len(value or b"") <= bytes_of(entry)
+
+
 @given(st.builds(WriterRecord, st.builds(WriterName, st.text(max_size=9), st.text(max_size=9)), st.none() | decisions))
 def test_should_read_what_it_has_written_and_know_its_size(entry: WriterRecord) -> None:
     key, value = encode(entry)

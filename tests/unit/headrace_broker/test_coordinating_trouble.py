@@ -25,6 +25,7 @@ from headrace_broker.metrics import Metrics
 from headrace_broker.partition import Partition
 from tests.support.partition_sets import partition_state, seat
 from tests.support.partitions import ME, led_partition
+from tests.support.patience import patient
 from tests.support.waiting import eventually
 from tests.unit.headrace_broker.test_coordinating import FLIGHTS, GROUP, Asker, Told, coordinated
 
@@ -69,7 +70,7 @@ async def test_should_leave_nobody_waiting_after_a_mistake(partition: Partition)
         one, two = join(asker, "one"), join(asker, "two")
         assert isinstance(await one, Membership), "told before the mistake"
         with pytest.raises(NotCoordinatorError, match="none any more"):
-            await asyncio.wait_for(two, 60)
+            await asyncio.wait_for(two, patient(60))
         assert asker.coordinating.requests.waiting == 0
         await eventually(lambda: told.count("began") == 2, "it has read its log again")
         found = asker.coordinating.find(GROUP)
@@ -93,7 +94,7 @@ async def test_should_take_nothing_for_committed_whose_append_went_wrong(
         monkeypatch.setattr(partition, "append", append)
         lost = asker.commit(6)
         with pytest.raises(NotCoordinatorError):
-            await asyncio.wait_for(lost, 60)
+            await asyncio.wait_for(lost, patient(60))
         await eventually(lambda: asker.coordinating.is_active, "it coordinates again")
         assert await asker.offset() == 5
         assert await asker.commit(7) == Done()
@@ -113,7 +114,7 @@ class Gate:
     def __call__(self, entries: Sequence[Entry]) -> RawBatch:
         if len(entries) >= len(LARGE):
             self.threads.append(threading.current_thread())
-            assert self.opened.wait(60)
+            assert self.opened.wait(patient(60))
             if self.error is not None:
                 raise self.error
         batch = self._encoded(entries)
@@ -157,7 +158,7 @@ async def test_should_begin_again_where_a_decision_cannot_be_encoded(
         gate.opened.set()
         for answer in answers:
             with pytest.raises(NotCoordinatorError):
-                await asyncio.wait_for(answer, 60)
+                await asyncio.wait_for(answer, patient(60))
         await eventually(lambda: asker.coordinating.is_active, "it coordinates again")
         assert await asker.offset() is None
 

@@ -8,6 +8,7 @@ from headrace.core.records.columns import decode_batches
 from headrace.core.types import Offset
 from headrace_broker.groups.coordinating import OFFSETS_LOG
 from tests.support.group_world import GROUP, part
+from tests.support.patience import patient
 
 _ALIVE = GroupRecord(GroupKey(GROUP), GroupValue())
 _OFFSET = OffsetRecord(OffsetKey(GROUP, part("flights", 0)), OffsetValue(Offset(3)))
@@ -30,5 +31,7 @@ def test_should_load_nothing_big_for_the_first_tombstone() -> None:
         "here.OFFSETS_LOG.encoded([here._GONE, here._OFFSET]);"
         "print([name for name in ('pandas', 'pyarrow') if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=patient(60)
+    )
     assert done.stdout.strip() == "['pyarrow']"

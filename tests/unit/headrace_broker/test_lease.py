@@ -21,6 +21,7 @@ from headrace.kube.errors import (
 )
 from headrace_broker.coordination.lease import LeaseHolder, Taken, vacant_lease
 from headrace_broker.metrics import Metrics
+from tests.support.patience import patient
 
 AWAY = ApiUnavailableError("nobody answers")
 VACANT = vacant_lease(BrokerId(0), "default", "headrace", "http://0", "")
@@ -112,7 +113,7 @@ async def test_should_end_a_write_to_the_disk_before_it_is_cancelled() -> None:
 
     def write(*_: Incarnation) -> None:
         begun.set()
-        may_end.wait(10)
+        may_end.wait(patient(10))
         ended.set()
 
     taking = asyncio.create_task(holder(Api()).acquire(Incarnation(0), write))

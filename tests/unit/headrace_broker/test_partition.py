@@ -30,6 +30,7 @@ from tests.support.failing_disk import failing_sync
 from tests.support.logs import file_size_limit
 from tests.support.partition_sets import partition_state, seat
 from tests.support.partitions import ME, led_partition
+from tests.support.patience import patient
 from tests.support.waiting import eventually
 
 ALL = ProduceQuery(Acks.ALL, 30_000, Fence())
@@ -100,7 +101,7 @@ async def test_should_not_wait_for_bytes_that_would_not_fit(partition: Partition
     for value in (b"a", b"b"):
         await produce(partition, value)
     query = replace(fetch_query(min_bytes=2 * size - 1, max_wait_ms=600_000), max_bytes=2 * size - 1)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(patient(10)):
         assert (await fetch(partition, query)).next_offset == 1
         assert (
             await fetch(partition, fetch_query(min_bytes=9 * size, max_records=1, max_wait_ms=600_000))

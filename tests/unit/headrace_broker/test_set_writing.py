@@ -20,6 +20,7 @@ from headrace_broker.coordination.set_calls import SetCalls, WrittenSet
 from headrace_broker.coordination.set_metrics import SetMetrics
 from headrace_broker.coordination.set_writing import SetWriting
 from tests.support.partition_sets import partition_set, partition_state, seat
+from tests.support.patience import patient
 
 ME, LEADER, THIRD = seat(0), seat(1), seat(2)
 EVERYBODY = (ME, LEADER, THIRD)
@@ -184,7 +185,7 @@ async def test_should_forget_a_write_to_a_set_that_is_found_to_be_gone(found: Pa
     writing.look()
     assert writing.undecided() == 1
     writing.take([])
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(patient(30)):
         while writing.undecided():
             await calls.wait(1)
             writing.look()
@@ -212,7 +213,7 @@ async def test_should_say_so_when_the_last_claim_is_settled_by_others() -> None:
     renewed = replace(state, isr=(again, LEADER, THIRD), partition_epoch=PartitionEpoch(state.partition_epoch + 1))
     writing.take([replace(FOLLOWED, partitions=(renewed,))])
     work = asyncio.create_task(writing.run())
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(patient(30)):
         await view.changed.wait()
     work.cancel()
     assert not writing.has_claims

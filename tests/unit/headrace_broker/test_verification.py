@@ -20,6 +20,7 @@ from headrace_broker.verification import Verification
 from tests.support.logs import fill, flip_bit, log_files
 from tests.support.partition_sets import partition_state, seat
 from tests.support.partitions import KEY, ME, led_partition
+from tests.support.patience import patient
 
 OTHER, THIRD = seat(1), seat(2)
 
@@ -145,7 +146,7 @@ async def test_should_hand_a_suspect_over_while_everything_else_is_still_being_r
     async with led_partition(tmp_path / "other", Metrics(), lambda reason: None, number=1) as long_one:
         fill(long_one.log, 60, epoch=LeaderEpoch(1))
         broker.others = (long_one,)
-        async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
+        async with asyncio.timeout(patient(30)), asyncio.TaskGroup() as tasks:
             tasks.create_task(verification.read_through())
             await broker.paused.wait()
             damage(broker)
@@ -161,7 +162,7 @@ async def test_should_hand_a_suspect_over_while_everything_else_is_still_being_r
 async def test_should_believe_whoever_has_found_damage_and_not_whoever_was_there_before_it(broker: Broker) -> None:
     broker.pauses = lambda: True
     verification = broker.verification()
-    async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(patient(30)), asyncio.TaskGroup() as tasks:
         tasks.create_task(verification.read_through())
         await broker.paused.wait()
         flip_bit(log_files(broker.partition.log.directory)[0], 8 * 700)

@@ -14,6 +14,7 @@ from headrace.core.resources.operator_lease import OperatorLease
 from headrace.kube.errors import ApiError, ConflictError, UnreadableObjectError
 from headrace_operator.candidate import Candidate
 from headrace_operator.observer import Scope
+from tests.support.patience import patient
 
 VACANT = OperatorLease(Metadata("main-operator", "default", resource_version="1"))
 
@@ -43,7 +44,7 @@ class Api:
 async def elected(api: Api) -> None:
     turn = asyncio.Event()
     standing = asyncio.create_task(api.candidate._stand(turn.set))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(patient(30)):
         await turn.wait()
     standing.cancel()
     with suppress(asyncio.CancelledError):

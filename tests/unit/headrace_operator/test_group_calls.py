@@ -16,6 +16,7 @@ from headrace.core.problem import to_problem
 from headrace.http2.client import AsyncTransport
 from headrace.http2.server import serve
 from headrace_operator.group_calls import GroupCalls
+from tests.support.patience import patient
 from tests.support.waiting import eventually
 
 NOWHERE = "http://127.0.0.1:9"
@@ -103,7 +104,7 @@ async def test_should_not_let_one_errand_with_many_requests_hold_up_another() ->
         many = [Call("GET", "/v1/many", None)] * (2 * GROUP_ERRAND_REQUESTS_MAX)
         long = asyncio.create_task(sent.carry_out(errand(*many), urls))
         await eventually(lambda: len(waiting) == GROUP_ERRAND_REQUESTS_MAX, "it has all that it may have under way")
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(patient(60)):
             assert await sent.carry_out(errand(Call("GET", "/v1/one", None)), urls) == DONE
         assert not long.done()
         going_on.set()

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core import limits
@@ -19,6 +19,7 @@ from headrace.http2.events import (
     WindowOpened,
 )
 from headrace.http2.outbox import Outbox
+from tests.support.examples import examples
 from tests.support.http2 import OK, POST, output
 
 CODES = st.sampled_from([ErrorCode.CANCEL, ErrorCode.NO_ERROR, ErrorCode.REFUSED_STREAM])
@@ -136,7 +137,7 @@ class Talk:
                 self.deliver(which, len(side.wire))
 
 
-@settings(max_examples=150)
+@examples(1.5)
 @given(st.lists(STEPS, max_size=60))
 def test_should_agree_whatever_crosses(steps: list[tuple[str, int]]) -> None:
     talk = Talk()

@@ -65,7 +65,7 @@ def test_should_shrink_a_run_that_fails(monkeypatch: pytest.MonkeyPatch) -> None
     with pytest.raises(FailedRunError) as caught:
         play(mutation)
     world, rule = caught.value.world, caught.value.rule
-    steps = shrink(caught.value, limit_s=10)
+    steps = shrink(caught.value, limit_s=600)
     assert len(steps) < len(world.trace) * 3 / 4
     assert broken_rule(world.plan, steps, settles=False) == rule
 

@@ -4,13 +4,14 @@ from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.limits import SPARK_ROWS_GATHERED, SPARK_ROWS_MAX
 from headrace.core.records.columns import DecodedBatch, decode_batch, encode_batch, record_columns
 from headrace.spark.columns import gathered, maker_of
 from headrace.spark.offsets import Partition
+from tests.support.examples import examples
 
 _PARTITION = Partition("flights", "u", 3)
 
@@ -25,7 +26,7 @@ def batches_of(*counts: int) -> Iterator[DecodedBatch]:
         first += count
 
 
-@settings(max_examples=25)
+@examples(0.5)
 @given(st.lists(st.sampled_from([1, 7, 1000, SPARK_ROWS_GATHERED, SPARK_ROWS_MAX + 3]), max_size=6))
 def test_should_keep_every_record_once_when_batches_are_joined_and_cut(counts: list[int]) -> None:
     pieces = list(gathered(_PARTITION, batches_of(*counts)))

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from headrace.spark.java import java_problem
+from tests.support.patience import patient
 
 
 @pytest.fixture
@@ -52,7 +53,7 @@ def test_should_warn_when_the_source_is_imported_without_java(tmp_path: Path, mo
         env={**kept, "PATH": str(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=patient(60),
         check=True,
     )
     assert "JavaMissingWarning: there is no java on PATH" in done.stderr

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from headrace.core.errors import NotReadyError
 from tests.support.hardy_clients import HardyClient, Troubles, join_all
+from tests.support.patience import patient
 
 
 class Scripted(HardyClient):
@@ -33,7 +34,7 @@ def raising(error: Exception) -> Callable[[], None]:
 def test_should_count_what_is_ordinary_and_go_on() -> None:
     client = Scripted(raising(NotReadyError("wait")), raising(ConnectionResetError()), raising(NotReadyError("wait")))
     client.start()
-    assert client.idle.wait(30)
+    assert client.idle.wait(patient(30))
     assert join_all([client], 30) == []
     assert (dict(client.troubles.failures), client.troubles.wrong) == ({"NotReady": 2, "ConnectionResetError": 1}, [])
 
@@ -41,7 +42,7 @@ def test_should_count_what_is_ordinary_and_go_on() -> None:
 def test_should_say_whatever_else_is_raised() -> None:
     client = Scripted(raising(ValueError("no number")))
     client.start()
-    client.join(30)
+    client.join(patient(30))
     assert client.troubles.wrong == ["scripted: ValueError('no number')"]
 
 

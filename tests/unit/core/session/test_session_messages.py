@@ -82,6 +82,17 @@ def one_frame(data: bytes) -> Frame:
     return frame
 
 
+@pytest.mark.parametrize("message", CLIENTS, ids=lambda message: type(message).__name__)
+def test_should_hear_each_word_of_a_client(message: ClientMessage) -> None:
+    assert joined(client_message(one_frame(sent(message)))) == joined(message)
+
+
+@pytest.mark.parametrize("message", BROKERS, ids=lambda message: type(message).__name__)
+def test_should_hear_each_word_of_a_broker(message: BrokerMessage) -> None:
+    (frame,) = broker_reader().receive(sent(message))
+    assert joined(broker_message(frame)) == joined(message)
+
+
 @given(st.lists(st.sampled_from(CLIENTS)), st.lists(st.integers(0, 1 << 12), max_size=8))
 def test_should_hear_what_a_client_said(messages: list[ClientMessage], places: list[int]) -> None:
     data, reader = b"".join(map(sent, messages)), client_reader()

@@ -25,6 +25,7 @@ from headrace.dev.api.status import StatusError
 from headrace.dev.api.store import Store
 from headrace.dev.api.written import WriteOptions
 from headrace.dev.crds import load_crds
+from tests.support.examples import examples
 from tests.support.kubeconfig_objects import event, partition_set, topic
 
 _START = datetime(2026, 11, 21, 9, 0, 0, tzinfo=UTC)
@@ -248,7 +249,7 @@ class Writers(RuleBasedStateMachine):
 
 
 TestWriters = Writers.TestCase
-TestWriters.settings = settings(max_examples=25, stateful_step_count=20, deadline=None)
+TestWriters.settings = settings(examples(0.4), stateful_step_count=20)
 
 
 def test_should_read_back_what_was_written(tmp_path: Any) -> None:

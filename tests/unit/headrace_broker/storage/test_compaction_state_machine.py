@@ -20,6 +20,7 @@ from headrace_broker.storage.compactor import compact
 from headrace_broker.storage.partition_log import PartitionLog
 from headrace_broker.storage.threads import StorageThreads
 from tests.support.compaction import Rows, append, keyed, rows_from
+from tests.support.examples import examples
 from tests.support.logs import END, NOW_MS, new_log_directory, open_log
 
 CONFIG = LogConfig(segment_bytes=4_000, segment_ms=1 << 40, durability=Durability.FSYNC)
@@ -132,6 +133,6 @@ def rows_in(records: list[tuple[str, str | None]], time_ms: int) -> list[Record]
 
 
 CompactedLog.TestCase.settings = settings(
-    max_examples=15, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+    examples(0.25), stateful_step_count=25, suppress_health_check=list(HealthCheck)
 )
 TestCompactedLog = CompactedLog.TestCase

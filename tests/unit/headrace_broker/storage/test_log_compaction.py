@@ -17,6 +17,7 @@ from headrace_broker.storage.partition_log import PartitionLog
 from headrace_broker.storage.threads import StorageThreads
 from tests.support.compaction import Rows, append, keyed, last_of_each_key, next_offset, rows_from
 from tests.support.logs import NOW_MS, SMALL, log_files, open_log
+from tests.support.patience import patient
 
 RULES = CompactionRules(min_lag_ms=0, delete_retention_ms=1_000, segment_bytes=60_000)
 
@@ -175,7 +176,7 @@ async def test_should_end_the_log_when_a_swap_stops_in_the_middle(
         await log.compaction.swap_in(made)
     with pytest.raises(StorageFailedError):
         append(log, keyed(("a", "1")))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(patient(5)):
         with pytest.raises(StorageFailedError, match="the next start can tell"):
             await log.read(Offset(0), max_bytes=1, up_to=log.log_end_offset)
     log_file.rmdir()

@@ -21,7 +21,9 @@ from headrace.core.resources.topic import Durability
 from headrace.core.types import LeaderEpoch, Offset
 from headrace_broker.storage.partition_log import PartitionLog
 from headrace_broker.storage.threads import StorageThreads
+from tests.support.examples import examples
 from tests.support.logs import NOW_MS, content_of, log_bytes, log_files, new_log_directory, open_log, raw_batch
+from tests.support.patience import patient
 
 CONFIG = LogConfig(segment_bytes=16_000, segment_ms=1 << 40, durability=Durability.FSYNC)
 SIZES = st.sampled_from([1, 300, 2_000, 9_000])
@@ -138,14 +140,14 @@ class LogMachine(RuleBasedStateMachine):
             patch.setattr(self.log._syncer, "sync", telling)
             self.syncing = self.runner.get_loop().create_task(self._sync())
             self.runner.run(asyncio.sleep(0))
-            assert done.wait(10)
+            assert done.wait(patient(10))
         self.durable = len(self.batches)
 
     @rule()
     def _finish_sync(self) -> None:
         if self.syncing is not None:
             syncing, self.syncing = self.syncing, None
-            self.runner.run(asyncio.wait_for(syncing, 10))
+            self.runner.run(asyncio.wait_for(syncing, patient(10)))
 
     @rule()
     def checkpoint_high_watermark(self) -> None:
@@ -389,9 +391,8 @@ def _split(log: bytes) -> list[bytes]:
 
 
 LogMachine.TestCase.settings = settings(
-    max_examples=25,
+    examples(0.4),
     stateful_step_count=30,
-    deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 TestLogMachine = LogMachine.TestCase

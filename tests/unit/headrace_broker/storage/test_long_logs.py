@@ -6,7 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.types import Offset
@@ -14,6 +14,7 @@ from headrace_broker.storage import disk
 from headrace_broker.storage.open_segments import OpenSegments
 from headrace_broker.storage.partition_log import PartitionLog
 from headrace_broker.storage.threads import StorageThreads
+from tests.support.examples import examples
 from tests.support.logs import (
     END,
     EPOCH,
@@ -88,7 +89,7 @@ async def test_should_always_use_a_thread_where_the_kernel_cannot_say_what_is_ca
     assert await values_from(log, 0) == [0, 1, 2]
 
 
-@settings(max_examples=40)
+@examples(0.5)
 @given(
     times=st.lists(st.integers(0, 40), min_size=1, max_size=30),
     wanted=st.lists(st.integers(0, 42), min_size=1, max_size=5),

@@ -15,6 +15,7 @@ from headrace_broker.storage.disk import Buffer, FileHandle, read_blocking
 from headrace_broker.storage.partition_log import PartitionLog
 from headrace_broker.storage.segment_set import SegmentGoneError
 from tests.support.logs import END, EPOCH, NOW_MS, fill, raw_batch, values_from
+from tests.support.patience import patient
 from tests.support.replicas import stamped
 
 
@@ -25,7 +26,7 @@ def slow_disk() -> Iterator[threading.Event]:
 
     def slow(fd: int) -> None:
         began.set()
-        assert may_go.wait(10)
+        assert may_go.wait(patient(10))
         fdatasync(fd)
 
     try:
