@@ -16,6 +16,7 @@ from headrace.dev.supervisor.parent_death import dying_with_parent
 from tests.faults.network import own_namespace, why_not
 from tests.faults.scenarios import SCENARIOS
 from tests.faults.verdict import Verdict, gaps, table
+from tests.support.patience import patient
 
 _LONG_S, _SHORT_S = 1_800, 600
 
@@ -57,7 +58,7 @@ def _run(name: str, *, short: bool, seed: int, replicas: int | None) -> Verdict:
     command = [sys.executable, "-m", "tests.faults.one", name, "--rounds", rounds, "--seed", str(seed)]
     if replicas is not None:
         command += ["--replicas", str(replicas)]
-    limit_s, started = _SHORT_S if short else _LONG_S, time.monotonic()
+    limit_s, started = patient(_SHORT_S if short else _LONG_S), time.monotonic()
     # It goes with this process, and all that it has started goes with it.
     with subprocess.Popen(
         dying_with_parent(own_namespace(command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -67,7 +68,7 @@ def _run(name: str, *, short: bool, seed: int, replicas: int | None) -> Verdict:
             verdict = Verdict(**json.loads(out.decode().splitlines()[-1]))
         except subprocess.TimeoutExpired:
             process.kill()
-            verdict = Verdict(name, seed, time.monotonic() - started, [f"not done within {limit_s} s"])
+            verdict = Verdict(name, seed, time.monotonic() - started, [f"not done within {limit_s:g} s"])
         except (ValueError, IndexError):
             verdict = Verdict(name, seed, time.monotonic() - started, [f"it broke: {err.decode()[-3000:]}"])
     click.echo(f"  {name} {'WRONG' if verdict.wrong else 'ok'} after {verdict.seconds:.0f} s", err=True)

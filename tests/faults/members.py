@@ -20,10 +20,11 @@ from tests.faults.group_judge import moved_after_s
 from tests.faults.journal import Journal, now_s
 from tests.support.cluster import Answer
 from tests.support.group_calls import GroupCalls
+from tests.support.patience import patient
 from tests.support.waiting import wait_for
 
 SESSION_S: Final = 6
-ALLOWANCE_S: Final = 20
+ALLOWANCE_S: Final = 10
 """On top of a session: assigning, taking up, and a machine that has other work."""
 _MOVED_S: Final = 120
 _LOOK_S: Final = 0.05
@@ -116,7 +117,7 @@ class Members:
     def _silent(self, name: str, strike: Callable[[str], None]) -> Death:
         """It may hear a last answer while it is struck: its session counts from after that."""
         strike(name)
-        death = Death(name, frozenset(self.owned()[name]), now_s(), SESSION_S + ALLOWANCE_S)
+        death = Death(name, frozenset(self.owned()[name]), now_s(), SESSION_S + patient(ALLOWANCE_S))
         self.deaths.append(death)
         return death
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from headrace.dev.supervisor.parent_death import dying_with_parent
+from tests.support.patience import patient
 
 _MARK = "HEADRACE_FAULTS_NAMESPACE"
 """Set for the process that `own_namespace` starts."""
@@ -118,11 +119,13 @@ def why_not() -> str:
     script = (
         "from tests.faults.network import Network; n = Network(); n.add('a'); n.add('b'); n.cut('a', 'b'); n.close()"
     )
-    tried = subprocess.run(own_namespace([sys.executable, "-c", script]), capture_output=True, timeout=60, check=False)
+    tried = subprocess.run(
+        own_namespace([sys.executable, "-c", script]), capture_output=True, timeout=patient(60), check=False
+    )
     return tried.stderr.decode().strip() if tried.returncode else ""
 
 
 def _order(*words: str) -> None:
-    done = subprocess.run(words, capture_output=True, timeout=_ORDER_S, check=False)
+    done = subprocess.run(words, capture_output=True, timeout=patient(_ORDER_S), check=False)
     if done.returncode:
         raise CannotIsolateError(f"{' '.join(words)}: {done.stderr.decode().strip()}")

@@ -27,6 +27,7 @@ from tests.faults.journal import Journal
 from tests.faults.judge import Report, judge
 from tests.faults.unruly_api import UnrulyApi, let_pass, unruly
 from tests.support.hardy_clients import join_all
+from tests.support.patience import patient
 from tests.support.waiting import wait_for
 
 _T = TypeVar("_T")
@@ -141,7 +142,7 @@ class Play:
 
         `trimmed`: it may begin where it says to begin.
         """
-        self.wrong += [f"{name} hangs" for name in join_all(clients, _JOIN_S)]
+        self.wrong += [f"{name} hangs" for name in join_all(clients, patient(_JOIN_S))]
         reader = RawReader("last", journal, self.fleet.servers, 0)
         whole = wait_for(_tried(reader.read_all), f"all of {journal.topic} can be read", _CALM_S)
         history = History(
@@ -258,7 +259,7 @@ class Play:
 
     def _stop_writers(self) -> None:
         writers: list[Client] = [client for client in self.clients if not isinstance(client, Reader)]
-        self.wrong += [f"{name} hangs" for name in join_all(writers, _JOIN_S)]
+        self.wrong += [f"{name} hangs" for name in join_all(writers, patient(_JOIN_S))]
 
     def _read_all(self) -> tuple[dict[int, tuple[Row, ...]], dict[int, int]]:
         final: dict[int, tuple[Row, ...]] = {}

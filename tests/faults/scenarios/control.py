@@ -10,6 +10,7 @@ from tests.faults.fleet import API, OPERATOR, broker_name
 from tests.faults.play import TOPIC, Play, Setting
 from tests.faults.scenarios.scenario import Scenario
 from tests.faults.unruly_api import Answer, Behaviour, Cut, Lost, is_watch, let_pass
+from tests.support.patience import patient
 from tests.support.waiting import wait_for
 
 _SECOND: Final = "operator-2"
@@ -167,7 +168,7 @@ def _recover(play: Play) -> bool:
     kubeconfig = str(play.fleet.kubeconfig("client"))
     command = [sys.executable, *words, "--kubeconfig", kubeconfig]
     try:
-        done = subprocess.run(command, capture_output=True, timeout=_COMMAND_S, check=False)
+        done = subprocess.run(command, capture_output=True, timeout=patient(_COMMAND_S), check=False)
     except subprocess.TimeoutExpired:
         return False
     play.notes.append(f"cluster recover: {done.stdout.decode()[-600:]} {done.stderr.decode()[-300:]}")

@@ -37,7 +37,7 @@ producer, consumer = Producer(linger_ms=60_000), Consumer(topic)
 producer.send(topic, "before")
 child = os.fork()
 if child == 0:
-    signal.alarm(30)  # A child that hangs must not outlive the test.
+    signal.alarm(300)  # A child that hangs must not outlive the test.
     for use in (lambda: producer.send(topic, "child's"), lambda: next(iter(consumer))):
         try:
             use()
@@ -66,19 +66,19 @@ def keep_interrupting():
 signal.signal(signal.SIGINT, arrived)
 with Producer(linger_ms=0) as producer:
     deliveries = [producer.send(sys.argv[1], "first")]
-    deliveries[0].result(patient(30))
+    deliveries[0].result()
     threading.Thread(target=keep_interrupting).start()
     while interrupted < 250:
         try:
             within = True
             deliveries.append(producer.send(sys.argv[1], "next"))
-            deliveries[-1].result(patient(30))
+            deliveries[-1].result()
         except KeyboardInterrupt:
             interrupted += 1
         finally:
             within = False
     over.set()
-    offsets = [delivery.result(patient(30)).offset for delivery in deliveries]
+    offsets = [delivery.result().offset for delivery in deliveries]
     assert offsets == sorted(set(offsets)), "two records were told of the same offset"
     print(len(offsets))
 """
