@@ -47,7 +47,7 @@ _log = logging.getLogger("headrace.dev")
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One program to be forked. Three descriptors come with it: its directory, its output, and a socket to who asks."""
+    """One program to be forked. With it come its directory, standard output and error, and a socket to who asks."""
 
     modules: tuple[str, ...]
     """What to load. `main` of the first one is the program."""
@@ -78,18 +78,18 @@ def serve(asking: socket.socket, parent: int, modules: Iterable[str]) -> Callabl
         if left and not select.select([asking], [], [], 0)[0]:
             _load(left.popleft())
             continue
-        message, received, _, _ = socket.recv_fds(asking, ORDER_BYTES_MAX, 3)
+        message, received, _, _ = socket.recv_fds(asking, ORDER_BYTES_MAX, 4)
         if not message:
             return None
         order = Order.parse(message)
-        directory, output, line = received
+        directory, output, errors, line = received
         for module in order.modules:
             _load(module)
         if _forked_twice():
             asking.close()
             if not _is_known(line, parent):
                 os._exit(1)
-            return _become(order, directory, output)
+            return _become(order, directory, (output, errors))
         for descriptor in received:
             os.close(descriptor)
 
@@ -137,12 +137,12 @@ def _is_known(line: int, parent: int) -> bool:
             return False
 
 
-def _become(order: Order, directory: int, output: int) -> Callable[[], None]:
+def _become(order: Order, directory: int, outputs: tuple[int, int]) -> Callable[[], None]:
     os.fchdir(directory)
-    for standard in (1, 2):
-        os.dup2(output, standard)
     os.close(directory)
-    os.close(output)
+    for standard, output in enumerate(outputs, start=1):
+        os.dup2(output, standard)
+        os.close(output)
     os.environ.clear()
     os.environ.update(order.environment)
     time.tzset()

@@ -16,26 +16,29 @@ class Forked:
     def __init__(self, pid: int) -> None:
         """Raises ProcessLookupError where it has ended, and somebody knows that."""
         self.pid = pid
-        self.returncode: int | None = None
-        """As `subprocess` has it: negative for the signal that ended it."""
+        self._code: int | None = None
         self._pidfd = os.pidfd_open(pid)
         self._ended: asyncio.Future[None] | None = None
 
     def fileno(self) -> int:
-        """Readable once it has ended, until `poll` has said so."""
+        """Readable once it has ended, and gone once `poll` has told so."""
         return self._pidfd
 
     def poll(self) -> int | None:
-        """The `returncode` as it is now."""
-        if self.returncode is None:
+        """The exit code, negative for the signal that ended it; None as long as it runs."""
+        if self._code is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
-                self.returncode = os.waitstatus_to_exitcode(status)
+                self._code = os.waitstatus_to_exitcode(status)
                 self._let_go()
-        return self.returncode
+        return self._code
+
+    @property
+    def returncode(self) -> int | None:
+        return self.poll()
 
     async def wait(self) -> int:
-        """The `returncode`, once it has ended."""
+        """The exit code, once it has ended."""
         while (code := self.poll()) is None:
             if self._ended is None:
                 loop = asyncio.get_running_loop()

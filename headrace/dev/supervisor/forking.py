@@ -71,9 +71,12 @@ async def execute(command: Sequence[str], output: BinaryIO) -> Running:
 class ForkServer:
     """Owns the server's process from `start` to `close`. One program is being forked at a time."""
 
-    def __init__(self, programs: Mapping[str, tuple[str, ...]] = PROGRAMS) -> None:
+    def __init__(
+        self, programs: Mapping[str, tuple[str, ...]] = PROGRAMS, environment: Mapping[str, str] | None = None
+    ) -> None:
+        """`environment` of the server, which has this process's own without."""
         self._programs = programs
-        self._interpreter = _interpreter(os.environ)
+        self._environment = dict(os.environ if environment is None else environment)
         self._turn = asyncio.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._asking: socket.socket | None = None
@@ -105,6 +108,7 @@ class ForkServer:
             self._process = subprocess.Popen(
                 server_command(theirs.fileno(), os.getpid(), modules),
                 stdin=subprocess.DEVNULL,
+                env=self._environment,
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,
             )
@@ -141,9 +145,9 @@ class ForkServer:
     def can_fork(self, command: Sequence[str], environment: Mapping[str, str]) -> bool:
         """Whether it is one of its programs, by the interpreter that the server has."""
         is_known = tuple(command[:2]) == (sys.executable, "-m") and command[2] in self._programs
-        return is_known and _interpreter(environment) == self._interpreter
+        return is_known and _interpreter(environment) == _interpreter(self._environment)
 
-    def ask(self, command: Sequence[str], output: BinaryIO, environment: Mapping[str, str]) -> socket.socket:
+    def ask(self, command: Sequence[str], output: int, errors: int, environment: Mapping[str, str]) -> socket.socket:
         """Order what `can_fork`; the socket by which the new process will tell its pid, for `take_in`. Raises OSError.
 
         Orphans must be taken in from before this call until after that.
@@ -154,7 +158,7 @@ class ForkServer:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         directory = os.open(".", os.O_PATH)
         try:
-            socket.send_fds(self._asking, [order.to_bytes()], [directory, output.fileno(), theirs.fileno()])
+            socket.send_fds(self._asking, [order.to_bytes()], [directory, output, errors, theirs.fileno()])
         except OSError:
             ours.close()
             raise
@@ -165,7 +169,8 @@ class ForkServer:
 
     async def _forked(self, command: Sequence[str], output: BinaryIO) -> Forked:
         async with self._turn:
-            with taking_in_orphans(), self.ask(command, output, os.environ) as line:
+            file = output.fileno()
+            with taking_in_orphans(), self.ask(command, file, file, os.environ) as line:
                 line.settimeout(0)
                 async with asyncio.timeout(_ANSWER_S):
                     told = await asyncio.get_running_loop().sock_recv(line, PID_BYTES_MAX)
