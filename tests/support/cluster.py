@@ -5,11 +5,9 @@ writes its log to `<home>/<name>.log`, which a failed wait shows the end of.
 """
 
 import json
-import os
 import signal
 import ssl
 import subprocess
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,6 +20,7 @@ import yaml
 
 from headrace.core.resources.metadata import API_VERSION
 from tests.support.patience import patient
+from tests.support.started import Process, module, start
 from tests.support.waiting import wait_for
 
 _TOPICS = "/apis/headrace.io/v1alpha1/namespaces/default/topics"
@@ -35,7 +34,7 @@ class Program:
     """One process, and where its output goes."""
 
     name: str
-    process: subprocess.Popen[bytes]
+    process: Process
     log_file: Path
 
     @property
@@ -227,18 +226,12 @@ class Cluster:
             if program.is_running:
                 program.kill()
 
-    def _start(self, name: str, module: str, *options: str, prefix: Sequence[str] = ()) -> Program:
+    def _start(self, name: str, module_name: str, *options: str, prefix: Sequence[str] = ()) -> Program:
         running = self.programs.get(name)
         assert running is None or not running.is_running, f"{name} runs already"
         log_file = self.home / f"{name}.log"
         with log_file.open("wb") as log:
-            process = subprocess.Popen(
-                [*prefix, sys.executable, "-m", module, *options],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env={**os.environ, "PYTHONUNBUFFERED": "1"},
-            )
+            process = start([*prefix, *module(module_name, *options)], log.fileno())
         program = self.programs[name] = Program(name, process, log_file)
         return program
 

@@ -70,17 +70,24 @@ class Dev:
     @property
     def successor(self) -> int:
         """The process that takes over when the supervisor is killed."""
+        return self._child_of_supervisor(b"successor.py")
+
+    @property
+    def fork_server(self) -> int:
+        return self._child_of_supervisor(b"headrace.dev.supervisor.fork_server")
+
+    def _child_of_supervisor(self, part_of_command: bytes) -> int:
         supervisor = self.supervisor
         for pid in Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split():
-            if b"successor.py" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            if part_of_command in Path(f"/proc/{pid}/cmdline").read_bytes():
                 return int(pid)
-        raise LookupError("the supervisor has no successor")
+        raise LookupError(f"the supervisor has no child {part_of_command!r}")
 
     def broker_pids(self) -> dict[int, int | None]:
         return {broker["id"]: broker["pid"] for broker in self.status()["brokers"]}
 
     def all_pids(self) -> list[int]:
-        """Of every process but the successor, the supervisor first."""
+        """Of every process but the successor and the fork server, the supervisor first."""
         state = self.status()
         children = [state["api"]["pid"], state["operator"]["pid"], *self.broker_pids().values()]
         return [self.supervisor, *(pid for pid in children if pid is not None)]

@@ -3,22 +3,22 @@
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tests.support.patience import patient
+from tests.support.started import Process, module, start
 
 STOP_TIMEOUT_S = patient(60)
+_STDERR = 2
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedApi:
     url: str
-    process: "subprocess.Popen[str]"
+    process: Process
 
     def kill(self) -> None:
         """kill -9, and wait until it is gone."""
@@ -29,19 +29,29 @@ class EmbeddedApi:
 @contextmanager
 def embedded_api(data: Path, *arguments: str) -> Iterator[EmbeddedApi]:
     """Run it on a free port until the block ends; it must then stop cleanly, unless it was killed."""
-    with start(data, "--port", "0", *arguments) as process:
+    reading, writing = os.pipe()
+    with os.fdopen(reading) as said:
         try:
-            assert process.stdout is not None, "stdout is a pipe"
-            url = process.stdout.readline().strip()
+            process = start(_command(data, "--port", "0", *arguments), writing, _STDERR)
+        finally:
+            os.close(writing)
+        try:
+            url = said.readline().strip()
             assert url.startswith("http://"), f"the API did not start: {url!r}, exit code {process.poll()}"
             yield EmbeddedApi(url, process)
         finally:
-            process.terminate()
+            process.send_signal(signal.SIGTERM)
             exit_code = process.wait(STOP_TIMEOUT_S)
         assert exit_code in (0, -signal.SIGKILL), f"the API ended with {exit_code}"
 
 
-def start(data: Path, *arguments: str, **options: Any) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "headrace.dev.api", "--data", str(data), *arguments]
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, **options)
+def complaint(data: Path, *arguments: str) -> tuple[int, str]:
+    """The exit code of one that cannot start, and what it says."""
+    done = subprocess.run(
+        _command(data, *arguments), capture_output=True, text=True, timeout=STOP_TIMEOUT_S, check=False
+    )
+    return done.returncode, done.stderr
+
+
+def _command(data: Path, *arguments: str) -> list[str]:
+    return module("headrace.dev.api", "--data", str(data), *arguments)

@@ -26,6 +26,7 @@ from headrace.kube.resource import EVENTS, LEASES, PARTITION_SETS, TOPICS
 from tests.support.broker_pods import RAW_PODS, RAW_STATEFUL_SETS, pod, stateful_set
 from tests.support.kube_api import namespace
 from tests.support.patience import patient
+from tests.support.started import AsyncProcess, module, start_beside
 from tests.support.waiting import observed
 
 _RENEW_S = 0.5
@@ -82,13 +83,11 @@ class Operator:
 
     arguments: tuple[str, ...]
     log: Path
-    process: "asyncio.subprocess.Process | None" = None
+    process: AsyncProcess | None = None
 
     async def start(self, *more: str) -> None:
         with self.log.open("ab") as log:
-            self.process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "headrace_operator.main", *self.arguments, *more), stdout=log, stderr=log
-            )
+            self.process = await start_beside(module("headrace_operator.main", *self.arguments, *more), log.fileno())
 
     async def end(self, number: signal.Signals) -> int:
         """Send the signal, wait for the end -> exit code."""

@@ -5,7 +5,6 @@ The harness is the kubelet: it tells of a broker's Pod what becomes of its proce
 
 import asyncio
 import signal
-import sys
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -21,6 +20,7 @@ from headrace.kube.errors import NotFoundError
 from headrace.kube.resource import LEASES
 from tests.support.operator import Cluster
 from tests.support.patience import patient
+from tests.support.started import AsyncProcess, module, start_beside
 from tests.support.waiting import observed
 
 _UP_S = 120.0
@@ -31,7 +31,7 @@ class RealBroker:
     cluster: Cluster
     number: int
     folder: Path
-    process: "asyncio.subprocess.Process | None" = None
+    process: AsyncProcess | None = None
     lives: int = 0
 
     async def start(self) -> None:
@@ -40,13 +40,10 @@ class RealBroker:
         port = before.url.rpartition(":")[2] if before is not None else "0"
         data, log = self.folder / f"broker-{self.number}", (self.folder / f"broker-{self.number}.log").open("ab")
         with log:
-            self.process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "headrace_broker.main", "--id", str(self.number), "--data", str(data)),
-                *("--kubeconfig", str(self.folder / "kubeconfig"), "--port", port),
-                *("--cluster", self.cluster.name, "--namespace", self.cluster.name),
-                stdout=log,
-                stderr=log,
-            )
+            options = ["--id", str(self.number), "--data", str(data)]
+            options += ["--kubeconfig", str(self.folder / "kubeconfig"), "--port", port]
+            options += ["--cluster", self.cluster.name, "--namespace", self.cluster.name]
+            self.process = await start_beside(module("headrace_broker.main", *options), log.fileno())
         await self.tell({"running": {}}, restarts=self.lives)
         self.lives += 1
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from random import Random
 
 from headrace.core.limits import REPLICATION_BACKOFF_MAX_MS, REPLICATION_BACKOFF_MIN_MS
@@ -12,11 +13,15 @@ from headrace_broker.partition import Partition
 from headrace_broker.replication.stream_metrics import StreamMetrics
 from headrace_broker.transports import Transports
 
-_RANDOM = Random()
-
 
 def new_backoff() -> Backoff:
-    return Backoff(_RANDOM, REPLICATION_BACKOFF_MIN_MS, REPLICATION_BACKOFF_MAX_MS)
+    return Backoff(_random(), REPLICATION_BACKOFF_MIN_MS, REPLICATION_BACKOFF_MAX_MS)
+
+
+@cache
+def _random() -> Random:
+    """The process's own: one that was made on import would be the same in all that are forked from there."""
+    return Random()
 
 
 @dataclass(slots=True, eq=False)

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from headrace.dev.supervisor.forking import Running, Start, execute
 from headrace.dev.supervisor.log_file import open_log
-from headrace.dev.supervisor.parent_death import dying_with_parent
 from headrace.dev.supervisor.pod_status import Exit
 from headrace.dev.supervisor.probe import until_answers
 from headrace.dev.supervisor.restart import RESTART_DELAY_MIN_MS, Backoff
@@ -35,7 +35,7 @@ class Program:
 
 
 class Child:
-    def __init__(self, program: Program, on_change: Callable[[], None]) -> None:
+    def __init__(self, program: Program, on_change: Callable[[], None], start: Start = execute) -> None:
         self.program = program
         self.ready = asyncio.Event()
         """Of the present life."""
@@ -46,7 +46,8 @@ class Child:
         self.exited: Exit | None = None
         """The latest death, unless `stop` brought it about."""
         self._on_change = on_change
-        self._process: asyncio.subprocess.Process | None = None
+        self._start = start
+        self._process: Running | None = None
         self._backoff = Backoff()
         self._stopping = asyncio.Event()
 
@@ -97,13 +98,7 @@ class Child:
 
     async def _live(self) -> None:
         with open_log(self.program.log) as output:
-            process = await asyncio.create_subprocess_exec(
-                *dying_with_parent(list(self.program.arguments)),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=output,
-                stderr=asyncio.subprocess.STDOUT,
-                start_new_session=True,
-            )
+            process = await self._start(self.program.arguments, output)
         self._process = process
         self.started_at = _now()
         self._on_change()
@@ -135,7 +130,7 @@ class Child:
         self._on_change()
 
     @staticmethod
-    def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
+    def _signal(process: Running, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError):
             process.send_signal(number)
 

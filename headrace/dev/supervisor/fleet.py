@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from headrace.dev.supervisor.child import Child, Program
+from headrace.dev.supervisor.forking import Start, execute
 from headrace.dev.supervisor.pod_status import PodStatus
 from headrace.dev.supervisor.workload import BrokerView
 from headrace.dev.supervisor.workload_objects import LEAVING_GRACE_S
@@ -45,6 +46,7 @@ class Fleet:
         tasks: asyncio.TaskGroup,
         on_change: Callable[[], None],
         grace_s: float,
+        start: Start = execute,
     ) -> None:
         """`grace_s`: what each gets where all stop at once."""
         self._program = program
@@ -52,6 +54,7 @@ class Fleet:
         self._tasks = tasks
         self._on_change = on_change
         self._grace_s = grace_s
+        self._start = start
         self._members: dict[int, _Member] = {}
 
     @property
@@ -60,7 +63,7 @@ class Fleet:
         return {broker: self._members[broker].child for broker in sorted(self._members)}
 
     def add(self, broker: int) -> None:
-        child = Child(self._program(broker), self._on_change)
+        child = Child(self._program(broker), self._on_change, self._start)
         self._members[broker] = _Member(child, self._tasks.create_task(child.run()))
 
     def remove(self, broker: int) -> None:

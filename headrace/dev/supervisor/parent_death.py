@@ -22,9 +22,14 @@ def dying_with_parent(arguments: list[str]) -> list[str]:
     return [sys.executable, "-I", "-S", __file__, str(os.getpid()), *arguments]
 
 
-def _become(parent: int, arguments: list[str]) -> None:
+def die_with(parent: int) -> bool:
+    """Let the kernel kill this process when its parent ends; False where that is not `parent`, which has ended then."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() == parent:  # else it died before the kernel was asked, and no signal will come
+    return os.getppid() == parent  # else it died before the kernel was asked, and no signal will come
+
+
+def _become(parent: int, arguments: list[str]) -> None:
+    if die_with(parent):
         os.execvp(arguments[0], arguments)
 
 

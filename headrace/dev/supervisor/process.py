@@ -6,6 +6,7 @@ import logging
 import signal
 from collections.abc import Callable, Iterator, Sequence
 
+from headrace.dev.supervisor.forking import ForkServer
 from headrace.dev.supervisor.layout import lock_file
 from headrace.dev.supervisor.lock import held
 from headrace.dev.supervisor.options import Options
@@ -17,14 +18,19 @@ _LOG_FORMAT = "%(asctime)s %(message)s"
 
 
 def run(
-    options: Options, on_ready: Callable[[DevState], None], successor: Successor | None, *logs: logging.Handler
+    options: Options,
+    on_ready: Callable[[DevState], None],
+    forks: ForkServer,
+    successor: Successor | None,
+    *logs: logging.Handler,
 ) -> signal.Signals | None:
     """Supervise until a signal comes, and say which. A second one does not wait for the children to stop gracefully.
 
-    `successor` goes on when this process is killed. What there is to say goes to `logs`. Raises HeadraceError.
+    Programs are started by `forks`. `successor` goes on when this process is killed. What there is to say goes to
+    `logs`. Raises HeadraceError.
     """
     with _logging_to(logs), _alone(options):
-        return asyncio.run(_until_signalled(options, on_ready, successor))
+        return asyncio.run(_until_signalled(options, on_ready, forks, successor))
 
 
 @contextlib.contextmanager
@@ -53,10 +59,10 @@ def _logging_to(handlers: Sequence[logging.Handler]) -> Iterator[None]:
 
 
 async def _until_signalled(
-    options: Options, on_ready: Callable[[DevState], None], successor: Successor | None
+    options: Options, on_ready: Callable[[DevState], None], forks: ForkServer, successor: Successor | None
 ) -> signal.Signals | None:
     received: list[signal.Signals] = []
-    task = asyncio.create_task(supervise(options, on_ready, successor))
+    task = asyncio.create_task(supervise(options, on_ready, forks, successor))
 
     def on_signal(number: signal.Signals) -> None:
         received.append(number)

@@ -18,6 +18,7 @@ from headrace.dev.supervisor.child import Child
 from headrace.dev.supervisor.controller import STATEFUL_SETS, Controller
 from headrace.dev.supervisor.errors import PortInUseError, StartFailedError
 from headrace.dev.supervisor.fleet import Fleet
+from headrace.dev.supervisor.forking import ForkServer
 from headrace.dev.supervisor.kubeconfig import write_kubeconfig
 from headrace.dev.supervisor.layout import state_file
 from headrace.dev.supervisor.log_file import last_lines
@@ -44,7 +45,9 @@ _LOG_LINES = 15
 _log = logging.getLogger("headrace.dev")
 
 
-async def supervise(options: Options, on_ready: Callable[[DevState], None], successor: Successor | None = None) -> None:
+async def supervise(
+    options: Options, on_ready: Callable[[DevState], None], forks: ForkServer, successor: Successor | None = None
+) -> None:
     """Run everything until cancelled; `on_ready` is called once, when all of it serves. Raises HeadraceError.
 
     One that takes over has its successor from the start: it may be killed as its predecessor was. A first start that is
@@ -53,7 +56,8 @@ async def supervise(options: Options, on_ready: Callable[[DevState], None], succ
     manifests = [manifest for path in options.manifests for manifest in load_manifest(path)]
     failure: HeadraceError | None = None
     async with asyncio.TaskGroup() as tasks:  # of the children, all of which end with stop()
-        supervisor = _Supervisor(options, tasks)
+        supervisor = _Supervisor(options, tasks, forks)
+        keeping = tasks.create_task(forks.keep())
         try:
             if successor is not None and options.takes_over:
                 _log.warning("the supervisor was killed: process %d takes over", os.getpid())
@@ -68,25 +72,27 @@ async def supervise(options: Options, on_ready: Callable[[DevState], None], succ
         finally:
             if successor is not None:
                 await successor.dismiss()
+            keeping.cancel()
             await supervisor.stop()
     if failure is not None:
         raise failure
 
 
 class _Supervisor:
-    def __init__(self, options: Options, tasks: asyncio.TaskGroup) -> None:
+    def __init__(self, options: Options, tasks: asyncio.TaskGroup, forks: ForkServer) -> None:
         self._options = options
         self._layout = options.layout
         self._tasks = tasks
         self._resources = contextlib.AsyncExitStack()
-        self._api = Child(api_program(self._layout), self._changed)
-        self._operator = Child(operator_program(self._layout), self._changed)
+        self._api = Child(api_program(self._layout), self._changed, forks.run)
+        self._operator = Child(operator_program(self._layout), self._changed, forks.run)
         self._fleet = Fleet(
             lambda broker: broker_program(self._layout, broker),
             self._layout.broker_port,
             tasks,
             self._changed,
             STOP_GRACE_S,
+            forks.run,
         )
         self._controller: Controller | None = None
         self._controlling: asyncio.Task[None] | None = None

@@ -45,6 +45,13 @@ def kubectl_if_ok(dev: Dev, *arguments: str) -> str | None:
         return None
 
 
+def fork_server_if_any(dev: Dev) -> int | None:
+    try:
+        return dev.fork_server
+    except LookupError:
+        return None
+
+
 def all_running(dev: Dev, brokers: int) -> bool:
     pids = dev.broker_pids()
     return len(pids) == brokers and len(dev.all_pids()) == brokers + 3
@@ -75,6 +82,20 @@ def test_should_start_a_process_again_and_say_so_when_it_is_killed(running: Dev,
     wait_for(lambda: running.log().count(f"(process {pid}) was killed by SIGKILL: starting it again") == 1, "its log")
     wait_for(lambda: "is ready again" in running.log().partition(f"(process {pid})")[2], "ready again")
     assert [b["url"] for b in running.status()["brokers"]] == [b["url"] for b in state["brokers"]]
+
+
+def test_should_keep_all_and_fork_again_when_the_fork_server_is_killed(running: Dev) -> None:
+    wait_for(lambda: all_running(running, 2), "all of what other tests killed")
+    server, others, said = running.fork_server, running.all_pids(), len(running.log())
+    kill(server)
+    wait_for(lambda: "the fork server died: starting it again" in running.log()[said:], "its log")
+    wait_for(lambda: fork_server_if_any(running) not in (None, server), "another one")
+    assert running.all_pids() == others
+    pid = running.broker_pids()[1]
+    assert pid is not None
+    kill(pid)
+    wait_for(lambda: "broker 1 is ready again" in running.log()[said:], "its next life")
+    assert "executed" not in running.log()
 
 
 def test_should_say_in_its_pod_how_a_broker_died_and_that_it_runs_again(running: Dev) -> None:

@@ -44,6 +44,7 @@ VICTIMS: dict[str, Callable[[Dev], int | None]] = {
     "operator": lambda dev: dev.status()["operator"]["pid"],
     **{f"broker {number}": _broker(number) for number in range(BROKERS)},
     "the API": lambda dev: dev.status()["api"]["pid"],
+    "fork server": lambda dev: dev.fork_server,
     "successor": lambda dev: dev.successor,
     "supervisor": lambda dev: dev.supervisor,
 }

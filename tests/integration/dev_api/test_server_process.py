@@ -1,14 +1,14 @@
 """The process itself: its state survives, its port is its own, its end is clean."""
 
 import asyncio
+import signal
 import socket
-import subprocess
 from contextlib import closing
 from pathlib import Path
 
 from tests.support.kubeconfig import ApiClient, connect, write_kubeconfig
 from tests.support.kubeconfig_objects import topic
-from tests.support.kubeconfig_server import embedded_api, start
+from tests.support.kubeconfig_server import complaint, embedded_api
 from tests.support.patience import patient
 
 _TOPICS = "/apis/headrace.io/v1alpha1/namespaces/default/topics"
@@ -88,20 +88,15 @@ async def test_should_end_watches_when_it_stops(tmp_path: Path) -> None:
     with embedded_api(tmp_path / "data") as running:
         async with connect(_kubeconfig(tmp_path, running.url)) as api:
             async with api.watch(_TOPICS) as stream:
-                running.process.terminate()
+                running.process.send_signal(signal.SIGTERM)
                 assert await stream.rest() == []
             assert running.process.wait(_EXIT_TIMEOUT_S) == 0
-
-
-def _complaint(process: "subprocess.Popen[str]") -> tuple[int, str]:
-    _, said = process.communicate(timeout=_EXIT_TIMEOUT_S)
-    return process.returncode, said
 
 
 def test_should_say_in_a_sentence_that_the_port_is_in_use(tmp_path: Path) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         port = taken.getsockname()[1]
-        code, said = _complaint(start(tmp_path / "data", "--port", str(port), stderr=subprocess.PIPE))
+        code, said = complaint(tmp_path / "data", "--port", str(port))
     assert code == 1
     assert said.startswith(f"headrace: cannot listen on 127.0.0.1:{port}: ")
     assert "is the port in use?" in said
@@ -110,7 +105,7 @@ def test_should_say_in_a_sentence_that_the_port_is_in_use(tmp_path: Path) -> Non
 
 def test_should_say_in_a_sentence_that_another_server_has_the_data(tmp_path: Path) -> None:
     with embedded_api(tmp_path / "data"):
-        code, said = _complaint(start(tmp_path / "data", "--port", "0", stderr=subprocess.PIPE))
+        code, said = complaint(tmp_path / "data", "--port", "0")
     assert code == 1
     assert said.startswith(f"headrace: cannot open the API's state in {tmp_path / 'data'}: ")
     assert "Traceback" not in said
@@ -119,8 +114,8 @@ def test_should_say_in_a_sentence_that_another_server_has_the_data(tmp_path: Pat
 def test_should_say_in_a_sentence_that_there_are_no_definitions(tmp_path: Path) -> None:
     empty = tmp_path / "crds"
     empty.mkdir()
-    process = start(tmp_path / "data", "--port", "0", "--crds", str(empty), stderr=subprocess.PIPE)
-    assert _complaint(process) == (1, f"headrace: no CRDs found in {empty}: there is no *.yaml file with one\n")
+    said = f"headrace: no CRDs found in {empty}: there is no *.yaml file with one\n"
+    assert complaint(tmp_path / "data", "--port", "0", "--crds", str(empty)) == (1, said)
 
 
 async def test_should_refuse_a_body_that_is_too_large(tmp_path: Path) -> None:
