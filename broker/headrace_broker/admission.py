@@ -13,7 +13,7 @@ shares of it sum up to its limit. A share may be larger than what was granted, b
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Self
 
 from headrace.core.errors import ThrottledError
@@ -35,6 +35,7 @@ from headrace.core.limits import (
     WATERMARKS_REQUESTS_IN_FLIGHT_MAX,
 )
 from headrace.core.log.compaction import compactor_bytes
+from headrace.core.slotted import dataclass
 
 _ROOM_S = 1.0
 

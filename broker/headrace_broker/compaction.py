@@ -14,7 +14,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Container, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple, Protocol
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -23,6 +23,7 @@ from prometheus_client import CollectorRegistry
 from headrace.core.errors import HeadraceError
 from headrace.core.limits import COMPACTION_FAILURES_MAX, COMPACTION_INTERVAL_MS
 from headrace.core.log.compaction import CompactionRules, Later, keys_max, retry_ms
+from headrace.core.slotted import dataclass
 from headrace.core.types import Offset, PartitionKey
 from headrace_broker.clock import monotonic_ms, wall_ms
 from headrace_broker.compaction_metrics import CompactionMetrics

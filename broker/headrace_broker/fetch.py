@@ -6,11 +6,11 @@ to be committed, and says no high watermark before it knows what the latest is: 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from headrace.core.errors import NotReadyError, OffsetOutOfRangeError
 from headrace.core.records.header import BatchHeader
 from headrace.core.records.skim import skim
+from headrace.core.slotted import dataclass
 from headrace.core.types import LeaderEpoch, Offset, TopicUid
 from headrace_broker.admission import Share
 from headrace_broker.clock import monotonic_ms

@@ -11,7 +11,7 @@ nothing else is left: the machine may go down next, and a log that is trusted th
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -27,6 +27,7 @@ from headrace.core.replication.wishes import Local
 from headrace.core.resources.metadata import InvalidResourceError
 from headrace.core.resources.partition_set import PartitionSet, PartitionState
 from headrace.core.resources.topic import DeletionPolicy, TopicSpec
+from headrace.core.slotted import dataclass
 from headrace.core.types import Incarnation, LeaderEpoch, PartitionId, PartitionKey, SetUid, TopicName, TopicUid
 from headrace_broker.clock import wall_ms
 from headrace_broker.metrics import Metrics, PartitionGauges

@@ -6,7 +6,6 @@ path never looks labels up.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
@@ -17,6 +16,7 @@ from prometheus_client.registry import Collector
 from headrace.core.log.quota import DiskBudget
 from headrace.core.log.retention import Reason
 from headrace.core.replication.redundancy import Redundancy
+from headrace.core.slotted import dataclass
 from headrace.core.types import Offset, PartitionId, TopicName
 from headrace_broker.admission import Admission
 from headrace_broker.registration import Registration

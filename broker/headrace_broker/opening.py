@@ -7,7 +7,6 @@ takes its older seats for good.
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from headrace.core.log.epochs import NO_EPOCH
 from headrace.core.log.intact import DiskFacts, ReplicaFacts, why_not_intact
@@ -16,6 +15,7 @@ from headrace.core.replication.followers import InSyncRules
 from headrace.core.replication.replica import Replica
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.resources.topic import TopicSpec
+from headrace.core.slotted import dataclass
 from headrace.core.types import Incarnation, LeaderEpoch, PartitionKey, Seat, TopicName, TopicUid
 from headrace_broker.clock import wall_ms
 from headrace_broker.partition import Partition

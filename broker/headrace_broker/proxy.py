@@ -7,7 +7,6 @@ brokers with different views never bounce it. One pooled HTTP/2 connection per l
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Protocol
 
@@ -15,6 +14,7 @@ from aiohttp import web
 
 from headrace.core.errors import BrokerUnreachableError, HeadraceError, NotLeaderError, ThrottledError
 from headrace.core.limits import PROXY_MARGIN_MS
+from headrace.core.slotted import dataclass
 from headrace.core.types import BrokerId
 from headrace.http2.bridge import break_off
 from headrace.http2.client import AsyncTransport, Response

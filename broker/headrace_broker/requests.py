@@ -1,10 +1,10 @@
 """What clients ask of a partition, as values: parsed by the routes, carried out by `partition`."""
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from headrace.core.replication.events import Acks
 from headrace.core.replication.fence import Fence
+from headrace.core.slotted import dataclass
 from headrace.core.types import Offset, PartitionId, TopicName
 
 

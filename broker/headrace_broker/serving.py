@@ -5,7 +5,7 @@ made before a body is read.
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 from headrace.core.control.held import Epochs, HeldLog
@@ -13,6 +13,7 @@ from headrace.core.control.promises import PromisedLog
 from headrace.core.errors import InternalTopicError, NotReadyError, PartitionOfflineError
 from headrace.core.replication.fence import Fence
 from headrace.core.resources.topic import Topic
+from headrace.core.slotted import dataclass
 from headrace.core.types import BrokerId, LeaderEpoch, PartitionKey, Seat, TopicName, TopicUid
 from headrace_broker.admission import Admission, Budget
 from headrace_broker.coordination.cluster_view import ClusterView

@@ -1,10 +1,11 @@
 """What a broker process is told at its start; it never changes while the process lives."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from headrace.core.limits import HOUSEKEEPING_INTERVAL_MS_DEFAULT
 from headrace.core.log.quota import DiskLimits
+from headrace.core.slotted import dataclass
 from headrace.core.types import BrokerId
 
 

@@ -12,12 +12,13 @@ what `fetch` says. It asks for more only when its caller does, so a slow client 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from headrace.core.errors import NotReadyError, ThrottledError
 from headrace.core.limits import FETCH_RECORDS_MAX, WATCH_DRAIN_MS, WATCH_HEARTBEAT_MS, WATCH_READ_BYTES, WATCHES_MAX
 from headrace.core.replication.fence import Fence
+from headrace.core.slotted import dataclass
 from headrace_broker.admission import Share
 from headrace_broker.fetch import Fetched, fetch
 from headrace_broker.partition import Partition

@@ -7,7 +7,6 @@ short wait, as Kafka's tool polls.
 import resource
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
 
 import click
@@ -15,6 +14,7 @@ import click
 from headrace.cli.bench_figures import ConsumeFigures, consume_header, metric_lines
 from headrace.cli.options import Where, naming_remedy
 from headrace.client.consumer import Consumer
+from headrace.core.slotted import dataclass
 
 _BROKER_TIMEOUT_MS = 30_000
 _POLL_S = 0.1

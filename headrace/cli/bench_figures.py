@@ -8,8 +8,10 @@ are called wall time.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
+
+from headrace.core.slotted import dataclass
 
 _MB = 1024 * 1024
 _WINDOW_MS = 5_000

@@ -1,7 +1,6 @@
 """`headrace bench latency`: one record at a time, from the call that sends it to a consumer that has it."""
 
 import time
-from dataclasses import dataclass
 from random import Random
 from typing import Any
 
@@ -13,6 +12,7 @@ from headrace.client.consumer import Consumer
 from headrace.client.producer import Producer
 from headrace.client.record import Record
 from headrace.core.errors import LocalError
+from headrace.core.slotted import dataclass
 
 _TIMEOUT_MS = 30_000
 _PROGRESS_EVERY = 1_000

@@ -9,7 +9,6 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from functools import partial
 from itertools import count, islice
 from pathlib import Path
@@ -22,6 +21,7 @@ from headrace.cli.bench_figures import ProduceFigures, metric_lines, wait_ms
 from headrace.cli.options import Where, naming_remedy
 from headrace.client.producer import Producer
 from headrace.core.errors import HeadraceError, LocalError
+from headrace.core.slotted import dataclass
 
 _DELIVERY_TIMEOUT_MS = 30_000
 _POOL_BYTES = 1 << 20

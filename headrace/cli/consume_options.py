@@ -1,6 +1,5 @@
 """The options of `headrace consume`, and which of them go together. Pure."""
 
-from dataclasses import dataclass
 from datetime import datetime
 
 import click
@@ -8,6 +7,7 @@ import click
 from headrace.core.errors import InvalidRequestError
 from headrace.core.groups.patterns import topic_pattern
 from headrace.core.limits import INSTANCE_ID_LENGTH_MAX
+from headrace.core.slotted import dataclass
 
 _PATTERN_TOPIC_WIDTH = 20
 """Of the topic's column where nobody knows yet which topics there will be; longer names move their row."""

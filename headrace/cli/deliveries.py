@@ -6,8 +6,10 @@ append for each. The first failure ends a long input soon, not at its end.
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
+
+from headrace.core.slotted import dataclass
 
 _LOOK_AT_LEAST = 1_000
 _LOOK_EVERY_S = 0.5

@@ -7,7 +7,6 @@ are worth no object of their own.
 import json
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import repeat
 from typing import Any, Final, TypeAlias
@@ -15,6 +14,7 @@ from typing import Any, Final, TypeAlias
 from headrace.core.records.arrays import header_rows
 from headrace.core.records.json_form import to_json
 from headrace.core.records.record import Record, RecordHeaders
+from headrace.core.slotted import dataclass
 from headrace.core.types import Offset
 
 _TABLE_COLUMNS: Final = (("PARTITION", 9), ("OFFSET", 12), ("TIMESTAMP", 24), ("KEY", 20))

@@ -6,7 +6,6 @@ few seconds; what a single partition's leader does not tell leaves that partitio
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, Self, TypeVar
@@ -25,6 +24,7 @@ from headrace.core.groups.sharing import GroupState
 from headrace.core.groups.status import Report
 from headrace.core.groups.wire import TopicOffset, parse_offsets
 from headrace.core.limits import OFFSET_REQUESTS_MAX
+from headrace.core.slotted import dataclass
 from headrace.core.types import BrokerId, Offset
 
 TIMEOUT_MS, BRIEF_TIMEOUT_MS = 5_000, 800

@@ -6,7 +6,6 @@ not known is shown as that.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -20,6 +19,7 @@ from headrace.core.groups.topic_partitions import TopicPartitions
 from headrace.core.groups.wire import TopicOffset
 from headrace.core.resources.consumer_group import ConsumerGroup
 from headrace.core.resources.consumer_group_status import MemberStatus, TopicShare
+from headrace.core.slotted import dataclass
 
 UNKNOWN, NONE = "unknown", "-"
 _NAMED_MAX = 5

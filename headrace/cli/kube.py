@@ -2,11 +2,11 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from headrace.client.discovery import running_dev
 from headrace.core.errors import LocalError
+from headrace.core.slotted import dataclass
 
 if TYPE_CHECKING:
     from headrace.kube.client import KubeClient

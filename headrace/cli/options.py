@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -12,6 +12,7 @@ from click.shell_completion import CompletionItem
 from headrace.cli.topic_spec import check_name
 from headrace.core.errors import LocalError, UnknownTopicError
 from headrace.core.resources.names import group_name_problem
+from headrace.core.slotted import dataclass
 
 if TYPE_CHECKING:
     from headrace.cli.kube import KubeOptions

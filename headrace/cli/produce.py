@@ -3,7 +3,6 @@
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn, TypeAlias
@@ -20,6 +19,7 @@ from headrace.cli.progress import Tally, progress, summary
 from headrace.cli.sending import Sending
 from headrace.client.clock import epoch_ms
 from headrace.core.errors import HeadraceError
+from headrace.core.slotted import dataclass
 
 _DELIVERY_TIMEOUT_MS = 30_000
 """A person's patience: long enough for a broker's restart."""

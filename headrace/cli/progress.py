@@ -10,9 +10,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
 
+from headrace.core.slotted import dataclass
 from headrace.core.units import format_bytes
 
 _REFRESH_PER_S = 8

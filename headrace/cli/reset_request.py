@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -15,6 +14,7 @@ from headrace.client.subscription import Start
 from headrace.core.errors import LocalError
 from headrace.core.groups.lag import Watermarks
 from headrace.core.resources.consumer_group import ResetOffset, ResetOffsets, ResetTo
+from headrace.core.slotted import dataclass
 from headrace.core.types import Offset, PartitionId
 
 _OFFSET = re.compile(r"([^:=]+):([0-9]+)=([0-9]+)")

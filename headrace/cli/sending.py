@@ -4,13 +4,14 @@ Columns cost a tenth of what records cost, and a record that somebody types must
 reads the input says when he is about to wait for more (`send_all`), and what was read by then goes. Used by one thread.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from headrace.cli.deliveries import Deliveries
 from headrace.cli.line_formats import InputRecord
 from headrace.cli.progress import Tally
 from headrace.core.errors import HeadraceError
+from headrace.core.slotted import dataclass
 
 if TYPE_CHECKING:
     from headrace.client.producer import Producer

@@ -9,7 +9,6 @@ reachable. Every dead end is one sentence with the remedy. Called by every comma
 import asyncio
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -20,6 +19,7 @@ from headrace.client.discovery import SERVER_VARIABLE, NoServerError, Servers, f
 from headrace.core.errors import LocalError
 from headrace.core.resources.lease import CLUSTER_LABEL, LEASE_PREFIX, BrokerLease
 from headrace.core.resources.service import BOOTSTRAP_PORT, BOOTSTRAP_PORT_NAME, bootstrap_service
+from headrace.core.slotted import dataclass
 
 if TYPE_CHECKING:
     from headrace.kube.client import KubeClient

@@ -16,7 +16,7 @@ neither arrived nor been given up. Called by the producers and their senders, un
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from operator import attrgetter
 from typing import Generic, TypeVar
 
@@ -25,6 +25,7 @@ from headrace.client.record import TopicPartition
 from headrace.client.sequences import Sequences
 from headrace.core.errors import HeadraceError
 from headrace.core.records.header import NO_PRODUCER
+from headrace.core.slotted import dataclass
 
 Rows = TypeVar("Rows", bound=RowBatch)
 

@@ -7,13 +7,14 @@ it, ends the waiting alone, and should its record fail, `flush` says so.
 import asyncio
 from collections.abc import Callable, Generator
 from contextvars import Context
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import count, repeat
 from typing import Any, Self, TypeVar
 
 from headrace.client.batches import Row, RowBatch
 from headrace.client.record import RecordMetadata
 from headrace.core.errors import HeadraceError
+from headrace.core.slotted import dataclass
 
 T = TypeVar("T")
 

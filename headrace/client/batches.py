@@ -8,7 +8,7 @@ them fits the topic's `maxMessageBytes`. How those who sent the records hear of 
 
 from abc import ABC, abstractmethod
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from operator import attrgetter
 from threading import Lock
 from typing import Any, Protocol, TypeAlias
@@ -21,6 +21,7 @@ from headrace.core.records.arrays import bytes_array, number_array
 from headrace.core.records.columns import encode_batch, record_columns
 from headrace.core.records.few_rows import are_few, encode_rows
 from headrace.core.records.header import NOT_IDEMPOTENT, Compression, ProducerNumbers
+from headrace.core.slotted import dataclass
 
 BATCH_OVERHEAD_BYTES = 2560
 """Header, Arrow's message metadata, the padding of 15 buffers to 64 bytes each and of the batch to 64."""

@@ -5,7 +5,7 @@ A `Call` has a path and no server: which URL it goes to is decided when it is se
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol, Self
 from urllib.parse import quote, urlencode
 
@@ -17,6 +17,7 @@ from headrace.core.problem import from_problem
 from headrace.core.replication.events import Acks
 from headrace.core.replication.fence import Fence
 from headrace.core.session.terms import FetchTerms, ProduceTerms
+from headrace.core.slotted import dataclass
 from headrace.core.types import LeaderEpoch, Offset, PartitionId, TopicName, TopicUid
 
 SESSIONS_PATH = "/v1/sessions"

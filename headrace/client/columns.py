@@ -6,7 +6,6 @@ sizes. Called by `headrace.client.producer`.
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import date
 from typing import Any, Self
 
@@ -20,6 +19,7 @@ from headrace.client.values import as_timestamp_ms
 from headrace.core.errors import LocalError
 from headrace.core.records.arrays import binary_array, timestamp_array
 from headrace.core.records.columns import RECORD_SCHEMA, record_columns
+from headrace.core.slotted import dataclass
 
 _TIMES_REMEDY = "give whole milliseconds since 1970-01-01 UTC, or datetimes"
 _BLOCK_ROWS = 1 << 14

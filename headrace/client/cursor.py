@@ -11,13 +11,14 @@ for more, and is what a group commits. Owned by one consumer, used by one thread
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from random import Random
 
 from headrace.client.record import Record, TopicPartition
 from headrace.client.retry import Failure, GiveUp, RetryPolicy, TryAgain
 from headrace.core.errors import HeadraceError
 from headrace.core.limits import FETCH_LONG_POLL_MS
+from headrace.core.slotted import dataclass
 
 
 @dataclass(slots=True, eq=False)

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from threading import Condition
 from typing import Any, Protocol, TypeAlias
 
@@ -21,6 +21,7 @@ from headrace.client.batches import Row, RowBatch
 from headrace.client.record import BatchMetadata, RecordMetadata, TopicPartition
 from headrace.client.writer import as_raised
 from headrace.core.errors import HeadraceError
+from headrace.core.slotted import dataclass
 
 _log = logging.getLogger(__name__)
 _Callback: TypeAlias = Callable[[Any], object]

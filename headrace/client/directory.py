@@ -5,13 +5,14 @@ replaced whole.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from headrace.client.calls import Answer, Call, check, parse_json
 from headrace.client.discovery import Servers
 from headrace.client.layout import Routes, TopicLayout
 from headrace.client.record import TopicPartition
 from headrace.core.errors import BrokerUnreachableError, StaleTopicError, UnknownPartitionError, UntrustedBrokerError
+from headrace.core.slotted import dataclass
 
 
 @dataclass(slots=True)

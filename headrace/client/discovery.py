@@ -9,12 +9,13 @@ import json
 import os
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from headrace.core.errors import LocalError
+from headrace.core.slotted import dataclass
 
 SERVER_VARIABLE = "HEADRACE_SERVER"
 CA_FILE_VARIABLE = "HEADRACE_CA_FILE"

@@ -10,7 +10,7 @@ gathered in `outgoing`. Called by `fetch_channels` and its shells, under a lock 
 """
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from headrace.client.calls import Fetched, overdue_error
 from headrace.client.cursor import Ask
@@ -22,6 +22,7 @@ from headrace.core.limits import FETCH_LONG_POLL_MS, FETCH_SILENT_MS, SESSION_SI
 from headrace.core.log.epochs import NO_EPOCH
 from headrace.core.session.messages import Batches, BrokerMessage, Close, Credit, OpenFetch
 from headrace.core.session.terms import FetchTerms
+from headrace.core.slotted import dataclass
 
 
 @dataclass(slots=True, eq=False)

@@ -16,7 +16,6 @@ under its producer's lock (or on its loop).
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from random import Random
 from typing import Generic
 
@@ -45,6 +44,7 @@ from headrace.core.limits import (
     PRODUCER_PIPELINE_BATCHES_MAX,
 )
 from headrace.core.records.header import NO_PRODUCER
+from headrace.core.slotted import dataclass
 
 _MISNUMBERED = (OutOfOrderSequenceError, FencedProducerError)
 

@@ -6,11 +6,12 @@ proxies; the URL is tried again after `UNREACHABLE_URL_MS`. Called by `headrace.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from headrace.core.errors import RemoteError
 from headrace.core.limits import METADATA_AGE_MS_MAX, UNREACHABLE_URL_MS
+from headrace.core.slotted import dataclass
 
 
 @dataclass(frozen=True, slots=True)

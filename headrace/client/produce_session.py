@@ -9,7 +9,7 @@ first that is not done on: sent again in that order, none of them overtakes anot
 """
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple, TypeAlias
 
 from headrace.client.batches import Batch
@@ -28,6 +28,7 @@ from headrace.core.limits import LEADER_SILENT_MS
 from headrace.core.log.epochs import NO_EPOCH
 from headrace.core.session.messages import BrokerMessage, OpenProduce, Produce, Produced
 from headrace.core.session.terms import ProduceTerms
+from headrace.core.slotted import dataclass
 
 
 class Arrived(NamedTuple):

@@ -8,7 +8,6 @@ import logging
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from random import Random
 from typing import assert_never
 
@@ -40,6 +39,7 @@ from headrace.core.limits import (
     PRODUCE_TIMEOUT_MS_DEFAULT,
 )
 from headrace.core.records.columns import DecodedBatch, decode_batches
+from headrace.core.slotted import dataclass
 
 _TAKEN_AWAY = (UnknownTopicError, UnknownPartitionError, StaleTopicError)
 """What is said of a topic that was deleted, or created again: its group will take it away."""

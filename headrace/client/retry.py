@@ -6,7 +6,6 @@
 Waits grow by a factor of two and are drawn between half of that and all of it (full clients never march in step).
 """
 
-from dataclasses import dataclass
 from random import Random
 
 from headrace.client.trouble import Trouble
@@ -22,6 +21,7 @@ from headrace.core.errors import (
     UnknownTopicError,
 )
 from headrace.core.limits import CLIENT_BACKOFF_MAX_MS, CLIENT_BACKOFF_MIN_MS, UNKNOWN_TOPIC_GRACE_MS
+from headrace.core.slotted import dataclass
 
 _LAYOUT_CHANGED = (
     NotLeaderError,

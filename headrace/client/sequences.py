@@ -11,12 +11,12 @@ Invariants: no two batches that may be written have the same numbers; sequences 
 batch was given up, and after that nothing more is numbered in that epoch.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
 from headrace.client.batches import Batch
 from headrace.core.records.header import NO_PRODUCER, NOT_IDEMPOTENT, ProducerNumbers
 from headrace.core.replication.producers import SEQUENCES
+from headrace.core.slotted import dataclass
 
 _EPOCH_MAX: Final = (1 << 15) - 1
 _IDS: Final = 1 << 63

@@ -9,7 +9,7 @@ shares say: `commit` tells so, and the new stages are thrown away. `docs/protoco
 
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -32,6 +32,7 @@ from headrace.core.limits import (
     STAGE_BATCH_BYTES,
     STAGE_BUFFER_BYTES,
 )
+from headrace.core.slotted import dataclass
 from headrace.core.staging.coordinator import Status
 from headrace.core.staging.decisions import Share, StagedBatch
 from headrace.core.staging.identity import WriterName

@@ -7,10 +7,11 @@ used by its threads, where the worst is to say a thing twice.
 """
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from headrace.core.errors import HeadraceError
 from headrace.core.limits import TROUBLE_INTERVAL_MS, TROUBLE_SILENT_MS, TROUBLE_UNANSWERED_MS
+from headrace.core.slotted import dataclass
 
 _log = logging.getLogger("headrace.client")
 

@@ -4,9 +4,8 @@ Only time that the watcher was awake for counts: a process that was stopped (Ctr
 no stalled client. Owned by one producer or consumer; whoever waits there looks every `CLIENT_STALL_CHECK_MS`.
 """
 
-from dataclasses import dataclass
-
 from headrace.core.limits import CLIENT_STALL_CHECK_MS
+from headrace.core.slotted import dataclass
 
 
 @dataclass(slots=True)

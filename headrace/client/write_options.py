@@ -1,13 +1,13 @@
 """The options of a producer, checked once: one sentence for each that breaks a rule."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from headrace.client.batches import BATCH_OVERHEAD_BYTES
 from headrace.client.partitioning import Partitioner
 from headrace.core.errors import LocalError
 from headrace.core.records.header import Compression
+from headrace.core.slotted import dataclass
 
 Acks: TypeAlias = Literal["all", "1", "0"] | int
 CompressionName: TypeAlias = Literal["none", "lz4", "zstd"]

@@ -7,7 +7,6 @@ import logging
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
 from time import time_ns
 from typing import Any
 
@@ -30,6 +29,7 @@ from headrace.core.limits import (
     PRODUCER_BATCH_BYTES_DEFAULT,
     PRODUCER_BUFFER_BYTES_DEFAULT,
 )
+from headrace.core.slotted import dataclass
 
 _log = logging.getLogger(__name__)
 

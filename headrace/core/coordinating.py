@@ -8,11 +8,11 @@ decided since is thrown away then, and whoever leads next knows what was committ
 `staging.coordinator`, and by the one shell of both.
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Generic, TypeVar
 
 from headrace.core.errors import HeadraceError
+from headrace.core.slotted import dataclass
 
 EntryT = TypeVar("EntryT")
 

@@ -1,7 +1,8 @@
 """The house's own number and name types, so that an offset is never taken for an epoch (house rule 7)."""
 
-from dataclasses import dataclass
 from typing import NamedTuple, NewType
+
+from headrace.core.slotted import dataclass
 
 Offset = NewType("Offset", int)
 """Position of a record in its partition, from 0; never changes once it is assigned."""

@@ -10,12 +10,12 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
 from headrace.core.errors import BrokerUnreachableError, HeadraceError
+from headrace.core.slotted import dataclass
 from headrace.http2.blocking_connection import Connection, WaitableExchange
 from headrace.http2.events import LocalProtocolError
 from headrace.http2.exchange import Decode

@@ -6,11 +6,11 @@ peer's fault and ends the connection: the GOAWAY that says so is already in `dat
 ours: nothing was sent and the connection is as it was.
 """
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import TypeAlias
 
 from headrace.core.errors import HeadraceError, LocalError
+from headrace.core.slotted import dataclass
 
 Fields: TypeAlias = list[tuple[bytes, bytes]]
 

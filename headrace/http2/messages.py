@@ -6,10 +6,10 @@ What is malformed costs the peer its stream, not the connection: `MalformedError
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
+from headrace.core.slotted import dataclass
 from headrace.http2.events import Fields
 
 _REQUEST_PSEUDO: Final = frozenset({b":method", b":scheme", b":authority", b":path"})

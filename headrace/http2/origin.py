@@ -2,10 +2,10 @@
 
 import ssl
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from urllib.parse import quote, urlsplit
 
 from headrace.core.errors import BrokerUnreachableError, InvalidRequestError
+from headrace.core.slotted import dataclass
 from headrace.http2.events import Fields
 from headrace.http2.fields import request_fields
 from headrace.http2.output import Buffer

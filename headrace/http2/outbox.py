@@ -14,8 +14,9 @@ streams wait. Shared by server and clients.
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from headrace.core.slotted import dataclass
 from headrace.http2.engine import Engine
 from headrace.http2.output import Buffer
 

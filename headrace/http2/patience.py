@@ -9,10 +9,10 @@ import socket
 import struct
 from asyncio import Transport
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from headrace.core import limits
+from headrace.core.slotted import dataclass
 
 _BYTES_ACKED: Final = struct.Struct("=Q")
 _BYTES_ACKED_AT: Final = 120

@@ -14,10 +14,11 @@ import logging
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from headrace.core import limits
 from headrace.core.errors import ThrottledError
+from headrace.core.slotted import dataclass
 from headrace.http2.aiohttp_library import HttpProcessingError, RequestHandler, web
 from headrace.http2.bodies import PATIENCE
 from headrace.http2.connection import ServerConnection

@@ -5,9 +5,9 @@ Decides nothing.
 """
 
 import asyncio
-from dataclasses import dataclass
 from typing import Protocol
 
+from headrace.core.slotted import dataclass
 from headrace.http2.bodies import RequestBody
 from headrace.http2.events import ErrorCode, Fields
 

@@ -1,10 +1,10 @@
 """SETTINGS (RFC 9113 section 6.5): what we ask of every peer, and what a peer asks of us, checked. Pure."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
 from headrace.core import limits
+from headrace.core.slotted import dataclass
 from headrace.http2.events import ErrorCode
 from headrace.http2.frames import LENGTH_31_BITS, connection_error
 

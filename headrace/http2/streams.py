@@ -5,10 +5,10 @@ that we reset while the frame was on its way. A stream that is open has a `Strea
 highest id, the latest ids that were skipped, and the latest that we reset. Owned by one `Engine`, for its lifetime.
 """
 
-from dataclasses import dataclass
 from enum import Enum
 
 from headrace.core import limits
+from headrace.core.slotted import dataclass
 
 
 class Gone(Enum):

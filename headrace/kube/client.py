@@ -12,7 +12,6 @@ import json
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from random import uniform
 from typing import Any, Generic, Self, TypeVar
 
@@ -23,6 +22,7 @@ from headrace.core.limits import (
     API_REQUEST_TIMEOUT_MS,
 )
 from headrace.core.resources.metadata import Object
+from headrace.core.slotted import dataclass
 from headrace.http2.aiohttp_library import aiohttp
 from headrace.kube.credentials import Credentials, load_credentials
 from headrace.kube.errors import ApiBusyError, ApiUnavailableError, UnreadableObjectError, error_of

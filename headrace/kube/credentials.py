@@ -8,13 +8,13 @@ cannot read is read by the Kubernetes library, which is loaded then and not befo
 import os
 import ssl
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import yaml
 
+from headrace.core.slotted import dataclass
 from headrace.kube.errors import KubeConfigError, NoKubeConfigError
 from headrace.kube.plain_config import PlainConfig, read_kubeconfig, read_pod
 

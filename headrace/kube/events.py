@@ -7,13 +7,13 @@ process; it remembers the last RECORDED_EVENTS_MAX Events.
 import logging
 import uuid
 from collections import OrderedDict
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
 from headrace.core.limits import RECORDED_EVENTS_MAX
 from headrace.core.resources.metadata import Metadata
+from headrace.core.slotted import dataclass
 from headrace.kube.client import KubeClient
 from headrace.kube.errors import ApiError, NotFoundError
 from headrace.kube.resource import EVENTS, Resource

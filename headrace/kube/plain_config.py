@@ -9,11 +9,12 @@ Called by `credentials`. Raises OSError and YAMLError.
 import errno
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
+
+from headrace.core.slotted import dataclass
 
 _ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _CLUSTER_MEMBERS: Final = frozenset({"server", "certificate-authority"})

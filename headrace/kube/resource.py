@@ -1,7 +1,6 @@
 """The kinds that Headrace talks about: where they live in the API, and how their objects become typed values."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 from urllib.parse import quote
 
@@ -13,6 +12,7 @@ from headrace.core.resources.partition_set import PartitionSet
 from headrace.core.resources.pod import BrokerPod, BrokerSet
 from headrace.core.resources.secret import Secret
 from headrace.core.resources.topic import Topic
+from headrace.core.slotted import dataclass
 
 T = TypeVar("T")
 

@@ -12,12 +12,12 @@ import json
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass
 from random import Random
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from headrace.core.limits import API_BACKOFF_MIN_MS, API_CONNECT_TIMEOUT_MS, WATCH_SILENCE_MS_MAX
 from headrace.core.resources.metadata import Object
+from headrace.core.slotted import dataclass
 from headrace.http2.aiohttp_library import aiohttp
 from headrace.kube.backoff import Backoff
 from headrace.kube.client import KubeClient, parse_or_log, selection

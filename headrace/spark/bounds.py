@@ -6,10 +6,10 @@ the same with `ending`.
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from headrace.core.errors import LocalError
+from headrace.core.slotted import dataclass
 from headrace.spark.options import optional_number, text
 
 EARLIEST, LATEST = "earliest", "latest"

@@ -1,9 +1,9 @@
 """What can be wrong with the data that a query is to read, and what is done about it."""
 
 import logging
-from dataclasses import dataclass
 
 from headrace.core.errors import HeadraceError
+from headrace.core.slotted import dataclass
 
 _log = logging.getLogger("headrace.spark")
 

@@ -5,7 +5,7 @@ and Spark looks at each record again.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import UTC, datetime
 from typing import Any, Self
 
@@ -20,6 +20,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
+from headrace.core.slotted import dataclass
 from headrace.spark.bounds import AtTime
 from headrace.spark.ranges import OffsetRange
 

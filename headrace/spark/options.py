@@ -5,13 +5,14 @@ Spark gives all values as text and lowers the names. Readers and writers check t
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from difflib import get_close_matches
 from typing import Self
 
 from headrace.client.discovery import Servers, find_servers
 from headrace.core.errors import LocalError
 from headrace.core.limits import DELIVERY_TIMEOUT_MS_DEFAULT
+from headrace.core.slotted import dataclass
 from headrace.core.units import parse_duration_ms
 
 CONNECTION_OPTIONS = ("server", "namespace", "token", "caFile", "timeoutMs")

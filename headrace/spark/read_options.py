@@ -1,12 +1,12 @@
 """The options of reading: all that `spark.read` and `spark.readStream` with `format("headrace")` take. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Self
 
 from headrace.client.values import as_group
 from headrace.core.errors import LocalError
 from headrace.core.limits import SPARK_ROWS_PER_TRIGGER_DEFAULT, SPARK_TRIGGER_DELAY_MS_DEFAULT
+from headrace.core.slotted import dataclass
 from headrace.core.units import parse_quantity_bytes
 from headrace.spark.bounds import EARLIEST, LATEST, Bound, bound_names, bound_of
 from headrace.spark.errors import LossPolicy

@@ -4,9 +4,9 @@ Spark parses the DDL: here it is only cut into its columns. Names are compared a
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from headrace.core.errors import LocalError
+from headrace.core.slotted import dataclass
 from headrace.spark.options import choice, flag, text
 
 SCHEMA_OPTIONS = ("includeHeaders", "columns", "valueFormat", "valueSchema", "mode")

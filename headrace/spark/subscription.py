@@ -3,11 +3,11 @@
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from headrace.client.values import as_topic
 from headrace.core.errors import LocalError
+from headrace.core.slotted import dataclass
 from headrace.spark.options import only_one, text
 
 SUBSCRIPTION_OPTIONS = ("subscribe", "subscribePattern", "assign")

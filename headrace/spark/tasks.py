@@ -5,7 +5,6 @@ A `Reading` is made on the driver, and pickled for every task: it holds plain va
 
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self
 
@@ -13,6 +12,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from headrace.core.slotted import dataclass
 from headrace.spark.columns import Maker, Rows, gathered, maker_of
 from headrace.spark.errors import LossPolicy
 from headrace.spark.json_values import JsonValues

@@ -1,12 +1,12 @@
 """The options of writing: all that `df.write` and `df.writeStream` with `format("headrace")` take. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Self, cast, get_args
 
 from headrace.client.values import as_topic
 from headrace.client.write_options import CompressionName
+from headrace.core.slotted import dataclass
 from headrace.spark.options import CONNECTION_OPTIONS, Connection, check_names, choice, text
 
 _OF_SPARK = ("checkpointLocation", "queryName")

@@ -12,11 +12,11 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.core.errors import LocalError
 from headrace.core.limits import TLS_FILE_BYTES_MAX, TLS_FILES_INTERVAL_MS
+from headrace.core.slotted import dataclass
 from headrace.http2.trust import trusting, trusting_bundle
 
 _log = logging.getLogger(__name__)

@@ -11,7 +11,6 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from random import Random
 from typing import Any
@@ -20,6 +19,7 @@ from headrace.core.limits import API_CONNECT_TIMEOUT_MS, API_REQUEST_TIMEOUT_MS,
 from headrace.core.resources.lease import BrokerLease
 from headrace.core.resources.metadata import InvalidResourceError
 from headrace.core.resources.pod import POD_SELECTOR
+from headrace.core.slotted import dataclass
 from headrace.kube.backoff import Backoff
 from headrace.kube.credentials import Credentials
 from headrace.kube.resource import LEASES, PARTITION_SETS, PODS, STATEFUL_SETS, TOPICS, Resource

@@ -11,7 +11,6 @@ import socket
 import sys
 from collections.abc import Coroutine, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from random import Random
 from typing import Any
 
@@ -20,6 +19,7 @@ import click
 from headrace.core.errors import HeadraceError
 from headrace.core.limits import FINALIZER_WAIT_MS
 from headrace.core.resources.metadata import DEFAULT_CLUSTER
+from headrace.core.slotted import dataclass
 from headrace.core.units import parse_duration_ms
 from headrace.http2.client import AsyncTransport
 from headrace.kube.client import KubeClient

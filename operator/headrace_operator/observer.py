@@ -10,7 +10,6 @@ Leases' timers before it believes them.
 import asyncio
 import logging
 import time
-from dataclasses import dataclass
 
 from headrace.core.control.liveness import Liveness
 from headrace.core.control.observed import (
@@ -26,6 +25,7 @@ from headrace.core.limits import LEASE_RENEW_INTERVAL_MS, OPERATOR_PULSE_MS
 from headrace.core.resources.lease import CLUSTER_LABEL, BrokerLease, broker_of
 from headrace.core.resources.pod import BrokerPod
 from headrace.core.resources.topic import Topic
+from headrace.core.slotted import dataclass
 from headrace.core.types import BrokerId
 from headrace.kube.client import KubeClient
 from headrace.kube.resource import LEASES, PARTITION_SETS, TOPICS

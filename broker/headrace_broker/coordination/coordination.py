@@ -8,12 +8,12 @@ life of this broker has shown itself.
 import asyncio
 import logging
 from collections.abc import Coroutine
-from dataclasses import dataclass
 from typing import Any
 
 from prometheus_client import CollectorRegistry
 
 from headrace.core.limits import API_REQUEST_TIMEOUT_MS
+from headrace.core.slotted import dataclass
 from headrace.core.types import Seat
 from headrace.kube.client import KubeClient
 from headrace_broker.broker_disk import BrokerDisk

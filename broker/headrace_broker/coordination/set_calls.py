@@ -9,7 +9,7 @@ answer, each set waits by itself, with backoff and jitter.
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Coroutine, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from random import Random
 from typing import Any
 
@@ -17,6 +17,7 @@ from headrace.core.limits import SET_CALLS_MAX, SET_WRITE_INTERVAL_MS_MIN
 from headrace.core.replication.set_writer import SetWriter
 from headrace.core.replication.wishes import Wish, isr_changes
 from headrace.core.resources.partition_set import PartitionSet
+from headrace.core.slotted import dataclass
 from headrace.core.types import PartitionId, Seat
 from headrace.kube.backoff import Backoff
 from headrace.kube.client import KubeClient

@@ -13,7 +13,7 @@ import json
 import logging
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import islice
 from typing import Protocol, TypeVar
 
@@ -33,6 +33,7 @@ from headrace.core.limits import (
     WATERMARKS_TIMEOUT_MS,
 )
 from headrace.core.replication.fence import Fence
+from headrace.core.slotted import dataclass
 from headrace.core.types import BrokerId, PartitionKey, TopicUid
 from headrace_broker.clock import monotonic_ms
 from headrace_broker.coordination.cluster_view import ClusterView

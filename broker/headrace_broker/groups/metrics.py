@@ -6,7 +6,6 @@ GROUPS_IN_METRICS_MAX, and of more partitions than GROUP_LAG_SERIES_MAX, only ho
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
 from heapq import nsmallest
 from itertools import islice
 
@@ -19,6 +18,7 @@ from headrace.core.groups.group import Group
 from headrace.core.groups.identity import NO_EPOCH, GroupEpoch, GroupName, GroupType
 from headrace.core.groups.sharing import GroupState
 from headrace.core.limits import GROUP_LAG_SERIES_MAX, GROUPS_IN_METRICS_MAX
+from headrace.core.slotted import dataclass
 from headrace_broker.groups.lag import SeenLag
 from headrace_broker.groups.ports import CoordinatedGroups
 from headrace_broker.registration import Registration

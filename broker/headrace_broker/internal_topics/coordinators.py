@@ -9,12 +9,12 @@ coordinators go on. One of each kind per process, run by one task; everything el
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from headrace.core.errors import CoordinatorLoadingError, NotCoordinatorError
 from headrace.core.limits import COORDINATOR_RELOAD_MS
 from headrace.core.resources.topic import Topic
+from headrace.core.slotted import dataclass
 from headrace.core.types import BrokerId, PartitionId, PartitionKey, TopicName
 from headrace_broker.coordination.cluster_view import ClusterView
 from headrace_broker.internal_topics.coordinating import LogCoordinating

@@ -6,7 +6,6 @@ of a busy coordinator has a hundred thousand batches. Called by `coordinating`.
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
 from typing import Generic
 
 from headrace.core.coordinating import EntryT
@@ -15,6 +14,7 @@ from headrace.core.limits import BATCH_HEADER_BYTES, READ_INLINE_BYTES_MAX
 from headrace.core.records.header import BatchHeader
 from headrace.core.records.raw import RawBatch
 from headrace.core.records.skim import skim
+from headrace.core.slotted import dataclass
 from headrace.core.types import Offset
 from headrace_broker.clock import wall_ms
 from headrace_broker.partition import Partition

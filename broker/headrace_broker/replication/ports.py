@@ -13,11 +13,12 @@ another one is opened, later: the partition reconciles its log again.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Protocol
 
 from headrace.core.replication.contact import Contact
 from headrace.core.replication.followers import Ends
+from headrace.core.slotted import dataclass
 from headrace.core.types import LeaderEpoch, Offset, Seat
 from headrace_broker.broker_disk import BrokerDisk
 from headrace_broker.metrics import Metrics

@@ -5,12 +5,12 @@ leader moves it to the other and back (`core.replication.wire.leading`). A leade
 """
 
 import asyncio
-from dataclasses import dataclass
 
 from headrace.core.errors import BrokerUnreachableError
 from headrace.core.replication.followers import Ends
 from headrace.core.replication.wire.following import FollowerStream
 from headrace.core.replication.wire.messages import Lane
+from headrace.core.slotted import dataclass
 from headrace.core.types import LeaderEpoch, Offset, PartitionKey, Seat
 from headrace_broker.coordination.cluster_view import ClusterView
 from headrace_broker.partition import Partition

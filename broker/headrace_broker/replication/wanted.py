@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from random import Random
 
 from headrace.core.limits import REPLICATION_BACKOFF_MAX_MS, REPLICATION_BACKOFF_MIN_MS
+from headrace.core.slotted import dataclass
 from headrace.core.types import LeaderEpoch, Seat
 from headrace.kube.backoff import Backoff
 from headrace_broker.partition import Partition

@@ -1,8 +1,7 @@
 """Another broker, asked about itself: any broker passes such a request on, so that whoever reaches one reaches all."""
 
-from dataclasses import dataclass
-
 from headrace.core.errors import HeadraceError, NotReadyError, UnknownBrokerError
+from headrace.core.slotted import dataclass
 from headrace.core.types import BrokerId
 from headrace_broker.serving import Serving
 

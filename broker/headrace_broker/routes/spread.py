@@ -7,7 +7,6 @@ not).
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import count
 
 from aiohttp import web
@@ -18,6 +17,7 @@ from headrace.core.records.raw import split_batches
 from headrace.core.records.record import Record
 from headrace.core.replication.events import Acks
 from headrace.core.resources.topic import Topic
+from headrace.core.slotted import dataclass
 from headrace.core.types import Offset, PartitionId
 from headrace_broker.clock import wall_ms
 from headrace_broker.proxy import Elsewhere

@@ -1,10 +1,9 @@
 """The partition that a channel is about, for as long as this broker leads it in one epoch."""
 
-from dataclasses import dataclass
-
 from headrace.core.errors import HeadraceError, NotLeaderError
 from headrace.core.replication.fence import Fence
 from headrace.core.session.terms import Standing
+from headrace.core.slotted import dataclass
 from headrace.core.types import Offset
 from headrace_broker.fetch import known_end
 from headrace_broker.partition import Partition

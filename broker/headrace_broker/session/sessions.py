@@ -7,7 +7,7 @@ together are bounded: each gets its part, by powers of two, and the more there a
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol, Self
 
 from prometheus_client import CollectorRegistry, Gauge
@@ -22,6 +22,7 @@ from headrace.core.limits import (
     SESSIONS_MAX,
     WATCH_DRAIN_MS,
 )
+from headrace.core.slotted import dataclass
 from headrace.http2.patience import Patience
 
 

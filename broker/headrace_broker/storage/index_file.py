@@ -6,7 +6,6 @@ they go by `count`, which grows after the entry was written.
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
@@ -19,6 +18,7 @@ from headrace.core.log.sparse_index import (
     TimeEntry,
     entries_while,
 )
+from headrace.core.slotted import dataclass
 from headrace.core.types import Offset
 from headrace_broker.storage.disk import Buffer, FileHandle, ReadAt
 

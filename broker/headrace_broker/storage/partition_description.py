@@ -7,11 +7,11 @@ deleted. The uid and the partition are in the directory's name too, so the file 
 """
 
 import json
-from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from headrace.core.log.sealed import DamagedFileError
 from headrace.core.resources.topic import DeletionPolicy, Durability
+from headrace.core.slotted import dataclass
 from headrace.core.types import PartitionId, PartitionKey, TopicName, TopicUid
 
 DESCRIPTION_FILE: Final = "partition.json"

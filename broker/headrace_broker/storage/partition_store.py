@@ -13,7 +13,6 @@ import os
 import shutil
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +21,7 @@ from headrace.core.log.checkpoints import LogPoint
 from headrace.core.log.epochs import NO_EPOCH
 from headrace.core.log.sealed import DamagedFileError, seal, unseal_integers
 from headrace.core.resources.topic import DeletionPolicy
+from headrace.core.slotted import dataclass
 from headrace.core.types import Incarnation, Offset, PartitionKey
 from headrace_broker.storage.disk import fsync_directory, storage_errors, write_atomically
 from headrace_broker.storage.glance import glance

@@ -7,7 +7,6 @@ What is kept goes to disk before the checkpoints that vouch for it: batches, ind
 """
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +17,7 @@ from headrace.core.log.clean_points import CleanPoints
 from headrace.core.log.epochs import EpochStart, LeaderEpochs
 from headrace.core.log.recovery import Cut, Kept, RecoveryReport, ScanStart, SegmentFacts, TailScan, Wanted, scan_start
 from headrace.core.log.trimming import segments_below, start_of
+from headrace.core.slotted import dataclass
 from headrace.core.types import Offset
 from headrace_broker.storage.compaction_files import CLEANED_SUFFIX, SWAP_SUFFIX, finish_swaps
 from headrace_broker.storage.disk import TEMPORARY_SUFFIX, fsync_directory, is_passing, read_blocking

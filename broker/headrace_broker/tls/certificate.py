@@ -9,9 +9,9 @@ import os
 import ssl
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 
 from headrace.core.errors import LocalError
+from headrace.core.slotted import dataclass
 from headrace.http2.trust import trusting, trusting_bundle, why_untrusted
 from headrace_broker.tls.material import Material, Pem, UnusableTlsError
 

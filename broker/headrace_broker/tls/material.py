@@ -1,10 +1,11 @@
 """What a broker needs to speak TLS, as it was read: PEM bytes that nobody has looked at yet. Values to compare."""
 
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 from headrace.core.errors import LocalError
+from headrace.core.slotted import dataclass
 
 
 class UnusableTlsError(LocalError):

@@ -10,12 +10,12 @@ import errno
 import os
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from headrace.core.limits import TLS_FILE_BYTES_MAX, TLS_FILES_INTERVAL_MS
 from headrace.core.resources.secret import Secret
+from headrace.core.slotted import dataclass
 from headrace.kube.client import KubeClient
 from headrace.kube.errors import ApiError, NotFoundError
 from headrace.kube.resource import SECRETS

@@ -8,13 +8,14 @@ taken away meanwhile is forgotten, and what comes of it does nothing.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from headrace.client.groups.starting import TAKEN_AWAY, Beginning, Given
 from headrace.client.record import TopicPartition
 from headrace.core.errors import HeadraceError
 from headrace.core.limits import CLIENT_BACKOFF_MIN_MS, GROUP_LOOK_MS_MAX
+from headrace.core.slotted import dataclass
 from headrace.core.types import PartitionKey
 
 

@@ -1,7 +1,6 @@
 """How a consumer takes part in a group: the arguments of its constructor that are about that."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 from uuid import uuid4
 
@@ -17,6 +16,7 @@ from headrace.core.limits import (
     REBALANCE_TIMEOUT_MS_MAX,
     REBALANCE_TIMEOUT_MS_MIN,
 )
+from headrace.core.slotted import dataclass
 
 Callback: TypeAlias = Callable[[list[TopicPartition]], Any] | None
 """Of an `AsyncConsumer` it may be a coroutine function."""

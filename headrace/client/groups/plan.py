@@ -11,7 +11,6 @@ happened, the session may be over: so errands ask the seat again after each.
 
 import logging
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from headrace.client.directory import Directory
@@ -25,6 +24,7 @@ from headrace.client.subscription import Start, fixed_offset, timestamp_of
 from headrace.core.errors import HeadraceError
 from headrace.core.groups.membership_events import Revoke
 from headrace.core.groups.topic_partitions import Names
+from headrace.core.slotted import dataclass
 from headrace.core.types import PartitionKey
 
 _log = logging.getLogger("headrace.client")

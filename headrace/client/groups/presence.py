@@ -1,9 +1,8 @@
 """Is a consumer's user still there? He is, while what he has in hand changes, or while he waits for the SDK. Pure."""
 
-from dataclasses import dataclass
-
 from headrace.client.cursor import Handed
 from headrace.client.record import Record
+from headrace.core.slotted import dataclass
 
 
 @dataclass(slots=True)

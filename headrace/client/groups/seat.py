@@ -14,7 +14,6 @@ Who keeps what he was handed for longer than `max_poll_interval_ms` leaves the g
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import assert_never
 
 from headrace.client.cursor import Handed
@@ -57,6 +56,7 @@ from headrace.core.groups.sharing import GroupState
 from headrace.core.groups.status import Report
 from headrace.core.groups.topic_partitions import keys_of
 from headrace.core.limits import GROUP_LOOK_MS_MAX
+from headrace.core.slotted import dataclass
 from headrace.core.types import PartitionKey, TopicUid
 
 

@@ -6,7 +6,7 @@ the dictionary is replaced whole and never changed.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from operator import index
 
 from headrace.client.cursor import Cursor, Handed
@@ -14,6 +14,7 @@ from headrace.client.record import TopicPartition
 from headrace.core.errors import FencedMemberError, LocalError
 from headrace.core.groups.entries import OffsetValue
 from headrace.core.limits import OFFSET_METADATA_BYTES_MAX, OFFSETS_PER_COMMIT_MAX
+from headrace.core.slotted import dataclass
 from headrace.core.types import Offset, PartitionKey
 
 

@@ -4,7 +4,6 @@ Each begins by itself: where something was looked up in vain there is an error i
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from headrace.client.cursor import FetchPlan
@@ -12,6 +11,7 @@ from headrace.client.groups.requests import GroupOffsets
 from headrace.client.groups.shares import Share
 from headrace.client.record import GroupOffset, TopicPartition
 from headrace.core.errors import HeadraceError, StaleTopicError, UnknownPartitionError, UnknownTopicError
+from headrace.core.slotted import dataclass
 from headrace.core.types import PartitionKey, TopicUid
 
 TAKEN_AWAY = (UnknownTopicError, UnknownPartitionError, StaleTopicError)

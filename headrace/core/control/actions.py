@@ -5,12 +5,13 @@ conflict is dropped together with the rest of its topic's; the next plan, on wha
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeAlias
 
 from headrace.core.control.changing import ChangeKind
 from headrace.core.resources.partition_set import PartitionSet
 from headrace.core.resources.topic import Topic
+from headrace.core.slotted import dataclass
 from headrace.core.types import TopicName
 
 

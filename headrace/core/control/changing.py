@@ -2,13 +2,14 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from typing import Any
 
 from headrace.core.control.observed import BrokerState, Observed
 from headrace.core.limits import LEADER_RETURNS_MAX, REASSIGNMENTS_MAX
 from headrace.core.resources.partition_set import PartitionState
+from headrace.core.slotted import dataclass
 from headrace.core.types import BrokerId, PartitionEpoch
 
 

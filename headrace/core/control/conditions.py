@@ -2,12 +2,12 @@
 only then."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
 from headrace.core.control.actions import Notice
+from headrace.core.slotted import dataclass
 
 
 class ConditionType(StrEnum):

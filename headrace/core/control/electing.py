@@ -20,13 +20,13 @@ more.
 """
 
 from collections import Counter
-from dataclasses import dataclass
 
 from headrace.core.control.changing import Budget, Change, ChangeKind, revised
 from headrace.core.control.observed import BrokerState, Observed
 from headrace.core.replication.isr import floor
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.resources.topic import TopicSpec
+from headrace.core.slotted import dataclass
 from headrace.core.types import BrokerId, LeaderEpoch, Seat
 
 

@@ -5,12 +5,12 @@ planned once it is seen.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from headrace.core.control.actions import Notice, PatchStatus
 from headrace.core.resources.consumer_group import ConsumerGroup
 from headrace.core.resources.topic import Topic
+from headrace.core.slotted import dataclass
 
 
 @dataclass(frozen=True, slots=True)

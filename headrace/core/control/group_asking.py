@@ -10,12 +10,12 @@ Invariant: at most one errand for a wish, GROUP_ERRANDS_MAX for all.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from headrace.core.control.group_errands import Wish, wish_of
 from headrace.core.control.group_verdicts import Result, Verdict
 from headrace.core.limits import GROUP_ERRAND_RETRY_MS, GROUP_ERRANDS_MAX, RECONCILE_RESYNC_MS
 from headrace.core.resources.consumer_group import ConsumerGroup
+from headrace.core.slotted import dataclass
 
 
 @dataclass(slots=True)

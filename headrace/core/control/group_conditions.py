@@ -11,7 +11,7 @@ changed; how often, `headrace_operator` bounds.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, assert_never
 
 from headrace.core.control.actions import Notice
@@ -22,6 +22,7 @@ from headrace.core.groups.sharing import GroupState
 from headrace.core.resources.consumer_group import ConsumerGroup
 from headrace.core.resources.consumer_group_status import ConsumerGroupStatus
 from headrace.core.resources.moments import format_moment
+from headrace.core.slotted import dataclass
 
 _LISTED_MAX = 5
 """Members that a message names; the rest is counted."""

@@ -6,10 +6,10 @@ with a write that lands. A conflict is no failure by itself: the group is read a
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Final
 
 from headrace.core.limits import RECONCILE_INTERVAL_MS_MIN, RECONCILE_RESYNC_MS
+from headrace.core.slotted import dataclass
 
 PAUSE_MS_MAX: Final = RECONCILE_RESYNC_MS
 _DOUBLINGS_MAX: Final = (PAUSE_MS_MAX // RECONCILE_INTERVAL_MS_MIN).bit_length()

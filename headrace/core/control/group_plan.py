@@ -9,7 +9,6 @@ conditions are one write.
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from itertools import zip_longest
 
 from headrace.core.control.group_actions import GroupAction, SetGroupFinalizers, TopicAction, WriteGroupStatus
@@ -21,6 +20,7 @@ from headrace.core.control.offsets_topic import plan_offsets_topic
 from headrace.core.control.staging_topics import plan_staging_topics
 from headrace.core.groups.status import assigned, target_for
 from headrace.core.resources.consumer_group import GROUP_FINALIZER, ConsumerGroup
+from headrace.core.slotted import dataclass
 
 _WAITED_SHARE = 8
 """Of so many writes one is for a group whose turn did not come before."""

@@ -1,9 +1,10 @@
 """What came of what brokers were asked to do for a group: to delete it, or to reset its offsets."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 
 from headrace.core.errors import GroupNotEmptyError, HeadraceError
+from headrace.core.slotted import dataclass
 
 _CAUSE_LENGTH_MAX = 300
 

@@ -3,7 +3,6 @@ the reconcile loop has read it."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from headrace.core.control.announcing import named_brokers
 from headrace.core.control.observed import BrokerState, Observed
@@ -11,6 +10,7 @@ from headrace.core.groups.identity import OFFSETS_TOPIC, TopicShape, coordinator
 from headrace.core.limits import OFFSETS_PARTITIONS
 from headrace.core.resources.consumer_group import ConsumerGroup
 from headrace.core.resources.topic import Topic
+from headrace.core.slotted import dataclass
 from headrace.core.types import BrokerId, PartitionId
 
 _LOST = (

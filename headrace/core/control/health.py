@@ -5,13 +5,13 @@ The same rules as the conditions of each topic (`status`); topics of other clust
 
 from collections import Counter
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 
 from headrace.core.control.observed import Broker, BrokerState, Observed
 from headrace.core.control.status import in_sync, is_under_min_isr
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.resources.topic import Topic, TopicSpec
+from headrace.core.slotted import dataclass
 from headrace.core.types import BrokerId
 
 

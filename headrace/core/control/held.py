@@ -5,12 +5,12 @@
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from headrace.core.errors import RemoteError
 from headrace.core.log.epochs import NO_EPOCH
 from headrace.core.resources.partition_set import PartitionState
+from headrace.core.slotted import dataclass
 from headrace.core.types import (
     BrokerId,
     Incarnation,

@@ -3,7 +3,6 @@ its replicas follows that of the brokers, and never falls. Pure; one write for a
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from headrace.core.control.actions import Notice
@@ -12,6 +11,7 @@ from headrace.core.control.observed import BrokerState, Observed
 from headrace.core.limits import INTERNAL_REPLICAS_MAX
 from headrace.core.resources.internal_topics import quantity
 from headrace.core.resources.topic import INTERNAL_LABEL, CleanupPolicy, DeletionPolicy, Topic, TopicSpec
+from headrace.core.slotted import dataclass
 from headrace.core.units import UNLIMITED
 
 

@@ -12,10 +12,10 @@ hear. One object per process, used by operator and brokers; all times are the sa
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from headrace.core.limits import LEASE_DURATION_MS
 from headrace.core.resources.lease import BrokerLease
+from headrace.core.slotted import dataclass
 from headrace.core.types import BrokerId, Incarnation
 
 

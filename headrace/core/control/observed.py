@@ -1,7 +1,7 @@
 """What the planner looks at: one consistent picture of sets, brokers and waits, built by the operator for each pass."""
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
 from headrace.core.control.held import BrokerReport
@@ -12,6 +12,7 @@ from headrace.core.resources.lease import BrokerLease
 from headrace.core.resources.partition_set import PartitionSet, PartitionState
 from headrace.core.resources.pod import BrokerSet
 from headrace.core.resources.topic import Topic
+from headrace.core.slotted import dataclass
 from headrace.core.types import BrokerId, Incarnation, PartitionKey, Seat, TopicUid
 
 

@@ -6,7 +6,7 @@ stand in one PartitionSet; which, `set_name` says.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 
 from headrace.core.control.observed import Broker, BrokerState, Observed
@@ -15,6 +15,7 @@ from headrace.core.resources.lease import CLUSTER_LABEL
 from headrace.core.resources.metadata import API_VERSION, Metadata, OwnerReference
 from headrace.core.resources.partition_set import PartitionSet, PartitionState, set_name
 from headrace.core.resources.topic import Topic
+from headrace.core.slotted import dataclass
 from headrace.core.types import BrokerId, LeaderEpoch, PartitionEpoch, PartitionId
 
 

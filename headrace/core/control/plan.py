@@ -14,7 +14,7 @@ again after half a pass gives the same seats.
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from headrace.core.control.actions import Action, CreateSet, DeleteOrphanSet, ReplaceSet, TopicPlan
 from headrace.core.control.changing import Budget
@@ -29,6 +29,7 @@ from headrace.core.placement.spread import Load, Replicas
 from headrace.core.resources.lease import CLUSTER_LABEL
 from headrace.core.resources.partition_set import PartitionSet, PartitionState
 from headrace.core.resources.topic import Places, Topic
+from headrace.core.slotted import dataclass
 from headrace.core.types import TopicName, TopicUid
 
 

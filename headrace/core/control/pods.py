@@ -11,9 +11,9 @@ broker has been told to stop, and drains. One object per operator, told of all P
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from headrace.core.resources.pod import BrokerPod
+from headrace.core.slotted import dataclass
 from headrace.core.types import BrokerId
 
 

@@ -10,12 +10,13 @@ they stay as they are until balancing finds better.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from headrace.core.control.conditions import Condition, ConditionType
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.resources.topic import PREFERRED_ANNOTATION, Topic
+from headrace.core.slotted import dataclass
 from headrace.core.types import BrokerId, PartitionId
 
 _TOLD_MAX = 3

@@ -7,7 +7,6 @@ whatever comes later, and its log stays as it says. For others it does not answe
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from headrace.core.control.held import Epochs
@@ -16,6 +15,7 @@ from headrace.core.limits import PROMISES_ASKED_MAX, TOPIC_PARTITIONS_MAX
 from headrace.core.log.epochs import NO_EPOCH
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.resources.topic import Durability
+from headrace.core.slotted import dataclass
 from headrace.core.types import (
     BrokerId,
     Incarnation,

@@ -19,7 +19,7 @@ broker that was not in `removing`, nor one while another has yet to catch up.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 
 from headrace.core.control.announcing import named_brokers
@@ -30,6 +30,7 @@ from headrace.core.placement.spread import Candidate, Load, Replicas
 from headrace.core.replication.isr import floor
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.resources.topic import TopicSpec
+from headrace.core.slotted import dataclass
 from headrace.core.types import BrokerId, PartitionId
 
 

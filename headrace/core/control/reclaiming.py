@@ -21,7 +21,7 @@ knows. Pure; the same picture gives the same answer, so that it does not matter 
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from headrace.core.control.actions import Notice
@@ -35,6 +35,7 @@ from headrace.core.limits import TOPIC_PARTITIONS_MAX
 from headrace.core.resources.lease import lease_name
 from headrace.core.resources.partition_set import PartitionSet, PartitionState
 from headrace.core.resources.topic import ADOPT_ANNOTATION, Places, Topic
+from headrace.core.slotted import dataclass
 from headrace.core.types import (
     BrokerId,
     LeaderEpoch,

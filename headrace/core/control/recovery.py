@@ -12,12 +12,13 @@ the two by chance. Invariants: epochs only rise; a partition that is well is not
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from headrace.core.control.announcing import named_brokers
 from headrace.core.control.held import BrokerReport, Epochs, HeldLog
 from headrace.core.resources.partition_set import PartitionSet, PartitionState
 from headrace.core.resources.topic import Topic
+from headrace.core.slotted import dataclass
 from headrace.core.types import (
     BrokerId,
     LeaderEpoch,

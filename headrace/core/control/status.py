@@ -8,7 +8,7 @@ never changes them.
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from headrace.core.control.actions import PatchStatus
@@ -23,6 +23,7 @@ from headrace.core.control.reclaiming import Withheld
 from headrace.core.replication.isr import floor
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.resources.topic import PAUSED_ANNOTATION, Topic
+from headrace.core.slotted import dataclass
 from headrace.core.types import BrokerId, PartitionKey
 
 

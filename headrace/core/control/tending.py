@@ -6,7 +6,7 @@ no change comes back as it is. Called by `headrace.core.control.plan`.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from headrace.core.control.actions import ReplaceSet
 from headrace.core.control.announcing import announce
@@ -19,6 +19,7 @@ from headrace.core.control.reassigning import Unfinished, reassign
 from headrace.core.placement.spread import Load
 from headrace.core.resources.partition_set import PartitionSet
 from headrace.core.resources.topic import Topic
+from headrace.core.slotted import dataclass
 from headrace.core.types import PartitionId
 
 _REASONS_MAX = 3

@@ -14,12 +14,13 @@ again what was just assigned changes nothing; the order in which members are giv
 
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from heapq import heapreplace
 from typing import NamedTuple, TypeAlias, assert_never
 
 from headrace.core.groups.identity import MemberId, TopicShape
+from headrace.core.slotted import dataclass
 from headrace.core.types import PartitionId, PartitionKey, TopicUid
 
 Partitions: TypeAlias = frozenset[PartitionKey]

@@ -16,7 +16,6 @@ refused before anything else is: while they flood a coordinator, members must be
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import TypeAlias, assert_never
 
@@ -68,6 +67,7 @@ from headrace.core.limits import (
     COORDINATOR_UNCOMMITTED_OFFSETS_BYTES_MAX,
     GROUPS_PER_COORDINATOR_MAX,
 )
+from headrace.core.slotted import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,14 @@ in one pass (`image`). `records` has the bytes.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple, TypeAlias
 
 from headrace.core.groups.assigning import Assignor, Partitions
 from headrace.core.groups.identity import NO_EPOCH, GroupEpoch, GroupName, GroupType, MemberId, TopicShape
 from headrace.core.groups.subscriptions import Subscription
 from headrace.core.log.epochs import NO_EPOCH as NO_LEADER
+from headrace.core.slotted import dataclass
 from headrace.core.types import LeaderEpoch, Offset, PartitionKey
 
 Mark: TypeAlias = tuple[GroupEpoch, int]

@@ -6,7 +6,7 @@ told (`coordinator` holds back what must wait). Each effect says why, for the lo
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 from headrace.core.coordinating import Refuse, Ticked
@@ -15,6 +15,7 @@ from headrace.core.groups.entries import Entry, OffsetValue
 from headrace.core.groups.identity import NO_EPOCH, GroupEpoch, GroupName, GroupType, MemberId, TopicShape
 from headrace.core.groups.subscriptions import Subscription
 from headrace.core.limits import GROUP_SESSION_MS_DEFAULT, REBALANCE_TIMEOUT_MS_DEFAULT
+from headrace.core.slotted import dataclass
 from headrace.core.types import PartitionKey, TopicUid
 
 

@@ -18,7 +18,7 @@ above what was seen. So answers and requests may be lost, late and doubled. Hear
 Owned by one consumer. Bound: requests on their way.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import assert_never
 
@@ -62,6 +62,7 @@ from headrace.core.limits import (
     REBALANCE_TIMEOUT_MS_DEFAULT,
 )
 from headrace.core.murmur2 import murmur2
+from headrace.core.slotted import dataclass
 
 _NOWHERE: Mark = (NO_EPOCH, 0)
 _NOTHING: Partitions = frozenset()

@@ -1,12 +1,12 @@
 """What happens to a member, and what it is to do: the words of `MemberState.step`."""
 
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from headrace.core.errors import HeadraceError
 from headrace.core.groups.assigning import Partitions
 from headrace.core.groups.events import AbsenceReceived, HeartbeatReceived, JoinReceived, LeaveReceived, Membership
 from headrace.core.groups.subscriptions import Subscription
+from headrace.core.slotted import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ be written, and matches nothing. Bounds: the pattern's length, its depth, the st
 
 import string
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeAlias, assert_never
 
@@ -24,6 +23,7 @@ from headrace.core.limits import (
     TOPIC_PATTERN_STATES_MAX,
     TOPIC_PATTERNS_KEPT_MAX,
 )
+from headrace.core.slotted import dataclass
 
 _ALPHABET = frozenset(string.ascii_lowercase + string.digits + "-")
 _ESCAPED_SETS = {"d": frozenset(string.digits), "w": frozenset(string.ascii_lowercase + string.digits)}

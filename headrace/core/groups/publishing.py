@@ -17,7 +17,6 @@ Pure; one per broker. Bounded by the groups that it coordinates: `forget` those 
 """
 
 from collections import deque
-from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import NamedTuple
 
@@ -30,6 +29,7 @@ from headrace.core.limits import (
     GROUP_WRITES_IN_FLIGHT_MAX,
     GROUP_WRITES_PER_SECOND_MAX,
 )
+from headrace.core.slotted import dataclass
 
 _SECOND_MS = 1_000
 

@@ -5,11 +5,11 @@ never shortened: its member counts on it until it has heard of another one. Owne
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from headrace.core.groups.identity import GroupEpoch, MemberId
 from headrace.core.limits import GROUP_HEARTBEAT_MS_MAX, STATIC_SILENT_HEARTBEATS
+from headrace.core.slotted import dataclass
 
 
 class Waiting(NamedTuple):

@@ -11,7 +11,7 @@ and the operator has nothing to publish. Assignment epochs above the group's are
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from headrace.core.groups.assigning import Assignment, Assignor, Partitions, Subscriber, Topics, assign
 from headrace.core.groups.entries import MemberValue, Retention
@@ -23,6 +23,7 @@ from headrace.core.groups.topic_partitions import Names, TopicPartitions, by_top
 from headrace.core.resources.consumer_group import ConsumerGroup
 from headrace.core.resources.consumer_group_status import LastReset, MemberStatus, TopicShare, TopicStatus
 from headrace.core.resources.moments import format_moment
+from headrace.core.slotted import dataclass
 from headrace.core.types import BrokerId, PartitionKey, TopicUid
 
 

@@ -6,7 +6,6 @@ Called by `headrace_broker` at its edge, by `targets`, and by the operator.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from headrace.core.errors import InvalidRequestError
 from headrace.core.groups.identity import TopicShape
@@ -14,6 +13,7 @@ from headrace.core.groups.patterns import topic_pattern
 from headrace.core.limits import GROUP_PARTITIONS_MAX, GROUP_TOPICS_MAX
 from headrace.core.resources.internal_topics import INTERNAL_TOPICS
 from headrace.core.resources.names import topic_name_problem
+from headrace.core.slotted import dataclass
 
 
 @dataclass(frozen=True, slots=True)

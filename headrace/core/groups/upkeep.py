@@ -9,7 +9,7 @@ is one of another type than the group that lives: it was made while the group wa
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from headrace.core.groups.sharing import GroupState
@@ -17,6 +17,7 @@ from headrace.core.groups.status import Report, reported
 from headrace.core.resources.consumer_group import GROUP_FINALIZER, ConsumerGroup, auto_created
 from headrace.core.resources.consumer_group_status import ConsumerGroupStatus
 from headrace.core.resources.metadata import Metadata
+from headrace.core.slotted import dataclass
 from headrace.core.types import TopicUid
 
 

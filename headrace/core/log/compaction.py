@@ -11,7 +11,6 @@ Called by `headrace_broker.compaction`; what stays of each batch is `headrace.co
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 from headrace.core.errors import InvalidRequestError
@@ -32,6 +31,7 @@ from headrace.core.log.clean_points import CleanPoints
 from headrace.core.log.retention import ClosedSegment, SegmentTimes
 from headrace.core.records.raw import RawBatch
 from headrace.core.resources.topic import CleanupPolicy, TopicSpec
+from headrace.core.slotted import dataclass
 from headrace.core.types import Offset
 
 

@@ -15,10 +15,9 @@ Invariants: `durable_end` never passes `log_end` and falls only with it; one syn
 truncation took away is ever vouched for, whatever a sync reports that had covered it.
 """
 
-from dataclasses import dataclass
-
 from headrace.core.limits import REPLICATED_SYNC_BYTES
 from headrace.core.resources.topic import Durability
+from headrace.core.slotted import dataclass
 from headrace.core.types import Offset
 
 

@@ -6,10 +6,9 @@ start by the broker, with facts that `headrace_broker.storage` reports; what ear
 `void-before`, and judged with each seat that a state names (`headrace.core.replication.seats`).
 """
 
-from dataclasses import dataclass
-
 from headrace.core.log.recovery import RecoveryReport
 from headrace.core.resources.topic import Durability
+from headrace.core.slotted import dataclass
 from headrace.core.types import Incarnation
 
 

@@ -12,11 +12,11 @@ segment deleted. What the whole of it could not hold is refused and changes noth
 Called by `headrace_broker.broker_disk`.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
 from headrace.core.errors import DiskFullError
 from headrace.core.limits import DISK_RESERVE_BYTES_MAX, DISK_ROOM_TO_SPARE_BYTES_MAX
+from headrace.core.slotted import dataclass
 from headrace.core.units import format_bytes
 
 _RESERVE_PART: Final = 20

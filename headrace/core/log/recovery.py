@@ -11,7 +11,6 @@ CRC checked. A cut is final: what comes after it goes, later segments included. 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from crc32c import crc32c
 
@@ -20,6 +19,7 @@ from headrace.core.limits import BATCH_HEADER_BYTES
 from headrace.core.log.checkpoints import LogPoint
 from headrace.core.log.epochs import LeaderEpochs
 from headrace.core.records.header import CRC_FROM, BatchHeader
+from headrace.core.slotted import dataclass
 from headrace.core.types import LeaderEpoch, Offset
 
 

@@ -15,11 +15,11 @@ The segment that is written to is never deleted; where its newest record is too 
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, Self
 
 from headrace.core.resources.topic import CleanupPolicy, TopicSpec
+from headrace.core.slotted import dataclass
 from headrace.core.types import Offset
 
 

@@ -5,11 +5,11 @@ beside it. Only the last segment is written to; the others are closed and never 
 `headrace_broker.storage`, and by whoever reads a partition's directory.
 """
 
-from dataclasses import dataclass
 from typing import Final, NamedTuple, Self
 
 from headrace.core.limits import SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SEGMENT_OFFSETS_MAX, UNSYNCED_SEGMENTS_MAX
 from headrace.core.resources.topic import Durability, TopicSpec
+from headrace.core.slotted import dataclass
 from headrace.core.types import Offset
 
 LOG_SUFFIX: Final = ".log"

@@ -14,13 +14,13 @@ a rebuild, never data.
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeVar
 
 from crc32c import crc32c
 
 from headrace.core.limits import INDEX_INTERVAL_BYTES
 from headrace.core.records.header import BatchHeader
+from headrace.core.slotted import dataclass
 from headrace.core.types import Offset
 
 _OFFSET_ENTRY, _TIME_ENTRY = struct.Struct("<III"), struct.Struct("<qII")

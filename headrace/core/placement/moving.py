@@ -13,10 +13,11 @@ Called by `headrace.core.control.reassigning`.
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import NamedTuple
 
 from headrace.core.placement.spread import Candidate, Load, Replicas, ranked
+from headrace.core.slotted import dataclass
 from headrace.core.types import BrokerId
 
 _UNEVEN = 2

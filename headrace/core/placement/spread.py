@@ -15,9 +15,10 @@ equally many brokers. Called by `headrace.core.control`.
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
+from headrace.core.slotted import dataclass
 from headrace.core.types import BrokerId
 
 Replicas: TypeAlias = tuple[BrokerId, ...]

@@ -10,7 +10,6 @@ on a broker's binary path.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Self
 
 import numpy as np
@@ -43,6 +42,7 @@ from headrace.core.records.header import (
 )
 from headrace.core.records.raw import batch_crc
 from headrace.core.records.record import Record
+from headrace.core.slotted import dataclass
 from headrace.core.types import LeaderEpoch, Offset
 
 RECORD_SCHEMA: Final = pa.schema(

@@ -15,7 +15,7 @@ Called by `headrace_broker.storage.compactor`.
 
 from collections import deque
 from collections.abc import Container, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +27,7 @@ from headrace.core.records.columns import SPARSE_RECORD_SCHEMA, DecodedBatch, as
 from headrace.core.records.header import NO_PRODUCER, SPARSE_BIT, BatchHeader
 from headrace.core.records.latest import LatestRecords
 from headrace.core.records.raw import emptied_batch
+from headrace.core.slotted import dataclass
 from headrace.core.types import LeaderEpoch, Offset
 
 Batch = Sequence[bytes | memoryview]

@@ -10,7 +10,6 @@ writes into it; the others are views of the request's chunks and keep those aliv
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final, Self
 
 from crc32c import crc32c
@@ -29,6 +28,7 @@ from headrace.core.records.header import (
     ProducerNumbers,
 )
 from headrace.core.records.header import stamp as stamp_head
+from headrace.core.slotted import dataclass
 from headrace.core.types import LeaderEpoch, Offset
 
 _NO_TIME_MS: Final = -1

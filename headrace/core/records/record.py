@@ -1,6 +1,6 @@
 """One record as people and programs that work record by record hold it; whole batches stay in columns."""
 
-from dataclasses import dataclass
+from headrace.core.slotted import dataclass
 
 RecordHeaders = tuple[tuple[str, bytes | None], ...]
 """Names and values in the order they were written; a name may come twice."""

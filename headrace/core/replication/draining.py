@@ -21,13 +21,13 @@ Invariant: who is waited for in vain is needed: without this broker the partitio
 """
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from headrace.core.replication.isr import floor, settled
 from headrace.core.resources.partition_set import PartitionSet, PartitionState
 from headrace.core.resources.pod import BrokerSet
 from headrace.core.resources.topic import Topic
+from headrace.core.slotted import dataclass
 from headrace.core.types import BrokerId, Seat, TopicUid
 
 

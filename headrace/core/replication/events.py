@@ -5,7 +5,6 @@ send, then wake. Each effect says why, for the log. One half of them is a leader
 follower's (`following`); a state, a sync and the end of it all concern both.
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from headrace.core.log.epochs import EpochEnd
@@ -13,6 +12,7 @@ from headrace.core.log.group_commit import Sync
 from headrace.core.replication.followers import Ends, InSyncRules
 from headrace.core.replication.isr import PendingIsr
 from headrace.core.resources.partition_set import PartitionState
+from headrace.core.slotted import dataclass
 from headrace.core.types import LeaderEpoch, Offset, Seat
 
 

@@ -4,9 +4,8 @@ Clients send the topic's uid and the leader epoch that they know. A mismatch is 
 anything else happens, so that a client with an old view can neither write to nor read from another history.
 """
 
-from dataclasses import dataclass
-
 from headrace.core.errors import FencedEpochError, StaleTopicError
+from headrace.core.slotted import dataclass
 from headrace.core.types import LeaderEpoch, TopicUid
 
 

@@ -13,13 +13,13 @@ epoch, and only while its stream is there, its Lease is live and it does not dra
 """
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from typing import Self
 
 from headrace.core.limits import FOLLOWER_AWAY_MS, REPLICA_LAG_MS_MAX
 from headrace.core.replication.isr import floor
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.resources.topic import Durability, TopicSpec
+from headrace.core.slotted import dataclass
 from headrace.core.types import BrokerId, Offset, Seat
 
 

@@ -7,9 +7,10 @@ becomes of the write (a proposed removal counts at once there, and nowhere else)
 Invariants: `certain` <= the landed ISR <= `maximal`; what is pending only grows until it is decided.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from headrace.core.resources.partition_set import PartitionState
+from headrace.core.slotted import dataclass
 from headrace.core.types import BrokerId, PartitionEpoch, Seat
 
 

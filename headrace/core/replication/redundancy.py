@@ -1,8 +1,8 @@
 """How well a partition is kept, as its leader sees it: what people alert on. No I/O."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from headrace.core.slotted import dataclass
 from headrace.core.types import BrokerId
 
 

@@ -16,11 +16,11 @@ are complete; correct after any prefix of its own actions, since each of them ch
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 
 from headrace.core.replication.seats import LogFacts, Regressed, claim
 from headrace.core.resources.partition_set import PartitionSet, PartitionState
+from headrace.core.slotted import dataclass
 from headrace.core.types import PartitionKey, Seat, SetUid, TopicName, TopicUid
 
 

@@ -10,11 +10,12 @@ present seat and nobody else's.
 """
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from headrace.core.replication.isr import floor
 from headrace.core.resources.partition_set import PartitionSet, PartitionState
+from headrace.core.slotted import dataclass
 from headrace.core.types import BrokerId, Incarnation, LeaderEpoch, PartitionEpoch, PartitionId, Seat
 
 NO_LIFE: Final = Incarnation(0)

@@ -31,11 +31,11 @@ Called by whoever runs the follower's stream, which truncates before it asks aga
 answer carry the leader's epoch and are fenced by it, as every request is.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
 from headrace.core.errors import DivergedLogError
 from headrace.core.log.epochs import NO_EPOCH, EpochEnd, LeaderEpochs
+from headrace.core.slotted import dataclass
 from headrace.core.types import LeaderEpoch, Offset
 
 

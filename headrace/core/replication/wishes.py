@@ -11,13 +11,14 @@ Asked again and again with the set as it is known to have landed; what is wanted
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 from headrace.core.limits import ISR_LOOK_INTERVAL_MS
 from headrace.core.replication.residency import Holding
 from headrace.core.replication.seats import Claim, LogFacts, claim, give_up, step_down, surrender
 from headrace.core.resources.partition_set import PartitionSet, PartitionState
+from headrace.core.slotted import dataclass
 from headrace.core.types import PartitionEpoch, PartitionId, PartitionKey, Seat, TopicUid
 
 

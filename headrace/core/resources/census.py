@@ -2,9 +2,9 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 
 from headrace.core.resources.partition_set import PartitionState
+from headrace.core.slotted import dataclass
 from headrace.core.types import BrokerId, Seat
 
 

@@ -5,7 +5,7 @@ name comes to life, and deletes what it created itself when the group is forgott
 with fields of its own (`groups.status`); both PUT it with the `resourceVersion` that they read.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ from headrace.core.resources.consumer_group_status import ConsumerGroupStatus
 from headrace.core.resources.lease import CLUSTER_LABEL
 from headrace.core.resources.metadata import API_VERSION, DEFAULT_CLUSTER, InvalidResourceError, Metadata, Object
 from headrace.core.resources.moments import format_moment, parse_moment_ms
+from headrace.core.slotted import dataclass
 from headrace.core.types import Offset, PartitionId
 from headrace.core.units import UNLIMITED, parse_duration_ms, parse_limited_duration_ms
 

@@ -4,11 +4,12 @@ The Lease is a failure detector and a directory of addresses, nothing more: safe
 judges by their own monotonic clock since they last saw it change; the timestamps in it are for people.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from headrace.core.limits import LEASE_DURATION_MS, LEASE_REGRESSED_MAX
 from headrace.core.resources.metadata import InvalidResourceError, Metadata, Object
+from headrace.core.slotted import dataclass
 from headrace.core.types import BrokerId, Incarnation, TopicUid
 
 LEASE_PREFIX = "headrace-broker-"

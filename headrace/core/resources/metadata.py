@@ -1,8 +1,10 @@
 """What every Kubernetes object carries, and the parsing that all resources share."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeAlias
+
+from headrace.core.slotted import dataclass
 
 Object: TypeAlias = Mapping[str, Any]
 """A Kubernetes object as it crosses HTTP: JSON values only."""

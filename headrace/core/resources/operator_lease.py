@@ -4,11 +4,12 @@ As with a broker's Lease its timestamps are for people: whoever reads it judges 
 last saw it change. It does not carry the cluster's label: that is for the Leases of brokers.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from headrace.core.limits import OPERATOR_LEASE_DURATION_MS
 from headrace.core.resources.metadata import Metadata, Object
+from headrace.core.slotted import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,12 @@ another topic, of which brokers hold directories under that uid. It is written w
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from headrace.core.limits import PARTITIONS_PER_SET_MAX
 from headrace.core.resources.metadata import API_VERSION, InvalidResourceError, Metadata, Object
+from headrace.core.slotted import dataclass
 from headrace.core.types import (
     BrokerId,
     Incarnation,

@@ -4,9 +4,9 @@ The broker of Pod `headrace-2` is broker 2, and its container is named `broker`.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from headrace.core.resources.metadata import InvalidResourceError, Metadata, Object
+from headrace.core.slotted import dataclass
 from headrace.core.types import BrokerId
 
 POD_SELECTOR = "apps.kubernetes.io/pod-index"

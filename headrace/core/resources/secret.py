@@ -2,9 +2,10 @@
 
 from base64 import b64decode
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from headrace.core.resources.metadata import InvalidResourceError, Metadata, Object
+from headrace.core.slotted import dataclass
 
 
 @dataclass(frozen=True, slots=True)

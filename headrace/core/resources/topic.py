@@ -1,11 +1,12 @@
 """Topic: what a user asks for (`crds/topics.yaml`), parsed into numbers with the resource's defaults."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 from headrace.core.limits import TOPIC_PARTITIONS_MAX
 from headrace.core.resources.metadata import API_VERSION, DEFAULT_CLUSTER, InvalidResourceError, Metadata, Object
+from headrace.core.slotted import dataclass
 from headrace.core.types import TopicName, TopicUid
 from headrace.core.units import (
     UNLIMITED,

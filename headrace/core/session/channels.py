@@ -10,11 +10,11 @@ ledger belongs to one produce channel of one session, on the broker's side.
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from headrace.core.errors import BrokenSessionError, HeadraceError, ThrottledError
 from headrace.core.limits import SESSION_CHANNELS_MAX, SESSION_PRODUCES_PENDING_MAX
 from headrace.core.session.messages import NO_SEQUENCE, Closed, Failed, Produced
+from headrace.core.slotted import dataclass
 
 
 class Numbering:

@@ -6,7 +6,7 @@ queries; that costs the channel. What is no JSON object at all costs the session
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal, Self, TypeVar
 
 from headrace.core.errors import BrokenSessionError, InvalidRequestError
@@ -19,6 +19,7 @@ from headrace.core.limits import (
 )
 from headrace.core.replication.events import Acks
 from headrace.core.replication.fence import Fence
+from headrace.core.slotted import dataclass
 from headrace.core.types import LeaderEpoch, Offset, PartitionId, TopicName, TopicUid
 
 Start = Offset | Literal["earliest", "latest"]

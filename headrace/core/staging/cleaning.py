@@ -12,10 +12,11 @@ of `now_ms` of this process: it deletes later than it might, never sooner.
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from headrace.core.limits import STAGE_EXPIRY_MS, STAGING_LOOK_INTERVAL_MS
+from headrace.core.slotted import dataclass
 from headrace.core.staging.decisions import StagedBatch
 from headrace.core.types import Offset, PartitionId
 

@@ -14,7 +14,7 @@ Owned by one partition's task. Bounds: writers, requests that wait, batches of o
 
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias, assert_never
 
 from headrace.core.coordinating import (
@@ -43,6 +43,7 @@ from headrace.core.limits import (
     WRITER_RETENTION_MS,
     WRITERS_PER_COORDINATOR_MAX,
 )
+from headrace.core.slotted import dataclass
 from headrace.core.staging.cleaning import Clean, Cleaning, Span
 from headrace.core.staging.decisions import Decision, StagedBatch, WriterRecord, bytes_of
 from headrace.core.staging.identity import WriterName

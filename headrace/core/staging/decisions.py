@@ -6,10 +6,11 @@ version of Headrace does not know is refused: a broker that skipped it would tak
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from headrace.core.coordinating import UnreadableRecordError
+from headrace.core.slotted import dataclass
 from headrace.core.staging.identity import WriterName
 from headrace.core.types import Offset, PartitionId, PartitionKey, TopicUid
 

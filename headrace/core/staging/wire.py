@@ -5,13 +5,13 @@ broker's routes and by the SDK.
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
 from headrace.core.errors import InvalidRequestError
 from headrace.core.fields import Fields
 from headrace.core.limits import COMMIT_WAIT_MS_MAX, STAGED_BATCHES_MAX
+from headrace.core.slotted import dataclass
 from headrace.core.staging.coordinator import CommitReceived, Status
 from headrace.core.staging.decisions import Decision, Share, StagedBatch, share_object
 from headrace.core.staging.identity import WriterName, commits_partition, staging_partitions

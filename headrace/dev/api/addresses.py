@@ -1,6 +1,6 @@
 """What a URL's path is about: `/apis/headrace.io/v1alpha1/namespaces/default/topics/flights`, taken apart. Pure."""
 
-from dataclasses import dataclass
+from headrace.core.slotted import dataclass
 
 _NAMESPACE_SUBRESOURCES = frozenset({"status", "finalize"})
 

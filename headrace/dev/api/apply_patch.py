@@ -10,9 +10,10 @@ Called by `operations`.
 """
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
+from headrace.core.slotted import dataclass
 from headrace.dev.api.field_sets import FieldSet, Path, in_order, shown
 from headrace.dev.api.field_walks import compare, fields_of, with_structs
 from headrace.dev.api.managed_fields import (

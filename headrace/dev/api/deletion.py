@@ -4,10 +4,10 @@ DELETE ──> nothing holds it ──> gone
       └──> deletionTimestamp set ──> finalizers removed, Pod confirmed, namespace emptied ──> gone
 """
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from headrace.core.slotted import dataclass
 from headrace.dev.api.builtin import NAMESPACES, PODS
 from headrace.dev.api.kinds import Kind
 from headrace.dev.api.objects import Object, copy_of, rfc3339

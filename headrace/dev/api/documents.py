@@ -5,11 +5,11 @@ Of a JSON body the fields that it names twice are told as well.
 
 import json
 import re
-from dataclasses import dataclass
 from typing import Any
 
 import yaml
 
+from headrace.core.slotted import dataclass
 from headrace.dev.api import protobuf
 from headrace.dev.api.status import StatusError, bad_request, unsupported_media_type
 

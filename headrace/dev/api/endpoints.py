@@ -7,10 +7,10 @@ kube-apiserver's own. Called by `proxy`.
 
 import ipaddress
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from headrace.core.slotted import dataclass
 from headrace.dev.api.objects import GroupResource, Object
 from headrace.dev.api.status import StatusError, bad_request, not_found
 

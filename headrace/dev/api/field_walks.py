@@ -5,9 +5,10 @@ object by its `Shape`. What is null counts as a value; what is not there, as non
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
+from headrace.core.slotted import dataclass
 from headrace.dev.api.field_sets import FieldSet, Path, element_that_is, element_with, member
 from headrace.dev.api.objects import Object
 from headrace.dev.api.shapes import ANY, Shape

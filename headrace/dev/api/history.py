@@ -11,10 +11,10 @@ import asyncio
 from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from enum import StrEnum
 
 from headrace.core.limits import DEV_WATCH_HISTORY_BYTES_MAX, DEV_WATCH_HISTORY_MAX
+from headrace.core.slotted import dataclass
 from headrace.dev.api.objects import GroupResource, Object
 from headrace.dev.api.status import expired
 

@@ -5,10 +5,10 @@ that are served; custom ones come and go with their definitions.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from headrace.core.slotted import dataclass
 from headrace.dev.api.objects import GroupResource, Object, api_version
 from headrace.dev.api.shapes import Shape
 from headrace.dev.api.structural import Schema

@@ -6,8 +6,8 @@ something else was expected, and people read them. Pure; called by `selectors`.
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
+from headrace.core.slotted import dataclass
 from headrace.dev.api.object_meta import label_value_errors, qualified_name_errors
 from headrace.dev.api.objects import to_json
 from headrace.dev.api.status import StatusError, bad_request

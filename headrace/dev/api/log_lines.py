@@ -6,9 +6,9 @@ line before it. The options are those of `kubectl logs`; the refusals are a kube
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from headrace.core.slotted import dataclass
 from headrace.dev.api.objects import GroupResource, Object
 from headrace.dev.api.status import Cause, bad_request, forbidden_value, invalid, invalid_value
 

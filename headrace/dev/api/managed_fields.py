@@ -10,10 +10,11 @@ apart, the oldest of more become one. Called by `operations` and `apply_patch`.
 """
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from headrace.core.limits import DEV_UPDATE_MANAGERS_MAX
+from headrace.core.slotted import dataclass
 from headrace.dev.api.field_sets import FieldSet, Path, decode, encode
 from headrace.dev.api.field_walks import Comparison, compare
 from headrace.dev.api.objects import Object

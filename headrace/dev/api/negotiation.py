@@ -1,8 +1,8 @@
 """What the client wants to read: the `Accept` header, against the forms that this API writes. Pure."""
 
-from dataclasses import dataclass
 from enum import Enum
 
+from headrace.core.slotted import dataclass
 from headrace.dev.api.status import not_acceptable
 
 

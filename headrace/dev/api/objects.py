@@ -5,9 +5,10 @@ out is shared by readers and watchers and is never changed: writers copy it firs
 """
 
 import json
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+
+from headrace.core.slotted import dataclass
 
 Object = dict[str, Any]
 

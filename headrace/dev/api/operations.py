@@ -7,11 +7,11 @@ refusal. Called by the HTTP shell and by `collector`.
 
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from random import Random
 from typing import Any
 
+from headrace.core.slotted import dataclass
 from headrace.dev.api.applied import check_new, duplicate_warnings, read_applied, read_applied_scale, read_merged
 from headrace.dev.api.apply_patch import apply
 from headrace.dev.api.builtin import BUILTIN_KINDS, DEFINITIONS, NAMESPACES, PODS, SERVICES

@@ -3,8 +3,9 @@
 import base64
 import binascii
 import json
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from headrace.core.slotted import dataclass
 from headrace.dev.api.objects import Object, to_json
 from headrace.dev.api.selectors import Selection
 from headrace.dev.api.status import bad_request

@@ -5,9 +5,9 @@ offers, joined by commas; a backslash takes the meaning from a comma, an equals 
 """
 
 import re
-from dataclasses import dataclass
 from typing import Any
 
+from headrace.core.slotted import dataclass
 from headrace.dev.api.label_selectors import Test
 from headrace.dev.api.objects import Object
 from headrace.dev.api.status import StatusError, bad_request

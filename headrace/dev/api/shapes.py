@@ -6,9 +6,10 @@ struct. Called by `field_walks`, `merges` and `apply_errors`.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Final
 
+from headrace.core.slotted import dataclass
 from headrace.dev.api.structural import Schema
 
 

@@ -4,9 +4,9 @@ A `Cause` names one field, its value and the rule; `invalid` joins them as Kuber
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from headrace.core.slotted import dataclass
 from headrace.dev.api.objects import GroupResource, Object, to_json
 
 

@@ -7,9 +7,10 @@ the kind's schema.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from headrace.core.slotted import dataclass
 from headrace.dev.api.objects import Object
 
 ROOT_FIELDS = frozenset({"apiVersion", "kind", "metadata"})

@@ -10,8 +10,8 @@ sent. Called by `streaming`, once for each watch.
 import asyncio
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 
+from headrace.core.slotted import dataclass
 from headrace.dev.api.history import Change, ChangeType
 from headrace.dev.api.kinds import Kind
 from headrace.dev.api.objects import Object

@@ -4,9 +4,9 @@
 become of them is the writer's `fieldValidation`: an error, a warning, or nothing.
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
 
+from headrace.core.slotted import dataclass
 from headrace.dev.api.documents import Document
 from headrace.dev.api.kinds import Kind
 from headrace.dev.api.object_meta import normalize

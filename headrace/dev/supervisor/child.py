@@ -10,10 +10,10 @@ import contextlib
 import logging
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from headrace.core.slotted import dataclass
 from headrace.dev.supervisor.log_file import open_log
 from headrace.dev.supervisor.parent_death import dying_with_parent
 from headrace.dev.supervisor.pod_status import Exit

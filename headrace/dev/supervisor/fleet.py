@@ -6,8 +6,8 @@ Owns one `Child` per broker and the task that runs it. Called by the supervisor 
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from headrace.core.slotted import dataclass
 from headrace.dev.supervisor.child import Child, Program
 from headrace.dev.supervisor.pod_status import PodStatus
 from headrace.dev.supervisor.workload import BrokerView

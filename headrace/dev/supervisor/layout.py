@@ -5,11 +5,11 @@ directory holds everything that survives a restart, and the logs. Ports follow f
 each.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.client.discovery import DEV_STATE_NAME
 from headrace.core.limits import DEV_BROKERS_MAX
+from headrace.core.slotted import dataclass
 from headrace.dev.supervisor.ports import LOOPBACK
 
 DEFAULT_PORT = 9700

@@ -8,13 +8,13 @@ import asyncio
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from headrace.core.resources.metadata import Object
+from headrace.core.slotted import dataclass
 from headrace.dev.supervisor.errors import InvalidManifestError
 from headrace.kube.client import KubeClient
 from headrace.kube.errors import AlreadyExistsError, ApiError

@@ -1,9 +1,10 @@
 """What a supervisor is told at its start, and how that crosses to a process of its own."""
 
 import json
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, replace
 from pathlib import Path
 
+from headrace.core.slotted import dataclass
 from headrace.dev.supervisor.layout import BrokerTls, Layout
 
 DEFAULT_BROKERS = 3

@@ -9,8 +9,9 @@ The operator reads it: a container that has died is a broker that is lost, secon
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from headrace.core.slotted import dataclass
 
 IMAGE = "headrace"
 _ADDRESS = "127.0.0.1"

@@ -7,7 +7,7 @@
 Pure: the supervisor measures nothing but "was it ready".
 """
 
-from dataclasses import dataclass
+from headrace.core.slotted import dataclass
 
 RESTART_DELAY_MIN_MS = 100
 RESTART_DELAY_MAX_MS = 10_000

@@ -6,10 +6,10 @@ is there: whoever needs to know asks the lock (`lock.holder`), as `running` does
 
 import json
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from headrace.core.slotted import dataclass
 from headrace.dev.supervisor.errors import NotRunningError
 from headrace.dev.supervisor.layout import lock_file, state_file
 from headrace.dev.supervisor.lock import holder

@@ -24,12 +24,12 @@ deleted.
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from headrace.core.limits import DEV_BROKERS_MAX
 from headrace.core.resources.metadata import Metadata, Object
 from headrace.core.resources.service import BOOTSTRAP_PORT_NAME
+from headrace.core.slotted import dataclass
 from headrace.dev.supervisor.pod_status import PodStatus, parse_pod_status
 
 NAME = "headrace"

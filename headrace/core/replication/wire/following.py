@@ -14,7 +14,6 @@ its end.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, assert_never
 
 from headrace.core.errors import BrokenSessionError, BrokerUnreachableError, HeadraceError
@@ -41,6 +40,7 @@ from headrace.core.replication.wire.messages import (
 from headrace.core.replication.wire.silence import Pulse, Silence
 from headrace.core.resources.topic import Durability
 from headrace.core.session.frames import Buffer
+from headrace.core.slotted import dataclass
 from headrace.core.types import LeaderEpoch, Offset, PartitionKey, Seat
 
 
