@@ -2,10 +2,9 @@
 
 from enum import StrEnum
 
-from headrace.core.replication.events import Acks
 from headrace.core.replication.fence import Fence
 from headrace.core.slotted import dataclass
-from headrace.core.types import Offset, PartitionId, TopicName
+from headrace.core.types import Acks, Offset, PartitionId, TopicName
 
 
 class Edge(StrEnum):

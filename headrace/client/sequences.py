@@ -14,8 +14,7 @@ batch was given up, and after that nothing more is numbered in that epoch.
 from typing import Final
 
 from headrace.client.batches import Batch
-from headrace.core.records.header import NO_PRODUCER, NOT_IDEMPOTENT, ProducerNumbers
-from headrace.core.replication.producers import SEQUENCES
+from headrace.core.records.header import NO_PRODUCER, NOT_IDEMPOTENT, SEQUENCES, ProducerNumbers
 from headrace.core.slotted import dataclass
 
 _EPOCH_MAX: Final = (1 << 15) - 1

@@ -6,8 +6,7 @@ Values only, as the resource spells them; topics by name, with their uids in `to
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from headrace.core.groups.identity import NO_EPOCH, GroupEpoch, MemberId
-from headrace.core.groups.sharing import GroupState
+from headrace.core.groups.identity import NO_EPOCH, GroupEpoch, GroupState, MemberId
 from headrace.core.resources.metadata import Object
 from headrace.core.slotted import dataclass
 from headrace.core.types import BrokerId, PartitionId, TopicUid

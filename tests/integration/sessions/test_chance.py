@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterator
 from random import Random
 
-from headrace.core.replication.events import Acks
 from headrace.core.session.messages import (
     NO_SEQUENCE,
     ClientMessage,
@@ -17,6 +16,7 @@ from headrace.core.session.messages import (
     Produce,
     Produced,
 )
+from headrace.core.types import Acks
 from headrace.http2.client import AsyncTransport
 from tests.support.batches import batch_of
 from tests.support.broker_app import BrokerApp
