@@ -11,13 +11,14 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["HttpProcessingError", "RequestHandler", "aiohttp", "web"]
+__all__ = ["aiohttp", "no_certificates"]
 _WHERE_CERTIFICATES_ARE = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 """What OpenSSL asks the environment for before it looks where it was built to look."""
 
 
 @contextmanager
-def _no_certificates() -> Iterator[None]:
+def no_certificates() -> Iterator[None]:
+    """For whoever may be the first to load a part of aiohttp."""
     before = {name: os.environ.get(name) for name in _WHERE_CERTIFICATES_ARE}
     os.environ.update(dict.fromkeys(_WHERE_CERTIFICATES_ARE, os.devnull))
     try:
@@ -30,8 +31,5 @@ def _no_certificates() -> Iterator[None]:
                 os.environ[name] = value
 
 
-with _no_certificates():
+with no_certificates():
     import aiohttp
-    from aiohttp import web
-    from aiohttp.http import HttpProcessingError
-    from aiohttp.web_protocol import RequestHandler

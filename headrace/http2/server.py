@@ -19,7 +19,7 @@ from dataclasses import field
 from headrace.core import limits
 from headrace.core.errors import ThrottledError
 from headrace.core.slotted import dataclass
-from headrace.http2.aiohttp_library import HttpProcessingError, RequestHandler, web
+from headrace.http2.aiohttp_web import HttpProcessingError, RequestHandler, web
 from headrace.http2.bodies import PATIENCE
 from headrace.http2.connection import ServerConnection
 from headrace.http2.first_bytes import Crowd, FirstBytes, Lingering, Spoken

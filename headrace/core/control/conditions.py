@@ -3,25 +3,11 @@ only then."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from enum import StrEnum
 from typing import Any
 
 from headrace.core.control.actions import Notice
+from headrace.core.resources.conditions import ConditionType
 from headrace.core.slotted import dataclass
-
-
-class ConditionType(StrEnum):
-    READY = "Ready"
-    UNDER_REPLICATED = "UnderReplicated"
-    OFFLINE = "Offline"
-    REASSIGNING = "Reassigning"
-    PAUSED = "Paused"
-    PREFERRED_LEADERS = "PreferredLeaders"
-    """Whether all that the annotation asks for can be done; only where there is one."""
-    IN_USE = "InUse"
-    """Of the internal topic."""
-    OFFSETS_RESET = "OffsetsReset"
-    """Of a ConsumerGroup, whose `spec.resetOffsets` is to be carried out."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from headrace.dev.api.log_tail import Tail
 from headrace.dev.api.objects import Key, Object
 from headrace.dev.api.operations import Operations
 from headrace.dev.api.status import method_not_allowed, not_found
-from headrace.http2.aiohttp_library import web
+from headrace.http2.aiohttp_web import web
 
 ORDINAL = "{ordinal}"
 """Stands for a Pod's number in the name of its log file."""

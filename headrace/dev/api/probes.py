@@ -3,7 +3,7 @@
 from headrace.dev.api.documents import decode
 from headrace.dev.api.objects import Object
 from headrace.dev.api.status import StatusError
-from headrace.http2.aiohttp_library import web
+from headrace.http2.aiohttp_web import web
 
 _VERSION: Object = {
     "major": "1",

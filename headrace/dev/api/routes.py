@@ -34,7 +34,7 @@ from headrace.dev.api.streaming import EventEncoder, stream
 from headrace.dev.api.tables import IncludeObject, partial_metadata, table
 from headrace.dev.api.watch import Watch
 from headrace.dev.api.written import WriteOptions, Written
-from headrace.http2.aiohttp_library import web
+from headrace.http2.aiohttp_web import web
 
 _Answer = Awaitable[web.StreamResponse]
 _NO_PAGE = "404 page not found\n"

@@ -26,7 +26,7 @@ from headrace.dev.api.routes import Routes, refusals
 from headrace.dev.api.status import StatusError
 from headrace.dev.api.store import Store
 from headrace.dev.api.written import WriteOptions
-from headrace.http2.aiohttp_library import web
+from headrace.http2.aiohttp_web import web
 from headrace.http2.server import Server, serve
 
 _log = logging.getLogger(__name__)
