@@ -7,12 +7,25 @@ from typing import TypeVar
 
 import click
 
-from bench import behind, failover, groups, interpreter, length, machine, partitions, replication, sdk, starts, tail
+from bench import (
+    behind,
+    failover,
+    groups,
+    interpreter,
+    length,
+    machine,
+    partitions,
+    replication,
+    sdk,
+    start_costs,
+    starts,
+    tail,
+)
 from bench.dev_broker import dev_broker
 from bench.groups_report import render_groups
 from bench.raw import RawClient
 from bench.replication_report import render_failovers, render_partitions, render_replication
-from bench.report import Round, render, render_behind, render_lengths, render_starts, render_tail
+from bench.report import Round, render, render_behind, render_lengths, render_start_costs, render_starts, render_tail
 from bench.sizes import FULL, SHORT, Size
 from bench.workload import BATCH_RECORDS, VALUE_BYTES, Batch, batch, values
 from headrace.http2.blocking import BlockingTransport
@@ -40,9 +53,7 @@ def main(*, short: bool, rounds: int, only: str | None) -> None:
     sections: dict[str, Callable[[], str]] = {
         "speed": lambda: _measure_speed(size, rounds),
         "tail": lambda: _measure_tail(size),
-        "starts": lambda: _in_folder(
-            lambda folder: render_starts(starts.measure(folder, _START_PARTITIONS, size.starts))
-        ),
+        "starts": lambda: _in_folder(lambda folder: _measure_starts(folder, size)),
         "length": lambda: _in_folder(
             lambda folder: render_lengths(length.measure(folder, size.log_bytes, size.requests, size.starts))
         ),
@@ -69,6 +80,12 @@ def _in_folder(measure: Callable[[Path], str]) -> str:
 def _one_value() -> bytes:
     value: bytes = values(1).to_pylist()[0]
     return value
+
+
+def _measure_starts(folder: Path, size: Size) -> str:
+    of_broker = render_starts(starts.measure(folder, _START_PARTITIONS, size.starts))
+    costs = render_start_costs(start_costs.measure(folder / "costs", size.starts))
+    return f"{of_broker}\n\n{costs}"
 
 
 def _measure_behind(folder: Path, size: Size) -> str:

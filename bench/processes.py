@@ -11,11 +11,11 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -24,18 +24,35 @@ _POLL_S = 0.005
 _TOPICS = "/apis/headrace.io/v1alpha1/namespaces/default/topics"
 
 
+class ReadyCosts(NamedTuple):
+    """Processor seconds that processes took until they were ready, for those whose readiness somebody waited for."""
+
+    api_s: float
+    operator_s: float
+
+
 class Cluster:
     """Everything on free ports of loopback; each process writes to a log file of its own in `folder`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, environment: Mapping[str, str] | None = None) -> None:
+        """`environment` is that of all processes; None: this one's."""
         self._folder = folder
+        self._environment = environment
         self._running: list[subprocess.Popen[bytes]] = []
-        _, log = self._start("api", "headrace.dev.api", "--data", str(folder / "api"), "--port", "0")
+        api, log = self._start("api", "headrace.dev.api", "--data", str(folder / "api"), "--port", "0")
         self._api: str = _wait(lambda: re.findall(r"^http://\S+", log.read_text(), re.MULTILINE), "the API")[0]
-        self._kubeconfig = folder / "kubeconfig"
-        self._kubeconfig.write_text(yaml.safe_dump(_kubeconfig(self._api)))
+        self._api_ready_s = _processor_s(api.pid)
+        self.kubeconfig = folder / "kubeconfig"
+        self.kubeconfig.write_text(yaml.safe_dump(_kubeconfig(self._api)))
         self.broker_data = folder / "broker"
-        self._start("operator", "headrace_operator.main", "--kubeconfig", str(self._kubeconfig))
+        self._operator, self._operator_log = self._start(
+            "operator", "headrace_operator.main", "--kubeconfig", str(self.kubeconfig)
+        )
+
+    def ready_costs(self) -> ReadyCosts:
+        """Wait for the operator; a cluster just made is meant."""
+        _wait(lambda: "serving cluster" in self._operator_log.read_text(), "the operator")
+        return ReadyCosts(self._api_ready_s, _processor_s(self._operator.pid))
 
     def create_topic(self, name: str, partitions: int) -> None:
         spec = {"partitions": partitions, "replicas": 1, "durability": "Replicated"}
@@ -48,12 +65,12 @@ class Cluster:
 
     def start_broker(self) -> "Broker":
         started = time.perf_counter()
-        data, kubeconfig = str(self.broker_data), str(self._kubeconfig)
+        data, kubeconfig = str(self.broker_data), str(self.kubeconfig)
         arguments = ("--id", "0", "--data", data, "--kubeconfig", kubeconfig, "--port", "0")
         process, log = self._start("broker", "headrace_broker.main", *arguments)
         port = int(_wait(lambda: re.findall(r"listens on port (\d+)", log.read_text()), "the broker's port")[0])
         _wait(lambda: _is_ready(port), "the broker")
-        return Broker(process, log, port, time.perf_counter() - started)
+        return Broker(process, log, port, time.perf_counter() - started, _processor_s(process.pid))
 
     def close(self) -> None:
         for process in reversed(self._running):
@@ -64,7 +81,9 @@ class Cluster:
     def _start(self, name: str, module: str, *arguments: str) -> tuple[subprocess.Popen[bytes], Path]:
         log = self._folder / f"{name}.log"
         with log.open("wb") as output:
-            process = subprocess.Popen([sys.executable, "-m", module, *arguments], stdout=output, stderr=output)
+            process = subprocess.Popen(
+                [sys.executable, "-m", module, *arguments], stdout=output, stderr=output, env=self._environment
+            )
         self._running.append(process)
         return process, log
 
@@ -78,12 +97,16 @@ class Cluster:
 class Broker:
     """One life of the broker."""
 
-    def __init__(self, process: subprocess.Popen[bytes], log: Path, port: int, ready_s: float) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], log: Path, port: int, ready_s: float, ready_processor_s: float
+    ) -> None:
         self._process = process
         self.log = log
         self.url = f"http://127.0.0.1:{port}"
         self.ready_s = ready_s
         """From the start of its process to the first 200 of /readyz."""
+        self.ready_processor_s = ready_processor_s
+        """What it had taken of a processor then."""
 
     @property
     def rss_bytes(self) -> int:
@@ -98,13 +121,19 @@ class Broker:
 
 
 @contextmanager
-def cluster(folder: Path) -> Iterator[Cluster]:
+def cluster(folder: Path, environment: Mapping[str, str] | None = None) -> Iterator[Cluster]:
     """Raises RuntimeError where a process does not come up."""
-    made = Cluster(folder)
+    made = Cluster(folder, environment)
     try:
         yield made
     finally:
         made.close()
+
+
+def _processor_s(pid: int) -> float:
+    """What a process and its children that have ended took, in user and system time (proc(5), fields 14 to 17)."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(int(ticks) for ticks in fields[11:15]) / os.sysconf("SC_CLK_TCK")
 
 
 def _kubeconfig(server: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from bench.behind import BehindRound
 from bench.length import Lengths
+from bench.start_costs import NOTHING, StartCosts
 from bench.starts import Starts
 from bench.tail import RATE, TailRound
 from bench.workload import VALUE_BYTES
@@ -65,6 +66,20 @@ def render_starts(starts: Starts) -> str:
 
 def _start_row(what: str, seconds: Sequence[float], rss_bytes: Sequence[int]) -> str:
     return f"{what:<36}{statistics.median(seconds):>10.2f}{statistics.median(rss_bytes) / _MIB:>10.0f}"
+
+
+def render_start_costs(costs: StartCosts) -> str:
+    """Medians, each as a ratio to a Python that does nothing."""
+    nothing = statistics.median(costs[NOTHING])
+    lines = [
+        f"medians of {len(costs[NOTHING])}, in processor seconds, byte code at hand",
+        "",
+        f"{'until ready, or to the end':<46}{'seconds':>10}{f'/ {NOTHING}':>20}",
+    ]
+    for what, seconds in costs.items():
+        median = statistics.median(seconds)
+        lines.append(f"{what:<46}{median:>10.3f}{median / nothing:>20.0f}")
+    return "\n".join(lines)
 
 
 def render_lengths(lengths: Lengths) -> str:

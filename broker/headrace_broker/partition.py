@@ -33,7 +33,6 @@ from headrace.core.replication.contact import Contact
 from headrace.core.replication.events import (
     Abandon,
     Acknowledge,
-    Acks,
     Appended,
     Closed,
     Configured,
@@ -65,7 +64,7 @@ from headrace.core.replication.producers import Remembered
 from headrace.core.replication.replica import Replica
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.resources.topic import TimestampType, TopicSpec
-from headrace.core.types import LeaderEpoch, Offset, PartitionKey, Seat
+from headrace.core.types import Acks, LeaderEpoch, Offset, PartitionKey, Seat
 from headrace_broker.cleaning import Cleaner
 from headrace_broker.clock import monotonic_ms, wall_ms
 from headrace_broker.following_log import Buffer, FollowingLog

@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from headrace.core.replication.events import Acks
 from headrace.core.replication.fence import Fence
-from headrace.core.types import Offset, PartitionId, TopicName
+from headrace.core.types import Acks, Offset, PartitionId, TopicName
 
 
 class Edge(StrEnum):

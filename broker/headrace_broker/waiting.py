@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable
 
 from headrace.core.errors import HeadraceError, ThrottledError
 from headrace.core.limits import APPENDS_WAITING_MAX
-from headrace.core.replication.events import Acks, Waiter
+from headrace.core.replication.events import Waiter
+from headrace.core.types import Acks
 from headrace_broker.requests import Place
 
 Answered = Callable[[HeadraceError | None], None]

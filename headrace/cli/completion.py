@@ -4,7 +4,6 @@ The script calls `headrace` at every press of Tab (click answers, by `_HEADRACE_
 little patience and where it is cheapest: brokers for commands that talk to brokers, else the Kubernetes API.
 """
 
-import asyncio
 import json
 from collections.abc import Mapping
 from contextlib import closing
@@ -50,6 +49,8 @@ def topic_names(options: Mapping[str, Any]) -> list[str]:
 
 def group_names(options: Mapping[str, Any]) -> list[str]:
     """The same of consumer groups, which are resources: the Kubernetes API is asked."""
+    import asyncio
+
     from headrace.cli.groups_api import list_groups
 
     async def names(client: Any, namespace: str) -> list[str]:
@@ -74,6 +75,8 @@ def _from_brokers(where: Where) -> list[str]:
 
 
 def _from_kubernetes(options: KubeOptions) -> list[str]:
+    import asyncio
+
     from headrace.cli.topics_api import list_topics
 
     async def names(client: Any, namespace: str) -> list[str]:

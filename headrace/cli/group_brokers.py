@@ -20,8 +20,8 @@ from headrace.client.subscription import timestamp_of
 from headrace.client.workers import Workers
 from headrace.core.errors import HeadraceError, InvalidRequestError, RemoteError, UnknownGroupError
 from headrace.core.groups.describing import GroupSummary, parse_group, parse_groups
+from headrace.core.groups.identity import GroupState
 from headrace.core.groups.lag import Watermarks
-from headrace.core.groups.sharing import GroupState
 from headrace.core.groups.status import Report
 from headrace.core.groups.wire import TopicOffset, parse_offsets
 from headrace.core.limits import OFFSET_REQUESTS_MAX

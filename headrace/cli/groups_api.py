@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from typing import Any
 
-from headrace.core.control.conditions import ConditionType
 from headrace.core.errors import HeadraceError, LocalError
+from headrace.core.resources.conditions import ConditionType
 from headrace.core.resources.consumer_group import ConsumerGroup, ResetOffsets
 from headrace.core.resources.lease import CLUSTER_LABEL
 from headrace.core.resources.metadata import API_VERSION

@@ -1,6 +1,5 @@
 """The Kubernetes API for commands: which one, and a connection to it for as long as the command runs."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
@@ -25,6 +24,8 @@ class KubeOptions:
 
 def with_kube(options: KubeOptions, work: "Callable[[KubeClient, str], Awaitable[T]]") -> T:
     """Run `work(client, namespace)` to its end."""
+    import asyncio
+
     from headrace.kube.client import KubeClient
 
     async def run() -> T:

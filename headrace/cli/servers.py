@@ -6,15 +6,12 @@ server's proxy to their bootstrap Service, with the kubeconfig's credentials: no
 reachable. Every dead end is one sentence with the remedy. Called by every command that reads or writes records.
 """
 
-import asyncio
 import os
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
-
-import yaml
 
 from headrace.client.discovery import SERVER_VARIABLE, NoServerError, Servers, find_servers, running_dev
 from headrace.core.errors import LocalError
@@ -25,6 +22,7 @@ if TYPE_CHECKING:
     from headrace.kube.client import KubeClient
     from headrace.kube.credentials import Credentials
 
+T = TypeVar("T")
 _DEFAULT_NAMESPACE = "default"
 _NOTHING_SAID = "no server is given and no `headrace dev` is running"
 _NAME_A_BROKER = f"name a broker with --server or {SERVER_VARIABLE}, for example http://127.0.0.1:{BOOTSTRAP_PORT}"
@@ -63,7 +61,7 @@ def find(
     if server:
         return Found(find_servers(server, ca_file), namespace or _context_namespace(kubeconfig, context))
     if kubeconfig or context:
-        return asyncio.run(_find_by_leases(kubeconfig, context, namespace))
+        return _run(_find_by_leases(kubeconfig, context, namespace))
     if os.environ.get(SERVER_VARIABLE):
         return Found(find_servers(None, ca_file), namespace or _DEFAULT_NAMESPACE)
     dev = running_dev()
@@ -77,7 +75,7 @@ def _find_by_default(namespace: str | None) -> Found:
     from headrace.kube.errors import ApiUnavailableError, NoKubeConfigError
 
     try:
-        return asyncio.run(_find_by_leases(None, None, namespace))
+        return _run(_find_by_leases(None, None, namespace))
     except (NoKubeConfigError, ModuleNotFoundError):
         raise NoServerError(
             f"{_NOTHING_SAID}: start `headrace dev`, or {_NAME_A_BROKER}, or a cluster with --kubeconfig"
@@ -91,6 +89,8 @@ def _find_by_default(namespace: str | None) -> Found:
 
 def _namespace_of(kubeconfig: Path) -> str:
     """Of its current context, as `headrace topic` and kubectl have it; read without the Kubernetes client."""
+    import yaml
+
     try:
         document = yaml.safe_load(kubeconfig.read_bytes())
         contexts = {each["name"]: each["context"] for each in document["contexts"]}
@@ -105,7 +105,13 @@ def _context_namespace(kubeconfig: str | None, context: str | None) -> str:
         return _DEFAULT_NAMESPACE
     from headrace.kube.credentials import load_credentials
 
-    return asyncio.run(load_credentials(kubeconfig, context)).namespace
+    return _run(load_credentials(kubeconfig, context)).namespace
+
+
+def _run(question: Coroutine[Any, Any, T]) -> T:
+    import asyncio  # a server that is given needs none
+
+    return asyncio.run(question)
 
 
 async def _find_by_leases(kubeconfig: str | None, context: str | None, namespace: str | None) -> Found:

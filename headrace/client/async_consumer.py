@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from types import TracebackType
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from headrace.client.async_brokers import AsyncBrokers
 from headrace.client.async_fetcher import ALONE, AsyncFetcher
@@ -18,18 +18,17 @@ from headrace.client.async_readings import AsyncBatches, AsyncReading, AsyncReco
 from headrace.client.clock import now_ms
 from headrace.client.cursor import Cursor
 from headrace.client.discovery import Servers
-from headrace.client.groups.async_attendance import AsyncAttendance
-from headrace.client.groups.async_coordinator import AsyncCoordinator
-from headrace.client.groups.options import GroupOptions, new_member_id
-from headrace.client.groups.seat import Seat
 from headrace.client.positions import Positions
 from headrace.client.read_ahead import Added, ReadAhead
 from headrace.client.record import GroupOffset, Place, TopicPartition
 from headrace.client.subscription import Start, as_ms, check_within, fixed_offset, places, timestamp_of
 from headrace.core.errors import LocalError
-from headrace.core.groups.identity import GroupName
 from headrace.core.limits import CONSUMER_CLOSE_MS_DEFAULT, PRODUCE_TIMEOUT_MS_DEFAULT
 from headrace.core.records.columns import DecodedBatch
+
+if TYPE_CHECKING:
+    from headrace.client.groups.async_attendance import AsyncAttendance
+    from headrace.client.groups.options import GroupOptions
 
 
 class AsyncConsumer(Positions):
@@ -72,7 +71,14 @@ class AsyncConsumer(Positions):
             self._attendance = self._attend(self._group, self._reading, self._fetcher)
             await self._attendance.join()
 
-    def _attend(self, options: GroupOptions, reading: ReadAhead, fetcher: AsyncFetcher) -> AsyncAttendance:
+    def _attend(self, options: "GroupOptions", reading: ReadAhead, fetcher: AsyncFetcher) -> "AsyncAttendance":
+        # Whoever is in no group does without all of this.
+        from headrace.client.groups.async_attendance import AsyncAttendance
+        from headrace.client.groups.async_coordinator import AsyncCoordinator
+        from headrace.client.groups.options import new_member_id
+        from headrace.client.groups.seat import Seat
+        from headrace.core.groups.identity import GroupName
+
         brokers = self._brokers
         seat = Seat(options, reading.handed, new_member_id, brokers.trouble, self._timeout_ms)
         coordinator = AsyncCoordinator(brokers, GroupName(brokers.namespace, options.group))
@@ -216,7 +222,7 @@ class AsyncConsumer(Positions):
         """How far the group is, by what was committed, whoever did."""
         return await (await self._attending()).group_offsets()
 
-    async def _attending(self) -> AsyncAttendance:
+    async def _attending(self) -> "AsyncAttendance":
         if self._group is None:
             raise LocalError(self._no_group)
         await self.start()

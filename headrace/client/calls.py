@@ -14,10 +14,9 @@ from headrace.client.record import TopicPartition
 from headrace.core.errors import BrokerUnreachableError, HeadraceError, NotReadyError, RemoteError, ThrottledError
 from headrace.core.limits import CONSUMER_FRAME_BYTES_MAX, FETCH_BYTES_MIN, METADATA_TIMEOUT_MS
 from headrace.core.problem import from_problem
-from headrace.core.replication.events import Acks
 from headrace.core.replication.fence import Fence
 from headrace.core.session.terms import FetchTerms, ProduceTerms
-from headrace.core.types import LeaderEpoch, Offset, PartitionId, TopicName, TopicUid
+from headrace.core.types import Acks, LeaderEpoch, Offset, PartitionId, TopicName, TopicUid
 
 SESSIONS_PATH = "/v1/sessions"
 BATCH_TYPE = "application/vnd.headrace.batch"

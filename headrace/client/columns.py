@@ -13,12 +13,11 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headrace.client.batches import BATCH_OVERHEAD_BYTES, HEADER_OVERHEAD_BYTES, ROW_OVERHEAD_BYTES
 from headrace.client.values import as_timestamp_ms
 from headrace.core.errors import LocalError
-from headrace.core.records.arrays import binary_array, timestamp_array
+from headrace.core.records.arrays import binary_array, entry_ends, long_numbers, number_array, timestamp_array
 from headrace.core.records.columns import RECORD_SCHEMA, record_columns
 
 _TIMES_REMEDY = "give whole milliseconds since 1970-01-01 UTC, or datetimes"
@@ -111,7 +110,7 @@ def checked_columns(values: Any, keys: Any, timestamps_ms: Any, now_ms: int) -> 
         if column is not None and not isinstance(column, int) and len(column) != len(columns):
             raise ValueError(f"{name}: {len(column)} entries for {len(columns)} values: give one for each record")
     if not isinstance(columns.times_ms, int):
-        _check_times(columns.times_ms.to_numpy())
+        _check_times(long_numbers(columns.times_ms))
     return columns
 
 
@@ -175,15 +174,14 @@ def row_sizes(values: Any, keys: Any) -> npt.NDArray[np.int64]:
     sizes = np.full(len(values), ROW_OVERHEAD_BYTES, np.int64)
     for column in (values, keys):
         if column is not None and column.null_count < len(column):
-            lengths = pc.binary_length(column)
-            sizes += (pc.fill_null(lengths, 0) if lengths.null_count else lengths).to_numpy()
+            sizes += np.diff(entry_ends(column))
     return sizes
 
 
 def by_partition(records: Any, partitions: npt.NDArray[Any]) -> Iterator[tuple[int, Any]]:
     """`records` sorted apart: one batch per partition that occurs, rows in their old order."""
     order = np.argsort(partitions, kind="stable")
-    gathered, sorted_partitions = records.take(pa.array(order)), partitions[order]
+    gathered, sorted_partitions = records.take(number_array(order)), partitions[order]
     starts = np.flatnonzero(np.diff(sorted_partitions, prepend=sorted_partitions[0] - 1))
     for start, end in zip(starts, [*starts[1:], len(order)], strict=True):
         yield int(sorted_partitions[start]), gathered.slice(int(start), int(end - start))
@@ -224,11 +222,11 @@ def _header_ends(column: Any) -> npt.NDArray[np.int64]:
     entries = column.values
     before = np.zeros(len(entries) + 1, np.int64)
     for name in ("name", "value"):
-        lengths = pc.fill_null(pc.binary_length(entries.field(name)), 0).to_numpy()
-        before[1:] += np.cumsum(lengths, dtype=np.int64)
+        ends = entry_ends(entries.field(name))
+        before += ends - ends[0]
     before += np.arange(len(before)) * HEADER_OVERHEAD_BYTES
-    ends: npt.NDArray[np.int64] = before[column.offsets.to_numpy()]
-    return ends
+    of_rows: npt.NDArray[np.int64] = before[entry_ends(column)]
+    return of_rows
 
 
 def _ends(column: Any) -> memoryview | None:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from time import monotonic_ns
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from headrace.client import frames
 from headrace.client.brokers import Brokers
@@ -20,18 +20,17 @@ from headrace.client.cursor import Cursor
 from headrace.client.discovery import Servers
 from headrace.client.door import Closing, Door
 from headrace.client.fetcher import ALONE, Fetcher
-from headrace.client.groups.attendance import Attendance
-from headrace.client.groups.coordinator import Coordinator
-from headrace.client.groups.options import GroupOptions, new_member_id
-from headrace.client.groups.seat import Seat
 from headrace.client.positions import Positions
 from headrace.client.read_ahead import Added, ReadAhead
 from headrace.client.record import GroupOffset, Place, Record, TopicPartition
 from headrace.client.subscription import Start, as_ms, check_within, fixed_offset, places, timestamp_of
 from headrace.core.errors import LocalError
-from headrace.core.groups.identity import GroupName
 from headrace.core.limits import CONSUMER_CLOSE_MS_DEFAULT, PRODUCE_TIMEOUT_MS_DEFAULT
 from headrace.core.records.columns import DecodedBatch
+
+if TYPE_CHECKING:
+    from headrace.client.groups.attendance import Attendance
+    from headrace.client.groups.options import GroupOptions
 
 
 class Consumer(Positions):
@@ -74,9 +73,16 @@ class Consumer(Positions):
                 self._finalizer()
                 raise
 
-    def _attend(self, options: GroupOptions | None, reading: ReadAhead) -> Attendance | None:
+    def _attend(self, options: "GroupOptions | None", reading: ReadAhead) -> "Attendance | None":
         if options is None:
             return None
+        # Whoever is in no group does without all of this.
+        from headrace.client.groups.attendance import Attendance
+        from headrace.client.groups.coordinator import Coordinator
+        from headrace.client.groups.options import new_member_id
+        from headrace.client.groups.seat import Seat
+        from headrace.core.groups.identity import GroupName
+
         brokers = self._brokers
         seat = Seat(options, reading.handed, new_member_id, brokers.trouble, self._timeout_ms)
         coordinator = Coordinator(brokers, GroupName(brokers.namespace, options.group))
@@ -231,7 +237,7 @@ class Consumer(Positions):
         with self._inside():
             return attendance.group_offsets()
 
-    def _attending(self) -> Attendance:
+    def _attending(self) -> "Attendance":
         if self._attendance is None:
             raise LocalError(self._no_group)
         self._check_open()
@@ -298,7 +304,7 @@ class Consumer(Positions):
         self.close()
 
 
-def _end(fetcher: Fetcher, attendance: Attendance | None) -> None:
+def _end(fetcher: Fetcher, attendance: "Attendance | None") -> None:
     try:
         if attendance is not None:
             attendance.close()

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from headrace.client.batches import Batch
-from headrace.core.records.header import NO_PRODUCER, NOT_IDEMPOTENT, ProducerNumbers
-from headrace.core.replication.producers import SEQUENCES
+from headrace.core.records.header import NO_PRODUCER, NOT_IDEMPOTENT, SEQUENCES, ProducerNumbers
 
 _EPOCH_MAX: Final = (1 << 15) - 1
 _IDS: Final = 1 << 63

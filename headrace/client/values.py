@@ -6,18 +6,19 @@ All of it is checked before a record joins a batch: one that cannot be encoded w
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from operator import index
-from typing import Any, TypeAlias
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 from headrace.client.record import Headers
 from headrace.core.errors import LocalError
 from headrace.core.limits import RECORD_HEADERS_MAX
 from headrace.core.resources.names import group_name_problem, topic_name_problem
 
+if TYPE_CHECKING:
+    import numpy as np
+
 Bytes: TypeAlias = bytes | bytearray | memoryview | str | None
 _TIMESTAMP_MS_MAX = 2**63 - 1
-Time: TypeAlias = int | datetime | np.datetime64
+Time: TypeAlias = Union[int, datetime, "np.datetime64"]
 HeadersInput: TypeAlias = Iterable[tuple[str, Bytes]] | Mapping[str, Bytes]
 
 
@@ -94,6 +95,8 @@ def _moment_ms(time: object, name: str) -> int:
     try:
         if isinstance(time, datetime):
             return datetime_ms(time)
+        import numpy as np  # whoever has no times of its own needs no arrays for them
+
         if isinstance(time, np.datetime64) and not np.isnat(time):
             return int(time.astype("datetime64[ms]").astype(np.int64))
     except (ValueError, OverflowError) as error:

@@ -1,6 +1,7 @@
 """The house's own number and name types, so that an offset is never taken for an epoch (house rule 7)."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import NamedTuple, NewType
 
 Offset = NewType("Offset", int)
@@ -25,6 +26,17 @@ TopicUid = NewType("TopicUid", str)
 
 SetUid = NewType("SetUid", str)
 """`metadata.uid` of a PartitionSet, in the same way."""
+
+
+class Acks(StrEnum):
+    """What a produce request waits for; spelled as in the query."""
+
+    NONE = "0"
+    """Nothing: answered before the records are written."""
+    LEADER = "1"
+    """Written by the leader, to the page cache: a crash of its machine may lose them."""
+    ALL = "all"
+    """Committed: below the high watermark."""
 
 
 class TopicName(NamedTuple):

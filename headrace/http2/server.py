@@ -16,12 +16,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from aiohttp import web
-from aiohttp.http import HttpProcessingError
-from aiohttp.web_protocol import RequestHandler
-
 from headrace.core import limits
 from headrace.core.errors import ThrottledError
+from headrace.http2.aiohttp_web import HttpProcessingError, RequestHandler, web
 from headrace.http2.bodies import PATIENCE
 from headrace.http2.connection import ServerConnection
 from headrace.http2.first_bytes import Crowd, FirstBytes, Lingering, Spoken

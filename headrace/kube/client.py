@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from random import uniform
 from typing import Any, Generic, Self, TypeVar
 
-import aiohttp
-
 from headrace.core.limits import (
     API_CONNECT_TIMEOUT_MS,
     API_LINE_BYTES_MAX,
@@ -25,6 +23,7 @@ from headrace.core.limits import (
     API_REQUEST_TIMEOUT_MS,
 )
 from headrace.core.resources.metadata import Object
+from headrace.http2.aiohttp_library import aiohttp
 from headrace.kube.credentials import Credentials, load_credentials
 from headrace.kube.errors import ApiBusyError, ApiUnavailableError, UnreadableObjectError, error_of
 from headrace.kube.resource import ObjectKey, Resource

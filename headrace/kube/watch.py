@@ -16,10 +16,9 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Generic, TypeAlias, TypeVar
 
-import aiohttp
-
 from headrace.core.limits import API_BACKOFF_MIN_MS, API_CONNECT_TIMEOUT_MS, WATCH_SILENCE_MS_MAX
 from headrace.core.resources.metadata import Object
+from headrace.http2.aiohttp_library import aiohttp
 from headrace.kube.backoff import Backoff
 from headrace.kube.client import KubeClient, parse_or_log, selection
 from headrace.kube.errors import ApiError, ApiUnavailableError, error_of

@@ -16,8 +16,6 @@ from functools import partial
 from random import Random
 from typing import Any
 
-import kopf
-
 from headrace.core.limits import API_CONNECT_TIMEOUT_MS, API_REQUEST_TIMEOUT_MS, WATCH_SILENCE_MS_MAX
 from headrace.core.resources.lease import BrokerLease
 from headrace.core.resources.metadata import InvalidResourceError
@@ -25,6 +23,7 @@ from headrace.core.resources.pod import POD_SELECTOR
 from headrace.kube.backoff import Backoff
 from headrace.kube.credentials import Credentials
 from headrace.kube.resource import LEASES, PARTITION_SETS, PODS, STATEFUL_SETS, TOPICS, Resource
+from headrace_operator.kopf_library import kopf
 from headrace_operator.observer import Scope
 
 _log = logging.getLogger(__name__)

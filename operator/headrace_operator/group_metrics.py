@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from headrace.core.control.group_actions import GroupAction, WriteGroupStatus
 from headrace.core.control.group_errands import Wish
 from headrace.core.control.group_verdicts import Result, Verdict
-from headrace.core.groups.sharing import GroupState
+from headrace.core.groups.identity import GroupState
 from headrace.core.resources.consumer_group import ConsumerGroup
 
 _NAMESPACE = "headrace_operator"

@@ -17,7 +17,7 @@ from headrace.core.errors import DivergedLogError
 from headrace.core.log.group_commit import Sync
 from headrace.core.log.intact import DiskFacts
 from headrace.core.replication import events
-from headrace.core.replication.events import Acks, Waiter
+from headrace.core.replication.events import Waiter
 from headrace.core.replication.fence import Fence
 from headrace.core.replication.replica import Replica
 from headrace.core.replication.residency import Holding
@@ -26,7 +26,7 @@ from headrace.core.replication.set_writer import SetWriter
 from headrace.core.replication.wishes import Around, Local, Wish, wishes
 from headrace.core.resources.lease import BrokerLease
 from headrace.core.resources.partition_set import PartitionSet, PartitionState
-from headrace.core.types import BrokerId, LeaderEpoch, Offset, PartitionId, PartitionKey, Seat
+from headrace.core.types import Acks, BrokerId, LeaderEpoch, Offset, PartitionId, PartitionKey, Seat
 from tests.sim.disk import Disk, Entry
 from tests.sim.network import Hello, Network, Push, Reported, Stream
 from tests.sim.reign import Warned

@@ -14,13 +14,12 @@ from headrace.core.errors import StorageFailedError
 from headrace.core.log.quota import DiskLimits
 from headrace.core.log.segments import LogConfig
 from headrace.core.records.raw import split_batches
-from headrace.core.replication.events import Acks
 from headrace.core.replication.fence import Fence
 from headrace.core.replication.followers import InSyncRules
 from headrace.core.replication.replica import Replica
 from headrace.core.resources.metadata import Metadata
 from headrace.core.resources.topic import Topic, TopicSpec
-from headrace.core.types import BrokerId, LeaderEpoch, PartitionId, PartitionKey, TopicName, TopicUid
+from headrace.core.types import Acks, BrokerId, LeaderEpoch, PartitionId, PartitionKey, TopicName, TopicUid
 from headrace.http2.client import AsyncTransport
 from headrace.http2.server import Server, serve
 from headrace_broker.broker_disk import BrokerDisk

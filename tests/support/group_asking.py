@@ -4,7 +4,7 @@ from headrace.core.coordinating import Refuse
 from headrace.core.errors import HeadraceError
 from headrace.core.groups.entries import OffsetValue
 from headrace.core.groups.events import Answer, CommitReceived, Membership, Request
-from headrace.core.groups.sharing import GroupState
+from headrace.core.groups.identity import GroupState
 from headrace.core.types import Offset
 from tests.support.group_world import GROUP, World, part, shape
 

@@ -18,8 +18,7 @@ from headrace.core.control.group_errands import Wish, wish_of
 from headrace.core.control.group_plan import GroupPlan, plan_groups
 from headrace.core.control.group_verdicts import Verdict
 from headrace.core.control.group_view import GroupView
-from headrace.core.groups.identity import OFFSETS_TOPIC, GroupEpoch, GroupName, MemberId
-from headrace.core.groups.sharing import GroupState
+from headrace.core.groups.identity import OFFSETS_TOPIC, GroupEpoch, GroupName, GroupState, MemberId
 from headrace.core.resources.consumer_group import ConsumerGroup, ConsumerGroupSpec
 from headrace.core.resources.consumer_group_status import ConsumerGroupStatus, LastReset, MemberStatus, TopicShare
 from headrace.core.resources.metadata import Metadata

@@ -17,7 +17,6 @@ from headrace.core.groups.events import (
     Answer,
     CommitReceived,
     Done,
-    GroupSettings,
     HeartbeatReceived,
     Ignored,
     JoinReceived,
@@ -28,6 +27,7 @@ from headrace.core.groups.events import (
 from headrace.core.groups.identity import GroupEpoch, GroupName, MemberId, TopicShape
 from headrace.core.groups.image import Image
 from headrace.core.groups.records import decode, encode
+from headrace.core.groups.settings import GroupSettings
 from headrace.core.groups.subscriptions import Subscription
 from headrace.core.limits import REBALANCE_TIMEOUT_MS_DEFAULT
 from headrace.core.types import PartitionId, PartitionKey, TopicUid

@@ -17,7 +17,6 @@ from headrace.core.log.quota import DiskLimits
 from headrace.core.log.segments import LogConfig
 from headrace.core.records.raw import split_batches
 from headrace.core.replication.contact import Contact
-from headrace.core.replication.events import Acks
 from headrace.core.replication.fence import Fence
 from headrace.core.replication.followers import InSyncRules
 from headrace.core.replication.replica import Replica
@@ -27,6 +26,7 @@ from headrace.core.resources.metadata import Metadata
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.resources.topic import Topic, TopicSpec
 from headrace.core.types import (
+    Acks,
     BrokerId,
     LeaderEpoch,
     PartitionEpoch,

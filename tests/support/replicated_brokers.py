@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from headrace.core.replication.events import Acks
 from headrace.core.resources.lease import BrokerLease
 from headrace.core.resources.metadata import API_VERSION, Metadata
 from headrace.core.resources.partition_set import PartitionSet, PartitionState
 from headrace.core.types import (
+    Acks,
     BrokerId,
     LeaderEpoch,
     PartitionEpoch,

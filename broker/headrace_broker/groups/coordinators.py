@@ -8,9 +8,10 @@ from operator import is_not
 
 from headrace.core.errors import CoordinatorLoadingError
 from headrace.core.groups.coordinator import ForGroup, GroupConfigured
-from headrace.core.groups.events import GroupSettings, TargetOffered
+from headrace.core.groups.events import TargetOffered
 from headrace.core.groups.group import Group
 from headrace.core.groups.identity import OFFSETS_TOPIC, GroupName, GroupType, TopicShape, coordinator_partition
+from headrace.core.groups.settings import GroupSettings
 from headrace.core.groups.sight import TopicSight
 from headrace.core.groups.topic_partitions import Names, names_in
 from headrace.core.limits import GROUPS_PER_COORDINATOR_MAX, OFFSETS_PARTITIONS

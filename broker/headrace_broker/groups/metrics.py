@@ -16,8 +16,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from headrace.core.groups.group import Group
-from headrace.core.groups.identity import NO_EPOCH, GroupEpoch, GroupName, GroupType
-from headrace.core.groups.sharing import GroupState
+from headrace.core.groups.identity import NO_EPOCH, GroupEpoch, GroupName, GroupState, GroupType
 from headrace.core.limits import GROUP_LAG_SERIES_MAX, GROUPS_IN_METRICS_MAX
 from headrace_broker.groups.lag import SeenLag
 from headrace_broker.groups.ports import CoordinatedGroups

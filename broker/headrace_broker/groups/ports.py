@@ -11,9 +11,10 @@ from collections.abc import Collection
 from typing import Protocol
 
 from headrace.core.groups.assigning import Topics
-from headrace.core.groups.events import GroupSettings, TargetOffered
+from headrace.core.groups.events import TargetOffered
 from headrace.core.groups.group import Group
 from headrace.core.groups.identity import GroupName, GroupType
+from headrace.core.groups.settings import GroupSettings
 
 
 class GroupsListener(Protocol):

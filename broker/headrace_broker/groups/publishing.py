@@ -17,10 +17,9 @@ from contextlib import suppress
 from random import Random
 from typing import NamedTuple, assert_never
 
-from headrace.core.groups.identity import GroupName, GroupType
+from headrace.core.groups.identity import GroupName, GroupState, GroupType
 from headrace.core.groups.image import Image
 from headrace.core.groups.publishing import Publishing, Turn
-from headrace.core.groups.sharing import GroupState
 from headrace.core.groups.status import Report, report_of
 from headrace.core.groups.upkeep import Create, Delete, Upkeep, WriteStatus, lags_shown, upkeep
 from headrace.core.limits import (

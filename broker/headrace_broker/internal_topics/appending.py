@@ -25,9 +25,8 @@ from headrace.core.limits import (
     PRODUCE_TIMEOUT_MS_DEFAULT,
 )
 from headrace.core.records.raw import RawBatch
-from headrace.core.replication.events import Acks
 from headrace.core.replication.fence import Fence
-from headrace.core.types import LeaderEpoch
+from headrace.core.types import Acks, LeaderEpoch
 from headrace_broker.internal_topics.log import Codec
 from headrace_broker.partition import Partition
 from headrace_broker.requests import ProduceQuery

@@ -41,9 +41,8 @@ from headrace.core.errors import (
     NotReadyError,
 )
 from headrace.core.limits import COORDINATOR_RELOAD_MS, COORDINATOR_TICK_MS
-from headrace.core.replication.events import Acks
 from headrace.core.replication.fence import Fence
-from headrace.core.types import LeaderEpoch
+from headrace.core.types import Acks, LeaderEpoch
 from headrace_broker.clock import monotonic_ms, wall_ms
 from headrace_broker.internal_topics.appending import Appends
 from headrace_broker.internal_topics.log import Codec, prepare

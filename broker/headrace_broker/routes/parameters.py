@@ -25,11 +25,10 @@ from headrace.core.limits import (
     TOPIC_PARTITIONS_MAX,
     WRITER_NAME_LENGTH_MAX,
 )
-from headrace.core.replication.events import Acks
 from headrace.core.replication.fence import Fence
 from headrace.core.resources.names import group_name_problem, namespace_problem
 from headrace.core.staging.identity import WriterName
-from headrace.core.types import BrokerId, LeaderEpoch, Offset, PartitionId, TopicName, TopicUid
+from headrace.core.types import Acks, BrokerId, LeaderEpoch, Offset, PartitionId, TopicName, TopicUid
 from headrace_broker.requests import (
     DeleteQuery,
     Edge,

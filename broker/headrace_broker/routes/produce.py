@@ -12,8 +12,7 @@ from typing import Any
 from aiohttp import web
 from yarl import URL
 
-from headrace.core.replication.events import Acks
-from headrace.core.types import LeaderEpoch
+from headrace.core.types import Acks, LeaderEpoch
 from headrace_broker.clock import wall_ms
 from headrace_broker.partition import Partition
 from headrace_broker.proxy import Elsewhere

@@ -16,9 +16,8 @@ from headrace.core.errors import HeadraceError, InvalidRequestError
 from headrace.core.murmur2 import partition_for_key
 from headrace.core.records.raw import split_batches
 from headrace.core.records.record import Record
-from headrace.core.replication.events import Acks
 from headrace.core.resources.topic import Topic
-from headrace.core.types import Offset, PartitionId
+from headrace.core.types import Acks, Offset, PartitionId
 from headrace_broker.clock import wall_ms
 from headrace_broker.proxy import Elsewhere
 from headrace_broker.remote import produce_there

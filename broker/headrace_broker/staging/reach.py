@@ -5,10 +5,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 from headrace.core.limits import PRODUCE_TIMEOUT_MS_DEFAULT
 from headrace.core.records.raw import RawBatch
-from headrace.core.replication.events import Acks
 from headrace.core.replication.fence import Fence
 from headrace.core.staging.cleaning import Span
-from headrace.core.types import Offset, PartitionId, TopicName, TopicUid
+from headrace.core.types import Acks, Offset, PartitionId, TopicName, TopicUid
 from headrace_broker.fetch import find_offset
 from headrace_broker.partition import Partition
 from headrace_broker.proxy import Elsewhere, Proxy

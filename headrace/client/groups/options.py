@@ -2,14 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import uuid4
 
 from headrace.client.record import TopicPartition
 from headrace.client.values import as_group, as_topic
 from headrace.core.errors import InvalidRequestError, LocalError
-from headrace.core.groups.identity import MemberId
-from headrace.core.groups.subscriptions import Subscription
 from headrace.core.limits import (
     AUTO_COMMIT_INTERVAL_MS_DEFAULT,
     INSTANCE_ID_LENGTH_MAX,
@@ -17,6 +15,10 @@ from headrace.core.limits import (
     REBALANCE_TIMEOUT_MS_MAX,
     REBALANCE_TIMEOUT_MS_MIN,
 )
+
+if TYPE_CHECKING:
+    from headrace.core.groups.identity import MemberId
+    from headrace.core.groups.subscriptions import Subscription
 
 Callback: TypeAlias = Callable[[list[TopicPartition]], Any] | None
 """Of an `AsyncConsumer` it may be a coroutine function."""
@@ -38,7 +40,7 @@ class Callbacks:
 @dataclass(frozen=True, slots=True)
 class GroupOptions:
     group: str
-    subscription: Subscription
+    subscription: "Subscription"
     instance_id: str = ""
     """Empty: not static."""
     auto_commit_interval_ms: int | None = AUTO_COMMIT_INTERVAL_MS_DEFAULT
@@ -62,8 +64,10 @@ class Attending:
     on_lost: Callback = None
 
 
-def new_member_id() -> MemberId:
+def new_member_id() -> "MemberId":
     """Of one life of a member. Made up by itself, so that a join whose answer was lost is known again."""
+    from headrace.core.groups.identity import MemberId
+
     return MemberId(str(uuid4()))
 
 
@@ -111,7 +115,9 @@ def _check_times(given: Attending) -> None:
         )
 
 
-def _subscription(topics: Sequence[str], pattern: str) -> Subscription:
+def _subscription(topics: Sequence[str], pattern: str) -> "Subscription":
+    from headrace.core.groups.subscriptions import Subscription  # every consumer loads this module, members this
+
     for topic in topics:
         as_topic(topic)
     if not topics and not pattern:

@@ -35,7 +35,7 @@ from headrace.core.errors import (
     UnknownMemberError,
 )
 from headrace.core.groups.events import CommitReceived, HeartbeatReceived, JoinReceived
-from headrace.core.groups.identity import MemberId
+from headrace.core.groups.identity import GroupState, MemberId
 from headrace.core.groups.membership import Identity, MemberPhase, MemberState
 from headrace.core.groups.membership_events import (
     Answered,
@@ -53,7 +53,6 @@ from headrace.core.groups.membership_events import (
     Stopped,
     Ticked,
 )
-from headrace.core.groups.sharing import GroupState
 from headrace.core.groups.status import Report
 from headrace.core.groups.topic_partitions import keys_of
 from headrace.core.limits import GROUP_LOOK_MS_MAX

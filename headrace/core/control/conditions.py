@@ -4,24 +4,10 @@ only then."""
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from enum import StrEnum
 from typing import Any
 
 from headrace.core.control.actions import Notice
-
-
-class ConditionType(StrEnum):
-    READY = "Ready"
-    UNDER_REPLICATED = "UnderReplicated"
-    OFFLINE = "Offline"
-    REASSIGNING = "Reassigning"
-    PAUSED = "Paused"
-    PREFERRED_LEADERS = "PreferredLeaders"
-    """Whether all that the annotation asks for can be done; only where there is one."""
-    IN_USE = "InUse"
-    """Of the internal topic."""
-    OFFSETS_RESET = "OffsetsReset"
-    """Of a ConsumerGroup, whose `spec.resetOffsets` is to be carried out."""
+from headrace.core.resources.conditions import ConditionType
 
 
 @dataclass(frozen=True, slots=True)

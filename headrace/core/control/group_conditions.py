@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from typing import Any, assert_never
 
 from headrace.core.control.actions import Notice
-from headrace.core.control.conditions import Condition, ConditionType, by_type, render
+from headrace.core.control.conditions import Condition, by_type, render
 from headrace.core.control.group_verdicts import Result, Verdict
-from headrace.core.groups.identity import GroupType
-from headrace.core.groups.sharing import GroupState
+from headrace.core.groups.identity import GroupState, GroupType
+from headrace.core.resources.conditions import ConditionType
 from headrace.core.resources.consumer_group import ConsumerGroup
 from headrace.core.resources.consumer_group_status import ConsumerGroupStatus
 from headrace.core.resources.moments import format_moment

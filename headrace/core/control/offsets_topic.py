@@ -14,13 +14,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from headrace.core.control.actions import Notice, PatchStatus
-from headrace.core.control.conditions import Condition, ConditionType, by_type, render
+from headrace.core.control.conditions import Condition, by_type, render
 from headrace.core.control.group_actions import CreateTopic, PatchTopic, ReleaseTopic, TopicAction
 from headrace.core.control.group_view import GroupView
 from headrace.core.control.keeping import Needs, kept, label_of, ready_brokers
 from headrace.core.control.observed import Observed
 from headrace.core.groups.identity import OFFSETS_TOPIC
 from headrace.core.limits import INTERNAL_REPLICAS_MAX, OFFSETS_MESSAGE_BYTES, OFFSETS_PARTITIONS, OFFSETS_SEGMENT_BYTES
+from headrace.core.resources.conditions import ConditionType
 from headrace.core.resources.internal_topics import internal_manifest, quantity
 from headrace.core.resources.topic import (
     IN_USE_FINALIZER,

@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.core.control.conditions import Condition, ConditionType
+from headrace.core.control.conditions import Condition
+from headrace.core.resources.conditions import ConditionType
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.resources.topic import PREFERRED_ANNOTATION, Topic
 from headrace.core.types import BrokerId, PartitionId

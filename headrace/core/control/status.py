@@ -13,7 +13,7 @@ from typing import Any
 
 from headrace.core.control.actions import PatchStatus
 from headrace.core.control.announcing import named
-from headrace.core.control.conditions import Condition, ConditionType, by_type, notices, render
+from headrace.core.control.conditions import Condition, by_type, notices, render
 from headrace.core.control.last_resort import awaited
 from headrace.core.control.observed import BrokerState, Observed
 from headrace.core.control.placing import TooFewBrokers
@@ -21,6 +21,7 @@ from headrace.core.control.preferring import preferred_condition
 from headrace.core.control.reassigning import Unfinished
 from headrace.core.control.reclaiming import Withheld
 from headrace.core.replication.isr import floor
+from headrace.core.resources.conditions import ConditionType
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.resources.topic import PAUSED_ANNOTATION, Topic
 from headrace.core.types import BrokerId, PartitionKey

@@ -15,11 +15,11 @@ again what was just assigned changes nothing; the order in which members are giv
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from heapq import heapreplace
 from typing import NamedTuple, TypeAlias, assert_never
 
 from headrace.core.groups.identity import MemberId, TopicShape
+from headrace.core.groups.settings import Assignor
 from headrace.core.types import PartitionId, PartitionKey, TopicUid
 
 Partitions: TypeAlias = frozenset[PartitionKey]
@@ -27,13 +27,6 @@ Assignment: TypeAlias = dict[MemberId, Partitions]
 """Everybody's; no partition twice."""
 
 _NOTHING: Partitions = frozenset()
-
-
-class Assignor(StrEnum):
-    """Spelled as in `spec.assignor`."""
-
-    UNIFORM = "Uniform"
-    RANGE = "Range"
 
 
 class Subscriber(NamedTuple):

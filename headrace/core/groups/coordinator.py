@@ -45,7 +45,6 @@ from headrace.core.groups.events import (
     CommitReceived,
     Configured,
     Effect,
-    GroupSettings,
     Ignored,
     Persist,
     Request,
@@ -55,11 +54,11 @@ from headrace.core.groups.events import (
     TopicsSeen,
 )
 from headrace.core.groups.group import Group
-from headrace.core.groups.identity import GroupName, TopicShape
+from headrace.core.groups.identity import GroupName, GroupState, TopicShape
 from headrace.core.groups.image import Image
 from headrace.core.groups.record_sizes import bytes_of
 from headrace.core.groups.sessions import NEVER
-from headrace.core.groups.sharing import GroupState
+from headrace.core.groups.settings import GroupSettings
 from headrace.core.groups.type_check import type_problem
 from headrace.core.limits import (
     COORDINATOR_COMMITS_UNANSWERED_MAX,

@@ -4,9 +4,8 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from headrace.core.fields import Fields
-from headrace.core.groups.assigning import Assignor
-from headrace.core.groups.identity import GroupEpoch, GroupName, GroupType, MemberId
-from headrace.core.groups.sharing import GroupState
+from headrace.core.groups.identity import GroupEpoch, GroupName, GroupState, GroupType, MemberId
+from headrace.core.groups.settings import Assignor
 from headrace.core.groups.status import MemberReport, Report
 from headrace.core.groups.wire import ANSWER, listed_object, parse_listed
 from headrace.core.types import BrokerId

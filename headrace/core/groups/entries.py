@@ -14,8 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-from headrace.core.groups.assigning import Assignor, Partitions
+from headrace.core.groups.assigning import Partitions
 from headrace.core.groups.identity import NO_EPOCH, GroupEpoch, GroupName, GroupType, MemberId, TopicShape
+from headrace.core.groups.settings import Assignor, Retention
 from headrace.core.groups.subscriptions import Subscription
 from headrace.core.log.epochs import NO_EPOCH as NO_LEADER
 from headrace.core.types import LeaderEpoch, Offset, PartitionKey
@@ -60,13 +61,6 @@ class Inputs(NamedTuple):
     """Those that somebody subscribes to and that exist."""
     assignor: Assignor = Assignor.UNIFORM
     paused: bool = False
-
-
-class Retention(NamedTuple):
-    """How long a group without members keeps its offsets."""
-
-    ms: int | None
-    """None: for ever."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,24 +10,13 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from headrace.core.coordinating import Refuse, Ticked
-from headrace.core.groups.assigning import Assignor, Partitions
+from headrace.core.groups.assigning import Partitions
 from headrace.core.groups.entries import Entry, OffsetValue
 from headrace.core.groups.identity import NO_EPOCH, GroupEpoch, GroupName, GroupType, MemberId, TopicShape
+from headrace.core.groups.settings import GroupSettings
 from headrace.core.groups.subscriptions import Subscription
-from headrace.core.limits import GROUP_SESSION_MS_DEFAULT, REBALANCE_TIMEOUT_MS_DEFAULT
+from headrace.core.limits import REBALANCE_TIMEOUT_MS_DEFAULT
 from headrace.core.types import PartitionKey, TopicUid
-
-
-@dataclass(frozen=True, slots=True)
-class GroupSettings:
-    """`spec` of the ConsumerGroup, in milliseconds; None: without end, or not."""
-
-    assignor: Assignor = Assignor.UNIFORM
-    session_ms: int = GROUP_SESSION_MS_DEFAULT
-    offsets_retention_ms: int | None = 7 * 24 * 3_600_000
-    paused_until_ms: int | None = None
-    """By the clock of `now_ms`: nobody is assigned anything before."""
-    type: GroupType = GroupType.CONSUMER
 
 
 @dataclass(frozen=True, slots=True)

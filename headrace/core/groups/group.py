@@ -18,7 +18,7 @@ from typing import assert_never
 from headrace.core.coordinating import Refuse, Ticked
 from headrace.core.errors import HeadraceError
 from headrace.core.groups.draft import Draft
-from headrace.core.groups.entries import GroupKey, GroupRecord, OffsetKey, OffsetRecord, Retention
+from headrace.core.groups.entries import GroupKey, GroupRecord, OffsetKey, OffsetRecord
 from headrace.core.groups.events import (
     AbsenceReceived,
     Answer,
@@ -29,7 +29,6 @@ from headrace.core.groups.events import (
     Done,
     Effect,
     Event,
-    GroupSettings,
     HeartbeatReceived,
     Ignored,
     JoinReceived,
@@ -44,12 +43,13 @@ from headrace.core.groups.events import (
     TopicDeleted,
     TopicsSeen,
 )
-from headrace.core.groups.identity import NO_EPOCH, GroupType, MemberId
+from headrace.core.groups.identity import NO_EPOCH, GroupState, GroupType, MemberId
 from headrace.core.groups.image import Image
 from headrace.core.groups.members import Members, unknown_member
 from headrace.core.groups.offsets import check_commit, check_empty, check_offsets, expired, is_forgotten, of_topic
 from headrace.core.groups.sessions import Sessions, Waiting, heartbeat_ms
-from headrace.core.groups.sharing import GroupState, Sharing
+from headrace.core.groups.settings import GroupSettings, Retention
+from headrace.core.groups.sharing import Sharing
 from headrace.core.groups.type_check import type_problem
 from headrace.core.limits import GROUP_EXPIRY_INTERVAL_MS, GROUP_HEARTBEAT_MS_RECONCILING
 from headrace.core.murmur2 import murmur2

@@ -32,6 +32,16 @@ class GroupName(NamedTuple):
         return f"{self.namespace}/{self.name}"
 
 
+class GroupState(StrEnum):
+    """Spelled as in `status.state`; of a dead group there is no ConsumerGroup, or its status is what it last was."""
+
+    EMPTY = "Empty"
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
 class GroupType(StrEnum):
     """`spec.type` of a ConsumerGroup."""
 

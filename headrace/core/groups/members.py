@@ -33,10 +33,11 @@ from headrace.core.groups.entries import (
     TargetKey,
     TargetRecord,
 )
-from headrace.core.groups.events import AbsenceReceived, GroupSettings, HeartbeatReceived, JoinReceived, LeaveReceived
+from headrace.core.groups.events import AbsenceReceived, HeartbeatReceived, JoinReceived, LeaveReceived
 from headrace.core.groups.identity import GroupName, MemberId
 from headrace.core.groups.member import has_given_up
 from headrace.core.groups.sessions import Sessions
+from headrace.core.groups.settings import GroupSettings
 from headrace.core.limits import (
     CLIENT_ADDRESS_LENGTH_MAX,
     GROUP_MEMBERS_MAX,

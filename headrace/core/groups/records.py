@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, assert_never
 
 from headrace.core.coordinating import UnreadableRecordError
-from headrace.core.groups.assigning import Assignor, Partitions
+from headrace.core.groups.assigning import Partitions
 from headrace.core.groups.entries import (
     CurrentKey,
     CurrentRecord,
@@ -26,11 +26,11 @@ from headrace.core.groups.entries import (
     OffsetKey,
     OffsetRecord,
     OffsetValue,
-    Retention,
     TargetKey,
     TargetRecord,
 )
 from headrace.core.groups.identity import GroupEpoch, GroupName, GroupType, MemberId, TopicShape
+from headrace.core.groups.settings import Assignor, Retention
 from headrace.core.groups.subscriptions import Subscription
 from headrace.core.types import LeaderEpoch, Offset, PartitionId, PartitionKey, TopicUid
 

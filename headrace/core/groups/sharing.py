@@ -11,27 +11,16 @@ Many changes at once cost one assignment: the timeout counts from the first of t
 
 from collections.abc import Mapping
 from dataclasses import replace
-from enum import StrEnum
 
 from headrace.core.groups.assigning import Partitions
 from headrace.core.groups.draft import Draft
 from headrace.core.groups.entries import GroupValue, Inputs, TargetKey, TargetRecord
-from headrace.core.groups.events import GroupSettings
-from headrace.core.groups.identity import GroupEpoch, MemberId, TopicShape
+from headrace.core.groups.identity import GroupEpoch, GroupState, MemberId, TopicShape
 from headrace.core.groups.member import advance
 from headrace.core.groups.sessions import NEVER, Sessions
+from headrace.core.groups.settings import GroupSettings
 from headrace.core.groups.targets import consumed, misfit, target_of
 from headrace.core.limits import ASSIGNMENT_TIMEOUT_MS
-
-
-class GroupState(StrEnum):
-    """Spelled as in `status.state`; of a dead group there is no ConsumerGroup, or its status is what it last was."""
-
-    EMPTY = "Empty"
-    ASSIGNING = "Assigning"
-    RECONCILING = "Reconciling"
-    STABLE = "Stable"
-    DEAD = "Dead"
 
 
 class Sharing:

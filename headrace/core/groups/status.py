@@ -13,12 +13,12 @@ and the operator has nothing to publish. Assignment epochs above the group's are
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from headrace.core.groups.assigning import Assignment, Assignor, Partitions, Subscriber, Topics, assign
-from headrace.core.groups.entries import MemberValue, Retention
+from headrace.core.groups.assigning import Assignment, Partitions, Subscriber, Topics, assign
+from headrace.core.groups.entries import MemberValue
 from headrace.core.groups.events import TargetOffered
-from headrace.core.groups.identity import GroupEpoch, GroupName, GroupType, MemberId, TopicShape
+from headrace.core.groups.identity import GroupEpoch, GroupName, GroupState, GroupType, MemberId, TopicShape
 from headrace.core.groups.image import Image
-from headrace.core.groups.sharing import GroupState
+from headrace.core.groups.settings import Assignor, Retention
 from headrace.core.groups.topic_partitions import Names, TopicPartitions, by_topic, names_in
 from headrace.core.resources.consumer_group import ConsumerGroup
 from headrace.core.resources.consumer_group_status import LastReset, MemberStatus, TopicShare, TopicStatus

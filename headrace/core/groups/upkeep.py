@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from headrace.core.groups.sharing import GroupState
+from headrace.core.groups.identity import GroupState
 from headrace.core.groups.status import Report, reported
 from headrace.core.resources.consumer_group import GROUP_FINALIZER, ConsumerGroup, auto_created
 from headrace.core.resources.consumer_group_status import ConsumerGroupStatus

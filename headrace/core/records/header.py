@@ -40,6 +40,8 @@ SPARSE_BIT: Final = 0b100000
 """Compaction left gaps: the body has a column of offset deltas."""
 KNOWN_BITS: Final = COMPRESSION_BITS | APPEND_TIME_BIT | CONTROL_BIT | SPARSE_BIT
 
+SEQUENCES: Final = 1 << 31
+"""So many numbers there are for the records of a producer in one partition: after the last one comes 0 again."""
 NO_PRODUCER: Final = -1
 """`producer_id`, `producer_epoch` and `base_sequence` of a producer that is not idempotent."""
 

@@ -6,25 +6,13 @@ follower's (`following`); a state, a sync and the end of it all concern both.
 """
 
 from dataclasses import dataclass
-from enum import StrEnum
 
 from headrace.core.log.epochs import EpochEnd
 from headrace.core.log.group_commit import Sync
 from headrace.core.replication.followers import Ends, InSyncRules
 from headrace.core.replication.isr import PendingIsr
 from headrace.core.resources.partition_set import PartitionState
-from headrace.core.types import LeaderEpoch, Offset, Seat
-
-
-class Acks(StrEnum):
-    """What a produce request waits for; spelled as in the query."""
-
-    NONE = "0"
-    """Nothing: answered before the records are written."""
-    LEADER = "1"
-    """Written by the leader, to the page cache: a crash of its machine may lose them."""
-    ALL = "all"
-    """Committed: below the high watermark."""
+from headrace.core.types import Acks, LeaderEpoch, Offset, Seat
 
 
 @dataclass(frozen=True, slots=True)

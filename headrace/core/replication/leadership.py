@@ -32,7 +32,6 @@ from headrace.core.replication.contact import Contact
 from headrace.core.replication.events import (
     Abandon,
     Acknowledge,
-    Acks,
     Appended,
     Closed,
     Configured,
@@ -61,7 +60,7 @@ from headrace.core.replication.redundancy import Redundancy
 from headrace.core.replication.seats import supersedes
 from headrace.core.replication.seen_epochs import SeenEpochs
 from headrace.core.resources.partition_set import PartitionState
-from headrace.core.types import LeaderEpoch, Offset, Seat
+from headrace.core.types import Acks, LeaderEpoch, Offset, Seat
 
 
 class Leadership:

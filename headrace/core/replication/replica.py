@@ -20,7 +20,6 @@ from headrace.core.errors import NotReadyError
 from headrace.core.log.epochs import NO_EPOCH
 from headrace.core.replication.contact import Contact
 from headrace.core.replication.events import (
-    Acks,
     Appended,
     Closed,
     Configured,
@@ -51,7 +50,7 @@ from headrace.core.replication.leadership import Leadership
 from headrace.core.replication.redundancy import Redundancy
 from headrace.core.replication.seats import supersedes
 from headrace.core.resources.partition_set import PartitionState
-from headrace.core.types import LeaderEpoch, Offset, Seat
+from headrace.core.types import Acks, LeaderEpoch, Offset, Seat
 
 _NOTHING: Final = Offset(0)
 

@@ -9,10 +9,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from headrace.core.groups.assigning import Assignor
-from headrace.core.groups.entries import Retention
-from headrace.core.groups.events import GroupSettings
 from headrace.core.groups.identity import GroupName, GroupType
+from headrace.core.groups.settings import Assignor, GroupSettings, Retention
 from headrace.core.limits import GROUP_SESSION_MS_MAX, GROUP_SESSION_MS_MIN
 from headrace.core.resources.consumer_group_status import ConsumerGroupStatus
 from headrace.core.resources.lease import CLUSTER_LABEL

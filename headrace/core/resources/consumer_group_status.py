@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from headrace.core.groups.identity import NO_EPOCH, GroupEpoch, MemberId
-from headrace.core.groups.sharing import GroupState
+from headrace.core.groups.identity import NO_EPOCH, GroupEpoch, GroupState, MemberId
 from headrace.core.resources.metadata import Object
 from headrace.core.types import BrokerId, PartitionId, TopicUid
 

@@ -17,9 +17,8 @@ from headrace.core.limits import (
     PRODUCE_TIMEOUT_MS_MAX,
     TOPIC_PARTITIONS_MAX,
 )
-from headrace.core.replication.events import Acks
 from headrace.core.replication.fence import Fence
-from headrace.core.types import LeaderEpoch, Offset, PartitionId, TopicName, TopicUid
+from headrace.core.types import Acks, LeaderEpoch, Offset, PartitionId, TopicName, TopicUid
 
 Start = Offset | Literal["earliest", "latest"]
 """Where a fetch channel begins."""

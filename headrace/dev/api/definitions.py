@@ -7,8 +7,7 @@ so that none of them is left behind without a kind.
 from collections.abc import Iterator
 from datetime import datetime
 
-import cel
-
+from headrace.dev.api.cel_library import cel
 from headrace.dev.api.kinds import Kind
 from headrace.dev.api.objects import GroupResource, Object, rfc3339
 from headrace.dev.api.shapes import custom_shape

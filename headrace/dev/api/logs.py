@@ -10,8 +10,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import closing
 from pathlib import Path
 
-from aiohttp import web
-
 from headrace.core.limits import DEV_LOG_POLL_MS
 from headrace.dev.api.builtin import PODS
 from headrace.dev.api.log_lines import Shown, check_container, read_log_options
@@ -19,6 +17,7 @@ from headrace.dev.api.log_tail import Tail
 from headrace.dev.api.objects import Key, Object
 from headrace.dev.api.operations import Operations
 from headrace.dev.api.status import method_not_allowed, not_found
+from headrace.http2.aiohttp_web import web
 
 ORDINAL = "{ordinal}"
 """Stands for a Pod's number in the name of its log file."""

@@ -1,10 +1,9 @@
 """What is no resource: version, health, access reviews. Anybody may do anything here: it is one person's machine."""
 
-from aiohttp import web
-
 from headrace.dev.api.documents import decode
 from headrace.dev.api.objects import Object
 from headrace.dev.api.status import StatusError
+from headrace.http2.aiohttp_web import web
 
 _VERSION: Object = {
     "major": "1",

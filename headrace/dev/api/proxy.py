@@ -12,8 +12,6 @@ from contextlib import asynccontextmanager
 from random import Random
 from urllib.parse import quote, urlsplit
 
-import aiohttp
-from aiohttp import web
 from multidict import CIMultiDict
 from yarl import URL
 
@@ -23,6 +21,8 @@ from headrace.dev.api.kinds import Kind
 from headrace.dev.api.objects import Object
 from headrace.dev.api.operations import Operations, Target
 from headrace.dev.api.status import StatusError, method_not_allowed
+from headrace.http2.aiohttp_library import aiohttp
+from headrace.http2.aiohttp_web import web
 from headrace.http2.bridge import break_off
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})

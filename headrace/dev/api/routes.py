@@ -8,7 +8,6 @@ import sqlite3
 from collections.abc import Awaitable, Callable
 
 import yaml
-from aiohttp import web
 
 from headrace.core.limits import DEV_REQUEST_BODY_BYTES_MAX
 from headrace.dev.api import discovery, openapi
@@ -35,6 +34,7 @@ from headrace.dev.api.streaming import EventEncoder, stream
 from headrace.dev.api.tables import IncludeObject, partial_metadata, table
 from headrace.dev.api.watch import Watch
 from headrace.dev.api.written import WriteOptions, Written
+from headrace.http2.aiohttp_web import web
 
 _Answer = Awaitable[web.StreamResponse]
 _NO_PAGE = "404 page not found\n"

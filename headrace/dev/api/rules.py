@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
-import cel
-
+from headrace.dev.api.cel_library import cel
 from headrace.dev.api.objects import to_json
 from headrace.dev.api.status import Cause
 from headrace.dev.api.structural import Rule, Schema

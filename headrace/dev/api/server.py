@@ -12,8 +12,6 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from aiohttp import web
-
 from headrace.core.limits import DEV_REQUEST_BODY_BYTES_MAX
 from headrace.dev.api.builtin import DEFINITIONS, NAMESPACES, SYSTEM_NAMESPACES
 from headrace.dev.api.collector import Collector
@@ -28,6 +26,7 @@ from headrace.dev.api.routes import Routes, refusals
 from headrace.dev.api.status import StatusError
 from headrace.dev.api.store import Store
 from headrace.dev.api.written import WriteOptions
+from headrace.http2.aiohttp_web import web
 from headrace.http2.server import Server, serve
 
 _log = logging.getLogger(__name__)

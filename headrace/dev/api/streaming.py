@@ -10,8 +10,6 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
 
-from aiohttp import web
-
 from headrace.core.limits import DEV_BOOKMARK_INTERVAL_S
 from headrace.dev.api.kinds import Kind
 from headrace.dev.api.negotiation import Form
@@ -19,6 +17,7 @@ from headrace.dev.api.objects import Object, to_json
 from headrace.dev.api.status import StatusError
 from headrace.dev.api.tables import IncludeObject, partial_metadata, table
 from headrace.dev.api.watch import Watch, WatchEvent
+from headrace.http2.aiohttp_web import web
 
 _LAST_BOOKMARK_S = 1.0
 """A watch that ends by its timeout says how far it came this long before, for a client that also watches the clock."""

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from headrace.core.errors import BrokerUnreachableError, HeadraceError, NotLeaderError, NotReadyError
-from headrace.core.replication.events import Acks
 from headrace.core.session.messages import Batches, Failed, Opened, Produce, Produced
+from headrace.core.types import Acks
 from tests.support.batches import batch_of
 from tests.support.cluster import Cluster, Program
 from tests.support.sessions import session_at, to_fetch, to_produce

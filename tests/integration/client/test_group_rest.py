@@ -9,7 +9,7 @@ from headrace.client.groups.async_coordinator import AsyncCoordinator
 from headrace.client.groups.coordinator import Coordinator
 from headrace.client.groups.requests import Joined
 from headrace.client.groups.seat import Sending
-from headrace.core.groups.sharing import GroupState
+from headrace.core.groups.identity import GroupState
 from headrace.core.groups.status import Report
 from tests.support.client_bench import Bench
 from tests.support.patience import patient

@@ -12,8 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from headrace.core.groups.entries import OffsetValue
 from headrace.core.groups.events import CommitReceived, DeletionReceived, ResetResolved
-from headrace.core.groups.identity import GroupName, GroupType
-from headrace.core.groups.sharing import GroupState
+from headrace.core.groups.identity import GroupName, GroupState, GroupType
 from headrace.core.groups.status import Report, assigned, report_of, target_for
 from headrace.core.resources.consumer_group import GROUP_FINALIZER, ConsumerGroup, auto_created
 from headrace.core.resources.metadata import API_VERSION, Object

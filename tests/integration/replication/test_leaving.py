@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from headrace.core.limits import REPLICATION_BEHIND_BYTES_MAX
-from headrace.core.replication.events import Acks
 from headrace.core.resources.lease import BrokerLease
 from headrace.core.resources.partition_set import PartitionState
-from headrace.core.types import BrokerId, PartitionEpoch
+from headrace.core.types import Acks, BrokerId, PartitionEpoch
 from tests.support.cluster import http
 from tests.support.replicated_brokers import ReplicatedBrokers, replicated_brokers
 from tests.support.waiting import wait_for

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.core.replication.events import Acks
 from headrace.core.resources.partition_set import PartitionState
-from headrace.core.types import BrokerId, PartitionEpoch
+from headrace.core.types import Acks, BrokerId, PartitionEpoch
 from tests.support.certificates import Authority, Mount
 from tests.support.replicated_brokers import ReplicatedBrokers, replicated_brokers
 from tests.support.waiting import wait_for

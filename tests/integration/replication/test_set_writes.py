@@ -8,9 +8,8 @@ from itertools import count
 import pytest
 
 from headrace.core.limits import LEASE_DURATION_MS
-from headrace.core.replication.events import Acks
 from headrace.core.resources.partition_set import PartitionState
-from headrace.core.types import PartitionEpoch
+from headrace.core.types import Acks, PartitionEpoch
 from tests.faults.unruly_api import Answer, Behaviour, Lost
 from tests.support.cluster import http
 from tests.support.patience import patient

@@ -12,9 +12,9 @@ from headrace.core.limits import (
     REPLICATION_IN_FLIGHT_BYTES_MAX,
     REPLICATION_STREAMS_UNKNOWN_MAX,
 )
-from headrace.core.replication.events import Acks
 from headrace.core.replication.wire import leading
 from headrace.core.replication.wire.messages import MEDIA_TYPE, Hello, Lane
+from headrace.core.types import Acks
 from headrace.http2.client import AsyncStream, AsyncTransport
 from headrace_broker.clock import monotonic_ms
 from headrace_broker.replication.recent_batches import RecentBatches

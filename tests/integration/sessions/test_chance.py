@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Iterator
 from random import Random
 
-from headrace.core.replication.events import Acks
 from headrace.core.session.messages import (
     NO_SEQUENCE,
     ClientMessage,
@@ -15,6 +14,7 @@ from headrace.core.session.messages import (
     Produce,
     Produced,
 )
+from headrace.core.types import Acks
 from headrace.http2.client import AsyncTransport
 from tests.support.batches import batch_of
 from tests.support.broker_app import BrokerApp

@@ -34,17 +34,16 @@ from headrace.core.groups.events import (
     TopicDeleted,
 )
 from headrace.core.groups.group import Group
+from headrace.core.groups.identity import GroupState
 from headrace.core.groups.image import Image
 from headrace.core.groups.records import decode, encode
-from headrace.core.groups.sharing import GroupState
 from headrace.core.groups.status import Report, offered_of, report_of
 from headrace.core.groups.upkeep import Create, Delete, Upkeep, WriteStatus, upkeep
 from headrace.core.replication.contact import Contact
-from headrace.core.replication.events import Acks
 from headrace.core.replication.fence import Fence
 from headrace.core.resources.consumer_group import ConsumerGroup
 from headrace.core.resources.metadata import DEFAULT_CLUSTER
-from headrace.core.types import LeaderEpoch, Offset
+from headrace.core.types import Acks, LeaderEpoch, Offset
 from tests.sim.groups.post import Post
 from tests.sim.groups.promises import Promises
 from tests.sim.groups.shared import GROUP, Batch, Cause, Shared

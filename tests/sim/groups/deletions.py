@@ -8,8 +8,8 @@ from headrace.core.coordinating import CoordinatorState
 from headrace.core.errors import HeadraceError
 from headrace.core.groups.assigning import Partitions
 from headrace.core.groups.coordinator import Coordinator, Event, GroupConfigured, Order, Told
-from headrace.core.groups.entries import CurrentValue, Retention
-from headrace.core.groups.events import GroupSettings, HeartbeatReceived, ResetResolved
+from headrace.core.groups.entries import CurrentValue
+from headrace.core.groups.events import HeartbeatReceived, ResetResolved
 from headrace.core.groups.group import Group
 from headrace.core.groups.identity import GroupEpoch, GroupName, MemberId
 from headrace.core.groups.image import Image
@@ -17,6 +17,7 @@ from headrace.core.groups.member import advance, has_given_up
 from headrace.core.groups.members import Members
 from headrace.core.groups.membership import MemberPhase, MemberState
 from headrace.core.groups.sessions import Sessions
+from headrace.core.groups.settings import GroupSettings, Retention
 from headrace.core.groups.targets import misfit
 from headrace.core.resources.consumer_group import ConsumerGroupSpec
 from headrace.core.types import PartitionKey

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from headrace.core.groups.assigning import Assignor
 from headrace.core.groups.identity import MemberId
 from headrace.core.groups.image import Image
 from headrace.core.groups.membership import Identity
+from headrace.core.groups.settings import Assignor
 from headrace.core.groups.targets import target_of
 from headrace.core.types import BrokerId
 from tests.sim.api import Api

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from headrace.core.groups.assigning import Assignor
 from headrace.core.groups.coordinator import ForGroup
 from headrace.core.groups.events import TargetOffered
 from headrace.core.groups.identity import MemberId, TopicShape
+from headrace.core.groups.settings import Assignor
 from headrace.core.groups.targets import target_of
 from headrace.core.resources.consumer_group import ConsumerGroupSpec, ResetOffsets, ResetTo
 from headrace.core.types import PartitionId, PartitionKey, TopicUid

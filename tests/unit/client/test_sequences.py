@@ -26,8 +26,15 @@ from headrace.core.errors import (
     ThrottledError,
 )
 from headrace.core.limits import PRODUCER_BATCHES_REMEMBERED
-from headrace.core.records.header import NO_PRODUCER, NOT_IDEMPOTENT, BatchHeader, Compression, ProducerNumbers
-from headrace.core.replication.producers import SEQUENCES, Producers
+from headrace.core.records.header import (
+    NO_PRODUCER,
+    NOT_IDEMPOTENT,
+    SEQUENCES,
+    BatchHeader,
+    Compression,
+    ProducerNumbers,
+)
+from headrace.core.replication.producers import Producers
 from headrace.core.types import Offset
 from tests.support.examples import examples
 

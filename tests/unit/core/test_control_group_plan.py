@@ -17,7 +17,7 @@ from headrace.core.errors import (
     RemoteError,
     UnknownTopicError,
 )
-from headrace.core.groups.sharing import GroupState
+from headrace.core.groups.identity import GroupState
 from headrace.core.resources.consumer_group import ConsumerGroup
 from headrace.core.resources.consumer_group_status import MemberStatus, TopicStatus
 from headrace.core.types import TopicUid

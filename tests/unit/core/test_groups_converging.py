@@ -4,9 +4,9 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from headrace.core.groups.assigning import Assignor
 from headrace.core.groups.entries import OffsetValue
-from headrace.core.groups.events import AbsenceReceived, GroupSettings, LeaveReceived, Request, TargetOffered
+from headrace.core.groups.events import AbsenceReceived, LeaveReceived, Request, TargetOffered
+from headrace.core.groups.settings import Assignor, GroupSettings
 from headrace.core.groups.targets import target_of
 from headrace.core.types import Offset, PartitionKey
 from tests.support.examples import examples

@@ -25,7 +25,6 @@ from headrace.core.groups.events import (
     DeletionReceived,
     Done,
     Effect,
-    GroupSettings,
     HeartbeatReceived,
     JoinReceived,
     OffsetsAsked,
@@ -36,6 +35,7 @@ from headrace.core.groups.events import (
 from headrace.core.groups.group import Group
 from headrace.core.groups.identity import GroupEpoch, GroupName, GroupType
 from headrace.core.groups.image import Image
+from headrace.core.groups.settings import GroupSettings
 from headrace.core.groups.subscriptions import Subscription
 from headrace.core.limits import (
     ASSIGNMENT_TIMEOUT_MS,

@@ -2,18 +2,18 @@
 
 from itertools import islice
 
-from headrace.core.groups.entries import GroupValue, OffsetValue, Retention
+from headrace.core.groups.entries import GroupValue, OffsetValue
 from headrace.core.groups.events import (
     Answer,
     CommitReceived,
     DeletionReceived,
-    GroupSettings,
     LeaveReceived,
     Offsets,
     OffsetsAsked,
     ResetResolved,
 )
-from headrace.core.groups.sharing import GroupState
+from headrace.core.groups.identity import GroupState
+from headrace.core.groups.settings import GroupSettings, Retention
 from headrace.core.limits import (
     GROUP_OFFSETS_MAX,
     OFFSET_METADATA_BYTES_MAX,

@@ -7,9 +7,10 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.groups.events import GroupSettings, TargetOffered
+from headrace.core.groups.events import TargetOffered
 from headrace.core.groups.membership import Identity, MemberPhase
 from headrace.core.groups.membership_events import Lost, Subscribed
+from headrace.core.groups.settings import GroupSettings
 from headrace.core.groups.subscriptions import Subscription
 from headrace.core.groups.targets import target_of
 from tests.support.examples import examples

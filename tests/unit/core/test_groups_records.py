@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.coordinating import UnreadableRecordError
-from headrace.core.groups.assigning import Assignor
 from headrace.core.groups.entries import (
     CurrentKey,
     CurrentRecord,
@@ -24,13 +23,13 @@ from headrace.core.groups.entries import (
     OffsetKey,
     OffsetRecord,
     OffsetValue,
-    Retention,
     TargetKey,
     TargetRecord,
 )
 from headrace.core.groups.identity import GroupEpoch, GroupName, GroupType, MemberId, TopicShape
 from headrace.core.groups.record_sizes import bytes_of
 from headrace.core.groups.records import decode, encode
+from headrace.core.groups.settings import Assignor, Retention
 from headrace.core.groups.subscriptions import Subscription
 from headrace.core.types import LeaderEpoch, Offset, PartitionId, PartitionKey, TopicUid
 from tests.support.group_world import GROUP, member, part, parts, shape

@@ -16,7 +16,6 @@ from headrace.core.groups.entries import (
 from headrace.core.groups.events import (
     AbsenceReceived,
     CommitReceived,
-    GroupSettings,
     HeartbeatReceived,
     JoinReceived,
     Membership,
@@ -24,6 +23,7 @@ from headrace.core.groups.events import (
 )
 from headrace.core.groups.identity import GroupEpoch
 from headrace.core.groups.image import Image
+from headrace.core.groups.settings import GroupSettings
 from headrace.core.groups.subscriptions import Subscription
 from headrace.core.types import Offset
 from tests.support.group_asking import FLIGHTS, membership, refused, told

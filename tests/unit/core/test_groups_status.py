@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from headrace.core.control.group_errands import wish_of
-from headrace.core.groups.assigning import Assignor, partitions_of
+from headrace.core.groups.assigning import partitions_of
 from headrace.core.groups.describing import (
     GroupSummary,
     group_object,
@@ -15,10 +15,10 @@ from headrace.core.groups.describing import (
 )
 from headrace.core.groups.entries import OffsetValue
 from headrace.core.groups.events import CommitReceived, LeaveReceived, ResetResolved
-from headrace.core.groups.identity import GroupEpoch, GroupType, TopicShape
+from headrace.core.groups.identity import GroupEpoch, GroupState, GroupType, TopicShape
 from headrace.core.groups.image import Image
 from headrace.core.groups.lag import Watermarks, partition_lag, topic_lag
-from headrace.core.groups.sharing import GroupState
+from headrace.core.groups.settings import Assignor
 from headrace.core.groups.status import Report, assigned, offered_of, report_of, reported, target_for
 from headrace.core.resources.consumer_group import (
     ConsumerGroup,

@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from headrace.core.groups.entries import OffsetValue
-from headrace.core.groups.events import CommitReceived, DeletionReceived, GroupSettings, LeaveReceived
-from headrace.core.groups.identity import GroupType
-from headrace.core.groups.sharing import GroupState
+from headrace.core.groups.events import CommitReceived, DeletionReceived, LeaveReceived
+from headrace.core.groups.identity import GroupState, GroupType
+from headrace.core.groups.settings import GroupSettings
 from headrace.core.groups.status import Report, report_of
 from headrace.core.groups.upkeep import Create, Delete, Upkeep, WriteStatus, lags_shown, upkeep
 from headrace.core.resources.consumer_group import ConsumerGroup, ConsumerGroupSpec, auto_created

@@ -12,7 +12,6 @@ from headrace.core.log.group_commit import Sync
 from headrace.core.replication.events import (
     Abandon,
     Acknowledge,
-    Acks,
     Appended,
     Closed,
     Configured,
@@ -33,7 +32,7 @@ from headrace.core.replication.fence import Fence
 from headrace.core.replication.followers import InSyncRules
 from headrace.core.replication.leadership import Leadership
 from headrace.core.resources.topic import Durability
-from headrace.core.types import BrokerId, LeaderEpoch, Offset, PartitionEpoch, TopicUid
+from headrace.core.types import Acks, BrokerId, LeaderEpoch, Offset, PartitionEpoch, TopicUid
 from tests.support.partition_sets import partition_state, seat
 
 ME = seat(0, 2)

@@ -12,7 +12,6 @@ from headrace.core.limits import FOLLOWER_AWAY_MS, LEASE_DURATION_MS
 from headrace.core.replication.contact import Contact
 from headrace.core.replication.events import (
     Acknowledge,
-    Acks,
     Appended,
     Configured,
     Effect,
@@ -30,7 +29,7 @@ from headrace.core.replication.isr import Isr, floor
 from headrace.core.replication.leadership import Leadership
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.resources.topic import Durability
-from headrace.core.types import BrokerId, LeaderEpoch, Offset, PartitionEpoch, Seat
+from headrace.core.types import Acks, BrokerId, LeaderEpoch, Offset, PartitionEpoch, Seat
 from tests.support.partition_sets import partition_state, seat
 
 ME, SECOND, THIRD = seat(0), seat(1), seat(2)

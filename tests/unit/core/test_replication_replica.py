@@ -12,7 +12,6 @@ from headrace.core.replication.contact import Contact
 from headrace.core.replication.events import (
     Abandon,
     Acknowledge,
-    Acks,
     Appended,
     AskEpochEnd,
     Closed,
@@ -49,7 +48,7 @@ from headrace.core.replication.isr import PendingIsr
 from headrace.core.replication.replica import Replica
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.resources.topic import Durability
-from headrace.core.types import BrokerId, LeaderEpoch, Offset, PartitionEpoch
+from headrace.core.types import Acks, BrokerId, LeaderEpoch, Offset, PartitionEpoch
 from tests.support.partition_sets import partition_state, seat
 
 ME, OTHER = seat(0), seat(1)

@@ -4,10 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.groups.assigning import Assignor
-from headrace.core.groups.entries import Retention
-from headrace.core.groups.identity import GroupEpoch, GroupName, GroupType, MemberId
-from headrace.core.groups.sharing import GroupState
+from headrace.core.groups.identity import GroupEpoch, GroupName, GroupState, GroupType, MemberId
+from headrace.core.groups.settings import Assignor, Retention
 from headrace.core.limits import GROUP_SESSION_MS_MAX, GROUP_SESSION_MS_MIN
 from headrace.core.resources.consumer_group import (
     ConsumerGroup,

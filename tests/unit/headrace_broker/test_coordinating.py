@@ -30,10 +30,9 @@ from headrace.core.groups.subscriptions import Subscription
 from headrace.core.records.columns import columns_of
 from headrace.core.records.raw import split_batches
 from headrace.core.records.record import Record
-from headrace.core.replication.events import Acks
 from headrace.core.replication.fence import Fence
 from headrace.core.resources.partition_set import PartitionState
-from headrace.core.types import LeaderEpoch, Offset, PartitionEpoch, PartitionId, PartitionKey, Seat, TopicUid
+from headrace.core.types import Acks, LeaderEpoch, Offset, PartitionEpoch, PartitionId, PartitionKey, Seat, TopicUid
 from headrace_broker.clock import wall_ms
 from headrace_broker.groups.coordinating import Coordinating
 from headrace_broker.internal_topics.requests import Requests

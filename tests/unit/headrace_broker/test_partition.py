@@ -16,10 +16,9 @@ from headrace.core.errors import (
 )
 from headrace.core.limits import SEGMENT_BYTES_MIN
 from headrace.core.records.raw import split_batches
-from headrace.core.replication.events import Acks
 from headrace.core.replication.fence import Fence
 from headrace.core.resources.topic import TopicSpec
-from headrace.core.types import LeaderEpoch, Offset, PartitionEpoch
+from headrace.core.types import Acks, LeaderEpoch, Offset, PartitionEpoch
 from headrace_broker.fetch import fetch, find_offset
 from headrace_broker.metrics import Metrics
 from headrace_broker.partition import Partition

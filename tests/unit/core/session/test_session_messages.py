@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.errors import BrokenSessionError, InvalidRequestError, NotLeaderError
-from headrace.core.replication.events import Acks
 from headrace.core.replication.fence import Fence
 from headrace.core.session.frames import Frame, Kind, pack_head
 from headrace.core.session.messages import (
@@ -31,7 +30,7 @@ from headrace.core.session.messages import (
     client_reader,
 )
 from headrace.core.session.terms import FetchTerms, ProduceTerms, Standing
-from headrace.core.types import LeaderEpoch, Offset, PartitionId, TopicName, TopicUid
+from headrace.core.types import Acks, LeaderEpoch, Offset, PartitionId, TopicName, TopicUid
 
 TOPIC, PARTITION = TopicName("default", "flights"), PartitionId(3)
 FENCE = Fence(TopicUid("uid-1"), LeaderEpoch(4))
