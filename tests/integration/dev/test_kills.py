@@ -55,11 +55,10 @@ class Load:
     """A producer and a consumer on threads of their own."""
 
     server: str
+    consumer: Consumer
     sent: list[tuple[bytes, Future[Any]]] = field(default_factory=list)
     read: list[Entry] = field(default_factory=list)
     stopped: threading.Event = field(default_factory=threading.Event)
-    gone: threading.Event = field(default_factory=threading.Event)
-    """The consumer has read all that it was asked for."""
 
     @property
     def acknowledged(self) -> int:
@@ -72,11 +71,9 @@ class Load:
                 self.sent.append((value, producer.send(TOPIC, value, key=value)))
 
     def consume(self) -> None:
-        with Consumer(TOPIC, server=self.server) as consumer:
-            for record in consumer:
-                self.read.append(Entry(record.partition, record.offset, record.value or b""))
-                if self.stopped.is_set() and len(self.read) >= len(self.sent):
-                    return
+        """Until the consumer is woken up."""
+        for record in self.consumer:
+            self.read.append(Entry(record.partition, record.offset, record.value or b""))
 
     def results(self) -> list[Entry]:
         """Of every record that was sent: a failure of any of them is raised."""
@@ -86,16 +83,21 @@ class Load:
 
 @contextmanager
 def loaded(server: str) -> Iterator[Load]:
-    load = Load(server)
-    threads = [threading.Thread(target=work, daemon=True) for work in (load.produce, load.consume)]
-    for thread in threads:
-        thread.start()
-    try:
-        yield load
-    finally:
-        load.stopped.set()
-        for thread in threads:
-            thread.join(DELIVERY_TIMEOUT_MS / 1000)
+    """A load that is stopped at the end, when all that was sent is read."""
+    with Consumer(TOPIC, server=server) as consumer:
+        load = Load(server, consumer)
+        producing, consuming = (threading.Thread(target=each, daemon=True) for each in (load.produce, load.consume))
+        producing.start()
+        consuming.start()
+        try:
+            yield load
+            load.stopped.set()
+            wait_for(lambda: not producing.is_alive() and len(load.read) >= len(load.sent), "all that was sent is read")
+        finally:
+            load.stopped.set()
+            consumer.wakeup()
+            for thread in (producing, consuming):
+                thread.join(DELIVERY_TIMEOUT_MS / 1000)
 
 
 @pytest.mark.timeout(200)
