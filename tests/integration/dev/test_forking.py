@@ -216,6 +216,48 @@ async def test_should_execute_a_program_and_say_so_when_the_server_is_dead(
     assert f"{WORLD} is executed, not forked: " in caplog.text
 
 
+async def test_should_execute_a_program_when_the_server_dies_over_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with forking() as forks:
+        starting = await ordered_of_a_stopped_server(forks, tmp_path / "log")
+        assert forks.pid is not None
+        kill(forks.pid)
+        executed = await starting
+        assert not isinstance(executed, Forked)
+        assert f"{WORLD} is executed, not forked: the fork server has died" in caplog.text
+        await told(tmp_path / "log")
+        await end(executed)
+
+
+async def test_should_run_nothing_that_nobody_waits_for_any_more(tmp_path: Path) -> None:
+    before = children()
+    async with forking() as forks:
+        starting = await ordered_of_a_stopped_server(forks, tmp_path / "given up")
+        starting.cancel()
+        await asyncio.wait([starting])
+        assert forks.pid is not None
+        os.kill(forks.pid, signal.SIGCONT)
+        # It has forked the other one before.
+        await (await fork(forks, tmp_path / "log", "end")).wait()
+        assert children() == {*before, str(forks.pid)}
+    assert (tmp_path / "given up").read_text() == ""
+
+
+async def ordered_of_a_stopped_server(forks: ForkServer, log: Path) -> "asyncio.Task[Running]":
+    """A start that waits for the server, which has its order and does nothing."""
+    assert forks.pid is not None
+    os.kill(forks.pid, signal.SIGSTOP)
+
+    async def ordered() -> Running:
+        with output(log) as file:
+            return await forks.run((*COMMAND, "wait"), file)
+
+    starting = asyncio.create_task(ordered())
+    await asyncio.sleep(0)  # it runs until it waits for the answer
+    return starting
+
+
 async def test_should_execute_what_it_does_not_know_without_a_word(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
