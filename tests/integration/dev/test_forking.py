@@ -17,6 +17,7 @@ import pytest
 from headrace.dev.supervisor.forked import Forked
 from headrace.dev.supervisor.forking import PROGRAMS, ForkServer, Running, execute
 from tests.support.dev import is_alive, kill
+from tests.support.kubeconfig_server import embedded_api
 from tests.support.waiting import eventually, wait_for
 
 WORLD = "tests.support.forked_world"
@@ -315,3 +316,13 @@ def test_should_start_no_thread_and_no_loop_and_draw_no_numbers_when_it_loads_th
     assert set(found["draws"]) <= DRAWING_LIBRARIES
     assert found["after"] == found["before"]
     assert not found["loop"]
+
+
+def test_should_fork_what_tests_start_but_not_for_another_interpreter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with embedded_api(tmp_path / "forked") as api:
+        assert os.getsid(api.process.pid) == api.process.pid
+    monkeypatch.setenv("PYTHONMALLOC", "malloc")
+    with embedded_api(tmp_path / "executed") as api:
+        assert os.getsid(api.process.pid) == os.getsid(0)
