@@ -40,7 +40,7 @@ GO = b"g"
 _COMMAND_BYTES_SHOWN = 4096
 """Longer command lines are cut in `ps`."""
 _ARG_START, _ARG_END = 45, 46
-"""In /proc/self/stat, counted from the state: where this process has its command line."""
+"""The fields of /proc/self/stat, counted from the state, that say where this process has its command line."""
 _log = logging.getLogger("headrace.dev")
 """Nobody configures it here, so warnings go to standard error as they are."""
 
@@ -95,7 +95,7 @@ def serve(asking: socket.socket, parent: int, modules: Iterable[str]) -> Callabl
 
 
 def _load(module: str) -> None:
-    """What cannot be loaded is the program's affair: it will find that out, and say so in its log."""
+    """Load it in advance; a program that needs what cannot be loaded will find out itself, and say so in its log."""
     try:
         importlib.import_module(module)
     except Exception as error:

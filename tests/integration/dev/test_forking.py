@@ -96,7 +96,7 @@ def output(path: Path) -> Iterator[Any]:
 
 
 async def fork(forks: ForkServer, log: Path, *arguments: str) -> Forked:
-    """Fails where it is executed instead."""
+    """Fork it; fails where it is executed instead."""
     with output(log) as file:
         started = await forks.run((*COMMAND, *arguments), file)
     assert isinstance(started, Forked)
@@ -124,7 +124,7 @@ async def end(process: Running) -> None:
 
 @pytest.fixture
 def deaf() -> Iterator[None]:
-    """As a shell starts what it runs in the background."""
+    """A process is deaf to SIGINT where a shell starts it in the background."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     yield
     signal.signal(signal.SIGINT, before)
@@ -290,7 +290,7 @@ async def test_should_leave_no_descriptors_and_no_processes_behind(tmp_path: Pat
 
 
 def children() -> set[str]:
-    """Zombies too."""
+    """The pids of this process's children, zombies included."""
     return set(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
 
 
