@@ -35,7 +35,7 @@ def world() -> dict[str, Any]:
 
 
 def _same() -> dict[str, Any]:
-    """However it was started."""
+    """The part that must not depend on how it was started."""
     status = dict(line.split(":\t", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return {
         "arguments": sys.argv,
@@ -55,13 +55,13 @@ def _same() -> dict[str, Any]:
 
 
 def _descriptors() -> dict[str, str]:
-    """Without the one by which they are listed."""
+    """The paths of those that are open, without the one by which they are listed."""
     paths = {name: f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")}
     return {name: path for name, path in paths.items() if os.path.lexists(path)}
 
 
 def _drawn() -> dict[str, Any]:
-    """From every source of chance that there is."""
+    """A number from every source of chance that there is."""
     return {
         "random": random.random(),
         "another": random.Random().random(),

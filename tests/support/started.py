@@ -41,7 +41,7 @@ class Process(Protocol):
     def kill(self) -> None: ...
 
 
-AsyncProcess: TypeAlias = "Forked | asyncio.subprocess.Process"
+AsyncProcess: TypeAlias = Forked | asyncio.subprocess.Process
 
 
 class _Waited:

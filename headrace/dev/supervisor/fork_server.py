@@ -4,7 +4,7 @@
 random numbers: each program that it forks is as pristine as one that was just executed.
 
     nobody asks yet        ──> load the next module
-    asked for a program    ──> load what that needs, fork twice, go on
+    asked for a program    ──> load what that needs, fork twice, go on; nothing where nobody waits for it any more
     the one who asks ends  ──> end
 
     the process in between ──> ends at once, so that the kernel gives its child to the nearest ancestor that takes in
@@ -40,7 +40,7 @@ GO = b"g"
 _COMMAND_BYTES_SHOWN = 4096
 """Longer command lines are cut in `ps`."""
 _ARG_START, _ARG_END = 45, 46
-"""In /proc/self/stat, counted from the state: where this process has its command line."""
+"""The fields of /proc/self/stat, counted from the state, that say where this process has its command line."""
 _log = logging.getLogger("headrace.dev")
 """Nobody configures it here, so warnings go to standard error as they are."""
 
@@ -75,7 +75,7 @@ def serve(asking: socket.socket, parent: int, modules: Iterable[str]) -> Callabl
     """Load `modules` and fork until nobody asks any more: None then. In each forked process the program to run."""
     left = deque(modules)
     while True:
-        if left and not select.select([asking], [], [], 0)[0]:
+        if left and not _is_readable(asking.fileno()):
             _load(left.popleft())
             continue
         message, received, _, _ = socket.recv_fds(asking, ORDER_BYTES_MAX, 4)
@@ -85,7 +85,7 @@ def serve(asking: socket.socket, parent: int, modules: Iterable[str]) -> Callabl
         directory, output, errors, line = received
         for module in order.modules:
             _load(module)
-        if _forked_twice():
+        if not _is_readable(line) and _forked_twice():  # it would be, by its end, where nobody waits any more
             asking.close()
             if not _is_known(line, parent):
                 os._exit(1)
@@ -95,11 +95,15 @@ def serve(asking: socket.socket, parent: int, modules: Iterable[str]) -> Callabl
 
 
 def _load(module: str) -> None:
-    """What cannot be loaded is the program's affair: it will find that out, and say so in its log."""
+    """Load it in advance; a program that needs what cannot be loaded will find out itself, and say so in its log."""
     try:
         importlib.import_module(module)
     except Exception as error:
         _log.warning("the fork server cannot load %s: %r", module, error)
+
+
+def _is_readable(descriptor: int) -> bool:
+    return bool(select.select([descriptor], [], [], 0)[0])
 
 
 def _forked_twice() -> bool:
@@ -166,7 +170,8 @@ def _show(command: Iterable[str]) -> None:
         fields = stat.read().rpartition(")")[2].split()
     start, room = int(fields[_ARG_START]), int(fields[_ARG_END]) - int(fields[_ARG_START])
     text = b"\0".join(os.fsencode(argument) for argument in command)[: room - 1]
-    ctypes.memmove(start, text.ljust(room, b"\0"), room)
+    if start:  # else the kernel does not say
+        ctypes.memmove(start, text.ljust(room, b"\0"), room)
 
 
 def _main(asking: int, parent: int, modules: str) -> None:

@@ -35,6 +35,7 @@ class Forked:
 
     @property
     def returncode(self) -> int | None:
+        """The same, as `subprocess` names it."""
         return self.poll()
 
     async def wait(self) -> int:
@@ -64,7 +65,7 @@ class Forked:
 
 @contextlib.contextmanager
 def taking_in_orphans() -> Iterator[None]:
-    """Until the block ends, processes below this one whose parent ends become children of this one."""
+    """Make this process, until the block ends, the parent of those below it whose own parent ends."""
     prctl = ctypes.CDLL(None).prctl
     if prctl(_PR_SET_CHILD_SUBREAPER, 1) != 0:
         raise OSError(ctypes.get_errno(), "the kernel lets this process take in no orphans")

@@ -1,10 +1,10 @@
 """Starts programs: forked by a process that has loaded them all (`fork_server`), executed where that cannot be.
 
-    the program is one that the server knows     ──> fork it
-    ... and wants an interpreter of its own      ──> execute it: LD_PRELOAD, PYTHONMALLOC and the like are read once,
-                                                     before any program
+    the program is one that the server knows       ──> fork it
+    ... and wants another interpreter              ──> execute it: LD_PRELOAD, PYTHONMALLOC and the like are read once,
+                                                       before any program
     ... and the server is dead, or does not answer ──> execute it, and say so
-    the server is killed                         ──> start another one; what it has forked lives on
+    the server is killed                           ──> start another one; what it has forked lives on
 
 A program that was forked is a child of this process as one that was executed, and dies with it in the same way.
 """
@@ -30,11 +30,11 @@ PROGRAMS: Mapping[str, tuple[str, ...]] = {
     "headrace_broker.main": ("headrace_broker.main", "headrace_broker.process"),
     "headrace_operator.main": ("headrace_operator.main",),
 }
-"""By what `python -m` runs: the module whose `main` that is, and others that it will need. In the order of starts."""
+"""The programs, by what `python -m` runs: the module whose `main` that is, then others that it will need."""
 _INTERPRETER = ("PYTHON", "LD_", "MALLOC_", "GLIBC_", "LANG", "LC_", "OPENSSL_")
-"""How the names of variables begin that the interpreter and its libraries read at their start."""
+"""The beginnings of variables that the interpreter and its libraries read at their start."""
 _ANSWER_S = 30.0
-"""Of a server that has yet to load everything, on a busy machine."""
+"""The patience with a server that has yet to load everything, on a busy machine."""
 _log = logging.getLogger("headrace.dev")
 
 
@@ -74,7 +74,7 @@ class ForkServer:
     def __init__(
         self, programs: Mapping[str, tuple[str, ...]] = PROGRAMS, environment: Mapping[str, str] | None = None
     ) -> None:
-        """`environment` of the server, which has this process's own without."""
+        """The server gets `environment`, else what this process has."""
         self._programs = programs
         self._environment = dict(os.environ if environment is None else environment)
         self._turn = asyncio.Lock()
@@ -85,7 +85,7 @@ class ForkServer:
     @classmethod
     @contextlib.contextmanager
     def running(cls) -> Iterator[Self]:
-        """One until the block ends; where it cannot be started, programs are executed."""
+        """A server until the block ends; where it cannot be started, programs are executed."""
         forks = cls()
         with contextlib.closing(forks):
             with contextlib.suppress(OSError):

@@ -17,6 +17,7 @@ import pytest
 from headrace.dev.supervisor.forked import Forked
 from headrace.dev.supervisor.forking import PROGRAMS, ForkServer, Running, execute
 from tests.support.dev import is_alive, kill
+from tests.support.kubeconfig_server import embedded_api
 from tests.support.waiting import eventually, wait_for
 
 WORLD = "tests.support.forked_world"
@@ -95,7 +96,7 @@ def output(path: Path) -> Iterator[Any]:
 
 
 async def fork(forks: ForkServer, log: Path, *arguments: str) -> Forked:
-    """Fails where it is executed instead."""
+    """Fork it; fails where it is executed instead."""
     with output(log) as file:
         started = await forks.run((*COMMAND, *arguments), file)
     assert isinstance(started, Forked)
@@ -123,7 +124,7 @@ async def end(process: Running) -> None:
 
 @pytest.fixture
 def deaf() -> Iterator[None]:
-    """As a shell starts what it runs in the background."""
+    """A process is deaf to SIGINT where a shell starts it in the background."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     yield
     signal.signal(signal.SIGINT, before)
@@ -216,6 +217,48 @@ async def test_should_execute_a_program_and_say_so_when_the_server_is_dead(
     assert f"{WORLD} is executed, not forked: " in caplog.text
 
 
+async def test_should_execute_a_program_when_the_server_dies_over_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with forking() as forks:
+        starting = await ordered_of_a_stopped_server(forks, tmp_path / "log")
+        assert forks.pid is not None
+        kill(forks.pid)
+        executed = await starting
+        assert not isinstance(executed, Forked)
+        assert f"{WORLD} is executed, not forked: the fork server has died" in caplog.text
+        await told(tmp_path / "log")
+        await end(executed)
+
+
+async def test_should_run_nothing_that_nobody_waits_for_any_more(tmp_path: Path) -> None:
+    before = children()
+    async with forking() as forks:
+        starting = await ordered_of_a_stopped_server(forks, tmp_path / "given up")
+        starting.cancel()
+        await asyncio.wait([starting])
+        assert forks.pid is not None
+        os.kill(forks.pid, signal.SIGCONT)
+        # It has forked the other one before.
+        await (await fork(forks, tmp_path / "log", "end")).wait()
+        assert children() == {*before, str(forks.pid)}
+    assert (tmp_path / "given up").read_text() == ""
+
+
+async def ordered_of_a_stopped_server(forks: ForkServer, log: Path) -> "asyncio.Task[Running]":
+    """A start that waits for the server, which has its order and does nothing."""
+    assert forks.pid is not None
+    os.kill(forks.pid, signal.SIGSTOP)
+
+    async def ordered() -> Running:
+        with output(log) as file:
+            return await forks.run((*COMMAND, "wait"), file)
+
+    starting = asyncio.create_task(ordered())
+    await asyncio.sleep(0)  # it runs until it waits for the answer
+    return starting
+
+
 async def test_should_execute_what_it_does_not_know_without_a_word(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -247,7 +290,7 @@ async def test_should_leave_no_descriptors_and_no_processes_behind(tmp_path: Pat
 
 
 def children() -> set[str]:
-    """Zombies too."""
+    """The pids of this process's children, zombies included."""
     return set(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
 
 
@@ -273,3 +316,13 @@ def test_should_start_no_thread_and_no_loop_and_draw_no_numbers_when_it_loads_th
     assert set(found["draws"]) <= DRAWING_LIBRARIES
     assert found["after"] == found["before"]
     assert not found["loop"]
+
+
+def test_should_fork_what_tests_start_but_not_for_another_interpreter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with embedded_api(tmp_path / "forked") as api:
+        assert os.getsid(api.process.pid) == api.process.pid
+    monkeypatch.setenv("PYTHONMALLOC", "malloc")
+    with embedded_api(tmp_path / "executed") as api:
+        assert os.getsid(api.process.pid) == os.getsid(0)
