@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import field
+from functools import cache
 from random import Random
 
 from headrace.core.limits import REPLICATION_BACKOFF_MAX_MS, REPLICATION_BACKOFF_MIN_MS
@@ -13,11 +14,16 @@ from headrace_broker.partition import Partition
 from headrace_broker.replication.stream_metrics import StreamMetrics
 from headrace_broker.transports import Transports
 
-_RANDOM = Random()
+
+@cache
+def _random() -> Random:
+    """One for all partitions, for each is 2 KiB. Not made when this module is loaded: processes that are forked after
+    that would all wait for the same times."""
+    return Random()
 
 
 def new_backoff() -> Backoff:
-    return Backoff(_RANDOM, REPLICATION_BACKOFF_MIN_MS, REPLICATION_BACKOFF_MAX_MS)
+    return Backoff(_random(), REPLICATION_BACKOFF_MIN_MS, REPLICATION_BACKOFF_MAX_MS)
 
 
 @dataclass(slots=True, eq=False)
