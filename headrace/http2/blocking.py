@@ -88,7 +88,7 @@ class BlockingStream(OpenStream[Connection, WaitableExchange]):
 
 class BlockingTransport:
     def __init__(self, ssl_context: ssl.SSLContext | None = None, connect_timeout_s: float = 5.0) -> None:
-        """`ssl_context` is for `https` URLs; the default trusts the system's roots."""
+        """`ssl_context` is for `https` URLs; the default trusts the system's roots, read when the first one is met."""
         self._ssl_context = ssl_context
         self._connect_timeout_s = connect_timeout_s
         self._lock = threading.Lock()
@@ -215,7 +215,8 @@ class BlockingTransport:
 
     def _secure(self, origin: Origin, plain: socket.socket) -> ssl.SSLSocket:
         try:
-            secure = client_tls(self._ssl_context).wrap_socket(plain, server_hostname=origin.host)
+            self._ssl_context = client_tls(self._ssl_context)
+            secure = self._ssl_context.wrap_socket(plain, server_hostname=origin.host)
         except OSError as error:
             plain.close()
             raise tls_error(origin, error) from error

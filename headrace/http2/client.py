@@ -74,7 +74,7 @@ class AsyncStream(OpenStream[Connection, WaitableExchange]):
 
 class AsyncTransport:
     def __init__(self, ssl_context: ssl.SSLContext | None = None, connect_timeout_s: float = 5.0) -> None:
-        """`ssl_context` is for `https` URLs; the default trusts the system's roots."""
+        """`ssl_context` is for `https` URLs; the default trusts the system's roots, read when the first one is met."""
         self._ssl_context = ssl_context
         self._connect_timeout_s = connect_timeout_s
         self._closed = False
@@ -178,7 +178,9 @@ class AsyncTransport:
             connection.close_when_idle()
 
     async def _connect(self, origin: Origin) -> Connection:
-        context = client_tls(self._ssl_context) if origin.is_tls else None
+        context = None
+        if origin.is_tls:
+            context = self._ssl_context = client_tls(self._ssl_context)
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self._connect_timeout_s):

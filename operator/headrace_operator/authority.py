@@ -17,7 +17,7 @@ from pathlib import Path
 
 from headrace.core.errors import LocalError
 from headrace.core.limits import TLS_FILE_BYTES_MAX, TLS_FILES_INTERVAL_MS
-from headrace.http2.trust import trusting, trusting_bundle
+from headrace.http2.trust import trusting_bundle
 
 _log = logging.getLogger(__name__)
 
@@ -35,10 +35,13 @@ class Authority:
         self._file = file
         self._judged = _Reading()
 
-    def take_on(self) -> ssl.SSLContext:
-        """What brokers are checked against for now. Raises LocalError."""
+    def take_on(self) -> ssl.SSLContext | None:
+        """What brokers are checked against for now; None: the system's roots, which a transport trusts by itself.
+
+        Raises LocalError.
+        """
         if self._file is None:
-            return trusting(None)
+            return None
         self._judged = self._read(self._file)
         return self._context(self._judged)
 

@@ -8,6 +8,7 @@ again; meanwhile the loop's resync goes on. Runs from `start` to `stop`.
 
 import asyncio
 import logging
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -114,7 +115,7 @@ class Doorbell:
             _call_in(loop, partial(self._lease_seen, lease))
 
         async def login(**_: Any) -> kopf.ConnectionInfo:
-            return await _connection(self._credentials)
+            return await connection_of(self._credentials)
 
         kopf.on.login(registry=registry)(login)
         for resource in resources:
@@ -141,10 +142,19 @@ class _Backoffs:
             yield backoff.next_ms() / 1000
 
 
-async def _connection(credentials: Credentials) -> kopf.ConnectionInfo:
+class _WithoutTls(kopf.ConnectionInfo):
+    """To an API server that speaks no TLS."""
+
+    def as_ssl_context(self) -> ssl.SSLContext:
+        """One that nobody connects with: kopf would read all certificates of the system, for 25 ms each time."""
+        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+
+async def connection_of(credentials: Credentials) -> kopf.ConnectionInfo:
     scheme, _, token = (await credentials.authorization() or "").partition(" ")
     certificate, key = credentials.client_certificate or (None, None)
-    return kopf.ConnectionInfo(
+    kind = kopf.ConnectionInfo if credentials.server.startswith("https:") else _WithoutTls
+    return kind(
         server=credentials.server,
         ca_path=credentials.ca_file,
         insecure=credentials.insecure,

@@ -1,8 +1,12 @@
+import ssl
 from itertools import islice
 from random import Random
 
+import pytest
+
 from headrace.core.limits import API_BACKOFF_MAX_MS, FINALIZER_WAIT_MS
-from headrace_operator.doorbell import kopf_settings
+from headrace.kube.credentials import Credentials
+from headrace_operator.doorbell import connection_of, kopf_settings
 from headrace_operator.observer import Scope
 
 SETTINGS = kopf_settings(Scope("blue", "data", FINALIZER_WAIT_MS), Random(1))
@@ -34,3 +38,18 @@ def test_should_never_give_a_watch_up() -> None:
     assert len(waits) == 100
     assert max(waits) <= API_BACKOFF_MAX_MS / 1000
     assert max(islice(backoffs, 1)) < 0.5, "each request begins with short waits"
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+async def test_should_trust_the_system_only_where_there_is_tls(scheme: str) -> None:
+    async def nobody() -> None:
+        return None
+
+    connection = await connection_of(Credentials(f"{scheme}://127.0.0.1:1", "data", nobody))
+    context = connection.as_ssl_context()
+    assert context.verify_mode is ssl.CERT_REQUIRED
+    read = ssl.create_default_context().cert_store_stats()["x509_ca"] if scheme == "https" else 0
+    assert context.cert_store_stats()["x509_ca"] == read
+    assert connection == await connection_of(Credentials(f"{scheme}://127.0.0.1:1", "data", nobody)), (
+        "kopf knows credentials that were refused by their being equal"
+    )
