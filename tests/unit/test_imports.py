@@ -55,7 +55,7 @@ PROGRAMS = {
         "headrace.core.groups.coordinator",
     ),
 }
-CLIENTS = dict.fromkeys(
+CLIENTS: dict[str, tuple[str, ...]] = dict.fromkeys(
     ("Producer", "Consumer"),
     ("asyncio", "aiohttp", "click", "pandas", "pyarrow.compute", *_GROUP_MACHINERY, *_REPLICA_MACHINERY),
 )

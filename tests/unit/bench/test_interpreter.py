@@ -31,7 +31,7 @@ def test_should_know_an_optimised_build(
 
 
 def test_should_answer_for_an_interpreter_that_has_nothing_of_ours() -> None:
-    asked = [sys.executable, "-I", "-S", CHECKOUT / "bench" / "interpreter.py"]
+    asked = [sys.executable, "-I", "-S", str(CHECKOUT / "bench" / "interpreter.py")]
     answer = subprocess.run(asked, capture_output=True, text=True, check=False)
     assert answer.stdout == interpreter.described() + "\n"
     assert answer.returncode == (0 if interpreter.is_optimised() else 1)
