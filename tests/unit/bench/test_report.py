@@ -4,7 +4,8 @@ import pytest
 
 from bench.behind import BehindRound
 from bench.length import Lengths
-from bench.report import render_behind, render_lengths, render_starts, render_tail
+from bench.report import render_behind, render_lengths, render_start_costs, render_starts, render_tail
+from bench.start_costs import NOTHING
 from bench.starts import Starts
 from bench.tail import TailRound
 
@@ -54,3 +55,10 @@ def test_should_give_medians_of_starts() -> None:
     empty, full = render_starts(starts).splitlines()[-2:]
     assert empty.split() == ["empty", "0.50", "50"]
     assert full.split() == ["1,000", "partitions", "1.50", "60"]
+
+
+def test_should_compare_starts_with_a_python_that_does_nothing() -> None:
+    costs = {NOTHING: [0.01, 0.01, 0.03], "broker": [0.3, 0.9, 0.31]}
+    nothing, broker = render_start_costs(costs).splitlines()[-2:]
+    assert [float(cell) for cell in nothing.split()[-2:]] == pytest.approx([0.01, 1])
+    assert [float(cell) for cell in broker.split()[-2:]] == pytest.approx([0.31, 31])

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from headrace.core.errors import BatchTooLargeError, CorruptBatchError
 from headrace.core.limits import BATCH_DECOMPRESSED_BYTES_MAX, RECORD_HEADERS_MAX
+from headrace.core.records.arrays import entry_ends
 from headrace.core.records.columns import (
     RECORD_SCHEMA,
     SPARSE_RECORD_SCHEMA,
@@ -329,3 +330,11 @@ def test_should_refuse_another_compression_than_the_header_says(said: Compressio
     batch = encoded(TWO, done)
     with pytest.raises(CorruptBatchError, match=f"compression is {done.name}, attributes say {said.name}"):
         decode_batch(packed(BatchHeader.unpack(batch)._replace(attributes=said), batch[64:]))
+
+
+def test_should_tell_where_entries_end_of_a_whole_column_of_a_part_of_it_and_of_an_empty_one() -> None:
+    column = pa.array([b"ab", None, b"", b"cde"], pa.binary())
+    assert entry_ends(column).tolist() == [0, 2, 2, 2, 5]
+    assert entry_ends(column.slice(1, 2)).tolist() == [2, 2, 2]
+    assert entry_ends(pa.array([[1, 2], [3]], pa.list_(pa.int32()))).tolist() == [0, 2, 3]
+    assert entry_ends(pa.array([], pa.binary())).tolist() == [0]
