@@ -14,6 +14,9 @@ IN_PARALLEL := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 CONTRACT_TESTS := tests/contract
 REAL_API_TESTS := $(CONTRACT_TESTS) tests/integration/kube tests/integration/operator
 
+# Byte code is kept, whatever the machine says: hundreds of short processes would compile the same modules otherwise.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help try try-spark setup fmt lint types test openapi-check foreign spark-tests demo sim search sim-mutations faults bench bench-here soak bench-peers bench-peers-here ci lab-build lab-up lab-down images chart chart-made e2e e2e-readme e2e-kind everything h2spec contract clean
 
