@@ -10,6 +10,7 @@ A shell starts what it runs in the background deaf to SIGINT, and that is inheri
 
 import logging
 import signal
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -35,6 +36,20 @@ settings.register_profile(
 settings.load_profile("ordinary")
 
 
+LONGEST = (
+    "integration/groups/test_showing.py",
+    "integration/docs/test_groups_page.py",
+    "integration/faults/test_scenarios.py",
+    "integration/docs/test_readme.py",
+    "integration/docs/test_replication_page.py",
+    "integration/operator/test_groups_manifest.py",
+    "integration/cli/test_flights_demo.py",
+    "integration/groups/test_api_away.py",
+    "integration/dev/test_kills.py",
+)
+"""Files that begin before all others, so that at the end of a run no worker is alone with one of them."""
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Measure the machine here, before workers start: they and all other processes are told what was found."""
     factor(workers=config.getoption("numprocesses", None) or 1)
@@ -45,7 +60,13 @@ def pytest_report_header() -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Give every test a limit that this machine can keep: its own, or the one of pyproject.toml, made longer."""
+    """Begin with the longest, and give every test a limit that this machine can keep.
+
+    That is its own, or the one of pyproject.toml, made longer.
+    """
+    turns = {str(Path(__file__).parent / name): turn for turn, name in enumerate(LONGEST)}
+    assert all(Path(each).exists() for each in turns), "a file of LONGEST is not there any more"
+    items.sort(key=lambda item: turns.get(str(item.path), len(turns)))
     if config.getoption("timeout") is not None:
         return  # Somebody said it on the command line.
     ordinary_s = float(config.getini("timeout"))
