@@ -1,15 +1,16 @@
-"""What a landing must prove: which stages of stages.toml run for these commits, what is made from nothing, and why.
+"""Chooses the stages of stages.toml that a landing runs, and what it makes from nothing, and says why.
 
 A landing is the commits that come to `main` together. CI sees a clone and no more, so git's own times tell them apart:
 a pause of `PAUSE_S` between two commits ends a stretch of work, and each stretch has a number. The commits of the last
-`WINDOW_S` before the newest one count as the present landing, unless CI_BASE names the commit that landed last.
+`WINDOW_S` before the newest one count as the present landing. Whoever lands the work of a longer time names the commit
+that landed last in CI_BASE.
 
 - A long form runs where a path that it judges has changed, and when it is its turn: stretch number n is the turn of
   long form n modulo their count. A landing takes the turns of all its stretches, so each long form has run within as
-  many landings as there are long forms, however the landings are cut.
+  many landings as there are long forms.
 - One of the things that CI keeps between its runs (`CACHED`) is made from nothing, by the same count.
 
-pipeline.py calls `plan`. Without git's history (an archive of the sources) everything runs.
+pipeline.py calls `plan`. Where the landing is not known (an archive of the sources, a shallow clone) everything runs.
 """
 
 import os
@@ -49,6 +50,10 @@ class Stage:
             raise ValueError(f"stage {stage.name}: lane {stage.lane!r} is none of {', '.join(get_args(Lane))}")
         return stage
 
+    def command(self, *, whole: bool) -> str:
+        """The command, of a long form in full where `whole` is asked for."""
+        return self.whole if whole and self.whole else self.run
+
     def judged(self, changed: Iterable[str]) -> str:
         """The first of the changed paths that this stage judges; empty where there is none."""
         return next((path for path in changed if path.startswith(self.judges)), "")
@@ -63,13 +68,13 @@ class Landing:
     changed: tuple[str, ...]
 
     def turn_of(self, position: int, count: int) -> bool:
-        """Whether it is the turn of the one at `position` of `count`."""
+        """Tell whether this landing has the turn of the one at `position` of `count`."""
         return any(stretch % count == position for stretch in range(self.first + 1, self.last + 1))
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What runs. `why` says it of each long form that runs, `left_out` names the others."""
+    """The stages that run. `why` has the reason of each long form that runs, `left_out` names the others."""
 
     stages: tuple[Stage, ...]
     cold: tuple[str, ...]
@@ -108,24 +113,44 @@ def _cold(landing: Landing | None, *, all_of_it: bool) -> tuple[str, ...]:
     return tuple(name for position, name in enumerate(CACHED) if landing.turn_of(position, len(CACHED)))
 
 
-def landing_of(checkout: Path) -> Landing | None:
-    """The landing that the checkout's HEAD is the end of; None where git has no history of it."""
-    try:
-        commits = [line.split() for line in _git(checkout, "log", "--format=%H %ct", "HEAD").splitlines()]
-    except (OSError, subprocess.CalledProcessError):
-        return None
+class UnknownLandingError(Exception):
+    """Git does not tell what the landing is; the message says why."""
+
+
+def landing_of(checkout: Path) -> Landing:
+    """Return the landing that the checkout's HEAD is the end of.
+
+    Raises UnknownLandingError where git has no history of it, and ValueError where CI_BASE is no commit of this clone.
+    """
+    if _git(checkout, "rev-parse", "--is-shallow-repository").strip() == "true":
+        raise UnknownLandingError("this clone is shallow")
+    # What was merged counts when it came to this branch, however old its own commits are.
+    commits = [line.split() for line in _git(checkout, "log", "--first-parent", "--format=%H %ct", "HEAD").splitlines()]
     times = sorted(int(time) for _, time in commits)
-    base = os.environ.get("CI_BASE") or _before(commits, times[-1] - WINDOW_S)
-    if base is None:
-        return None
+    base = _base(checkout, commits, times[-1] - WINDOW_S)
     base_time = int(_git(checkout, "log", "-1", "--format=%ct", base))
-    changed = _git(checkout, "diff", "--name-only", base, "HEAD").splitlines()
+    # A file that has moved counts where it was, too.
+    changed = _git(checkout, "diff", "--name-only", "--no-renames", "-z", base, "HEAD").split("\0")
     last = stretches(times)
-    return Landing(min(stretches(time for time in times if time <= base_time), last - 1), last, tuple(changed))
+    first = min(stretches(time for time in times if time <= base_time), last - 1)
+    return Landing(first, last, tuple(path for path in changed if path))
+
+
+def _base(checkout: Path, commits: Sequence[Sequence[str]], time: int) -> str:
+    """Return CI_BASE, else the newest commit that is not younger than `time`."""
+    if named := os.environ.get("CI_BASE"):
+        try:
+            return _git(checkout, "rev-parse", "--verify", "--quiet", f"{named}^{{commit}}").strip()
+        except UnknownLandingError:
+            raise ValueError(f"CI_BASE={named} is no commit of this clone: name the one that landed last") from None
+    for name, committed in commits:
+        if int(committed) <= time:
+            return name
+    raise UnknownLandingError(f"no commit is older than {WINDOW_S // 3600} hours")
 
 
 def stretches(times: Iterable[int]) -> int:
-    """How many stretches of work there are in commits of these times, in seconds and sorted."""
+    """Count the stretches of work in commits of these times, which are in seconds and sorted."""
     count, before = 0, None
     for time in times:
         if before is None or time - before >= PAUSE_S:
@@ -134,11 +159,14 @@ def stretches(times: Iterable[int]) -> int:
     return count
 
 
-def _before(commits: Sequence[Sequence[str]], time: int) -> str | None:
-    """The newest commit that is not younger than `time`; None where all are, as in a shallow clone."""
-    return next((name for name, committed in commits if int(committed) <= time), None)
-
-
 def _git(checkout: Path, *arguments: str) -> str:
+    """Raises UnknownLandingError with git's words."""
     command = ["git", "-C", str(checkout), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    # A hook's variables name another repository.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    try:
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    except subprocess.CalledProcessError as error:
+        raise UnknownLandingError(error.stderr.strip() or f"git {arguments[0]} failed") from None
+    except OSError as error:
+        raise UnknownLandingError(str(error)) from None

@@ -14,18 +14,19 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
-from landing import CACHED, Plan, Stage, landing_of, plan, stages
+from landing import CACHED, Landing, Plan, Stage, UnknownLandingError, landing_of, plan, stages
 
 CHECKOUT = Path(__file__).parents[1]
 LOGS = CHECKOUT / "build" / "ci"
 AT_LOWEST_PRIORITY = ("nice", "-n", "19")
+NOT_STARTED = 127
 GRACE_S = 10
-"""How long stages may take to end when CI is ended."""
+"""The time that stages get to end when CI is ended."""
 
 
 @dataclass
@@ -55,7 +56,9 @@ class Pipeline:
     stopping: bool = False
     ended: list[Ended] = field(default_factory=list)
     running: set[int] = field(default_factory=set)
-    """Process groups."""
+    """The process groups of the stages that run now."""
+    starting: threading.Lock = field(default_factory=threading.Lock)
+    """Held while a stage is started, so that `stop` sees each one that has begun."""
     done: dict[str, threading.Event] = field(default_factory=dict)
 
     def run(self) -> bool:
@@ -77,16 +80,16 @@ class Pipeline:
 
     def stop(self) -> None:
         """End what runs, by SIGTERM, and by SIGKILL what does not end. No other stage begins. For another thread."""
-        self.stopping = True
+        with self.starting:
+            self.stopping = True
         for event in self.done.values():
             event.set()
         for number in (signal.SIGTERM, signal.SIGKILL):
-            told: set[int] = set()
+            for group in set(self.running):
+                with suppress(ProcessLookupError):
+                    os.killpg(group, number)
             deadline = time.monotonic() + GRACE_S
             while self.running and time.monotonic() < deadline:
-                for group in self.running - told:  # One that was about to begin may come late.
-                    _signal(group, number)
-                    told.add(group)
                 time.sleep(0.1)
 
     def _of(self, lane: str) -> Iterator[Stage]:
@@ -105,8 +108,10 @@ class Pipeline:
 
     def _beside(self) -> None:
         for stage in self._of("beside"):
-            self.ended.append(self._play(stage, self.logs / f"{stage.name}.log"))
-            self.done[stage.name].set()
+            try:
+                self.ended.append(self._play(stage, self.logs / f"{stage.name}.log"))
+            finally:
+                self.done[stage.name].set()
 
     def _print_companions(self) -> None:
         for ended in list(self.ended):
@@ -125,41 +130,47 @@ class Pipeline:
         """Run a stage to its end."""
         say(f"\n=== {stage.name}: begins{'' if log is None else ', beside the others'}")
         began = time.monotonic()
-        output = None if log is None else log.open("wb")
-        command = stage.whole if self.whole and stage.whole else stage.run
-        process = subprocess.Popen(
-            [*(() if log is None else AT_LOWEST_PRIORITY), "bash", "-c", command],
-            cwd=CHECKOUT,
-            env=self.environment,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=None if output is None else subprocess.STDOUT,
-            start_new_session=True,
-        )
-        if output is not None:
-            output.close()
-        self.running.add(process.pid)
+        try:
+            process = self._start(stage, log)
+        except OSError as error:
+            say(f"{stage.name}: cannot be started: {error}")
+            return Ended(stage, 0, 0, NOT_STARTED, None)
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         self.running.discard(process.pid)
         wall_s = time.monotonic() - began
         return Ended(stage, wall_s, used.ru_utime + used.ru_stime, process.returncode, log)
 
+    def _start(self, stage: Stage, log: Path | None) -> subprocess.Popen[bytes]:
+        """Start a stage, at the lowest priority where its output goes to a log. Raises OSError."""
+        priority = () if log is None else AT_LOWEST_PRIORITY
+        with ExitStack() as closing, self.starting:
+            if self.stopping:
+                raise InterruptedError("CI is being ended")
+            output = None if log is None else closing.enter_context(log.open("wb"))
+            process = subprocess.Popen(
+                [*priority, "bash", "-c", stage.command(whole=self.whole)],
+                cwd=CHECKOUT,
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=None if output is None else subprocess.STDOUT,
+                start_new_session=True,
+            )
+            self.running.add(process.pid)
+        return process
+
     def _summary(self, began: float) -> bool:
         say(f"\n=== summary\n{'stage':<12}{'clock':>9}{'processor':>10}")
         for ended in self.ended:
             say(ended.line)
         say(f"{'total':<12}{time.monotonic() - began:>7.0f} s{sum(each.processor_s for each in self.ended):>8.0f} s")
-        return all(ended.code == 0 for ended in self.ended)
+        passed = {ended.stage.name for ended in self.ended if ended.code == 0}
+        return passed == {stage.name for stage in self.plan.stages}
 
 
 def say(text: str) -> None:
     print(text, flush=True)  # noqa: T201 - CI's log
-
-
-def _signal(group: int, number: int) -> None:
-    with suppress(ProcessLookupError):
-        os.killpg(group, number)
 
 
 def describe(chosen: Plan) -> None:
@@ -179,6 +190,7 @@ def environment_of(cold: Sequence[str]) -> dict[str, str]:
         environment["PIP_NO_CACHE_DIR"] = "1"
     if "programs" in cold:
         environment["GOMODCACHE"] = str(LOGS / "go-modules")
+        environment["GOFLAGS"] = "-modcacherw"  # What cannot be written cannot be removed either.
     lab = Path(environment.get("LAB_HOME") or Path.home() / ".cache" / "headrace-lab")
     for name, folder in (("wheels", "wheels"), ("images", "images"), ("programs", "bin")):
         if name in cold:
@@ -192,10 +204,18 @@ def main() -> None:
     parser.add_argument("--cold", action="store_true", help=f"make {', '.join(CACHED)} from nothing")
     parser.add_argument("--plan", action="store_true", help="say what would run, and why; run nothing")
     asked = parser.parse_args()
-    chosen = plan(stages(), landing_of(CHECKOUT), everything=asked.everything, cold=asked.cold)
+    landing: Landing | None = None
+    try:
+        landing = landing_of(CHECKOUT)
+    except ValueError as error:
+        sys.exit(f".ci/run: {error}")
+    except UnknownLandingError as error:
+        say(f"it is not known what this landing changes: {error}")
+    chosen = plan(stages(), landing, everything=asked.everything, cold=asked.cold)
     describe(chosen)
     if asked.plan:
-        say("\n".join(f"{stage.lane:<8}{stage.name:<12}{stage.run}" for stage in chosen.stages))
+        for stage in chosen.stages:
+            say(f"{stage.lane:<8}{stage.name:<12}{stage.command(whole=asked.everything)}")
         return
     pipeline = Pipeline(chosen, environment_of(chosen.cold), LOGS, whole=asked.everything)
 
@@ -205,7 +225,7 @@ def main() -> None:
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, end)
-    # In a thread of its own: this one hears signals, and the other one sees what they have ended.
+    # The run has a thread of its own, so that this one hears signals while the other one waits for stages.
     passed: list[bool] = []
     running = threading.Thread(target=lambda: passed.append(pipeline.run()), daemon=True)
     running.start()

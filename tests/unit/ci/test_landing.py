@@ -1,12 +1,27 @@
-"""Which stages a landing runs: those that judge what it changes, those whose turn it is, and those that always run."""
+"""The stages that a landing runs: those that judge what it changes, those whose turn it is, those that always run."""
 
+import os
 import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from landing import CACHED, PAUSE_S, WINDOW_S, Landing, Plan, Stage, landing_of, plan, stages, stretches
+from landing import (
+    CACHED,
+    PAUSE_S,
+    WINDOW_S,
+    Landing,
+    Plan,
+    Stage,
+    UnknownLandingError,
+    landing_of,
+    plan,
+    stages,
+    stretches,
+)
+
+from tests.support.tools import cannot_run
 
 CHECKOUT = Path(__file__).parents[3]
 ROWS = (
@@ -78,33 +93,34 @@ def test_should_count_stretches_by_their_pauses() -> None:
 
 # -- git
 
+START = 1_700_000_000
+
 
 @pytest.fixture
-def checkout(tmp_path: Path) -> Path:
-    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty repository on the branch `main`; no variable of this process says anything about it."""
+    for name in ("CI_BASE", *(name for name in os.environ if name.startswith("GIT_"))):
+        monkeypatch.delenv(name, raising=False)
+    git(tmp_path, "init", "--quiet", "--initial-branch=main")
     return tmp_path
+
+
+def git(checkout: Path, *arguments: str, time: int = START) -> str:
+    settings = ("-c", "user.name=test", "-c", "user.email=test@localhost", "-c", "commit.gpgsign=false")
+    times = {"GIT_COMMITTER_DATE": f"{time} +0000", "GIT_AUTHOR_DATE": f"{time} +0000"}
+    command = ["git", "-C", str(checkout), *settings, *arguments]
+    told = subprocess.run(command, env={**os.environ, **times}, capture_output=True, text=True, check=True)
+    return told.stdout.strip()
 
 
 def commit(checkout: Path, name: str, time: int) -> str:
     (checkout / name).write_text(name)
-    who = ("-c", "user.name=test", "-c", "user.email=test@localhost")
-    for arguments in (("add", name), (*who, "commit", "--quiet", "--message", name)):
-        subprocess.run(
-            ["git", "-C", checkout, *arguments],
-            env={"GIT_COMMITTER_DATE": f"{time} +0000", "GIT_AUTHOR_DATE": f"{time} +0000", "HOME": str(checkout)},
-            check=True,
-        )
-    told = subprocess.run(["git", "-C", checkout, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
-    return told.stdout.strip()
+    git(checkout, "add", name)
+    git(checkout, "commit", "--quiet", "--message", name, time=time)
+    return git(checkout, "rev-parse", "HEAD")
 
 
-START = 1_700_000_000
-
-
-def test_should_see_the_commits_of_the_last_hours_as_the_landing(
-    checkout: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("CI_BASE", raising=False)
+def test_should_see_the_commits_of_the_last_hours_as_the_landing(checkout: Path) -> None:
     commit(checkout, "old", START)
     commit(checkout, "first", START + WINDOW_S)
     commit(checkout, "second", START + WINDOW_S + 60)
@@ -118,10 +134,39 @@ def test_should_take_another_base_when_one_is_named(checkout: Path, monkeypatch:
     assert landing_of(checkout) == Landing(0, 1, ("second",))
 
 
-def test_should_know_no_landing_when_there_is_no_history(tmp_path: Path, checkout: Path) -> None:
+def test_should_see_what_an_old_branch_brings_when_it_is_merged_now(checkout: Path) -> None:
+    commit(checkout, "old", START)
+    git(checkout, "switch", "--quiet", "--create", "branch")
+    commit(checkout, "of the branch", START + 60)
+    git(checkout, "switch", "--quiet", "main")
+    git(checkout, "merge", "--quiet", "--no-ff", "--message", "merged", "branch", time=START + 2 * WINDOW_S)
+    assert landing_of(checkout) == Landing(1, 2, ("of the branch",))
+
+
+def test_should_see_a_file_that_has_moved_where_it_was(checkout: Path) -> None:
+    commit(checkout, "before", START)
+    git(checkout, "mv", "before", "after")
+    git(checkout, "commit", "--quiet", "--message", "moved", time=START + WINDOW_S)
+    assert set(landing_of(checkout).changed) == {"before", "after"}
+
+
+def test_should_say_why_a_landing_is_not_known(tmp_path: Path, checkout: Path) -> None:
     commit(checkout, "all", START)
-    assert landing_of(checkout) is None
-    assert landing_of(tmp_path / "nowhere") is None
+    with pytest.raises(UnknownLandingError, match="no commit is older than 4 hours"):
+        landing_of(checkout)
+    commit(checkout, "later", START + WINDOW_S)
+    git(tmp_path, "clone", "--quiet", "--depth=1", f"file://{checkout}", str(tmp_path / "shallow"))
+    with pytest.raises(UnknownLandingError, match="this clone is shallow"):
+        landing_of(tmp_path / "shallow")
+    with pytest.raises(UnknownLandingError, match="nowhere"):
+        landing_of(tmp_path / "nowhere")
+
+
+def test_should_refuse_a_base_that_there_is_not(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commit(checkout, "all", START)
+    monkeypatch.setenv("CI_BASE", "nothing")
+    with pytest.raises(ValueError, match="CI_BASE=nothing is no commit of this clone"):
+        landing_of(checkout)
 
 
 # -- the table
@@ -137,8 +182,9 @@ def test_should_name_targets_of_the_makefile() -> None:
 
 
 def test_should_judge_paths_that_are_there() -> None:
-    listed = subprocess.run(["git", "-C", CHECKOUT, "ls-files"], capture_output=True, text=True, check=True)
-    tracked = listed.stdout.splitlines()
+    if not (CHECKOUT / ".git").exists():
+        cannot_run("these sources are no git checkout")
+    tracked = git(CHECKOUT, "ls-files").splitlines()
     for stage in stages():
         for path in stage.judges:
             assert any(each.startswith(path) for each in tracked), f"stage {stage.name}: {path} is not there any more"

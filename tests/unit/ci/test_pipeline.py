@@ -51,6 +51,17 @@ def test_should_fail_when_a_companion_fails(tmp_path: Path) -> None:
     assert not pipeline_of(tmp_path, Stage("sim", "exit 1", "beside")).run()
 
 
+def test_should_fail_when_a_companion_cannot_begin(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    nowhere = tmp_path / "nowhere"
+    stages = (
+        Stage("images", "true", "beside"),
+        Stage("sim", "true", "beside"),
+        Stage("e2e", "true", "main", after="images"),
+    )
+    assert not pipeline_of(nowhere, *stages).run()
+    assert "images: cannot be started: [Errno 2] No such file or directory" in capfd.readouterr().out
+
+
 def test_should_stop_when_what_all_need_fails(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert not pipeline_of(tmp_path, Stage("setup", "false", "first"), Stage("test", "echo tried", "main")).run()
     assert "tried" not in capfd.readouterr().out
@@ -82,8 +93,11 @@ def test_should_end_all_that_runs_when_it_is_stopped(tmp_path: Path) -> None:
 
 def test_should_forget_what_is_to_be_made_from_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAB_HOME", str(tmp_path))
+    for name in ("PIP_NO_CACHE_DIR", "GOMODCACHE"):
+        monkeypatch.delenv(name, raising=False)
     for name in ("bin", "images", "wheels", "run"):
         (tmp_path / name).mkdir()
-    assert "PIP_NO_CACHE_DIR" in environment_of(["wheels", "programs"])
+    assert not {"PIP_NO_CACHE_DIR", "GOMODCACHE"} & environment_of([]).keys()
+    assert environment_of(["wheels"])["PIP_NO_CACHE_DIR"] == "1"
+    assert environment_of(["programs"])["GOMODCACHE"] != str(Path.home() / "go" / "pkg" / "mod")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["images", "run"]
-    assert "GOMODCACHE" in environment_of(["programs"])
