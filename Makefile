@@ -8,7 +8,7 @@ SHELL := /bin/bash
 JOBS ?= 4
 SEEDS ?= 300
 GROUP_SEEDS ?= 100
-SECONDS ?= 60
+SEARCH_S ?= 60
 PYTEST := $(BIN)/python -m pytest
 IN_PARALLEL := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 CONTRACT_TESTS := tests/contract
@@ -18,7 +18,7 @@ REAL_API_TESTS := $(CONTRACT_TESTS) tests/integration/kube tests/integration/ope
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help try try-spark setup fmt lint types test openapi-check foreign spark-tests demo sim search sim-mutations faults bench bench-here soak bench-peers bench-peers-here ci lab-build lab-up lab-down images chart chart-made e2e e2e-readme e2e-kind everything h2spec contract clean
+.PHONY: help try try-spark setup extras fmt lint types test openapi-check foreign spark-tests demo sim search sim-mutations faults bench bench-here soak bench-peers bench-peers-here ci lab-build lab-up lab-down images chart chart-made e2e e2e-readme e2e-kind everything h2spec contract clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -32,6 +32,8 @@ try-spark: $(VENV)/.with-spark  ## add PySpark to it
 setup: $(VENV)/.with-dev  ## make .venv with what a contributor needs on most days; other targets add what they need
 	@echo "ready: . $(BIN)/activate"
 
+extras: setup $(addprefix $(VENV)/.with-,spark openapi peers pictures)  ## add what any target needs
+
 fmt: setup  ## format the code and sort the imports
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix --select I .
@@ -41,7 +43,7 @@ lint: setup  ## ruff (check and format), layers
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 
-types: setup $(addprefix $(VENV)/.with-,spark openapi peers pictures)  ## mypy --strict, tests included
+types: extras  ## mypy --strict, tests included
 	$(BIN)/mypy
 
 # The core is covered without its properties, so that no coverage depends on which examples they try.
@@ -72,8 +74,8 @@ sim: setup  ## the core in SEEDS simulated runs full of faults, and GROUP_SEEDS 
 	$(BIN)/python -m tests.sim $(SEEDS)
 	$(BIN)/python -m tests.sim --group $(GROUP_SEEDS)
 
-search: setup  ## other examples for every Hypothesis property than those of make test, for so many SECONDS
-	$(BIN)/python -m tests.search $(SECONDS)
+search: setup  ## other examples for every Hypothesis property than those of make test, for SEARCH_S seconds
+	$(BIN)/python -m tests.search $(SEARCH_S)
 
 sim-mutations: setup  ## does the simulator notice each safety rule that is deleted?
 	$(BIN)/python -m tests.sim.hunting
@@ -83,7 +85,7 @@ faults: setup  ## crashes, partitions, bad disks and clocks on real processes, j
 
 # Benchmarks prefer a Python that was built with PGO: `make bench` goes on as `make bench-here` in its environment.
 bench bench-peers: setup
-	@$(MAKE) --no-print-directory $@-here VENV=$$(.ci/bench-venv $(VENV))
+	@venv=$$(.ci/bench-venv $(VENV)) && $(MAKE) --no-print-directory $@-here VENV="$$venv"
 
 bench: ## produce, fetch and latency beside what the machine can do (BENCH=--short for a quick look)
 bench-here: setup

@@ -25,7 +25,10 @@ PAUSE_S = 30 * 60
 """CI itself takes as long, so two landings are never nearer to each other."""
 WINDOW_S = 4 * 3600
 CACHED = ("environment", "wheels", "images", "programs")
-"""pip's downloads for the environment; the wheels that images are made of; images; the lab's programs."""
+"""pip's downloads for the environment; the wheels that images are made of; images; the lab's programs.
+
+Of these the Go modules are fetched anew. What Go has compiled stays: it is kept by its content.
+"""
 
 Lane = Literal["first", "main", "beside", "last"]
 

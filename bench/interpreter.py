@@ -1,4 +1,4 @@
-"""How the Python that runs was built. Profile-guided optimisation and LTO make warm code 1.3 to 1.5 times faster.
+"""Says how the running Python was built. Profile-guided optimisation and LTO make warm code 1.3 to 1.5 times faster.
 
 `python bench/interpreter.py` prints it, and exits with 1 where the build is not known to have the first:
 `.ci/bench-venv` asks each interpreter so. Nothing of Headrace is imported, since those interpreters do not have it.
@@ -10,7 +10,7 @@ import sysconfig
 
 
 def is_optimised() -> bool:
-    """Whether this build used profile-guided optimisation.
+    """Tell whether this build used profile-guided optimisation.
 
     CPython's own configuration says so. Debian's build keeps it out of there, and is known by its install scheme.
     """
@@ -19,7 +19,7 @@ def is_optimised() -> bool:
 
 
 def described() -> str:
-    """The version, and how it was built."""
+    """Return the version, and how it was built."""
     built = "built with PGO" if is_optimised() else "built without PGO or LTO: warm code is 1.3 to 1.5 times slower"
     return f"Python {platform.python_version()}, {built}"
 

@@ -1,6 +1,6 @@
-"""What holds for all tests: how Hypothesis looks for examples, deadlines that know the machine, Ctrl-C that is heard.
+"""The rules of all tests: how Hypothesis looks for examples, deadlines that know the machine, Ctrl-C that is heard.
 
-Hypothesis has three profiles (`--hypothesis-profile NAME`); none of them looks at a clock:
+Hypothesis has two profiles (`--hypothesis-profile NAME`); none of them looks at a clock:
 
     ordinary   the default: the same few examples each time, so that a run says the same of the same code
     search     other examples each time (`make search`): what it finds is written into a test as an example
@@ -72,5 +72,5 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     ordinary_s = float(config.getini("timeout"))
     for item in items:
         own = item.get_closest_marker("timeout")
-        limit_s = patient(own.args[0] if own else ordinary_s)
+        limit_s = patient(own.args[0] if own and own.args else ordinary_s)
         item.add_marker(pytest.mark.timeout(limit_s), append=False)

@@ -185,7 +185,7 @@ def _import(sources: Mapping[str, str]) -> None:
 
 
 def exists(image: str) -> bool:
-    """Whether the lab has an image of this name."""
+    """Tell whether the lab has an image of this name."""
     try:
         _buildah("inspect", "--type", "image", image)
     except LabError:

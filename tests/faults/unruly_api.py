@@ -18,6 +18,8 @@ from typing import Any, Final, TypeAlias
 
 from aiohttp import ClientError, ClientSession, ClientTimeout, web
 
+from tests.support.patience import patient
+
 _BODY_BYTES_MAX: Final = 8 << 20
 _HOP_BY_HOP: Final = frozenset({"connection", "transfer-encoding", "content-length", "host", "content-encoding"})
 _REASONS: Final = {
@@ -151,10 +153,10 @@ def unruly(target: str) -> Iterator[UnrulyApi]:
     started, stopped = threading.Event(), asyncio.Event()
     thread = threading.Thread(target=lambda: loop.run_until_complete(api.serve(started, stopped)), daemon=True)
     thread.start()
-    assert started.wait(10)
+    assert started.wait(patient(60))
     try:
         yield api
     finally:
         loop.call_soon_threadsafe(stopped.set)
-        thread.join(10)
+        thread.join(patient(60))
         loop.close()

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tests.support.patience import patient
+
 _MARK = "loaded: "
 _BEFORE = """
 import atexit, random, sys
@@ -59,7 +61,7 @@ def loaded_by(code: str, environment: Mapping[str, str] | None = None, stdin: st
         capture_output=True,
         text=True,
         env={**os.environ, **(environment or {})},
-        timeout=60,
+        timeout=patient(60),
         check=False,
     )
     assert done.returncode == 0, done.stderr

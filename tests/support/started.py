@@ -1,6 +1,6 @@
 """Headrace's own programs as processes, forked by one server for each process that runs tests.
 
-They die with that process. What wants another interpreter, or is started by another program, is executed.
+What is forked dies with that process. What wants another interpreter, or is started by another program, is executed.
 """
 
 import asyncio
@@ -20,11 +20,13 @@ from headrace.dev.supervisor.forking import ForkServer, take_in
 from tests.support.patience import patient
 
 _FORKED_S = patient(60)
+_OWN = dict(os.environ)
+"""The variables of this process before any test has changed one."""
 _turn = threading.Lock()
 
 
 class Process(Protocol):
-    """What tests use of `subprocess.Popen`."""
+    """The part of `subprocess.Popen` that tests use."""
 
     @property
     def pid(self) -> int: ...
@@ -80,7 +82,7 @@ def start(command: Sequence[str], output: int, errors: int | None = None) -> Pro
 
 
 async def start_beside(command: Sequence[str], output: int) -> AsyncProcess:
-    """The same for the event loop, on which it is waited for."""
+    """Start it for the event loop, on which it is waited for."""
     return _fork(command, output, output) or await asyncio.create_subprocess_exec(
         *command, stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output, env=_environment()
     )
@@ -91,18 +93,25 @@ def module(name: str, *arguments: str) -> list[str]:
 
 
 def _fork(command: Sequence[str], output: int, errors: int) -> Forked | None:
-    """None where it is to be executed."""
-    server, environment = _server(), _environment()
-    if not server.can_fork(command, environment):
-        return None
-    with _turn, taking_in_orphans(), server.ask(command, output, errors, environment) as line:
-        line.settimeout(_FORKED_S)
-        return take_in(line, line.recv(PID_BYTES_MAX))
+    """Fork it; return None where it must be executed.
+
+    The kernel ends the server with the thread that has started it, so that is the main one or none.
+    """
+    environment = _environment()
+    with _turn:
+        if threading.current_thread() is not threading.main_thread() and not _server.cache_info().currsize:
+            return None
+        server = _server()
+        if not server.can_fork(command, environment):
+            return None
+        with taking_in_orphans(), server.ask(command, output, errors, environment) as line:
+            line.settimeout(_FORKED_S)
+            return take_in(line, line.recv(PID_BYTES_MAX))
 
 
 @cache
 def _server() -> ForkServer:
-    server = ForkServer(environment=_environment())
+    server = ForkServer(environment={**_OWN, "PYTHONUNBUFFERED": "1"})
     server.start()
     atexit.register(server.close)
     return server

@@ -36,13 +36,15 @@ from headrace.dev.supervisor.parent_death import die_with
 
 ORDER_BYTES_MAX = 1 << 20
 PID_BYTES_MAX = 16
+DESCRIPTORS = 4
+"""The number of descriptors that come with an order."""
 GO = b"g"
 _COMMAND_BYTES_SHOWN = 4096
 """Longer command lines are cut in `ps`."""
 _ARG_START, _ARG_END = 45, 46
 """The fields of /proc/self/stat, counted from the state, that say where this process has its command line."""
 _log = logging.getLogger("headrace.dev")
-"""Nobody configures it here, so warnings go to standard error as they are."""
+"""No handler is configured in this process, so warnings go to standard error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +52,9 @@ class Order:
     """One program to be forked. With it come its directory, standard output and error, and a socket to who asks."""
 
     modules: tuple[str, ...]
-    """What to load. `main` of the first one is the program."""
+    """The modules to load. `main` of the first one is the program."""
     command: tuple[str, ...]
-    """As `ps` shows it."""
+    """The command line that `ps` shows."""
     arguments: tuple[str, ...]
     environment: dict[str, str]
 
@@ -66,7 +68,7 @@ class Order:
 
 
 def server_command(asking: int, parent: int, modules: Iterable[str]) -> list[str]:
-    """The command line of the server, a child of `parent`; the last argument is room for those of what it forks."""
+    """Return the server's command line. Its last argument is blanks, over which longer command lines are written."""
     here = "headrace.dev.supervisor.fork_server"
     return [sys.executable, "-m", here, str(asking), str(parent), ",".join(modules), " " * _COMMAND_BYTES_SHOWN]
 
@@ -78,9 +80,12 @@ def serve(asking: socket.socket, parent: int, modules: Iterable[str]) -> Callabl
         if left and not _is_readable(asking.fileno()):
             _load(left.popleft())
             continue
-        message, received, _, _ = socket.recv_fds(asking, ORDER_BYTES_MAX, 4)
+        message, received, _, _ = socket.recv_fds(asking, ORDER_BYTES_MAX, DESCRIPTORS)
         if not message:
             return None
+        if len(received) != DESCRIPTORS:  # There is no room for more, and whoever asks sees the line closed.
+            _close(received)
+            continue
         order = Order.parse(message)
         directory, output, errors, line = received
         for module in order.modules:
@@ -90,8 +95,12 @@ def serve(asking: socket.socket, parent: int, modules: Iterable[str]) -> Callabl
             if not _is_known(line, parent):
                 os._exit(1)
             return _become(order, directory, (output, errors))
-        for descriptor in received:
-            os.close(descriptor)
+        _close(received)
+
+
+def _close(descriptors: Iterable[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
 
 
 def _load(module: str) -> None:
@@ -107,7 +116,7 @@ def _is_readable(descriptor: int) -> bool:
 
 
 def _forked_twice() -> bool:
-    """Whether this is the new process, whose parent is no process of here."""
+    """Fork twice. Return True in the new process, whose parent is outside this server."""
     gc.freeze()  # a collection would write to pages that are shared
     try:
         between = os.fork()
@@ -121,7 +130,7 @@ def _forked_twice() -> bool:
         ending = os.pidfd_open(os.getpid())
         if os.fork():
             os._exit(0)
-    except OSError:
+    except BaseException:  # Whatever it is, this process must not go on as a second server.
         os._exit(1)
     select.select([ending], [], [])
     os.close(ending)
@@ -129,7 +138,7 @@ def _forked_twice() -> bool:
 
 
 def _is_known(line: int, parent: int) -> bool:
-    """Whether `parent` has this process as its child, and knows it."""
+    """Tell `parent` this pid, and return whether it has answered."""
     if not die_with(parent):
         return False
     os.setsid()

@@ -14,7 +14,7 @@ class Forked:
     """Offers what `asyncio.subprocess.Process` offers. Used on one event loop, or on none."""
 
     def __init__(self, pid: int) -> None:
-        """Raises ProcessLookupError where it has ended, and somebody knows that."""
+        """Raises ProcessLookupError where it has ended and was waited for."""
         self.pid = pid
         self._code: int | None = None
         self._pidfd = os.pidfd_open(pid)
@@ -66,7 +66,7 @@ class Forked:
 @contextlib.contextmanager
 def taking_in_orphans() -> Iterator[None]:
     """Make this process, until the block ends, the parent of those below it whose own parent ends."""
-    prctl = ctypes.CDLL(None).prctl
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
     if prctl(_PR_SET_CHILD_SUBREAPER, 1) != 0:
         raise OSError(ctypes.get_errno(), "the kernel lets this process take in no orphans")
     try:

@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -54,7 +55,7 @@ class Running(Protocol):
 
 
 Start: TypeAlias = Callable[[Sequence[str], BinaryIO], Awaitable[Running]]
-"""How a command line becomes a process whose output goes to that file."""
+"""A function that starts a command line with its output in that file."""
 
 
 async def execute(command: Sequence[str], output: BinaryIO) -> Running:
@@ -143,7 +144,7 @@ class ForkServer:
         return await execute(command, output)
 
     def can_fork(self, command: Sequence[str], environment: Mapping[str, str]) -> bool:
-        """Whether it is one of its programs, by the interpreter that the server has."""
+        """Tell whether the server can fork this command: one of its programs, by the interpreter that it has."""
         is_known = tuple(command[:2]) == (sys.executable, "-m") and command[2] in self._programs
         return is_known and _interpreter(environment) == _interpreter(self._environment)
 
@@ -189,7 +190,13 @@ def take_in(line: socket.socket, told: bytes) -> Forked:
     if not told:
         raise CannotForkError("the fork server has died, or the kernel gives it no more processes")
     forked = Forked(int(told))
-    line.send(GO)
+    try:
+        line.send(GO)
+    except OSError:  # It was killed meanwhile.
+        forked.kill()
+        select.select([forked], [], [])
+        forked.poll()
+        raise
     return forked
 
 

@@ -1,5 +1,6 @@
 """The lab's images are really built, whatever is cached: a tiny base by the real buildah, in a storage of its own."""
 
+import os
 import subprocess
 import tarfile
 from pathlib import Path
@@ -8,7 +9,7 @@ import pytest
 
 from e2e.lab import images
 from e2e.lab.errors import LabError
-from tests.support.tools import require_tool
+from tests.support.tools import cannot_run, require_tool
 
 NAME = "localhost/headrace-test-base:1"
 
@@ -17,6 +18,8 @@ NAME = "localhost/headrace-test-base:1"
 def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The files of a base, and an empty LAB_HOME."""
     require_tool("buildah")
+    if os.geteuid() != 0:
+        cannot_run("building images needs root")
     monkeypatch.setenv("LAB_HOME", str(tmp_path / "lab"))
     (tmp_path / "lab").mkdir()
     folder = tmp_path / "base"
