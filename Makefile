@@ -3,9 +3,9 @@
 VENV ?= .venv
 BIN := $(VENV)/bin
 SHELL := /bin/bash
-# Whole files to each of JOBS processes, in the order of collection. Twice as many as CI has cores: process tests mostly
-# wait. Whoever changes a test keeps it so that it passes beside any number of others.
-JOBS ?= 4
+# Whole files to each of JOBS processes, in the order of collection. Three times as many as CI has cores: process tests
+# mostly wait. Whoever changes a test keeps it so that it passes beside any number of others.
+JOBS ?= 6
 SEEDS ?= 300
 GROUP_SEEDS ?= 100
 SEARCH_S ?= 60
