@@ -106,7 +106,7 @@ class Broker:
         self.ready_s = ready_s
         """From the start of its process to the first 200 of /readyz."""
         self.ready_processor_s = ready_processor_s
-        """What it had taken of a processor then."""
+        """The processor seconds that it had used by then."""
 
     @property
     def rss_bytes(self) -> int:
@@ -131,7 +131,7 @@ def cluster(folder: Path, environment: Mapping[str, str] | None = None) -> Itera
 
 
 def _processor_s(pid: int) -> float:
-    """What a process and its children that have ended took, in user and system time (proc(5), fields 14 to 17)."""
+    """Return the processor seconds of a process and its ended children (proc(5), fields 14 to 17)."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return sum(int(ticks) for ticks in fields[11:15]) / os.sysconf("SC_CLK_TCK")
 

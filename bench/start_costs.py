@@ -1,4 +1,4 @@
-"""What starts cost: processor seconds of each program until it is ready, and of short commands from start to end.
+"""Measures what starts cost: processor seconds of programs until they are ready, and of short commands to their end.
 
 Nearly all of it is imports. Processor seconds (user and system, with children) hardly change with what else the machine
 does. Byte code is at hand, as it is wherever pip installed Headrace, whatever this process's environment says.
@@ -23,7 +23,7 @@ _HEADRACE = ("-c", "from headrace.cli.main import main; main()")
 
 class _Command(NamedTuple):
     arguments: tuple[str, ...]
-    """Of Python."""
+    """The arguments that Python gets."""
     variables: Mapping[str, str] = {}
     stdin: bytes = b""
 
@@ -54,7 +54,7 @@ def _round(folder: Path, environment: dict[str, str]) -> dict[str, float]:
 
 
 def _commands(processes: Cluster, server: str) -> dict[str, _Command]:
-    """In the order in which they find what they look for."""
+    """The commands, each after the one that makes what it looks for."""
     at_brokers, at_api = ("--server", server), ("--kubeconfig", str(processes.kubeconfig))
     grouped = ("consume", _TOPIC, "--group", _GROUP, "-m", "1")
     tab = {"_HEADRACE_COMPLETE": "bash_complete", "COMP_WORDS": "headrace topic describe ", "COMP_CWORD": "3"}

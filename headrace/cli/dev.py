@@ -147,20 +147,13 @@ def _run_in_foreground(options: Options) -> None:
     import logging
     import signal
 
-    from headrace.dev.supervisor.forking import ForkServer
+    from headrace.dev.supervisor.process import run
 
     log = options.layout.log("dev")
     log.parent.mkdir(parents=True, exist_ok=True)
     logs = (logging.StreamHandler(), logging.FileHandler(log))
 
-    def on_ready(state: DevState) -> None:
-        click.echo(banner(state, options.layout, detached=False))
-
-    with ForkServer.running() as forks:
-        # Not before: it takes a while to load, and the fork server loads what it needs meanwhile.
-        from headrace.dev.supervisor.process import run
-
-        received = run(options, on_ready, forks, None, *logs)
+    received = run(options, lambda state: click.echo(banner(state, options.layout, detached=False)), None, *logs)
     if received is signal.SIGINT:
         raise click.exceptions.Exit(_EXIT_INTERRUPTED)
 

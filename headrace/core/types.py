@@ -29,7 +29,7 @@ SetUid = NewType("SetUid", str)
 
 
 class Acks(StrEnum):
-    """What a produce request waits for; spelled as in the query."""
+    """The replicas that a produce request waits for; spelled as in the query."""
 
     NONE = "0"
     """Nothing: answered before the records are written."""

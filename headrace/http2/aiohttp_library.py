@@ -13,12 +13,12 @@ from contextlib import contextmanager
 
 __all__ = ["aiohttp", "no_certificates"]
 _WHERE_CERTIFICATES_ARE = ("SSL_CERT_FILE", "SSL_CERT_DIR")
-"""What OpenSSL asks the environment for before it looks where it was built to look."""
+"""The variables that OpenSSL asks for before it looks where it was built to look."""
 
 
 @contextmanager
 def no_certificates() -> Iterator[None]:
-    """For whoever may be the first to load a part of aiohttp."""
+    """Hide the system's certificates while the block loads a part of aiohttp."""
     before = {name: os.environ.get(name) for name in _WHERE_CERTIFICATES_ARE}
     os.environ.update(dict.fromkeys(_WHERE_CERTIFICATES_ARE, os.devnull))
     try:

@@ -36,7 +36,7 @@ class Authority:
         self._judged = _Reading()
 
     def take_on(self) -> ssl.SSLContext | None:
-        """What brokers are checked against for now; None: the system's roots, which a transport trusts by itself.
+        """Return the context that checks brokers for now; None: the system's roots, which a transport trusts by itself.
 
         Raises LocalError.
         """

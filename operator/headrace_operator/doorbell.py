@@ -143,7 +143,7 @@ class _Backoffs:
 
 
 class _WithoutTls(kopf.ConnectionInfo):
-    """To an API server that speaks no TLS."""
+    """A connection to an API server that speaks no TLS."""
 
     def as_ssl_context(self) -> ssl.SSLContext:
         """One that nobody connects with: kopf would read all certificates of the system, for 25 ms each time."""

@@ -87,7 +87,7 @@ class Dev:
         return {broker["id"]: broker["pid"] for broker in self.status()["brokers"]}
 
     def all_pids(self) -> list[int]:
-        """Of every process but the successor and the fork server, the supervisor first."""
+        """The pids of every process but the successor and the fork server, the supervisor first."""
         state = self.status()
         children = [state["api"]["pid"], state["operator"]["pid"], *self.broker_pids().values()]
         return [self.supervisor, *(pid for pid in children if pid is not None)]

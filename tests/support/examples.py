@@ -1,4 +1,4 @@
-"""How many examples a property is tried with: as many as others, or so many times as many."""
+"""The number of examples that a property is tried with: as many as others, or so many times as many."""
 
 from hypothesis import settings
 

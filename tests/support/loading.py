@@ -1,4 +1,4 @@
-"""What a process loads: code that runs in a new interpreter, and what it says of itself at its end."""
+"""Reports what a process loads: code that runs in a new interpreter, and what it says of itself at its end."""
 
 import json
 import os
@@ -41,7 +41,7 @@ atexit.register(tell)
 class Loaded:
     modules: frozenset[str]
     certificates: int
-    """In the TLS contexts that aiohttp makes when it is loaded."""
+    """The certificates in the TLS contexts that aiohttp makes when it is loaded."""
     threads: int
     seeds: tuple[str, ...]
     """The modules that made a `random.Random`."""

@@ -1,4 +1,4 @@
-"""How long tests wait for what must happen: a deadline finds what hangs, and judges no machine.
+"""The time that tests wait for what must happen: a deadline finds what hangs, and judges no machine.
 
 The machine is measured once, where a run starts: how long a fixed piece of work takes beside all that runs there, and
 how many processes wait for a processor. All deadlines of tests are given to `patient`, which makes them longer by

@@ -1,4 +1,4 @@
-"""What programs and clients load before they do anything: a start takes what its imports take (docs/adr/0057)."""
+"""The modules that programs and clients load before they do anything: a start is its imports (docs/adr/0057)."""
 
 import pytest
 

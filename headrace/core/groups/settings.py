@@ -1,4 +1,4 @@
-"""How a group is to be run, as its ConsumerGroup says: words that the resource shares with the coordinator.
+"""The settings of a group, as its ConsumerGroup gives them: words that the resource shares with the coordinator.
 
 Apart from both, so that whoever reads a ConsumerGroup need not load a coordinator.
 """
@@ -19,7 +19,7 @@ class Assignor(StrEnum):
 
 
 class Retention(NamedTuple):
-    """How long a group without members keeps its offsets."""
+    """The time for which a group without members keeps its offsets."""
 
     ms: int | None
     """None: for ever."""
@@ -33,5 +33,5 @@ class GroupSettings:
     session_ms: int = GROUP_SESSION_MS_DEFAULT
     offsets_retention_ms: int | None = 7 * 24 * 3_600_000
     paused_until_ms: int | None = None
-    """By the clock of `now_ms`: nobody is assigned anything before."""
+    """A time by the clock of `now_ms`, before which no member gets partitions."""
     type: GroupType = GroupType.CONSUMER

@@ -60,7 +60,7 @@ def long_numbers(column: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def entry_ends(column: pa.Array) -> npt.NDArray[np.int32]:
-    """Where each entry of a binary, string or list column begins in what it holds, and at last where they all end."""
+    """Return the offsets of a binary, string or list column's entries, and after them the end of the last one."""
     ends = column.buffers()[1]
     # An empty column need not have any.
     return np.frombuffer(ends, np.int32, len(column) + 1, 4 * column.offset) if len(column) else np.zeros(1, np.int32)

@@ -12,9 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 from headrace.core.errors import HeadraceError
-from headrace.dev.supervisor.forking import ForkServer
 from headrace.dev.supervisor.options import Options
-from headrace.dev.supervisor.state import DevState
+from headrace.dev.supervisor.process import run
 from headrace.dev.supervisor.successor import Successor
 
 _log = logging.getLogger("headrace.dev")
@@ -37,15 +36,8 @@ def main(arguments: str, writing: int | None) -> int:
 def _supervise(options: Options, tell: Tell) -> int:
     command = (sys.executable, "-m", "headrace.dev.supervisor", options.of_successor().to_json())
 
-    def on_ready(state: DevState) -> None:
-        tell({"ready": state.to_json()})
-
     try:
-        with ForkServer.running() as forks:
-            # Not before: it takes a while to load, and the fork server loads what it needs meanwhile.
-            from headrace.dev.supervisor.process import run
-
-            run(options, on_ready, forks, Successor(command), logging.StreamHandler())
+        run(options, lambda state: tell({"ready": state.to_json()}), Successor(command), logging.StreamHandler())
     except HeadraceError as error:
         tell({"error": str(error)})
         return 1

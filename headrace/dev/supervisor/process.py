@@ -12,7 +12,6 @@ from headrace.dev.supervisor.lock import held
 from headrace.dev.supervisor.options import Options
 from headrace.dev.supervisor.state import DevState
 from headrace.dev.supervisor.successor import Successor
-from headrace.dev.supervisor.supervisor import supervise
 
 _LOG_FORMAT = "%(asctime)s %(message)s"
 
@@ -20,16 +19,15 @@ _LOG_FORMAT = "%(asctime)s %(message)s"
 def run(
     options: Options,
     on_ready: Callable[[DevState], None],
-    forks: ForkServer,
     successor: Successor | None,
     *logs: logging.Handler,
 ) -> signal.Signals | None:
     """Supervise until a signal comes, and say which. A second one does not wait for the children to stop gracefully.
 
-    Programs are started by `forks`. `successor` goes on when this process is killed. What there is to say goes to
-    `logs`. Raises HeadraceError.
+    `successor` goes on when this process is killed. What there is to say goes to `logs`. Raises HeadraceError.
     """
-    with _logging_to(logs), _alone(options):
+    # The fork server comes first: it loads the programs while this process loads the rest of the supervisor.
+    with ForkServer.running() as forks, _logging_to(logs), _alone(options):
         return asyncio.run(_until_signalled(options, on_ready, forks, successor))
 
 
@@ -61,6 +59,8 @@ def _logging_to(handlers: Sequence[logging.Handler]) -> Iterator[None]:
 async def _until_signalled(
     options: Options, on_ready: Callable[[DevState], None], forks: ForkServer, successor: Successor | None
 ) -> signal.Signals | None:
+    from headrace.dev.supervisor.supervisor import supervise
+
     received: list[signal.Signals] = []
     task = asyncio.create_task(supervise(options, on_ready, forks, successor))
 

@@ -177,7 +177,7 @@ def test_should_cost_the_query_no_more_than_a_moment_when_nobody_answers(
 
 
 def connections(deaf: socket.socket) -> int:
-    """How many have been made since it was asked last."""
+    """Count the connections that were made since the last call."""
     count = 0
     with suppress(BlockingIOError):
         while True:

@@ -1,4 +1,4 @@
-"""How the Python that runs a benchmark was built."""
+"""The build of the Python that runs a benchmark."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""How long this machine is waited for: longer where it is slow or busy, within bounds, the same in all processes."""
+"""The time that this machine is waited for: longer where it is slow or busy, bounded, the same in all processes."""
 
 import os
 

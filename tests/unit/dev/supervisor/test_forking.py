@@ -1,4 +1,4 @@
-"""Which programs a fork server forks; it is never started here."""
+"""The programs that a fork server forks; it is never started here."""
 
 import os
 import sys

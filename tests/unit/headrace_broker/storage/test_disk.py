@@ -1,4 +1,4 @@
-"""What a read leaves in the page cache, by what the kernel says is there.
+"""The page cache after a read, by what the kernel says is there.
 
 The kernel's answers are given: what its page cache holds depends on the disk, on memory and on all else that runs.
 """
