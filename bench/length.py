@@ -3,7 +3,6 @@
 One broker holds all the logs, and each request goes to each of them in turn: whatever the machine does meets all.
 """
 
-import json
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +13,7 @@ from random import Random
 
 from bench.filled import BATCH_BYTES, BATCH_RECORDS, BEGAN_MS, fill, opened_logs, time_of
 from bench.processes import Broker, Cluster, cluster
-from bench.raw import require_ok
+from bench.raw import require_ok, wait_led
 from bench.workload import batch
 from headrace.http2.blocking import BlockingTransport
 from headrace_broker.storage.data_directory import DataDirectory
@@ -125,7 +124,7 @@ class _Log:
         self._partition = f"{broker.url}/v1/namespaces/default/topics/{_topic(size)}/partitions/0"
         self._single = batch(1).buffers
         self._random = Random()
-        self._end: int = json.loads(self._get("offsets?timestamp=latest"))["offset"]
+        self._end = wait_led(transport, self._partition)
 
     def begin_again(self) -> None:
         """With the offsets and times that were asked for at first."""
@@ -142,8 +141,7 @@ class _Log:
     def find(self) -> None:
         self._get(f"offsets?timestamp={time_of(self._random.randrange(self._end // BATCH_RECORDS))}")
 
-    def _get(self, what: str) -> bytes:
+    def _get(self, what: str) -> None:
         headers = {"accept": _BATCH_TYPE} if what.startswith("records") else {}
         answer = self._transport.request("GET", f"{self._partition}/{what}", headers=headers, timeout_s=_TIMEOUT_S)
         require_ok(answer)
-        return answer.body

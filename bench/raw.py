@@ -1,5 +1,6 @@
 """Produce, fetch and latency over the bare transport: batches are encoded before, and not decoded after."""
 
+import json
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -11,16 +12,19 @@ _BATCH_TYPE = "application/vnd.headrace.batch"
 _IN_FLIGHT = 4
 """Requests on the way at any time, as a producer would have."""
 _TIMEOUT_S = 60
+_POLL_S = 0.005
 
 
 class RawClient:
     """One partition, by its leader's URL."""
 
     def __init__(self, transport: BlockingTransport, broker_url: str, topic: str) -> None:
+        """Wait until the broker leads the partition."""
+        partition = f"{broker_url}/v1/namespaces/default/topics/{topic}/partitions/0"
         self._transport = transport
-        self._end = 1
-        """Of the partition, as the last answer said; before the first it is not known to be empty."""
-        self._url = f"{broker_url}/v1/namespaces/default/topics/{topic}/partitions/0/records"
+        self._end = wait_led(transport, partition)
+        """The partition's end, as the last answer said."""
+        self._url = f"{partition}/records"
 
     def produce(self, batch: Batch, count: int) -> float:
         """Records per second of `count` requests, acks=all, until the last is acknowledged."""
@@ -66,6 +70,23 @@ class RawClient:
         return self._transport.start(
             "POST", f"{self._url}?acks=all", headers={"content-type": _BATCH_TYPE}, body=batch.buffers
         )
+
+
+def wait_led(transport: BlockingTransport, partition_url: str) -> int:
+    """Wait until the broker leads the partition, and return the offset after its last record.
+
+    A broker that has just started is ready before it leads what it led: clients try again, as the answer tells them.
+    Raises RuntimeError for any other answer, and where the broker does not lead within a minute.
+    """
+    deadline = time.monotonic() + _TIMEOUT_S
+    while True:
+        response = transport.request("GET", f"{partition_url}/offsets?timestamp=latest", timeout_s=_TIMEOUT_S)
+        if response.status != 503 or time.monotonic() > deadline:
+            break
+        time.sleep(_POLL_S)
+    require_ok(response)
+    end: int = json.loads(response.body)["offset"]
+    return end
 
 
 def require_ok(response: Response) -> None:
