@@ -205,10 +205,15 @@ class ReadAhead:
         return False
 
     def read(self) -> Generator[tuple[Cursor, DecodedBatch]]:
-        """The batches of the answer that was opened; `position` has passed a batch when it is given out."""
+        """The batches of the answer that was opened; `position` has passed a batch when it is given out.
+
+        Nothing where the partition was dropped, or moved elsewhere, between the two: an asyncio consumer waits there.
+        """
         assert self._open is not None, "only what was opened is read"
         ask, fetched = self._open
         cursor = ask.cursor
+        if not ask.is_current():
+            return
         try:
             for batch in decode_batches(fetched.batches):
                 wanted = between(batch, cursor.position, cursor.end)

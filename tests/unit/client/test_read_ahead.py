@@ -14,6 +14,7 @@ from headrace.client.record import TopicPartition
 from headrace.client.trouble import Trouble
 from headrace.core.errors import BrokerUnreachableError, OffsetOutOfRangeError, StalledError
 from headrace.core.limits import CLIENT_STALL_CHECK_MS
+from tests.support.batches import batch_of
 
 P0, P1, P2 = (TopicPartition("flights", number) for number in range(3))
 GONE = BrokerUnreachableError("broker a:1 cannot be reached: Connection refused")
@@ -135,3 +136,27 @@ def test_should_go_on_where_its_user_wants_when_records_are_gone(
     (again,) = reading.plan.due(0)
     with pytest.raises(OffsetOutOfRangeError):
         reading.take(Answered(again, OffsetOutOfRangeError("offset 40 was cut off")), 0)
+
+
+def test_should_hand_out_nothing_of_a_partition_that_was_dropped_since_its_answer_was_opened() -> None:
+    reading = opened()
+    reading.drop(P0)
+    assert list(reading.read()) == []
+    assert reading.handed.out is None
+
+
+def test_should_go_on_where_its_user_went_since_an_answer_was_opened() -> None:
+    reading = opened()
+    (cursor,) = reading.plan.cursors.values()
+    cursor.move(1)
+    assert list(reading.read()) == []
+    assert (cursor.position, [ask.offset for ask in reading.plan.due(0)]) == (1, [1])
+
+
+def opened() -> ReadAhead:
+    """Three records of the first partition, of which nothing is handed out yet."""
+    reading, _ = reading_of_one()
+    (ask,) = reading.plan.due(0)
+    reading.take(Answered(ask, Fetched(batch_of(b"a", b"b", b"c"), 3)), 0)
+    assert reading.open()
+    return reading
