@@ -3,14 +3,16 @@
 VENV ?= .venv
 BIN := $(VENV)/bin
 SHELL := /bin/bash
-# Whole files to each of JOBS processes, in the order of collection. Three times as many as CI has cores: process tests
-# mostly wait. Whoever changes a test keeps it so that it passes beside any number of others.
+# Whole files to each of so many processes, in the order of collection. UNIT_JOBS run what computes; JOBS run process
+# tests, which mostly wait: three times as many as CI has cores. Whoever changes a test keeps it so that it passes beside
+# any number of others.
+UNIT_JOBS ?= 3
 JOBS ?= 6
 SEEDS ?= 300
 GROUP_SEEDS ?= 100
 SEARCH_S ?= 60
 PYTEST := $(BIN)/python -m pytest
-IN_PARALLEL := -n $(JOBS) --dist loadfile --no-loadscope-reorder
+BY_FILE := --dist loadfile --no-loadscope-reorder
 CONTRACT_TESTS := tests/contract
 REAL_API_TESTS := $(CONTRACT_TESTS) tests/integration/kube tests/integration/operator
 
@@ -48,10 +50,9 @@ types: extras  ## mypy --strict, tests included
 
 # The core is covered without its properties, so that no coverage depends on which examples they try.
 test: setup  ## everything that must be green: unit, core coverage, integration, contract on the embedded API
-	$(PYTEST) $(IN_PARALLEL) tests/unit/core -m "not hypothesis" --cov=headrace.core --cov-branch --cov-fail-under=100
-	$(PYTEST) $(IN_PARALLEL) tests/unit/core -m hypothesis
-	PYTHONASYNCIODEBUG=1 $(PYTEST) $(IN_PARALLEL) tests/unit --ignore=tests/unit/core
-	$(PYTEST) $(IN_PARALLEL) tests/integration tests/contract
+	$(PYTEST) -n $(UNIT_JOBS) $(BY_FILE) tests/unit/core -m "not hypothesis" --cov=headrace.core --cov-branch --cov-fail-under=100
+	PYTHONASYNCIODEBUG=1 $(PYTEST) -n $(UNIT_JOBS) $(BY_FILE) tests/unit -m "hypothesis or not core"
+	$(PYTEST) -n $(JOBS) $(BY_FILE) tests/integration tests/contract
 
 openapi-check: setup $(VENV)/.with-openapi  ## schemathesis: do brokers what /openapi.json says? (HTTP/1.1 and HTTP/2)
 	$(PYTEST) -n 2 tests/openapi
@@ -130,7 +131,7 @@ h2spec: lab-build  ## HTTP/2 conformance and load of a real broker, in the clear
 	$(PYTEST) tests/conformance
 
 contract: lab-build  ## contract and operator tests against a real kube-apiserver
-	$(BIN)/python -m e2e.lab run $(PYTEST) $(IN_PARALLEL) $(REAL_API_TESTS)
+	$(BIN)/python -m e2e.lab run $(PYTEST) -n $(JOBS) $(BY_FILE) $(REAL_API_TESTS)
 
 ci:  ## what CI runs for the newest commits, in an environment of its own
 	.ci/run

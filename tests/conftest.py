@@ -50,6 +50,9 @@ LONGEST = (
 """Files that begin before all others, so that at the end of a run no worker is alone with one of them."""
 
 
+CORE = Path(__file__).parent / "unit" / "core"
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Measure the machine here, before workers start: they and all other processes are told what was found."""
     factor(workers=config.getoption("numprocesses", None) or 1)
@@ -59,11 +62,15 @@ def pytest_report_header() -> str:
     return f"patience: deadlines are {factor():.1f} times as long as they are written"
 
 
+@pytest.hookimpl(tryfirst=True)  # Before -m chooses.
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Begin with the longest, and give every test a limit that this machine can keep.
+    """Begin with the longest, mark those of the core, and give every test a limit that this machine can keep.
 
     That is its own, or the one of pyproject.toml, made longer.
     """
+    for item in items:
+        if item.path.is_relative_to(CORE):
+            item.add_marker("core")
     turns = {str(Path(__file__).parent / name): turn for turn, name in enumerate(LONGEST)}
     assert all(Path(each).exists() for each in turns), "a file of LONGEST is not there any more"
     items.sort(key=lambda item: turns.get(str(item.path), len(turns)))

@@ -6,7 +6,7 @@ from headrace.core.resources.metadata import API_VERSION
 from tests.support.cluster import Cluster, http
 from tests.support.waiting import wait_for
 
-_GROUPS = "/apis/headrace.io/v1alpha1/namespaces/default/consumergroups"
+GROUPS = "/apis/headrace.io/v1alpha1/namespaces/default/consumergroups"
 _TOPICS = "/apis/headrace.io/v1alpha1/namespaces/default/topics"
 _EVENTS = "/api/v1/namespaces/default/events"
 
@@ -18,7 +18,7 @@ class KubeGroups:
     def create(self, name: str = "billing", *, wait: bool = True, **spec: Any) -> dict[str, Any]:
         """Waits until it has a coordinator, and the operator holds it, unless told not to."""
         manifest = {"apiVersion": API_VERSION, "kind": "ConsumerGroup", "metadata": {"name": name}, "spec": spec}
-        created = self.cluster.kube("POST", _GROUPS, manifest)
+        created = self.cluster.kube("POST", GROUPS, manifest)
         if wait:
             self.wait_coordinator(name)
             wait_for(lambda: self.get(name)["metadata"].get("finalizers"), f"{name} is held")
@@ -36,14 +36,14 @@ class KubeGroups:
         wait_for(answers, f"{name} has a coordinator")
 
     def get(self, name: str = "billing") -> dict[str, Any]:
-        return self.cluster.kube("GET", f"{_GROUPS}/{name}")
+        return self.cluster.kube("GET", f"{GROUPS}/{name}")
 
     def all(self) -> list[dict[str, Any]]:
-        items: list[dict[str, Any]] = self.cluster.kube("GET", _GROUPS)["items"]
+        items: list[dict[str, Any]] = self.cluster.kube("GET", GROUPS)["items"]
         return items
 
     def configure(self, name: str = "billing", **spec: Any) -> None:
-        self.cluster.kube("PATCH", f"{_GROUPS}/{name}", {"spec": spec})
+        self.cluster.kube("PATCH", f"{GROUPS}/{name}", {"spec": spec})
 
     def reset(self, reset: str, to: str, *, name: str = "billing", **more: Any) -> None:
         """As a manifest that is applied: what is left out is no more."""
@@ -52,7 +52,7 @@ class KubeGroups:
         self.configure(name, resetOffsets={**gone, "id": reset, "to": to, **more})
 
     def delete(self, name: str = "billing") -> None:
-        self.cluster.kube("DELETE", f"{_GROUPS}/{name}")
+        self.cluster.kube("DELETE", f"{GROUPS}/{name}")
 
     def condition(self, kind: str, name: str = "billing") -> dict[str, Any]:
         """Empty where there is none."""

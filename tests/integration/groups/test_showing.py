@@ -9,11 +9,12 @@ import pytest
 from tests.support.cluster import Cluster, http, running_cluster
 from tests.support.group_calls import GroupCalls, PlainMember, settle
 from tests.support.group_metrics import scrape
-from tests.support.kube_groups import KubeGroups
+from tests.support.kube_groups import GROUPS, KubeGroups
 from tests.support.kubeconfig_kubectl import Kubectl
 from tests.support.tools import require_tool
 from tests.support.waiting import wait_for
 
+_TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 _FLIGHTS = {"namespace": "default", "topic": "flights"}
 
 
@@ -40,11 +41,22 @@ def joined(calls: GroupCalls, *names: str) -> list[PlainMember]:
     return members
 
 
-def columns(cluster: Cluster, group: str) -> dict[str, str]:
-    """What kubectl prints of the group, by the heads of its columns; empty where it prints nothing of it."""
+def printed(cluster: Cluster, group: str) -> dict[str, str]:
+    """What kubectl prints of the group, by the heads of its columns."""
     kubectl = Kubectl(require_tool("kubectl"), cluster.kubeconfig, "default", cluster.home / "cache")
-    lines = kubectl.ok("get", "consumergroups").splitlines() or [""]
+    lines = kubectl.ok("get", "consumergroups").splitlines()
     rows = (dict(zip(lines[0].split(), line.split(), strict=False)) for line in lines[1:])
+    return next(row for row in rows if row["NAME"] == group)
+
+
+def columns(cluster: Cluster, group: str) -> dict[str, str]:
+    """What the API server tells kubectl to print, in the same form; empty where nothing is told of the group."""
+    table = http("GET", cluster.api_url + GROUPS, headers={"Accept": _TABLE}).json
+    # Columns of another priority are for `-o wide`.
+    shown = {
+        number: each["name"].upper() for number, each in enumerate(table["columnDefinitions"]) if not each["priority"]
+    }
+    rows = ({head: str(row["cells"][number]) for number, head in shown.items()} for row in table["rows"])
     return next((row for row in rows if row["NAME"] == group), {})
 
 
@@ -67,6 +79,7 @@ def test_should_show_in_kubectl_what_happens_to_a_group(cluster: Cluster) -> Non
     calls = calls_of(cluster, "billing")
     members = joined(calls, "a", "b")
     wait_shown(cluster, "billing", STATE="Stable", MEMBERS="2", LAG="7", TOPICS="flights")
+    wait_for(lambda: printed(cluster, "billing") == columns(cluster, "billing"), "kubectl prints what it is told")
     assert columns(cluster, "billing")["AGE"]
     for member in members:
         offsets = dict.fromkeys(member.partitions, 3)
