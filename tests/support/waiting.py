@@ -27,7 +27,9 @@ def wait_for(condition: Callable[[], T | None], what: str, timeout_s: float = 60
 async def eventually(condition: Callable[[], bool], what: str, timeout_s: float = 60.0) -> None:
     """The same beside other tasks."""
     wait = _Wait(timeout_s)
-    while not condition():
+    while True:
+        if condition():
+            return
         await asyncio.sleep(wait.pause_s(what))
 
 
@@ -36,9 +38,11 @@ async def observed(
 ) -> T:
     """What `look` sees once that `holds`, for conditions that must be asked for. A failure shows what was seen last."""
     wait = _Wait(timeout_s)
-    while not holds(seen := await look()):
+    while True:
+        seen = await look()
+        if holds(seen):
+            return seen
         await asyncio.sleep(wait.pause_s(what, f", but {seen}"))
-    return seen
 
 
 class _Wait:
