@@ -95,6 +95,16 @@ class Cluster:
     def kubeconfig(self) -> Path:
         return self.home / "kubeconfig"
 
+    def start(self, brokers: int = 1, *options: str) -> None:
+        """The API, the operator and so many brokers with these options, ready."""
+        self.start_api()
+        self.start_operator()
+        self.start_brokers(range(brokers), *options)
+
+    @property
+    def is_running(self) -> bool:
+        return any(program.is_running for program in self.programs.values())
+
     def start_api(self) -> Program:
         """Its data stays in `home`: a second start goes on where the first ended, on the same port."""
         port = self.api_url.rpartition(":")[2] or "0"
@@ -268,9 +278,7 @@ def running_cluster(
     home.mkdir(parents=True, exist_ok=True)
     cluster = Cluster(home, tls=tls)
     try:
-        cluster.start_api()
-        cluster.start_operator()
-        cluster.start_brokers(range(brokers), *options)
+        cluster.start(brokers, *options)
         yield cluster
     finally:
         cluster.close()

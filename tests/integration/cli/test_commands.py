@@ -232,7 +232,7 @@ def test_should_be_quiet_when_its_reader_has_enough(
 
 
 def test_should_say_what_is_tried_again_and_what_is_not_written_after_ctrl_c(
-    cluster: Cluster, headrace: Headrace, topic: str, environment: dict[str, str]
+    shared: Cluster, headrace: Headrace, topic: str, environment: dict[str, str]
 ) -> None:
     headrace("topic", "create", topic, "--partitions", "2", "--replicas", "1")
     partitions = json.loads(headrace("topic", "describe", topic, "-o", "json").stdout)["partitions"]
@@ -246,7 +246,7 @@ def test_should_say_what_is_tried_again_and_what_is_not_written_after_ctrl_c(
         process.stdin.flush()
         wait_for(lambda: "one" in headrace("consume", topic, "-o", "value").stdout, "the first record is written")
         try:
-            cluster.broker(1).kill()
+            shared.broker(1).kill()
             process.stdin.write("two\nthree\n")
             process.stdin.flush()
             assert f"records for {topic}/{mine}: " in (said := process.stderr.readline())
@@ -257,7 +257,7 @@ def test_should_say_what_is_tried_again_and_what_is_not_written_after_ctrl_c(
             process.send_signal(signal.SIGINT)
             last = process.stderr.read().splitlines()[-1]
         finally:
-            cluster.start_broker(1)
+            shared.start_broker(1)
     assert process.returncode == 130
     assert last == (
         f"headrace: interrupted: 1 record is written to {topic}; 2 more were sent and not acknowledged: they may be"

@@ -221,7 +221,7 @@ def test_should_list_groups_as_kubectl_does(headrace: Headrace, orders: str, gro
     assert (found["state"], found["lag"], found["topics"], found["members"]) == ("Empty", 0, [orders], 0)
 
 
-def test_should_reset_where_it_is_told_to(cluster: Cluster, headrace: Headrace, orders: str, group: str) -> None:
+def test_should_reset_where_it_is_told_to(shared: Cluster, headrace: Headrace, orders: str, group: str) -> None:
     headrace("consume", orders, "--group", group)
     dry = headrace("group", "reset", group, "--to", "earliest", "--dry-run")
     assert [line.split() for line in dry.stdout.splitlines()] == [
@@ -243,7 +243,7 @@ def test_should_reset_where_it_is_told_to(cluster: Cluster, headrace: Headrace, 
         assert done.returncode == 0, done.stderr
         assert done.stdout.endswith(f"group default/{group} is reset\n")
         assert offsets(headrace, group) == expected, arguments
-    resource = cluster.kube("GET", f"{GROUPS}/{group}")
+    resource = shared.kube("GET", f"{GROUPS}/{group}")
     assert "resetOffsets" not in resource["spec"], "nothing is left that a manifest would be merged with"
     assert resource["status"]["lastReset"]["result"] == "Applied"
     assert sorted(headrace("consume", orders, "--group", group, "-o", "value").stdout.split()) == ["c", "e"]
@@ -273,14 +273,14 @@ def test_should_refuse_resets_to_where_nothing_is(
 
 
 def test_should_not_reset_a_group_whose_offsets_are_a_querys_own(
-    cluster: Cluster, headrace: Headrace, orders: str, group: str
+    shared: Cluster, headrace: Headrace, orders: str, group: str
 ) -> None:
     resource = {"apiVersion": "headrace.io/v1alpha1", "kind": "ConsumerGroup", "metadata": {"name": group}}
-    cluster.kube("POST", GROUPS, {**resource, "spec": {"type": "Spark"}})
+    shared.kube("POST", GROUPS, {**resource, "spec": {"type": "Spark"}})
     done = headrace("group", "reset", group, "--to", "earliest", "--topic", orders, "--yes")
     assert done.returncode == 1
     assert f"group default/{group} is of type Spark" in done.stderr
-    assert "resetOffsets" not in cluster.kube("GET", f"{GROUPS}/{group}")["spec"]
+    assert "resetOffsets" not in shared.kube("GET", f"{GROUPS}/{group}")["spec"]
     assert headrace("group", "delete", group, "--yes").returncode == 0
 
 
@@ -303,7 +303,7 @@ def test_should_wait_with_a_reset_until_the_members_are_gone(
 
 
 def test_should_say_what_stays_wanted_when_the_waiting_is_interrupted(
-    cluster: Cluster, headrace: Headrace, environment: dict[str, str], orders: str, group: str
+    shared: Cluster, headrace: Headrace, environment: dict[str, str], orders: str, group: str
 ) -> None:
     with member(environment, orders, group):
         wait_for_members(headrace, group, 1)
@@ -317,7 +317,7 @@ def test_should_say_what_stays_wanted_when_the_waiting_is_interrupted(
             _, errors = reset.communicate(timeout=patient(60))
         assert reset.returncode == 130
         assert "interrupted: It stays wanted, and is carried out once it can be" in errors
-        assert cluster.kube("GET", f"{GROUPS}/{group}")["spec"]["resetOffsets"]["to"] == "Earliest"
+        assert shared.kube("GET", f"{GROUPS}/{group}")["spec"]["resetOffsets"]["to"] == "Earliest"
 
 
 def test_should_delete_a_group_and_its_offsets(headrace: Headrace, orders: str, group: str) -> None:

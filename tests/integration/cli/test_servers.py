@@ -23,30 +23,30 @@ def by_kubeconfig(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.fixture(scope="module")
-def pods(cluster: Cluster) -> Iterator[None]:
+def pods(shared: Cluster) -> Iterator[None]:
     """A Pod for each broker, as the supervisor would make it, and no Service yet."""
     for broker in range(2):
-        port = int(cluster.url(broker).rpartition(":")[2])
+        port = int(shared.url(broker).rpartition(":")[2])
         pod = pod_object(CreatePod(broker, port, "set-uid", "1", "a test"), "here")
         del pod["metadata"]["ownerReferences"]  # There is no StatefulSet here, and without its owner a Pod goes.
-        made = cluster.kube("POST", f"{_CORE}/pods", pod)
+        made = shared.kube("POST", f"{_CORE}/pods", pod)
         made["status"] = _READY
-        cluster.kube("PUT", f"{_CORE}/pods/headrace-{broker}/status", made)
+        shared.kube("PUT", f"{_CORE}/pods/headrace-{broker}/status", made)
     yield
     for broker in range(2):
-        cluster.kube("DELETE", f"{_CORE}/pods/headrace-{broker}?gracePeriodSeconds=0")
+        shared.kube("DELETE", f"{_CORE}/pods/headrace-{broker}?gracePeriodSeconds=0")
 
 
 @pytest.fixture
-def service(cluster: Cluster, pods: None) -> Iterator[None]:
-    cluster.kube("POST", f"{_CORE}/services", service_object())
+def service(shared: Cluster, pods: None) -> Iterator[None]:
+    shared.kube("POST", f"{_CORE}/services", service_object())
     yield
-    cluster.kube("DELETE", f"{_CORE}/services/headrace-bootstrap")
+    shared.kube("DELETE", f"{_CORE}/services/headrace-bootstrap")
 
 
 @pytest.mark.usefixtures("by_kubeconfig", "service")
-def test_should_write_and_read_by_the_current_kubeconfig(cluster: Cluster, headrace: Headrace, topic: str) -> None:
-    cluster.create_topic(topic, partitions=4)
+def test_should_write_and_read_by_the_current_kubeconfig(shared: Cluster, headrace: Headrace, topic: str) -> None:
+    shared.create_topic(topic, partitions=4)
     lines = [f"line {number}" for number in range(500)]
     done = headrace("produce", topic, stdin="".join(f"{line}\n" for line in lines))
     assert (done.returncode, done.stdout) == (0, ""), done.stderr

@@ -16,7 +16,7 @@ class Embedded:
     """Where it believes Pods to log, as `pod-<ordinal>.log`."""
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
     folder = tmp_path_factory.mktemp("embedded")
     with embedded_api(folder / "data", "--pod-logs", str(folder / "pod-{ordinal}.log")) as running:

@@ -7,7 +7,6 @@ judged together with what readers saw on the way.
 
 import json
 import random
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,14 +23,10 @@ TOPIC = "ledger"
 PARTITIONS = 3
 BROKERS = 2
 RECORDS_BEFORE_A_KILL = 50
+ROUNDS = 2
 
 
-def kill_brokers(dev: Dev, arguments: list[str]) -> None:
-    """The supervisor starts them again by itself."""
-    kill(*(pid for pid in dev.broker_pids().values() if pid is not None))
-
-
-def kill_everything(dev: Dev, arguments: list[str]) -> None:
+def kill_all(dev: Dev, arguments: list[str]) -> None:
     """Supervisor and successor, API, operator, brokers; then a person starts it again."""
     pids = [dev.successor, *dev.all_pids()]
     kill(*pids)
@@ -40,10 +35,7 @@ def kill_everything(dev: Dev, arguments: list[str]) -> None:
 
 
 @pytest.mark.timeout(280)
-@pytest.mark.parametrize(("strike", "rounds"), [(kill_brokers, 4), (kill_everything, 2)])
-def test_should_lose_nothing_acknowledged_when_processes_are_killed_in_the_middle_of_a_produce(
-    tmp_path: Path, strike: Callable[[Dev, list[str]], None], rounds: int
-) -> None:
+def test_should_lose_nothing_acknowledged_when_everything_is_killed_in_the_middle_of_a_produce(tmp_path: Path) -> None:
     port = ["--port", str(free_run(PORTS_TAKEN, random.Random()))]
     with dev_home(tmp_path / "home") as dev, BlockingTransport() as transport:
         dev.start_with_topic(TOPIC, *port, partitions=PARTITIONS, brokers=BROKERS)
@@ -51,14 +43,14 @@ def test_should_lose_nothing_acknowledged_when_processes_are_killed_in_the_middl
         seen: list[Entry] = []
         with writing(writers):
             wait_for(progress_since_now(writers, RECORDS_BEFORE_A_KILL), "first acknowledgements")
-            for number in range(rounds):
-                strike(dev, port)
+            for number in range(ROUNDS):
+                kill_all(dev, port)
                 wait_for(progress_since_now(writers, RECORDS_BEFORE_A_KILL), f"service after kill {number + 1}")
                 seen += read_new(writers, seen)
         acknowledged = [entry for writer in writers for entry in writer.acknowledged]
         final = [entry for writer in writers for entry in read_from(writer, 0)]
     assert check(acknowledged, final, seen) == []
-    assert len(acknowledged) >= PARTITIONS * RECORDS_BEFORE_A_KILL * (rounds + 1)
+    assert len(acknowledged) >= PARTITIONS * RECORDS_BEFORE_A_KILL * (ROUNDS + 1)
 
 
 def leaders(dev: Dev, transport: BlockingTransport) -> dict[int, str]:
