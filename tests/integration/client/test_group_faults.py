@@ -48,8 +48,9 @@ class MemberProcess:
     def _listen(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            partition, offset = line.split()
-            self.read.append((int(partition), int(offset)))
+            if line.endswith("\n"):  # Else it died within it, before it asked for the next record.
+                partition, offset = line.split()
+                self.read.append((int(partition), int(offset)))
 
     def kill(self) -> None:
         self.process.kill()
