@@ -110,5 +110,9 @@ async def session_with(transport: AsyncTransport, url: str) -> AsyncIterator[Ses
 @asynccontextmanager
 async def session_at(url: str) -> AsyncIterator[SessionClient]:
     """On a connection of its own."""
-    async with AsyncTransport() as transport, asyncio.timeout(patient(60)), session_with(transport, url) as session:
+    async with (
+        AsyncTransport(connect_timeout_s=patient(60)) as transport,
+        asyncio.timeout(patient(60)),
+        session_with(transport, url) as session,
+    ):
         yield session
