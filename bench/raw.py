@@ -4,7 +4,10 @@ import json
 import time
 from collections import deque
 from collections.abc import Iterator
+from functools import partial
+from http import HTTPStatus
 
+from bench.dev_cluster import wait
 from bench.workload import Batch
 from headrace.http2.blocking import BlockingTransport, PendingResponse, Response
 
@@ -12,7 +15,6 @@ _BATCH_TYPE = "application/vnd.headrace.batch"
 _IN_FLIGHT = 4
 """Requests on the way at any time, as a producer would have."""
 _TIMEOUT_S = 60
-_POLL_S = 0.005
 
 
 class RawClient:
@@ -76,14 +78,15 @@ def wait_led(transport: BlockingTransport, partition_url: str) -> int:
     """Wait until the broker leads the partition, and return the offset after its last record.
 
     A broker that has just started is ready before it leads what it led: clients try again, as the answer tells them.
-    Raises RuntimeError for any other answer, and where the broker does not lead within a minute.
+    Raises RuntimeError for any other answer, and where the broker does not lead in time.
     """
-    deadline = time.monotonic() + _TIMEOUT_S
-    while True:
-        response = transport.request("GET", f"{partition_url}/offsets?timestamp=latest", timeout_s=_TIMEOUT_S)
-        if response.status != 503 or time.monotonic() > deadline:
-            break
-        time.sleep(_POLL_S)
+    return wait(partial(_end_where_led, transport, partition_url), f"{partition_url} is led")
+
+
+def _end_where_led(transport: BlockingTransport, partition_url: str) -> int | None:
+    response = transport.request("GET", f"{partition_url}/offsets?timestamp=latest", timeout_s=_TIMEOUT_S)
+    if response.status == HTTPStatus.SERVICE_UNAVAILABLE:
+        return None
     require_ok(response)
     end: int = json.loads(response.body)["offset"]
     return end
