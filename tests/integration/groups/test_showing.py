@@ -42,7 +42,7 @@ def joined(calls: GroupCalls, *names: str) -> list[PlainMember]:
 
 
 def printed(cluster: Cluster, group: str) -> dict[str, str]:
-    """What kubectl prints of the group, by the heads of its columns."""
+    """Return the group's row as kubectl prints it, by the heads of its columns."""
     kubectl = Kubectl(require_tool("kubectl"), cluster.kubeconfig, "default", cluster.home / "cache")
     lines = kubectl.ok("get", "consumergroups").splitlines()
     rows = (dict(zip(lines[0].split(), line.split(), strict=False)) for line in lines[1:])
@@ -50,7 +50,7 @@ def printed(cluster: Cluster, group: str) -> dict[str, str]:
 
 
 def columns(cluster: Cluster, group: str) -> dict[str, str]:
-    """What the API server tells kubectl to print, in the same form; empty where nothing is told of the group."""
+    """Return the row that the API server tells kubectl to print, in the same form; empty where there is none."""
     table = http("GET", cluster.api_url + GROUPS, headers={"Accept": _TABLE}).json
     # Columns of another priority are for `-o wide`.
     shown = {
