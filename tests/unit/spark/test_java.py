@@ -48,12 +48,11 @@ def test_should_say_nothing_when_spark_runs_already(name: str) -> None:
 @pytest.mark.parametrize("module", ["headrace.spark", "pyspark_headrace"])
 def test_should_warn_when_the_source_is_imported_without_java(tmp_path: Path, module: str) -> None:
     kept = {name: value for name, value in os.environ.items() if "JAVA" not in name and "SPARK" not in name}
-    done = subprocess.run(
+    done = subprocess.run(  # Where PySpark is not there either, the import fails after its warning.
         [sys.executable, "-c", f"import {module}"],
         env={**kept, "PATH": str(tmp_path)},
         capture_output=True,
         text=True,
         timeout=patient(60),
-        check=True,
     )
     assert "JavaMissingWarning: there is no java on PATH" in done.stderr
