@@ -3,8 +3,8 @@
     each task:    Stager.stage(...) ... finish() ──> shares, to be told to whoever commits
     the driver:   Commits.commit(batch, shares of all tasks) ──> decided once, in all partitions soon after
 
-What is staged and never committed is never seen. A batch that was committed before is not committed again, whatever its
-shares say: `commit` tells so, and the new stages are thrown away. `docs/protocol.md` has what goes over the wire.
+What is staged and never committed is never seen. A writer's last batch may be committed again, with other stages of the
+same rows: it counts once, and the new stages are thrown away. `docs/protocol.md` has what goes over the wire.
 """
 
 import logging
@@ -92,7 +92,8 @@ class Commits:
 
         When this returns the batch is committed, or was before; `is_done` is False where its last records are still on
         their way after `timeout_ms`, which nothing can stop any more. `once`: the writer has no other batch. Raises
-        StagesGoneError where the stages are too old, and what makes it impossible to know.
+        StagesGoneError where the stages are too old, StaleBatchError where the writer has committed a later batch, or
+        this one with other topics or numbers of records, and what makes it impossible to know.
         """
         uid, shares = _merged(staged)
         until_ms = now_ms() + timeout_ms
@@ -109,6 +110,11 @@ class Commits:
             )
             left_ms = max(1, until_ms - now_ms())
             status = parse_status(self._ask(f"batch {batch} of writer {self.writer}", call, left_ms))
+            if status.batch != batch:
+                raise RemoteError(
+                    f"batch {batch} of writer {self.writer}: its coordinator answers that batch {status.batch} is"
+                    " committed: it is not known whether this one is; update the brokers"
+                )
             if status.is_done or now_ms() >= until_ms:
                 return status
 

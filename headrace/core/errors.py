@@ -299,6 +299,14 @@ class StagesGoneError(RemoteError):
     status = 409
 
 
+class StaleBatchError(RemoteError):
+    """A batch that is to be committed is not the writer's next one, nor its last one once more (HTTP 409): nothing of
+    it is written. `lastBatch` is the number of the last one."""
+
+    code = "StaleBatch"
+    status = 409
+
+
 class InternalTopicError(RemoteError):
     """Headrace keeps its own records there (HTTP 403): clients may read them, and neither write nor delete any."""
 

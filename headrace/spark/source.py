@@ -57,7 +57,10 @@ class HeadraceSource(DataSource):
     ) -> DataSourceStreamArrowWriter:
         if overwrite:
             raise LocalError('a topic is only ever appended to: write with outputMode("append") or ("update")')
-        return StreamWriter(self._write_options(schema))
+        options = self._write_options(schema)
+        if options.transaction is not None:
+            raise LocalError("txnAppId and txnVersion are options of df.write: a query is known by its checkpoint")
+        return StreamWriter(options)
 
     def _write_options(self, schema: StructType) -> WriteOptions:
         options = WriteOptions.of(self.options)

@@ -5,7 +5,8 @@
     at least once    each task writes its rows; `commit` has nothing left to do
 
 A streaming query commits as the writer that its id names, and its batches by their numbers: both are in its checkpoint.
-A batch job commits as a writer of its own that has one batch. Spark pickles the writers: they hold plain values alone.
+A batch job commits as a writer of its own that has one batch, or as its options name it. Spark pickles the writers:
+they hold plain values alone.
 """
 
 import logging
@@ -45,17 +46,19 @@ class Written(WriterCommitMessage):
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """`df.write`: one batch, of a writer that nobody else is."""
+    """`df.write`: one batch, of a writer that nobody else is, or that options `txnAppId` and `txnVersion` name."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
-        self._writer = f"batch-{uuid4()}"
+        named = options.transaction
+        self._writer, self._batch = (f"batch-{uuid4()}", 0) if named is None else (named.app_id, named.version)
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         return write_rows(self._options, self._writer, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        commit_batch(self._options.connection, self._writer, 0, messages, once=True)
+        once = self._options.transaction is None
+        commit_batch(self._options.connection, self._writer, self._batch, messages, once=once)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):

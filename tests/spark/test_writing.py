@@ -1,8 +1,10 @@
 """Writing on a real Spark session to real brokers: every option, every column, and batches that run twice."""
 
+import shutil
 from pathlib import Path
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import col, lit
 from pyspark.sql.streaming.query import StreamingQuery
@@ -31,8 +33,15 @@ def drained(query: StreamingQuery) -> None:
     assert query.awaitTermination(120), "the query goes on"
 
 
-def copied(bench: SparkBench, target: str, checkpoint: Path, **options: str) -> StreamingQuery:
-    stream = bench.stream(startingOffsets="earliest", maxOffsetsPerTrigger=100)
+def copied(
+    bench: SparkBench,
+    target: str,
+    checkpoint: Path,
+    *,
+    limit: int = 100,
+    **options: str,
+) -> StreamingQuery:
+    stream = bench.stream(startingOffsets="earliest", maxOffsetsPerTrigger=limit)
     sink = stream.writeStream.format("headrace").option("server", bench.server).option("topic", target)
     sink = sink.options(**options).option("checkpointLocation", str(checkpoint)).queryName(f"copy-to-{target}")
     return sink.trigger(availableNow=True).start()
@@ -96,6 +105,15 @@ def test_should_copy_what_the_source_gives(bench: SparkBench, target: str) -> No
         (["CAST(id AS STRING) AS value"], {"topic": "t", "deliveryguarantee": "maybe"}, "write exactly-once or"),
         (["CAST(id AS STRING) AS value"], {"topic": "t", "kafka.acks": "all"}, "takes no options of Kafka's clients"),
         (["CAST(id AS STRING) AS value"], {"topik": "t"}, "did you mean topic"),
+        (["CAST(id AS STRING) AS value"], {"topic": "t", "txnAppId": "job"}, "txnVersion is missing"),
+        (["CAST(id AS STRING) AS value"], {"topic": "t", "txnVersion": "1"}, "txnAppId is missing"),
+        (["CAST(id AS STRING) AS value"], {"topic": "t", "txnAppId": "a job", "txnVersion": "1"}, "txnAppId 'a job'"),
+        (["CAST(id AS STRING) AS value"], {"topic": "t", "txnAppId": "j", "txnVersion": "x"}, "a whole number from 0"),
+        (
+            ["CAST(id AS STRING) AS value"],
+            {"topic": "t", "txnAppId": "j", "txnVersion": "1", "deliveryGuarantee": "at-least-once"},
+            "writes what is repeated again",
+        ),
         (["CAST(id AS STRING) AS value", "CAST(NULL AS STRING) AS topic"], {}, "topic is null in row 0"),
         (["CAST(id AS STRING) AS value"], {"topic": "missing-topic", "timeoutMs": "2000"}, "does not exist"),
     ],
@@ -134,6 +152,52 @@ def test_should_write_each_batch_once_when_it_is_run_again(bench: SparkBench, ta
     drained(copied(bench, target, checkpoint))
     expected = sorted([*range(300), *range(60)])
     assert sorted(map(int, values_in(bench.server, target))) == expected
+
+
+def go_back(checkpoint: Path, batch: int) -> None:
+    """As a backup of the checkpoint that was made before `batch`."""
+    for kind in ("offsets", "commits"):
+        for path in (checkpoint / kind).iterdir():
+            number = path.name.strip(".").removesuffix(".crc")
+            if number.isdecimal() and int(number) >= batch:
+                path.unlink()
+
+
+def test_should_refuse_what_a_checkpoint_writes_that_was_put_back(
+    bench: SparkBench, target: str, tmp_path: Path
+) -> None:
+    bench.create(40, 0)
+    checkpoint = tmp_path / "checkpoint"
+    drained(copied(bench, target, checkpoint, limit=10))
+    go_back(checkpoint, 2)
+    bench.write(20, 0)
+    with pytest.raises(StreamingQueryException, match=r"batch 2 of writer .*its last committed batch is 3"):
+        drained(copied(bench, target, checkpoint))
+    assert len(values_in(bench.server, target)) == 40
+
+
+def test_should_refuse_what_a_copy_of_a_checkpoint_writes_elsewhere(
+    bench: SparkBench, target: str, tmp_path: Path
+) -> None:
+    bench.create(40, 0)
+    drained(copied(bench, target, tmp_path / "one"))
+    shutil.copytree(tmp_path / "one", tmp_path / "two")
+    bench.write(20, 0)
+    drained(copied(bench, target, tmp_path / "one"))
+    elsewhere = f"{target}-2"
+    bench.create(0, 0, 0, topic=elsewhere)
+    with pytest.raises(StreamingQueryException, match="it was committed with 20 records for"):
+        drained(copied(bench, elsewhere, tmp_path / "two"))
+    assert values_in(bench.server, elsewhere) == []
+
+
+def test_should_write_once_what_options_name(bench: SparkBench, target: str) -> None:
+    """As `foreachBatch` does whose micro-batch runs again."""
+    for version in (0, 0, 1, 1):
+        write(bench, numbers(bench, 50, 50 * version), topic=target, txnAppId="job", txnVersion=str(version))
+    assert sorted(map(int, values_in(bench.server, target))) == list(range(100))
+    with pytest.raises(Exception, match="batch 1 of writer default/job is refused"):
+        write(bench, numbers(bench, 51), topic=target, txnAppId="job", txnVersion="1")
 
 
 def test_should_leave_nothing_of_a_batch_that_fails(bench: SparkBench, target: str) -> None:

@@ -23,11 +23,10 @@ from headrace.core.limits import (
     PRODUCE_TIMEOUT_MS_DEFAULT,
     PRODUCE_TIMEOUT_MS_MAX,
     TOPIC_PARTITIONS_MAX,
-    WRITER_NAME_LENGTH_MAX,
 )
 from headrace.core.replication.fence import Fence
 from headrace.core.resources.names import group_name_problem, namespace_problem
-from headrace.core.staging.identity import WriterName
+from headrace.core.staging.identity import WriterName, writer_name_problem
 from headrace.core.types import Acks, BrokerId, LeaderEpoch, Offset, PartitionId, TopicName, TopicUid
 from headrace_broker.requests import (
     DeleteQuery,
@@ -45,7 +44,6 @@ _INT64_MAX = (1 << 63) - 1
 _INT32_MAX = (1 << 31) - 1
 _NO_FENCE = Fence()
 _MEMBER_ID = re.compile(f"[A-Za-z0-9][-._A-Za-z0-9]{{0,{MEMBER_ID_LENGTH_MAX - 1}}}")
-_WRITER = re.compile(f"[A-Za-z0-9][-._A-Za-z0-9]{{0,{WRITER_NAME_LENGTH_MAX - 1}}}")
 _EDGES = frozenset(Edge)
 
 
@@ -74,15 +72,12 @@ def parse_group(path: Mapping[str, str]) -> GroupName:
 
 def parse_writer(path: Mapping[str, str]) -> WriterName:
     writer = WriterName(path["namespace"], path["writer"])
-    problem = namespace_problem(writer.namespace)
-    if problem is not None:
-        raise InvalidRequestError(problem, field="namespace")
-    if not _WRITER.fullmatch(writer.name):
-        raise InvalidRequestError(
-            f"writer {writer.name[:WRITER_NAME_LENGTH_MAX]!r}: must have 1 to {WRITER_NAME_LENGTH_MAX} letters, digits,"
-            " '-', '_' and '.', the first of them no mark; take the id of your query",
-            field="writer",
-        )
+    for field, problem in (
+        ("namespace", namespace_problem(writer.namespace)),
+        ("writer", writer_name_problem("writer", writer.name)),
+    ):
+        if problem is not None:
+            raise InvalidRequestError(problem, field=field)
     return writer
 
 

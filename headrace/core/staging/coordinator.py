@@ -1,7 +1,8 @@
 """The writers of one partition of the commits topic, on the broker that leads it: what is decided is what its log says.
 
     commit received ──> Look (are the stages there?) ──> spans seen ──> decided, appended, committed ──> Roll
-       └─ the writer's last batch, or an older one ──> answered as what it is              │
+       ├─ the writer's last batch once more ──> answered as what it is                     │
+       └─ an older one, or another one of its number ──> refused: nobody has written it    │
     rolled forward ──> appended as done, the stages of no use <────────────────────────────┘
     read to its end, elected anew: whatever is not done is rolled forward again
 
@@ -35,6 +36,7 @@ from headrace.core.errors import (
     NotCoordinatorError,
     NotReadyError,
     StagesGoneError,
+    StaleBatchError,
     ThrottledError,
 )
 from headrace.core.limits import (
@@ -44,7 +46,7 @@ from headrace.core.limits import (
     WRITERS_PER_COORDINATOR_MAX,
 )
 from headrace.core.staging.cleaning import Clean, Cleaning, Span
-from headrace.core.staging.decisions import Decision, StagedBatch, WriterRecord, bytes_of
+from headrace.core.staging.decisions import Counts, Decision, StagedBatch, WriterRecord, bytes_of
 from headrace.core.staging.identity import WriterName
 from headrace.core.types import PartitionId
 
@@ -229,12 +231,16 @@ class WriterCoordinator:
         return [Look(event.request, partitions, event.decision)]
 
     def _repeated(self, event: CommitReceived, known: Decision, now_ms: int) -> list[Order]:
-        """It is committed already: by this very request before, or by a run before this one, whose rows count then."""
-        if not known.is_done and event.decision.batch == known.batch:
+        """The last batch is committed already: by this very request before, or by a run before this one, whose rows
+        count then. A number alone does not show that it is this batch."""
+        problem = _another_batch(event, known)
+        if problem is None and not known.is_done:
             self._waiting.setdefault(event.writer, []).append((event.request, now_ms + event.wait_ms))
             return []
         if known.is_done:
             self._cleaning.of_no_use(event.decision.staged())
+        if problem is not None:
+            return self._told(Refuse(event.request, problem, "it is not the batch that was committed"))
         return self._told(Answer(event.request, self._status(event.writer), "it is committed already"))
 
     def _not_now(self, event: CommitReceived, known: Decision | None) -> HeadraceError | None:
@@ -261,7 +267,8 @@ class WriterCoordinator:
         if problem is not None:
             return self._told(Refuse(request, problem, "its stages are not there"))
         is_empty = not event.decision.shares
-        decision = replace(event.decision, decided_ms=self._wall_ms, is_done=is_empty)
+        decision = replace(event.decision, decided_ms=self._wall_ms)
+        decision = decision.done(()) if is_empty else decision
         orders = self._append(WriterRecord(event.writer, decision), "decided")
         if is_empty:
             return [*orders, *self._told(Answer(request, self._status(event.writer), "there is nothing to write"))]
@@ -339,6 +346,27 @@ class WriterCoordinator:
         self._committed = self._appended
         error = NotCoordinatorError(f"this broker decides for the writer no more ({reason}): ask for its coordinator")
         return [Refuse(request, error, reason) for request in requests]
+
+
+def _another_batch(event: CommitReceived, known: Decision) -> HeadraceError | None:
+    """Whether what is to be committed is not what `known` has committed, whose number is not below its own."""
+    batch = event.decision.batch
+    if batch < known.batch:
+        why = f"its last committed batch is {known.batch}"
+    elif known.counts is not None and known.counts != event.decision.counts:
+        why = f"it was committed with {_told_counts(known.counts)}, and now has {_told_counts(event.decision.counts)}"
+    else:
+        return None
+    return StaleBatchError(
+        f"batch {batch} of writer {event.writer} is refused, nothing of it is written: {why}. Its checkpoint is older"
+        " than what was written (a backup that was put back, or a copy), two queries share it, or the query gives other"
+        " rows when it is run again. Give it a checkpoint of its own that is new, and say where it begins",
+        lastBatch=known.batch,
+    )
+
+
+def _told_counts(counts: Counts | None) -> str:
+    return " and ".join(f"{count:,} records for {topic}" for topic, count in counts or ()) or "no records"
 
 
 def _missing(event: CommitReceived, spans: Mapping[PartitionId, Span]) -> HeadraceError | None:

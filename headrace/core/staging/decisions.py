@@ -5,9 +5,10 @@ version of Headrace does not know is refused: a broker that skipped it would tak
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from headrace.core.coordinating import UnreadableRecordError
 from headrace.core.staging.identity import WriterName
@@ -19,6 +20,7 @@ _FEW_BYTES = 400
 """Of a decision without shares, its key included, beside its texts."""
 _SHARE_BYTES = 120
 _BATCH_BYTES = 3 * 21 + 2
+_COUNT_BYTES = 30
 
 
 class StagedBatch(NamedTuple):
@@ -42,6 +44,10 @@ class Share:
     batches: tuple[StagedBatch, ...]
 
 
+Counts: TypeAlias = tuple[tuple[str, int], ...]
+"""Topics, in the order of their names, and the records that each of them gets."""
+
+
 @dataclass(frozen=True, slots=True)
 class Decision:
     """This batch is committed; while it is not done, its shares are on their way into their partitions."""
@@ -58,13 +64,25 @@ class Decision:
     """The writer has no other batch: it is soon forgotten."""
     dropped: tuple[str, ...] = ()
     """Partitions that could not be given their share, and why: their topics were made anew, or the stages are gone."""
+    done_counts: Counts | None = None
+    """The counts of one that is done; None where a broker has written it down that did not keep them yet."""
+
+    @property
+    def counts(self) -> Counts | None:
+        """What the batch consists of: a repetition has the same, in whichever order and partitions its records are."""
+        if self.is_done:
+            return self.done_counts
+        counts: Counter[str] = Counter()
+        for share in self.shares:
+            counts[share.topic] += sum(batch.record_count for batch in share.batches)
+        return tuple(sorted(counts.items()))
 
     def staged(self) -> Iterator[StagedBatch]:
         for share in self.shares:
             yield from share.batches
 
     def done(self, dropped: tuple[str, ...]) -> "Decision":
-        return replace(self, shares=(), is_done=True, dropped=dropped)
+        return replace(self, shares=(), is_done=True, dropped=dropped, done_counts=self.counts)
 
 
 class WriterRecord(NamedTuple):
@@ -98,6 +116,7 @@ def bytes_of(entry: WriterRecord) -> int:
     if entry.decision is None:
         return _FEW_BYTES
     shares, texts = entry.decision.shares, sum(4 * len(why) for why in entry.decision.dropped)
+    texts += sum(4 * len(topic) + _COUNT_BYTES for topic, _ in entry.decision.done_counts or ())
     return _FEW_BYTES + texts + sum(_SHARE_BYTES + 4 * len(s.topic) + _BATCH_BYTES * len(s.batches) for s in shares)
 
 
@@ -111,6 +130,7 @@ def share_object(share: Share) -> dict[str, Any]:
 
 
 def _object(decision: Decision) -> dict[str, Any]:
+    counts = {} if decision.done_counts is None else {"counts": dict(decision.done_counts)}
     return {
         "version": _VERSION,
         "batch": decision.batch,
@@ -120,6 +140,7 @@ def _object(decision: Decision) -> dict[str, Any]:
         "done": decision.is_done,
         "once": decision.once,
         "dropped": list(decision.dropped),
+        **counts,
     }
 
 
@@ -132,7 +153,12 @@ def _decision(raw: Mapping[str, Any]) -> Decision:
         bool(raw["done"]),
         bool(raw["once"]),
         tuple(map(str, raw["dropped"])),
+        _counts(raw.get("counts")),
     )
+
+
+def _counts(raw: Mapping[str, Any] | None) -> Counts | None:
+    return None if raw is None else tuple((str(topic), int(count)) for topic, count in raw.items())
 
 
 def _share(raw: Mapping[str, Any]) -> Share:

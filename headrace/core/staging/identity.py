@@ -6,10 +6,11 @@ id, or a batch job with a name of its own. Its coordinator leads one partition o
 one coordinator knows what in them is still needed.
 """
 
+import re
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
-from headrace.core.limits import COMMITS_PARTITIONS, STAGING_PARTITIONS_EACH
+from headrace.core.limits import COMMITS_PARTITIONS, STAGING_PARTITIONS_EACH, WRITER_NAME_LENGTH_MAX
 from headrace.core.murmur2 import partition_for_key
 from headrace.core.types import PartitionId
 
@@ -17,6 +18,7 @@ COMMITS_TOPIC: Final = "headrace-commits"
 """Compacted: the last decision of each writer. Its number of partitions never changes."""
 STAGING_TOPIC: Final = "headrace-staging"
 """Nothing in it expires by itself: coordinators delete what nobody can need any more."""
+_NAME = re.compile(f"[A-Za-z0-9][-._A-Za-z0-9]{{0,{WRITER_NAME_LENGTH_MAX - 1}}}")
 _EPOCH_BITS: Final = 15
 """Of a producer's epoch, which is a 16-bit number that must not be negative."""
 
@@ -29,6 +31,16 @@ class WriterName(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+
+def writer_name_problem(field: str, name: str) -> str | None:
+    """What is wrong with a writer's name, which came in `field`."""
+    if _NAME.fullmatch(name):
+        return None
+    return (
+        f"{field} {name[:WRITER_NAME_LENGTH_MAX]!r}: must have 1 to {WRITER_NAME_LENGTH_MAX} letters, digits, '-', '_'"
+        " and '.', the first of them no mark; take the id of your query"
+    )
 
 
 class ProducerIdentity(NamedTuple):

@@ -9,7 +9,7 @@ import pytest
 
 from headrace.client.producer import Producer
 from headrace.client.staging import Commits, Staged, Stager
-from headrace.core.errors import InternalTopicError
+from headrace.core.errors import InternalTopicError, StaleBatchError
 from headrace.core.records.columns import record_columns
 from headrace.core.types import Offset, TopicUid
 from tests.support.cluster import Cluster, http, running_cluster
@@ -75,11 +75,27 @@ def test_should_write_a_batch_once_when_it_is_committed_again(cluster: Cluster, 
     with Commits("q3", cluster.url()) as commits:
         commits.commit(7, [first])
         commits.commit(7, [first])
-        other = staged(cluster, "q3", topic, rows(5_000, 700))
-        assert commits.commit(7, [other]).batch == 7
-        assert commits.commit(6, [other]).batch == 7
+        assert commits.commit(7, [staged(cluster, "q3", topic, rows(5_000, 500))]).batch == 7
         commits.commit(8, [staged(cluster, "q3", topic, rows(500, 500))])
     assert sorted(map(int, values_in(cluster.url(), topic))) == list(range(1_000))
+
+
+def test_should_refuse_another_batch_of_a_number_that_was_committed(cluster: Cluster, topic: str) -> None:
+    """As a checkpoint commits that was put back, or that two queries have."""
+    elsewhere = f"{topic}-elsewhere"
+    cluster.create_topic(elsewhere, partitions=_PARTITIONS)
+    with Commits("q8", cluster.url()) as commits:
+        commits.commit(2, [staged(cluster, "q8", topic, rows(0, 100))])
+        for batch, other in (
+            (2, staged(cluster, "q8", topic, rows(0, 700))),
+            (2, staged(cluster, "q8", elsewhere, rows(0, 100))),
+            (1, staged(cluster, "q8", topic, rows(0, 100))),
+        ):
+            with pytest.raises(StaleBatchError, match=rf"batch {batch} of writer default/q8 is refused"):
+                commits.commit(batch, [other])
+        assert commits.commit(3, [staged(cluster, "q8", elsewhere, rows(0, 7))]).is_done
+    assert len(values_in(cluster.url(), topic)) == 100
+    assert len(values_in(cluster.url(), elsewhere)) == 7
 
 
 def test_should_commit_a_batch_without_rows(cluster: Cluster) -> None:

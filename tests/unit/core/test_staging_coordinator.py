@@ -24,6 +24,7 @@ from headrace.core.errors import (
     NotCoordinatorError,
     NotReadyError,
     StagesGoneError,
+    StaleBatchError,
     ThrottledError,
 )
 from headrace.core.limits import (
@@ -120,14 +121,55 @@ def test_should_answer_a_batch_that_is_done_without_looking() -> None:
     coordinator = active()
     decided(coordinator, 1, 5)
     finished(coordinator, 5)
-    for batch in (5, 4):
-        assert coordinator.step(commit(2, batch), 0) == [Answer(2, Status(5, is_done=True), "it is committed already")]
+    assert coordinator.step(commit(2, 5), 0) == [Answer(2, Status(5, is_done=True), "it is committed already")]
 
 
-def test_should_answer_an_older_batch_while_the_last_one_is_on_its_way() -> None:
+def share_of(topic: str, count: int, partition: int = 2) -> Share:
+    """A share of as many records."""
+    batch = StagedBatch(PartitionId(1), Offset(0), Offset(count - 1))
+    return Share(topic, PartitionKey(TopicUid(topic), PartitionId(partition)), (batch,))
+
+
+OTHERS = [
+    (4, (SHARE,), "its last committed batch is 5"),
+    (5, (share_of("counts", 9),), "with 10 records for counts, and now has 9 records for counts"),
+    (5, (share_of("other", 10),), "with 10 records for counts, and now has 10 records for other"),
+    (5, (SHARE, share_of("other", 1)), "and now has 10 records for counts and 1 records for other"),
+    (5, (), "and now has no records"),
+]
+
+
+@pytest.mark.parametrize("is_done", [True, False])
+@pytest.mark.parametrize(("batch", "shares", "why"), OTHERS)
+def test_should_refuse_another_batch_of_a_known_number(
+    batch: int, shares: tuple[Share, ...], why: str, *, is_done: bool
+) -> None:
     coordinator = active()
     decided(coordinator, 1, 5)
-    assert coordinator.step(commit(2, 4), 0) == [Answer(2, Status(5, is_done=False), "it is committed already")]
+    if is_done:
+        finished(coordinator, 5)
+    error = refused(coordinator.step(CommitReceived(2, WRITER, Decision(batch, UID, shares, 0), 0), 0))
+    assert isinstance(error, StaleBatchError)
+    assert f"batch {batch} of writer default/query is refused" in error.message
+    assert why in error.message
+    assert error.details == {"lastBatch": 5}
+    assert coordinator.writers[WRITER].batch == 5
+
+
+def test_should_know_a_repetition_whose_records_are_divided_otherwise() -> None:
+    coordinator = active()
+    decided(coordinator, 1, 5)
+    finished(coordinator, 5)
+    shares = (share_of("counts", 4, partition=0), share_of("counts", 6, partition=1))
+    answers = coordinator.step(CommitReceived(2, WRITER, Decision(5, UID, shares, 0), 0), 0)
+    assert answers == [Answer(2, Status(5, is_done=True), "it is committed already")]
+
+
+def test_should_take_the_last_batch_by_its_number_where_no_counts_were_written_down() -> None:
+    """By a broker of before."""
+    coordinator = active(WriterRecord(WRITER, Decision(5, UID, (), 0, is_done=True)))
+    assert isinstance(coordinator.step(commit(1, 5), 0)[0], Answer)
+    assert isinstance(refused(coordinator.step(commit(2, 4), 0)), StaleBatchError)
 
 
 def test_should_let_a_repeated_commit_wait_with_the_first_one() -> None:

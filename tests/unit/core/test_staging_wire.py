@@ -55,6 +55,7 @@ decisions = st.builds(
     is_done=st.booleans(),
     once=st.booleans(),
     dropped=st.lists(st.text(max_size=20), max_size=2).map(tuple),
+    done_counts=st.none() | st.dictionaries(st.text(max_size=20), numbers, max_size=2).map(lambda d: tuple(d.items())),
 )
 
 
@@ -68,6 +69,7 @@ decisions = st.builds(
             9,
         ),
         Decision(4, UID, (), 9, is_done=True, once=True, dropped=("counts/1: it was made anew",)),
+        Decision(4, UID, (), 9, is_done=True, done_counts=(("a", 3), ("counts", 10**12))),
         None,
     ],
 )
