@@ -9,6 +9,7 @@ from tests.support.kubeconfig_space import Space
 
 pytestmark = pytest.mark.contract
 
+_MERGE = "application/merge-patch+json"
 _UNCHECKED = (
     "<nil>",
     "FieldValueInvalid",
@@ -241,6 +242,28 @@ async def test_should_check_rules_across_fields(
     answer = await space.api.request("POST", space.path("consumergroups"), consumer_group(**spec))
     assert (answer.status, answer.reason) == (422, "Invalid")
     assert answer.causes == causes
+
+
+async def test_should_refuse_a_reset_that_is_edited_under_its_id(space: Space) -> None:
+    """It would pass for carried out."""
+    reset = {"id": "a", "to": "Offsets", "offsets": [{"topic": "orders", "partition": 0, "offset": 7}]}
+    answer = await space.api.request("POST", space.path("consumergroups"), consumer_group(resetOffsets=reset))
+    path = f"{space.path('consumergroups')}/{answer.body['metadata']['name']}"
+    reset["offsets"] = [{"topic": "orders", "partition": 0, "offset": 8}]
+    refused = await space.api.request("PATCH", path, {"spec": {"resetOffsets": reset}}, content_type=_MERGE)
+    assert (refused.status, refused.reason) == (422, "Invalid")
+    assert refused.causes == {
+        (
+            "spec.resetOffsets",
+            "FieldValueInvalid",
+            "Invalid value: a reset is carried out once for each id: give what you change another id",
+        )
+    }
+    again = {**reset, "id": "b"}
+    assert (
+        await space.api.request("PATCH", path, {"spec": {"resetOffsets": again}}, content_type=_MERGE)
+    ).status == 200
+    assert (await space.api.request("PATCH", path, {"spec": {"pausedUntil": None}}, content_type=_MERGE)).status == 200
 
 
 async def test_should_explain_labels_that_are_none(space: Space) -> None:

@@ -43,7 +43,7 @@ class Rolling:
 
     async def roll(self, writer: WriterName, decision: Decision) -> tuple[str, ...]:
         """Until all of it is where it belongs; the partitions that were dropped, with reasons."""
-        producer = producer_of(writer, decision.batch)
+        producer = producer_of(writer, decision.batch, decision.since_ms)
         shares = (self._give(writer, share, producer, decision.staging_uid) for share in decision.shares)
         return tuple(why for why in await asyncio.gather(*shares) if why)
 

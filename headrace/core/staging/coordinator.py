@@ -267,7 +267,9 @@ class WriterCoordinator:
         if problem is not None:
             return self._told(Refuse(request, problem, "its stages are not there"))
         is_empty = not event.decision.shares
-        decision = replace(event.decision, decided_ms=self._wall_ms)
+        known = self.writers.get(event.writer)
+        since_ms = self._wall_ms if known is None else known.since_ms
+        decision = replace(event.decision, decided_ms=self._wall_ms, since_ms=since_ms)
         decision = decision.done(()) if is_empty else decision
         orders = self._append(WriterRecord(event.writer, decision), "decided")
         if is_empty:

@@ -66,6 +66,9 @@ class Decision:
     """Partitions that could not be given their share, and why: their topics were made anew, or the stages are gone."""
     done_counts: Counts | None = None
     """The counts of one that is done; None where a broker has written it down that did not keep them yet."""
+    since_ms: int = 0
+    """When the writer committed its first batch, wall time: one that was forgotten and begins anew is another producer
+    to brokers, which may still remember the first one. 0 where a broker wrote it down that did not keep it yet."""
 
     @property
     def counts(self) -> Counts | None:
@@ -140,6 +143,7 @@ def _object(decision: Decision) -> dict[str, Any]:
         "done": decision.is_done,
         "once": decision.once,
         "dropped": list(decision.dropped),
+        "sinceMs": decision.since_ms,
         **counts,
     }
 
@@ -154,6 +158,7 @@ def _decision(raw: Mapping[str, Any]) -> Decision:
         bool(raw["once"]),
         tuple(map(str, raw["dropped"])),
         _counts(raw.get("counts")),
+        int(raw.get("sinceMs", 0)),
     )
 
 

@@ -60,9 +60,11 @@ def staging_partitions(commits: PartitionId) -> range:
     return range(commits * STAGING_PARTITIONS_EACH, (commits + 1) * STAGING_PARTITIONS_EACH)
 
 
-def producer_of(writer: WriterName, batch: int) -> ProducerIdentity:
-    """Of the whole batch: its number is the epoch, so that what comes late of an older one is fenced; sequences begin
-    at 0. After 2^15 batches another id goes on."""
-    name = f"{writer}/{batch >> _EPOCH_BITS}".encode()
+def producer_of(writer: WriterName, batch: int, since_ms: int) -> ProducerIdentity:
+    """Return the producer of the whole batch: its number is the epoch, so that what comes late of an older one is
+    fenced; sequences begin at 0. After 2^15 batches another id goes on. `since_ms` tells a writer from one of its name
+    that was forgotten: a number alone does not show that a batch of both is the same."""
+    life = f"{since_ms}/" if since_ms else ""
+    name = f"{writer}/{life}{batch >> _EPOCH_BITS}".encode()
     number = int.from_bytes(blake2b(name, digest_size=8).digest(), "big") >> 1
     return ProducerIdentity(number, batch & ((1 << _EPOCH_BITS) - 1))

@@ -102,7 +102,7 @@ def test_should_decide_once_the_stages_are_seen_and_roll_once_that_is_committed(
 
     (append,) = coordinator.step(SpansSeen(1, ALL_THERE), 0)
     assert isinstance(append, Append)
-    assert append.entries[0].decision == Decision(0, UID, (SHARE,), 1_000)
+    assert append.entries[0].decision == Decision(0, UID, (SHARE,), 1_000, since_ms=1_000)
 
     (roll,) = coordinator.step(Committed(append.number), 0)
     assert isinstance(roll, Roll)
@@ -201,6 +201,14 @@ def test_should_commit_a_batch_without_rows_at_once() -> None:
     assert coordinator.step(Committed(append.number), 0) == [
         Answer(1, Status(0, is_done=True), "there is nothing to write")
     ]
+
+
+def test_should_keep_since_when_it_knows_a_writer() -> None:
+    coordinator = active(WriterRecord(WRITER, Decision(4, UID, (), 300, is_done=True, since_ms=200)))
+    decided(coordinator, 1, 5)
+    assert coordinator.writers[WRITER].since_ms == 200
+    finished(coordinator, 5)
+    assert coordinator.writers[WRITER].since_ms == 200
 
 
 def test_should_take_batches_one_after_the_other() -> None:

@@ -55,6 +55,7 @@ decisions = st.builds(
     is_done=st.booleans(),
     once=st.booleans(),
     dropped=st.lists(st.text(max_size=20), max_size=2).map(tuple),
+    since_ms=numbers,
     done_counts=st.none() | st.dictionaries(st.text(max_size=20), numbers, max_size=2).map(lambda d: tuple(d.items())),
 )
 
@@ -162,11 +163,14 @@ def test_should_give_each_coordinator_partitions_of_its_own() -> None:
 
 
 def test_should_be_another_producer_for_each_batch() -> None:
-    identities = {producer_of(WRITER, batch) for batch in range(100_000)}
+    identities = {producer_of(WRITER, batch, 7) for batch in range(100_000)}
     assert len(identities) == 100_000
     assert all(0 <= each.producer_id < 2**63 and 0 <= each.producer_epoch < 2**15 for each in identities)
-    assert producer_of(WRITER, 1).producer_id == producer_of(WRITER, 2).producer_id, "later batches fence earlier ones"
-    assert producer_of(WriterName("default", "other"), 1) not in identities
+    assert producer_of(WRITER, 1, 7).producer_id == producer_of(WRITER, 2, 7).producer_id, (
+        "later batches fence earlier ones"
+    )
+    assert producer_of(WriterName("default", "other"), 1, 7) not in identities
+    assert producer_of(WRITER, 1, 8) not in identities, "it was forgotten, and begins anew"
 
 
 def test_should_make_topics_that_lose_nothing() -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -133,4 +133,12 @@ async def test_should_not_write_a_batch_after_the_next_one(partitions: Partition
     late.cancel()
     assert not done, "it tries in vain until its term is ended"
     assert len(partitions.log) == 3
-    assert producer_of(WRITER, 1).producer_epoch > producer_of(WRITER, 0).producer_epoch
+    assert producer_of(WRITER, 1, 5).producer_epoch > producer_of(WRITER, 0, 5).producer_epoch
+
+
+async def test_should_write_what_a_writer_of_a_forgotten_name_writes(partitions: Partitions) -> None:
+    """The partition still remembers the first one, and a batch of the same number and size."""
+    await rolling(partitions).roll(WRITER, replace(decided(batch=1), since_ms=1_000))
+    await rolling(partitions).roll(WRITER, replace(decided(batch=0), since_ms=2_000))
+    await rolling(partitions).roll(WRITER, replace(decided(batch=1), since_ms=2_000))
+    assert partitions.log == bodies() * 3
