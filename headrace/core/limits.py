@@ -530,6 +530,8 @@ FETCH_LONG_POLL_MS = 2_000
 """A consumer's fetch waits this long at the broker for new records, and a paused or moved partition at most so long."""
 
 # headrace dev
+DEV_POD_GAP_MS = 500
+"""How long a Pod that was deleted is away before its successor is there."""
 DEV_BROKERS_MAX = 16
 """Broker processes on one machine: `kubectl scale` of a typing error must not fork a hundred."""
 DEV_LOG_BYTES_MAX = 10 << 20

@@ -113,6 +113,8 @@ class Controller:
                 self._brokers.set_pod(broker, pod["metadata"]["uid"])
             case workload.DeletePod() | workload.EndPod() | workload.WritePodStatus():
                 await self._change_pod(step)
+            case workload.Pause(duration_ms):
+                await asyncio.sleep(duration_ms / 1000)
             case _:
                 self._change_broker(step)
 

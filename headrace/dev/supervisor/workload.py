@@ -27,7 +27,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from headrace.core.limits import DEV_BROKERS_MAX
+from headrace.core.limits import DEV_BROKERS_MAX, DEV_POD_GAP_MS
 from headrace.core.resources.metadata import Metadata, Object
 from headrace.core.resources.service import BOOTSTRAP_PORT_NAME
 from headrace.dev.supervisor.pod_status import PodStatus, parse_pod_status
@@ -169,6 +169,14 @@ class EndPod:
 
 
 @dataclass(frozen=True, slots=True)
+class Pause:
+    """Nothing is done for a moment."""
+
+    duration_ms: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class WritePodStatus:
     name: str
     status: PodStatus
@@ -201,6 +209,7 @@ Step: TypeAlias = (
     | CreatePod
     | DeletePod
     | EndPod
+    | Pause
     | WritePodStatus
     | WriteSetStatus
     | WarnOfSet
@@ -298,7 +307,10 @@ def _pod_of(broker: BrokerView, pod: PodView | None, owner: StatefulSetView) -> 
     if pod.deleting:  # it stays until somebody says that its process is gone
         if broker.pod_uid is not None:
             steps.append(KillBroker(broker.id, f"Pod {pod.name} was deleted"))
-        return [*steps, DeletePod(pod.name, pod.uid, "its process is gone")]
+        # kubectl asks twice before it waits for the Pod's end, and takes a new Pod for the old one where it saw the
+        # old one first and then the new one: it would wait for ever.
+        gap = Pause(DEV_POD_GAP_MS, f"whoever deleted {pod.name} sees that it is gone")
+        return [*steps, DeletePod(pod.name, pod.uid, "its process is gone"), gap]
     if broker.pod_uid is None and pod.port != broker.port:
         return [DeletePod(pod.name, pod.uid, f"its broker listens on port {broker.port} now")]
     if broker.pod_uid is None and pod.revision != owner.revision:
