@@ -2,18 +2,20 @@
 
 `lines`: each line is a value, byte for byte. `jsonl`: each line is a JSON value, kept as it is written; blank lines are
 left out. `csv`: the first row names the columns, each further row becomes a JSON object of texts. With `--key-field`
-the key is that field of the object: text as UTF-8, other values as compact JSON, null or absent as no key. `records`:
+the key is that field of the object: text as UTF-8, other values as compact JSON (numbers as they are written), null
+or absent as no key. `records`:
 each line is a record as `headrace consume -o json` prints it, with key, headers, time and tombstones. Pure.
 """
 
 import csv
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final, NamedTuple, NoReturn
+from typing import Final, NamedTuple
 
 from headrace.core.errors import InvalidRequestError, LocalError
 from headrace.core.limits import JSON_LINE_BYTES_MAX
 from headrace.core.records.json_form import parse_printed_line
+from headrace.core.records.json_text import Tree, json_text, parse_json
 from headrace.core.records.record import RecordHeaders
 
 _SHOWN_CHARACTERS = 60
@@ -51,7 +53,7 @@ def plain_lines(lines: Iterable[bytes]) -> Iterator[InputRecord]:
 def json_lines(lines: Iterable[bytes], key_field: str | None) -> Iterator[InputRecord]:
     for number, text in _json_texts(lines):
         try:
-            document = _DECODER.decode(text.decode())
+            document = parse_json(text.decode())
         except (ValueError, RecursionError) as error:
             raise _line_error(number, f"{_shown(text)} is not JSON: {error}") from error
         yield InputRecord(number, _key_of(number, document, key_field), text)
@@ -112,15 +114,23 @@ def _json_texts(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
             yield number, text
 
 
-def _key_of(line: int, document: object, key_field: str | None) -> bytes | None:
+def _key_of(line: int, document: Tree, key_field: str | None) -> bytes | None:
     if key_field is None:
         return None
-    if not isinstance(document, dict):
+    if not isinstance(document, tuple):
         raise _line_error(line, f"it is no object, so it has no field {key_field!r} for the key")
-    key = document.get(key_field)
-    if key is None:
-        return None
-    return (key if isinstance(key, str) else _compact(key)).encode()
+    found = [value for name, value in document if name == key_field]
+    if len(found) > 1:
+        raise _line_error(line, f"it has the field {key_field!r} {len(found)} times: which of them is the key?")
+    key = found[0] if found else None
+    if key is None or isinstance(key, bytes):  # A number is its text already.
+        return key
+    try:
+        return (key if isinstance(key, str) else json_text(key)).encode()
+    except UnicodeEncodeError as error:
+        raise _line_error(line, f"half of a surrogate pair is in {key_field!r}: a key must be Unicode") from error
+    except RecursionError as error:
+        raise _line_error(line, f"{key_field!r} is nested too deeply for a key") from error
 
 
 def _check_length(line: int, content: bytes) -> None:
@@ -131,11 +141,3 @@ def _check_length(line: int, content: bytes) -> None:
 def _shown(text: bytes) -> str:
     shown = text.decode(errors="replace")
     return repr(shown if len(shown) <= _SHOWN_CHARACTERS else shown[:_SHOWN_CHARACTERS] + "…")
-
-
-def _not_json(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON value")
-
-
-_DECODER: Final = json.JSONDecoder(parse_constant=_not_json)
-"""Python's own takes NaN and Infinity, which no other reader of the records would."""

@@ -132,12 +132,12 @@ def ndjson_of(fetched: Fetched, max_records: int, value_format: ValueFormat) -> 
 
 def ndjson_pieces(fetched: Fetched, max_records: int | None, value_format: ValueFormat) -> Iterator[bytes]:
     """A record a line, `WATCH_LINES_BYTES` at a time, the next ones only when they are asked for."""
-    from headrace.core.records.json_form import to_json
+    from headrace.core.records.json_form import json_line
 
     lines: list[bytes] = []
     size = 0
     for offset, record in islice(_rows(fetched), max_records):
-        lines.append(json.dumps(to_json(record, offset, value_format=value_format.value), ensure_ascii=False).encode())
+        lines.append(json_line(record, offset, value_format=value_format.value).encode())
         size += len(lines[-1])
         if size >= WATCH_LINES_BYTES:
             yield b"\n".join(lines) + b"\n"
@@ -147,14 +147,14 @@ def ndjson_pieces(fetched: Fetched, max_records: int | None, value_format: Value
 
 
 def _lines(fetched: Fetched, max_records: int, value_format: ValueFormat) -> tuple[list[bytes], Offset]:
-    from headrace.core.records.json_form import to_json
+    from headrace.core.records.json_form import json_line
 
     lines: list[bytes] = []
     left_bytes = JSON_FETCH_BYTES_MAX
     for offset, record in _rows(fetched):
         if len(lines) == max_records or left_bytes <= 0:
             return lines, offset
-        lines.append(json.dumps(to_json(record, offset, value_format=value_format.value), ensure_ascii=False).encode())
+        lines.append(json_line(record, offset, value_format=value_format.value).encode())
         left_bytes -= len(lines[-1])
     return lines, fetched.next_offset
 

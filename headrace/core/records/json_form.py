@@ -2,24 +2,27 @@
 
     {"key": "N14228", "value": {"carrier": "UA"}, "timestamp": 1763715600000, "headers": {"source": "curl"}}
 
-Going in, a string is its UTF-8 bytes, any other JSON value its compact text, null is no bytes (a tombstone as value);
-`keyBase64` and `valueBase64` carry bytes instead. A value must be there, so that a forgotten one is never taken for a
-tombstone; key, `timestamp` (default: now) and `headers` (a map, or a list of {"name", "value" | "valueBase64"}) may be
-left out. Numbers are what IEEE doubles and Python's whole numbers make of them. Coming out, bytes that are UTF-8 are
-text, others Base64; headers are a list, because a map would lose duplicates.
+Going in, a string is its UTF-8 bytes, any other JSON value its compact text (numbers and doubled names as they are
+written, `json_text`), null is no bytes (a tombstone as value); `keyBase64` and `valueBase64` carry bytes instead.
+A value must be there, so that a forgotten one is never taken for a tombstone; key, `timestamp` (default: now) and
+`headers` (a map, or a list of {"name", "value" | "valueBase64"}) may be left out. A field that is there twice is
+refused, but a map of headers may name one twice. A byte order mark before a text is left out. Coming out, bytes that
+are UTF-8 are text, others Base64; headers are a list, because most readers of a map lose duplicates.
 
 Every refusal is an InvalidRequestError that names the line (from 1) or index (from 0), the field, the value and the
 rule; `details` has `line` or `index`, and `field`. Called by the broker (HTTP) and the command line.
 """
 
-import json
-import reprlib
+import codecs
 from base64 import b64decode, b64encode
-from collections.abc import Iterable, Mapping
-from typing import Any, Final, Literal, NoReturn
+from collections import Counter
+from collections.abc import Mapping
+from json.encoder import encode_basestring as quoted
+from typing import Any, Final, Literal
 
 from headrace.core.errors import BatchTooLargeError, InvalidRequestError
 from headrace.core.limits import JSON_DEPTH_MAX, JSON_LINE_BYTES_MAX, RECORD_HEADERS_MAX
+from headrace.core.records.json_text import Tree, is_deeper, json_text, parse_json
 from headrace.core.records.record import Record, RecordHeaders
 from headrace.core.types import Offset
 
@@ -27,22 +30,24 @@ ValueFormat = Literal["text", "json"]
 """How values come out: as strings, or as the JSON that they are."""
 
 _RECORD_FIELDS: Final = frozenset({"key", "keyBase64", "value", "valueBase64", "timestamp", "headers"})
-_PLACE_FIELDS: Final = frozenset({"topic", "partition", "offset"})
+_PRINTED_FIELDS: Final = _RECORD_FIELDS | {"topic", "partition", "offset"}
 _HEADER_FIELDS: Final = frozenset({"name", "value", "valueBase64"})
 _TIMESTAMP_MAX: Final = (1 << 63) - 1
+_TIMESTAMP_DIGITS: Final = 19
 _SHOWN_CHARACTERS: Final = 60
+_UTF16_MARKS: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 def parse_json_records(body: bytes, *, now_ms: int) -> list[Record]:
     """The records of `{"records": [...]}`; one at least. Raises InvalidRequestError."""
     try:
-        document = _DECODER.decode(body.decode())
+        document = _parsed(body)
     except (ValueError, RecursionError) as error:
         raise InvalidRequestError(f"the body is not JSON: {error}") from error
-    if not isinstance(document, dict) or not isinstance(document.get("records"), list):
+    items = dict(document).get("records") if isinstance(document, tuple) else None
+    if not isinstance(items, list):
         raise _refused("records", f'the body is {_shown(document)}, must be {{"records": [{{"value": ...}}, ...]}}')
-    _check_fields(document, frozenset({"records"}), "the body")
-    items = document["records"]
+    _fields(document, frozenset({"records"}), "the body")
     if not items:
         raise _refused("records", "records is [], must hold one record or more")
     return [_record_at(index, item, now_ms) for index, item in enumerate(items)]
@@ -58,7 +63,7 @@ def parse_ndjson(body: bytes, now_ms: int) -> list[Record]:
         if not line or line.isspace():
             continue
         try:
-            records.append(_record(_item_of_line(line), now_ms))
+            records.append(_record(_item_of_line(line), now_ms, _RECORD_FIELDS))
         except (InvalidRequestError, BatchTooLargeError) as error:
             raise _located(error, "line", number) from error
     if not records:
@@ -71,76 +76,109 @@ def parse_printed_line(line: bytes, now_ms: int) -> Record:
 
     Raises as `parse_ndjson` does.
     """
-    item = _item_of_line(line)
-    if isinstance(item, dict):
-        item = {name: value for name, value in item.items() if name not in _PLACE_FIELDS}
-    return _record(item, now_ms)
+    return _record(_item_of_line(line), now_ms, _PRINTED_FIELDS)
 
 
-def to_json(record: Record, offset: Offset, *, value_format: ValueFormat = "text") -> dict[str, Any]:
-    """The record as a JSON object. Where `json` is asked for, a value that is no JSON comes out as with `text`."""
-    value_out = _bytes_out if value_format == "text" else _json_out
+def to_json(record: Record, offset: Offset) -> dict[str, Any]:
+    """The record as a JSON object, its value as text."""
     return {
         "offset": offset,
         "timestamp": record.timestamp_ms,
         **_bytes_out("key", record.key),
-        **value_out("value", record.value),
+        **_bytes_out("value", record.value),
         "headers": [{"name": name, **_bytes_out("value", value)} for name, value in record.headers],
     }
 
 
-def _record_at(index: int, item: object, now_ms: int) -> Record:
+def json_line(record: Record, offset: Offset, *, value_format: ValueFormat = "text") -> str:
+    """The same as text, in one line.
+
+    Where `json` is asked for, a value that is JSON stands in it as it is written, except that line ends between its
+    tokens are spaces; one that is no JSON, or is nested too deeply, comes out as with `text`.
+    """
+    as_json = _as_it_is(record.value) if value_format == "json" else None
+    value = _member_out("value", record.value) if as_json is None else f'"value": {as_json}'
+    headers = ", ".join(
+        [f'{{"name": {quoted(name)}, {_member_out("value", content)}}}' for name, content in record.headers]
+    )
+    return (
+        f'{{"offset": {offset}, "timestamp": {record.timestamp_ms}, {_member_out("key", record.key)}, {value},'
+        f' "headers": [{headers}]}}'
+    )
+
+
+def _record_at(index: int, item: Tree, now_ms: int) -> Record:
     try:
-        return _record(item, now_ms)
+        return _record(item, now_ms, _RECORD_FIELDS)
     except InvalidRequestError as error:
         raise _located(error, "index", index) from error
 
 
-def _item_of_line(line: bytes) -> object:
+def _item_of_line(line: bytes) -> Tree:
     if len(line) > JSON_LINE_BYTES_MAX:
         raise BatchTooLargeError(
             f"{len(line)} bytes, a line has {JSON_LINE_BYTES_MAX} at most", limit=JSON_LINE_BYTES_MAX
         )
     try:
-        return _DECODER.decode(line.decode())
+        return _parsed(line)
     except (ValueError, RecursionError) as error:
         raise InvalidRequestError(f"{_shown(line.decode(errors='replace'))} is not JSON: {error}") from error
 
 
-def _record(item: object, now_ms: int) -> Record:
-    if not isinstance(item, dict):
+def _parsed(content: bytes) -> Tree:
+    """Raises ValueError and RecursionError."""
+    if content.startswith(_UTF16_MARKS):
+        raise ValueError("it begins with the byte order mark of UTF-16: send UTF-8")
+    return parse_json(content.removeprefix(codecs.BOM_UTF8).decode())
+
+
+def _record(item: Tree, now_ms: int, known: frozenset[str]) -> Record:
+    if not isinstance(item, tuple):
         raise InvalidRequestError(f'{_shown(item)} is not a record, must be an object such as {{"value": "text"}}')
-    _check_fields(item, _RECORD_FIELDS, "a record")
-    if "value" not in item and "valueBase64" not in item:
+    fields = _fields(item, known, "a record")
+    if "value" not in fields and "valueBase64" not in fields:
         raise _refused("value", "value is missing: give value (null for a tombstone) or valueBase64")
     return Record(
-        _bytes_in(item, "key", "keyBase64"),
-        _bytes_in(item, "value", "valueBase64"),
-        _timestamp(item["timestamp"]) if "timestamp" in item else now_ms,
-        _headers(item["headers"]) if "headers" in item else (),
+        _bytes_in(fields, "key", "keyBase64"),
+        _bytes_in(fields, "value", "valueBase64"),
+        _timestamp(fields["timestamp"]) if "timestamp" in fields else now_ms,
+        _headers(fields["headers"]) if "headers" in fields else (),
     )
 
 
-def _bytes_in(item: Mapping[str, Any], name: str, base64_name: str) -> bytes | None:
-    if base64_name in item:
-        if name in item:
+def _fields(members: tuple[tuple[str, Tree], ...], known: frozenset[str], what: str) -> Mapping[str, Tree]:
+    """An object's members by name: each name is known, and there once."""
+    fields = dict(members)
+    if not fields.keys() <= known:
+        field = min(fields.keys() - known)
+        raise _refused(field, f"{_shown(field)} is not a field of {what}; there are {', '.join(sorted(known))}")
+    if len(fields) < len(members):
+        field, times = Counter(name for name, _ in members).most_common(1)[0]
+        raise _refused(field, f"{_shown(field)} is there {times} times in {what}: give it once")
+    return fields
+
+
+def _bytes_in(fields: Mapping[str, Tree], name: str, base64_name: str) -> bytes | None:
+    if base64_name in fields:
+        if name in fields:
             raise _refused(base64_name, f"{base64_name} stands beside {name}: give one of them")
-        return _base64_in(base64_name, item[base64_name])
-    value = item.get(name)
-    return None if value is None else _text_in(name, value)
+        return _base64_in(base64_name, fields[base64_name])
+    return _value_in(name, fields.get(name))
 
 
-def _text_in(name: str, value: object) -> bytes:
-    """UTF-8 of a string, compact text of anything else."""
+def _value_in(name: str, value: Tree) -> bytes | None:
+    """UTF-8 of a string, compact text of anything else, nothing for null."""
+    if value is None or isinstance(value, bytes):  # A number is its text already.
+        return value
     try:
-        return (value if isinstance(value, str) else _ENCODER.encode(value)).encode()
+        return (value if isinstance(value, str) else json_text(value)).encode()
     except UnicodeEncodeError as error:
         raise _refused(name, f"{name} is {_shown(value)}, must be Unicode: half of a surrogate pair is not") from error
-    except (ValueError, RecursionError) as error:
+    except RecursionError as error:
         raise _refused(name, f"{name} cannot be written as JSON again: {error}") from error
 
 
-def _base64_in(name: str, value: object) -> bytes:
+def _base64_in(name: str, value: Tree) -> bytes:
     try:
         if isinstance(value, str):
             return b64decode(value, validate=True)
@@ -149,18 +187,30 @@ def _base64_in(name: str, value: object) -> bytes:
     raise _refused(name, f"{name} is {_shown(value)}, must be a string of Base64")
 
 
-def _timestamp(value: object) -> int:
-    # As in JSON Schema, 1.0 is a whole number: languages whose numbers are doubles may write it so.
-    whole = int(value) if isinstance(value, float) and value.is_integer() else value
-    if type(whole) is int and 0 <= whole <= _TIMESTAMP_MAX:
+def _timestamp(value: Tree) -> int:
+    whole = _whole(value) if isinstance(value, bytes) else None
+    if whole is not None and whole <= _TIMESTAMP_MAX:
         return whole
     raise _refused("timestamp", f"timestamp is {_shown(value)}, must be whole milliseconds since 1970 from 0 to 2^63-1")
 
 
-def _headers(value: object) -> RecordHeaders:
+def _whole(number: bytes) -> int | None:
+    """As in JSON Schema, 1.0 is a whole number: languages whose numbers are doubles may write it so."""
+    if number.isdigit() and len(number) <= _TIMESTAMP_DIGITS:
+        return int(number)
+    from decimal import Decimal, DecimalException  # rarely needed
+
+    try:
+        exact = Decimal(number.decode())
+        return int(exact) if 0 <= exact <= _TIMESTAMP_MAX and exact == exact.to_integral_value() else None
+    except DecimalException:  # an exponent beyond all bounds
+        return None
+
+
+def _headers(value: Tree) -> RecordHeaders:
     """From a map or a list; a header's value is read as a record's is."""
-    if isinstance(value, dict):
-        headers = tuple((_name(name), _header_value(name, entry)) for name, entry in value.items())
+    if isinstance(value, tuple):
+        headers = tuple([(_name(name), _value_in(f"headers.{name}", entry)) for name, entry in value])
     elif isinstance(value, list):
         headers = tuple(map(_listed_header, value))
     else:
@@ -170,26 +220,16 @@ def _headers(value: object) -> RecordHeaders:
     return headers
 
 
-def _header_value(name: str, value: object) -> bytes | None:
-    return None if value is None else _text_in(f"headers.{name}", value)
-
-
-def _listed_header(entry: object) -> tuple[str, bytes | None]:
-    if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
+def _listed_header(entry: Tree) -> tuple[str, bytes | None]:
+    if not isinstance(entry, tuple) or not isinstance(dict(entry).get("name"), str):
         raise _refused("headers", f'headers has {_shown(entry)}, must be {{"name": "...", "value": ...}}')
-    _check_fields(entry, _HEADER_FIELDS, "a header")
-    return _name(entry["name"]), _bytes_in(entry, "value", "valueBase64")
+    fields = _fields(entry, _HEADER_FIELDS, "a header")
+    return _name(fields["name"]), _bytes_in(fields, "value", "valueBase64")
 
 
 def _name(name: str) -> str:
-    _text_in("headers.name", name)
+    _value_in("headers.name", name)
     return name
-
-
-def _check_fields(item: Mapping[str, Any], known: frozenset[str], what: str) -> None:
-    if not item.keys() <= known:
-        field = min(item.keys() - known)
-        raise _refused(field, f"{_shown(field)} is not a field of {what}; there are {', '.join(sorted(known))}")
 
 
 def _bytes_out(name: str, value: bytes | None) -> dict[str, Any]:
@@ -199,30 +239,24 @@ def _bytes_out(name: str, value: bytes | None) -> dict[str, Any]:
         return {f"{name}Base64": b64encode(value or b"").decode()}
 
 
-def _json_out(name: str, value: bytes | None) -> dict[str, Any]:
+def _member_out(name: str, value: bytes | None) -> str:
+    """The same as text."""
+    if value is None:
+        return f'"{name}": null'
     try:
-        parsed = None if value is None else _DECODER.decode(value.decode())
+        return f'"{name}": {quoted(value.decode())}'
+    except UnicodeDecodeError:
+        return f'"{name}Base64": "{b64encode(value).decode()}"'
+
+
+def _as_it_is(value: bytes | None) -> str | None:
+    """The value as a part of one line; None where it is no JSON, or is nested too deeply for some reader."""
+    try:
+        text = "null" if value is None else value.decode()
+        parse_json(text)
     except (ValueError, RecursionError):
-        return _bytes_out(name, value)
-    return _bytes_out(name, value) if value and _is_deep(value, parsed) else {name: parsed}
-
-
-def _is_deep(text: bytes, value: object) -> bool:
-    """Whether writing `value` as JSON could exceed the interpreter's stack, though reading `text` did not."""
-    if text.count(b"{") + text.count(b"[") <= JSON_DEPTH_MAX:
-        return False
-    level: Iterable[object] = [value]
-    for _ in range(JSON_DEPTH_MAX):
-        level = [child for parent in level for child in _children(parent)]
-        if not level:
-            return False
-    return True
-
-
-def _children(value: object) -> Iterable[object]:
-    if isinstance(value, dict):
-        return value.values()
-    return value if isinstance(value, list) else ()
+        return None
+    return None if is_deeper(text, JSON_DEPTH_MAX) else text.replace("\r", " ").replace("\n", " ")
 
 
 def _located(
@@ -236,15 +270,14 @@ def _refused(field: str, message: str) -> InvalidRequestError:
     return InvalidRequestError(message, field=field)
 
 
-def _shown(value: object) -> str:
-    """The value, shortened, for an error message. Lists and objects may be nested too deeply for `json`."""
-    text = reprlib.repr(value) if isinstance(value, dict | list) else json.dumps(value)
-    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
-
-
-def _not_json(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not JSON")
-
-
-_DECODER: Final = json.JSONDecoder(parse_constant=_not_json)
-_ENCODER: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+def _shown(value: Tree) -> str:
+    """The value, shortened, for an error message; what a terminal would not print is escaped."""
+    try:
+        text = json_text(value)
+    except RecursionError:
+        text = "[..." if isinstance(value, list) else "{..."
+    shown = "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode()
+        for character in text[:_SHOWN_CHARACTERS]
+    )
+    return shown if len(text) <= _SHOWN_CHARACTERS else f"{shown}..."

@@ -33,6 +33,17 @@ def test_should_take_the_key_from_a_field() -> None:
     ]
 
 
+def test_should_keep_the_text_of_numbers_in_keys() -> None:
+    lines = [b'{"id": 9007199254740993.0}', b'{"id": 9007199254740992.0}', b'{"id": -0}', b'{"id": [1.10, {"a": 1E5}]}']
+    keys = [record.key for record in json_lines(lines, "id")]
+    assert keys == [b"9007199254740993.0", b"9007199254740992.0", b"-0", b'[1.10,{"a":1E5}]']
+
+
+def test_should_keep_the_text_of_numbers_in_records() -> None:
+    (record,) = printed_records([b'{"key": 1.10, "value": {"a": 1E5, "a": 1e400}}'], lambda: 9)
+    assert (record.key, record.value) == (b"1.10", b'{"a":1E5,"a":1e400}')
+
+
 def test_should_leave_the_mark_before_the_first_line_out() -> None:
     assert list(json_lines([b'\xef\xbb\xbf{"id": "a"}\n'], "id")) == [InputRecord(1, b"a", b'{"id": "a"}')]
 
@@ -73,9 +84,12 @@ def test_should_keep_any_json_value_when_no_key_is_asked_for() -> None:
     ("line", "says"),
     [
         (b'{"a":', r"line 2: '\{\"a\":' is not JSON: Expecting value"),
-        (b'{"id": NaN}', "line 2: .* is not JSON: NaN is no JSON value"),
+        (b'{"id": NaN}', "line 2: .* is not JSON: NaN is not JSON"),
         (b'{"id": "\xff"}', "line 2: .* is not JSON: 'utf-8' codec"),
         (b"[1]", "line 2: it is no object, so it has no field 'id'"),
+        (b'{"id": 1, "id": 2, "n": {"id": 3}}', "line 2: it has the field 'id' 2 times: which of them is the key?"),
+        (b'{"id": "\\ud800"}', "line 2: half of a surrogate pair is in 'id': a key must be Unicode"),
+        (b'{"id": ' + b"[" * 900 + b"]" * 900 + b"}", "line 2: 'id' is nested too deeply for a key"),
         (b"x" * 100, "line 2: 'x{60}…' is not JSON"),
         (b"[" * 100_000, "line 2: .* is not JSON"),
         (b'"' + b"x" * JSON_LINE_BYTES_MAX + b'"', f"line 2: longer than {JSON_LINE_BYTES_MAX} bytes"),

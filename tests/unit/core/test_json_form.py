@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 
 from headrace.core.errors import BatchTooLargeError, HeadraceError, InvalidRequestError
 from headrace.core.limits import JSON_DEPTH_MAX, JSON_LINE_BYTES_MAX, RECORD_HEADERS_MAX
-from headrace.core.records.json_form import parse_json_records, parse_ndjson, parse_printed_line, to_json
+from headrace.core.records.json_form import (
+    ValueFormat,
+    json_line,
+    parse_json_records,
+    parse_ndjson,
+    parse_printed_line,
+    to_json,
+)
 from headrace.core.records.record import Record
 from headrace.core.types import Offset
 from tests.support.batches import RECORDS
@@ -24,16 +31,28 @@ JSON_VALUES = st.recursive(
 
 
 def parsed(record: Any) -> Record:
-    """The one record of a body, by both ways in."""
-    (by_list,) = parse_json_records(json.dumps({"records": [record]}).encode(), now_ms=NOW_MS)
-    (by_line,) = parse_ndjson(json.dumps(record).encode(), NOW_MS)
-    assert by_list == by_line
-    return by_list
+    """The one record of a body, by all ways in."""
+    return parsed_text(json.dumps(record))
+
+
+def parsed_text(text: str) -> Record:
+    (by_list,) = parse_json_records(f'{{"records": [{text}]}}'.encode(), now_ms=NOW_MS)
+    (by_line,) = parse_ndjson(text.encode(), NOW_MS)
+    assert by_list == by_line == parse_printed_line(text.encode(), NOW_MS)
+    return by_line
+
+
+def line_of(record: Record, value_format: ValueFormat = "text") -> dict[str, Any]:
+    line = json_line(record, Offset(7), value_format=value_format)
+    assert not set(line) & set("\r\n")
+    document: dict[str, Any] = json.loads(line)
+    return document
 
 
 @given(record=RECORDS)
 def test_should_come_back_from_its_own_output(record: Record) -> None:
-    out = to_json(record, Offset(7))
+    out = line_of(record)
+    assert out == to_json(record, Offset(7))
     assert out.pop("offset") == 7
     assert parsed(json.loads(json.dumps(out))) == record
 
@@ -42,7 +61,7 @@ def test_should_come_back_from_its_own_output(record: Record) -> None:
 def test_should_come_back_as_json_when_json_is_asked_for(value: Any) -> None:
     record = parsed({"value": value})
     assert record.value is None if value is None else record.value == compact(value)
-    assert to_json(record, Offset(0), value_format="json")["value"] == value
+    assert line_of(record, "json")["value"] == value
 
 
 def compact(value: Any) -> bytes:
@@ -73,6 +92,81 @@ def test_should_read_strings_json_and_base64(record: Any, expected: Record) -> N
     assert parsed(record) == expected
 
 
+NUMBERS = [
+    *("1.10", "1E5", "1e+05", "-0", "-0.0", "1e400", "1E-400", "10000000001922600.0", "9007199254740993"),
+    *("123456789012345678901234567890.123456789", "0.1000000000000000055511151231257827", "1" * 5000),
+]
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_should_keep_each_number_as_it_is_written(number: str) -> None:
+    record = parsed_text(f'{{"key": {number}, "value": [{number}, {{"a": {number}}}], "headers": {{"h": {number}}}}}')
+    assert record.key == number.encode()
+    assert record.value == f'[{number},{{"a":{number}}}]'.encode()
+    assert record.headers == (("h", number.encode()),)
+    assert f'"value": [{number},{{"a":{number}}}],' in json_line(record, Offset(0), value_format="json")
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ('{"a":1,"a":2}', '{"a":1,"a":2}'),
+        ('{"x": [ {"a" : 1.0,\t"b": 2, "a":null} ] }', '{"x":[{"a":1.0,"b":2,"a":null}]}'),
+        (" \t{ } ", "{}"),
+        ("[ true , false,null ]", "[true,false,null]"),
+        (r'{"\u00e9\/": "\u00E9 \ud83d\ude00 \u0041\n\u0007\""}', r'{"é/":"é 😀 A\n\u0007\""}'),
+    ],
+)
+def test_should_keep_all_but_space_between_tokens_and_long_escapes(value: str, expected: str) -> None:
+    assert parsed_text(f'{{"value": {value}}}').value == expected.encode()
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (b'{"a":1.10,"a":1E5}', '{"a":1.10,"a":1E5}'),
+        (b' {\r\n "a" : "\\u00e9"\n} ', r' {   "a" : "\u00e9" } '),
+        (b"1e400", "1e400"),
+        (b"Infinity", '"Infinity"'),
+    ],
+)
+def test_should_show_json_values_as_they_are_written_in_one_line(value: bytes, shown: str) -> None:
+    line = json_line(Record(None, value, 5), Offset(0), value_format="json")
+    assert line == f'{{"offset": 0, "timestamp": 5, "key": null, "value": {shown}, "headers": []}}'
+
+
+def test_should_keep_headers_that_a_map_names_twice() -> None:
+    assert parsed_text('{"value": "v", "headers": {"a": "1", "b": null, "a": "2"}}').headers == (
+        ("a", b"1"),
+        ("b", None),
+        ("a", b"2"),
+    )
+
+
+@pytest.mark.parametrize("time", ["5", "5.0", "5.000", "0.5e1", "50E-1", "9007199254740993.0", "-0", "0.0"])
+def test_should_take_times_that_are_whole_however_they_are_written(time: str) -> None:
+    expected = {"9007199254740993.0": 9007199254740993, "-0": 0, "0.0": 0}.get(time, 5)
+    assert parsed_text(f'{{"value": 1, "timestamp": {time}}}').timestamp_ms == expected
+
+
+@pytest.mark.parametrize("mark", [b"\xef\xbb\xbf", b""])
+def test_should_leave_out_a_byte_order_mark(mark: bytes) -> None:
+    expected = Record(None, "ü".encode(), NOW_MS)
+    record = '{"value": "ü"}'.encode()
+    assert parse_json_records(mark + b'{"records": [%s]}' % record, now_ms=NOW_MS) == [expected]
+    assert parse_ndjson(mark + record + b"\r\n" + mark + record, NOW_MS) == [expected, expected]
+    assert parse_printed_line(mark + record, NOW_MS) == expected
+
+
+def test_should_say_what_utf16_is() -> None:
+    body = '{"records": [{"value": 1}]}'.encode("utf-16")
+    rule = "byte order mark of UTF-16: send UTF-8"
+    with pytest.raises(InvalidRequestError, match=rule):
+        parse_json_records(body, now_ms=NOW_MS)
+    with pytest.raises(InvalidRequestError, match=f"line 1: .*{rule}"):
+        parse_ndjson(body, NOW_MS)
+
+
 def test_should_write_text_where_bytes_are_utf8_and_base64_elsewhere() -> None:
     record = Record(b"\xff", "ü".encode(), 5, (("a", b"\xfe"), ("b", None), ("c", b"x")))
     assert to_json(record, Offset(3)) == {
@@ -99,11 +193,13 @@ SHALLOW = b"[" + b",".join([b'{"a":1}'] * JSON_DEPTH_MAX) + b"]"
         (None, {"value": None}),
         (SHALLOW, {"value": [{"a": 1}] * JSON_DEPTH_MAX}),
         (DEEP, {"value": DEEP.decode()}),
+        (b'{"a":%s,"a":1}' % DEEP, {"value": f'{{"a":{DEEP.decode()},"a":1}}'}),
+        (b'["%s]"]' % DEEP[:200], {"value": [DEEP[:200].decode() + "]"]}),
         (b"[" * 100_000, {"value": "[" * 100_000}),
     ],
 )
 def test_should_write_json_values_where_they_are_json(value: bytes | None, expected: dict[str, Any]) -> None:
-    out = to_json(Record(None, value, 5), Offset(0), value_format="json")
+    out = line_of(Record(None, value, 5), "json")
     assert {name: out[name] for name in out if name.startswith("value")} == expected
 
 
@@ -140,7 +236,7 @@ def refusal(body: bytes) -> HeadraceError:
         (b'"\xff"', None, "line 2: .* is not JSON: 'utf-8' codec can't decode byte 0xff"),
         (b'{"value": NaN}', None, "is not JSON: NaN is not JSON"),
         (b"[" * 100_000, None, r'line 2: "\[+\.\.\. is not JSON: maximum recursion'),
-        (b"1" * 5000, None, "is not JSON: Exceeds the limit"),
+        (b"1" * 5000, None, r"line 2: 1+\.\.\. is not a record"),
         (b"[1]", None, r"line 2: \[1\] is not a record, must be an object"),
         (b'{"carrier": "UA", "value": 1}', "carrier", 'line 2: "carrier" is not a field of a record; there are'),
         (b'{"key": "a"}', "value", "line 2: value is missing: give value"),
@@ -150,16 +246,22 @@ def refusal(body: bytes) -> HeadraceError:
         (b'{"valueBase64": "\xc3\xbc"}', "valueBase64", "must be Base64"),
         (b'{"valueBase64": 5}', "valueBase64", "valueBase64 is 5, must be a string of Base64"),
         (b'{"value": "\\ud800"}', "value", "must be Unicode"),
-        (b'{"value": {"a": 1e999}}', "value", "value cannot be written as JSON again"),
+        (b'{"value": {"a": ["\\udc00"]}}', "value", r'value is {"a":\["\\udc00"\]}, must be Unicode'),
+        (b'{"value": ' + b"[" * 900 + b"]" * 900 + b"}", "value", "value cannot be written as JSON again"),
+        (b'{"key": 1, "value": 1, "key": 2}', "key", 'line 2: "key" is there 2 times in a record: give it once'),
+        (b'{"value": 1, "value": 1}', "value", '"value" is there 2 times in a record'),
         (b'{"value": 1, "timestamp": "now"}', "timestamp", 'timestamp is "now", must be whole milliseconds'),
         (b'{"value": 1, "timestamp": true}', "timestamp", "timestamp is true"),
         (b'{"value": 1, "timestamp": -1}', "timestamp", "timestamp is -1"),
         (b'{"value": 1, "timestamp": 1.5}', "timestamp", "timestamp is 1.5"),
-        (b'{"value": 1, "timestamp": 1e19}', "timestamp", r"timestamp is 1e\+19"),
+        (b'{"value": 1, "timestamp": 1e19}', "timestamp", "timestamp is 1e19"),
+        (b'{"value": 1, "timestamp": 9223372036854775807.5}', "timestamp", "timestamp is 9223372036854775807.5"),
+        (b'{"value": 1, "timestamp": 1e99999999999999999999}', "timestamp", "timestamp is 1e9+, must be"),
         (b'{"value": 1, "timestamp": 9223372036854775808}', "timestamp", "timestamp is 9223372036854775808"),
         (b'{"value": 1, "headers": 5}', "headers", "headers is 5, must be a map"),
         (b'{"value": 1, "headers": [5]}', "headers", "headers has 5, must be"),
-        (b'{"value": 1, "headers": [{"name": 5}]}', "headers", "headers has {'name': 5}, must be"),
+        (b'{"value": 1, "headers": [{"name": 5}]}', "headers", 'headers has {"name":5}, must be'),
+        (b'{"value": 1, "headers": [{"name": "a", "name": "b"}]}', "name", '"name" is there 2 times in a header'),
         (b'{"value": 1, "headers": [{"name": "a", "v": 1}]}', "v", '"v" is not a field of a header'),
         (b'{"value": 1, "headers": {"\\ud800": ""}}', "headers.name", "must be Unicode"),
         (b'{"value": 1, "headers": {"a": "\\ud800"}}', "headers.a", "must be Unicode"),
@@ -196,6 +298,7 @@ def test_should_refuse_a_body_without_lines(body: bytes) -> None:
         (b"[" * 100_000, "the body is not JSON: maximum recursion"),
         (b"[]", r'the body is \[\], must be \{"records": \[\{"value"'),
         (b'{"records": {}}', r'must be \{"records": \[\{"value"'),
+        (b'{"records": [], "records": []}', '"records" is there 2 times in the body'),
         (b'{"records": [{"value": 1}], "acks": 1}', '"acks" is not a field of the body; there are records'),
         (b'{"records": []}', "records is \\[\\], must hold one record or more"),
         (b'{"records": [{"value": 1}, {"value": 1, "timestamp": null}]}', r"records\[1\]: timestamp is null, must be"),
