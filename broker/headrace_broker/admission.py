@@ -1,22 +1,24 @@
 """What a broker takes on at one time, so that no load ever makes it run out of memory: requests, and their bytes.
 
-Whatever is held for clients is counted before it is held, and given back when it is gone: bodies on their way in, and
-records on their way out until the client's connection has taken them. What does not fit is refused (429, Retry-After),
-and costs next to nothing. Answers under pressure become smaller before any is refused: half of what is left is granted
-at most, so that a few large ones never shut out the small. JSON takes several times its bytes while it is made or read:
-it waits for its turn.
+Whatever is held for clients is counted as it comes, and given back when it is gone: bodies on their way in by what has
+arrived of them, never by what is claimed, and records on their way out until the client's connection has taken them.
+What does not fit is refused (429, Retry-After), and costs next to nothing. Nobody holds more of anything than is left
+for all others (`core.holders`). Answers under pressure become smaller before any is refused: half of what is left is
+granted at most, so that a few large ones never shut out the small. JSON takes several times its bytes while it is made
+or read: it waits for its turn.
 
 One `Admission` per process, for its lifetime; used on the event loop only. Invariant: `left_bytes` of a budget and all
 shares of it sum up to its limit. A share may be larger than what was granted, by the one batch that every fetch gets.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Self
 
 from headrace.core.errors import ThrottledError
+from headrace.core.holders import Holders
 from headrace.core.limits import (
     ANSWER_BYTES_IN_FLIGHT_MAX,
     ANSWER_BYTES_MIN,
@@ -46,29 +48,47 @@ class Budget:
         self.what = what
         self.limit_bytes = limit_bytes
         self.left_bytes = limit_bytes
+        self.holders = Holders()
         self.refused = 0
         self._freed: set[asyncio.Future[None]] = set()
 
-    def take(self, size: int) -> None:
-        """Raises ThrottledError."""
-        if size > self.left_bytes:
-            raise self._refusal()
-        self.left_bytes -= size
+    def check(self, size: int, holder: str | None = None) -> None:
+        """That so many could be taken just now. Raises ThrottledError."""
+        if size > self.room_bytes(holder):
+            raise self._refusal(holder)
 
-    def grant(self, wanted: int) -> int:
+    def take(self, size: int, holder: str | None = None) -> None:
+        """Raises ThrottledError."""
+        self.check(size, holder)
+        self.left_bytes -= size
+        self.holders.add(holder, size)
+
+    def grant(self, wanted: int, holder: str | None = None) -> int:
         """Take as many of the wanted bytes as may be held just now. Raises ThrottledError where it is next to none."""
-        granted = min(wanted, max(self.left_bytes // 2, ANSWER_BYTES_MIN))
-        if granted > self.left_bytes:
-            raise self._refusal()
+        room_bytes = self.room_bytes(holder)
+        granted = min(wanted, max(room_bytes // 2, ANSWER_BYTES_MIN))
+        if granted > room_bytes:
+            raise self._refusal(holder)
         self.left_bytes -= granted
+        self.holders.add(holder, granted)
         return granted
 
-    def give_back(self, size: int) -> None:
+    def give_back(self, size: int, holder: str | None = None) -> None:
         self.left_bytes += size
+        self.holders.add(holder, -size)
         if self._freed and self.left_bytes >= ANSWER_BYTES_MIN:
             for freed in self._freed:
                 if not freed.done():
                     freed.set_result(None)
+
+    def room_bytes(self, holder: str | None = None) -> int:
+        """What it may take just now."""
+        return self.holders.room(holder, self.left_bytes)
+
+    @property
+    def holder_bytes_max(self) -> int:
+        """What one client may hold where there is no other."""
+        return self.limit_bytes // 2
 
     async def room(self, timeout_s: float) -> bool:
         """Wait until something is given back, at most so long: for those who are not to be refused."""
@@ -86,32 +106,43 @@ class Budget:
             await self.room(_ROOM_S)
         self.left_bytes -= size
 
-    def share(self) -> "Share":
-        return Share(self)
+    def share(self, holder: str | None) -> "Share":
+        """`holder`: the client that it is held for; None for the cluster's own work."""
+        return Share(self, holder)
 
-    def _refusal(self) -> ThrottledError:
+    def _refusal(self, holder: str | None) -> ThrottledError:
         self.refused += 1
+        if self.holders.held(holder) and self.left_bytes > 0:
+            return ThrottledError(
+                f"{holder} has {self.holders.held(holder)} bytes of {self.what} under way at this broker, as many as"
+                " one address may; wait and try again"
+            )
         return ThrottledError(f"this broker holds as many {self.what} as it may; wait and try again")
 
 
 class Share:
     """What one request holds of a budget, until the context is left."""
 
-    __slots__ = ("_budget", "taken")
+    __slots__ = ("_budget", "holder", "taken")
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: Budget, holder: str | None) -> None:
         self._budget = budget
+        self.holder = holder
         self.taken = 0
+
+    def check(self, size: int) -> None:
+        """As `Budget.check`."""
+        self._budget.check(size, self.holder)
 
     def take(self, size: int) -> None:
         """So many more. Raises ThrottledError."""
-        self._budget.take(size)
+        self._budget.take(size, self.holder)
         self.taken += size
 
     def grant(self, wanted: int) -> int:
         """As `Budget.grant`, in place of what was taken before."""
         self.resize(0)
-        self.taken = self._budget.grant(wanted)
+        self.taken = self._budget.grant(wanted, self.holder)
         return self.taken
 
     async def room(self, timeout_s: float) -> bool:
@@ -120,7 +151,7 @@ class Share:
 
     def resize(self, size: int) -> None:
         """It has turned out to be so many: never refused, as they are there already."""
-        self._budget.give_back(self.taken - size)
+        self._budget.give_back(self.taken - size, self.holder)
         self.taken = size
 
     def __enter__(self) -> Self:
@@ -132,21 +163,36 @@ class Share:
 
 @dataclass(slots=True)
 class Requests:
-    """Of one kind, under way now."""
+    """Of one kind, under way now; also what lasts longer, as streams and sessions."""
 
     most: int | None
     """None: somebody else bounds them."""
+    what: str = "requests under way"
     under_way: int = 0
     refused: int = 0
+    holders: Holders = field(default_factory=Holders)
 
-    @property
-    def is_full(self) -> bool:
-        """Asked by a request that counts itself already."""
-        return self.most is not None and self.under_way > self.most
+    @contextmanager
+    def one_more(self, holder: str | None) -> Iterator[None]:
+        """Around one of them, for a client or for another broker. Raises ThrottledError."""
+        if self.most is not None and self.holders.room(holder, self.most - self.under_way) < 1:
+            raise self._refusal(holder)
+        self.under_way += 1
+        self.holders.add(holder, 1)
+        try:
+            yield
+        finally:
+            self.under_way -= 1
+            self.holders.add(holder, -1)
 
-    def refusal(self) -> ThrottledError:
+    def _refusal(self, holder: str | None) -> ThrottledError:
         self.refused += 1
-        return ThrottledError(f"this broker has {self.most} requests under way, as many as it may; try again")
+        if self.most is not None and self.under_way < self.most:
+            return ThrottledError(
+                f"{holder} has {self.holders.held(holder)} {self.what} at this broker, as many as one address may; try"
+                " again later"
+            )
+        return ThrottledError(f"this broker has {self.most} {self.what}, as many as it may; try again later")
 
 
 @dataclass(slots=True)
@@ -179,13 +225,13 @@ class Admission:
 
     @property
     def body_bytes_max(self) -> int:
-        """Of one request's batches: what can be held at all."""
-        return min(REQUEST_BODY_BYTES_MAX, self.bodies.limit_bytes)
+        """Of one request's batches: what can be held for one client at all."""
+        return min(REQUEST_BODY_BYTES_MAX, self.bodies.holder_bytes_max)
 
     @property
     def json_body_bytes_max(self) -> int:
         """Of one request's JSON."""
-        return min(REQUEST_BODY_BYTES_MAX, self.conversions.limit_bytes // JSON_MEMORY_FACTOR)
+        return min(self.body_bytes_max, self.conversions.limit_bytes // JSON_MEMORY_FACTOR)
 
     @property
     def json_batch_bytes_max(self) -> int:

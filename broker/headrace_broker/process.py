@@ -16,15 +16,17 @@ import asyncio
 import gc
 import logging
 import resource
+import secrets
 import signal
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from headrace.core.errors import HeadraceError, StorageFailedError
-from headrace.core.limits import DATA_DIRECTORY_WAIT_MS, DRAIN_TIMEOUT_MS, HURRY_TIMEOUT_MS
+from headrace.core.limits import DATA_DIRECTORY_WAIT_MS, DRAIN_TIMEOUT_MS, HURRY_TIMEOUT_MS, PEER_KEY_BYTES
 from headrace.core.log.intact import DiskFacts
 from headrace.core.replication.contact import Contact
 from headrace.core.types import Seat
@@ -142,11 +144,12 @@ class _Broker:
         self._readiness = Readiness()
         self.returned = self.returns = False
         """Nobody has asked it to stop: what it holds is mended by another life."""
+        self._peer_key = secrets.token_urlsafe(PEER_KEY_BYTES)
         self._serving = Serving(
             settings.broker,
             self._view,
             self._holdings,
-            Proxy(transport),
+            Proxy(transport, self._peer_key),
             self._metrics,
             self._readiness,
             Admission.for_memory(self._memory_bytes),
@@ -220,7 +223,7 @@ class _Broker:
         url = settings.advertised_url or f"{scheme}://{settings.host}:{port}"
         vacant = vacant_lease(settings.broker, self._namespace, settings.cluster, url, settings.zone)
         _log.info("broker %d listens on port %d, advertised as %s", settings.broker, port, url)
-        return LeaseHolder(self._client, self._metrics, vacant)
+        return LeaseHolder(self._client, self._metrics, replace(vacant, peer_key=self._peer_key))
 
     async def _begin_life(self, lease: LeaseHolder) -> tuple[Seat, DiskFacts]:
         data = self._data

@@ -2,6 +2,9 @@
 
 One hop only: a request that was passed on already is refused with the leader that this broker knows, so that two
 brokers with different views never bounce it. One pooled HTTP/2 connection per leader, for the life of the process.
+
+What is passed on says for which address, and brings the key of this broker's Lease: other brokers believe the address
+for the key's sake (`Serving.is_broker`), and count the request for that client and not for this broker.
 """
 
 import logging
@@ -25,6 +28,10 @@ _log = logging.getLogger(__name__)
 
 PROXIED_HEADER = "Headrace-Proxied"
 """With the address of the client, where there is one."""
+PEER_KEY_HEADER = "Headrace-Peer-Key"
+"""With what stands in the sender's Lease, where nobody but brokers, operators and administrators reads it."""
+NO_CLIENT = "1"
+"""In place of an address, where a broker asks for itself."""
 _FORWARDED = ("content-type", "accept", "accept-encoding")
 """Not the coding of the body, which is decoded before it is passed on."""
 _RETURNED = ("content-type", "content-encoding", "vary", "retry-after", "allow", "accept-encoding")
@@ -57,8 +64,10 @@ class Elsewhere:
 
 
 class Proxy:
-    def __init__(self, transport: AsyncTransport) -> None:
+    def __init__(self, transport: AsyncTransport, peer_key: str = "") -> None:
+        """`peer_key`: as in this broker's Lease; without one, others take it for a client."""
         self._transport = transport
+        self._peer_key = peer_key
         self._streams: set[Response] = set()
         """Answers that are passed on while they come."""
         self._draining = False
@@ -74,7 +83,7 @@ class Proxy:
         """The other broker's answer, counted in `share`. Raises the target's error where it cannot be had."""
         headers = _forwarded(request, elsewhere)
         with _reaching(elsewhere):
-            headers[PROXIED_HEADER.lower()] = client_address(request)
+            headers[PROXIED_HEADER.lower()] = request.remote or NO_CLIENT
             answer = await self._ask(
                 elsewhere, request.method, request.path_qs, headers=headers, body=body, timeout_ms=timeout_ms
             )
@@ -110,7 +119,7 @@ class Proxy:
         return await self._transport.request(
             method,
             elsewhere.url.rstrip("/") + path,
-            headers={PROXIED_HEADER.lower(): "1", **headers},
+            headers={PROXIED_HEADER.lower(): NO_CLIENT, **self._signed(), **headers},
             body=body,
             timeout_s=(timeout_ms + PROXY_MARGIN_MS) / 1000,
         )
@@ -120,7 +129,8 @@ class Proxy:
 
         Raises the target's error where it cannot be had. What the other broker refuses is its answer.
         """
-        headers = {**_forwarded(request, elsewhere), PROXIED_HEADER.lower(): "1"}
+        headers = _forwarded(request, elsewhere)
+        headers |= {PROXIED_HEADER.lower(): request.remote or NO_CLIENT, **self._signed()}
         url = elsewhere.url.rstrip("/") + request.path_qs
         with _reaching(elsewhere):
             answer = await self._transport.request(
@@ -150,6 +160,9 @@ class Proxy:
             await response.write_eof()
         return response
 
+    def _signed(self) -> dict[str, str]:
+        return {PEER_KEY_HEADER.lower(): self._peer_key} if self._peer_key else {}
+
     def drain(self) -> None:
         """Break off what is passed on: its clients ask another broker."""
         self._draining = True
@@ -157,13 +170,13 @@ class Proxy:
             answer.cancel()
 
 
-def client_address(request: web.Request) -> str:
-    """Of whoever asked first: by what another broker says, which must be an address, or a client of itself."""
+def passed_on_for(request: web.Request) -> str | None:
+    """The address of the client that another broker asks for; None where it says none."""
     said = request.headers.get(PROXIED_HEADER, "")
     try:
         return str(ip_address(said))
     except ValueError:
-        return request.remote or "1"
+        return None
 
 
 def _forwarded(request: web.Request, elsewhere: Target) -> dict[str, str]:

@@ -15,7 +15,7 @@ from headrace.core.limits import DELETE_TIMEOUT_MS, PRODUCE_TIMEOUT_MS_DEFAULT
 from headrace.core.problem import from_problem
 from headrace.core.replication.fence import Fence
 from headrace.core.types import Offset
-from headrace_broker.proxy import Elsewhere, Proxy
+from headrace_broker.proxy import NO_CLIENT, PROXIED_HEADER, Elsewhere, Proxy
 from headrace_broker.requests import Edge, ProduceQuery
 from headrace_broker.routes.record_bodies import BodyFormat
 
@@ -23,11 +23,11 @@ _BATCHES = BodyFormat.BATCHES.value
 
 
 async def produce_there(
-    proxy: Proxy, target: Elsewhere, query: ProduceQuery, body: Sequence[bytes | memoryview]
+    proxy: Proxy, target: Elsewhere, query: ProduceQuery, body: Sequence[bytes | memoryview], client: str = NO_CLIENT
 ) -> Offset:
-    """Offset of the first record of these batches."""
+    """Offset of the first record of these batches. `client`: the address of whoever they are of."""
     asked = {"acks": query.acks.value, "timeoutMs": query.timeout_ms, **_fenced(query.fence)}
-    headers = {"content-type": _BATCHES}
+    headers = {"content-type": _BATCHES, PROXIED_HEADER.lower(): client}
     path = _path(target, "records", asked)
     answer = await proxy.send(target, "POST", path, headers=headers, body=body, timeout_ms=query.timeout_ms)
     return Offset(_document(answer).get("baseOffset", 0))

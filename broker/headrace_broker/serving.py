@@ -8,18 +8,21 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from aiohttp import web
+
 from headrace.core.control.held import Epochs, HeldLog
 from headrace.core.control.promises import PromisedLog
 from headrace.core.errors import InternalTopicError, NotReadyError, PartitionOfflineError
+from headrace.core.holders import holder_of
 from headrace.core.replication.fence import Fence
 from headrace.core.resources.topic import Topic
 from headrace.core.types import BrokerId, LeaderEpoch, PartitionKey, Seat, TopicName, TopicUid
-from headrace_broker.admission import Admission, Budget
+from headrace_broker.admission import Admission, Budget, Share
 from headrace_broker.coordination.cluster_view import ClusterView
 from headrace_broker.groups.coordinators import Coordinators
 from headrace_broker.metrics import Metrics
 from headrace_broker.partition import Partition
-from headrace_broker.proxy import Elsewhere, Proxy
+from headrace_broker.proxy import PEER_KEY_HEADER, Elsewhere, Proxy, passed_on_for
 from headrace_broker.replication.served_streams import ServedStreams
 from headrace_broker.replication.stream_metrics import StreamMetrics
 from headrace_broker.requests import Place
@@ -80,6 +83,30 @@ class Serving:
         self.writers = WriterCoordinators(self.me, self.namespace, self.view, self.partitions, reach, registry)
         self.followers = ServedStreams(StreamMetrics(self.metrics.registry), self.catch_up_rate)
         self.sessions = Sessions.for_memory(self.admission.bodies.limit_bytes)
+
+    def is_broker(self, request: web.Request) -> bool:
+        """Whether another broker of this cluster sends it, be it for a client."""
+        key = request.headers.get(PEER_KEY_HEADER)
+        return key is not None and self.view.has_peer_key(key)
+
+    def client_address(self, request: web.Request) -> str:
+        """Of whoever asked first: by what another broker says, which must be an address, or a client of itself."""
+        return (passed_on_for(request) if self.is_broker(request) else None) or request.remote or "1"
+
+    def holder(self, request: web.Request) -> str | None:
+        """Whose share it is counted in: the client's, or None where another broker asks for itself."""
+        if not self.is_broker(request):
+            return holder_of(request.remote or "unknown")
+        address = passed_on_for(request)
+        return holder_of(address) if address is not None else None
+
+    def body_share(self, request: web.Request) -> Share:
+        """Of what bodies of requests may take."""
+        return self.bodies.share(self.holder(request))
+
+    def answer_share(self, request: web.Request) -> Share:
+        """Of what answers may take."""
+        return self.answers.share(self.holder(request))
 
     @property
     def bodies(self) -> Budget:

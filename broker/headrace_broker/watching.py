@@ -18,7 +18,7 @@ from typing import Any
 from headrace.core.errors import NotReadyError, ThrottledError
 from headrace.core.limits import FETCH_RECORDS_MAX, WATCH_DRAIN_MS, WATCH_HEARTBEAT_MS, WATCH_READ_BYTES, WATCHES_MAX
 from headrace.core.replication.fence import Fence
-from headrace_broker.admission import Share
+from headrace_broker.admission import Requests, Share
 from headrace_broker.fetch import Fetched, fetch
 from headrace_broker.partition import Partition
 from headrace_broker.requests import FetchQuery, WatchQuery
@@ -26,7 +26,7 @@ from headrace_broker.requests import FetchQuery, WatchQuery
 
 @dataclass(slots=True)
 class Watches:
-    streams_max: int = WATCHES_MAX
+    streams: Requests = field(default_factory=lambda: Requests(WATCHES_MAX, "streams open"))
     heartbeat_ms: int = WATCH_HEARTBEAT_MS
     drain_ms: int = WATCH_DRAIN_MS
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
@@ -37,19 +37,21 @@ class Watches:
         return len(self._tasks)
 
     @contextmanager
-    def one_more(self) -> Iterator[None]:
-        """Around the handling of one stream, by the task that handles it. Raises ThrottledError, NotReadyError."""
+    def one_more(self, holder: str | None) -> Iterator[None]:
+        """Around the handling of one stream, by the task that handles it, for a client.
+
+        Raises ThrottledError, NotReadyError.
+        """
         if self._draining:
             raise NotReadyError("this broker is stopping: watch from another one")
-        if self.open >= self.streams_max:
-            raise ThrottledError(f"this broker has {self.streams_max} streams open, as many as it may; try again later")
         task = asyncio.current_task()
         assert task is not None, "handlers run as tasks"
-        self._tasks.add(task)
-        try:
-            yield
-        finally:
-            self._tasks.discard(task)
+        with self.streams.one_more(holder):
+            self._tasks.add(task)
+            try:
+                yield
+            finally:
+                self._tasks.discard(task)
 
     def drain(self) -> None:
         """No stream begins any more. Those that are open end by themselves; those whose clients do not read are cut.

@@ -135,10 +135,13 @@ DELETE_TIMEOUT_MS = 30_000
 """... and for that to a deletion of records."""
 PROXY_MARGIN_MS = 5_000
 """What a leader gets beyond the time that the request itself may take."""
+PEER_KEY_BYTES = 24
+"""Random ones, by which brokers know each other's requests."""
 PROXY_HOPS_MAX = 1
 """A proxied request is never proxied again: two brokers with different views must not bounce it."""
 REQUEST_BYTES_IN_FLIGHT_MAX = 512 << 20
-"""Bodies of produce requests that a broker holds at one time; above it clients are told to wait (429)."""
+"""Bodies of requests, as far as they have arrived, that a broker holds at one time; above it clients are told to wait
+(429)."""
 ANSWER_BYTES_IN_FLIGHT_MAX = 512 << 20
 """Records on their way to clients that a broker holds at one time; above it clients are told to wait (429)."""
 ANSWER_BYTES_MIN = 64 << 10
@@ -191,6 +194,8 @@ SESSION_ANSWERS_BYTES_MAX = 1 << 20
 SESSION_GROUP_FRAMES_MAX = 64
 SESSION_GROUP_BYTES = 1 << 20
 """Produces that are appended in one go; frames that are handled, or sent, before the event loop has its turn."""
+SESSION_ROOM_STALLS_MAX = 8
+"""A frame that room is kept for comes within so many times `HTTP_STALL_MS`, however slow its client is."""
 SESSION_JOINED_BYTES = 64 << 10
 """Frames of batches up to this size in all are copied into one piece: each piece costs more than the copy."""
 

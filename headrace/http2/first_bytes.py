@@ -18,6 +18,7 @@ from typing import Protocol, cast
 
 from headrace.core import limits
 from headrace.core.errors import HeadraceError
+from headrace.core.holders import Holders, holder_of
 from headrace.core.problem import CONTENT_TYPE, to_problem
 from headrace.http2.engine import Engine, Role
 from headrace.http2.events import ErrorCode
@@ -38,26 +39,39 @@ class _Member(Protocol):
 
 
 class Crowd:
-    """So many at a time; one more ends the oldest."""
+    """So many at a time; one more ends the oldest of whoever has most there."""
 
     def __init__(self, members_max: int) -> None:
         self._members_max = members_max
-        self._members: dict[_Member, None] = {}
+        self._members: dict[_Member, str] = {}
+        """Whose each is; the oldest first."""
+        self._holders = Holders()
 
     def __len__(self) -> int:
         return len(self._members)
 
-    def join(self, member: _Member) -> None:
+    def join(self, member: _Member, holder: str) -> None:
+        """`member` leaves, in its `abort` at the latest."""
         if len(self._members) >= self._members_max:
-            next(iter(self._members)).abort()
-        self._members[member] = None
+            greatest = self._holders.greatest()
+            next(each for each, its_holder in self._members.items() if its_holder == greatest).abort()
+        self._members[member] = holder
+        self._holders.add(holder, 1)
 
     def leave(self, member: _Member) -> None:
-        self._members.pop(member, None)
+        holder = self._members.pop(member, None)
+        if holder is not None:
+            self._holders.add(holder, -1)
 
     def abort(self) -> None:
         for member in list(self._members):
             member.abort()
+
+
+def peer_holder(transport: asyncio.BaseTransport) -> str:
+    """Whose share a connection is counted in."""
+    peer = transport.get_extra_info("peername")
+    return holder_of(str(peer[0])) if isinstance(peer, tuple) and peer else "unknown"
 
 
 class _Short(asyncio.Protocol):
@@ -71,7 +85,7 @@ class _Short(asyncio.Protocol):
 
     def begin(self, transport: asyncio.Transport, timeout_ms: int) -> None:
         self._transport = transport
-        self._crowd.join(self)
+        self._crowd.join(self, peer_holder(transport))
         self._timeout = asyncio.get_running_loop().call_later(timeout_ms / 1000, self.abort)
 
     def leave(self) -> None:

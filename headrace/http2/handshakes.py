@@ -4,7 +4,7 @@
                      └──failed, time is up, or the oldest of too many──> closed
 
 A handshake costs the buffers of TLS, some 300 KiB, and an honest one takes milliseconds. So where clients connect and
-fall silent, it is the oldest that gives way: neither memory nor newcomers suffer.
+fall silent, it is the oldest that gives way, of the address that has most: neither memory nor newcomers suffer.
 """
 
 import asyncio
@@ -15,6 +15,8 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from headrace.core import limits
+from headrace.core.holders import Holders
+from headrace.http2.first_bytes import peer_holder
 
 _log = logging.getLogger(__name__)
 
@@ -24,8 +26,9 @@ class Handshakes:
         """`secured` gets each connection that is through, and its first bytes."""
         self._context = context
         self._secured = secured
-        self._tasks: dict[asyncio.Task[None], asyncio.Transport] = {}
-        """Oldest first."""
+        self._tasks: dict[asyncio.Task[None], tuple[asyncio.Transport, str]] = {}
+        """With whose each is; oldest first."""
+        self._holders = Holders()
         self._buffer = bytearray(SSLProtocol.max_size)
 
     @property
@@ -38,19 +41,31 @@ class Handshakes:
     def close(self) -> None:
         """Give up all that are not through."""
         while self._tasks:
-            self._end_oldest()
+            self._end(next(iter(self._tasks)))
 
-    def _end_oldest(self) -> None:
-        task = next(iter(self._tasks))
+    def _end_one(self) -> None:
+        greatest = self._holders.greatest()
+        self._end(next(task for task, (_, holder) in self._tasks.items() if holder == greatest))
+
+    def _end(self, task: asyncio.Task[None]) -> None:
         task.cancel()  # It may not have begun, and then does nothing any more.
-        self._tasks.pop(task).abort()
+        plain, _ = self._tasks[task]
+        self._forget(task)
+        plain.abort()
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        if task in self._tasks:
+            _, holder = self._tasks.pop(task)
+            self._holders.add(holder, -1)
 
     def _begin(self, accepted: "_Accepted", plain: asyncio.Transport) -> None:
         if len(self._tasks) >= limits.TLS_HANDSHAKES_MAX:
-            self._end_oldest()
+            self._end_one()
         task = asyncio.get_running_loop().create_task(self._secure(accepted, plain))
-        self._tasks[task] = plain
-        task.add_done_callback(lambda ended: self._tasks.pop(ended, None))
+        holder = peer_holder(plain)
+        self._tasks[task] = plain, holder
+        self._holders.add(holder, 1)
+        task.add_done_callback(self._forget)
 
     async def _secure(self, accepted: "_Accepted", plain: asyncio.Transport) -> None:
         loop = asyncio.get_running_loop()

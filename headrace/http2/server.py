@@ -5,8 +5,9 @@ by its first bytes, a TLS connection by what ALPN chose; what is not HTTP/2 goes
 the same `web.Application`. Over HTTP/1.1, too, a handler is cancelled when its client disconnects, and gets bodies as
 they were sent, not decompressed.
 
-Connections are bounded in number: one too many is told so and closed, unless it asks for what is always answered. All
-are looked at now and then, and those whose clients are too slow are cut off (`patience`).
+Connections are bounded in number, over all and for each address (`core.holders`): one too many is told so and closed,
+unless it asks for what is always answered. All are looked at now and then, and those whose clients are too slow are cut
+off (`patience`).
 """
 
 import asyncio
@@ -21,7 +22,7 @@ from headrace.core.errors import ThrottledError
 from headrace.http2.aiohttp_web import HttpProcessingError, RequestHandler, web
 from headrace.http2.bodies import PATIENCE
 from headrace.http2.connection import ServerConnection
-from headrace.http2.first_bytes import Crowd, FirstBytes, Lingering, Spoken
+from headrace.http2.first_bytes import Crowd, FirstBytes, Lingering, Spoken, peer_holder
 from headrace.http2.handshakes import Handshakes
 from headrace.http2.patience import Patience, Slowness, bytes_taken
 
@@ -71,6 +72,7 @@ class Server:
         self._slowness: Slowness[RequestHandler] = Slowness(terms.patience)
         self._http1: web.Server = runner.server
         self._http2: set[ServerConnection] = set()
+        self._belonging = _Belonging()
         self._undecided = Crowd(limits.HTTP_UNDECIDED_MAX)
         self._handshakes: Handshakes | None = None
         self._listener: asyncio.Server | None = None
@@ -134,11 +136,10 @@ class Server:
     def _adopt(self, transport: asyncio.Transport, first: bytes, spoken: Spoken) -> None:
         """Hand a connection over to the protocol that its client speaks."""
         terms, http2 = self._terms, spoken is Spoken.HTTP2
-        one_too_many = self._decided_count >= terms.connections_max
-        if one_too_many and (http2 or _path(first) not in terms.always):
+        refusal = self._refusal(transport)
+        if refusal is not None and (http2 or _path(first) not in terms.always):
             self.refused += 1
-            error = ThrottledError(f"this broker has {terms.connections_max} connections, as many as it may; try again")
-            Lingering(self._undecided).refuse(transport, error, spoken)
+            Lingering(self._undecided).refuse(transport, refusal, spoken)
         elif http2:
             connection = ServerConnection(
                 self._http1,
@@ -148,9 +149,22 @@ class Server:
                 lingering=Lingering(self._undecided),
             )
             self._http2.add(connection)
+            self._belonging.add(transport)
             _hand_over(transport, connection, first)
         else:
-            _hand_over(transport, self._http1(), _last_request(first) if one_too_many else first)
+            self._belonging.add(transport)
+            _hand_over(transport, self._http1(), _last_request(first) if refusal is not None else first)
+
+    def _refusal(self, transport: asyncio.Transport) -> ThrottledError | None:
+        """Of one connection too many."""
+        most, holder = self._terms.connections_max, peer_holder(transport)
+        left = most - self._decided_count
+        if left < 1:
+            return ThrottledError(f"this broker has {most} connections, as many as it may; try again")
+        held = self._belonging.count(holder, at_most=left - 1)
+        if held >= left:
+            return ThrottledError(f"{holder} has {held} connections here, as many as one address may; use those")
+        return None
 
     async def _look(self) -> None:
         while True:
@@ -161,6 +175,7 @@ class Server:
                 logger.exception("Looking at the connections failed; they are looked at again")
 
     def _cut_off_the_slow(self, now_ms: int) -> None:
+        self._belonging.forget_closed()
         self.cut_off += sum([connection.look(now_ms) for connection in list(self._http2)])
         for handler in self._slowness.of(self._unread(), now_ms):
             transport = handler.transport
@@ -177,6 +192,31 @@ class Server:
             for handler, transport in transports
             if isinstance(transport, asyncio.Transport) and transport.get_write_buffer_size()
         ]
+
+
+class _Belonging:
+    """Which connections are open, by whose they are. Those that have closed are forgotten when it matters."""
+
+    def __init__(self) -> None:
+        self._transports: dict[str, set[asyncio.Transport]] = {}
+
+    def add(self, transport: asyncio.Transport) -> None:
+        self._transports.setdefault(peer_holder(transport), set()).add(transport)
+
+    def count(self, holder: str, at_most: int) -> int:
+        """How many this one has. Above `at_most` it is looked at which have closed."""
+        if len(self._transports.get(holder, ())) > at_most:
+            self._forget_closed_of(holder)
+        return len(self._transports.get(holder, ()))
+
+    def forget_closed(self) -> None:
+        for holder in list(self._transports):
+            self._forget_closed_of(holder)
+
+    def _forget_closed_of(self, holder: str) -> None:
+        transports = {each for each in self._transports.pop(holder, set()) if not each.is_closing()}
+        if transports:
+            self._transports[holder] = transports
 
 
 def _hand_over(

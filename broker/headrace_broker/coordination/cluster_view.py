@@ -8,6 +8,7 @@ goes back either: which partitions there are, and that the data is to be deleted
 
 import asyncio
 from collections.abc import Iterable
+from hmac import compare_digest
 
 from headrace.core.control.liveness import Liveness
 from headrace.core.errors import UnknownPartitionError, UnknownTopicError
@@ -86,6 +87,11 @@ class ClusterView:
 
     def lease(self, broker: BrokerId) -> BrokerLease | None:
         return self._leases.get(broker)
+
+    def has_peer_key(self, key: str) -> bool:
+        """Whether some broker's Lease says it."""
+        said = key.encode(errors="replace")
+        return any(each.peer_key and compare_digest(each.peer_key.encode(), said) for each in self._leases.values())
 
     def brokers(self) -> list[tuple[BrokerLease, str]]:
         """Each broker with its state: Ready, Draining, Stopped or Lost.

@@ -50,7 +50,7 @@ class ServedStream:
         self._reader = follower_reader()
         self._stream = LeaderStream(monotonic_ms())
         self._channels: dict[int, ServedChannel] = {}
-        self.outgoing = Outgoing(self._streams.budget)
+        self.outgoing = Outgoing(self._streams.budget, None)
         self.throttle = self._streams.throttles[Lane.LIVE]
         self._waiting: dict[ServedChannel, None] = {}
         """They have something to say that may wait."""

@@ -90,18 +90,14 @@ def _around(serving: Serving) -> Middleware:
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
         started = perf_counter()
-        counted = _counted(admission, request)
-        counted.under_way += 1
         try:
             try:
-                if counted.is_full:
-                    raise counted.refusal()
-                response = await handler(request)
+                with _counted(admission, request).one_more(serving.holder(request)):
+                    response = await handler(request)
             except Exception as error:
                 response = answer_of(request, error, metrics)
             return await compressed(request, response) if isinstance(response, web.Response) else response
         finally:
-            counted.under_way -= 1
             # Known paths only: a label must not be what a client makes up.
             resource = request.match_info.route.resource
             route, method = (resource.canonical, _verb(request)) if resource is not None else ("none", "any")

@@ -34,7 +34,7 @@ class FetchRoute:
         target = self._serving.locate(place, query.fence)
         if isinstance(query, WatchQuery):
             return await self._watch(request, target, query, body_format)
-        with self._serving.answers.share() as share:
+        with self._serving.answer_share(request) as share:
             response: web.StreamResponse
             if isinstance(target, Elsewhere):
                 response = await self._serving.proxy.forward(request, target, (), query.max_wait_ms, share)
@@ -71,7 +71,7 @@ class FetchRoute:
         self, request: web.Request, target: Partition | Elsewhere, query: WatchQuery, body_format: BodyFormat
     ) -> web.StreamResponse:
         if isinstance(target, Elsewhere):
-            with self._serving.watches.one_more():
+            with self._serving.watches.one_more(self._serving.holder(request)):
                 # A leader that has missed two heartbeats is taken for dead.
                 return await self._serving.proxy.relay(request, target, 2 * self._serving.watches.heartbeat_ms)
         return await watch_response(self._serving, request, target, query, body_format)

@@ -43,7 +43,6 @@ from headrace.core.groups.wire import (
 from headrace.core.limits import GROUP_BODY_BYTES_MAX, JSON_INLINE_BYTES_MAX
 from headrace_broker.groups.coordinating import Coordinating
 from headrace_broker.internal_topics.coordinators import CoordinatorElsewhere
-from headrace_broker.proxy import client_address
 from headrace_broker.routes.groups_passing import PassingOn
 from headrace_broker.routes.many_items import json_of_many
 from headrace_broker.routes.parameters import (
@@ -102,7 +101,7 @@ class GroupRoutes:
     async def join(self, request: web.Request) -> web.StreamResponse:
         """PUT /v1/namespaces/{ns}/groups/{g}/members/{m}"""
         group, member = self._used(request), parse_member(request.match_info)
-        address = client_address(request)
+        address = self._serving.client_address(request)
         return await self._ask_with_body(
             request, group, lambda body, number, _: parse_join(body, number, member, address)
         )
@@ -156,7 +155,7 @@ class GroupRoutes:
     ) -> web.StreamResponse:
         """`waits`: a heartbeat, of which nothing is held while it does."""
         self._groups.locate(group)  # what needs no body is found out before one is read
-        with self._serving.bodies.share() as share:
+        with self._serving.body_share(request) as share:
             chunks = await take_body(request, share, GROUP_BODY_BYTES_MAX)
             target = self._groups.locate(group)
             if isinstance(target, CoordinatorElsewhere):

@@ -22,7 +22,7 @@ async def json_of_many(
     """`make` the document, of so many items; nothing else changes what it is made of. Raises ThrottledError."""
     if items <= JSON_INLINE_ITEMS_MAX:
         return json_answer(make())
-    with serving.answers.share() as share:
+    with serving.answer_share(request) as share:
         share.take(items * JSON_ITEM_BYTES)
         async with serving.admission.converting(share.taken):
             body = await asyncio.to_thread(lambda: json.dumps(make()).encode() + b"\n")

@@ -40,7 +40,7 @@ class ProduceRoute:
         self._serving.check_not_internal(place.topic)
         body_format = content_format(request.headers.get("Content-Type", ""))
         target = self._serving.locate(place, query.fence)
-        with self._serving.bodies.share() as share:
+        with self._serving.body_share(request) as share:
             chunks = await take_body(request, share, self._body_bytes_max(body_format))
             target = self._serving.locate(place, query.fence)
             if isinstance(target, Elsewhere):

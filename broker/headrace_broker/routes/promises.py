@@ -28,7 +28,7 @@ class PromisesRoute:
     async def __call__(self, request: web.Request) -> web.StreamResponse:
         broker = parse_broker(request.match_info)
         parse_no_query(request.query)
-        with self._serving.admission.control_bodies.share() as share:
+        with self._serving.admission.control_bodies.share(self._serving.holder(request)) as share:
             body = b"".join(await take_body(request, share, PROMISES_BODY_BYTES_MAX))
             asked = _parse(body)
             peer = peer_of(self._serving, broker)

@@ -23,8 +23,9 @@ class SessionsRoute:
         parse_no_query(request.query)
         if is_replication(request):
             return await self._replicate(request)
-        session = Session(self._serving, _body(request))
-        with self._serving.sessions.one_more(session):
+        holder = self._serving.holder(request)
+        session = Session(self._serving, _body(request), holder)
+        with self._serving.sessions.one_more(session, holder):
             response, writer = await _begun(request, SESSION)
             await session.run(writer)
             await response.write_eof()

@@ -56,14 +56,15 @@ class SpreadRoute:
             )
         self._serving.check_not_internal(name)
         self._serving.topic(name, query.fence)
-        with self._serving.bodies.share() as share:
+        with self._serving.body_share(request) as share:
             admission = self._serving.admission
             chunks = await take_body(request, share, admission.json_body_bytes_max)
             async with admission.converting(share.taken):
                 records = await asyncio.to_thread(parse_records, chunks, body_format, wall_ms())
                 topic = self._serving.topic(name, query.fence)
                 shares = self._shares(topic, records)
-                outcomes = await asyncio.gather(*(self._produce(topic, share, query) for share in shares))
+                client = self._serving.client_address(request)
+                outcomes = await asyncio.gather(*(self._produce(topic, share, query, client) for share in shares))
         return _answer(query, shares, outcomes, len(records))
 
     def _shares(self, topic: Topic, records: Sequence[Record]) -> list[_Share]:
@@ -79,14 +80,14 @@ class SpreadRoute:
             share.records.append(record)
         return list(shares.values())
 
-    async def _produce(self, topic: Topic, share: _Share, query: ProduceQuery) -> Offset | HeadraceError:
+    async def _produce(self, topic: Topic, share: _Share, query: ProduceQuery, client: str) -> Offset | HeadraceError:
         """Offset of the first record of the share, or why it is not written."""
         limit = topic.spec.max_message_bytes
         try:
             body = await asyncio.to_thread(encode_records, share.records, limit)
             target = self._serving.locate(share.place, query.fence)
             if isinstance(target, Elsewhere):
-                return await produce_there(self._serving.proxy, target, query, body)
+                return await produce_there(self._serving.proxy, target, query, body, client)
             written, _ = await target.produce(split_batches(body, batch_bytes_max=limit), query)
         except HeadraceError as error:
             return error

@@ -1,5 +1,8 @@
 """Request bodies with records: read whole before anything is done with them, decoded, counted, bounded.
 
+What has arrived is counted, never what is announced: that is compared with the bounds, so that whoever has no room is
+told before the upload, and no room is kept for bytes that may never come.
+
 A body may come gzipped. It is decoded in small steps, in a thread, and each step is counted among all bodies that this
 broker holds before the next one is made: kilobytes that decode to gigabytes cost `REQUEST_BODY_BYTES_MAX` at most.
 """
@@ -11,11 +14,12 @@ from aiohttp import web
 
 from headrace.core.errors import UnsupportedEncodingError
 from headrace.core.limits import H2_REQUEST_WINDOW_BYTES
-from headrace.http2.bodies import arriving_chunks, read_chunks, too_large
+from headrace.http2.bodies import arriving_chunks, too_large
 from headrace.http2.codings import InflatedTooLargeError, Inflater, is_gzip
 from headrace_broker.admission import Share
 
 Chunks = Sequence[bytes | memoryview]
+_JOINED_BYTES_MAX = 4 << 10
 
 
 async def take_body(request: web.Request, share: Share, limit_bytes: int) -> Chunks:
@@ -25,11 +29,9 @@ async def take_body(request: web.Request, share: Share, limit_bytes: int) -> Chu
     """
     if _is_gzipped(request):
         return await _inflated(request, share, limit_bytes)
-    if request.content_length is None:
-        return await _counted(request, share, limit_bytes)
-    # All of it at once: whoever has no room is told before the upload.
-    share.take(min(request.content_length, limit_bytes))
-    return await read_chunks(request, limit_bytes)
+    if request.content_length is not None:
+        share.check(min(request.content_length, limit_bytes))
+    return await _counted(request, share, limit_bytes)
 
 
 def _is_gzipped(request: web.Request) -> bool:
@@ -51,6 +53,9 @@ async def _counted(request: web.Request, share: Share, limit_bytes: int) -> Chun
     chunks: list[bytes] = []
     async for arrived in arriving_chunks(request, limit_bytes):
         share.take(sum(map(len, arrived)))
+        if chunks and len(chunks[-1]) + len(arrived[0]) <= _JOINED_BYTES_MAX:
+            # A body that comes byte by byte must not cost forty times what it is counted for.
+            chunks[-1] += arrived.pop(0)
         chunks += arrived
     return chunks
 

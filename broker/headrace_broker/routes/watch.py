@@ -36,7 +36,7 @@ async def watch_response(
     serving: Serving, request: web.Request, partition: Partition, query: WatchQuery, body_format: BodyFormat
 ) -> web.StreamResponse:
     """Raises HeadraceError where the stream cannot begin."""
-    with serving.watches.one_more(), serving.answers.share() as share:
+    with serving.watches.one_more(serving.holder(request)), serving.answer_share(request) as share:
         pieces = watch(partition, query, serving.watches.heartbeat_ms, share)
         first = await anext(pieces)
         if body_format is BodyFormat.BATCHES:

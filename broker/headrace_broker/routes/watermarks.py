@@ -24,7 +24,7 @@ class WatermarksRoute:
     async def __call__(self, request: web.Request) -> web.StreamResponse:
         broker = parse_broker(request.match_info)
         parse_no_query(request.query)
-        with self._serving.bodies.share() as share:
+        with self._serving.body_share(request) as share:
             body = b"".join(await take_body(request, share, WATERMARKS_BODY_BYTES_MAX))
             asked = _parse(body)
             peer = peer_of(self._serving, broker)

@@ -48,7 +48,7 @@ class WriterRoutes:
         """POST /v1/namespaces/{ns}/writers/{w}/commits"""
         writer = self._named(request)
         self._writers.locate(writer)  # what needs no body is found out before one is read
-        with self._serving.bodies.share() as share:
+        with self._serving.body_share(request) as share:
             chunks = await take_body(request, share, COMMIT_BODY_BYTES_MAX)
             target = self._writers.locate(writer)
             if isinstance(target, CoordinatorElsewhere):

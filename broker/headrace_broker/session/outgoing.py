@@ -39,9 +39,10 @@ class Writer(Protocol):
 
 
 class Outgoing:
-    def __init__(self, budget: Budget) -> None:
-        """`budget`: of what is on its way to clients, over all requests."""
-        self.budget = budget
+    def __init__(self, budget: Budget, holder: str | None) -> None:
+        """`budget`: of what is on its way to clients, over all requests; `holder`: this client."""
+        self._budget = budget
+        self._holder = holder
         self.cold_reads = asyncio.Semaphore(SESSION_COLD_READS_MAX)
         """What has to be read from the disk, and is held until its turn comes."""
         self._said: list[bytes] = []
@@ -60,6 +61,10 @@ class Outgoing:
         self._failure: BaseException | None = None
         self.written_s = asyncio.get_running_loop().time()
         """When the last frame was written, by the loop's clock."""
+
+    def share(self) -> Share:
+        """Of what is on its way, for something that is read."""
+        return self._budget.share(self._holder)
 
     def say(self, frame: bytes) -> None:
         self._said.append(frame)
@@ -137,7 +142,7 @@ class Outgoing:
 
     async def _write_some(self, write: Callable[[Buffer], Awaitable[None]]) -> None:
         """One large frame, or several small ones in one piece."""
-        with self.budget.share() as share:
+        with self.share() as share:
             try:
                 granted = share.grant(SESSION_READ_BYTES)
             except ThrottledError:

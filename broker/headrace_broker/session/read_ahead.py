@@ -53,7 +53,7 @@ class ReadAhead(Generic[T]):
     async def _run(self, read: Callable[[Share], Awaitable[T]]) -> None:
         """Ends when the writer has taken over what was read: until then it is counted here."""
         async with self._outgoing.cold_reads:
-            with self._outgoing.budget.share() as share:
+            with self._outgoing.share() as share:
                 self._taken = asyncio.get_running_loop().create_future()
                 while self._read is None:
                     try:

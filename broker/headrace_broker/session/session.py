@@ -16,9 +16,10 @@ Made by the route, for one request.
 import asyncio
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import replace
 
 from headrace.core.errors import BrokenSessionError, HeadraceError, SlowClientError
-from headrace.core.limits import SESSION_GROUP_BYTES, SESSION_GROUP_FRAMES_MAX
+from headrace.core.limits import SESSION_GROUP_BYTES, SESSION_GROUP_FRAMES_MAX, SESSION_ROOM_STALLS_MAX
 from headrace.core.session.messages import SESSION, Failed, Heartbeat, client_reader
 from headrace.http2.bodies import RequestBody
 from headrace.http2.patience import Pace
@@ -29,13 +30,14 @@ from headrace_broker.session.outgoing import ROOM_S, Outgoing, Writer
 
 
 class Session:
-    def __init__(self, serving: Serving, body: RequestBody) -> None:
+    def __init__(self, serving: Serving, body: RequestBody, holder: str | None) -> None:
+        """`holder`: the client, as far as shares are concerned."""
         self._serving = serving
         self._body = body
         self._reader = client_reader()
-        self._outgoing = Outgoing(serving.answers)
+        self._outgoing = Outgoing(serving.answers, holder)
         self._channels = Channels(serving, self._outgoing, self._maybe_end)
-        self._room = serving.bodies.share()
+        self._room = serving.bodies.share(holder)
         """Taken of the budget of bodies, for the frame that is under way."""
         self._is_ending = False
         self._received_bytes = 0
@@ -136,6 +138,9 @@ class Session:
 
     async def _rest_of_frame(self) -> list[bytes]:
         now_ms, patience = monotonic_ms(), self._serving.sessions.patience
+        # Room that is kept for what does not come keeps others waiting.
+        least_bytes = max(patience.least_bytes, self._room.taken // SESSION_ROOM_STALLS_MAX)
+        patience = replace(patience, least_bytes=least_bytes)
         self._pace = self._pace or Pace(patience, self._received_bytes, now_ms)
         while not self._pace.is_too_slow(self._received_bytes, now_ms):
             with suppress(TimeoutError):
@@ -172,8 +177,8 @@ class Session:
         if missing > self._room.taken:
             self._room.resize(0)  # Nobody waits for room while holding some.
             budget = self._serving.bodies
-            missing = min(missing, budget.limit_bytes)
-            while missing > budget.left_bytes:
+            missing = min(missing, budget.holder_bytes_max)
+            while missing > budget.room_bytes(self._room.holder):
                 await budget.room(ROOM_S)
                 self._pace = None  # It is we who have kept it waiting.
             self._room.take(missing)

@@ -12,7 +12,7 @@ from typing import Any, Protocol, Self
 
 from prometheus_client import CollectorRegistry, Gauge
 
-from headrace.core.errors import HeadraceError, NotReadyError, ThrottledError
+from headrace.core.errors import HeadraceError, NotReadyError
 from headrace.core.limits import (
     H2_REQUEST_WINDOW_BYTES,
     H2_STREAM_WINDOW_BYTES,
@@ -23,6 +23,7 @@ from headrace.core.limits import (
     WATCH_DRAIN_MS,
 )
 from headrace.http2.patience import Patience
+from headrace_broker.admission import Requests
 
 
 class OpenSession(Protocol):
@@ -41,7 +42,7 @@ class OpenSession(Protocol):
 
 @dataclass(slots=True)
 class Sessions:
-    sessions_max: int = SESSIONS_MAX
+    places: Requests = field(default_factory=lambda: _places(SESSIONS_MAX))
     heartbeat_ms: int = SESSION_HEARTBEAT_MS
     patience: Patience = field(default_factory=Patience)
     """With a client that has begun a frame: room is kept for all of it."""
@@ -55,7 +56,8 @@ class Sessions:
     @classmethod
     def for_memory(cls, body_bytes: int) -> Self:
         """Where bodies may take so much: as many as have room for twice the smallest window, in hand and in wait."""
-        return cls(min(SESSIONS_MAX, body_bytes // (2 * H2_REQUEST_WINDOW_BYTES)), body_bytes=body_bytes)
+        most = min(SESSIONS_MAX, body_bytes // (2 * H2_REQUEST_WINDOW_BYTES))
+        return cls(_places(most), body_bytes=body_bytes)
 
     @property
     def open(self) -> int:
@@ -74,23 +76,23 @@ class Sessions:
         channels.set_function(lambda: self.channels)
 
     @contextmanager
-    def one_more(self, session: OpenSession) -> Iterator[None]:
-        """Around the handling of one, by the task that handles it. Raises ThrottledError, NotReadyError."""
+    def one_more(self, session: OpenSession, holder: str | None) -> Iterator[None]:
+        """Around the handling of one, by the task that handles it, for a client.
+
+        Raises ThrottledError, NotReadyError.
+        """
         if self._draining is not None:
             raise self._draining
-        if self.open >= self.sessions_max:
-            raise ThrottledError(
-                f"this broker has {self.sessions_max} sessions open, as many as it may; try again later"
-            )
         task = asyncio.current_task()
         assert task is not None, "handlers run as tasks"
-        self._tasks[session] = task
-        self._share_windows(session)
-        try:
-            yield
-        finally:
-            del self._tasks[session]
-            self._share_windows()
+        with self.places.one_more(holder):
+            self._tasks[session] = task
+            self._share_windows(session)
+            try:
+                yield
+            finally:
+                del self._tasks[session]
+                self._share_windows()
 
     def _share_windows(self, *newcomers: OpenSession) -> None:
         part = self.body_bytes // SESSION_WINDOWS_PART // max(1, self.open)
@@ -111,3 +113,7 @@ class Sessions:
         for session, task in self._tasks.items():
             if not session.is_pending:
                 task.cancel("the broker stops")
+
+
+def _places(most: int) -> Requests:
+    return Requests(most, "sessions open")

@@ -4,7 +4,7 @@ The Lease is a failure detector and a directory of addresses, nothing more: safe
 judges by their own monotonic clock since they last saw it change; the timestamps in it are for people.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headrace.core.limits import LEASE_DURATION_MS, LEASE_REGRESSED_MAX
@@ -13,9 +13,10 @@ from headrace.core.types import BrokerId, Incarnation, TopicUid
 
 LEASE_PREFIX = "headrace-broker-"
 CLUSTER_LABEL = "headrace.io/cluster"
-_URL, _ZONE, _DRAINING, _CLEAN, _FULL, _REGRESSED = (
-    f"headrace.io/{name}" for name in ("url", "zone", "draining", "clean", "full", "regressed")
+_URL, _ZONE, _DRAINING, _CLEAN, _FULL, _REGRESSED, _PEER_KEY = (
+    f"headrace.io/{name}" for name in ("url", "zone", "draining", "clean", "full", "regressed", "peer-key")
 )
+_OPTIONAL = (_FULL, _REGRESSED, _PEER_KEY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,8 @@ class BrokerLease:
     regressed: frozenset[TopicUid] = frozenset()
     """Topics whose epochs in the API are below what this broker has seen: nobody is elected for them. Where they are
     too many to be named, the first LEASE_REGRESSED_MAX."""
+    peer_key: str = field(default="", repr=False)
+    """A random word of its process: who brings it may read Leases, as brokers may, and clients may not."""
 
     @property
     def cluster(self) -> str:
@@ -67,17 +70,18 @@ class BrokerLease:
             renew_time=str(spec.get("renewTime") or ""),
             full=notes.get(_FULL) == "true",
             regressed=frozenset(TopicUid(uid) for uid in notes.get(_REGRESSED, "").split(",") if uid),
+            peer_key=notes.get(_PEER_KEY, ""),
         )
 
     def to_object(self) -> dict[str, Any]:
         metadata = self.metadata.to_object()
         metadata["annotations"] = {
-            **{name: note for name, note in self.metadata.annotations.items() if name not in (_FULL, _REGRESSED)},
+            **{name: note for name, note in self.metadata.annotations.items() if name not in _OPTIONAL},
             _URL: self.url,
             _ZONE: self.zone,
             _DRAINING: str(self.draining).lower(),
             _CLEAN: str(self.clean).lower(),
-            **self._troubles(),
+            **self._more(),
         }
         spec: dict[str, Any] = {
             "holderIdentity": str(self.incarnation),
@@ -87,10 +91,11 @@ class BrokerLease:
             spec["renewTime"] = self.renew_time
         return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
 
-    def _troubles(self) -> dict[str, str]:
-        """Only where there are any."""
+    def _more(self) -> dict[str, str]:
+        """Only where there is any."""
         regressed = ",".join(sorted(self.regressed)[:LEASE_REGRESSED_MAX])
-        return {**({_FULL: "true"} if self.full else {}), **({_REGRESSED: regressed} if regressed else {})}
+        notes = {_FULL: "true" if self.full else "", _REGRESSED: regressed, _PEER_KEY: self.peer_key}
+        return {name: note for name, note in notes.items() if note}
 
 
 def broker_of(name: str) -> BrokerId | None:

@@ -202,7 +202,7 @@ async def test_should_be_forgotten_when_its_client_leaves(app: BrokerApp, protoc
 
 
 async def test_should_take_no_more_streams_than_it_may(app: BrokerApp, protocol: str) -> None:
-    app.serving.watches.streams_max = 1
+    app.serving.watches.streams.most = 1
     async with watching(protocol, app.url), watching(protocol, app.url) as refused:
         assert refused.status == 429
         assert refused.headers["retry-after"] == "1"

@@ -250,6 +250,34 @@ async def test_should_refuse_one_connection_too_many_and_say_why(application: Ap
         assert (await over_http1(server.port, "/hello/x")).startswith(b"HTTP/1.1 200 ")
 
 
+async def test_should_leave_connections_for_other_addresses(application: Application) -> None:
+    async with serving(application, terms=Terms(connections_max=4)) as server:
+
+        async def opened(source: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port, local_addr=(source, 0))
+            writer.write(head("/hello/x").replace(b"POST", b"GET"))
+            return reader, writer
+
+        async def status(reader: asyncio.StreamReader) -> int:
+            async with asyncio.timeout(patient(30)):
+                return int((await reader.readuntil(b"\r\n\r\n")).split(b" ", 2)[1])
+
+        kept = [await opened("127.0.0.2") for _ in range(2)]
+        assert [await status(reader) for reader, _ in kept] == [200, 200]
+        refused, writer = await opened("127.0.0.2")
+        assert await status(refused) == 429
+        writer.close()
+        other = await opened("127.0.0.3")
+        assert await status(other[0]) == 200
+        for _, each in kept:
+            each.close()
+        await eventually(lambda: server.connection_count == 1, "they have gone")
+        again = await opened("127.0.0.2")
+        assert await status(again[0]) == 200
+        for _, each in (other, again):
+            each.close()
+
+
 async def over_http1(port: int, path: str, connection: str = "close") -> bytes:
     """All that comes until the server closes."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)

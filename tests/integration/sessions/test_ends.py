@@ -261,7 +261,7 @@ async def test_should_lose_one_session_and_no_other_by_a_mistake_of_ours(
 
 
 async def test_should_bound_sessions_and_say_how_many_there_are(app: BrokerApp) -> None:
-    app.serving.sessions.sessions_max = 1
+    app.serving.sessions.places.most = 1
     base = app.url.partition("/v1")[0]
     async with session_at(app.url) as session, AsyncTransport() as transport:
         session.say(to_fetch(1))

@@ -10,7 +10,7 @@ from headrace.core.resources.metadata import InvalidResourceError, Metadata
 from headrace.core.types import BrokerId, Incarnation, TopicUid
 
 leases = st.builds(
-    lambda number, incarnation, zone, draining, clean, renewed, full, regressed: BrokerLease(
+    lambda number, incarnation, zone, draining, clean, renewed, full, regressed, peer_key: BrokerLease(
         Metadata(lease_name(number), "default", labels={CLUSTER_LABEL: "headrace"}),
         number,
         incarnation,
@@ -21,6 +21,7 @@ leases = st.builds(
         renewed,
         full,
         regressed,
+        peer_key,
     ),
     st.integers(0, 99).map(BrokerId),
     st.integers(0, 1 << 40).map(Incarnation),
@@ -30,6 +31,7 @@ leases = st.builds(
     st.sampled_from(["", "2026-11-21T09:00:00.000001Z"]),
     st.booleans(),
     st.frozensets(st.sampled_from(["uid-1", "uid-2"]).map(TopicUid)),
+    st.sampled_from(["", "k"]),
 )
 
 
@@ -38,6 +40,13 @@ def test_should_come_back_when_any_lease_is_written_out(lease: BrokerLease) -> N
     parsed = BrokerLease.parse(lease.to_object())
     assert replace(parsed, metadata=lease.metadata) == lease
     assert parsed.cluster == "headrace"
+
+
+def test_should_show_the_key_of_a_broker_to_whoever_reads_its_lease_alone() -> None:
+    lease = BrokerLease(Metadata("headrace-broker-2"), BrokerId(2), Incarnation(4), "http://b:9703", peer_key="secret")
+    assert lease.to_object()["metadata"]["annotations"]["headrace.io/peer-key"] == "secret"
+    assert BrokerLease.parse(lease.to_object()).peer_key == "secret"
+    assert "secret" not in repr(lease)
 
 
 def test_should_spell_a_lease_as_the_contract_says() -> None:

@@ -1,6 +1,7 @@
 """What a broker holds for clients is counted, bounded and given back, and the bound follows its memory."""
 
 import asyncio
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -42,7 +43,7 @@ def test_should_grant_half_of_what_is_left_and_something_to_the_last() -> None:
 
 def test_should_give_back_all_of_a_share_when_its_request_is_over() -> None:
     budget = Budget("answers", MIB)
-    with budget.share() as share:
+    with budget.share(None) as share:
         assert share.grant(100) == 100
         share.resize(2 * MIB)
         assert budget.left_bytes == -MIB, "one batch that is larger than what was granted"
@@ -67,7 +68,7 @@ def test_should_plan_with_the_memory_there_is() -> None:
     # A fifth of what is left by the broker itself, the process that compacts, and its keys.
     assert small.bodies.limit_bytes == (512 - 128 - 96 - 32) * MIB // 5
     share = small.bodies.limit_bytes
-    assert (small.body_bytes_max, small.json_body_bytes_max) == (share, share // JSON_MEMORY_FACTOR)
+    assert (small.body_bytes_max, small.json_body_bytes_max) == (share // 2, share // JSON_MEMORY_FACTOR)
     assert ample.body_bytes_max == ample.json_body_bytes_max == REQUEST_BODY_BYTES_MAX
     assert Admission.for_memory(MIB).bodies.limit_bytes == BUDGET_BYTES_MIN
     assert ample.bodies.limit_bytes == REQUEST_BYTES_IN_FLIGHT_MAX
@@ -75,10 +76,47 @@ def test_should_plan_with_the_memory_there_is() -> None:
 
 
 def test_should_refuse_one_request_too_many() -> None:
-    admission = Admission(clients=Requests(1, under_way=1))
-    assert [admission.clients.is_full, Requests(1, under_way=2).is_full] == [False, True]
-    assert "1 requests under way" in admission.clients.refusal().message
-    assert (admission.requests, admission.requests_refused) == (1, 1)
+    admission = Admission(clients=Requests(1))
+    with admission.clients.one_more("10.0.0.1"):
+        with pytest.raises(ThrottledError, match="1 requests under way"), admission.clients.one_more("10.0.0.2"):
+            pass
+        assert (admission.requests, admission.requests_refused) == (1, 1)
+    assert (admission.requests, len(admission.clients.holders)) == (0, 0)
+
+
+def test_should_let_nobody_have_all_places() -> None:
+    places = Requests(8, "streams open")
+    with ExitStack() as stack:
+        for _ in range(4):
+            stack.enter_context(places.one_more("10.0.0.1"))
+        with pytest.raises(
+            ThrottledError, match=r"10\.0\.0\.1 has 4 streams open at this broker, as many as one address"
+        ):
+            stack.enter_context(places.one_more("10.0.0.1"))
+        for _ in range(2):
+            stack.enter_context(places.one_more("10.0.0.2"))
+        with pytest.raises(ThrottledError, match=r"10\.0\.0\.2 has 2"):
+            stack.enter_context(places.one_more("10.0.0.2"))
+        for _ in range(2):
+            stack.enter_context(places.one_more(None))
+        with pytest.raises(ThrottledError, match="8 streams open, as many as it may"):
+            stack.enter_context(places.one_more(None))
+    assert places.under_way == 0
+
+
+def test_should_let_nobody_hold_all_bytes() -> None:
+    budget = Budget("request bodies", 16 * MIB)
+    with budget.share("10.0.0.1") as hog, budget.share("10.0.0.2") as other:
+        for _ in range(8):
+            hog.take(MIB)
+        with pytest.raises(ThrottledError, match=r"10\.0\.0\.1 has 8388608 bytes of request bodies under way"):
+            hog.take(1)
+        for _ in range(4):
+            other.take(MIB)
+        with pytest.raises(ThrottledError):
+            other.check(1)
+        assert budget.room_bytes("10.0.0.3") == 4 * MIB
+    assert (budget.left_bytes, len(budget.holders)) == (16 * MIB, 0)
 
 
 async def test_should_make_json_wait_for_its_turn() -> None:

@@ -30,7 +30,7 @@ def opened(sessions: Sessions, count: int) -> Iterator[list[Pushed]]:
     pushed = [Pushed() for _ in range(count)]
     with ExitStack() as stack:
         for each in pushed:
-            stack.enter_context(sessions.one_more(each))
+            stack.enter_context(sessions.one_more(each, None))
         yield pushed
 
 
@@ -47,9 +47,9 @@ async def test_should_give_each_session_its_part_of_what_may_be_pushed() -> None
 
 
 async def test_should_take_no_more_sessions_than_have_room_for_the_smallest_window() -> None:
-    assert Sessions.for_memory(512 * MIB).sessions_max == SESSIONS_MAX
+    assert Sessions.for_memory(512 * MIB).places.most == SESSIONS_MAX
     few = Sessions.for_memory(16 * MIB)
     with opened(few, 128) as pushed:
         assert {each.windows[-1] for each in pushed} == {H2_REQUEST_WINDOW_BYTES}
-        with pytest.raises(ThrottledError, match="128 sessions"), few.one_more(Pushed()):
+        with pytest.raises(ThrottledError, match="128 sessions"), few.one_more(Pushed(), None):
             raise AssertionError("one too many")

@@ -1,0 +1,66 @@
+"""Who holds how much of a good that many share, so that nobody takes all of it.
+
+Each may hold as much as is left for all others together: one alone half, each of two a third, each of n one part of
+n + 1. So there is always something for a newcomer, and no figure is to be chosen (dynamic thresholds: Choudhury and
+Hahne, IEEE/ACM Transactions on Networking 6(2), 1998). A holder is a text, which is the address of a client until
+clients have names; `holder_of` makes it. None stands for this cluster's own work, which has the whole limit.
+
+`Holders` is for one good, as long as its bound lives; what is left of it is the bound's own figure. Nothing here grows
+with those who hold nothing.
+"""
+
+from functools import lru_cache
+from ipaddress import IPv6Address, ip_address
+
+_ADDRESSES_REMEMBERED_MAX = 4096
+_NETWORK_BITS = 64
+"""Of an IPv6 address: what one client is given at least, so that it has no other share for each address in it."""
+
+
+class Holders:
+    __slots__ = ("_held",)
+
+    def __init__(self) -> None:
+        self._held: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        """Of those who hold something."""
+        return len(self._held)
+
+    def held(self, holder: str | None) -> int:
+        return self._held.get(holder, 0) if holder is not None else 0
+
+    def room(self, holder: str | None, left: int) -> int:
+        """How much more this one may take where so much is left; negative where it holds more than it might now."""
+        return left - self.held(holder)
+
+    def add(self, holder: str | None, amount: int) -> None:
+        """It takes so much more, or gives back as much where that is negative."""
+        if holder is None or not amount:
+            return
+        held = self._held.get(holder, 0) + amount
+        if held:
+            self._held[holder] = held
+        else:
+            del self._held[holder]
+
+    def greatest(self) -> str | None:
+        """Who holds most, the one who began first among several; None where nobody holds anything."""
+        return max(self._held, key=self._held.__getitem__, default=None)
+
+
+@lru_cache(_ADDRESSES_REMEMBERED_MAX)
+def holder_of(address: str) -> str:
+    """Whose share a request from there is counted in: an address of IPv4, a network of IPv6, or the text as it is."""
+    try:
+        parsed = ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if not isinstance(parsed, IPv6Address):
+        return str(parsed)
+    if parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    if parsed.is_loopback:
+        return str(parsed)
+    network = int(parsed) >> (128 - _NETWORK_BITS) << (128 - _NETWORK_BITS)
+    return f"{IPv6Address(network)}/{_NETWORK_BITS}"
