@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 
 from headrace.core.coordinating import UnreadableRecordError
 from headrace.core.errors import InvalidRequestError
-from headrace.core.limits import COMMIT_WAIT_MS_MAX, COMMITS_PARTITIONS, STAGED_BATCHES_MAX, STAGING_PARTITIONS
+from headrace.core.limits import (
+    COMMIT_WAIT_MS_MAX,
+    COMMITS_PARTITIONS,
+    STAGED_BATCHES_MAX,
+    STAGING_PARTITIONS,
+    WRITER_NAME_LENGTH_MAX,
+)
 from headrace.core.resources.internal_topics import INTERNAL_TOPICS, commits_manifest, staging_manifest
 from headrace.core.resources.topic import Topic
 from headrace.core.staging.coordinator import Status
@@ -22,7 +28,13 @@ from headrace.core.staging.decisions import (
     decode,
     encode,
 )
-from headrace.core.staging.identity import WriterName, commits_partition, producer_of, staging_partitions
+from headrace.core.staging.identity import (
+    WriterName,
+    commits_partition,
+    producer_of,
+    staging_partitions,
+    writer_name_problem,
+)
 from headrace.core.staging.wire import (
     Staging,
     commit_body,
@@ -179,3 +191,14 @@ def test_should_make_topics_that_lose_nothing() -> None:
         assert topic.metadata.name in INTERNAL_TOPICS
         assert (topic.spec.replicas, topic.spec.min_insync_replicas) == (3, 2)
         assert topic.spec.retention_ms is None or topic.spec.cleanup_policy.value == "Compact"
+
+
+@pytest.mark.parametrize(
+    ("name", "is_allowed"),
+    [("a", True), ("a.b-C_9", True), ("q" * WRITER_NAME_LENGTH_MAX, True)]
+    + [(name, False) for name in ("", "-a", "a b", "ä", "q" * (WRITER_NAME_LENGTH_MAX + 1))],
+)
+def test_should_say_which_names_a_writer_can_have(name: str, *, is_allowed: bool) -> None:
+    problem = writer_name_problem("txnAppId", name)
+    assert (problem is None) == is_allowed
+    assert problem is None or problem.startswith(f"txnAppId {name[:WRITER_NAME_LENGTH_MAX]!r}: must have 1 to 200")
