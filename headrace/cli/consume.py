@@ -1,8 +1,9 @@
 """`headrace consume`: records of topics as JSON lines, bare values or a table.
 
 As a member of a group it commits what it has printed, and nothing else: a batch counts as read once its last line is
-flushed. However it ends, it commits and leaves; only what ends it at once (`kill -9`, a
-lost network) leaves records that are printed and not committed, which whoever comes next prints again.
+flushed, and in a pipe once its reader has taken it (`taken`). However it ends, it commits and leaves; only what ends it
+at once (`kill -9`, a lost network), or a reader that goes away, leaves records that are printed and not committed,
+which whoever comes next prints again.
 """
 
 import os
@@ -11,7 +12,7 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -25,16 +26,19 @@ from headrace.cli.options import GROUP, TOPIC, Where, broker_options, naming_rem
 from headrace.cli.output import tell
 from headrace.cli.progress import Tally, progress, summary
 from headrace.cli.starts import parse_start
+from headrace.cli.taken import Pipe, pipe_of_stdout
 from headrace.core.errors import LocalError
 
 if TYPE_CHECKING:
-    from headrace.cli.forms import Form
+    from headrace.cli.forms import Form, Rows
     from headrace.cli.servers import Found
     from headrace.client.consumer import Consumer
 
 _TIMEOUT_MS = 30_000
 """A person's patience: long enough for a broker's restart."""
 _COMMIT_INTERVAL_MS = 1_000
+_INTERRUPTED_PATIENCE_MS = 1_000
+"""What Ctrl-C and SIGTERM leave a reader for what is in the pipe already."""
 
 
 @examples(
@@ -95,10 +99,13 @@ def consume(where: Where, **options: Any) -> None:
     Partitions take turns; with several topics each record says of which it is. What cannot be read for 30 s ends the
     command with 1, Ctrl-C with 130.
 
-    With --group, what is printed is committed every second and at the end, be it the end of the records, -m, Ctrl-C,
-    SIGTERM (exit code 143) or a reader that has enough; then the member leaves, and others take over at once (with
-    --instance-id: when it has not come back within the session). Without --follow it reads up to the ends that its
-    partitions have when it gets them.
+    With --group, what is printed is committed every second and at the end, be it the end of the records, -m, Ctrl-C or
+    SIGTERM (exit code 143); then the member leaves, and others take over at once (with --instance-id: when it has not
+    come back within the session). Without --follow it reads up to the ends that its partitions have when it gets them.
+
+    In a pipe, what its reader has taken counts as printed, and the command waits for that at the end. What a reader
+    that ends first (`| head`, a loop that fails) did with what it took last, nobody knows: then nothing more is
+    committed, and what was not committed before comes again. -m N reads N records and no more.
     """
     _consume(where, Options(**options))
 
@@ -109,10 +116,13 @@ def _consume(where: Where, options: Options) -> None:
     watched = sys.stderr.isatty() and not options.quiet
     shown = watched and _goes_into_a_file()
     started, tally = time.monotonic(), Tally()
-    with _ending(options), _consumer(found, options) as consumer:
+    with _ending(options), _telling_what_comes_again(options) as pipe, _consumer(found, options) as consumer:
         share = _share(consumer, options, tally) if shown else lambda: None
         with progress(tally, share, shown=shown):
-            _print(consumer, options, tally)
+            if options.group is None:
+                _print(consumer, options, tally)
+            else:
+                _print_for_group(consumer, options, tally, pipe)
     if shown:
         tell(summary("consumed", tally.records, f"from {options.which}", time.monotonic() - started))
     elif watched and not tally.records:
@@ -122,6 +132,22 @@ def _consume(where: Where, options: Options) -> None:
 def _ending(options: Options) -> AbstractContextManager[None]:
     """Who is in a group says goodbye."""
     return nullcontext() if options.group is None else ended_by_sigterm()
+
+
+@contextmanager
+def _telling_what_comes_again(options: Options) -> Iterator[Pipe | None]:
+    """The pipe that a member prints into; once the member has left, whoever looks learns what is not committed."""
+    pipe = None if options.group is None else pipe_of_stdout()
+    try:
+        yield pipe
+    finally:
+        count = 0 if pipe is None else pipe.comes_again()
+        if count:
+            tell(
+                f"headrace: whatever reads this has not taken all: {'a record' if count == 1 else f'{count:,} records'}"
+                " printed last are not committed, and come again (-m N reads N and no more)",
+                fg="yellow",
+            )
 
 
 def _goes_into_a_file() -> bool:
@@ -166,43 +192,70 @@ def _print(consumer: "Consumer", options: Options, tally: Tally) -> None:
     from headrace.cli.forms import Rows
 
     out, form = sys.stdout.buffer, _form(options)
-    printed = _Printed(consumer)
-    try:
+    for batch in _limited(consumer.batches(follow=options.follow), options.max_records):
+        content = b"".join(line + b"\n" for line in form(Rows.of(batch)))
+        out.write(content)
+        tally.records += batch.num_rows
+        tally.bytes += len(content)
+        if options.follow:
+            out.flush()
+    out.flush()
+
+
+def _print_for_group(consumer: "Consumer", options: Options, tally: Tally, pipe: Pipe | None) -> None:
+    from headrace.cli.forms import Rows
+
+    form = _form(options)
+    sys.stdout.buffer.flush()
+    if pipe is not None:
+        consumer.commit_below(pipe.first_untaken)
+    with _printing(consumer, pipe) as printed:
         for batch in _limited(consumer.batches(follow=options.follow), options.max_records):
-            content = b"".join(line + b"\n" for line in form(Rows.of(batch)))
-            if options.group is not None:
-                write_whole(out, content, partial(printed.add, batch))
-            else:
-                out.write(content)
+            rows = Rows.of(batch)
+            tally.bytes += printed.write(rows, [line + b"\n" for line in form(rows)])
             tally.records += batch.num_rows
-            tally.bytes += len(content)
-            if options.follow:
-                out.flush()
-        out.flush()
+
+
+@contextmanager
+def _printing(consumer: "Consumer", pipe: Pipe | None) -> Iterator["_Printed"]:
+    """However it ends, what was printed is committed after it."""
+    printed = _Printed(pipe)
+    try:
+        yield printed
+        if pipe is not None:
+            pipe.wait_until_taken()
+    except KeyboardInterrupt:
+        if pipe is not None:
+            pipe.wait_until_taken(_INTERRUPTED_PATIENCE_MS)
+        raise
     finally:
-        printed.count_as_read()
+        printed.count_as_read(consumer)
 
 
 class _Printed:
-    """The batch that a member has printed last."""
+    """What a member has printed."""
 
-    def __init__(self, consumer: "Consumer") -> None:
-        self._consumer = consumer
-        self._last: Any = None
+    def __init__(self, pipe: Pipe | None) -> None:
+        self._pipe = pipe
+        self._last: Rows | None = None
 
-    def add(self, batch: Any) -> None:
-        self._last = batch
+    def write(self, rows: "Rows", lines: list[bytes]) -> int:
+        """How many bytes."""
+        if self._pipe is not None:
+            self._pipe.add(rows.place, rows.offsets, lines)
+        content = b"".join(lines)
+        write_whole(self._pipe or sys.stdout.buffer, content, partial(self._add, rows))
+        return len(content)
 
-    def count_as_read(self) -> None:
-        """Up to its last row: nobody comes back for more, and what was cut off from it was not printed."""
-        from headrace.client.record import TopicPartition
+    def _add(self, rows: "Rows") -> None:
+        self._last = rows
 
-        batch = self._last
-        if batch is None:
-            return
-        place = TopicPartition(batch.column("topic")[0].as_py(), batch.column("partition")[0].as_py())
-        with suppress(LocalError):  # It went to another member meanwhile.
-            self._consumer.seek(place, batch.column("offset")[-1].as_py() + 1)
+    def count_as_read(self, consumer: "Consumer") -> None:
+        """Up to the last row: nobody comes back for more, and what was cut off from it was not printed."""
+        rows = self._last
+        if rows is not None:
+            with suppress(LocalError):  # It went to another member meanwhile.
+                consumer.seek(rows.place, rows.offsets[-1] + 1)
 
 
 def _limited(batches: Iterator[Any], max_records: int | None) -> Iterator[Any]:

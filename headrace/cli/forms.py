@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from itertools import repeat
 from typing import Any, Final, TypeAlias
 
+from headrace.client.record import TopicPartition
 from headrace.core.records.arrays import header_rows
 from headrace.core.records.json_form import to_json
 from headrace.core.records.record import Record, RecordHeaders
@@ -34,6 +35,10 @@ class Rows:
     keys: list[bytes | None]
     values: list[bytes | None]
     headers: list[RecordHeaders]
+
+    @property
+    def place(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
 
     @classmethod
     def of(cls, batch: Any) -> "Rows":

@@ -6,7 +6,7 @@ Owns its connections and what was read ahead, from construction to `close`. Used
 
 import os
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from time import monotonic_ns
@@ -236,6 +236,14 @@ class Consumer(Positions):
         attendance = self._attending()
         with self._inside():
             return attendance.group_offsets()
+
+    def commit_below(self, first_undone: Callable[[TopicPartition], int | None]) -> None:
+        """For who hands records on, and is not done with them when he comes back for more.
+
+        Wherever offsets are committed without being asked, `first_undone` is asked for that of the first record that is
+        not done, None where all are that were handed out. By any thread, often: it must not wait.
+        """
+        self._attending().seat.shares.first_undone = first_undone
 
     def _attending(self) -> "Attendance":
         if self._attendance is None:

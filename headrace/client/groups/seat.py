@@ -363,7 +363,11 @@ class Seat:
             return None
         self._commit_at_ms = now_ms + interval_ms
         commit = self.passed()
-        return commit if commit.offsets else None
+        if not commit.offsets:
+            return None
+        if self.shares.first_undone is not None:  # Its user gets on, however long he keeps what he has in hand.
+            self._presence.seen(now_ms)
+        return commit
 
     def commit_request(self, commit: Commit) -> tuple[CommitReceived, Mapping[TopicUid, str]]:
         """Raises FencedMemberError where a partition went away since."""

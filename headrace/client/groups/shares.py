@@ -5,7 +5,7 @@ of an earlier time is ever committed for it. The reader's thread makes and drops
 the dictionary is replaced whole and never changed.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from operator import index
 
@@ -56,6 +56,8 @@ class Commit:
 @dataclass(slots=True)
 class Shares:
     held: Mapping[TopicPartition, Share] = field(default_factory=dict)
+    first_undone: Callable[[TopicPartition], int | None] | None = None
+    """Asked by whoever commits, where its user is not done with records when he comes back for more."""
 
     def take_up(self, shares: Iterable[Share]) -> None:
         self.held = {**self.held, **{share.partition: share for share in shares}}
@@ -68,8 +70,14 @@ class Shares:
         """What its user is done with, as far as the group does not know it yet."""
         held = self.held
         chosen = held.values() if among is None else [held[each] for each in among if each in held]
-        offsets = ((share, handed.passed(share.cursor)) for share in chosen)
+        offsets = ((share, self._done(share, handed)) for share in chosen)
         return Commit(tuple((share, offset) for share, offset in offsets if offset != share.committed))
+
+    def _done(self, share: Share, handed: Handed) -> int:
+        passed = handed.passed(share.cursor)  # Asked first: of what comes back meanwhile its user may not be done.
+        undone = None if self.first_undone is None else self.first_undone(share.partition)
+        # What he was handed of an earlier share of this partition is committed, or is another member's.
+        return passed if undone is None else max(undone, share.committed or 0)
 
     def handed_out(self, handed: Handed, metadata: str) -> Commit:
         """All that its user was given, what he has in hand included: he says that he is done with it."""

@@ -1,11 +1,13 @@
 """`headrace group` and `headrace consume --group` as a user types them, against real processes."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,11 +50,13 @@ def offsets(headrace: Headrace, group: str) -> list[int | None]:
 
 
 @contextmanager
-def member(environment: Mapping[str, str], topic: str, group: str, *options: str) -> Iterator["subprocess.Popen[str]"]:
+def member(
+    environment: Mapping[str, str], topic: str, group: str, *options: str, stdout: int = subprocess.DEVNULL
+) -> Iterator["subprocess.Popen[str]"]:
     """A process that follows, as a member of the group."""
     command = [HEADRACE, "consume", topic, "--group", group, "--follow", "-o", "value", *options]
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, env=dict(environment), stdout=pipe, stderr=pipe, text=True) as process:
+    with subprocess.Popen(command, env=dict(environment), stdout=stdout, stderr=pipe, text=True) as process:
         try:
             yield process
         finally:
@@ -108,7 +112,7 @@ def test_should_read_several_topics_and_say_which_record_is_of_which(
 def test_should_commit_what_it_printed_and_leave_when_it_is_told_to_stop(
     headrace: Headrace, environment: dict[str, str], orders: str, group: str, number: signal.Signals, code: int
 ) -> None:
-    with member(environment, orders, group) as process:
+    with member(environment, orders, group, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert sorted(process.stdout.readline() for _ in range(5)) == [f"{value}\n" for value in "abcde"]
         process.send_signal(number)
@@ -167,8 +171,69 @@ def test_should_leave_when_its_reader_has_enough(
 
         wait_for(ended, "nobody reads any more, and it is seen when it writes")
         _, errors = process.communicate(timeout=patient(60))
-    assert (process.returncode, errors) == (0, "")
+    assert process.returncode == 0
+    assert "come again (-m N reads N and no more)" in errors
     assert (described(headrace, group)["state"], described(headrace, group)["members"]) == ("Empty", [])
+
+
+@pytest.fixture
+def many(headrace: Headrace, topic: str) -> list[str]:
+    """Values of a topic's only partition: as JSON lines, more than a pipe holds beside what `head` reads at once."""
+    values = [f"{number:0200}" for number in range(1_000)]
+    assert headrace("topic", "create", topic, "--partitions", "1").returncode == 0
+    headrace("produce", topic, stdin="".join(f"{value}\n" for value in values))
+    return values
+
+
+@pytest.mark.parametrize("reader", ["head -n 3", "{ while read -r line; do echo $line; exit 1; done; }"])
+def test_should_read_again_what_its_reader_has_not_read(
+    headrace: Headrace, environment: dict[str, str], topic: str, many: list[str], group: str, reader: str
+) -> None:
+    command = f"set -o pipefail; {HEADRACE} consume {topic} --group {group} -o value | {reader}"
+    done = subprocess.run(["bash", "-c", command], env=environment, capture_output=True, text=True, check=False)
+    read = done.stdout.split()
+    assert (done.returncode, read) == (int("exit 1" in reader), many[: len(read)])
+    assert " printed last are not committed, and come again" in done.stderr
+    again = headrace("consume", topic, "--group", group, "-o", "value").stdout.split()
+    assert again == many[-len(again) :]
+    assert len(read) + len(again) >= len(many), "nothing is left out"
+    assert headrace("consume", topic, "--group", group).stdout == ""
+
+
+def is_at(headrace: Headrace, group: str, offset: int) -> bool:
+    return offsets(headrace, group) == [offset]
+
+
+def test_should_commit_what_has_left_the_pipe(
+    headrace: Headrace, environment: dict[str, str], topic: str, many: list[str], group: str
+) -> None:
+    with member(environment, topic, group, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        wait_for_members(headrace, group, 1)
+        wait_for(lambda: offsets(headrace, group) == [0], "it has committed where it begins, and nothing more")
+        for rows in (10, 20):
+            size = 10 * (len(many[0]) + 1)
+            while size:
+                size -= len(os.read(process.stdout.fileno(), size))
+            wait_for(partial(is_at, headrace, group, rows), "it has committed what was taken")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(patient(60)) == 143
+        assert offsets(headrace, group) == [20]
+        rest = process.stdout.read().split("\n")[:-1]  # The last one is not whole.
+    assert many[20:][: len(rest)] == rest
+    assert headrace("consume", topic, "--group", group, "-o", "value").stdout.split() == many[20:]
+
+
+def test_should_end_when_its_reader_has_taken_all(
+    headrace: Headrace, environment: dict[str, str], orders: str, group: str
+) -> None:
+    command = [HEADRACE, "consume", orders, "--group", group, "-o", "value"]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        wait_for_members(headrace, group, 1)
+        assert sorted(process.stdout.read().split()) == ["a", "b", "c", "d", "e"]
+    assert process.returncode == 0
+    assert offsets(headrace, group) == [3, 2]
 
 
 def test_should_share_partitions_and_show_who_reads_which(

@@ -313,6 +313,18 @@ def test_should_not_take_up_what_was_lost_while_it_was_looked_up() -> None:
     assert second.seat.found() == []
 
 
+def test_should_stay_for_a_user_who_gets_on_with_what_he_has_in_hand() -> None:
+    town, slow = alone(max_poll_interval_ms=20_000)
+    done = {P0: 0, P1: 0}
+    slow.seat.shares.first_undone = done.get
+    for _ in range(4):
+        town.pass_time(12_000)
+        done[P0] += 1
+        assert slow.seat.commit_due(town.now_ms) is not None
+        town.pass_time(5_000)
+    assert not slow.seat.has_failed
+
+
 def test_should_leave_for_a_user_who_does_not_come_back() -> None:
     town, stalled = alone(max_poll_interval_ms=20_000)
     other = Reader(town)

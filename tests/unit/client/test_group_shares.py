@@ -42,6 +42,17 @@ def test_should_commit_what_was_passed_and_is_not_known() -> None:
     assert shares.passed(handed, among=[P1, TopicPartition("trains", 0)]).offsets == ()
 
 
+def test_should_commit_no_more_than_its_user_says_where_he_hands_records_on() -> None:
+    shares, handed = held(share(P0, 9, 5), share(P1, 7, None)), Handed()
+    undone: dict[TopicPartition, int] = {P0: 6}
+    shares.first_undone = undone.get
+    assert shares.passed(handed).values() == {key(P0): OffsetValue(Offset(6)), key(P1): OffsetValue(Offset(7))}
+    undone[P0] = 3  # Of an earlier share, before it went to another member and came back.
+    assert shares.passed(handed, among=[P0]).offsets == ()
+    undone.clear()
+    assert shares.passed(handed, among=[P0]).values() == {key(P0): OffsetValue(Offset(9))}
+
+
 def test_should_commit_what_is_in_hand_where_its_user_says_so() -> None:
     shares = held(share(P0, 5, 5))
     shares.held[P0].cursor.position = 9
