@@ -238,6 +238,21 @@ class Admission:
         """Of one batch that is shown as JSON, once it is decompressed."""
         return max(JSON_BATCH_BYTES_MIN, self.conversions.limit_bytes // JSON_MEMORY_FACTOR)
 
+    @property
+    def unpacked_bytes_max(self) -> int:
+        """Of one batch that is produced, once it is decompressed: it is looked into before it is appended."""
+        return max(JSON_BATCH_BYTES_MIN, self.conversions.limit_bytes)
+
+    @asynccontextmanager
+    async def unpacking(self, size: int) -> AsyncIterator[None]:
+        """Around looking into batches, the largest of them of so many bytes once it is decompressed. Waits for room."""
+        taken = min(size, self.conversions.limit_bytes)
+        await self.conversions.wait_for(taken)
+        try:
+            yield
+        finally:
+            self.conversions.give_back(taken)
+
     @asynccontextmanager
     async def converting(self, size: int) -> AsyncIterator[None]:
         """Around turning records of so many bytes into JSON or back, for as long as both are there. Waits for room.

@@ -27,7 +27,7 @@ from headrace.cli.output import tell
 from headrace.cli.progress import Tally, progress, summary
 from headrace.cli.starts import parse_start
 from headrace.cli.taken import Pipe, pipe_of_stdout
-from headrace.core.errors import LocalError
+from headrace.core.errors import LocalError, UnreadableBatchError
 
 if TYPE_CHECKING:
     from headrace.cli.forms import Form, Rows
@@ -90,6 +90,12 @@ _INTERRUPTED_PATIENCE_MS = 1_000
     help="With --group: as a static member, for example by its Pod's name. One that ends keeps its partitions, and who"
     " comes with the same name within the session takes them up again.",
 )
+@click.option(
+    "--skip-unreadable",
+    is_flag=True,
+    help="Leave out records that were written so that nobody can decode them, and say so; without it, the first of them"
+    " ends the command.",
+)
 @output_option("json", "value", "table")
 @click.option("-q", "--quiet", is_flag=True, help="No progress on the terminal while records go into a file.")
 @broker_options
@@ -116,7 +122,12 @@ def _consume(where: Where, options: Options) -> None:
     watched = sys.stderr.isatty() and not options.quiet
     shown = watched and _goes_into_a_file()
     started, tally = time.monotonic(), Tally()
-    with _ending(options), _telling_what_comes_again(options) as pipe, _consumer(found, options) as consumer:
+    with (
+        _ending(options),
+        _naming_way_on(),
+        _telling_what_comes_again(options) as pipe,
+        _consumer(found, options) as consumer,
+    ):
         share = _share(consumer, options, tally) if shown else lambda: None
         with progress(tally, share, shown=shown):
             if options.group is None:
@@ -150,6 +161,25 @@ def _telling_what_comes_again(options: Options) -> Iterator[Pipe | None]:
             )
 
 
+@contextmanager
+def _naming_way_on() -> Iterator[None]:
+    """Past records that nobody can decode, with this command."""
+    try:
+        yield
+    except UnreadableBatchError as error:
+        place = f"--partition {error.details.get('partition')} --from {error.details.get('nextOffset')}"
+        raise UnreadableBatchError(
+            f"{error.details.get('topic')}/{error.details.get('partition')}: {_reason(error)}; leave such records out"
+            f" with --skip-unreadable, or read on with {place}",
+            **error.details,
+        ) from error
+
+
+def _reason(error: UnreadableBatchError) -> str:
+    """Without what a program would do."""
+    return error.__cause__.message if isinstance(error.__cause__, UnreadableBatchError) else error.message
+
+
 def _goes_into_a_file() -> bool:
     """Not onto the screen, nor into a pipe: what reads that often shows something on the same screen itself."""
     mode = os.fstat(sys.stdout.fileno()).st_mode
@@ -168,6 +198,7 @@ def _consumer(found: "Found", options: Options) -> "Consumer":
             pattern=options.pattern,
             instance_id=options.instance_id,
             start=options.start,
+            on_unreadable="skip" if options.skip_unreadable else "raise",
             partitions=None if options.partition is None else [options.partition],
             server=found.server,
             namespace=found.namespace,

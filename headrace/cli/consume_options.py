@@ -23,6 +23,7 @@ class Options:
     group: str | None
     pattern: str | None
     instance_id: str | None
+    skip_unreadable: bool
     output: str
     quiet: bool
 

@@ -19,8 +19,10 @@ _ENDS = "consume ends when it has read all there is, and goes on with --follow"
 _SET = "settings are given by --set, as in --set retention.time=7d"
 _KEYS = "keys come from fields: --format jsonl --key-field id"
 _RESETS = "where to is said by --to: earliest, latest, an offset or a time; or --offset orders:0=1200"
-_PARTITIONS = "partitions are added by: kubectl patch topic orders --type merge -p '{\"spec\": {\"partitions\": 6}}'"
-_SETTINGS = "settings stand in the Topic: headrace topic describe orders shows them, kubectl edit topic orders changes them"
+_PARTITIONS = 'partitions are added by: kubectl patch topic orders --type merge -p \'{"spec": {"partitions": 6}}\''
+_SETTINGS = (
+    "settings stand in the Topic: headrace topic describe orders shows them, kubectl edit topic orders changes them"
+)
 
 _OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     "consume": {
@@ -68,7 +70,9 @@ _COMMANDS: Final[Mapping[str, Mapping[str, str]]] = {
         **dict.fromkeys(("config", "configs"), _SETTINGS),
         **dict.fromkeys(("start", "server", "up", "run", "container"), "headrace dev runs a cluster on this machine"),
         "version": "it is headrace --version",
-        **dict.fromkeys(("acl", "acls", "user"), "whoever reaches a broker may read and write; Topics have Kubernetes' RBAC"),
+        **dict.fromkeys(
+            ("acl", "acls", "user"), "whoever reaches a broker may read and write; Topics have Kubernetes' RBAC"
+        ),
     },
     "topic": {
         **dict.fromkeys(("alter", "add-partitions"), _PARTITIONS),

@@ -66,6 +66,7 @@ class AsyncConsumer(Positions):
             prefetch_bytes=self._prefetch_bytes,
         )
         self._reading.on_out_of_range = self._on_out_of_range
+        self._reading.on_unreadable = self._on_unreadable
         self._fetcher = AsyncFetcher(self._brokers, self._reading)
         if self._group is not None:
             self._attendance = self._attend(self._group, self._reading, self._fetcher)

@@ -62,6 +62,7 @@ class Consumer(Positions):
             prefetch_bytes=self._prefetch_bytes,
         )
         reading.on_out_of_range = self._on_out_of_range
+        reading.on_unreadable = self._on_unreadable
         self._fetcher = Fetcher(brokers, reading)
         closing.detach()
         self._attendance = self._attend(self._group, reading)

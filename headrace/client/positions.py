@@ -20,6 +20,7 @@ from headrace.client.subscription import (
     check_out_of_range,
     check_shared,
     check_topics,
+    check_unreadable,
     fixed_offset,
     wanted_partitions,
 )
@@ -41,8 +42,10 @@ class Positions(ABC):
     partitions in which it has committed nothing. docs/sdk.md says what the options of groups do.
     `partitions` restricts it to some partitions of its topic (a mapping by topic where there are several); without it,
     partitions that are added to a topic later are read too, from their beginning. Where the records that are next are
-    gone, `on_out_of_range` says whether to `raise`, or to go on at the `earliest` or `latest`; `jumps` counts. `server`
-    and `ca_file` as for `Producer`. What cannot be read for `timeout_ms` raises the last error; iterating again goes on
+    gone, `on_out_of_range` says whether to `raise`, or to go on at the `earliest` or `latest`; `jumps` counts. Where a
+    batch of records was written so that nobody can decode it, `on_unreadable` says whether to `raise`
+    UnreadableBatchError, which names its offsets and where to `seek`, or to `skip` it; `skips` counts. `server` and
+    `ca_file` as for `Producer`. What cannot be read for `timeout_ms` raises the last error; iterating again goes on
     where it stopped.
 
     Raises UnknownTopicError, UnknownPartitionError, and LocalError with the remedy for anything else that is wrong.
@@ -64,6 +67,7 @@ class Positions(ABC):
         on_revoked: Callback = None,
         on_lost: Callback = None,
         on_out_of_range: str = RAISE,
+        on_unreadable: str = RAISE,
         start: Start = "earliest",
         partitions: Partitions = None,
         server: str | Servers | None = None,
@@ -91,6 +95,7 @@ class Positions(ABC):
             check_shared(partitions)
             self._wanted = {}
         self._start, self._on_out_of_range = start, check_out_of_range(on_out_of_range)
+        self._on_unreadable = check_unreadable(on_unreadable)
         fixed_offset(start)
         self._timeout_ms, self._prefetch_bytes = timeout_ms, prefetch_bytes
         self._reading: ReadAhead | None = None
@@ -111,6 +116,11 @@ class Positions(ABC):
     def jumps(self) -> int:
         """How often reading went on elsewhere by `on_out_of_range`: the log says where."""
         return 0 if self._reading is None else self._reading.jumps
+
+    @property
+    def skips(self) -> int:
+        """How many batches were left out by `on_unreadable`: the log says which."""
+        return 0 if self._reading is None else self._reading.skips
 
     def assignment(self) -> list[TopicPartition]:
         """What this consumer reads now; with a group, of what its members share."""

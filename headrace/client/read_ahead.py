@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import assert_never
 
@@ -23,12 +24,14 @@ from headrace.client.subscription import EARLIEST, LATEST, RAISE
 from headrace.client.trouble import Trouble
 from headrace.client.watchdog import Watchdog
 from headrace.core.errors import (
+    CorruptBatchError,
     HeadraceError,
     OffsetOutOfRangeError,
     StaleTopicError,
     StalledError,
     UnknownPartitionError,
     UnknownTopicError,
+    UnreadableBatchError,
 )
 from headrace.core.limits import (
     CLIENT_STALL_CHECK_MS,
@@ -90,8 +93,11 @@ class ReadAhead:
         self._adding: set[TopicPartition] = set()
         self._prefetch_bytes = prefetch_bytes
         self.on_out_of_range = RAISE
+        self.on_unreadable = RAISE
         self.jumps = 0
         """How often reading went on elsewhere, because the records that were next are gone."""
+        self.skips = 0
+        """How many batches were left out, because nobody can decode them."""
         self._random = Random()
         self._unread: deque[tuple[Ask, Fetched]] = deque()
         self._open: tuple[Ask, Fetched] | None = None
@@ -215,7 +221,7 @@ class ReadAhead:
         if not ask.is_current():
             return
         try:
-            for batch in decode_batches(fetched.batches):
+            for batch in decode_batches(fetched.batches, partial(self._unreadable, cursor)):
                 wanted = between(batch, cursor.position, cursor.end)
                 if len(wanted.offsets):
                     cursor.position = int(wanted.offsets[-1]) + 1
@@ -225,13 +231,32 @@ class ReadAhead:
                         return
                 if cursor.done:
                     break
-        except BaseException:  # The reader went away, or a batch is damaged: the rest must be fetched again.
+        except BaseException as error:  # The reader went away, or a batch is damaged: the rest must be fetched again.
             if ask.is_current():
                 cursor.move(cursor.position)
+            if isinstance(error, CorruptBatchError) and not isinstance(error, UnreadableBatchError):
+                raise _placed(error, cursor) from error
             raise
         self._open = None
         cursor.read_to(fetched.next_offset)
         cursor.passed = cursor.position
+
+    def _unreadable(self, cursor: Cursor, error: UnreadableBatchError) -> None:
+        """A batch of an answer. Raises the error with its place and the remedy, unless its user wants it left out."""
+        next_offset = int(str(error.details["nextOffset"]))
+        if next_offset <= cursor.position:
+            return  # Nothing of it is wanted.
+        if self.on_unreadable == RAISE:
+            raise UnreadableBatchError(
+                f"{cursor.partition}: {error.message}; go on with seek({cursor.partition!r}, {next_offset}), or leave"
+                " such records out with on_unreadable='skip'",
+                topic=cursor.partition.topic,
+                partition=cursor.partition.partition,
+                **error.details,
+            ) from error
+        self.skips += 1
+        _log.warning("%s: %s; left out, as on_unreadable='skip' says", cursor.partition, error.message)
+        cursor.position = next_offset
 
     def settle(self) -> None:
         """What somebody has left half-read must be fetched again, even where he still holds his iterator."""
@@ -263,3 +288,14 @@ class ReadAhead:
                 f"this consumer has stalled: for {self.watchdog.still_s} none of its requests has ended; make a new"
                 " consumer"
             )
+
+
+def _placed(error: CorruptBatchError, cursor: Cursor) -> CorruptBatchError:
+    """Where it was, of bytes that are not what was written."""
+    return CorruptBatchError(
+        f"{cursor.partition}, read from offset {cursor.position}: {error.message}; read on to try again: the broker"
+        " mends its log where another one has the records",
+        topic=cursor.partition.topic,
+        partition=cursor.partition.partition,
+        offset=cursor.position,
+    )

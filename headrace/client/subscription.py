@@ -13,6 +13,8 @@ Start: TypeAlias = str | int | datetime
 """`earliest`, `latest`, an offset, or a time."""
 RAISE, EARLIEST, LATEST = "raise", "earliest", "latest"
 """Of `on_out_of_range`."""
+SKIP = "skip"
+"""Of `on_unreadable`, beside RAISE."""
 Partitions: TypeAlias = Iterable[Place] | Mapping[str, Iterable[int]] | None
 
 
@@ -28,6 +30,15 @@ def check_out_of_range(choice: str) -> str:
         raise LocalError(
             f"on_out_of_range is {choice!r}: give 'earliest' or 'latest' to go on there when the records that are next"
             " are gone, or 'raise' to hear of it"
+        )
+    return choice
+
+
+def check_unreadable(choice: str) -> str:
+    if choice not in (RAISE, SKIP):
+        raise LocalError(
+            f"on_unreadable is {choice!r}: give 'skip' to leave out records that nobody can decode, or 'raise' to hear"
+            " of them"
         )
     return choice
 

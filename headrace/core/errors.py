@@ -49,6 +49,16 @@ class CorruptBatchError(RemoteError):
     status = 400
 
 
+class UnreadableBatchError(CorruptBatchError):
+    """A log has a batch as it was written, and its body holds no records that anybody can decode (HTTP 422).
+
+    `baseOffset` and `lastOffset` are its offsets; reading goes on at `nextOffset`.
+    """
+
+    code = "UnreadableBatch"
+    status = 422
+
+
 class UnknownTopicError(RemoteError):
     """No such topic in this namespace (HTTP 404)."""
 

@@ -14,7 +14,7 @@ from headrace.client.record import TopicPartition
 from headrace.client.subscription import places
 from headrace.core.errors import LocalError, UnknownTopicError
 from headrace.core.limits import PRODUCE_TIMEOUT_MS_DEFAULT, SPARK_SAMPLE_BYTES
-from headrace.core.records.columns import decode_batches
+from headrace.core.records.skim import skim
 from headrace.core.resources.internal_topics import INTERNAL_TOPICS
 from headrace.spark.bounds import (
     EARLIEST,
@@ -31,6 +31,8 @@ from headrace.spark.bounds import (
 from headrace.spark.offsets import Offsets, Partition
 from headrace.spark.options import Connection
 from headrace.spark.subscription import Assigned, Subscription, Topics, TopicsLike
+
+_ALL = 1 << 62
 
 
 class Catalog:
@@ -125,8 +127,8 @@ class Catalog:
             lambda: self._brokers.fetch_once(partition.place, offset, max_bytes=SPARK_SAMPLE_BYTES, wait_ms=0),
             partition.topic,
         )
-        sizes = [(batch.header.batch_bytes, batch.header.record_count) for batch in decode_batches(fetched.batches)]
-        return sum(size for size, _ in sizes) / max(1, sum(count for _, count in sizes))
+        run = skim(fetched.batches, _ALL) if fetched.batches else None
+        return run.nbytes / run.records if run is not None and run.records else 0.0
 
 
 def _partitions(layout: TopicLayout, numbers: Sequence[int] | None) -> list[Partition]:

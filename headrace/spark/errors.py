@@ -9,7 +9,8 @@ _log = logging.getLogger("headrace.spark")
 
 
 class DataLossError(HeadraceError):
-    """Records that a query was to read are gone: deleted by retention, truncated, or with their topic."""
+    """Records that a query was to read are gone: deleted by retention, truncated, or with their topic. Or they were
+    written so that nobody can decode them."""
 
     code = "DataLoss"
 

@@ -15,7 +15,7 @@ from headrace.client.clock import now_ms
 from headrace.client.cursor import Cursor
 from headrace.client.fetcher import Between, Fetcher
 from headrace.client.read_ahead import ReadAhead
-from headrace.core.errors import OffsetOutOfRangeError, StaleTopicError
+from headrace.core.errors import OffsetOutOfRangeError, StaleTopicError, UnreadableBatchError
 from headrace.core.limits import (
     PRODUCE_TIMEOUT_MS_DEFAULT,
     SPARK_IDLE_READERS_MAX,
@@ -101,6 +101,8 @@ class RangeReader:
                     yield batch
         except OffsetOutOfRangeError as error:
             cursor.move(_beyond_loss(cursor, wanted, error, loss))
+        except UnreadableBatchError as error:
+            cursor.move(_beyond_unreadable(wanted, error, loss))
 
 
 def _beyond_loss(cursor: Cursor, wanted: OffsetRange, error: OffsetOutOfRangeError, loss: LossPolicy) -> int:
@@ -116,6 +118,14 @@ def _beyond_loss(cursor: Cursor, wanted: OffsetRange, error: OffsetOutOfRangeErr
     end = error.details.get("highWatermark", "an offset below that")
     loss.lost(f"offsets {at} to {wanted.end} of {wanted.partition} are gone: its log ends at {end}", "without them")
     return wanted.end
+
+
+def _beyond_unreadable(wanted: OffsetRange, error: UnreadableBatchError, loss: LossPolicy) -> int:
+    """Where to go on behind a batch that nobody can decode. Raises DataLossError."""
+    go_on = min(int(str(error.details["nextOffset"])), wanted.end)
+    why = error.__cause__ if isinstance(error.__cause__, UnreadableBatchError) else error
+    loss.lost(f"of {wanted.partition}, {why.message}", f"at {go_on}")
+    return go_on
 
 
 _idle: dict[tuple[int, Connection], list[RangeReader]] = defaultdict(list)

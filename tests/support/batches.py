@@ -50,3 +50,28 @@ def message_of(columns: Sequence[pa.Array], schema: pa.Schema = RECORD_SCHEMA) -
     """An Arrow record-batch message, of the schema of records or of another."""
     batch = pa.RecordBatch.from_arrays(list(columns), schema=schema)
     return bytes(memoryview(batch.serialize()).cast("B"))
+
+
+def body_at(batch: bytes) -> int:
+    """Where the buffers begin, behind header and metadata."""
+    return 64 + 8 + int.from_bytes(batch[68:72], "little")
+
+
+def poisoned(batch: bytes) -> bytes:
+    """A batch whose header, lengths and checksums are right, and whose buffers nobody can decode."""
+    at = body_at(batch)
+    return sealed(batch[:at] + b"\xff" * (len(batch) - at))
+
+
+def mislabelled(batch: bytes) -> bytes:
+    """A batch whose attributes say ZSTD, with a body that has none."""
+    return sealed(batch[:24] + bytes([batch[24] | Compression.ZSTD]) + batch[25:])
+
+
+ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+
+
+def boastful(batch: bytes) -> bytes:
+    """A ZSTD batch whose first compressed buffer says that it holds a tebibyte."""
+    at = batch.index(ZSTD_MAGIC) - 8
+    return sealed(batch[:at] + (1 << 40).to_bytes(8, "little") + batch[at + 8 :])

@@ -5,6 +5,7 @@ import json
 
 from aiohttp import web
 
+from headrace.core.errors import UnreadableBatchError
 from headrace.core.limits import OFFSETS_TIMEOUT_MS
 from headrace.http2.bodies import BuffersResponse
 from headrace_broker.admission import Share
@@ -15,7 +16,14 @@ from headrace_broker.requests import FetchQuery, WatchQuery
 from headrace_broker.routes.compression import compressed
 from headrace_broker.routes.headers import fetch_headers
 from headrace_broker.routes.parameters import parse_fetch, parse_offsets, parse_place
-from headrace_broker.routes.record_bodies import BodyFormat, accepted_format, json_of, ndjson_of, unpacked_bytes_of
+from headrace_broker.routes.record_bodies import (
+    BodyFormat,
+    accepted_format,
+    json_of,
+    ndjson_of,
+    unpacked_bytes_of,
+    with_place,
+)
 from headrace_broker.routes.watch import watch_response
 from headrace_broker.serving import Serving
 
@@ -42,7 +50,10 @@ class FetchRoute:
                 with target.log.verification.suspecting():
                     fetched = fetch(target, query, share)
                     # Nothing here keeps what was read while its JSON is on the way.
-                    response = await self._response(request, await fetched, query, body_format, share)
+                    try:
+                        response = await self._response(request, await fetched, query, body_format, share)
+                    except UnreadableBatchError as error:
+                        raise with_place(error, place) from error
             # Sent from here: what is on its way counts until it is gone.
             await response.prepare(request)
             await response.write_eof()

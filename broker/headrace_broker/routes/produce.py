@@ -13,6 +13,7 @@ from aiohttp import web
 from yarl import URL
 
 from headrace.core.types import Acks, LeaderEpoch
+from headrace_broker.body_checks import check_all
 from headrace_broker.clock import wall_ms
 from headrace_broker.partition import Partition
 from headrace_broker.proxy import Elsewhere
@@ -73,6 +74,7 @@ async def produce_here(
     limit = serving.topic(partition.place.topic, query.fence).spec.max_message_bytes
     if body_format is BodyFormat.BATCHES:
         batches = parse_batches(chunks, body_format, batch_bytes_max=limit, now_ms=wall_ms())
+        await check_all(batches, serving.admission)
     else:
         async with serving.admission.converting(sum(map(len, chunks))):
             batches = await asyncio.to_thread(

@@ -9,15 +9,15 @@ from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from itertools import islice
 
-from headrace.core.errors import BatchTooLargeError, InvalidRequestError
-from headrace.core.limits import JSON_FETCH_BYTES_MAX, WATCH_LINES_BYTES
+from headrace.core.errors import BatchTooLargeError, CorruptBatchError, InvalidRequestError, UnreadableBatchError
+from headrace.core.limits import BATCH_DECOMPRESSED_BYTES_MAX, JSON_FETCH_BYTES_MAX, WATCH_LINES_BYTES
 from headrace.core.records.arrow_message import unpacked_bytes
 from headrace.core.records.header import BatchHeader, Compression
 from headrace.core.records.raw import RawBatch, split_batches
 from headrace.core.records.record import Record
 from headrace.core.types import Offset
 from headrace_broker.fetch import Buffer, Fetched
-from headrace_broker.requests import ValueFormat
+from headrace_broker.requests import Place, ValueFormat
 
 
 class BodyFormat(StrEnum):
@@ -88,7 +88,8 @@ def parse_batches(
 def unpacked_bytes_of(fetched: Fetched, batch_bytes_max: int) -> int:
     """What the largest of the batches is in memory once it is decompressed: one after the other is made JSON of.
 
-    Raises BatchTooLargeError for one over the limit, which few bytes may be, and CorruptBatchError.
+    Raises BatchTooLargeError for one over the limit, which few bytes may be, and CorruptBatchError. One that nobody can
+    decode is found when it is its turn.
     """
     largest = 0
     for buffer in fetched.buffers:
@@ -96,19 +97,41 @@ def unpacked_bytes_of(fetched: Fetched, batch_bytes_max: int) -> int:
         while at < len(view):
             header = BatchHeader.unpack(view, at)
             if not header.is_empty and header.compression is not Compression.NONE:
-                largest = max(largest, _bounded(unpacked_bytes(view[at:], header), header, batch_bytes_max))
+                largest = max(largest, _bounded(_unpacked_bytes(view[at:], header), header, batch_bytes_max))
             at += header.batch_bytes
     return largest
+
+
+def _unpacked_bytes(batch: memoryview, header: BatchHeader) -> int:
+    """0 where decoding it ends before anything is decompressed."""
+    try:
+        size = unpacked_bytes(batch, header)
+    except CorruptBatchError:
+        return 0
+    return size if size <= BATCH_DECOMPRESSED_BYTES_MAX else 0
 
 
 def _bounded(size: int, header: BatchHeader, limit: int) -> int:
     if size > limit:
         raise BatchTooLargeError(
             f"the batch at offset {header.base_offset} has {size} bytes once it is decompressed, and at most {limit}"
-            f" are made JSON of; fetch it with Accept: {BodyFormat.BATCHES.value}, and decode it there",
+            f" are made JSON of; fetch it with Accept: {BodyFormat.BATCHES.value}, and decode it there, or read on from"
+            f" offset {header.next_offset}",
             limit=limit,
+            nextOffset=header.next_offset,
         )
     return size
+
+
+def with_place(error: UnreadableBatchError, place: Place) -> UnreadableBatchError:
+    """Where it is, and what to do, as a client is told."""
+    return UnreadableBatchError(
+        f"{place}: {error.message}; they were written so, and the log is right: read on with"
+        f" offset={error.details['nextOffset']}",
+        topic=place.topic.name,
+        partition=place.partition,
+        **error.details,
+    )
 
 
 def json_of(fetched: Fetched, max_records: int, value_format: ValueFormat) -> tuple[bytes, Offset]:
@@ -131,19 +154,28 @@ def ndjson_of(fetched: Fetched, max_records: int, value_format: ValueFormat) -> 
 
 
 def ndjson_pieces(fetched: Fetched, max_records: int | None, value_format: ValueFormat) -> Iterator[bytes]:
-    """A record a line, `WATCH_LINES_BYTES` at a time, the next ones only when they are asked for."""
+    """A record a line, `WATCH_LINES_BYTES` at a time, the next ones only when they are asked for.
+
+    Raises UnreadableBatchError behind the records that come before such a batch.
+    """
     from headrace.core.records.json_form import json_line
 
     lines: list[bytes] = []
     size = 0
-    for offset, record in islice(_rows(fetched), max_records):
-        lines.append(json_line(record, offset, value_format=value_format.value).encode())
-        size += len(lines[-1])
-        if size >= WATCH_LINES_BYTES:
-            yield b"\n".join(lines) + b"\n"
-            lines, size = [], 0
+    unreadable: UnreadableBatchError | None = None
+    try:
+        for offset, record in islice(_rows(fetched), max_records):
+            lines.append(json_line(record, offset, value_format=value_format.value).encode())
+            size += len(lines[-1])
+            if size >= WATCH_LINES_BYTES:
+                yield b"\n".join(lines) + b"\n"
+                lines, size = [], 0
+    except UnreadableBatchError as error:
+        unreadable = error
     if lines:
         yield b"\n".join(lines) + b"\n"
+    if unreadable is not None:
+        raise unreadable
 
 
 def _lines(fetched: Fetched, max_records: int, value_format: ValueFormat) -> tuple[list[bytes], Offset]:
@@ -151,11 +183,16 @@ def _lines(fetched: Fetched, max_records: int, value_format: ValueFormat) -> tup
 
     lines: list[bytes] = []
     left_bytes = JSON_FETCH_BYTES_MAX
-    for offset, record in _rows(fetched):
-        if len(lines) == max_records or left_bytes <= 0:
-            return lines, offset
-        lines.append(json_line(record, offset, value_format=value_format.value).encode())
-        left_bytes -= len(lines[-1])
+    try:
+        for offset, record in _rows(fetched):
+            if len(lines) == max_records or left_bytes <= 0:
+                return lines, offset
+            lines.append(json_line(record, offset, value_format=value_format.value).encode())
+            left_bytes -= len(lines[-1])
+    except UnreadableBatchError as error:
+        if not lines:
+            raise
+        return lines, Offset(int(str(error.details["baseOffset"])))  # The fetch that begins there hears of it.
     return lines, fetched.next_offset
 
 

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator
 
 from aiohttp import web
 
-from headrace.core.errors import HeadraceError
+from headrace.core.errors import HeadraceError, UnreadableBatchError
 from headrace.core.limits import JSON_MEMORY_FACTOR
 from headrace.core.records.raw import HEARTBEAT
 from headrace.http2.bridge import break_off
@@ -22,10 +22,10 @@ from headrace.http2.codings import GZIP, Deflater
 from headrace_broker.admission import Share
 from headrace_broker.fetch import Buffer
 from headrace_broker.partition import Partition
-from headrace_broker.requests import WatchQuery
+from headrace_broker.requests import Place, WatchQuery
 from headrace_broker.routes.compression import COMPRESSED_IN_LOOP_BYTES, takes_gzip
 from headrace_broker.routes.headers import fetch_headers
-from headrace_broker.routes.record_bodies import BodyFormat, ndjson_pieces, unpacked_bytes_of
+from headrace_broker.routes.record_bodies import BodyFormat, ndjson_pieces, unpacked_bytes_of, with_place
 from headrace_broker.serving import Serving
 from headrace_broker.watching import Piece, watch
 
@@ -46,7 +46,7 @@ async def watch_response(
                 BodyFormat.NDJSON,
                 _lines(first, pieces, query, share, serving.admission.json_batch_bytes_max),
             )
-        stream = _Stream(serving, request, first, body_format)
+        stream = _Stream(serving, request, partition.place, first, body_format)
         del first
         return await stream.send(buffers)
 
@@ -54,8 +54,11 @@ async def watch_response(
 class _Stream:
     """One response on its way."""
 
-    def __init__(self, serving: Serving, request: web.Request, first: Piece, body_format: BodyFormat) -> None:
+    def __init__(
+        self, serving: Serving, request: web.Request, place: Place, first: Piece, body_format: BodyFormat
+    ) -> None:
         self._serving = serving
+        self._place = place
         self._request = request
         headers = fetch_headers(first.fetched, first.fetched.offset)
         headers |= {"Content-Type": body_format.value, "Vary": "Accept, Accept-Encoding"}
@@ -65,7 +68,10 @@ class _Stream:
         self._response = web.StreamResponse(headers=headers)
 
     async def send(self, buffers: AsyncIterator[Buffer]) -> web.StreamResponse:
-        beginning = await anext(buffers)  # What is damaged is refused before the head is out.
+        try:
+            beginning = await anext(buffers)  # What is damaged is refused before the head is out.
+        except UnreadableBatchError as error:
+            raise with_place(error, self._place) from error
         await self._response.prepare(self._request)
         if self._request.method == "HEAD":
             await self._response.write_eof()

@@ -3,6 +3,7 @@
 `on_empty` is called whenever the last channel is gone. Owned by a `Session`, for its lifetime.
 """
 
+import asyncio
 from collections.abc import Callable
 
 from headrace.core.errors import BrokenSessionError, HeadraceError
@@ -38,6 +39,7 @@ class Channels:
         self._open: dict[int, Channel] = {}
         self._collecting: dict[ProduceChannel, None] = {}
         """Those that may have something to append."""
+        self._checking: asyncio.Task[None] | None = None
         self._refusal: HeadraceError | None = None
         """Why no more are opened."""
 
@@ -48,6 +50,17 @@ class Channels:
     def is_pending(self) -> bool:
         """Somebody waits for an answer to a produce."""
         return any(channel.is_pending for channel in self._open.values())
+
+    @property
+    def is_checking(self) -> bool:
+        """A produce takes long to check: no frame is to be served before that is done."""
+        return self._checking is not None and not self._checking.done()
+
+    async def checked(self) -> None:
+        """Wait until nothing is being checked."""
+        if self._checking is not None:
+            await asyncio.wait([self._checking])
+            self._checking = None
 
     def serve(self, frame: Frame) -> None:
         """Raises BrokenSessionError. What is produced is appended with the next `flush`."""
@@ -61,6 +74,7 @@ class Channels:
             case Produce() if isinstance(channel, ProduceChannel):
                 channel.collect(message)
                 self._collecting[channel] = None
+                self._checking = channel.checking
             case Credit() if isinstance(channel, FetchChannel):
                 channel.add_credit(message.nbytes)
             case Close():

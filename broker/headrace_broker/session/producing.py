@@ -1,9 +1,11 @@
 """A channel that writes: checks batches as they come, appends them in groups, answers in order.
 
 Produces that arrive together are appended together, in one write: what is collected is appended by `flush`, before the
-session waits for anything. `core.session.channels.Ledger` says what is answered when.
+session waits for anything. `core.session.channels.Ledger` says what is answered when. A produce that takes long to
+check is checked by a task; the session hands over no other frame before that is done (`Channels.checked`).
 """
 
+import asyncio
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
@@ -14,6 +16,7 @@ from headrace.core.records.raw import RawBatch, split_batches
 from headrace.core.session.channels import Group, Ledger
 from headrace.core.session.messages import Closed, Failed, Produce, Produced
 from headrace.core.types import LeaderEpoch
+from headrace_broker.body_checks import check, check_in_thread, take_long
 from headrace_broker.requests import ProduceQuery
 from headrace_broker.session.hold import Hold
 from headrace_broker.session.outgoing import Outgoing
@@ -47,6 +50,8 @@ class ProduceChannel:
         self._collected_bytes = 0
         self._batch_bytes_max = 0
         """As the topic said when the first of them came."""
+        self.checking: asyncio.Task[None] | None = None
+        """Of a produce that takes long to check."""
 
     def begin(self) -> None:
         self.hold.partition.follow(self._moved)
@@ -54,7 +59,7 @@ class ProduceChannel:
     @property
     def is_pending(self) -> bool:
         """Somebody waits for an answer."""
-        return self._ledger.pending > 0
+        return self._ledger.pending > 0 or self.checking is not None
 
     def collect(self, produce: Produce) -> None:
         """Check it; the next `flush` appends it."""
@@ -65,12 +70,33 @@ class ProduceChannel:
             ledger.check_room(len(self._collected))
             if not self._collected:
                 self._batch_bytes_max = self.hold.max_message_bytes
-            batches = split_batches(produce.batches, batch_bytes_max=self._batch_bytes_max)
+            checked = _Checked(produce.sequence, split_batches(produce.batches, batch_bytes_max=self._batch_bytes_max))
+            if take_long(checked.batches):
+                self.checking = asyncio.create_task(self._check(checked), name="session checks")
+                self.checking.add_done_callback(self._outgoing.fail_with)
+                return
+            check(checked.batches)
         except HeadraceError as error:
             self.fail(error, produce.sequence)
             return
-        self._collected.append(_Checked(produce.sequence, batches))
-        self._collected_bytes += sum(batch.nbytes for batch in batches)
+        self._collect(checked)
+
+    async def _check(self, produce: _Checked) -> None:
+        """In a thread; what comes of it is appended, or told, at once."""
+        try:
+            await check_in_thread(produce.batches, self.hold.serving.admission)
+        except HeadraceError as error:
+            self.fail(error, produce.sequence)
+        else:
+            if self._ledger.takes_more:
+                self._collect(produce)
+                self.flush()
+        finally:
+            self.checking = None
+
+    def _collect(self, produce: _Checked) -> None:
+        self._collected.append(produce)
+        self._collected_bytes += sum(batch.nbytes for batch in produce.batches)
         if len(self._collected) >= SESSION_GROUP_FRAMES_MAX or self._collected_bytes >= SESSION_GROUP_BYTES:
             self.flush()
 
@@ -116,6 +142,8 @@ class ProduceChannel:
     def leave(self) -> None:
         """It is over, or its session is."""
         self.hold.partition.unfollow(self._moved)
+        if self.checking is not None and self.checking is not asyncio.current_task():
+            self.checking.cancel()
 
     def _answers(self, produces: list[_Checked], written: Appended, epoch: LeaderEpoch) -> list[Produced]:
         start = self.hold.partition.log.log_start_offset

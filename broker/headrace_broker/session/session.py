@@ -88,7 +88,7 @@ class Session:
 
     def _serve_at_once(self, chunk: bytes) -> bool:
         """A single frame needs no turn of the loop of its own: whoever waits for one answer gets it sooner."""
-        if not self._reader.is_one_frame(chunk) or not self._outgoing.is_idle:
+        if not self._reader.is_one_frame(chunk) or not self._outgoing.is_idle or self._channels.is_checking:
             return False
         self._received_bytes += len(chunk)
         self._outgoing.gather()
@@ -109,9 +109,11 @@ class Session:
         try:
             while chunks := await self._arrived():
                 await self._handle(chunks)
+                await self._channels.checked()  # Its frame has room for as long as it is looked at.
                 await self._make_room()
             if not self._reader.is_between_frames:
                 raise BrokenSessionError("the session ended within a frame: end it after one")
+            await self._channels.checked()
         except HeadraceError as error:
             self._break(error)
         else:
@@ -159,6 +161,8 @@ class Session:
         for chunk in chunks:
             for frame in self._reader.receive(chunk):
                 self._pace = None
+                if self._channels.is_checking:
+                    await self._until_checked()
                 self._channels.serve(frame)
                 count += 1
                 size += sum(map(len, frame.payload))
@@ -170,6 +174,13 @@ class Session:
                     count, size = 0, 0
         self._channels.flush()
         self._outgoing.speak()
+
+    async def _until_checked(self) -> None:
+        """What was served before a frame that has to wait is appended, and answered, meanwhile."""
+        self._channels.flush()
+        self._outgoing.speak()
+        await self._channels.checked()
+        self._outgoing.gather()
 
     async def _make_room(self) -> None:
         """For the rest of a frame that is not whole, and for answers that the client has yet to take."""

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from headrace.core.errors import CorruptBatchError, CorruptLogError, StorageFailedError
+from headrace.core.errors import CorruptBatchError, CorruptLogError, StorageFailedError, UnreadableBatchError
 from headrace.core.records.raw import split_replicated
 from headrace_broker.storage.compaction_files import Span
 from headrace_broker.storage.segment_check import Damage, SegmentCheck
@@ -29,9 +29,14 @@ class LogVerification:
 
     @contextmanager
     def suspecting(self) -> Iterator[None]:
-        """Of a read, and of whoever looks into what was read. Raises CorruptLogError for a CorruptBatchError, too."""
+        """Of a read, and of whoever looks into what was read. Raises CorruptLogError for a CorruptBatchError, too.
+
+        A batch that was written so that nobody can decode it is no damage: its UnreadableBatchError passes.
+        """
         try:
             yield
+        except UnreadableBatchError:
+            raise
         except (CorruptLogError, StorageFailedError):
             self.is_suspect = True
             raise

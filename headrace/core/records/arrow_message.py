@@ -1,9 +1,9 @@
 """Reads the metadata of an Arrow IPC record-batch message with a few bounds-checked reads, without pyarrow.
 
-A broker asks one question of a body: does it hold as many rows as the header says? Offsets are given out by that
-number, so a batch that lies would give two records one offset. The answer stands in the flatbuffer at the body's start.
-A consumer asks more before it hands the body to pyarrow: are there exactly the buffers that the schema needs, do they
-lie within the body, and how much will they be once they are decompressed?
+The flatbuffer at the body's start says how many rows there are. Offsets are given out by the number in the header, so
+a batch in which the two differ would give two records one offset. Whoever hands the body to pyarrow asks more before
+that: are there exactly the buffers that the schema needs, do they lie within the body, and how much will they be once
+they are decompressed?
 
     body          0xFFFFFFFF | i32 metadata length | flatbuffer Message | buffers, each at a multiple of 8
     Message       fields: 0 version, 1 header type (3 = RecordBatch), 2 header, 3 body length
@@ -157,31 +157,39 @@ def unpacked_bytes(batch: memoryview, header: BatchHeader) -> int:
         return header.batch_bytes
     try:
         message = read_message(batch, header.batch_bytes)
-        return _claimed_bytes(message, batch, message.record_batch.pairs(2))
+        _check_codec(message, header.compression)
+        return _claimed_bytes(message, batch[BATCH_HEADER_BYTES:], message.record_batch.pairs(2))
     except struct.error as error:
         raise CorruptBatchError("a compressed buffer lies outside of its batch") from error
 
 
-def check_buffers(message: ArrowMessage, batch: memoryview, buffer_count: int, compression: Compression) -> None:
-    """Raise CorruptBatchError unless all `buffer_count` buffers lie within the batch and stay bounded in memory."""
+def check_buffers(message: ArrowMessage, body: memoryview, buffer_count: int, compression: Compression) -> None:
+    """Raise CorruptBatchError unless all `buffer_count` buffers lie within the body and stay bounded in memory.
+
+    `body` is what follows the batch's header.
+    """
     try:
-        _check_buffers(message, batch, buffer_count, compression)
+        _check_buffers(message, body, buffer_count, compression)
     except struct.error as error:
         raise CorruptBatchError("the body's metadata points outside of itself: it is no Arrow message") from error
 
 
-def _check_buffers(message: ArrowMessage, batch: memoryview, buffer_count: int, compression: Compression) -> None:
+def _check_buffers(message: ArrowMessage, body: memoryview, buffer_count: int, compression: Compression) -> None:
     buffers = message.record_batch.pairs(2)
     if len(buffers) != buffer_count:
         raise CorruptBatchError(f"the body has {len(buffers)} buffers, the schema of records has {buffer_count}")
     for at, size in buffers:
         if at < 0 or size < 0 or at % 8 or at + size > message.body_bytes:
             raise CorruptBatchError(f"a buffer of {size} bytes at {at} lies outside of a body of {message.body_bytes}")
+    _check_codec(message, compression)
+    if compression is not Compression.NONE:
+        _check_decompressed_bytes(message, body, buffers)
+
+
+def _check_codec(message: ArrowMessage, compression: Compression) -> None:
     codec = _codec(message.record_batch)
     if codec is not compression:
         raise CorruptBatchError(f"the body's compression is {codec.name}, attributes say {compression.name}")
-    if codec is not Compression.NONE:
-        _check_decompressed_bytes(message, batch, buffers)
 
 
 def _codec(record_batch: _Table) -> Compression:
@@ -195,21 +203,21 @@ def _codec(record_batch: _Table) -> Compression:
     return codec
 
 
-def _check_decompressed_bytes(message: ArrowMessage, batch: memoryview, buffers: list[tuple[int, ...]]) -> None:
-    total = _claimed_bytes(message, batch, buffers)
+def _check_decompressed_bytes(message: ArrowMessage, body: memoryview, buffers: list[tuple[int, ...]]) -> None:
+    total = _claimed_bytes(message, body, buffers)
     if total > BATCH_DECOMPRESSED_BYTES_MAX:
         raise CorruptBatchError(
             f"the body claims {total} bytes once decompressed, the limit is {BATCH_DECOMPRESSED_BYTES_MAX}"
         )
 
 
-def _claimed_bytes(message: ArrowMessage, batch: memoryview, buffers: list[tuple[int, ...]]) -> int:
+def _claimed_bytes(message: ArrowMessage, body: memoryview, buffers: list[tuple[int, ...]]) -> int:
     """Every compressed buffer begins with its decompressed length, which pyarrow allocates before it decompresses."""
-    total = 0
+    total, buffers_at = 0, message.body_at - BATCH_HEADER_BYTES
     for at, size in buffers:
         if size == 0:
             continue
-        claimed = _I64.unpack_from(batch, message.body_at + at)[0] if size >= _I64.size else _STORED_AS_IS - 1
+        claimed = _I64.unpack_from(body, buffers_at + at)[0] if size >= _I64.size else _STORED_AS_IS - 1
         if claimed < _STORED_AS_IS:
             raise CorruptBatchError(f"a compressed buffer of {size} bytes claims {claimed} bytes once decompressed")
         total += size if claimed == _STORED_AS_IS else claimed

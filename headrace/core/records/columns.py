@@ -4,12 +4,15 @@ The body is one Arrow IPC record-batch message without its schema message: `magi
 small batches do not carry a thousand descriptions of the same four columns. `docs/protocol.md` gives every byte.
 
 `decode_batch` trusts nothing: header, CRC, message metadata and buffers are checked before pyarrow sees the body, and
-pyarrow validates the arrays in full. Any byte string gives a batch or a CorruptBatchError. Decoded arrays are views of
-the buffer they came from and keep it alive. Called by clients, by the broker for JSON and for looking up times, never
-on a broker's binary path.
+pyarrow validates the arrays in full. Any byte string gives a batch or a CorruptBatchError; it is an
+UnreadableBatchError where the bytes are what was written, so that nobody can ever decode them. Decoded arrays are views
+of the buffer they came from and keep it alive. Called by clients, and by the broker for JSON and for looking up times.
+
+`check_body` is the same for what a broker is about to append: what it lets pass can be decoded. It copies nothing of a
+body that is not compressed, and of one that is it makes what a reader would make.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
@@ -17,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.core.errors import BatchTooLargeError, CorruptBatchError
+from headrace.core.errors import BatchTooLargeError, CorruptBatchError, UnreadableBatchError
 from headrace.core.limits import (
     BATCH_BYTES_MAX,
     BATCH_DECOMPRESSED_BYTES_MAX,
@@ -32,7 +35,7 @@ from headrace.core.records.arrays import (
     long_numbers,
     timestamp_array,
 )
-from headrace.core.records.arrow_message import check_buffers, read_message
+from headrace.core.records.arrow_message import ArrowMessage, check_buffers, read_message
 from headrace.core.records.header import (
     ALIGNMENT_BYTES,
     MAGIC,
@@ -41,7 +44,7 @@ from headrace.core.records.header import (
     Compression,
     ProducerNumbers,
 )
-from headrace.core.records.raw import batch_crc
+from headrace.core.records.raw import RawBatch, batch_crc
 from headrace.core.records.record import Record
 from headrace.core.types import LeaderEpoch, Offset
 
@@ -60,13 +63,19 @@ SPARSE_RECORD_SCHEMA: Final = RECORD_SCHEMA.append(pa.field("offset_delta", pa.i
 
 _RECORD_BUFFERS = 17
 _SPARSE_RECORD_BUFFERS = 19
-_SCHEMA_MESSAGE_BYTES = {len(schema): schema.serialize().size for schema in (RECORD_SCHEMA, SPARSE_RECORD_SCHEMA)}
+_SCHEMA_MESSAGES = {len(schema): schema.serialize().to_pybytes() for schema in (RECORD_SCHEMA, SPARSE_RECORD_SCHEMA)}
 """By their number of columns."""
 _WRITE_OPTIONS = {
     Compression.LZ4: pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False),
     Compression.ZSTD: pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False),
 }
 """Without Arrow's thread pool: nearly all bytes are in one buffer, so it gains nothing and costs a batch 200 us."""
+_READ_OPTIONS = pa.ipc.IpcReadOptions(use_threads=False)
+"""For the same reason: a batch of few records is decompressed in a tenth of the time."""
+_THREADED_FROM_BYTES = 256 << 10
+"""A compressed body of so many gains by the thread pool."""
+OnUnreadable = Callable[[UnreadableBatchError], None]
+
 _UNSTAMPED = (Offset(0), LeaderEpoch(0))
 
 
@@ -197,7 +206,7 @@ def _arrow_message(records: pa.RecordBatch, compression: Compression) -> memoryv
     sink = pa.BufferOutputStream()
     writer = pa.ipc.new_stream(sink, records.schema, options=_WRITE_OPTIONS[compression])
     writer.write_batch(records)
-    return memoryview(sink.getvalue()).cast("B")[_SCHEMA_MESSAGE_BYTES[records.num_columns] :]
+    return memoryview(sink.getvalue()).cast("B")[len(_SCHEMA_MESSAGES[records.num_columns]) :]
 
 
 def _bounded(size_bytes: int, limit: int) -> int:
@@ -219,20 +228,33 @@ def decode_batch(buffer: bytes | bytearray | memoryview | pa.Buffer, at: int = 0
     _check_whole(header, batch)
     if header.is_empty:
         raise CorruptBatchError("record_count is 0: a heartbeat or an emptied batch, not a batch of records")
-    message = read_message(batch, header.batch_bytes)
-    sparse = header.is_sparse
-    check_buffers(message, batch, _SPARSE_RECORD_BUFFERS if sparse else _RECORD_BUFFERS, header.compression)
-    body = source.slice(at + BATCH_HEADER_BYTES, message.body_at + message.body_bytes - BATCH_HEADER_BYTES)
-    if body.address % 8:
-        body = pa.py_buffer(body.to_pybytes())
-    records = _read_records(body, SPARSE_RECORD_SCHEMA if sparse else RECORD_SCHEMA, header.record_count)
-    return _placed(header, records)
+    try:
+        message = read_message(batch, header.batch_bytes)
+        records = _read_body(source[at + BATCH_HEADER_BYTES : at + header.batch_bytes], header, message, aligned=True)
+        return _placed(header, records)
+    except CorruptBatchError as error:
+        raise UnreadableBatchError(
+            f"offsets {header.base_offset} to {header.last_offset} cannot be decoded: {error.message}",
+            baseOffset=header.base_offset,
+            lastOffset=header.last_offset,
+            nextOffset=header.next_offset,
+        ) from error
 
 
-def decode_batches(buffer: bytes | bytearray | memoryview | pa.Buffer) -> Iterator[DecodedBatch]:
+def check_body(batch: RawBatch) -> None:
+    """Raise CorruptBatchError unless readers can decode `batch`, which `split_batches` gave."""
+    assert batch.message is not None, "a producer sent it"
+    body = batch.buffers[1] if len(batch.buffers) == 2 else memoryview(b"".join(batch.buffers[1:]))
+    _read_body(pa.py_buffer(body), batch.header, batch.message, aligned=False)
+
+
+def decode_batches(
+    buffer: bytes | bytearray | memoryview | pa.Buffer, on_unreadable: OnUnreadable | None = None
+) -> Iterator[DecodedBatch]:
     """The batches of a fetch that hold records, in order: heartbeats and emptied batches are left out.
 
-    Raises CorruptBatchError.
+    `on_unreadable` is told of each batch that nobody can decode: it raises, or the batch is left out. Raises
+    CorruptBatchError.
     """
     source = pa.py_buffer(buffer)
     whole = memoryview(source).cast("B")
@@ -242,7 +264,14 @@ def decode_batches(buffer: bytes | bytearray | memoryview | pa.Buffer) -> Iterat
         if header.is_empty:
             _check_whole(header, whole[at:])
         else:
-            yield decode_batch(source, at)
+            try:
+                batch = decode_batch(source, at)
+            except UnreadableBatchError as error:
+                if on_unreadable is None:
+                    raise
+                on_unreadable(error)
+            else:
+                yield batch
         at += header.batch_bytes
 
 
@@ -254,18 +283,33 @@ def _check_whole(header: BatchHeader, batch: memoryview) -> None:
         raise CorruptBatchError(f"crc32c is {header.crc32c:#010x}, the bytes give {crc:#010x}: the bytes were damaged")
 
 
-def _read_records(body: pa.Buffer, schema: pa.Schema, record_count: int) -> pa.RecordBatch:
-    try:
-        records = pa.ipc.read_record_batch(body, schema)
-        records.validate(full=True)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise CorruptBatchError(f"the body is not a record batch of magic {MAGIC}: {error}") from error
-    if records.num_rows != record_count:
-        raise CorruptBatchError(f"record_count is {record_count}, the body has {records.num_rows} rows")
+def _read_body(body: pa.Buffer, header: BatchHeader, message: ArrowMessage, *, aligned: bool) -> pa.RecordBatch:
+    """`body` is what follows the header; where it is to be `aligned` and is not, it is copied."""
+    sparse = header.is_sparse
+    check_buffers(message, memoryview(body), _SPARSE_RECORD_BUFFERS if sparse else _RECORD_BUFFERS, header.compression)
+    body = body.slice(0, message.body_at + message.body_bytes - BATCH_HEADER_BYTES)
+    if aligned and body.address % 8:
+        body = pa.py_buffer(body.to_pybytes())
+    records = _read_records(body, SPARSE_RECORD_SCHEMA if sparse else RECORD_SCHEMA, header)
     headers = records.column(3)
     items = headers.values
     if records.column(2).null_count or headers.null_count or items.null_count or items.field(0).null_count:
         raise CorruptBatchError("a time, a list of headers, a header or its name is null: only keys and values may be")
+    return records
+
+
+def _read_records(body: pa.Buffer, schema: pa.Schema, header: BatchHeader) -> pa.RecordBatch:
+    try:
+        if header.compression is Compression.NONE or len(body) >= _THREADED_FROM_BYTES:
+            records = pa.ipc.read_record_batch(body, schema)
+        else:
+            stream = pa.py_buffer(b"".join((_SCHEMA_MESSAGES[len(schema)], body)))
+            records = pa.ipc.open_stream(stream, options=_READ_OPTIONS).read_next_batch()
+        records.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise CorruptBatchError(f"the body is not a record batch of magic {MAGIC}: {error}") from error
+    if records.num_rows != header.record_count:
+        raise CorruptBatchError(f"record_count is {header.record_count}, the body has {records.num_rows} rows")
     return records
 
 

@@ -1,9 +1,9 @@
 """Batches as they arrived: a header to stamp and the body's chunks, never joined, never copied, never decoded.
 
-`split_batches` is all that a broker checks of a produce request: lengths, magic, both checksums, what a producer may
+`split_batches` is what a broker checks first of a produce request: lengths, magic, both checksums, what a producer may
 say of itself, and that the Arrow message holds as many rows as the header claims; and how many of them have no key,
-because compacted topics need one. What lies deeper (offsets within buffers, names that are not UTF-8) is found by
-`columns.decode_batch` in whoever reads the records.
+because compacted topics need one. What lies deeper (offsets within buffers, names that are not UTF-8) is checked by
+`columns.check_body` then.
 
 A `RawBatch` lives from the request to the append. Its first buffer is a private copy of the header, because stamping
 writes into it; the others are views of the request's chunks and keep those alive.
@@ -17,9 +17,10 @@ from crc32c import crc32c
 
 from headrace.core.errors import BatchTooLargeError, CorruptBatchError
 from headrace.core.limits import BATCH_HEADER_BYTES
-from headrace.core.records.arrow_message import METADATA_END_MAX, read_message
+from headrace.core.records.arrow_message import METADATA_END_MAX, ArrowMessage, read_message, unpacked_bytes
 from headrace.core.records.header import (
     APPEND_TIME_BIT,
+    COMPRESSION_BITS,
     CONTROL_BIT,
     CRC_FROM,
     MAGIC,
@@ -43,10 +44,18 @@ class RawBatch:
     buffers: list[memoryview]
     keyless_count: int
     """Records without a key; 0 where a leader sent the batch, because it has looked when the batch was produced."""
+    message: ArrowMessage | None = None
+    """The body's metadata, of a batch that a producer sent."""
 
     @property
     def nbytes(self) -> int:
         return self.header.batch_bytes
+
+    def unpacked_bytes(self) -> int:
+        """What it is in memory once it is decompressed, as it claims itself. Raises CorruptBatchError."""
+        if not self.header.attributes & COMPRESSION_BITS:
+            return self.nbytes
+        return unpacked_bytes(memoryview(b"".join(self.buffers)), self.header)
 
     def stamp(self, base_offset: Offset, leader_epoch: LeaderEpoch) -> Self:
         """Give the batch its place in the log, in place; the body and its CRC stay as they are."""
@@ -174,7 +183,7 @@ def _checked(header: BatchHeader, start: memoryview, body: list[memoryview]) -> 
         raise CorruptBatchError(
             f"record_count is {header.record_count}, the body has {message.row_count} rows: they must agree"
         )
-    batch.keyless_count = message.keyless_count
+    batch.keyless_count, batch.message = message.keyless_count, message
     return batch
 
 

@@ -7,7 +7,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.support.batches import batch_of, sealed
+from headrace.core.records.header import Compression
+from tests.support.batches import ZSTD_MAGIC, batch_of, boastful, mislabelled, poisoned, sealed
 from tests.support.cluster import Answer, Cluster, http
 from tests.support.patience import patient
 from tests.support.waiting import wait_for
@@ -16,6 +17,7 @@ BATCH = {"Content-Type": "application/vnd.headrace.batch"}
 JSON = {"Content-Type": "application/json"}
 NDJSON = {"Content-Type": "application/x-ndjson"}
 LIMIT = 4096
+ZSTD = batch_of(b"value " * 100, compression=Compression.ZSTD)
 
 
 @pytest.fixture(scope="module")
@@ -104,12 +106,21 @@ def _lying(batch: bytes) -> bytes:
     return sealed(changed)
 
 
+def _undecompressable(_: bytes) -> bytes:
+    """Says how much its buffers hold once they are decompressed, and holds no ZSTD."""
+    return sealed(ZSTD.replace(ZSTD_MAGIC, b"nope"))
+
+
 @pytest.mark.parametrize(
     ("spoil", "status", "code", "said"),
     [
         (lambda batch: _flipped(batch, 100), 400, "CorruptBatch", "batch 1: crc32c is"),
         (lambda batch: _flipped(batch, 2), 400, "CorruptBatch", "batch 1: stamp_checksum is"),
         (_lying, 400, "CorruptBatch", "batch 1: record_count is 2, the body has 1 rows"),
+        (poisoned, 400, "CorruptBatch", "batch 1: the body is not a record batch of magic 1: "),
+        (mislabelled, 400, "CorruptBatch", "batch 1: the body's compression is NONE, attributes say ZSTD"),
+        (_undecompressable, 400, "CorruptBatch", "batch 1: the body is not a record batch of magic 1: "),
+        (lambda _: boastful(ZSTD), 400, "CorruptBatch", "batch 1: the body claims 1099511628"),
         (lambda batch: batch[:-1], 400, "CorruptBatch", "batch 1: batch_bytes is"),
         (lambda batch: batch + b"x", 400, "CorruptBatch", "batch 2: 1 bytes are left"),
         (lambda batch: batch_of(b"x" * LIMIT), 413, "BatchTooLarge", f"the topic's maxMessageBytes is {LIMIT}"),

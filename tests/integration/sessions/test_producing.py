@@ -2,18 +2,26 @@
 
 from typing import Any
 
-from headrace.core.errors import CorruptBatchError, InvalidRequestError, NotLeaderError, RequestTimedOutError
-from headrace.core.limits import SESSION_PRODUCES_PENDING_MAX
+from headrace.core.errors import (
+    BatchTooLargeError,
+    CorruptBatchError,
+    InvalidRequestError,
+    NotLeaderError,
+    RequestTimedOutError,
+)
+from headrace.core.limits import JSON_BATCH_BYTES_MIN, SESSION_PRODUCES_PENDING_MAX
 from headrace.core.records.columns import columns_of
+from headrace.core.records.header import Compression
 from headrace.core.records.record import Record
 from headrace.core.resources.topic import TopicSpec
-from headrace.core.session.messages import Closed, Failed, Heartbeat, Opened, Produce
+from headrace.core.session.messages import Closed, Failed, Heartbeat, Opened, Produce, Produced
 from headrace.core.types import BrokerId
-from tests.support.batches import TIMESTAMP_MS, batch_of, encoded
+from tests.support.batches import TIMESTAMP_MS, batch_of, encoded, mislabelled, poisoned
 from tests.support.broker_app import BrokerApp
 from tests.support.partition_sets import partition_state, seat
 from tests.support.sessions import session_at, to_fetch, to_produce
 
+LARGE = batch_of(b"0" * (3 << 20))
 WITH_ANOTHER: dict[str, Any] = {"replicas": (BrokerId(0), BrokerId(1)), "isr": (seat(0), seat(1))}
 
 
@@ -96,3 +104,59 @@ async def test_should_refuse_pending_produces_when_leadership_is_lost(app: Broke
         assert {channel: each.sequence for channel, each in failed.items()} == {1: 0, 2: -1}
         assert isinstance(failed[1].error, NotLeaderError)
         assert "whether the records are written is not known" in failed[1].error.message
+
+
+async def test_should_refuse_a_batch_that_nobody_can_decode_and_write_what_came_before_it(app: BrokerApp) -> None:
+    for number, spoiled in enumerate((poisoned(batch_of(b"b")), mislabelled(batch_of(b"b")), poisoned(LARGE)), 1):
+        async with session_at(app.url) as session:
+            session.say(
+                to_produce(1),
+                Produce(1, 1, [batch_of(b"a")]),
+                Produce(1, 2, [spoiled]),
+                Produce(1, 3, [batch_of(b"c")]),
+            )
+            await session.hear(Opened)
+            assert [(each.sequence, each.base_offset) for each in await session.produced(1)] == [(1, number - 1)]
+            failed = await session.failed(1)
+            assert (failed.sequence, type(failed.error)) == (2, CorruptBatchError)
+            assert failed.error.message.startswith("batch 0: the body")
+
+
+async def test_should_keep_the_order_when_some_take_long_to_check(app: BrokerApp) -> None:
+    packed = batch_of(b"0" * (1 << 20), compression=Compression.ZSTD)
+    sent = [batch_of(b"a"), packed, batch_of(b"b"), LARGE, packed, batch_of(b"c")]
+    async with session_at(app.url) as session:
+        session.say(to_produce(1), to_produce(2))
+        session.say(*(Produce(1 + n % 2, n, [batch]) for n, batch in enumerate(sent)))
+        for batch in (packed, batch_of(b"d")):
+            session.say(Produce(1, len(sent), [batch]))
+            sent.append(batch)
+        session.end()
+        heard = await session.rest()
+    answers = [each for each in heard if isinstance(each, Produced)]
+    assert [each.base_offset for each in sorted(answers, key=lambda each: each.sequence)] == list(range(len(sent)))
+    assert [each.channel for each in heard if isinstance(each, Closed)] == [1, 2]
+
+
+async def test_should_answer_nothing_of_what_is_being_checked_when_its_client_leaves(app: BrokerApp) -> None:
+    async with session_at(app.url) as session:
+        session.say(to_produce(1))
+        await session.hear(Opened)
+        session.say(Produce(1, 1, [LARGE]))
+    async with session_at(app.url) as session:
+        session.say(to_produce(1), Produce(1, 1, [batch_of(b"a")]))
+        await session.hear(Opened)
+        assert (await session.produced(1))[0].sequence == 1
+
+
+async def test_should_refuse_what_takes_more_memory_than_there_is_to_look_into_it(app: BrokerApp) -> None:
+    conversions = app.serving.admission.conversions
+    conversions.limit_bytes = conversions.left_bytes = JSON_BATCH_BYTES_MIN
+    huge = batch_of(b"0" * (JSON_BATCH_BYTES_MIN + 1), compression=Compression.ZSTD)
+    async with session_at(app.url) as session:
+        session.say(to_produce(1), Produce(1, 1, [huge]))
+        await session.hear(Opened)
+        failed = await session.failed(1)
+        assert type(failed.error) is BatchTooLargeError
+        assert failed.error.details == {"limit": JSON_BATCH_BYTES_MIN, "batch": 0}
+    assert conversions.left_bytes == JSON_BATCH_BYTES_MIN

@@ -12,9 +12,17 @@ from headrace.client.discovery import Servers
 from headrace.client.read_ahead import Added, Answered, ReadAhead
 from headrace.client.record import TopicPartition
 from headrace.client.trouble import Trouble
-from headrace.core.errors import BrokerUnreachableError, OffsetOutOfRangeError, StalledError
+from headrace.core.errors import (
+    BrokerUnreachableError,
+    CorruptBatchError,
+    OffsetOutOfRangeError,
+    StalledError,
+    UnreadableBatchError,
+)
 from headrace.core.limits import CLIENT_STALL_CHECK_MS
-from tests.support.batches import batch_of
+from headrace.core.records.header import BatchHeader
+from headrace.core.types import Offset
+from tests.support.batches import batch_of, poisoned, sealed
 
 P0, P1, P2 = (TopicPartition("flights", number) for number in range(3))
 GONE = BrokerUnreachableError("broker a:1 cannot be reached: Connection refused")
@@ -155,8 +163,72 @@ def test_should_go_on_where_its_user_went_since_an_answer_was_opened() -> None:
 
 def opened() -> ReadAhead:
     """Three records of the first partition, of which nothing is handed out yet."""
+    return reading_of(batch_of(b"a", b"b", b"c"), 3)
+
+
+def stamped(batch: bytes, offset: int) -> bytes:
+    header = BatchHeader.unpack(batch)
+    return sealed(header._replace(base_offset=Offset(offset)).pack() + batch[64:])
+
+
+WITH_POISON = (
+    stamped(batch_of(b"0"), 0) + stamped(poisoned(batch_of(b"1", b"2", b"3")), 1) + stamped(batch_of(b"4", b"5"), 4)
+)
+
+
+def reading_of(batches: bytes, next_offset: int) -> ReadAhead:
     reading, _ = reading_of_one()
     (ask,) = reading.plan.due(0)
-    reading.take(Answered(ask, Fetched(batch_of(b"a", b"b", b"c"), 3)), 0)
+    reading.take(Answered(ask, Fetched(batches, next_offset)), 0)
     assert reading.open()
     return reading
+
+
+def handed_out(reading: ReadAhead) -> list[int]:
+    return [offset for _, batch in reading.read() for offset in batch.offsets.tolist()]
+
+
+def test_should_stop_before_records_that_nobody_can_decode_and_say_how_to_go_on() -> None:
+    reading = reading_of(WITH_POISON, 6)
+    batches = reading.read()
+    assert [batch.offsets.tolist() for _, batch in (next(batches),)] == [[0]]
+    remedy = (
+        r"go on with seek\(TopicPartition\(topic='flights', partition=0\), 4\), or leave .* with on_unreadable='skip'"
+    )
+    with pytest.raises(
+        UnreadableBatchError, match="flights/0: offsets 1 to 3 cannot be decoded: .*; " + remedy
+    ) as told:
+        next(batches)
+    expected = {"topic": "flights", "partition": 0, "baseOffset": 1, "lastOffset": 3, "nextOffset": 4}
+    assert told.value.details == expected
+    (ask,) = reading.plan.due(0)
+    assert ask.offset == 1, "whoever reads on hears of it again"
+    ask.cursor.move(4)
+    (again,) = reading.plan.due(0)
+    reading.take(Answered(again, Fetched(WITH_POISON, 6)), 0)
+    assert reading.open()
+    assert handed_out(reading) == [4, 5]
+
+
+def test_should_leave_out_what_nobody_can_decode_where_its_user_wants_that(caplog: pytest.LogCaptureFixture) -> None:
+    reading = reading_of(WITH_POISON, 6)
+    reading.on_unreadable = "skip"
+    assert handed_out(reading) == [0, 4, 5]
+    (cursor,) = reading.plan.cursors.values()
+    assert (reading.skips, cursor.position, cursor.passed) == (1, 6, 6)
+    assert caplog.messages[0].startswith("flights/0: offsets 1 to 3 cannot be decoded: ")
+    assert caplog.messages[0].endswith("; left out, as on_unreadable='skip' says")
+    last = reading_of(WITH_POISON[:-640], 4)
+    last.on_unreadable = "skip"
+    assert handed_out(last) == [0]
+    assert next(iter(last.plan.cursors.values())).position == 4
+
+
+def test_should_say_where_it_was_when_bytes_were_damaged_and_leave_nothing_out() -> None:
+    damaged = bytearray(WITH_POISON)
+    damaged[len(batch_of(b"0")) + 200] ^= 1
+    reading = reading_of(bytes(damaged), 6)
+    reading.on_unreadable = "skip"
+    with pytest.raises(CorruptBatchError, match=r"flights/0, read from offset 1: crc32c is .*; read on to try again"):
+        handed_out(reading)
+    assert [ask.offset for ask in reading.plan.due(0)] == [1]

@@ -14,7 +14,7 @@ from headrace.core.records.arrow_message import ArrowMessage, read_message, unpa
 from headrace.core.records.columns import columns_of, decode_batch
 from headrace.core.records.header import BatchHeader, Compression
 from headrace.core.records.record import Record
-from tests.support.batches import RECORDS, batch_of, encoded, sealed
+from tests.support.batches import RECORDS, batch_of, encoded, mislabelled, sealed
 
 METADATA_AT = 72
 PLAIN = encoded(columns_of([Record(b"k", b"v" * 100, 5, (("a", b"1"),))] * 50))
@@ -132,6 +132,8 @@ def test_should_say_what_a_batch_is_once_it_is_decompressed() -> None:
 
     assert unpacked(PLAIN) == len(PLAIN)
     assert len(ZSTD) < 50 * 100 < unpacked(ZSTD) < len(PLAIN)
+    with pytest.raises(CorruptBatchError, match="the body's compression is NONE, attributes say ZSTD"):
+        unpacked(mislabelled(PLAIN))
     claiming = bytearray(ZSTD)
     struct.pack_into("<q", claiming, first_compressed_at(claiming), 1 << 40)
     assert unpacked(claiming) > 1 << 40

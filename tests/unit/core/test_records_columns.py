@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.errors import BatchTooLargeError, CorruptBatchError
+from headrace.core.errors import BatchTooLargeError, CorruptBatchError, UnreadableBatchError
 from headrace.core.limits import BATCH_DECOMPRESSED_BYTES_MAX, RECORD_HEADERS_MAX
 from headrace.core.records.arrays import entry_ends
 from headrace.core.records.columns import (
     RECORD_SCHEMA,
     SPARSE_RECORD_SCHEMA,
+    check_body,
     columns_of,
     decode_batch,
     decode_batches,
@@ -22,10 +23,20 @@ from headrace.core.records.columns import (
     record_columns,
 )
 from headrace.core.records.header import APPEND_TIME_BIT, SPARSE_BIT, BatchHeader, Compression
-from headrace.core.records.raw import HEARTBEAT
+from headrace.core.records.raw import HEARTBEAT, RawBatch, split_batches
 from headrace.core.records.record import Record
 from headrace.core.types import LeaderEpoch, Offset
-from tests.support.batches import RECORDS, TIMESTAMP_MS, batch_of, encoded, message_of, packed, sealed
+from tests.support.batches import (
+    RECORDS,
+    TIMESTAMP_MS,
+    batch_of,
+    encoded,
+    message_of,
+    mislabelled,
+    packed,
+    poisoned,
+    sealed,
+)
 
 TWO = record_columns([b"a", b"b"], timestamps_ms=TIMESTAMP_MS)
 
@@ -338,3 +349,52 @@ def test_should_tell_where_entries_end_of_a_whole_column_of_a_part_of_it_and_of_
     assert entry_ends(column.slice(1, 2)).tolist() == [2, 2, 2]
     assert entry_ends(pa.array([[1, 2], [3]], pa.list_(pa.int32()))).tolist() == [0, 2, 3]
     assert entry_ends(pa.array([], pa.binary())).tolist() == [0]
+
+
+def produced(*chunks: bytes | memoryview) -> RawBatch:
+    (batch,) = split_batches(chunks, batch_bytes_max=1 << 20)
+    return batch
+
+
+MANY = record_columns(
+    [b"v%d" % n for n in range(500)], ["k", None] * 250, timestamps_ms=5, headers=[[("ü", b"1")]] * 500
+)
+
+
+@pytest.mark.parametrize("compression", Compression)
+def test_should_let_pass_what_producers_encode_wherever_it_was_cut(compression: Compression) -> None:
+    whole = encoded(MANY, compression)
+    for chunks in ([whole], [memoryview(b"\0" + whole)[1:]], [whole[:70], whole[70:900], whole[900:]]):
+        check_body(produced(*chunks))
+
+
+@pytest.mark.parametrize("compression", Compression)
+def test_should_refuse_what_nobody_can_decode_before_and_after_the_append(compression: Compression) -> None:
+    for spoiled in (poisoned(encoded(MANY, compression)), mislabelled(encoded(MANY))):
+        with pytest.raises(CorruptBatchError) as refused:
+            check_body(produced(spoiled))
+        with pytest.raises(UnreadableBatchError, match=r"^offsets 0 to 499 cannot be decoded: ") as unreadable:
+            decode_batch(spoiled)
+        assert (refused.value.code, unreadable.value.code) == ("CorruptBatch", "UnreadableBatch")
+        assert unreadable.value.details == {"baseOffset": 0, "lastOffset": 499, "nextOffset": 500}
+
+
+def test_should_decompress_with_threads_what_is_large() -> None:
+    values = np.random.default_rng(1).bytes(1 << 20)
+    large = record_columns([values, b"b"], timestamps_ms=5)
+    assert rows_of(encoded(large, Compression.LZ4))[0].value == values
+
+
+def test_should_leave_out_of_a_fetch_what_nobody_can_decode_only_where_that_is_told() -> None:
+    fetched = batch_of(b"a") + poisoned(batch_of(b"b", b"c")) + HEARTBEAT + batch_of(b"d")
+    told: list[UnreadableBatchError] = []
+    found = [record.value for batch in decode_batches(fetched, told.append) for _, record in batch.rows()]
+    assert (found, [error.details["nextOffset"] for error in told]) == ([b"a", b"d"], [2])
+    with pytest.raises(UnreadableBatchError):
+        list(decode_batches(fetched))
+
+
+def test_should_say_what_a_produced_batch_is_once_it_is_decompressed() -> None:
+    assert produced(encoded(MANY)).unpacked_bytes() == len(encoded(MANY))
+    packed = encoded(MANY, Compression.ZSTD)
+    assert len(packed) < 10_000 < produced(packed[:80], packed[80:]).unpacked_bytes()

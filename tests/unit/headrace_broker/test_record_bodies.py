@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from headrace.core.errors import BatchTooLargeError, InvalidRequestError
+from headrace.core.errors import BatchTooLargeError, InvalidRequestError, UnreadableBatchError
 from headrace.core.limits import JSON_FETCH_BYTES_MAX, WATCH_LINES_BYTES
-from headrace.core.records.header import Compression
+from headrace.core.records.header import BatchHeader, Compression
 from headrace.core.records.record import Record
 from headrace.core.types import LeaderEpoch, Offset, TopicUid
 from headrace_broker.fetch import Fetched
@@ -24,7 +24,7 @@ from headrace_broker.routes.record_bodies import (
     parse_batches,
     unpacked_bytes_of,
 )
-from tests.support.batches import batch_of
+from tests.support.batches import batch_of, boastful, mislabelled, poisoned, sealed
 
 
 def fetched(offset: int = 0) -> Fetched:
@@ -119,3 +119,30 @@ def test_should_say_how_much_the_largest_batch_is_once_it_is_decompressed_and_re
         BatchTooLargeError, match="at most 1000 are made JSON of; fetch it with Accept: application/vnd"
     ):
         unpacked_bytes_of(together, 1000)
+
+
+def test_should_show_what_comes_before_a_batch_that_nobody_can_decode_and_then_tell_of_it() -> None:
+    buffers = [batch_of(b"a", b"b") + placed(poisoned(batch_of(b"x")), 2), placed(batch_of(b"c"), 3)]
+    both = replace(fetched(), buffers=buffers, next_offset=Offset(4))
+    for shape in (json_of, ndjson_of):
+        body, next_offset = shape(both, 100, ValueFormat.TEXT)
+        assert (body.count(b'"offset"'), next_offset) == (2, 2)
+        for poison in (poisoned(batch_of(b"x")), mislabelled(batch_of(b"x"))):
+            only = replace(fetched(2), buffers=[placed(poison, 2), *buffers[1:]])
+            assert unpacked_bytes_of(only, 1000) == 0
+            with pytest.raises(UnreadableBatchError) as caught:
+                shape(only, 100, ValueFormat.TEXT)
+            assert caught.value.details == {"baseOffset": 2, "lastOffset": 2, "nextOffset": 3}
+    pieces = ndjson_pieces(both, None, ValueFormat.TEXT)
+    assert next(pieces).count(b"\n") == 2
+    with pytest.raises(UnreadableBatchError):
+        next(pieces)
+
+
+def test_should_not_wait_for_memory_that_a_boast_asks_for() -> None:
+    bomb = boastful(batch_of(bytes(1 << 20), compression=Compression.ZSTD))
+    assert unpacked_bytes_of(replace(fetched(), buffers=[bomb]), 1000) == 0
+
+
+def placed(batch: bytes, offset: int) -> bytes:
+    return sealed(BatchHeader.unpack(batch)._replace(base_offset=Offset(offset)).pack() + batch[64:])
