@@ -210,7 +210,7 @@ class Admission:
     heartbeats: Requests = field(default_factory=lambda: Requests(HEARTBEATS_IN_FLIGHT_MAX))
     """Of members of groups, which wait for news most of the time."""
     others: Requests = field(default_factory=lambda: Requests(None))
-    """Probes, and streams of followers (`replication.served_streams`)."""
+    """Probes, streams of followers (`replication.served_streams`), questions on their way in (`routes.uploads`)."""
 
     @classmethod
     def for_memory(cls, memory_bytes: int | None) -> Self:

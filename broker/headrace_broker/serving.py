@@ -5,6 +5,7 @@ made before a body is read.
 """
 
 from collections.abc import Collection, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -17,7 +18,7 @@ from headrace.core.holders import holder_of
 from headrace.core.replication.fence import Fence
 from headrace.core.resources.topic import Topic
 from headrace.core.types import BrokerId, LeaderEpoch, PartitionKey, Seat, TopicName, TopicUid
-from headrace_broker.admission import Admission, Budget, Share
+from headrace_broker.admission import Admission, Budget, Requests, Share
 from headrace_broker.coordination.cluster_view import ClusterView
 from headrace_broker.groups.coordinators import Coordinators
 from headrace_broker.metrics import Metrics
@@ -26,6 +27,7 @@ from headrace_broker.proxy import PEER_KEY_HEADER, Elsewhere, Proxy, passed_on_f
 from headrace_broker.replication.served_streams import ServedStreams
 from headrace_broker.replication.stream_metrics import StreamMetrics
 from headrace_broker.requests import Place
+from headrace_broker.routes.uploads import Questions
 from headrace_broker.session.sessions import Sessions
 from headrace_broker.staging.coordinators import WriterCoordinators
 from headrace_broker.staging.reach import Reach
@@ -75,6 +77,7 @@ class Serving:
     writers: WriterCoordinators = field(init=False)
     sessions: Sessions = field(init=False)
     followers: ServedStreams = field(init=False)
+    questions: Questions = field(init=False)
 
     def __post_init__(self) -> None:
         self.groups = Coordinators(self.me, self.namespace, self.view, self.partitions)
@@ -82,6 +85,7 @@ class Serving:
         registry = self.metrics.registry
         self.writers = WriterCoordinators(self.me, self.namespace, self.view, self.partitions, reach, registry)
         self.followers = ServedStreams(StreamMetrics(self.metrics.registry), self.catch_up_rate)
+        self.questions = Questions(self.admission.control_bodies)
         self.sessions = Sessions.for_memory(self.admission.bodies.limit_bytes)
 
     def is_broker(self, request: web.Request) -> bool:
@@ -99,6 +103,10 @@ class Serving:
             return holder_of(request.remote or "unknown")
         address = passed_on_for(request)
         return holder_of(address) if address is not None else None
+
+    def question(self, request: web.Request, places: Requests, limit_bytes: int) -> AbstractAsyncContextManager[bytes]:
+        """The body of what an operator or a broker asks, while it is answered. Raises what `Questions.asked` raises."""
+        return self.questions.asked(request, self.holder(request), places, limit_bytes)
 
     def body_share(self, request: web.Request) -> Share:
         """Of what bodies of requests may take."""

@@ -170,6 +170,10 @@ CONTROL_REQUESTS_IN_FLIGHT_MAX = 16
 """The same for what operators and `headrace cluster recover` ask a broker: no load of clients keeps them waiting."""
 CONTROL_BYTES_IN_FLIGHT_MAX = 16 << 20
 """Bodies of those."""
+CONTROL_UPLOADS_MAX = 64
+"""Those whose bodies are on their way in, which take no place until they are there; one more ends the oldest ..."""
+CONTROL_BODY_TIMEOUT_MS = 5_000
+"""... of whoever has most, and each ends after so long."""
 CONTROL_TIMEOUT_MS = 10_000
 """What a broker that passes such a request on to another one waits for its answer."""
 

@@ -1,7 +1,7 @@
 """The streams that followers have open here: one for each broker and lane.
 
     unknown ── HELLO ──> introduced ── another one of the same broker and lane ──> cut off
-       └── too many are, or for too long ──> the oldest is cut off
+       └── too many are, or for too long ──> the oldest is cut off, of the address that has most
 
 No load of clients keeps a follower out, so anybody may open a stream: those that do not say whose they are have a bound
 of their own, and a broker must have a Lease to be introduced. A second stream of a broker takes the place of the first,
@@ -50,8 +50,8 @@ class ServedStreams:
         self.budget = Budget("batches for followers", REPLICATION_BYTES_HELD_MAX)
         self.throttles = {Lane.LIVE: Throttle(None), Lane.CATCH_UP: Throttle(catch_up_rate)}
         self._tasks: dict[OpenStream, asyncio.Task[Any]] = {}
-        self._unknown: dict[OpenStream, None] = {}
-        """They have not said whose they are; the oldest first."""
+        self._unknown: dict[OpenStream, str] = {}
+        """They have not said whose they are: where each comes from, the oldest first."""
         self._open: dict[tuple[BrokerId, Lane], OpenStream] = {}
         self._draining: HeadraceError | None = None
         metrics.watch_served(lambda: self._open, self._lag)
@@ -62,16 +62,18 @@ class ServedStreams:
         return len(self._tasks)
 
     @contextmanager
-    def one_more(self, stream: OpenStream) -> Iterator[None]:
+    def one_more(self, stream: OpenStream, source: str = "") -> Iterator[None]:
         """Around the handling of one, by the task that handles it. Raises NotReadyError."""
         if self._draining is not None:
             raise self._draining
         task = asyncio.current_task()
         assert task is not None, "handlers run as tasks"
         if len(self._unknown) >= REPLICATION_STREAMS_UNKNOWN_MAX:
-            self.cut_off(next(iter(self._unknown)), "too many streams have not said whose they are")
+            sources = Counter(self._unknown.values())
+            oldest = max(self._unknown, key=lambda each: sources[self._unknown[each]])
+            self.cut_off(oldest, "too many streams have not said whose they are")
         self._tasks[stream] = task
-        self._unknown[stream] = None
+        self._unknown[stream] = source
         try:
             yield
         finally:

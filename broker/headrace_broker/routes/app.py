@@ -33,7 +33,6 @@ _MEMBER = _GROUP + "/members/{member}"
 _WRITER = "/v1/namespaces/{namespace}/writers/{writer}"
 _CONTROL = "/v1/brokers/"
 _HEARTBEAT = "/heartbeat"
-_WATERMARKS = "/watermarks"
 ALWAYS_ANSWERED = frozenset({"/healthz", "/readyz", "/metrics"})
 """Answered under any load: whoever watches over a broker must not take a busy one for a dead one."""
 
@@ -110,7 +109,8 @@ def _counted(admission: Admission, request: web.Request) -> Requests:
     """Among which it is counted: each of them may be full without the others."""
     path = request.path
     if path.startswith(_CONTROL):
-        return admission.watermarks if path.endswith(_WATERMARKS) else admission.control
+        # What has a body is counted once that is there (`uploads.Questions`).
+        return admission.control if request.method in ("GET", "HEAD") else admission.others
     if request.method == "POST" and path.endswith(_HEARTBEAT):
         return admission.heartbeats
     return admission.others if path in ALWAYS_ANSWERED or is_replication(request) else admission.clients

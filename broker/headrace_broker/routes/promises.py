@@ -15,7 +15,6 @@ from headrace.core.limits import CONTROL_TIMEOUT_MS, PROMISES_BODY_BYTES_MAX
 from headrace.core.types import PartitionKey
 from headrace_broker.routes.parameters import parse_broker, parse_no_query
 from headrace_broker.routes.peers import peer_of
-from headrace_broker.routes.uploads import take_body
 from headrace_broker.serving import Serving
 
 
@@ -28,13 +27,12 @@ class PromisesRoute:
     async def __call__(self, request: web.Request) -> web.StreamResponse:
         broker = parse_broker(request.match_info)
         parse_no_query(request.query)
-        with self._serving.admission.control_bodies.share(self._serving.holder(request)) as share:
-            body = b"".join(await take_body(request, share, PROMISES_BODY_BYTES_MAX))
+        async with self._serving.question(request, self._serving.admission.control, PROMISES_BODY_BYTES_MAX) as body:
             asked = _parse(body)
             peer = peer_of(self._serving, broker)
             if peer is not None:
                 return await self._serving.proxy.forward(request, peer, (body,), CONTROL_TIMEOUT_MS)
-        promises = Promises(self._serving.seat(), await self._serving.partitions.promise(asked))
+            promises = Promises(self._serving.seat(), await self._serving.partitions.promise(asked))
         return web.Response(body=json.dumps(promises.to_object()).encode() + b"\n", content_type="application/json")
 
 

@@ -3,6 +3,7 @@
 from aiohttp import web
 
 from headrace.core.errors import InvalidRequestError
+from headrace.core.holders import holder_of
 from headrace.core.replication.wire.messages import MEDIA_TYPE as REPLICATION
 from headrace.core.session.frames import MEDIA_TYPE as SESSION
 from headrace.http2.bodies import RequestBody
@@ -33,7 +34,7 @@ class SessionsRoute:
 
     async def _replicate(self, request: web.Request) -> web.StreamResponse:
         stream = ServedStream(self._serving, _body(request))
-        with self._serving.followers.one_more(stream):
+        with self._serving.followers.one_more(stream, holder_of(request.remote or "")):
             response, writer = await _begun(request, REPLICATION)
             await stream.run(writer)
             await response.write_eof()

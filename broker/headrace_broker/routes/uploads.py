@@ -8,15 +8,17 @@ broker holds before the next one is made: kilobytes that decode to gigabytes cos
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
 from aiohttp import web
 
-from headrace.core.errors import UnsupportedEncodingError
-from headrace.core.limits import H2_REQUEST_WINDOW_BYTES
+from headrace.core.errors import SlowClientError, ThrottledError, UnsupportedEncodingError
+from headrace.core.limits import CONTROL_BODY_TIMEOUT_MS, CONTROL_UPLOADS_MAX, H2_REQUEST_WINDOW_BYTES
 from headrace.http2.bodies import arriving_chunks, too_large
 from headrace.http2.codings import InflatedTooLargeError, Inflater, is_gzip
-from headrace_broker.admission import Share
+from headrace.http2.first_bytes import Crowd
+from headrace_broker.admission import Budget, Requests, Share
 
 Chunks = Sequence[bytes | memoryview]
 _JOINED_BYTES_MAX = 4 << 10
@@ -32,6 +34,67 @@ async def take_body(request: web.Request, share: Share, limit_bytes: int) -> Chu
     if request.content_length is not None:
         share.check(min(request.content_length, limit_bytes))
     return await _counted(request, share, limit_bytes)
+
+
+class Questions:
+    """What operators and other brokers ask a broker, which no load of clients may keep waiting.
+
+    Until its body is there a question takes no place of those that are answered. So many may be on their way in, for a
+    short time; one more ends the oldest of whoever has most on its way, so that no client's unfinished ones keep out an
+    operator's, which come whole. One per process.
+    """
+
+    def __init__(self, bodies: Budget) -> None:
+        """`bodies`: of these alone."""
+        self._bodies = bodies
+        self._arriving = Crowd(CONTROL_UPLOADS_MAX)
+        self.timeout_ms = CONTROL_BODY_TIMEOUT_MS
+
+    @property
+    def arriving(self) -> int:
+        return len(self._arriving)
+
+    @asynccontextmanager
+    async def asked(
+        self, request: web.Request, holder: str | None, places: Requests, limit_bytes: int
+    ) -> AsyncIterator[bytes]:
+        """The body, for as long as the question is answered in one of these places.
+
+        Raises what `take_body` raises, ThrottledError, SlowClientError.
+        """
+        with self._bodies.share(holder) as share:
+            body = b"".join(await self._arrived(request, share, limit_bytes))
+            with places.one_more(holder):
+                yield body
+
+    async def _arrived(self, request: web.Request, share: Share, limit_bytes: int) -> Chunks:
+        arriving = _Arriving(self._arriving, asyncio.timeout(self.timeout_ms / 1000))
+        self._arriving.join(arriving, share.holder or "brokers")
+        try:
+            async with arriving.timeout:
+                return await take_body(request, share, limit_bytes)
+        except TimeoutError:
+            if arriving.gave_way:
+                raise ThrottledError("too many questions are on their way in; send the body at once") from None
+            raise SlowClientError(
+                f"the body is not there after {self.timeout_ms / 1000:g} s; send it at once, or less at a time"
+            ) from None
+        finally:
+            self._arriving.leave(arriving)
+
+
+class _Arriving:
+    """A question until its body is there."""
+
+    def __init__(self, crowd: Crowd, timeout: asyncio.Timeout) -> None:
+        self._crowd = crowd
+        self.timeout = timeout
+        self.gave_way = False
+
+    def abort(self) -> None:
+        self._crowd.leave(self)
+        self.gave_way = True
+        self.timeout.reschedule(asyncio.get_running_loop().time())
 
 
 def _is_gzipped(request: web.Request) -> bool:

@@ -11,7 +11,6 @@ from headrace.core.types import PartitionKey
 from headrace_broker.groups.lag import known_here
 from headrace_broker.routes.parameters import parse_broker, parse_no_query
 from headrace_broker.routes.peers import peer_of
-from headrace_broker.routes.uploads import take_body
 from headrace_broker.serving import Serving
 
 
@@ -24,13 +23,14 @@ class WatermarksRoute:
     async def __call__(self, request: web.Request) -> web.StreamResponse:
         broker = parse_broker(request.match_info)
         parse_no_query(request.query)
-        with self._serving.body_share(request) as share:
-            body = b"".join(await take_body(request, share, WATERMARKS_BODY_BYTES_MAX))
+        async with self._serving.question(
+            request, self._serving.admission.watermarks, WATERMARKS_BODY_BYTES_MAX
+        ) as body:
             asked = _parse(body)
             peer = peer_of(self._serving, broker)
             if peer is not None:
                 return await self._serving.proxy.forward(request, peer, (body,), WATERMARKS_TIMEOUT_MS)
-        found = watermarks_object(known_here(self._serving.partitions, asked))
+            found = watermarks_object(known_here(self._serving.partitions, asked))
         return web.Response(body=json.dumps(found).encode() + b"\n", content_type="application/json")
 
 

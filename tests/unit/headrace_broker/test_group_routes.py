@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import ExitStack
 from gzip import compress
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
-from headrace.core.errors import NotCoordinatorError, ThrottledError
+from headrace.core.errors import NotCoordinatorError
 from headrace.core.limits import (
     GROUP_HEARTBEATS_PASSED_ON_MAX,
     GROUP_REQUESTS_PASSED_ON_MAX,
@@ -160,16 +159,8 @@ def test_should_believe_no_address_that_is_none(named: str, address: str | None)
     assert passed_on_for(make_mocked_request("PUT", "/", {"Headrace-Proxied": named})) == address
 
 
-def test_should_count_questions_about_lag_apart_from_those_of_who_elect() -> None:
+def test_should_count_questions_with_a_body_once_that_is_there() -> None:
     admission = Admission()
-    assert _counted(admission, make_mocked_request("POST", "/v1/brokers/1/watermarks")) is admission.watermarks
-    for path in ("/v1/brokers/1/promises", "/v1/brokers/1/held"):
-        assert _counted(admission, make_mocked_request("POST", path)) is admission.control
-    with ExitStack() as stack:
-        for _ in range(admission.watermarks.most or 0):
-            stack.enter_context(admission.watermarks.one_more(None))
-        assert admission.requests == admission.watermarks.most
-        with pytest.raises(ThrottledError), admission.watermarks.one_more(None):
-            pass
-        with admission.control.one_more("10.0.0.1"):
-            assert admission.requests_refused == 1
+    for path in ("/v1/brokers/1/watermarks", "/v1/brokers/1/promises"):
+        assert _counted(admission, make_mocked_request("POST", path)) is admission.others
+    assert _counted(admission, make_mocked_request("GET", "/v1/brokers/1/held")) is admission.control
