@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
+from headrace.core.browsers import host_name, is_loopback_name
 from headrace.core.errors import HeadraceError, StorageFailedError
 from headrace.core.limits import DATA_DIRECTORY_WAIT_MS, DRAIN_TIMEOUT_MS, HURRY_TIMEOUT_MS, PEER_KEY_BYTES
 from headrace.core.log.intact import DiskFacts
@@ -203,11 +204,17 @@ class _Broker:
         host = urlsplit(settings.advertised_url).hostname or settings.host
         return Identity(source, host, self._transports, self._metrics.registry)
 
+    def _own_names(self) -> frozenset[str] | None:
+        """Of a broker that listens on loopback alone: a page whose name leads there is no client."""
+        if not is_loopback_name(self._settings.host):
+            return None
+        return frozenset({host_name(urlsplit(self._settings.advertised_url).netloc)})
+
     async def _listen(self) -> Server:
         settings = self._settings
         try:
             tls = self._identity.server_context if self._identity is not None else None
-            app, terms = broker_app(self._serving), Terms(always=ALWAYS_ANSWERED)
+            app, terms = broker_app(self._serving, self._own_names()), Terms(always=ALWAYS_ANSWERED)
             server = await serve(app, host=settings.host, port=settings.port, ssl_context=tls, terms=terms)
         except OSError as error:
             raise CannotListenError(

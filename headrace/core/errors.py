@@ -324,6 +324,13 @@ class InternalTopicError(RemoteError):
     status = 403
 
 
+class ForeignPageError(RemoteError):
+    """A page of another site made a browser send this (HTTP 403): only programs, and pages of the same origin, may."""
+
+    code = "ForeignPage"
+    status = 403
+
+
 class BrokerUnreachableError(HeadraceError):
     """No broker answered: connection refused, reset or timed out. Raised by clients."""
 

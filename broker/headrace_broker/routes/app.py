@@ -5,6 +5,8 @@ from time import perf_counter
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
+from headrace.core.browsers import SAFE_METHODS, why_foreign, why_not_here
+from headrace.core.errors import ForeignPageError
 from headrace_broker.admission import Admission, Requests
 from headrace_broker.routes.compression import compressed
 from headrace_broker.routes.fetch import FetchRoute, OffsetsRoute
@@ -37,14 +39,15 @@ ALWAYS_ANSWERED = frozenset({"/healthz", "/readyz", "/metrics"})
 """Answered under any load: whoever watches over a broker must not take a busy one for a dead one."""
 
 
-def broker_app(serving: Serving) -> web.Application:
+def broker_app(serving: Serving, own_names: frozenset[str] | None = None) -> web.Application:
+    """`own_names`: of a broker for this machine alone, beside those of loopback; None: any name may lead to it."""
     metadata = MetadataRoutes(serving)
     groups = GroupRoutes(serving)
     writers = WriterRoutes(serving)
     health = HealthRoutes(serving.readiness, serving.metrics)
     serving.metrics.watches.set_function(lambda: serving.watches.open)
     serving.sessions.register(serving.metrics.registry)
-    app = web.Application(middlewares=[_around(serving)])
+    app = web.Application(middlewares=[_around(serving, own_names)])
     app.add_routes(
         [
             # They are tried in this order: the paths of records come first, then those of members that are at work.
@@ -82,8 +85,11 @@ def broker_app(serving: Serving) -> web.Application:
     return app
 
 
-def _around(serving: Serving) -> Middleware:
-    """Admits, times, compresses, and answers failures: in one middleware, because each more costs every request."""
+def _around(serving: Serving, own_names: frozenset[str] | None) -> Middleware:
+    """Admits, times, compresses, and answers failures: in one middleware, because each more costs every request.
+
+    What a web page has a browser send is refused (`core.browsers`).
+    """
     metrics, admission = serving.metrics, serving.admission
 
     @web.middleware
@@ -91,6 +97,7 @@ def _around(serving: Serving) -> Middleware:
         started = perf_counter()
         try:
             try:
+                _check_sender(request, own_names)
                 with _counted(admission, request).one_more(serving.holder(request)):
                     response = await handler(request)
             except Exception as error:
@@ -103,6 +110,16 @@ def _around(serving: Serving) -> Middleware:
             metrics.request_time(method, route).observe(perf_counter() - started)
 
     return middleware
+
+
+def _check_sender(request: web.Request, own_names: frozenset[str] | None) -> None:
+    """Raises ForeignPageError."""
+    headers = request.headers
+    why = why_not_here(headers.get("Host", ""), own_names) if own_names is not None else None
+    if why is None and request.method not in SAFE_METHODS:
+        why = why_foreign(headers.get("Host", ""), headers.get("Origin"), headers.get("Sec-Fetch-Site"))
+    if why is not None:
+        raise ForeignPageError(why)
 
 
 def _counted(admission: Admission, request: web.Request) -> Requests:

@@ -3,7 +3,8 @@
 Owns one HTTP/1.1 client for as long as the server runs. Bytes pass as they come, in neither direction more of them than
 the other side takes; nothing is read into memory, decompressed or limited in time. Whoever leaves first ends the
 request for both: an answer that breaks off behind the proxy breaks off before it. Where nobody can be reached the
-answer is a kube-apiserver's.
+answer is a kube-apiserver's. It connects to ports of Pods alone: anybody who may write a Pod may write any address and
+port into it, and the machine has others.
 """
 
 import os
@@ -20,7 +21,7 @@ from headrace.dev.api.endpoints import Endpoint, endpoint_of_pod, endpoint_of_se
 from headrace.dev.api.kinds import Kind
 from headrace.dev.api.objects import Object
 from headrace.dev.api.operations import Operations, Target
-from headrace.dev.api.status import StatusError, method_not_allowed
+from headrace.dev.api.status import StatusError, bad_request, method_not_allowed
 from headrace.http2.aiohttp_library import aiohttp
 from headrace.http2.aiohttp_web import web
 from headrace.http2.bridge import break_off
@@ -45,6 +46,7 @@ _OURS = frozenset({"authorization"})
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _PLURAL_AT, _PATH_PARTS = 5, 8
 _PORT_MAX = 65_535
+ANY_PORT = range(_PORT_MAX + 1)
 _SAFE_IN_PATH = "/:@!$&'()*+,;=~-._"
 _TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=API_CONNECT_TIMEOUT_MS / 1000)
 _AUTOMATIC = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
@@ -52,8 +54,9 @@ _AUTOMATIC = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 
 
 class Proxy:
-    def __init__(self, operations: Operations) -> None:
+    def __init__(self, operations: Operations, pod_ports: range = ANY_PORT) -> None:
         self._operations = operations
+        self._pod_ports = pod_ports
         self._random = Random()
         self._client: aiohttp.ClientSession | None = None
 
@@ -84,6 +87,8 @@ class Proxy:
         if ".." in parts:
             raise StatusError(404, "NotFound", "the server could not find the requested resource", {})
         endpoint = self._endpoint(parts[_PLURAL_AT], request.match_info["namespace"], request.match_info["name"])
+        if endpoint.port <= _PORT_MAX and endpoint.port not in self._pod_ports:
+            raise bad_request("address not allowed")
         if not below and request.method in ("GET", "HEAD"):
             # Relative links in what stands there would lead elsewhere.
             location = str(request.rel_url.with_path(f"{request.path}/", keep_query=True))

@@ -8,7 +8,9 @@ import sqlite3
 from collections.abc import Awaitable, Callable
 
 import yaml
+from aiohttp.typedefs import Handler, Middleware
 
+from headrace.core.browsers import is_loopback_name, why_foreign, why_not_here
 from headrace.core.limits import DEV_REQUEST_BODY_BYTES_MAX
 from headrace.dev.api import discovery, openapi
 from headrace.dev.api.addresses import Address, parse_address
@@ -202,10 +204,28 @@ class Routes:
         return {"kind": kind.list_kind, "apiVersion": kind.api_version, "metadata": meta, "items": listing.objects}
 
 
+def programs_of_this_machine(listening: str) -> Middleware:
+    """Refuses what web pages have a browser send. `listening`: the address of the server.
+
+    Where that is of loopback, a page whose own name leads there is refused, too.
+    """
+    is_private = is_loopback_name(listening)
+
+    @web.middleware
+    async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
+        headers = request.headers
+        host = headers.get("Host", "")
+        why = why_not_here(host) if is_private else None
+        why = why or why_foreign(host, headers.get("Origin"), headers.get("Sec-Fetch-Site"))
+        if why is not None:
+            raise StatusError(403, "Forbidden", why)
+        return await handler(request)
+
+    return middleware
+
+
 @web.middleware
-async def refusals(
-    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-) -> web.StreamResponse:
+async def refusals(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Every refusal becomes a Status object."""
     try:
         return await handler(request)

@@ -12,6 +12,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+from aiohttp.typedefs import Middleware
+
 from headrace.core.limits import DEV_REQUEST_BODY_BYTES_MAX
 from headrace.dev.api.builtin import DEFINITIONS, NAMESPACES, SYSTEM_NAMESPACES
 from headrace.dev.api.collector import Collector
@@ -21,8 +23,8 @@ from headrace.dev.api.logs import PodLogs
 from headrace.dev.api.objects import Key, Object, copy_of
 from headrace.dev.api.operations import Operations, Target
 from headrace.dev.api.probes import add_probes
-from headrace.dev.api.proxy import Proxy
-from headrace.dev.api.routes import Routes, refusals
+from headrace.dev.api.proxy import ANY_PORT, Proxy
+from headrace.dev.api.routes import Routes, programs_of_this_machine, refusals
 from headrace.dev.api.status import StatusError
 from headrace.dev.api.store import Store
 from headrace.dev.api.written import WriteOptions
@@ -45,17 +47,24 @@ class CannotServeError(Exception):
 
 @asynccontextmanager
 async def serving(
-    data: Path, host: str, port: int, definitions: Sequence[Object], pod_logs: Path | None = None
+    data: Path,
+    host: str,
+    port: int,
+    definitions: Sequence[Object],
+    pod_logs: Path | None = None,
+    pod_ports: range = ANY_PORT,
 ) -> AsyncIterator[str]:
     """Serve until the block ends; yields the URL. Port 0 takes a free one. Raises CannotServeError.
 
-    `pod_logs` is the log file of every Pod, as `logs.PodLogs` takes it.
+    `pod_logs` is the log file of every Pod, as `logs.PodLogs` takes it. `pod_ports` are those that Pods listen on: the
+    proxy connects to no others, whatever a Pod's status says.
     """
     store = _open_store(data)
     try:
         operations = Operations(store)
         bootstrap(operations, definitions)
-        server = await _listen(_application(operations, pod_logs), host, port)
+        app = _application(operations, programs_of_this_machine(host), pod_logs, pod_ports)
+        server = await _listen(app, host, port)
         collecting = asyncio.create_task(_collect(operations))
         try:
             yield f"http://{host}:{server.port}"
@@ -107,10 +116,12 @@ def _open_store(data: Path) -> Store:
         ) from error
 
 
-def _application(operations: Operations, pod_logs: Path | None) -> web.Application:
-    app = web.Application(client_max_size=DEV_REQUEST_BODY_BYTES_MAX, middlewares=[refusals])
+def _application(
+    operations: Operations, callers: Middleware, pod_logs: Path | None, pod_ports: range
+) -> web.Application:
+    app = web.Application(client_max_size=DEV_REQUEST_BODY_BYTES_MAX, middlewares=[refusals, callers])
     add_probes(app)
-    Proxy(operations).add_to(app)
+    Proxy(operations, pod_ports).add_to(app)
     PodLogs(operations, pod_logs).add_to(app)
     Routes(operations).add_to(app)
     return app

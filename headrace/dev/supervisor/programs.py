@@ -16,6 +16,7 @@ def api_program(layout: Layout) -> Program:
             "headrace.dev.api",
             *("--data", str(layout.api_data), "--host", LOOPBACK, "--port", str(layout.port)),
             *("--pod-logs", str(layout.broker_log("{ordinal}"))),
+            *("--pod-ports", str(layout.broker_port(0)), str(layout.operator_port)),
         ),
         log=layout.log("api"),
         ready_url=f"{layout.api_url}/readyz",
