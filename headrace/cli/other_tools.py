@@ -64,8 +64,6 @@ _EVERYWHERE: Final[Mapping[str, str]] = {
 _COMMANDS: Final[Mapping[str, Mapping[str, str]]] = {
     "": {
         **dict.fromkeys(("list", "create", "describe", "delete"), "say of what first, as in headrace topic list"),
-        "topics": "it is headrace topic",
-        "groups": "it is headrace group",
         **dict.fromkeys(("broker", "brokers"), "headrace cluster status shows the brokers"),
         **dict.fromkeys(("config", "configs"), _SETTINGS),
         **dict.fromkeys(("start", "server", "up", "run", "container"), "headrace dev runs a cluster on this machine"),
@@ -82,7 +80,7 @@ _COMMANDS: Final[Mapping[str, Mapping[str, str]]] = {
     "cluster": dict.fromkeys(("describe", "info", "health"), "it is headrace cluster status"),
     "dev": {
         "start": "headrace dev alone starts it, in the background with --detach",
-        "logs": "the logs are files: headrace dev status names their folder",
+        "logs": "the logs are files: ~/.headrace/dev/logs, or dev/logs in HEADRACE_HOME",
     },
 }
 _NO_COMMAND: Final = re.compile(r"No such command '([^']*)'")

@@ -6,9 +6,9 @@ objects: that is `operations`.
 
 import sqlite3
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 import yaml
-from aiohttp.typedefs import Handler, Middleware
 
 from headrace.core.browsers import is_loopback_name, why_foreign, why_not_here
 from headrace.core.limits import DEV_REQUEST_BODY_BYTES_MAX
@@ -37,6 +37,9 @@ from headrace.dev.api.tables import IncludeObject, partial_metadata, table
 from headrace.dev.api.watch import Watch
 from headrace.dev.api.written import WriteOptions, Written
 from headrace.http2.aiohttp_web import web
+
+if TYPE_CHECKING:
+    from aiohttp.typedefs import Handler, Middleware
 
 _Answer = Awaitable[web.StreamResponse]
 _NO_PAGE = "404 page not found\n"
@@ -204,7 +207,7 @@ class Routes:
         return {"kind": kind.list_kind, "apiVersion": kind.api_version, "metadata": meta, "items": listing.objects}
 
 
-def programs_of_this_machine(listening: str) -> Middleware:
+def programs_of_this_machine(listening: str) -> "Middleware":
     """Refuses what web pages have a browser send. `listening`: the address of the server.
 
     Where that is of loopback, a page whose own name leads there is refused, too.
@@ -212,7 +215,7 @@ def programs_of_this_machine(listening: str) -> Middleware:
     is_private = is_loopback_name(listening)
 
     @web.middleware
-    async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def middleware(request: web.Request, handler: "Handler") -> web.StreamResponse:
         headers = request.headers
         host = headers.get("Host", "")
         why = why_not_here(host) if is_private else None
@@ -225,7 +228,7 @@ def programs_of_this_machine(listening: str) -> Middleware:
 
 
 @web.middleware
-async def refusals(request: web.Request, handler: Handler) -> web.StreamResponse:
+async def refusals(request: web.Request, handler: "Handler") -> web.StreamResponse:
     """Every refusal becomes a Status object."""
     try:
         return await handler(request)

@@ -11,8 +11,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-
-from aiohttp.typedefs import Middleware
+from typing import TYPE_CHECKING
 
 from headrace.core.limits import DEV_REQUEST_BODY_BYTES_MAX
 from headrace.dev.api.builtin import DEFINITIONS, NAMESPACES, SYSTEM_NAMESPACES
@@ -30,6 +29,9 @@ from headrace.dev.api.store import Store
 from headrace.dev.api.written import WriteOptions
 from headrace.http2.aiohttp_web import web
 from headrace.http2.server import Server, serve
+
+if TYPE_CHECKING:
+    from aiohttp.typedefs import Middleware
 
 _log = logging.getLogger(__name__)
 _OPTIONS = WriteOptions(manager="headrace-dev")
@@ -117,7 +119,7 @@ def _open_store(data: Path) -> Store:
 
 
 def _application(
-    operations: Operations, callers: Middleware, pod_logs: Path | None, pod_ports: range
+    operations: Operations, callers: "Middleware", pod_logs: Path | None, pod_ports: range
 ) -> web.Application:
     app = web.Application(client_max_size=DEV_REQUEST_BODY_BYTES_MAX, middlewares=[refusals, callers])
     add_probes(app)
