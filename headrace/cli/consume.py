@@ -23,7 +23,7 @@ from headrace.cli.consume_options import Options, parse_instance_id, parse_patte
 from headrace.cli.ending import ended_by_sigterm, write_whole
 from headrace.cli.examples import Command, examples
 from headrace.cli.options import GROUP, TOPIC, Where, broker_options, naming_remedy, output_option
-from headrace.cli.output import tell
+from headrace.cli.output import check_stdout, tell
 from headrace.cli.progress import Tally, progress, summary
 from headrace.cli.starts import parse_start
 from headrace.cli.taken import Pipe, pipe_of_stdout
@@ -118,6 +118,7 @@ def consume(where: Where, **options: Any) -> None:
 
 def _consume(where: Where, options: Options) -> None:
     options.check()
+    check_stdout()
     found = where.find()
     watched = sys.stderr.isatty() and not options.quiet
     shown = watched and _goes_into_a_file()

@@ -4,6 +4,7 @@ Exit codes: 0 done, 1 failed (one red line on stderr says why and what to do), 2
 went away (`| head`) is no failure.
 """
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ import click
 from headrace.cli.examples import examples
 from headrace.cli.lazy import Lazy, LazyGroup
 from headrace.cli.notices import notices
-from headrace.cli.output import after_interrupt, tell
+from headrace.cli.output import after_interrupt, stdout_is_closed, tell
 from headrace.core.errors import HeadraceError
 
 EXIT_FAILED, EXIT_INTERRUPTED = 1, 130
@@ -47,6 +48,8 @@ class Root(LazyGroup):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             if isinstance(error, BrokenPipeError):
                 raise click.exceptions.Exit(0) from None
+            if error.errno == errno.EBADF:
+                raise stdout_is_closed() from error
             raise
         return result
 
@@ -65,9 +68,9 @@ def headrace() -> None:
 
 def main() -> None:
     """What the `headrace` script calls."""
-    # What the shell has closed (`>&-`) nobody wants to see, and what is closed (`<&-`) is empty.
-    sys.stdin = sys.stdin or open(os.devnull)  # noqa: SIM115 - until the process ends
-    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115 - until the process ends
+    # What the shell has closed (`<&-`, `>&-`) is not empty, and takes nothing that is printed: it fails when used.
+    sys.stdin = sys.stdin or os.fdopen(os.open(os.devnull, os.O_WRONLY))
+    sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115 - until the process ends
     sys.exit(run(sys.argv[1:]))
 

@@ -3,6 +3,7 @@
 Colour is for terminals only, and not where NO_COLOR is set (https://no-color.org).
 """
 
+import fcntl
 import json
 import os
 import sys
@@ -13,6 +14,7 @@ from typing import Any, Final
 
 import click
 
+from headrace.core.errors import LocalError
 from headrace.core.units import BYTES, MILLISECONDS
 
 _COLORS: Final = {
@@ -38,6 +40,30 @@ def tell(text: str, **style: str | bool) -> None:
     """A line on stderr. Not by click, which looks for the file behind it: a line of progress must make room."""
     sys.stderr.write(f"{paint(text, **style) if sys.stderr.isatty() else text}\n")
     sys.stderr.flush()
+
+
+def check_stdout() -> None:
+    """Before something is read that is gone once it is printed. Raises LocalError where nothing can be printed."""
+    if _mode_of(sys.stdout) == os.O_RDONLY:
+        raise stdout_is_closed()
+
+
+def check_stdin(file: Any) -> None:
+    """Raises LocalError where nothing can be read from `file`, which the shell has closed."""
+    if _mode_of(file) == os.O_WRONLY:
+        raise LocalError("stdin is closed: name a file, or < /dev/null for an empty one")
+
+
+def stdout_is_closed() -> LocalError:
+    return LocalError("stdout is closed, and nothing can be printed: send it to a file, or > /dev/null")
+
+
+def _mode_of(file: Any) -> int | None:
+    """None: it is no file of the operating system's."""
+    try:
+        return fcntl.fcntl(file.fileno(), fcntl.F_GETFL) & os.O_ACCMODE
+    except (OSError, ValueError):
+        return None
 
 
 def after_interrupt() -> None:

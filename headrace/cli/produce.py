@@ -15,7 +15,7 @@ from headrace.cli.examples import Command, examples
 from headrace.cli.input_lines import lines_of
 from headrace.cli.line_formats import InputRecord, LineError, csv_rows, json_lines, plain_lines, printed_records
 from headrace.cli.options import TOPIC, Where, broker_options, naming_remedy
-from headrace.cli.output import after_interrupt, tell
+from headrace.cli.output import after_interrupt, check_stdin, tell
 from headrace.cli.progress import Tally, progress, summary
 from headrace.cli.sending import Sending
 from headrace.client.clock import epoch_ms
@@ -91,7 +91,9 @@ def produce(where: Where, **options: Any) -> None:
 def _produce(where: Where, options: Options) -> None:
     from headrace.client.producer import Producer
 
-    read, found = _reader(options), where.find()
+    read = _reader(options)
+    check_stdin(options.file)
+    found = where.find()
     started, deliveries = time.monotonic(), Deliveries()
     with Producer(
         found.server, found.namespace, acks=options.acks, delivery_timeout_ms=_DELIVERY_TIMEOUT_MS

@@ -136,19 +136,33 @@ def test_should_name_the_pip_command_when_the_kubernetes_client_is_missing() -> 
 
 @pytest.mark.parametrize(
     ("stdout", "code", "says"),
-    [(">/dev/full", 1, "headrace: output: No space left on device\n"), (">&- 2>&-", 0, "")],
+    [
+        (">/dev/full", 1, "headrace: output: No space left on device\n"),
+        (">&-", 1, "headrace: stdout is closed, and nothing can be printed: send it to a file, or > /dev/null\n"),
+        (">&- 2>&-", 1, ""),
+        (">/dev/null <&-", 0, ""),
+    ],
 )
 def test_should_say_in_a_line_that_its_output_cannot_be_written(stdout: str, code: int, says: str) -> None:
-    command = f"'{sys.executable}' -c 'from headrace.cli.main import main; main()' topic --help {stdout}"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    done = in_bash(f"topic --help {stdout}")
     assert (done.returncode, done.stderr) == (code, says)
 
 
-def test_should_take_a_closed_stdin_for_an_empty_one() -> None:
-    command = f"'{sys.executable}' -c 'from headrace.cli.main import main; main()' produce orders --key-field id <&-"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
-    assert done.returncode == 2, done.stderr
-    assert "plain lines have no fields" in done.stderr
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ("consume orders --server http://127.0.0.1:1 >&-", "stdout is closed, and nothing can be printed"),
+        ("produce orders --server http://127.0.0.1:1 <&-", "stdin is closed: name a file, or < /dev/null"),
+    ],
+)
+def test_should_say_at_once_that_there_is_nothing_to_read_from_or_print_to(command: str, says: str) -> None:
+    done = in_bash(command)
+    assert (done.returncode, done.stderr.startswith(f"headrace: {says}")) == (1, True), done.stderr
+
+
+def in_bash(command: str) -> "subprocess.CompletedProcess[str]":
+    line = f"'{sys.executable}' -c 'from headrace.cli.main import main; main()' {command}"
+    return subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False)
 
 
 def test_should_load_neither_arrow_nor_kubernetes_for_help_and_version() -> None:
