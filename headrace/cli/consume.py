@@ -12,7 +12,7 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headrace.cli.consume_options import Options, parse_instance_id, parse_pattern
-from headrace.cli.ending import ended_by_sigterm, write_whole
+from headrace.cli.ending import ended_by_signals, write_whole
 from headrace.cli.examples import Command, examples
 from headrace.cli.options import GROUP, TOPIC, Where, broker_options, naming_remedy, output_option
 from headrace.cli.output import check_stdout, tell
@@ -38,7 +38,7 @@ _TIMEOUT_MS = 30_000
 """A person's patience: long enough for a broker's restart."""
 _COMMIT_INTERVAL_MS = 1_000
 _INTERRUPTED_PATIENCE_MS = 1_000
-"""What Ctrl-C and SIGTERM leave a reader for what is in the pipe already."""
+"""What Ctrl-C, SIGTERM and SIGHUP leave a reader for what is in the pipe already."""
 
 
 @examples(
@@ -103,10 +103,10 @@ def consume(where: Where, **options: Any) -> None:
     """Print the records of topics, by offset within each partition.
 
     Partitions take turns; with several topics each record says of which it is. What cannot be read for 30 s ends the
-    command with 1, Ctrl-C with 130.
+    command with 1, Ctrl-C with 130, SIGTERM with 143, SIGHUP with 129.
 
-    With --group, what is printed is committed every second and at the end, be it the end of the records, -m, Ctrl-C or
-    SIGTERM (exit code 143); then the member leaves, and others take over at once (with --instance-id: when it has not
+    With --group, what is printed is committed every second and at the end, be it the end of the records, -m, Ctrl-C,
+    SIGTERM or SIGHUP; then the member leaves, and others take over at once (with --instance-id: when it has not
     come back within the session). Without --follow it reads up to the ends that its partitions have when it gets them.
 
     In a pipe, what its reader has taken counts as printed, and the command waits for that at the end. What a reader
@@ -124,7 +124,7 @@ def _consume(where: Where, options: Options) -> None:
     shown = watched and _goes_into_a_file()
     started, tally = time.monotonic(), Tally()
     with (
-        _ending(options),
+        ended_by_signals(),
         _naming_way_on(),
         _telling_what_comes_again(options) as pipe,
         _consumer(found, options) as consumer,
@@ -139,11 +139,6 @@ def _consume(where: Where, options: Options) -> None:
         tell(summary("consumed", tally.records, f"from {options.which}", time.monotonic() - started))
     elif watched and not tally.records:
         tell("nothing from there on; --follow waits for what comes", dim=True)
-
-
-def _ending(options: Options) -> AbstractContextManager[None]:
-    """Who is in a group says goodbye."""
-    return nullcontext() if options.group is None else ended_by_sigterm()
 
 
 @contextmanager

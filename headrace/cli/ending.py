@@ -1,49 +1,70 @@
-"""How a command that reads for a group is told to end, so that it can say how far it came.
+"""How a command that reads or writes records is told to end, so that it can say how far it came.
 
-SIGTERM counts as Ctrl-C, by another exit code: it takes the very way that Ctrl-C takes, which whoever may not be torn
-apart holds up for a moment. `whole` is that for output: what is being written is finished, or was not begun to count.
+SIGTERM and SIGHUP count as Ctrl-C, by another exit code: they take the very way that Ctrl-C takes, which whoever may
+not be torn apart holds up for a moment. `write_whole` is that for output: what is being written is finished, or was not
+begun to count.
 """
 
 import select
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import FrameType
 from typing import BinaryIO, Protocol
 
 import click
 
-EXIT_TERMINATED = 128 + signal.SIGTERM
+
+@dataclass(slots=True)
+class Ending:
+    """What told the command to end."""
+
+    number: signal.Signals = signal.SIGINT
+
+    @property
+    def exit_code(self) -> int:
+        return 128 + self.number
+
+    @property
+    def word(self) -> str:
+        return "interrupted" if self.number is signal.SIGINT else f"ended by {self.number.name}"
 
 
 @contextmanager
-def ended_by_sigterm() -> Iterator[None]:
-    """In the main thread. Where Ctrl-C is ignored, as by what a script's shell runs in the background, it still is."""
-    is_terminated = False
+def ended_by_signals() -> Iterator[Ending]:
+    """In the main thread. Where Ctrl-C is ignored, as by what a script's shell runs in the background, it still is.
+
+    So is SIGHUP, as by what nohup runs.
+    """
+    ending = Ending()
     interrupted = signal.getsignal(signal.SIGINT)
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         if callable(interrupted):
             interrupted(number, frame)
-        elif is_terminated:
+        elif ending.number is not signal.SIGINT:
             raise KeyboardInterrupt
 
-    def terminate(_number: int, _frame: FrameType | None) -> None:
-        nonlocal is_terminated
-        is_terminated = True
+    def end(number: int, _frame: FrameType | None) -> None:
+        ending.number = signal.Signals(number)
         signal.raise_signal(signal.SIGINT)
 
-    before = signal.signal(signal.SIGTERM, terminate)
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    for number, handler in before.items():
+        if number is signal.SIGTERM or handler is not signal.SIG_IGN:
+            signal.signal(number, end)
     signal.signal(signal.SIGINT, interrupt)
     try:
-        yield
+        yield ending
     except KeyboardInterrupt:
-        if is_terminated:
-            raise click.exceptions.Exit(EXIT_TERMINATED) from None
+        if ending.number is not signal.SIGINT:
+            raise click.exceptions.Exit(ending.exit_code) from None
         raise
     finally:
         signal.signal(signal.SIGINT, interrupted)
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class _Output(Protocol):

@@ -8,7 +8,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -38,8 +38,9 @@ def paint(text: str, **style: str | bool) -> str:
 
 def tell(text: str, **style: str | bool) -> None:
     """A line on stderr. Not by click, which looks for the file behind it: a line of progress must make room."""
-    sys.stderr.write(f"{paint(text, **style) if sys.stderr.isatty() else text}\n")
-    sys.stderr.flush()
+    with suppress(OSError):  # A terminal that was closed shows nothing, and what is under way goes on.
+        sys.stderr.write(f"{paint(text, **style) if sys.stderr.isatty() else text}\n")
+        sys.stderr.flush()
 
 
 def check_stdout() -> None:

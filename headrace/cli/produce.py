@@ -11,6 +11,7 @@ from typing import Any, BinaryIO, NoReturn, TypeAlias
 import click
 
 from headrace.cli.deliveries import Deliveries
+from headrace.cli.ending import Ending, ended_by_signals
 from headrace.cli.examples import Command, examples
 from headrace.cli.input_lines import lines_of
 from headrace.cli.line_formats import InputRecord, LineError, csv_rows, json_lines, plain_lines, printed_records
@@ -25,7 +26,6 @@ _DELIVERY_TIMEOUT_MS = 30_000
 """A person's patience: long enough for a broker's restart."""
 _INTERRUPTED_PATIENCE_S = 5.0
 """What Ctrl-C leaves the brokers for what was sent already."""
-_EXIT_INTERRUPTED = 130
 _Reader: TypeAlias = Callable[[Iterable[bytes]], Iterator[InputRecord]]
 _FORMATS_BY_SUFFIX = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv"}
 
@@ -83,7 +83,7 @@ def produce(where: Where, **options: Any) -> None:
 
     Records without a key take turns among the partitions; a compacted topic refuses them: name the field that is the
     key, or bring keys with --format records. What cannot be written within 30 s ends the command with 1.
-    Ctrl-C waits 5 s for what was sent; a second one does not wait.
+    Ctrl-C, SIGTERM and SIGHUP wait 5 s for what was sent, and it says how much is written; a second one does not wait.
     """
     _produce(where, Options(**options))
 
@@ -95,9 +95,12 @@ def _produce(where: Where, options: Options) -> None:
     check_stdin(options.file)
     found = where.find()
     started, deliveries = time.monotonic(), Deliveries()
-    with Producer(
-        found.server, found.namespace, acks=options.acks, delivery_timeout_ms=_DELIVERY_TIMEOUT_MS
-    ) as producer:
+    with (
+        ended_by_signals() as ending,
+        Producer(
+            found.server, found.namespace, acks=options.acks, delivery_timeout_ms=_DELIVERY_TIMEOUT_MS
+        ) as producer,
+    ):
         try:
             # Whatever the input is, and even where it is empty: a topic that is not there is said at once.
             with naming_remedy(found.namespace, options.topic):
@@ -105,7 +108,7 @@ def _produce(where: Where, options: Options) -> None:
             sending = Sending(producer, options.topic, options.partition, deliveries, Tally())
             _send_all(sending, options, read)
         except KeyboardInterrupt:
-            _leave(deliveries, options.topic)
+            _leave(deliveries, options.topic, ending)
     if not options.quiet:
         tell(summary("produced", deliveries.written, f"to {options.topic}", time.monotonic() - started))
     if options.key_field is not None and deliveries.sent and not sending.keyed:
@@ -160,23 +163,23 @@ def _share(file: BinaryIO) -> float | None:
     return os.lseek(file.fileno(), 0, os.SEEK_CUR) / size if size and file.seekable() else None
 
 
-def _leave(deliveries: Deliveries, topic: str) -> NoReturn:
+def _leave(deliveries: Deliveries, topic: str, ending: Ending) -> NoReturn:
     """End here and now: a producer that is let go would wait for its brokers, however long they take."""
     after_interrupt()
     if deliveries.sent:
         try:
-            _wait_a_little(deliveries)
+            _wait_a_little(deliveries, ending)
         except KeyboardInterrupt:
             after_interrupt()
             deliveries.look()
-        tell(f"headrace: interrupted: {_outcome(deliveries, topic)}", fg="yellow")
-    os._exit(_EXIT_INTERRUPTED)
+        tell(f"headrace: {ending.word}: {_outcome(deliveries, topic)}", fg="yellow")
+    os._exit(ending.exit_code)
 
 
-def _wait_a_little(deliveries: Deliveries) -> None:
+def _wait_a_little(deliveries: Deliveries, ending: Ending) -> None:
     deliveries.look()
     if deliveries.waiting:
-        tell(f"headrace: interrupted: waiting for {deliveries.waiting:,} records; Ctrl-C again ends it", dim=True)
+        tell(f"headrace: {ending.word}: waiting for {deliveries.waiting:,} records; Ctrl-C again ends it", dim=True)
         deliveries.wait(_INTERRUPTED_PATIENCE_S)
 
 

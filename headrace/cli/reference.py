@@ -75,7 +75,7 @@ A reader that has enough (`| head`) is no error.
 | 0 | done |
 | 1 | failed: a sentence on stderr says why, and what to do |
 | 2 | wrong usage |
-| 130 | Ctrl-C |
+| 130 | Ctrl-C; 143 SIGTERM, 129 SIGHUP, where a command says how far it came |
 """
 
 

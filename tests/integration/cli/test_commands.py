@@ -265,6 +265,24 @@ def test_should_say_what_is_tried_again_and_what_is_not_written_after_ctrl_c(
     )
 
 
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_should_say_how_far_it_came_when_it_is_told_to_end(
+    headrace: Headrace, topic: str, environment: dict[str, str], number: signal.Signals, code: int
+) -> None:
+    headrace("topic", "create", topic, "--partitions", "1")
+    pipe = subprocess.PIPE
+    command = [HEADRACE, "produce", topic]
+    with subprocess.Popen(command, env=environment, stdin=pipe, stderr=pipe, text=True) as process:
+        assert process.stdin is not None
+        process.stdin.write("tea\ncoffee\n")
+        process.stdin.flush()
+        wait_for(lambda: headrace("consume", topic, "-o", "value").stdout == "tea\ncoffee\n", "both are written")
+        process.send_signal(number)
+        _, said = process.communicate(timeout=patient(60))
+    assert process.returncode == code
+    assert said == f"headrace: ended by {number.name}: 2 records are written to {topic}\n"
+
+
 def test_should_show_progress_on_a_terminal_while_records_go_into_a_file(
     headrace: Headrace, topic: str, environment: dict[str, str], tmp_path: Path
 ) -> None:

@@ -108,7 +108,7 @@ def test_should_read_several_topics_and_say_which_record_is_of_which(
     assert {each["topic"] for each in described(headrace, group)["partitions"]} == {orders, other}
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_should_commit_what_it_printed_and_leave_when_it_is_told_to_stop(
     headrace: Headrace, environment: dict[str, str], orders: str, group: str, number: signal.Signals, code: int
 ) -> None:

@@ -1,4 +1,4 @@
-"""What was printed is known, whenever an interrupt comes; SIGTERM takes the way of Ctrl-C."""
+"""What was printed is known, whenever an interrupt comes; SIGTERM and SIGHUP take the way of Ctrl-C."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import click
 import pytest
 
-from headrace.cli.ending import ended_by_sigterm, write_whole
+from headrace.cli.ending import ended_by_signals, write_whole
 
 
 @dataclass
@@ -83,16 +83,27 @@ def test_should_write_in_peace(pipe: int) -> None:
     assert (out.content, written) == ([b"tea", b"flushed"], [True])
 
 
-def test_should_end_by_sigterm_as_by_ctrl_c_with_another_exit_code() -> None:
-    before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(click.exceptions.Exit) as ended, ended_by_sigterm():
-        signal.raise_signal(signal.SIGTERM)
-    assert ended.value.exit_code == 143
-    with pytest.raises(KeyboardInterrupt), ended_by_sigterm():
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_should_end_by_a_signal_as_by_ctrl_c_with_another_exit_code(number: signal.Signals, code: int) -> None:
+    before = signal.getsignal(number)
+    with pytest.raises(click.exceptions.Exit) as ended, ended_by_signals() as ending:
+        signal.raise_signal(number)
+    assert (ended.value.exit_code, ending.word) == (code, f"ended by {number.name}")
+    with pytest.raises(KeyboardInterrupt), ended_by_signals():
         signal.raise_signal(signal.SIGINT)
-    with ended_by_sigterm():
+    with ended_by_signals():
         pass
-    assert signal.getsignal(signal.SIGTERM) is before
+    assert signal.getsignal(number) is before
+
+
+def test_should_go_on_without_its_terminal_where_nohup_says_so() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with ended_by_signals():
+            signal.raise_signal(signal.SIGHUP)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_should_end_by_sigterm_where_ctrl_c_is_ignored() -> None:
@@ -100,7 +111,7 @@ def test_should_end_by_sigterm_where_ctrl_c_is_ignored() -> None:
     heard: list[str] = []
 
     def interrupted_twice() -> None:
-        with ended_by_sigterm():
+        with ended_by_signals():
             signal.raise_signal(signal.SIGINT)
             heard.append("goes on after Ctrl-C")
             signal.raise_signal(signal.SIGTERM)
