@@ -1,7 +1,8 @@
 """Between Python values and the Arrow arrays of a batch: bytes, times and headers, a column at a time.
 
 What users hand over is checked here: `str` becomes UTF-8, `bytes` and None stay, Arrow columns of text or bytes are
-cast, without a copy where that can be. Any other type is a TypeError that says what to do.
+cast, without a copy where that can be, whatever layout they have (views, dictionaries, run-end encoded, extensions that
+store text or bytes). Any other type is a TypeError that says what to do.
 
 `pa.array` asks pandas about whatever it is given, and imports it where it is installed: 0.2 s of a client's start, and
 impossible while the interpreter ends. So what `send` gathered becomes Arrow by `bytes_array` and `number_array`
@@ -30,6 +31,8 @@ _TAKEN_TYPES = (
     pa.types.is_large_binary,
     pa.types.is_large_string,
     pa.types.is_fixed_size_binary,
+    pa.types.is_string_view,
+    pa.types.is_binary_view,
     pa.types.is_null,
 )
 _REMEDY = "give bytes, str (becomes UTF-8) or None; turn other values into one of these first, for example json.dumps"
@@ -75,14 +78,42 @@ def binary_array(column: Any, name: str) -> pa.Array:
             column = pa.array(column) if _is_typed(column) else pa.array(column, pa.binary())
         except pa.ArrowException as error:
             raise TypeError(f"{name}: {error}: {_REMEDY}") from error
-    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    if not any(is_taken(kind) for is_taken in _TAKEN_TYPES):
+    if not any(is_taken(_stored_kind(column.type)) for is_taken in _TAKEN_TYPES):
         raise TypeError(f"{name} is a column of {column.type}: {_REMEDY}")
     try:
-        whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-        return whole if whole.type == pa.binary() else whole.cast(kind).cast(pa.binary())
+        return _plain_binary(column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column)
     except pa.ArrowInvalid as error:
         raise _too_large(name) from error
+
+
+def _stored_kind(kind: pa.DataType) -> pa.DataType:
+    """What the entries are, below the layouts around them."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return _stored_kind(kind.storage_type)
+    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+        return _stored_kind(kind.value_type)
+    return kind
+
+
+def _plain_binary(column: pa.Array) -> pa.Array:
+    """A column of a taken kind as `binary`. Raises ArrowInvalid where that is more than such a column can hold."""
+    kind = column.type
+    if kind == _BINARY:
+        return column
+    if isinstance(kind, pa.BaseExtensionType):
+        return _plain_binary(column.storage)
+    # What Arrow itself decodes are plain values only: entries are taken from values that are.
+    if pa.types.is_dictionary(kind):
+        return _plain_binary(column.dictionary).take(column.indices)
+    if pa.types.is_run_end_encoded(kind):
+        return _plain_binary(column.values).take(number_array(_runs(column)))
+    return column.cast(_BINARY)
+
+
+def _runs(column: pa.Array) -> npt.NDArray[np.int64]:
+    """For each entry, which of the runs it belongs to."""
+    places = np.arange(column.offset, column.offset + len(column))
+    return np.searchsorted(column.run_ends.to_numpy(), places, side="right").astype(np.int64)
 
 
 def _is_typed(column: Any) -> bool:

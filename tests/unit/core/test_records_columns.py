@@ -122,6 +122,18 @@ class Series:
         pa.array([b"a", None], pa.large_binary()),
         pa.array([b"a", None], pa.binary(1)),
         pa.array(["a", None]).dictionary_encode(),
+        pa.array([b"a", None], pa.binary(1)).dictionary_encode(),
+        pa.array(["a", None], pa.string_view()),
+        pa.array(["x" * 30, "a", None], pa.string_view()).slice(1),
+        pa.array([b"a", None], pa.binary_view()),
+        pa.chunked_array([["a"], [None]], pa.string_view()),
+        pa.DictionaryArray.from_arrays(pa.array([0, 1]), pa.array(["a", None], pa.string_view())),
+        pa.DictionaryArray.from_arrays(pa.array([0, None]), pa.array(["a"]).dictionary_encode()),
+        pa.RunEndEncodedArray.from_arrays([1, 2], pa.array(["a", None])),
+        pa.RunEndEncodedArray.from_arrays([1, 2], pa.array(["a", None], pa.string_view())),
+        pa.RunEndEncodedArray.from_arrays([1, 2], pa.array(["a", None]).dictionary_encode()),
+        pa.RunEndEncodedArray.from_arrays([4, 5, 9], pa.array([b"x", b"a", None])).slice(4, 2),
+        pa.ExtensionArray.from_storage(pa.json_(), pa.array(["a", None])),
         pa.chunked_array([["a"], [None]]),
         pa.array(["x", "a", None]).slice(1),
         [bytearray(b"a"), None],
@@ -140,6 +152,18 @@ def test_should_take_every_letter_of_a_numpy_column() -> None:
     assert records.column(0).to_pylist() == [b"k1", b"k"]
 
 
+def test_should_take_each_entry_of_a_run() -> None:
+    column = pa.RunEndEncodedArray.from_arrays(pa.array([2, 3, 5], pa.int16()), pa.array(["a", None, "b"]))
+    for entries in (column, column.slice(1, 3), column.slice(4), column.slice(5), pa.chunked_array([column, column])):
+        expected = [entry and entry.encode() for entry in entries.to_pylist()]
+        assert record_columns(entries, timestamps_ms=5).column(1).to_pylist() == expected
+
+
+def test_should_take_what_an_extension_stores() -> None:
+    column = pa.array([bytes(range(16)), None], pa.uuid())
+    assert record_columns(column, timestamps_ms=5).column(1).to_pylist() == [bytes(range(16)), None]
+
+
 def test_should_take_a_column_of_nulls_as_tombstones() -> None:
     assert record_columns(pa.nulls(2), timestamps_ms=5).column(1).to_pylist() == [None, None]
 
@@ -155,6 +179,8 @@ def test_should_take_headers_as_an_arrow_column() -> None:
         ({"values": [1]}, "values: .*give bytes, str"),
         ({"values": [b"a"], "keys": [1.5]}, "keys: .*json.dumps"),
         ({"values": pa.array([1])}, "values is a column of int64: give bytes"),
+        ({"values": pa.RunEndEncodedArray.from_arrays([1], pa.array([1]))}, "values is a column of run_end_encoded"),
+        ({"values": pa.ExtensionArray.from_storage(pa.bool8(), pa.array([1], pa.int8()))}, "column of extension<arrow"),
         ({"values": np.array([1, 2])}, "values is a column of int64: give bytes"),
         ({"values": np.array([b"a"]), "keys": np.array([1.5])}, "keys is a column of double: .*json.dumps"),
         ({"values": np.array(["2026-01-01"], "datetime64[ms]")}, "values is a column of timestamp"),
