@@ -1,6 +1,9 @@
 """Rows that Spark writes, as records: which columns there must be, and the same columns as a batch has them. Pure.
 
 value (text or binary), key, headers (array<struct<key, value>>), topic, partition      as Spark's Kafka sink has them
+
+Names are compared as Spark does, whatever their case. Two that differ in nothing else, as `spark.sql.caseSensitive`
+allows, are refused.
 """
 
 from collections.abc import Iterator
@@ -16,6 +19,7 @@ from headrace.spark.schema import SOURCE_COLUMNS
 
 _BYTES = (BinaryType, StringType)
 _WRITTEN = ("key", "value", "headers", "topic", "partition")
+_KNOWN = frozenset(name.lower() for name in (*_WRITTEN, *SOURCE_COLUMNS))
 
 
 class Portion(NamedTuple):
@@ -30,9 +34,14 @@ class Portion(NamedTuple):
 
 def check_schema(schema: StructType, topic: str | None) -> None:
     """On the driver. Raises LocalError that names the column, and what to select instead."""
-    kinds = {field.name: field.dataType for field in schema.fields}
-    for name in kinds:
-        if name not in _WRITTEN and name not in SOURCE_COLUMNS:
+    kinds: dict[str, DataType] = {}
+    for field in schema.fields:
+        name = field.name
+        if name.lower() in kinds:
+            same = [repr(other) for other in schema.names if other.lower() == name.lower()]
+            raise LocalError(f"columns {' and '.join(same)} have the same name: select one of them")
+        kinds[name.lower()] = field.dataType
+        if name.lower() not in _KNOWN:
             raise LocalError(
                 f"column {name!r} is none of {', '.join(_WRITTEN)}: select these alone, for example"
                 ' df.selectExpr("to_json(struct(*)) AS value")'
@@ -55,7 +64,7 @@ def portions(batch: Any, topic: str | None, now_ms: int) -> Iterator[Portion]:
 
     Raises LocalError for a row without a topic, or with a header without a key.
     """
-    columns = {name: batch.column(at) for at, name in enumerate(batch.schema.names)}
+    columns = {name.lower(): batch.column(at) for at, name in enumerate(batch.schema.names)}
     keys, headers = columns.get("key"), columns.get("headers")
     records = record_columns(
         _binary(columns["value"]),

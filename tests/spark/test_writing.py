@@ -8,8 +8,11 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import col, lit
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import StringType, StructType
 
+from headrace.core.errors import LocalError
 from headrace.core.records.header import Compression
+from headrace.spark.rows import check_schema
 from tests.support.consumed import compressions_in, values_in
 from tests.support.spark_bench import SparkBench
 
@@ -90,6 +93,24 @@ def test_should_copy_what_the_source_gives(bench: SparkBench, target: str) -> No
     bench.create(20, 30)
     write(bench, bench.frame(includeHeaders="true").drop("partition"), topic=target)
     assert len(values_in(bench.server, target)) == 50
+
+
+def test_should_take_columns_whatever_the_case_of_their_names(bench: SparkBench, target: str) -> None:
+    texts = "CAST(id AS STRING)"
+    frame = bench.spark.range(4).selectExpr(
+        f"{texts} AS VALUE", f"{texts} AS Key", f"'{target}' AS Topic", "1 AS Partition", "id AS OFFSET"
+    )
+    write(bench, frame)
+    rows = bench.rows(subscribe=target)
+    assert sorted((row.key, row.value, row.partition) for row in rows) == [
+        (str(number).encode(), str(number).encode(), 1) for number in range(4)
+    ]
+
+
+def test_should_refuse_two_columns_of_one_name() -> None:
+    schema = StructType().add("value", StringType()).add("VALUE", StringType())
+    with pytest.raises(LocalError, match="columns 'value' and 'VALUE' have the same name: select one of them"):
+        check_schema(schema, "t")
 
 
 @pytest.mark.parametrize(
