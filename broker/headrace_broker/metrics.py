@@ -27,6 +27,8 @@ _TRAFFIC = {
     "records_in": "Records appended.",
     "batches_in": "Batches appended.",
     "batches_repeated": "Batches that idempotent producers have sent again, and that were there.",
+    "records_overdue": "Records appended that were older than their topic's retention.time: they are deleted at once.",
+    "records_ahead": "Records appended whose time was more than an hour ahead.",
     "bytes_out": "Bytes of batches read by fetches.",
     "records_out": "Records read by fetches.",
     "batches_out": "Batches read by fetches.",
@@ -56,6 +58,8 @@ class PartitionCounters:
     records_in: Counter
     batches_in: Counter
     batches_repeated: Counter
+    records_overdue: Counter
+    records_ahead: Counter
     bytes_out: Counter
     records_out: Counter
     batches_out: Counter

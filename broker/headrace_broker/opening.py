@@ -84,6 +84,7 @@ class Opener:
             high_watermark=log.high_watermark_checkpoint,
         )
         partition = Partition(description.key, place, log, replica, self._host)
+        partition.times.warn = lambda reason, told: self.warn(description.topic, description.key.uid, reason, told)
         partition.configure(spec)
         return Opened(partition, damage, void_before)
 

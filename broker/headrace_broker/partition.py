@@ -69,6 +69,7 @@ from headrace_broker.cleaning import Cleaner
 from headrace_broker.clock import monotonic_ms, wall_ms
 from headrace_broker.following_log import Buffer, FollowingLog
 from headrace_broker.metrics import PartitionGauges
+from headrace_broker.record_times import TimeWatch
 from headrace_broker.replication.ports import Host
 from headrace_broker.requests import DeleteQuery, Edge, Place, ProduceQuery
 from headrace_broker.storage.log_appender import Appended as Written
@@ -92,6 +93,7 @@ class Partition:
         self.recent = host.recent
         """What was appended or read just now, for followers."""
         self._takes_append_time = False
+        self.times = TimeWatch(place, self.counters)
         self._waiting = Waiting()
         self.cleaner = Cleaner(place, log, replica, host.metrics, host.disk, self._waiting.wake_replicas)
         self.compaction_rules: CompactionRules | None = None
@@ -126,6 +128,7 @@ class Partition:
     def configure(self, spec: TopicSpec) -> None:
         """The Topic says so."""
         self._takes_append_time = spec.timestamp_type is TimestampType.LOG_APPEND_TIME
+        self.times.configure(spec)
         self.cleaner.configure(Retention.of_topic(spec))
         self.compaction_rules = CompactionRules.of_topic(spec)
         config = LogConfig.of_topic(spec)
@@ -151,14 +154,17 @@ class Partition:
         The answer is None as soon as there are as many acknowledgements as asked for; else RequestTimedOutError,
         NotLeaderError or StorageFailedError: the records may or may not be written. Raises what
         `Replica.check_writable` raises, InvalidRequestError for records without a key where the topic is compacted,
-        OutOfOrderSequenceError, FencedProducerError, ThrottledError, DiskFullError, StorageFailedError; then nothing is
-        answered. A batch that its producer repeats is not appended: it has the place that it has.
+        InvalidTimestampError, OutOfOrderSequenceError, FencedProducerError, ThrottledError, DiskFullError,
+        StorageFailedError; then nothing is answered. A batch that its producer repeats is not appended: it has the
+        place that it has.
         """
         epoch = self.replica.check_writable(str(self.place), query.fence, query.acks, self._contact())
         if self.compaction_rules is not None:
             check_keys(batches, str(self.place))
         self._waiting.check_room(self.place)
         repeated = self.log.producers.repeated([batch.header for batch in batches], self.log.log_end_offset)
+        if not query.is_committed:
+            self.times.check(batches, wall_ms(), repeated)
         new = [batch for i, batch in enumerate(batches) if i not in repeated] if repeated else batches
         size, written = self._append(new, epoch) if new else (0, None)
         waiter = None if query.acks is Acks.NONE else self._expect(query, answered)
@@ -304,6 +310,7 @@ class Partition:
 
     def _append(self, batches: list[RawBatch], epoch: LeaderEpoch) -> tuple[int, Written]:
         size, now_ms = sum(batch.nbytes for batch in batches), wall_ms()
+        self.times.note(batches, now_ms)
         if self._takes_append_time:
             for batch in batches:
                 batch.take_append_time(now_ms)

@@ -14,6 +14,7 @@ incarnation is on disk before it is in the Lease. Where the API server is away, 
 
 import asyncio
 import gc
+import importlib
 import logging
 import resource
 import secrets
@@ -344,6 +345,8 @@ class _Broker:
         await coordination.settled.wait()
         self._readiness.why_not = ""
         _log.info("broker %d is ready", self._settings.broker)
+        # The first large batch needs it, and would hold up the loop while it is loaded.
+        await asyncio.to_thread(importlib.import_module, "numpy")
         # Modules and partitions stay: whenever the collector looked at all of them, the loop stood still for 15 ms.
         gc.collect()
         gc.freeze()

@@ -27,6 +27,8 @@ async def produce_there(
 ) -> Offset:
     """Offset of the first record of these batches. `client`: the address of whoever they are of."""
     asked = {"acks": query.acks.value, "timeoutMs": query.timeout_ms, **_fenced(query.fence)}
+    if query.is_committed:
+        asked["committed"] = "true"
     headers = {"content-type": _BATCHES, PROXIED_HEADER.lower(): client}
     path = _path(target, "records", asked)
     answer = await proxy.send(target, "POST", path, headers=headers, body=body, timeout_ms=query.timeout_ms)

@@ -37,6 +37,8 @@ class ProduceQuery:
     acks: Acks
     timeout_ms: int
     fence: Fence
+    is_committed: bool = False
+    """A coordinator of writers has decided that the records are written, and has looked at their times before."""
 
 
 @dataclass(frozen=True, slots=True)

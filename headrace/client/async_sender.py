@@ -36,7 +36,7 @@ class AsyncSender:
         self.broken: HeadraceError | None = None
         """Nothing moves any more."""
         self.ended = False
-        self.in_flight: InFlight[LoopRows] = InFlight(options, LoopRows, brokers.trouble)
+        self.in_flight: InFlight[LoopRows] = InFlight(options, LoopRows, brokers.trouble, brokers.directory.newest)
         self.check_loop = brokers.check_loop
         self._brokers, self._options = brokers, options
         self._sessions = AsyncProduceSessions(brokers, options.acks, self._tell, self._cancelled)
@@ -81,6 +81,7 @@ class AsyncSender:
             await self._progress.wait()
         if self.broken is not None:
             raise as_raised(self.broken)
+        self.in_flight.time_warnings.sum_up()
 
     def refuse(self) -> None:
         """Take nothing more, and tell those who wait for room."""

@@ -7,6 +7,7 @@ them fits the topic's `maxMessageBytes`. How those who sent the records hear of 
 """
 
 from abc import ABC, abstractmethod
+from array import array
 from contextlib import suppress
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -17,10 +18,11 @@ import numpy as np
 
 from headrace.client.record import BatchMetadata, Headers, TopicPartition
 from headrace.core.errors import HeadraceError
-from headrace.core.records.arrays import bytes_array, number_array
+from headrace.core.records.arrays import bytes_array, long_numbers, number_array
 from headrace.core.records.columns import encode_batch, record_columns
 from headrace.core.records.few_rows import are_few, encode_rows
 from headrace.core.records.header import NOT_IDEMPOTENT, Compression, ProducerNumbers
+from headrace.core.records.times import RecordTimes, times_in
 
 BATCH_OVERHEAD_BYTES = 2560
 """Header, Arrow's message metadata, the padding of 15 buffers to 64 bytes each and of the batch to 64."""
@@ -61,6 +63,8 @@ class RowBatch(ABC):
     """Its place among all batches of its partition."""
     numbers: ProducerNumbers = NOT_IDEMPOTENT
     """By which a broker knows it again (`sequences`)."""
+    times_seen: bool = False
+    """Somebody has looked whether its writer is to be warned of their times."""
     may_be_written: bool = False
     """An attempt was not answered, or not so that this is sure."""
     record_count: int = 0
@@ -94,6 +98,9 @@ class RowBatch(ABC):
         if is_plain and are_few(values, keys, self.size_bytes):
             return encode_rows(values, keys, self._times_ms, self.numbers)
         return encode_batch(self.records(), compression=compression, numbers=self.numbers)
+
+    def times(self) -> RecordTimes:
+        return times_in(memoryview(array("q", self._times_ms)))
 
     def records(self) -> Any:
         """A pyarrow.RecordBatch of RECORD_SCHEMA."""
@@ -180,11 +187,15 @@ class ColumnBatch:
     attempt_ms: int = 0
     number: int = 0
     numbers: ProducerNumbers = NOT_IDEMPOTENT
+    times_seen: bool = False
     may_be_written: bool = False
 
     @property
     def record_count(self) -> int:
         return int(self.columns.num_rows)
+
+    def times(self) -> RecordTimes:
+        return times_in(long_numbers(self.columns.column(2)).data)
 
     def records(self) -> Any:
         return self.columns

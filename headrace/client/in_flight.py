@@ -23,9 +23,12 @@ from typing import Generic
 from headrace.client.accumulator import Accumulator, Due, Rows
 from headrace.client.batches import Batch
 from headrace.client.calls import Buffers
+from headrace.client.clock import epoch_ms
+from headrace.client.layout import TopicLayout
 from headrace.client.produce_session import Arrived, Outcome
 from headrace.client.record import TopicPartition
 from headrace.client.retry import Failure, GiveUp, RetryPolicy, TryAgain
+from headrace.client.times import TimeWarnings
 from headrace.client.trouble import Trouble
 from headrace.client.watchdog import Watchdog
 from headrace.client.write_options import WriteOptions
@@ -74,8 +77,13 @@ class Verdict:
 
 class InFlight(Generic[Rows]):
     def __init__(
-        self, options: WriteOptions, make_rows: Callable[[TopicPartition, int], Rows], trouble: Trouble
+        self,
+        options: WriteOptions,
+        make_rows: Callable[[TopicPartition, int], Rows],
+        trouble: Trouble,
+        newest: Callable[[str], TopicLayout | None] = lambda _: None,
     ) -> None:
+        """`newest` gives what is known of a topic."""
         timeout_ms = options.delivery_timeout_ms
         self._random = Random()
         self._options = options
@@ -90,6 +98,8 @@ class InFlight(Generic[Rows]):
         # A topic that was created again is another place for the same records: producers go on.
         self._policy = RetryPolicy(timeout_ms, (StaleTopicError, *_MISNUMBERED), trouble)
         self._trouble = trouble
+        self._newest = newest
+        self.time_warnings = TimeWarnings()
         self._looked_ms = 0
 
     def has_room(self, size_bytes: int) -> bool:
@@ -101,8 +111,14 @@ class InFlight(Generic[Rows]):
         return self.accumulator.due(now_ms)
 
     def encoded(self, batch: Batch) -> Buffers:
-        """Raises HeadraceError, and nothing else: it cannot be sent, and is to be given up."""
+        """Raises HeadraceError, and nothing else: it cannot be sent, and is to be given up.
+
+        Whoever wrote records with strange times is warned, the first time that they go.
+        """
         try:
+            if not batch.times_seen:
+                batch.times_seen = True
+                self.time_warnings.look(self._newest(batch.partition.topic), batch.times(), epoch_ms())
             return batch.encoded(self._options.compression)
         except HeadraceError:
             raise

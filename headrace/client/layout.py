@@ -11,6 +11,7 @@ from typing import Any
 
 from headrace.core.errors import RemoteError
 from headrace.core.limits import METADATA_AGE_MS_MAX, UNREACHABLE_URL_MS
+from headrace.core.records.time_rules import TimeRules
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,8 @@ class TopicLayout:
     max_message_bytes: int
     partitions: tuple[PartitionLayout, ...]
     read_at_ms: int
+    time_rules: TimeRules | None = None
+    """What is known of them; None where the leader's clock gives the times, and of older brokers, which do not say."""
 
     @classmethod
     def parse(cls, document: Mapping[str, Any], read_at_ms: int) -> "TopicLayout":
@@ -39,6 +42,7 @@ class TopicLayout:
                 max_message_bytes=int(document["maxMessageBytes"]),
                 partitions=tuple(_parse_partition(p) for p in partitions),
                 read_at_ms=read_at_ms,
+                time_rules=_parse_rules(document),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise RemoteError(
@@ -47,6 +51,13 @@ class TopicLayout:
 
     def is_old(self, now_ms: int) -> bool:
         return now_ms - self.read_at_ms >= METADATA_AGE_MS_MAX
+
+
+def _parse_rules(document: Mapping[str, Any]) -> TimeRules | None:
+    if document.get("timestampType") != "CreateTime":
+        return None
+    retention_ms = document["retentionMs"]
+    return TimeRules(None if retention_ms is None else int(retention_ms))
 
 
 def _parse_partition(raw: Mapping[str, Any]) -> PartitionLayout:

@@ -103,10 +103,13 @@ class Producer(Writer):
         return self._send_columns(topic, [Columns.of(records)], partition)
 
     def send_whole(self, partition: TopicPartition, records: Any, size_bytes: int) -> BatchesDelivery:
-        """One record batch, as it is: `size_bytes`, which `divided` gives, is known to fit."""
+        """One record batch, as it is: `size_bytes`, which `divided` gives, is known to fit.
+
+        Of its times nobody is warned: whoever stages them knows what topic they are for.
+        """
         future = BatchesDelivery()
         delivery = ColumnsDelivery(future)
-        self._queue(partition, records, size_bytes, delivery)
+        self._queue(partition, records, size_bytes, delivery, times_seen=True)
         delivery.settle()
         return future
 
@@ -131,11 +134,13 @@ class Producer(Writer):
         delivery.settle()
         return future
 
-    def _queue(self, place: TopicPartition, records: Any, size: int, delivery: ColumnsDelivery) -> None:
+    def _queue(
+        self, place: TopicPartition, records: Any, size: int, delivery: ColumnsDelivery, *, times_seen: bool = False
+    ) -> None:
         with self._sender.lock:
             self._wait_for_room(size)
             delivery.expect()
-            batch = ColumnBatch(place, now_ms(), size, records, delivery)
+            batch = ColumnBatch(place, now_ms(), size, records, delivery, times_seen=times_seen)
             self._sender.in_flight.accumulator.add_columns(batch)
             self._sender.work.notify()
 

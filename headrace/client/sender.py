@@ -53,7 +53,7 @@ class Sender:
         self._workers = Workers("headrace-produce", PRODUCER_REQUESTS_MAX)
         self._sessions = ProduceSessions(brokers, options.acks, self._tell)
         make_rows = partial(ThreadRows, carrier_of=self._sessions.carrier)
-        self.in_flight: InFlight[ThreadRows] = InFlight(options, make_rows, brokers.trouble)
+        self.in_flight: InFlight[ThreadRows] = InFlight(options, make_rows, brokers.trouble, brokers.directory.newest)
         self._carrying = threading.Lock()
         self._refreshing: set[str] = set()
         """Topics whose metadata a worker asks for."""
@@ -84,6 +84,7 @@ class Sender:
             self.work.notify()
             while not waiting.isdisjoint(map(id, self.in_flight.accumulator.waiting_batches())):
                 self.wait_for_progress()
+        self.in_flight.time_warnings.sum_up()
 
     def close(self) -> None:
         """Take nothing more, flush and end. Safe to call again."""

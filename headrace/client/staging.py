@@ -17,11 +17,12 @@ import pyarrow as pa
 
 from headrace.client.brokers import Brokers
 from headrace.client.calls import DEFAULT_NAMESPACE, Call, parse_json
-from headrace.client.clock import now_ms
+from headrace.client.clock import epoch_ms, now_ms
 from headrace.client.deliveries import BatchesDelivery
 from headrace.client.discovery import Servers
 from headrace.client.producer import Producer
 from headrace.client.record import TopicPartition
+from headrace.client.times import TimeWarnings
 from headrace.client.write_options import CompressionName
 from headrace.core.errors import HeadraceError, InvalidRequestError, RemoteError
 from headrace.core.limits import (
@@ -32,6 +33,8 @@ from headrace.core.limits import (
     STAGE_BATCH_BYTES,
     STAGE_BUFFER_BYTES,
 )
+from headrace.core.records.arrays import long_numbers
+from headrace.core.records.times import times_in
 from headrace.core.staging.coordinator import Status
 from headrace.core.staging.decisions import Share, StagedBatch
 from headrace.core.staging.identity import WriterName
@@ -170,6 +173,7 @@ class Stager:
         # The one knows the topics and divides, the other one writes.
         self._topics = Producer(server, namespace, batch_bytes=batch_bytes)
         self._staging = Producer(server, self._where.topic.namespace, compression=compression)
+        self._time_warnings = TimeWarnings()
         self._gathered: dict[TopicPartition, _Gathered] = {}
         self._gathered_bytes = 0
         self._sent: list[tuple[TopicPartition, BatchesDelivery]] = []
@@ -181,6 +185,8 @@ class Stager:
         Raises UnknownTopicError, UnknownPartitionError, BatchTooLargeError.
         """
         for place, piece, size in self._topics.divided(topic, records, partition):
+            times = times_in(long_numbers(piece.column(2)).data)
+            self._time_warnings.look(self._topics.layout(topic), times, epoch_ms())
             gathered = self._gathered.setdefault(place, _Gathered())
             if gathered.pieces and gathered.size_bytes + size > self._limit(topic):
                 self._send(place)
@@ -196,6 +202,7 @@ class Stager:
         for place in [*self._gathered]:
             self._send(place)
         self._staging.flush()
+        self._time_warnings.sum_up()
         batches: dict[TopicPartition, list[StagedBatch]] = {}
         for place, delivery in self._sent:
             for written in delivery.result():

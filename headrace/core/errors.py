@@ -59,6 +59,14 @@ class UnreadableBatchError(CorruptBatchError):
     status = 422
 
 
+class InvalidTimestampError(RemoteError):
+    """The time of a record is out of the bounds that its topic sets, or that all topics have (HTTP 400); `batch`,
+    `record`, `timestamp`, `limit` and the `field` of the Topic that sets it. Nothing is written."""
+
+    code = "InvalidTimestamp"
+    status = 400
+
+
 class UnknownTopicError(RemoteError):
     """No such topic in this namespace (HTTP 404)."""
 

@@ -5,6 +5,14 @@ BATCH_HEADER_BYTES = 64
 BATCH_BYTES_MAX = 1 << 30
 """What a batch header may claim at most; a topic's `maxMessageBytes` is the bound that users set."""
 BATCH_RECORDS_MAX = 1 << 24
+TIMESTAMP_MS_MAX = 253_402_300_799_999
+"""The greatest time of a record that is taken: the end of the year 9999. Micro- and nanoseconds of today are above."""
+TIMESTAMP_AHEAD_MS = 3_600_000
+"""Whoever writes a record whose time is further ahead than this is warned: no clock is that wrong."""
+STRANGE_TIMES_TOLD_MS = 3_600_000
+"""A Topic is told of records with strange times once in so long, by each partition."""
+TIMES_COUNTED_PLAINLY_MAX = 64
+"""Times of so many records are compared without numpy: a broker of small batches does not load it."""
 FEW_ROWS_MAX = 64
 FEW_ROWS_BYTES_MAX = 64 << 10
 """Batches up to this are encoded without Arrow: above, its columns are faster."""

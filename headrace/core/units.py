@@ -51,6 +51,12 @@ def parse_limited_quantity_bytes(text: str) -> int | None:
     return None if text == UNLIMITED else parse_quantity_bytes(text)
 
 
+def format_duration_ms(duration_ms: int) -> str:
+    """`604800000` -> `"7d"`, `90000` -> `"90s"`: exact, in the largest unit that is."""
+    unit = next(unit for unit in reversed(MILLISECONDS) if duration_ms % MILLISECONDS[unit] == 0)
+    return f"{duration_ms // MILLISECONDS[unit]}{unit}"
+
+
 def format_bytes(count: float) -> str:
     """`268435456` -> `"256.0 MiB"`: for people, not for resources."""
     for unit in ("B", "KiB", "MiB", "GiB"):

@@ -26,6 +26,7 @@ async def test_should_fill_in_the_defaults(space: Space) -> None:
         "compaction": {"minLag": "0s", "deleteRetention": "1d"},
         "maxMessageBytes": "8Mi",
         "timestampType": "CreateTime",
+        "timestamps": {"beforeMax": "unlimited", "afterMax": "unlimited"},
         "uncleanLeaderElection": False,
         "deletionPolicy": "Delete",
     }

@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
+from headrace.core.records.time_rules import TimeRules
 from headrace.core.resources.census import census
 from headrace.core.resources.lease import BrokerLease
 from headrace.core.resources.partition_set import PartitionState
@@ -69,12 +70,15 @@ class MetadataRoutes:
         parse_no_query(request.query)
         self._serving.check_view()
         topic = self._serving.view.topic(parse_topic(request.match_info))
+        rules = TimeRules.of_topic(topic.spec)
         return _json(
             {
                 "namespace": topic.metadata.namespace,
                 "name": topic.metadata.name,
                 "uid": topic.uid,
                 "maxMessageBytes": topic.spec.max_message_bytes,
+                "timestampType": topic.spec.timestamp_type.value,
+                "retentionMs": None if rules is None else rules.retention_ms,
                 "partitions": [self._partition(topic, PartitionId(number)) for number in range(topic.spec.partitions)],
             }
         )

@@ -115,12 +115,18 @@ def parse_held(query: MultiMapping[str]) -> frozenset[TopicUid] | None:
     return frozenset(TopicUid(uid) for uid in uids)
 
 
+class _Switch(StrEnum):
+    FALSE = "false"
+    TRUE = "true"
+
+
 def parse_produce(query: MultiMapping[str]) -> ProduceQuery:
     read = _Query(query)
     parsed = ProduceQuery(
         acks=read.choice("acks", Acks, Acks.ALL),
         timeout_ms=read.number("timeoutMs", PRODUCE_TIMEOUT_MS_DEFAULT, least=1, most=PRODUCE_TIMEOUT_MS_MAX),
         fence=read.fence(),
+        is_committed=read.choice("committed", _Switch, _Switch.FALSE) is _Switch.TRUE,
     )
     read.finish()
     return parsed
@@ -136,11 +142,6 @@ def parse_spread(query: MultiMapping[str]) -> ProduceQuery:
     )
     read.finish()
     return parsed
-
-
-class _Switch(StrEnum):
-    FALSE = "false"
-    TRUE = "true"
 
 
 def parse_fetch(query: MultiMapping[str]) -> FetchQuery | WatchQuery:

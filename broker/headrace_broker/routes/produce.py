@@ -5,13 +5,16 @@ The body is read whole before anything is appended, so that a client that discon
 
 import asyncio
 import json
-from functools import lru_cache
+from collections.abc import Iterable
+from functools import lru_cache, partial
 from json.encoder import encode_basestring_ascii as json_string
 from typing import Any
 
 from aiohttp import web
 from yarl import URL
 
+from headrace.core.records.raw import RawBatch
+from headrace.core.records.time_rules import Strange
 from headrace.core.types import Acks, LeaderEpoch
 from headrace_broker.body_checks import check_all
 from headrace_broker.clock import wall_ms
@@ -46,14 +49,47 @@ class ProduceRoute:
             target = self._serving.locate(place, query.fence)
             if isinstance(target, Elsewhere):
                 return await self._serving.proxy.forward(request, target, chunks, query.timeout_ms)
-            written, epoch = await produce_here(self._serving, target, query, chunks, body_format)
+            return await self._produce(target, query, chunks, body_format)
+
+    async def _produce(
+        self, partition: Partition, query: ProduceQuery, chunks: Chunks, body_format: BodyFormat
+    ) -> web.Response:
+        batches = await self._batches(partition, query, chunks, body_format)
+        warnings = warnings_of(partition.times.strange(batches, wall_ms()))
+        written, epoch = await partition.produce(batches, query)
         if query.acks is Acks.NONE:
-            return json_answer({}, status=202)
-        return _answer(target, written, epoch, body_format)
+            return json_answer(warnings, status=202)
+        more = ", " + json.dumps(warnings)[1:-1] if warnings else ""
+        return _answer(partition, written, epoch, (_results(written) if _is_binary(body_format) else "") + more)
+
+    async def _batches(
+        self, partition: Partition, query: ProduceQuery, chunks: Chunks, body_format: BodyFormat
+    ) -> list[RawBatch]:
+        """Those of the body, checked."""
+        limit = self._serving.topic(partition.place.topic, query.fence).spec.max_message_bytes
+        parse = partial(
+            parse_batches,
+            chunks,
+            body_format,
+            batch_bytes_max=limit,
+            now_ms=wall_ms(),
+            are_committed=query.is_committed,
+        )
+        if _is_binary(body_format):
+            batches = parse()
+            if not query.is_committed:  # Staged ones were looked into when they were staged.
+                await check_all(batches, self._serving.admission)
+            return batches
+        async with self._serving.admission.converting(sum(map(len, chunks))):
+            return await asyncio.to_thread(parse)
 
     def _body_bytes_max(self, body_format: BodyFormat) -> int:
         admission = self._serving.admission
-        return admission.body_bytes_max if body_format is BodyFormat.BATCHES else admission.json_body_bytes_max
+        return admission.body_bytes_max if _is_binary(body_format) else admission.json_body_bytes_max
+
+
+def _is_binary(body_format: BodyFormat) -> bool:
+    return body_format is BodyFormat.BATCHES
 
 
 def _query_of(request: web.Request) -> ProduceQuery:
@@ -67,23 +103,7 @@ def _remembered_query(text: str) -> ProduceQuery:
     return parse_produce(URL.build(query_string=text, encoded=True).query)
 
 
-async def produce_here(
-    serving: Serving, partition: Partition, query: ProduceQuery, chunks: Chunks, body_format: BodyFormat
-) -> tuple[Appended, LeaderEpoch]:
-    """Check the batches and append them."""
-    limit = serving.topic(partition.place.topic, query.fence).spec.max_message_bytes
-    if body_format is BodyFormat.BATCHES:
-        batches = parse_batches(chunks, body_format, batch_bytes_max=limit, now_ms=wall_ms())
-        await check_all(batches, serving.admission)
-    else:
-        async with serving.admission.converting(sum(map(len, chunks))):
-            batches = await asyncio.to_thread(
-                parse_batches, chunks, body_format, batch_bytes_max=limit, now_ms=wall_ms()
-            )
-    return await partition.produce(batches, query)
-
-
-def _answer(partition: Partition, written: Appended, epoch: LeaderEpoch, body_format: BodyFormat) -> web.Response:
+def _answer(partition: Partition, written: Appended, epoch: LeaderEpoch, more: str) -> web.Response:
     # Written out: a JSON encoder costs as much as the append.
     body = _ANSWER % (
         partition.place.partition,
@@ -91,7 +111,7 @@ def _answer(partition: Partition, written: Appended, epoch: LeaderEpoch, body_fo
         written.last_offset,
         epoch,
         json_string(partition.key.uid),
-        _results(written) if body_format is BodyFormat.BATCHES else "",
+        more,
     )
     return web.Response(body=body.encode(), content_type="application/json")
 
@@ -99,6 +119,12 @@ def _answer(partition: Partition, written: Appended, epoch: LeaderEpoch, body_fo
 def _results(written: Appended) -> str:
     each = zip(written.base_offsets, written.last_offsets, strict=True)
     return ', "results": [' + ", ".join([_RESULT % place for place in each]) + "]"
+
+
+def warnings_of(strange: Iterable[tuple[Strange, str]]) -> dict[str, Any]:
+    """The member of an answer that tells of them; none where there are none."""
+    told = [{"reason": reason.value, "records": records, "message": said} for (reason, records), said in strange]
+    return {"warnings": told} if told else {}
 
 
 def json_answer(document: dict[str, Any], status: int = 200) -> web.Response:

@@ -77,12 +77,17 @@ def encode_records(records: Sequence[Record], batch_bytes_max: int) -> list[memo
 
 
 def parse_batches(
-    chunks: Sequence[bytes | memoryview], body_format: BodyFormat, *, batch_bytes_max: int, now_ms: int
+    chunks: Sequence[bytes | memoryview],
+    body_format: BodyFormat,
+    *,
+    batch_bytes_max: int,
+    now_ms: int,
+    are_committed: bool = False,
 ) -> list[RawBatch]:
     """The body's batches, checked. Raises CorruptBatchError, BatchTooLargeError, InvalidRequestError."""
     if body_format is not BodyFormat.BATCHES:
         chunks = encode_records(parse_records(chunks, body_format, now_ms), batch_bytes_max)
-    return split_batches(chunks, batch_bytes_max=batch_bytes_max)
+    return split_batches(chunks, batch_bytes_max=batch_bytes_max, are_committed=are_committed)
 
 
 def unpacked_bytes_of(fetched: Fetched, batch_bytes_max: int) -> int:

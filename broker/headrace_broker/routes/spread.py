@@ -6,6 +6,7 @@ not).
 """
 
 import asyncio
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -16,6 +17,8 @@ from headrace.core.errors import HeadraceError, InvalidRequestError
 from headrace.core.murmur2 import partition_for_key
 from headrace.core.records.raw import split_batches
 from headrace.core.records.record import Record
+from headrace.core.records.time_rules import Strange, TimeRules
+from headrace.core.records.times import times_in
 from headrace.core.resources.topic import Topic
 from headrace.core.types import Acks, Offset, PartitionId
 from headrace_broker.clock import wall_ms
@@ -23,7 +26,7 @@ from headrace_broker.proxy import Elsewhere
 from headrace_broker.remote import produce_there
 from headrace_broker.requests import Place, ProduceQuery
 from headrace_broker.routes.parameters import parse_spread, parse_topic
-from headrace_broker.routes.produce import json_answer
+from headrace_broker.routes.produce import json_answer, warnings_of
 from headrace_broker.routes.record_bodies import BodyFormat, content_format, encode_records, parse_records
 from headrace_broker.routes.uploads import take_body
 from headrace_broker.serving import Serving
@@ -62,10 +65,11 @@ class SpreadRoute:
             async with admission.converting(share.taken):
                 records = await asyncio.to_thread(parse_records, chunks, body_format, wall_ms())
                 topic = self._serving.topic(name, query.fence)
+                strange = _check_times(topic, records)
                 shares = self._shares(topic, records)
                 client = self._serving.client_address(request)
                 outcomes = await asyncio.gather(*(self._produce(topic, share, query, client) for share in shares))
-        return _answer(query, shares, outcomes, len(records))
+        return _answer(query, shares, outcomes, strange)
 
     def _shares(self, topic: Topic, records: Sequence[Record]) -> list[_Share]:
         partitions = topic.spec.partitions
@@ -94,10 +98,26 @@ class SpreadRoute:
         return written.first_offset
 
 
+def _check_times(topic: Topic, records: Sequence[Record]) -> list[tuple[Strange, str]]:
+    """Before a share is written: leaders would refuse theirs alone. What the writer should know of the others.
+
+    Raises InvalidTimestampError.
+    """
+    rules = TimeRules.of_topic(topic.spec)
+    if rules is None or not records:
+        return []
+    times, now_ms = times_in(memoryview(array("q", [record.timestamp_ms for record in records]))), wall_ms()
+    rules.check_times(times, now_ms, str(topic.full_name))
+    return [(each, each.told(rules.retention_ms)) for each in rules.strange([times], now_ms)]
+
+
 def _answer(
-    query: ProduceQuery, shares: Sequence[_Share], outcomes: Sequence[Offset | HeadraceError], record_count: int
+    query: ProduceQuery,
+    shares: Sequence[_Share],
+    outcomes: Sequence[Offset | HeadraceError],
+    strange: Sequence[tuple[Strange, str]],
 ) -> web.Response:
-    results: list[dict[str, int] | None] = [None] * record_count
+    results: list[dict[str, int] | None] = [None] * sum(len(share.indexes) for share in shares)
     failures = []
     for share, outcome in zip(shares, outcomes, strict=True):
         if isinstance(outcome, HeadraceError):
@@ -109,5 +129,5 @@ def _answer(
         first = failures[0]
         raise type(first)(first.message, **{**first.details, "results": results})
     if query.acks is Acks.NONE:
-        return json_answer({}, status=202)
-    return json_answer({"results": results})
+        return json_answer(warnings_of(strange), status=202)
+    return json_answer({"results": results, **warnings_of(strange)})

@@ -6,11 +6,13 @@ forward and cleans in tasks of its own, which end with its term.
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, assert_never
 
-from headrace.core.errors import HeadraceError
+from headrace.core.errors import HeadraceError, OffsetOutOfRangeError
 from headrace.core.limits import STAGING_LOOK_INTERVAL_MS
+from headrace.core.records.raw import stored_times
+from headrace.core.records.time_rules import TimeRules
 from headrace.core.staging.cleaning import Clean, Span
 from headrace.core.staging.coordinator import (
     Answer,
@@ -24,9 +26,10 @@ from headrace.core.staging.coordinator import (
     Status,
     WriterCoordinator,
 )
-from headrace.core.staging.decisions import WriterRecord, decode, encode
+from headrace.core.staging.decisions import Share, WriterRecord, decode, encode
 from headrace.core.staging.identity import staging_partitions
 from headrace.core.types import PartitionId, TopicName, TopicUid
+from headrace_broker.clock import wall_ms
 from headrace_broker.internal_topics.coordinating import LogCoordinating
 from headrace_broker.internal_topics.log import Codec
 from headrace_broker.internal_topics.requests import Requests
@@ -42,14 +45,22 @@ COMMITS_LOG = Codec(encode, decode)
 
 class WriterCoordinating(LogCoordinating[WriterRecord, Status]):
     def __init__(
-        self, partition: Partition, reach: Reach, staging: TopicName, rolling: Rolling, metrics: WriterMetrics
+        self,
+        partition: Partition,
+        reach: Reach,
+        staging: TopicName,
+        rolling: Rolling,
+        metrics: WriterMetrics,
+        rules_of: Callable[[TopicUid], TimeRules | None],
     ) -> None:
+        """`rules_of` gives what a topic says of the times of its records; None where it says nothing."""
         self.coordinator = WriterCoordinator()
         super().__init__(partition, self.coordinator, COMMITS_LOG, Requests())
         self._reach = reach
         self._staging = staging
         self._rolling = rolling
         self._metrics = metrics
+        self._rules_of = rules_of
         self.staging_uid: TopicUid | None = None
         """Of the staging topic, as it was seen last."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -111,9 +122,26 @@ class WriterCoordinating(LogCoordinating[WriterRecord, Status]):
         seen: dict[PartitionId, Span] | HeadraceError
         try:
             seen = await self._reach.spans(self._staging, order.decision.staging_uid, order.partitions)
+            for share in order.decision.shares:
+                await self._check_times(share, order.decision.staging_uid)
         except HeadraceError as error:
             seen = error
         self.step(SpansSeen(order.request, seen))
+
+    async def _check_times(self, share: Share, staging_uid: TopicUid) -> None:
+        """Before the decision: what is decided is written, whatever its topic takes. Raises InvalidTimestampError."""
+        rules, first = self._rules_of(share.key.uid), 0
+        if rules is None or not rules.has_bounds:
+            return
+        label = f"{share.topic}/{share.key.partition}"
+        for number, batch in enumerate(share.batches):
+            try:
+                stored = await self._reach.read(Place(self._staging, batch.partition), staging_uid, batch.base_offset)
+                if stored:
+                    rules.check_times(stored_times(stored), wall_ms(), label, batch=number, first=first)
+            except OffsetOutOfRangeError:
+                return  # The spans show that it is not there.
+            first += batch.record_count
 
     async def _roll(self, order: Roll) -> None:
         with self._metrics.rolling(order.decision):

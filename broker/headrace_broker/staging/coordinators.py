@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry
 
 from headrace.core.errors import CoordinatorLoadingError
 from headrace.core.limits import COMMITS_PARTITIONS, ROLL_SHARES_MAX
+from headrace.core.records.time_rules import TimeRules
 from headrace.core.resources.topic import Topic
 from headrace.core.staging.identity import (
     COMMITS_TOPIC,
@@ -16,7 +17,7 @@ from headrace.core.staging.identity import (
     staging_partitions,
 )
 from headrace.core.staging.wire import Staging
-from headrace.core.types import BrokerId, PartitionId, TopicName
+from headrace.core.types import BrokerId, PartitionId, TopicName, TopicUid
 from headrace_broker.coordination.cluster_view import ClusterView
 from headrace_broker.internal_topics.coordinators import CoordinatorElsewhere, LogCoordinators, OpenPartitions
 from headrace_broker.partition import Partition
@@ -70,9 +71,15 @@ class WriterCoordinators(LogCoordinators[WriterCoordinating]):
             self._introduce(coordinating)
 
     def _made(self, number: PartitionId, partition: Partition) -> WriterCoordinating:
-        made = WriterCoordinating(partition, self._reach, self.staging_name, self._rolling, self._metrics)
+        made = WriterCoordinating(
+            partition, self._reach, self.staging_name, self._rolling, self._metrics, self._time_rules
+        )
         self._introduce(made)
         return made
+
+    def _time_rules(self, topic: TopicUid) -> TimeRules | None:
+        spec = self._view.specs().get(topic)
+        return None if spec is None else TimeRules.of_topic(spec)
 
     def _introduce(self, coordinating: WriterCoordinating) -> None:
         coordinating.staging_uid = None if self._staging is None else self._staging.uid

@@ -42,9 +42,12 @@ class Reach:
         return buffers[0] if buffers else memoryview(b"")
 
     async def produce(self, place: Place, uid: TopicUid, batches: Sequence[RawBatch]) -> None:
-        """Acknowledged by all that must have them, those that were there before included."""
+        """Acknowledged by all that must have them, those that were there before included.
+
+        They are committed: whatever bounds the topic sets by now, they are taken.
+        """
         fence = Fence(topic_uid=uid)
-        query = ProduceQuery(Acks.ALL, PRODUCE_TIMEOUT_MS_DEFAULT, fence)
+        query = ProduceQuery(Acks.ALL, PRODUCE_TIMEOUT_MS_DEFAULT, fence, is_committed=True)
         target = self._locate(place, fence)
         if isinstance(target, Elsewhere):
             body = [buffer for batch in batches for buffer in batch.buffers]

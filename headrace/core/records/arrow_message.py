@@ -35,7 +35,9 @@ _I64 = struct.Struct("<q")
 _PAIR = struct.Struct("<qq")
 _CONTINUATION = 0xFFFFFFFF
 _RECORD_BATCH = 3
-_STORED_AS_IS = -1
+_TIME_BUFFER = 7
+"""After those of key and value (validity, ends, bytes), and the times' own validity."""
+STORED_AS_IS: Final = -1
 """In place of a decompressed length: the buffer would not have shrunk and is not compressed."""
 _ARROW_CODECS = {0: Compression.LZ4, 1: Compression.ZSTD}
 
@@ -134,6 +136,28 @@ def _keyless_count(record_batch: _Table) -> int:
     return max(0, int(_PAIR.unpack_from(record_batch.metadata, nodes_at + _U32.size)[1]))
 
 
+def time_buffer(message: ArrowMessage, compression: Compression) -> tuple[int, int]:
+    """Where the times of the records lie, in bytes from the batch's start, and how many bytes they take.
+
+    Raises CorruptBatchError where that is outside of the body, or the body is compressed otherwise than it should be.
+    """
+    try:
+        table = message.record_batch
+        pointer = table.field(2)
+        vector_at = pointer + int(_U32.unpack_from(table.metadata, pointer)[0])
+        if not pointer or _U32.unpack_from(table.metadata, vector_at)[0] <= _TIME_BUFFER:
+            raise CorruptBatchError("the body has no column of times")
+        at, size = map(int, _PAIR.unpack_from(table.metadata, vector_at + _U32.size + _TIME_BUFFER * _PAIR.size))
+        codec = _codec(table)
+    except struct.error as error:
+        raise CorruptBatchError("the body's metadata points outside of itself: it is no Arrow message") from error
+    if min(at, size) < 0 or at + size > message.body_bytes:
+        raise CorruptBatchError(f"the times are {size} bytes at {at}, outside of a body of {message.body_bytes}")
+    if codec is not compression:
+        raise CorruptBatchError(f"the body's compression is {codec.name}, attributes say {compression.name}")
+    return message.body_at + at, size
+
+
 class NumberPlaces(NamedTuple):
     """Where the numbers of a message stand, in bytes from its start. Of vectors: the first entry."""
 
@@ -217,8 +241,8 @@ def _claimed_bytes(message: ArrowMessage, body: memoryview, buffers: list[tuple[
     for at, size in buffers:
         if size == 0:
             continue
-        claimed = _I64.unpack_from(body, buffers_at + at)[0] if size >= _I64.size else _STORED_AS_IS - 1
-        if claimed < _STORED_AS_IS:
+        claimed = _I64.unpack_from(body, buffers_at + at)[0] if size >= _I64.size else STORED_AS_IS - 1
+        if claimed < STORED_AS_IS:
             raise CorruptBatchError(f"a compressed buffer of {size} bytes claims {claimed} bytes once decompressed")
-        total += size if claimed == _STORED_AS_IS else claimed
+        total += size if claimed == STORED_AS_IS else claimed
     return total

@@ -1,15 +1,16 @@
 """Batches as they arrived: a header to stamp and the body's chunks, never joined, never copied, never decoded.
 
 `split_batches` is what a broker checks first of a produce request: lengths, magic, both checksums, what a producer may
-say of itself, and that the Arrow message holds as many rows as the header claims; and how many of them have no key,
-because compacted topics need one. What lies deeper (offsets within buffers, names that are not UTF-8) is checked by
-`columns.check_body` then.
+say of itself, and that the Arrow message holds as many rows as the header claims, whose times are what it says; and how
+many of them have no key, because compacted topics need one. What lies deeper (offsets within buffers, names that are
+not UTF-8) is checked by `columns.check_body` then.
 
 A `RawBatch` lives from the request to the append. Its first buffer is a private copy of the header, because stamping
 writes into it; the others are views of the request's chunks and keep those alive.
 """
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Self
 
@@ -30,6 +31,7 @@ from headrace.core.records.header import (
     ProducerNumbers,
 )
 from headrace.core.records.header import stamp as stamp_head
+from headrace.core.records.times import RecordTimes, read_times
 from headrace.core.types import LeaderEpoch, Offset
 
 _NO_TIME_MS: Final = -1
@@ -46,6 +48,8 @@ class RawBatch:
     """Records without a key; 0 where a leader sent the batch, because it has looked when the batch was produced."""
     message: ArrowMessage | None = None
     """The body's metadata, of a batch that a producer sent."""
+    times: RecordTimes | None = None
+    """As a producer sent them; None where somebody has looked at them before."""
 
     @property
     def nbytes(self) -> int:
@@ -81,19 +85,24 @@ def batch_crc(header: bytes | bytearray | memoryview, body: Iterable[bytes | mem
     return crc
 
 
-def split_batches(chunks: Sequence[bytes | bytearray | memoryview], *, batch_bytes_max: int) -> list[RawBatch]:
+def split_batches(
+    chunks: Sequence[bytes | bytearray | memoryview], *, batch_bytes_max: int, are_committed: bool = False
+) -> list[RawBatch]:
     """The batches of a produce request, in order; one at least. Chunks may end anywhere, within a header too.
+
+    `are_committed`: they must be written whatever their headers say of their times, which were looked at before.
 
     Raises CorruptBatchError, or BatchTooLargeError with `limit`; both name the batch by its index, which is also in
     `details["batch"]`.
     """
     batches: list[RawBatch] = []
     try:
-        if len(chunks) == 1 and (batch := _only_batch(memoryview(chunks[0]), batch_bytes_max)) is not None:
-            return [batch]
+        timed = _with_known_times if are_committed else _with_times
+        if len(chunks) == 1 and (only := _only_batch(memoryview(chunks[0]), batch_bytes_max)) is not None:
+            return [timed(*only)]
         cursor = _Cursor(chunks)
         while cursor.left_bytes or not batches:
-            batches.append(_take_batch(cursor, batch_bytes_max))
+            batches.append(timed(*_take_batch(cursor, batch_bytes_max)))
     except (CorruptBatchError, BatchTooLargeError) as error:
         index = len(batches)
         raise type(error)(f"batch {index}: {error.message}", **error.details, batch=index) from error
@@ -156,7 +165,7 @@ class _Cursor:
         return views
 
 
-def _only_batch(chunk: memoryview, batch_bytes_max: int) -> RawBatch | None:
+def _only_batch(chunk: memoryview, batch_bytes_max: int) -> tuple[RawBatch, ArrowMessage] | None:
     """The batch that is all of `chunk`, as most small produces are: no cursor is needed."""
     header = BatchHeader.unpack(chunk)
     if header.batch_bytes != len(chunk):
@@ -165,7 +174,7 @@ def _only_batch(chunk: memoryview, batch_bytes_max: int) -> RawBatch | None:
     return _checked(header, chunk[:METADATA_END_MAX], [chunk[BATCH_HEADER_BYTES:]])
 
 
-def _take_batch(cursor: _Cursor, batch_bytes_max: int) -> RawBatch:
+def _take_batch(cursor: _Cursor, batch_bytes_max: int) -> tuple[RawBatch, ArrowMessage]:
     header = BatchHeader.unpack(cursor.peek(BATCH_HEADER_BYTES))
     _check_produced(header, batch_bytes_max)
     _check_complete(header, cursor)
@@ -174,7 +183,20 @@ def _take_batch(cursor: _Cursor, batch_bytes_max: int) -> RawBatch:
     return _checked(header, start, cursor.take(header.batch_bytes - BATCH_HEADER_BYTES))
 
 
-def _checked(header: BatchHeader, start: memoryview, body: list[memoryview]) -> RawBatch:
+def _with_times(batch: RawBatch, message: ArrowMessage) -> RawBatch:
+    """Raises CorruptBatchError where the header says other ones."""
+    batch.times = read_times(batch.header, message, batch.buffers[1:])
+    return batch
+
+
+def _with_known_times(batch: RawBatch, message: ArrowMessage) -> RawBatch:
+    """The same of what is refused no more."""
+    with suppress(CorruptBatchError):
+        return _with_times(batch, message)
+    return batch
+
+
+def _checked(header: BatchHeader, start: memoryview, body: list[memoryview]) -> tuple[RawBatch, ArrowMessage]:
     """`start` has the first bytes of the batch, its metadata among them."""
     batch = RawBatch(header, [memoryview(bytearray(start[:BATCH_HEADER_BYTES])), *body], 0)
     _check_crc(batch)
@@ -184,7 +206,7 @@ def _checked(header: BatchHeader, start: memoryview, body: list[memoryview]) -> 
             f"record_count is {header.record_count}, the body has {message.row_count} rows: they must agree"
         )
     batch.keyless_count, batch.message = message.keyless_count, message
-    return batch
+    return batch, message
 
 
 def _check_complete(header: BatchHeader, cursor: _Cursor) -> None:
@@ -227,7 +249,9 @@ def renumbered(buffer: memoryview, numbers: ProducerNumbers) -> RawBatch:
     Raises CorruptBatchError.
     """
     stored = BatchHeader.unpack(buffer)
-    batch = _checked(stored, buffer[:METADATA_END_MAX], [buffer[BATCH_HEADER_BYTES : stored.batch_bytes]])
+    batch = _with_known_times(
+        *_checked(stored, buffer[:METADATA_END_MAX], [buffer[BATCH_HEADER_BYTES : stored.batch_bytes]])
+    )
     header = stored._replace(
         base_offset=Offset(0),
         leader_epoch=LeaderEpoch(0),
@@ -238,6 +262,13 @@ def renumbered(buffer: memoryview, numbers: ProducerNumbers) -> RawBatch:
     batch.header = header._replace(crc32c=batch_crc(header.pack(), batch.buffers[1:]))
     batch.buffers[0][:] = batch.header.pack()
     return batch
+
+
+def stored_times(buffer: memoryview) -> RecordTimes:
+    """Of the first batch in `buffer`, which stands so in a log and has records. Raises CorruptBatchError."""
+    header = BatchHeader.unpack(buffer)
+    message = read_message(buffer[:METADATA_END_MAX], header.batch_bytes)
+    return read_times(header, message, [buffer[BATCH_HEADER_BYTES : header.batch_bytes]])
 
 
 def emptied_batch(header: BatchHeader) -> bytes:

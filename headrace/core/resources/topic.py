@@ -66,6 +66,10 @@ class TopicSpec:
     delete_retention_ms: int
     max_message_bytes: int
     timestamp_type: TimestampType
+    timestamps_before_max_ms: int | None
+    """How much older than the leader's clock a record may be."""
+    timestamps_after_max_ms: int | None
+    """How far ahead of it."""
     unclean_leader_election: bool
     deletion_policy: DeletionPolicy
 
@@ -89,6 +93,8 @@ class TopicSpec:
             delete_retention_ms=read.parsed("compaction.deleteRetention", "1d", parse_duration_ms),
             max_message_bytes=read.parsed("maxMessageBytes", "8Mi", parse_quantity_bytes),
             timestamp_type=read.parsed("timestampType", "CreateTime", TimestampType),
+            timestamps_before_max_ms=read.parsed("timestamps.beforeMax", UNLIMITED, parse_limited_duration_ms),
+            timestamps_after_max_ms=read.parsed("timestamps.afterMax", UNLIMITED, parse_limited_duration_ms),
             unclean_leader_election=bool(spec.get("uncleanLeaderElection", False)),
             deletion_policy=read.parsed("deletionPolicy", "Delete", DeletionPolicy),
         )
@@ -103,7 +109,7 @@ class TopicSpec:
             "durability": self.durability.value,
             "cleanupPolicy": self.cleanup_policy.value,
             "retention": {
-                "time": UNLIMITED if self.retention_ms is None else f"{self.retention_ms}ms",
+                "time": _limit(self.retention_ms),
                 "bytes": UNLIMITED if self.retention_bytes is None else str(self.retention_bytes),
             },
             "segment": {"bytes": str(self.segment_bytes), "time": f"{self.segment_ms}ms"},
@@ -113,9 +119,17 @@ class TopicSpec:
             },
             "maxMessageBytes": str(self.max_message_bytes),
             "timestampType": self.timestamp_type.value,
+            "timestamps": {
+                "beforeMax": _limit(self.timestamps_before_max_ms),
+                "afterMax": _limit(self.timestamps_after_max_ms),
+            },
             "uncleanLeaderElection": self.unclean_leader_election,
             "deletionPolicy": self.deletion_policy.value,
         }
+
+
+def _limit(duration_ms: int | None) -> str:
+    return UNLIMITED if duration_ms is None else f"{duration_ms}ms"
 
 
 class Places(NamedTuple):

@@ -332,3 +332,11 @@ def test_should_prefer_the_server_that_is_given(headrace: Headrace) -> None:
     done = headrace("cluster", "status", "--server", "localhost:9701")
     assert done.returncode == 1
     assert "write it as http://host:9701" in done.stderr
+
+
+def test_should_warn_at_once_when_produced_records_are_older_than_retention(headrace: Headrace, topic: str) -> None:
+    headrace("topic", "create", topic, "--partitions", "1", "--set", "retention.time=7d")
+    done = headrace("produce", topic, "--format", "records", stdin='{"value": "a", "timestamp": 1}\n' * 3)
+    assert done.returncode == 0
+    assert f"records for {topic}: 3 records are older than the topic's retention.time, which is 7d" in done.stderr
+    assert "timestamps: beforeMax unlimited, afterMax unlimited" in headrace("topic", "describe", topic).stdout

@@ -1,5 +1,6 @@
 """Staged commits on real brokers: nothing is seen before the decision, everything once after it, whoever dies."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,8 @@ import pytest
 
 from headrace.client.producer import Producer
 from headrace.client.staging import Commits, Staged, Stager
-from headrace.core.errors import InternalTopicError, StaleBatchError
-from headrace.core.records.columns import record_columns
+from headrace.core.errors import InternalTopicError, InvalidTimestampError, StaleBatchError
+from headrace.core.records.columns import encode_batch, record_columns
 from headrace.core.types import Offset, TopicUid
 from tests.support.cluster import Cluster, http, running_cluster
 from tests.support.consumed import values_in
@@ -18,6 +19,7 @@ from tests.support.patience import patient
 from tests.support.waiting import wait_for
 
 _PARTITIONS = 3
+_TOPICS = "/apis/headrace.io/v1alpha1/namespaces/default/topics"
 
 
 @pytest.fixture(scope="module")
@@ -172,3 +174,35 @@ def test_should_keep_its_topics_as_they_must_be(cluster: Cluster, topic: str) ->
     wait_for(lambda: spec()["retention"]["time"] == "unlimited" and spec()["replicas"] == 2, "both to be put back")
     with Commits("kept", cluster.url()) as commits:
         assert commits.commit(0, [staged(cluster, "kept", topic, rows(0, 10))]).is_done
+
+
+def test_should_refuse_a_commit_before_it_is_decided_when_a_time_is_out_of_the_topics_bounds(
+    cluster: Cluster, topic: str
+) -> None:
+    cluster.kube("PATCH", f"{_TOPICS}/{topic}", {"spec": {"timestamps": {"beforeMax": "1d"}}})
+    wait_for(lambda: _refuses_old(cluster, topic), "the brokers know the bound")
+    old, new = rows(0, 40), record_columns([b"7"], timestamps_ms=time.time_ns() // 1_000_000)
+    with Commits("q-times", cluster.url()) as commits:
+        with pytest.raises(InvalidTimestampError, match=r"raise spec\.timestamps\.beforeMax"):
+            commits.commit(0, [staged(cluster, "q-times", topic, new, old)])
+        assert commits.status().batch == -1
+        assert values_in(cluster.url(), topic) == []
+        assert commits.commit(0, [staged(cluster, "q-times", topic, new)]).is_done
+    assert values_in(cluster.url(), topic) == [b"7"]
+
+
+def _refuses_old(cluster: Cluster, topic: str) -> bool:
+    body = b'{"records": [{"value": "old", "timestamp": 5}]}'
+    urls = [cluster.records_url(topic, partition) for partition in range(_PARTITIONS)]
+    return all(http("POST", url, body, headers={"Content-Type": "application/json"}).status == 400 for url in urls)
+
+
+def test_should_write_what_is_committed_when_a_bound_comes_after_the_decision(cluster: Cluster, topic: str) -> None:
+    cluster.kube("PATCH", f"{_TOPICS}/{topic}", {"spec": {"timestamps": {"beforeMax": "1d"}}})
+    wait_for(lambda: _refuses_old(cluster, topic), "the brokers know the bound")
+    batch = b"".join(encode_batch(record_columns([b"old"], timestamps_ms=5)))
+    headers = {"Content-Type": "application/vnd.headrace.batch"}
+    for broker in range(2):
+        url = f"{cluster.url(broker)}/v1/namespaces/default/topics/{topic}/partitions/0/records"
+        assert http("POST", url, batch, headers=headers).status == 400
+        assert http("POST", f"{url}?committed=true", batch, headers=headers).status == 200

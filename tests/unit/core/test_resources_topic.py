@@ -33,6 +33,8 @@ specs = st.builds(
     delete_retention_ms=amounts,
     max_message_bytes=amounts,
     timestamp_type=st.sampled_from(TimestampType),
+    timestamps_before_max_ms=st.none() | amounts,
+    timestamps_after_max_ms=st.none() | amounts,
     unclean_leader_election=st.booleans(),
     deletion_policy=st.sampled_from(DeletionPolicy),
 )
@@ -52,6 +54,7 @@ def test_should_fill_in_the_defaults_of_the_resource() -> None:
     assert (spec.min_compaction_lag_ms, spec.delete_retention_ms) == (0, 86_400_000)
     assert spec.max_message_bytes == 8 << 20
     assert spec.timestamp_type is TimestampType.CREATE_TIME
+    assert (spec.timestamps_before_max_ms, spec.timestamps_after_max_ms) == (None, None)
     assert (spec.unclean_leader_election, spec.deletion_policy) == (False, DeletionPolicy.DELETE)
 
 

@@ -15,7 +15,7 @@ from headrace.core.errors import (
 )
 from headrace.core.limits import READ_POSITIONS_MAX
 from headrace.core.records.columns import decode_batches
-from headrace.core.records.raw import split_batches
+from headrace.core.records.raw import split_replicated
 from headrace.core.types import LeaderEpoch, Offset
 from headrace_broker.storage.partition_log import PartitionLog
 from headrace_broker.storage.threads import StorageThreads
@@ -144,7 +144,7 @@ async def test_should_answer_with_the_batch_when_its_body_cannot_be_decoded(log:
     good = raw_batch(1, 10, 70)
     body = bytearray(content_of(good)[64:])
     body[-64:] = b"\xff" * 64
-    (batch,) = split_batches([packed(good.header, bytes(body))], batch_bytes_max=1 << 20)
+    (batch,) = split_replicated([packed(good.header, bytes(body))])
     log.append([batch], EPOCH, NOW_MS)
     assert await log.find_timestamp(60, END) == (0, 70)
 
@@ -154,7 +154,7 @@ async def test_should_look_further_when_a_header_promises_a_later_time_than_its_
 ) -> None:
     good = raw_batch(1, 10, 70)
     lying = good.header._replace(max_timestamp_ms=500)
-    (batch,) = split_batches([packed(lying, content_of(good)[64:])], batch_bytes_max=1 << 20)
+    (batch,) = split_replicated([packed(lying, content_of(good)[64:])])
     log.append([batch, raw_batch(1, 10, 400)], EPOCH, NOW_MS)
     assert await log.find_timestamp(300, END) == (1, 400)
 
