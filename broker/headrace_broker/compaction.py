@@ -5,9 +5,10 @@ A log is looked at when it was opened, configured or rolled since the last time,
 two of them every log that is due has its look, in turn. Followers compact what they hold as leaders do: what lies below
 the high watermark is the same everywhere.
 
-A log that holds a batch which cannot be read is left as it is until it is opened anew, loudly; one whose pass failed
-for another reason is tried again later, and ever later (`retry_ms`), whatever is appended to it meanwhile. Runs from
-the first partition's opening to the drain.
+A log that holds a damaged batch is left as it is until it is opened anew, loudly; one whose pass failed for another
+reason is tried again later, and ever later (`retry_ms`), whatever is appended to it meanwhile. Batches that were
+written so that nobody can decode them stay as they are, which is told once. Runs from the first partition's opening to
+the drain.
 """
 
 import asyncio
@@ -27,7 +28,7 @@ from headrace.core.types import Offset, PartitionKey
 from headrace_broker.clock import monotonic_ms, wall_ms
 from headrace_broker.compaction_metrics import CompactionMetrics
 from headrace_broker.partition import Partition
-from headrace_broker.storage.compaction_job import Cleaned, Done, Failed, Job, Told, Why
+from headrace_broker.storage.compaction_job import Cleaned, Done, Failed, Job, Told, Unreadable, Why
 
 _log = logging.getLogger(__name__)
 
@@ -92,8 +93,11 @@ class Compaction:
         self._looks: WeakKeyDictionary[Partition, _Look] = WeakKeyDictionary()
         self._failures: WeakKeyDictionary[Partition, _Failures] = WeakKeyDictionary()
         self._damaged: WeakSet[Partition] = WeakSet()
+        self._unreadable: WeakKeyDictionary[Partition, Unreadable] = WeakKeyDictionary()
+        """As the last passes have found them."""
         self._metrics.damaged.set_function(lambda: self._count(self._damaged))
         self._metrics.failing.set_function(lambda: self._count(self._failures))
+        self._metrics.unreadable.set_function(self._count_unreadable)
 
     async def run(self) -> None:
         """For ever."""
@@ -202,6 +206,16 @@ class Compaction:
         _log.info("%s: compacted, %d of %d records stay", partition.place, done.records_after, done.records_before)
         if done.without_key:
             _log.warning("%s: %d records without a key were dropped", partition.place, done.without_key)
+        self._tell_unreadable(partition, done.unreadable)
+
+    def _tell_unreadable(self, partition: Partition, found: Unreadable | None) -> None:
+        """Once, until there are others."""
+        if found is None:
+            self._unreadable.pop(partition, None)
+        elif self._unreadable.get(partition) != found:
+            self._unreadable[partition] = found
+            told = "%s: %d batches cannot be decoded by anybody, from offset %d on; they stay as they are"
+            _log.warning(told, partition.place, *found)
 
     def _keys_for(self, partition: Partition) -> int:
         failures = self._failures.get(partition)
@@ -210,6 +224,10 @@ class Compaction:
     def _count(self, some: Container[Partition]) -> int:
         """Of the open partitions, those among `some`."""
         return sum(partition in some for partition in self._holdings.open_partitions())
+
+    def _count_unreadable(self) -> int:
+        found = (self._unreadable.get(each) for each in self._holdings.open_partitions())
+        return sum(each.batches for each in found if each is not None)
 
     def _is_open(self, partition: Partition) -> bool:
         return self._holdings.find(partition.key) is partition

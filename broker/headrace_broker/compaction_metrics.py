@@ -9,8 +9,8 @@ class CompactionMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self.passes = Counter(
             "headrace_broker_compaction_passes",
-            "Passes over a log, by outcome: done, damaged (a batch cannot be read), and what is tried again: changed"
-            " (records were deleted meanwhile), disk, memory, ended (the process that compacts was killed).",
+            "Passes over a log, by outcome: done, damaged (a batch is not what was written), and what is tried again:"
+            " changed (records were deleted meanwhile), disk, memory, ended (the process that compacts was killed).",
             ("outcome",),
             registry=registry,
         )
@@ -26,10 +26,15 @@ class CompactionMetrics:
                 ("records_written", "Records that they left."),
             )
         )
+        self.unreadable = Gauge(
+            "headrace_broker_compaction_unreadable_batches",
+            "Batches that were written so that nobody can decode them, and stay as they are.",
+            registry=registry,
+        )
         self.damaged, self.failing = (
             Gauge(f"headrace_broker_compaction_{name}_partitions", text, registry=registry)
             for name, text in (
-                ("damaged", "Partitions that are not compacted because a batch in them cannot be read."),
+                ("damaged", "Partitions that are not compacted because a batch in them is damaged."),
                 ("failing", "Partitions whose last pass has failed, and will be tried again."),
             )
         )

@@ -49,6 +49,13 @@ class Cleaned(NamedTuple):
     bytes_before: int
 
 
+class Unreadable(NamedTuple):
+    """Batches that nobody can decode, which stay as they are."""
+
+    batches: int
+    first_offset: Offset
+
+
 class Done(NamedTuple):
     """The pass is over; `points` holds when all that was cleaned is swapped in."""
 
@@ -56,6 +63,7 @@ class Done(NamedTuple):
     records_before: int
     records_after: int
     without_key: int
+    unreadable: Unreadable | None = None
 
 
 class Why(StrEnum):
@@ -65,7 +73,7 @@ class Why(StrEnum):
     """Segments were deleted meanwhile: plan it again."""
     DISK = "disk"
     DAMAGED = "damaged"
-    """A batch cannot be read: the log cannot be compacted."""
+    """A batch is not what was written: the log cannot be compacted."""
     MEMORY = "memory"
     ENDED = "ended"
     """The process that compacts was killed, or made a mistake; mostly memory is why."""
@@ -92,7 +100,8 @@ def parse_told(line: bytes) -> Told:
     fields = json.loads(line)
     kind = fields.pop("kind")
     if kind == Done.__name__:
-        fields = _with_points(fields)
+        unreadable = fields["unreadable"]
+        fields = _with_points(fields) | {"unreadable": Unreadable(*unreadable) if unreadable is not None else None}
     if kind == Failed.__name__:
         fields["why"] = Why(fields["why"])
     told: Told = _KINDS[kind](**fields)

@@ -7,7 +7,9 @@ event loop meanwhile. It changes nothing that is there; whoever asked for the pa
 
     segments' dirty part ──> LatestRecords ──> groups of segments ──> CleanedSegment, one at a time ──> Done
 
-Raises OSError; CorruptBatchError and CorruptLogError where a batch cannot be read: then the log stays as it is.
+A batch that was written so that nobody can decode it stays as it is, and the pass goes on: older records of its keys
+stay as well. Raises OSError; CorruptBatchError and CorruptLogError where a batch was damaged: then the log stays as it
+is.
 """
 
 import os
@@ -17,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from headrace.core.errors import CorruptLogError
+from headrace.core.errors import CorruptLogError, UnreadableBatchError
 from headrace.core.limits import BATCH_HEADER_BYTES, COMPACTION_CHUNK_BYTES, SEGMENT_BYTES_MAX
 from headrace.core.log.clean_points import CleanPoints
 from headrace.core.log.compaction import groups
@@ -29,7 +31,7 @@ from headrace.core.records.header import BatchHeader
 from headrace.core.records.latest import LatestRecords
 from headrace.core.types import Offset
 from headrace_broker.storage.compaction_files import CleanedSegment, Span, discard_cleaned
-from headrace_broker.storage.compaction_job import Cleaned, Done, Job
+from headrace_broker.storage.compaction_job import Cleaned, Done, Job, Unreadable
 from headrace_broker.storage.disk import FileHandle, read_blocking
 
 _SAME_MAX = 1 << 16
@@ -50,7 +52,8 @@ def compact(job: Job, pace: Pace) -> Iterator[Cleaned | Done]:
     tally = compactor.tally
     tombstones: Any = np.concatenate([*tally.tombstones, np.empty(0, np.int64)])
     points = CleanPoints(job.points).after_pass(latest.end, job.now_ms, tombstones)
-    yield Done(points.points, tally.records_before, tally.records_after, tally.without_key)
+    unreadable = Unreadable(len(tally.unreadable), tally.unreadable[0]) if tally.unreadable else None
+    yield Done(points.points, tally.records_before, tally.records_after, tally.without_key, unreadable)
 
 
 def _latest(job: Job, pace: Pace) -> tuple[LatestRecords, ProducersLast]:
@@ -64,10 +67,19 @@ def _latest(job: Job, pace: Pace) -> tuple[LatestRecords, ProducersLast]:
                 continue
             if header.is_empty or header.is_control:
                 latest.skip(header.next_offset)
-            elif not latest.add(decode_batch(content)):
+            elif not _add(latest, header, content):
                 return latest, producers
             producers.add(header)
     return latest, producers
+
+
+def _add(latest: LatestRecords, header: BatchHeader, content: memoryview) -> bool:
+    """False where it might not fit."""
+    try:
+        return latest.add(decode_batch(content))
+    except UnreadableBatchError:
+        latest.skip(header.next_offset)
+        return True
 
 
 class _Target:

@@ -1,6 +1,7 @@
 """A run of batches without the records that compaction drops: batch by batch in, batch by batch out. Pure.
 
     batch ──> a control batch, or what lies beyond the records that are known: passed on as it is
+          ──> one that was written so that nobody can decode it: the same, and counted
           ──> one that tells how far a producer has come: stands for itself
           ──> any other joins the batches before it, until they are large enough, differ, or `flush` says so
 
@@ -22,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headrace.core.errors import UnreadableBatchError
 from headrace.core.limits import COMPACTED_BATCH_BYTES, PRODUCER_BATCHES_REMEMBERED
 from headrace.core.records.columns import SPARSE_RECORD_SCHEMA, DecodedBatch, assemble, decode_batch, record_columns
 from headrace.core.records.header import NO_PRODUCER, SPARSE_BIT, BatchHeader
@@ -167,6 +169,8 @@ class Tally:
     records_after: int = 0
     without_key: int = 0
     """Records that were dropped for want of a key."""
+    unreadable: list[Offset] = field(default_factory=list)
+    """Where batches begin that nobody can decode."""
     tombstones: list[npt.NDArray[np.int64]] = field(default_factory=list)
     """Offsets of those that stay."""
 
@@ -179,10 +183,14 @@ class BatchCompactor:
         self.tally = Tally()
 
     def add(self, header: BatchHeader, content: memoryview) -> list[Batch]:
-        """The next batch; returns those that are finished. Raises CorruptBatchError."""
+        """The next batch; returns those that are finished. Raises CorruptBatchError for one that was damaged."""
         if header.is_control or header.base_offset >= self._latest.end:
             return [*self.flush(), [content]]
-        piece = self._what_stays(header, content)
+        try:
+            piece = self._what_stays(header, content)
+        except UnreadableBatchError:
+            self.tally.unreadable.append(header.base_offset)
+            return [*self.flush(), [content]]
         tells_producer = self._keep.producers.tell(header)
         if not tells_producer and self._run is not None and self._run.takes(piece):
             self._run.join(piece)

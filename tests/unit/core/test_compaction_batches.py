@@ -15,7 +15,7 @@ from headrace.core.records.latest import LatestRecords
 from headrace.core.records.raw import RawBatch, split_batches
 from headrace.core.records.record import Record
 from headrace.core.types import LeaderEpoch, Offset
-from tests.support.batches import TIMESTAMP_MS, packed
+from tests.support.batches import TIMESTAMP_MS, packed, poisoned
 
 NOTHING_ELSE = Keep(Offset(0), Offset(0), ProducersLast(Offset(0), ()))
 FAR = Offset(1 << 40)
@@ -259,3 +259,20 @@ def test_should_refuse_a_batch_that_it_cannot_read() -> None:
     compactor = BatchCompactor(LatestRecords(FAR, 10), NOTHING_ELSE)
     with pytest.raises(CorruptBatchError):
         compactor.add(BatchHeader.unpack(batch), memoryview(batch))
+
+
+def test_should_pass_on_what_nobody_can_decode_and_join_nothing_over_it() -> None:
+    log = Log().add(record("a", "1"), record("b", "1")).add(record("a", "2"))
+    log.content.append(poisoned(log.add(record("a", "?")).content.pop()))
+    log.add(record("b", "2"))
+    compactor = BatchCompactor(latest_of([*log.content[:2], log.content[3]]), NOTHING_ELSE)
+    made = [each for batch in log.content for each in compactor.add(BatchHeader.unpack(batch), memoryview(batch))]
+    left = [b"".join(each) for each in (*made, *compactor.flush())]
+    assert compactor.tally.unreadable == [3]
+    assert left[1] == log.content[2]
+    assert [(offset, row.key) for offset, row in rows_of([left[0], left[2]])] == [(2, b"a"), (4, b"b")]
+    assert [(header.base_offset, header.next_offset) for header in map(BatchHeader.unpack, left)] == [
+        (0, 3),
+        (3, 4),
+        (4, 5),
+    ]

@@ -11,16 +11,17 @@ from prometheus_client import CollectorRegistry
 from headrace.core.limits import COMPACTION_KEYS_MAX
 from headrace.core.log.quota import DiskLimits
 from headrace.core.log.segments import LogConfig
+from headrace.core.replication.fence import Fence
 from headrace.core.replication.followers import InSyncRules
 from headrace.core.replication.replica import Replica
 from headrace.core.resources.topic import TopicSpec
-from headrace.core.types import Offset, PartitionId, PartitionKey, TopicName, TopicUid
+from headrace.core.types import Acks, Offset, PartitionId, PartitionKey, TopicName, TopicUid
 from headrace_broker.broker_disk import BrokerDisk
 from headrace_broker.compaction import Compaction
 from headrace_broker.metrics import Metrics
 from headrace_broker.partition import Partition
-from headrace_broker.requests import Place
-from headrace_broker.storage.compaction_job import Cleaned, Failed, Job, Told, Why
+from headrace_broker.requests import Place, ProduceQuery
+from headrace_broker.storage.compaction_job import Cleaned, Done, Failed, Job, Told, Unreadable, Why
 from headrace_broker.storage.compactor import compact
 from headrace_broker.storage.data_directory import DataDirectory
 from headrace_broker.storage.partition_description import PartitionDescription
@@ -163,3 +164,36 @@ async def test_should_survive_a_mistake_of_its_own(partition: Partition) -> None
     await running.passed("ended")
     assert running.value("damaged_partitions") == 0
     await running.stop()
+
+
+async def test_should_tell_once_of_batches_that_nobody_can_decode(
+    partition: Partition, caplog: pytest.LogCaptureFixture
+) -> None:
+    found: list[Unreadable | None] = [Unreadable(2, Offset(7))]
+
+    def with_some(told: Told) -> Told:
+        return told._replace(unreadable=found[-1]) if isinstance(told, Done) else told
+
+    async def another_pass() -> float | None:
+        jobs = len(passes.jobs)
+        while len(passes.jobs) == jobs:
+            batch = keyed(("key", "x" * 700_000))
+            await partition.produce([batch], ProduceQuery(Acks.ALL, 30_000, Fence()))
+        done = len(passes.jobs)
+        await eventually(lambda: (running.value("passes_total", outcome="done") or 0) >= done, "it is done")
+        return running.value("unreadable_batches")
+
+    passes = InProcess(with_some)
+    running = Running(partition, passes)
+    await running.passed("done")
+    with caplog.at_level(logging.WARNING):
+        counted = [running.value("unreadable_batches")]
+        for unreadable in (found[0], Unreadable(3, Offset(7)), None):
+            found.append(unreadable)
+            counted.append(await another_pass())
+    await running.stop()
+    assert counted == [2, 2, 3, 0]
+    assert [record.getMessage().partition(": ")[2] for record in caplog.records] == [
+        "2 batches cannot be decoded by anybody, from offset 7 on; they stay as they are",
+        "3 batches cannot be decoded by anybody, from offset 7 on; they stay as they are",
+    ]

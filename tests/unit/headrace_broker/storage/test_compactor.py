@@ -3,20 +3,25 @@
 import os
 import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from headrace.core.errors import CorruptBatchError, CorruptLogError
+from headrace.core.errors import CorruptBatchError, CorruptLogError, UnreadableBatchError
 from headrace.core.log.clean_points import CleanPoint
+from headrace.core.records.columns import decode_batch
+from headrace.core.records.header import BatchHeader
+from headrace.core.records.raw import RawBatch, split_batches
 from headrace.core.types import LeaderEpoch, Offset
 from headrace_broker.storage.compaction_job import Cleaned
 from headrace_broker.storage.compactor import compact
 from headrace_broker.storage.partition_log import PartitionLog
 from headrace_broker.storage.threads import StorageThreads
+from tests.support.batches import mislabelled, poisoned
 from tests.support.compaction import (
+    Rows,
     append,
     closed_segments,
     compact_files,
@@ -243,3 +248,58 @@ async def test_should_go_on_from_wherever_a_pass_has_stopped(
         log.close()
         compact_files(job(copy))
         assert await rows_from(open_log(copy, threads, SMALL)) == expected
+
+
+def unreadable(batch: RawBatch, spoil: Callable[[bytes], bytes]) -> RawBatch:
+    """The batch as one that was appended before brokers looked into bodies."""
+    (spoiled,) = split_batches([spoil(b"".join(batch.buffers))], batch_bytes_max=1 << 20)
+    return spoiled
+
+
+@pytest.mark.parametrize("spoil", [poisoned, mislabelled])
+async def test_should_keep_what_nobody_can_decode_and_compact_the_rest(
+    directory: Path, reopen: Open, spoil: Callable[[bytes], bytes]
+) -> None:
+    log = reopen()
+    append(log, keyed(("a", "1"), ("b", "1")), keyed(("a", "2")))
+    append(log, unreadable(keyed(("a", "?"), ("b", "?")), spoil))
+    append(log, keyed(("b", "2")), keyed(("a", "3"), ("b", "3")), keyed(("filler", "x" * 30_000)))
+    append(log, unreadable(keyed(("b", "?")), spoil), keyed(("filler", "y" * 30_000)), keyed(("end", "z")))
+    log.close()
+    before = [bytes(each) for each in batches_in(directory) if is_unreadable(each)]
+    rows = readable_rows(directory)
+
+    done = compact_files(job(directory))
+
+    assert (done.unreadable, len(before)) == ((2, 3), 2)
+    assert [bytes(each) for each in batches_in(directory) if is_unreadable(each)] == before
+    assert done.points[-1].end == active_from(directory), "it need not be looked at again"
+    expected = last_of_each_key(rows, active_from(directory))
+    assert readable_rows(directory) == expected
+    assert len(expected) < len(rows)
+    log = reopen()
+    assert log.recovery.cut_bytes == 0
+    assert b"".join(bytes(each) for each in await log.read(Offset(3), max_bytes=1, up_to=END)) == before[0]
+
+
+def readable_rows(directory: Path) -> Rows:
+    return [row for each in batches_in(directory) if not is_unreadable(each) for row in decode_batch(each).rows()]
+
+
+def batches_in(directory: Path) -> Iterator[memoryview]:
+    """With records, of all segments."""
+    for path in log_files(directory):
+        content, at = memoryview(path.read_bytes()), 0
+        while at < len(content):
+            header = BatchHeader.unpack(content, at)
+            if not header.is_empty:
+                yield content[at : at + header.batch_bytes]
+            at += header.batch_bytes
+
+
+def is_unreadable(batch: memoryview) -> bool:
+    try:
+        decode_batch(batch)
+    except UnreadableBatchError:
+        return True
+    return False
