@@ -23,7 +23,7 @@ from headrace_broker.internal_topics.requests import Requests
 from headrace_broker.partition import Partition
 
 _log = logging.getLogger(__name__)
-OFFSETS_LOG = Codec(encode, decode)
+OFFSETS_LOG = Codec(encode, decode, leaves_out=True)
 
 
 class Coordinating(LogCoordinating[Entry, Reply]):

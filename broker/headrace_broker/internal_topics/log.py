@@ -5,12 +5,13 @@ of a busy coordinator has a hundred thousand batches. Called by `coordinating`.
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic
 
 from headrace.core.coordinating import EntryT
-from headrace.core.errors import CorruptLogError
+from headrace.core.errors import CorruptLogError, UnreadableBatchError
 from headrace.core.limits import BATCH_HEADER_BYTES, READ_INLINE_BYTES_MAX
 from headrace.core.records.header import BatchHeader
 from headrace.core.records.raw import RawBatch
@@ -19,6 +20,7 @@ from headrace.core.types import Offset
 from headrace_broker.clock import wall_ms
 from headrace_broker.partition import Partition
 
+_log = logging.getLogger(__name__)
 _ALL = 1 << 62
 
 
@@ -39,6 +41,9 @@ class Codec(Generic[EntryT]):
     """Key and value; None is a tombstone."""
     decode: Callable[[bytes, bytes | None], EntryT]
     """Raises UnreadableRecordError."""
+    leaves_out: bool = False
+    """A batch that nobody can decode is left out, loudly: what was decided before it holds again. False: it is worse to
+    forget a decision than to decide nothing."""
 
     def encoded(self, entries: Sequence[EntryT]) -> RawBatch:
         """One batch, which is committed whole or not at all."""
@@ -91,6 +96,12 @@ class Codec(Generic[EntryT]):
                 if (rows := decode_rows(batch, header)) is not None:
                     found += map(self.decode, *rows)
                 elif not header.is_empty:
-                    records = decode_batch(batch).records
+                    try:
+                        records = decode_batch(batch).records
+                    except UnreadableBatchError as error:
+                        if not self.leaves_out:
+                            raise
+                        _log.error("left out of a coordinator's log: %s", error.message)
+                        continue
                     found += map(self.decode, records.column(0).to_pylist(), records.column(1).to_pylist())
         return tuple(found)

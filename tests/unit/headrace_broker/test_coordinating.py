@@ -12,6 +12,7 @@ from headrace.core.errors import (
     GroupNotEmptyError,
     NotCoordinatorError,
     UnknownMemberError,
+    UnreadableBatchError,
 )
 from headrace.core.groups.coordinator import TopicsListed
 from headrace.core.groups.entries import OffsetValue
@@ -39,7 +40,8 @@ from headrace_broker.internal_topics.requests import Requests
 from headrace_broker.metrics import Metrics
 from headrace_broker.partition import Partition
 from headrace_broker.requests import ProduceQuery
-from tests.support.batches import encoded
+from headrace_broker.staging.coordinating import COMMITS_LOG
+from tests.support.batches import batch_of, encoded, poisoned
 from tests.support.failing_disk import failing_sync
 from tests.support.partition_sets import partition_state, seat
 from tests.support.partitions import ME, led_partition
@@ -277,3 +279,26 @@ async def test_should_let_go_of_who_has_gone_away(partition: Partition, told: To
         waiting.cancel()
         assert isinstance(await asker.heartbeat(), Membership)
         await eventually(lambda: asker._requests.waiting == 0, "it was answered all the same")
+
+
+async def test_should_coordinate_without_a_batch_that_nobody_can_decode(
+    partition: Partition, told: Told, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with coordinated(partition, told) as asker:
+        assert await asker.commit(5) == Done()
+        nonsense = split_batches([poisoned(batch_of(b"nonsense"))], batch_bytes_max=1 << 20)
+        await partition.produce(nonsense, ProduceQuery(Acks.ALL, 30_000, Fence()))
+        assert await asker.commit(6) == Done()
+    async with coordinated(partition, told) as asker:
+        assert await asker.offset() == 6
+    said = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert [text.partition(" cannot be decoded")[0].partition(": offsets ")[0] for text in said] == [
+        "left out of a coordinator's log"
+    ]
+
+
+async def test_should_not_forget_a_decision_of_a_writer(partition: Partition) -> None:
+    nonsense = split_batches([poisoned(batch_of(b"nonsense"))], batch_bytes_max=1 << 20)
+    await partition.produce(nonsense, ProduceQuery(Acks.ALL, 30_000, Fence()))
+    with pytest.raises(UnreadableBatchError):
+        [entries async for entries in COMMITS_LOG.entries(partition, partition.high_watermark)]

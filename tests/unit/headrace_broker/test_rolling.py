@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from headrace.core.errors import (
+    CorruptBatchError,
     HeadraceError,
     NotLeaderError,
     OffsetOutOfRangeError,
@@ -115,6 +116,13 @@ async def test_should_try_again_for_as_long_as_it_takes(partitions: Partitions, 
 async def test_should_drop_what_has_no_place_any_more(partitions: Partitions) -> None:
     partitions.troubles = [StaleTopicError("made anew")]
     assert await rolling(partitions).roll(WRITER, decided()) == ("default/counts/0: made anew",)
+    assert partitions.log == []
+
+
+async def test_should_drop_what_its_partition_refuses_because_nobody_can_decode_it(partitions: Partitions) -> None:
+    """Staged before brokers looked into bodies: trying again for ever would hold up the writer for ever."""
+    partitions.troubles = [NotLeaderError("elsewhere"), CorruptBatchError("batch 0: no record batch")]
+    assert await rolling(partitions).roll(WRITER, decided()) == ("default/counts/0: batch 0: no record batch",)
     assert partitions.log == []
 
 
