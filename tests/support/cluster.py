@@ -155,6 +155,11 @@ class Cluster:
             f"{name} is there",
         )
 
+    def peer_key(self, broker: int = 0) -> str:
+        """What shows other brokers that this one sends a request."""
+        lease = self.kube("GET", f"{_LEASES}/headrace-broker-{broker}")
+        return str(lease["metadata"]["annotations"]["headrace.io/peer-key"])
+
     def create_topic(
         self,
         name: str = "flights",
