@@ -16,6 +16,7 @@ from headrace.core.control.promises import PromisedLog
 from headrace.core.errors import InternalTopicError, NotReadyError, PartitionOfflineError
 from headrace.core.holders import holder_of
 from headrace.core.replication.fence import Fence
+from headrace.core.resources.internal_topics import INTERNAL_TOPICS, STAGED_INTO
 from headrace.core.resources.topic import Topic
 from headrace.core.types import BrokerId, LeaderEpoch, PartitionKey, Seat, TopicName, TopicUid
 from headrace_broker.admission import Admission, Budget, Requests, Share
@@ -146,14 +147,30 @@ class Serving:
         fence.check_topic(str(name), topic.uid)
         return topic
 
-    def check_not_internal(self, name: TopicName) -> None:
-        """Before anything of a topic is changed. Raises InternalTopicError."""
-        if name in (self.groups.topic_name, self.writers.topic_name):
-            kind, path = ("consumer groups", "groups") if name == self.groups.topic_name else ("writers", "writers")
-            raise InternalTopicError(
-                f"{name} is where coordinators keep what they know of {kind}: it can be read, and is written by"
-                f" requests about {kind} (/v1/namespaces/{{namespace}}/{path}/...) alone"
-            )
+    def check_writable(self, name: TopicName, *, stages: bool = False) -> None:
+        """That clients may write records there; `stages`: whole batches to one partition. Raises InternalTopicError."""
+        if self._is_internal(name) and not (stages and name.name in STAGED_INTO):
+            raise self._internal(name, "written")
+
+    def check_readable(self, name: TopicName, request: web.Request | None = None) -> None:
+        """That its records may be read, by clients or by whoever sends the request. Raises InternalTopicError."""
+        if self._is_internal(name) and (request is None or not self.is_broker(request)):
+            raise self._internal(name, "read")
+
+    def check_deletable(self, name: TopicName, request: web.Request) -> None:
+        """That its records may be deleted by whoever sends the request. Raises InternalTopicError."""
+        if self._is_internal(name) and not self.is_broker(request):
+            raise self._internal(name, "deleted from")
+
+    def _is_internal(self, name: TopicName) -> bool:
+        return name.namespace == self.namespace and name.name in INTERNAL_TOPICS
+
+    def _internal(self, name: TopicName, what: str) -> InternalTopicError:
+        kind, path = ("consumer groups", "groups") if name == self.groups.topic_name else ("writers", "writers")
+        return InternalTopicError(
+            f"{name} is where coordinators keep what is theirs, and is {what} by brokers alone: ask about {kind}"
+            f" (/v1/namespaces/{{namespace}}/{path}/...)"
+        )
 
     def locate(self, place: Place, fence: Fence) -> Partition | Elsewhere:
         """Raises what `topic` raises, UnknownPartitionError, PartitionOfflineError, NotReadyError."""

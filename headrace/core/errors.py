@@ -326,7 +326,7 @@ class StaleBatchError(RemoteError):
 
 
 class InternalTopicError(RemoteError):
-    """Headrace keeps its own records there (HTTP 403): clients may read them, and neither write nor delete any."""
+    """Headrace keeps its own records there (HTTP 403): brokers alone read, write and delete them."""
 
     code = "InternalTopic"
     status = 403

@@ -39,6 +39,7 @@ class FetchRoute:
     async def __call__(self, request: web.Request) -> web.StreamResponse:
         place, query = parse_place(request.match_info), parse_fetch(request.query)
         body_format = accepted_format(request.headers.get("Accept", ""))
+        self._serving.check_readable(place.topic, request)
         target = self._serving.locate(place, query.fence)
         if isinstance(query, WatchQuery):
             return await self._watch(request, target, query, body_format)

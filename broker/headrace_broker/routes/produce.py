@@ -42,12 +42,12 @@ class ProduceRoute:
 
     async def __call__(self, request: web.Request) -> web.StreamResponse:
         place, query = parse_place(request.match_info), _query_of(request)
-        self._serving.check_not_internal(place.topic)
         if query.is_committed and not self._serving.is_broker(request):
             raise InvalidRequestError(
                 "committed is for brokers, which bring staged records to their topic: leave it out", field="committed"
             )
         body_format = content_format(request.headers.get("Content-Type", ""))
+        self._serving.check_writable(place.topic, stages=body_format is BodyFormat.BATCHES)
         target = self._serving.locate(place, query.fence)
         with self._serving.body_share(request) as share:
             chunks = await take_body(request, share, self._body_bytes_max(body_format))

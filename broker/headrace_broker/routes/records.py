@@ -18,7 +18,7 @@ class DeleteRoute:
 
     async def __call__(self, request: web.Request) -> web.StreamResponse:
         place, query = parse_place(request.match_info), parse_delete(request.query)
-        self._serving.check_not_internal(place.topic)
+        self._serving.check_deletable(place.topic, request)
         target = self._serving.locate(place, query.fence)
         if isinstance(target, Elsewhere):
             return await self._serving.proxy.forward(request, target, (), DELETE_TIMEOUT_MS)

@@ -57,7 +57,7 @@ class SpreadRoute:
                 f" {request.path.removesuffix('/records')}/partitions/<partition>/records",
                 field="Content-Type",
             )
-        self._serving.check_not_internal(name)
+        self._serving.check_writable(name)
         self._serving.topic(name, query.fence)
         with self._serving.body_share(request) as share:
             admission = self._serving.admission

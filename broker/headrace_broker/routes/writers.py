@@ -16,7 +16,7 @@ from headrace.core.limits import (
 from headrace.core.staging.coordinator import CommitReceived, StateAsked, Status
 from headrace.core.staging.identity import WriterName
 from headrace.core.staging.wire import parse_commit, staging_object, status_object
-from headrace.core.types import TopicUid
+from headrace.core.types import TopicName, TopicUid
 from headrace_broker.internal_topics.coordinators import CoordinatorElsewhere
 from headrace_broker.routes.parameters import parse_no_query, parse_writer
 from headrace_broker.routes.produce import json_answer
@@ -55,6 +55,8 @@ class WriterRoutes:
                 return await self._pass_on(request, target, chunks)
             number, uid = target.requests.next_number(), self._writers.staging(writer).uid
             asked = await self._parsed(chunks, number, writer, uid)
+            for topic in {share.topic for share in asked.decision.shares}:
+                self._serving.check_writable(TopicName(writer.namespace, topic))
             return json_answer(status_object(await self._ask(target, writer, asked)))
 
     def _named(self, request: web.Request) -> WriterName:

@@ -123,12 +123,13 @@ class Channels:
     def _opened(self, opening: object) -> Opened:
         match opening:
             case OpenProduce(number, terms):
-                self._serving.check_not_internal(terms.topic)
+                self._serving.check_writable(terms.topic, stages=True)
                 hold = Hold.take(self._serving, Place(terms.topic, terms.partition), terms.fence)
                 opened = Opened(number, hold.standing())
                 query = ProduceQuery(terms.acks, terms.timeout_ms, hold.fence)
                 self._open[number] = ProduceChannel(number, hold, query, self._outgoing, self._over)
             case OpenFetch(number, terms):
+                self._serving.check_readable(terms.topic)
                 hold = Hold.take(self._serving, Place(terms.topic, terms.partition), terms.fence)
                 channel = FetchChannel(number, hold, terms, self._outgoing, self._over)
                 opened = Opened(number, hold.standing(channel.offset))

@@ -1,5 +1,5 @@
-"""The topics in which Headrace keeps its own records, as manifests: made by the operator and by brokers, in the
-namespace of the brokers' Leases."""
+"""The topics in which Headrace keeps its own records: who may use them, and their manifests, which the operator and
+brokers write in the namespace of the brokers' Leases."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -18,7 +18,9 @@ from headrace.core.resources.topic import INTERNAL_LABEL, CleanupPolicy, Deletio
 from headrace.core.staging.identity import COMMITS_TOPIC, STAGING_TOPIC
 
 INTERNAL_TOPICS: Final = frozenset((OFFSETS_TOPIC, COMMITS_TOPIC, STAGING_TOPIC))
-"""Their names: no pattern finds them."""
+"""The names of all of them: no pattern finds them. Brokers alone read them and delete their records ..."""
+STAGED_INTO: Final = frozenset((STAGING_TOPIC,))
+"""... and write them, but for these: writers stage batches there as they write to any topic."""
 
 
 def internal_manifest(

@@ -2,12 +2,14 @@
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from headrace.client.consumer import Consumer
 from headrace.client.producer import Producer
 from headrace.client.staging import Commits, Staged, Stager
 from headrace.core.errors import InternalTopicError, InvalidTimestampError, StaleBatchError
@@ -137,6 +139,36 @@ def test_should_let_nobody_write_decisions(cluster: Cluster) -> None:
         commits.status()
     with pytest.raises(InternalTopicError), Producer(cluster.url()) as producer:
         producer.send("headrace-commits", b"{}", key=b"k").result(patient(30))
+
+
+def test_should_let_nobody_read_or_delete_what_is_staged(cluster: Cluster, topic: str) -> None:
+    """By any route, and whatever the request claims to be."""
+    shares = staged(cluster, "unread", topic, rows(0, 10))
+    partition = shares.shares[0].batches[0].partition
+    for broker in range(2):
+        topic_url = f"{cluster.url(broker)}/v1/namespaces/default/topics/headrace-staging"
+        records = f"{topic_url}/partitions/{partition}/records"
+        for headers in ({}, {"Headrace-Proxied": "1"}, {"Headrace-Proxied": "1", "Headrace-Peer-Key": ""}):
+            for refused in (
+                http("GET", f"{records}?offset=earliest", headers=headers),
+                http("GET", f"{records}?watch=true", headers=headers),
+                http("DELETE", f"{records}?beforeOffset=latest", headers=headers),
+            ):
+                assert (refused.status, refused.json["code"]) == (403, "InternalTopic")
+        lines = {"Content-Type": "application/x-ndjson"}
+        assert http("POST", records, b'{"value": "a"}\n', lines).status == 403
+    with pytest.raises(InternalTopicError), Consumer("headrace-staging", server=cluster.url()) as consumer:
+        next(iter(consumer))
+    with Commits("unread", cluster.url()) as commits:
+        assert commits.commit(0, [shares]).is_done
+    assert len(values_in(cluster.url(), topic)) == 10
+
+
+def test_should_commit_nothing_to_an_internal_topic(cluster: Cluster, topic: str) -> None:
+    shares = staged(cluster, "inside", topic, rows(0, 10))
+    inside = replace(shares, shares=tuple(replace(share, topic="headrace-offsets") for share in shares.shares))
+    with Commits("inside", cluster.url()) as commits, pytest.raises(InternalTopicError):
+        commits.commit(0, [inside])
 
 
 @pytest.mark.timeout(240)
