@@ -14,6 +14,7 @@ from aiohttp import web
 from headrace.core.control.held import Epochs, HeldLog
 from headrace.core.control.promises import PromisedLog
 from headrace.core.errors import InternalTopicError, NotReadyError, PartitionOfflineError
+from headrace.core.groups.newcomers import Newcomers
 from headrace.core.holders import holder_of
 from headrace.core.replication.fence import Fence
 from headrace.core.resources.internal_topics import INTERNAL_TOPICS, STAGED_INTO
@@ -68,6 +69,7 @@ class Serving:
     readiness: Readiness
     admission: Admission = field(default_factory=Admission)
     watches: Watches = field(default_factory=Watches)
+    newcomers: Newcomers = field(default_factory=Newcomers)
     catch_up_rate: int | None = None
     """Bytes a second for followers that are far behind; None: as fast as it goes."""
     namespace: str = "default"

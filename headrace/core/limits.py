@@ -739,8 +739,15 @@ GROUP_CHANGES_IN_A_ROW_MAX = 9
 GROUP_WRITES_IN_FLIGHT_MAX = 8
 GROUP_UNUSED_MS = 60_000
 """A ConsumerGroup that brokers created, and that nobody joined, is deleted once its coordinator has waited so long."""
-GROUPS_WANTED_MAX = 1_000
-"""ConsumerGroups that a broker is about to create for groups that have no coordinator yet: clients ask again."""
+GROUPS_WANTED_MAX = 16
+"""ConsumerGroups that a broker is about to create for groups that have no coordinator yet: the first brings it for all,
+and clients ask again."""
+GROUPS_NEW_BURST = 500
+"""Groups that one client may bring into being at once, at one broker ..."""
+GROUPS_NEW_INTERVAL_MS = 1_000
+"""... and one more so often: each is an object of the cluster's API."""
+GROUPS_NEW_CLIENTS_MAX = 4_096
+"""Clients of whom a broker remembers that."""
 GROUP_WANTED_MS = 60_000
 """So long it tries, after somebody has asked last."""
 GROUP_REFUSED_MS_MIN = 10_000

@@ -131,6 +131,10 @@ class Coordinators(LogCoordinators[Coordinating]):
         coordinating = self._coordinating(group)
         return coordinating.coordinator.groups.get(group) if coordinating is not None else None
 
+    def is_known(self, group: GroupName) -> bool:
+        """It is there, or somebody has made a ConsumerGroup for it."""
+        return self.find(group) is not None or group in self._settings
+
     def all(self) -> list[Group]:
         return [group for each in self._here.values() for group in each.coordinator.groups.values()]
 

@@ -41,6 +41,7 @@ from headrace.core.groups.wire import (
     reply_object,
 )
 from headrace.core.limits import GROUP_BODY_BYTES_MAX, JSON_INLINE_BYTES_MAX
+from headrace_broker.clock import monotonic_ms
 from headrace_broker.groups.coordinating import Coordinating
 from headrace_broker.internal_topics.coordinators import CoordinatorElsewhere
 from headrace_broker.routes.groups_passing import PassingOn
@@ -163,6 +164,8 @@ class GroupRoutes:
                 return await pass_on(request, target, chunks)
             number, topics = target.requests.next_number(), self._groups.topics(group.namespace)
             asked = await self._parsed(chunks, lambda body: parse(body, number, topics))
+            if not waits and not self._groups.is_known(group):
+                self._serving.newcomers.take(self._serving.holder(request), monotonic_ms())
             del chunks
             if waits:
                 share.resize(0)

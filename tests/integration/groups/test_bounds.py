@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from headrace.core.groups import coordinator
-from headrace.core.groups.identity import OFFSETS_TOPIC
+from headrace.core.groups.identity import OFFSETS_TOPIC, GroupName
+from headrace.core.groups.newcomers import Newcomers
+from headrace.core.groups.settings import GroupSettings
 from headrace.core.groups.wire import reply_object
 from headrace.core.limits import (
     JSON_INLINE_BYTES_MAX,
@@ -162,3 +164,20 @@ async def test_should_make_and_count_long_answers_elsewhere(caller: Caller, monk
     answer, _ = await caller.offsets("?topic=flights:0")
     assert answer.status == 200, "short ones cost next to nothing"
     answers.give_back(answers.limit_bytes)
+
+
+async def test_should_let_nobody_make_up_groups_without_end(caller: Caller) -> None:
+    """Each would be a ConsumerGroup."""
+    caller.app.serving.newcomers = Newcomers(burst=2, interval_ms=600_000)
+
+    async def commit(group: str) -> Response:
+        root = caller.app.url.partition("/v1/")[0]
+        url = f"{root}/v1/namespaces/default/groups/{group}/offsets"
+        body = json.dumps({"offsets": [{"topic": "flights", "partition": 0, "offset": 1}]}).encode()
+        return await caller.transport.request("POST", url, headers={"content-type": "application/json"}, body=(body,))
+
+    assert [(await commit(f"made-up-{number}")).status for number in range(3)] == [200, 200, 429]
+    assert (await commit("made-up-0")).status == 200, "it is there"
+    assert len(caller.app.serving.groups.all()) == 2
+    caller.app.serving.groups.configure(GroupName("default", "declared"), GroupSettings())
+    assert (await commit("declared")).status == 200, "somebody has made its ConsumerGroup"
