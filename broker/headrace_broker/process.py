@@ -31,6 +31,7 @@ from headrace.core.errors import HeadraceError, StorageFailedError
 from headrace.core.limits import DATA_DIRECTORY_WAIT_MS, DRAIN_TIMEOUT_MS, HURRY_TIMEOUT_MS, PEER_KEY_BYTES
 from headrace.core.log.intact import DiskFacts
 from headrace.core.replication.contact import Contact
+from headrace.core.resources.whereabouts import Doubts, Whereabouts
 from headrace.core.types import Seat
 from headrace.http2.client import AsyncTransport
 from headrace.http2.memory import keep_large_buffers
@@ -231,6 +232,7 @@ class _Broker:
         url = settings.advertised_url or f"{scheme}://{settings.host}:{port}"
         vacant = vacant_lease(settings.broker, self._namespace, settings.cluster, url, settings.zone)
         _log.info("broker %d listens on port %d, advertised as %s", settings.broker, port, url)
+        self._view.doubts = Doubts(Whereabouts.of_broker(vacant))
         return LeaseHolder(self._client, self._metrics, replace(vacant, peer_key=self._peer_key))
 
     async def _begin_life(self, lease: LeaseHolder) -> tuple[Seat, DiskFacts]:

@@ -14,12 +14,14 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from random import Random
 from typing import Any
+from urllib.parse import urlsplit
 
 import click
 
 from headrace.core.errors import HeadraceError
 from headrace.core.limits import FINALIZER_WAIT_MS
 from headrace.core.resources.metadata import DEFAULT_CLUSTER
+from headrace.core.resources.whereabouts import Whereabouts
 from headrace.core.units import parse_duration_ms
 from headrace.http2.client import AsyncTransport
 from headrace.kube.client import KubeClient
@@ -113,7 +115,11 @@ async def operate(options: Options) -> None:
         await KubeClient.connect(kubeconfig=options.kubeconfig, context=options.context) as client,
         AsyncTransport(authority.take_on()) as transport,
     ):
-        scope = Scope(options.cluster, options.namespace or client.namespace, options.finalizer_wait_ms)
+        server = client.credentials.server
+        in_pod = urlsplit(server).hostname == os.environ.get("KUBERNETES_SERVICE_HOST", "").lower()
+        whereabouts = Whereabouts.of_operator(server, in_pod=in_pod)
+        namespace = options.namespace or client.namespace
+        scope = Scope(options.cluster, namespace, options.finalizer_wait_ms, whereabouts)
         metrics = Metrics()
         candidate = Candidate(client, scope, options.identity, Random())
         metrics.watch_turn(scope.cluster, lambda: candidate.acts)

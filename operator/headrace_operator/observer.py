@@ -26,6 +26,7 @@ from headrace.core.limits import LEASE_RENEW_INTERVAL_MS, OPERATOR_PULSE_MS
 from headrace.core.resources.lease import CLUSTER_LABEL, BrokerLease, broker_of
 from headrace.core.resources.pod import BrokerPod
 from headrace.core.resources.topic import Topic
+from headrace.core.resources.whereabouts import Doubts, Whereabouts
 from headrace.core.types import BrokerId
 from headrace.kube.client import KubeClient
 from headrace.kube.resource import LEASES, PARTITION_SETS, TOPICS
@@ -41,6 +42,8 @@ class Scope:
     cluster: str
     lease_namespace: str
     finalizer_wait_ms: int
+    whereabouts: Whereabouts | None = None
+    """Where brokers can be; None: wherever their Leases say."""
 
     @property
     def lease_selector(self) -> str:
@@ -75,6 +78,7 @@ class Observer:
         self._contact_ms = monotonic_ms()
         self._gap = False
         self._brokers: dict[BrokerId, Broker] = {}
+        self._doubts = Doubts(scope.whereabouts) if scope.whereabouts is not None else None
         self._pulse_ms: int | None = None
 
     async def observe(self) -> Picture:
@@ -95,7 +99,8 @@ class Observer:
             raise
         now_ms = monotonic_ms()
         self._look(leases.items, pods, now_ms)
-        self._brokers = {lease.broker: Broker.of(lease, self._liveness, now_ms) for lease in leases.items}
+        believed = [self._believed(lease) for lease in leases.items]
+        self._brokers = {lease.broker: Broker.of(lease, self._liveness, now_ms) for lease in believed}
         deleted = (topic.uid for topic in topics.items if topic.is_going)
         observed = Observed(
             cluster=self._scope.cluster,
@@ -115,7 +120,15 @@ class Observer:
         """A Lease as a watch delivered it -> whether its broker is another than in the last picture."""
         now_ms = monotonic_ms()
         self._liveness.observe(lease, now_ms)
-        return self._brokers.get(lease.broker) != Broker.of(lease, self._liveness, now_ms)
+        return self._brokers.get(lease.broker) != Broker.of(self._believed(lease), self._liveness, now_ms)
+
+    def _believed(self, lease: BrokerLease) -> BrokerLease:
+        if self._doubts is None:
+            return lease
+        refusal = self._doubts.refusal(lease)
+        if refusal is not None:
+            _log.warning("%s", refusal)
+        return self._doubts.whereabouts.checked(lease)
 
     def next_change_ms(self) -> int | None:
         """When time alone changes the last picture, on `monotonic_ms`; it may be past already."""

@@ -7,6 +7,7 @@ goes back either: which partitions there are, and that the data is to be deleted
 """
 
 import asyncio
+import logging
 from collections.abc import Iterable
 from hmac import compare_digest
 
@@ -16,7 +17,10 @@ from headrace.core.replication.seats import older_partitions
 from headrace.core.resources.lease import BrokerLease
 from headrace.core.resources.partition_set import PartitionSet, PartitionState
 from headrace.core.resources.topic import Topic, TopicSpec
+from headrace.core.resources.whereabouts import Doubts
 from headrace.core.types import BrokerId, PartitionId, PartitionKey, Seat, TopicName, TopicUid
+
+_log = logging.getLogger(__name__)
 
 
 class News(asyncio.Event):
@@ -42,6 +46,8 @@ class ClusterView:
         self.states: dict[PartitionKey, PartitionState] = {}
         """Of every partition of every set, for reading."""
         self._leases: dict[BrokerId, BrokerLease] = {}
+        self.doubts: Doubts | None = None
+        """Of what Leases say about where brokers are; None before this process has a URL of its own."""
         self._liveness = Liveness()
         self._listed: set[str] = set()
         self._doubted: set[str] = set()
@@ -174,16 +180,24 @@ class ClusterView:
             self.changed.set()
 
     def list_leases(self, leases: Iterable[BrokerLease], now_ms: int) -> None:
-        self._leases = {lease.broker: lease for lease in leases}
+        self._leases = {lease.broker: self._believed(lease) for lease in leases}
         self._liveness.observe_all(self._leases.values(), now_ms)
         self._note_listed("leases")
 
     def put_lease(self, lease: BrokerLease, now_ms: int) -> None:
-        self._leases[lease.broker] = lease
+        self._leases[lease.broker] = self._believed(lease)
         self._liveness.observe(lease, now_ms)
 
     def remove_lease(self, lease: BrokerLease) -> None:
         self._leases.pop(lease.broker, None)
+
+    def _believed(self, lease: BrokerLease) -> BrokerLease:
+        if self.doubts is None:
+            return lease
+        refusal = self.doubts.refusal(lease)
+        if refusal is not None:
+            _log.warning("%s", refusal)
+        return self.doubts.whereabouts.checked(lease)
 
     def _forget(self, known: PartitionSet) -> None:
         for state in known.partitions:

@@ -10,6 +10,7 @@ from headrace.core.resources.lease import BrokerLease
 from headrace.core.resources.metadata import Metadata
 from headrace.core.resources.partition_set import PartitionSet
 from headrace.core.resources.topic import Topic, TopicSpec
+from headrace.core.resources.whereabouts import Doubts, Whereabouts
 from headrace.core.types import (
     BrokerId,
     Incarnation,
@@ -147,6 +148,18 @@ def test_should_call_a_broker_lost_when_its_lease_stands_still_while_others_chan
     view.remove_lease(lease(1))
     assert [broker.broker for broker, _ in view.brokers()] == [0, 2]
     assert view.lease(BrokerId(1)) is None
+
+
+def test_should_go_nowhere_where_no_broker_of_the_cluster_is(caplog: pytest.LogCaptureFixture) -> None:
+    view = ClusterView("headrace")
+    view.doubts = Doubts(Whereabouts.THIS_MACHINE)
+    forged = replace(lease(1), url="http://169.254.169.254:80", peer_key="guess")
+    view.list_leases([replace(lease(0), url="http://127.0.0.1:9701", peer_key="key"), forged], 0)
+    view.put_lease(forged, 1)
+    found = [each.url for each, _ in view.brokers()]
+    assert found == ["http://127.0.0.1:9701", ""]
+    assert (view.has_peer_key("key"), view.has_peer_key("guess"), view.has_peer_key("")) == (True, False, False)
+    assert caplog.text.count("broker 1 is at 'http://169.254.169.254:80'") == 1
 
 
 def test_should_say_that_something_changed_when_topics_or_states_did() -> None:

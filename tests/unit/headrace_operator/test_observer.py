@@ -8,6 +8,7 @@ from headrace.core.control.observed import BrokerState
 from headrace.core.resources.lease import CLUSTER_LABEL, BrokerLease, lease_name
 from headrace.core.resources.metadata import Metadata
 from headrace.core.resources.pod import BrokerPod, BrokerSet
+from headrace.core.resources.whereabouts import Whereabouts
 from headrace.core.types import BrokerId, Incarnation
 from headrace.kube.client import Listing
 from headrace.kube.errors import ApiError, ForbiddenError, NotFoundError
@@ -67,3 +68,13 @@ async def test_should_tell_of_brokers_whose_leases_cannot_be_read_and_of_those_t
     picture = await Observer(cast("Any", api), Scope("headrace", "default", 1_000)).observe()
     assert (picture.observed.unreadable, picture.observed.expected) == ({1}, {0, 1, 2})
     assert picture.unreadable == 2
+
+
+@pytest.mark.parametrize(
+    ("whereabouts", "url"),
+    [(Whereabouts.THIS_MACHINE, "http://127.0.0.1:1"), (Whereabouts.STATEFUL_SET, ""), (None, "http://127.0.0.1:1")],
+)
+async def test_should_go_only_where_brokers_of_the_cluster_can_be(whereabouts: Whereabouts | None, url: str) -> None:
+    observer = Observer(cast("Any", Api()), Scope("headrace", "default", 1_000, whereabouts))
+    assert (await observer.observe()).observed.brokers[BROKER].url == url
+    assert not observer.lease_seen(BrokerLease(METADATA, BROKER, Incarnation(1), "http://127.0.0.1:1", "a"))
