@@ -25,7 +25,7 @@ class Directory:
     """Uids of topics in which somebody has positions."""
 
     def __post_init__(self) -> None:
-        self.routes = Routes(self.servers.urls, self.servers.reaches_leaders)
+        self.routes = Routes(self.servers.urls, self.servers.reaches_leaders, self.servers.sends_to)
         self.newest = self._layouts.get
 
     # -- topics ------------------------------------------------------------------------------------------------------

@@ -3,6 +3,9 @@
 A server is the URL of any broker; several, separated by commas, are tried in order. `headrace dev` describes itself in
 `$HEADRACE_HOME/dev.json` (default `~/.headrace`), in the form that `headrace dev status -o json` prints. Brokers with
 `https` are verified against the CA bundle that the argument names, else `HEADRACE_CA_FILE`, else the system's roots.
+
+Headers with credentials go over TLS or to this machine alone, and to brokers of the cluster alone: those that the user
+named, and those of the metadata that prove by the user's own bundle that they are such.
 """
 
 import json
@@ -14,6 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from headrace.core.browsers import is_loopback_name
 from headrace.core.errors import LocalError
 
 SERVER_VARIABLE = "HEADRACE_SERVER"
@@ -40,6 +44,37 @@ class Servers:
     """None: the system's roots."""
     reaches_leaders: bool = True
     """False: every request goes to `urls`, and leaders' own URLs are never tried (a proxy, for example)."""
+
+    def __post_init__(self) -> None:
+        """Raises LocalError where credentials would be sent in the clear."""
+        for url in self.urls if self.headers else ():
+            if not keeps_secrets(url):
+                raise LocalError(
+                    f"server {url!r}: a token is never sent over plain http, which anybody on the way can read; use"
+                    " https (docs/tls.md), a broker of this machine (kubectl port-forward), or no token"
+                )
+
+    def sends_to(self, url: str) -> bool:
+        """Whether requests may go to this URL, which metadata names, with all their headers.
+
+        Where they may not, a server that the user named passes them on.
+        """
+        if not self.headers:
+            return True
+        if not keeps_secrets(url):
+            return False
+        asked, named = urlsplit(url), [urlsplit(each) for each in self.urls]
+        if any((asked.scheme, asked.netloc) == (each.scheme, each.netloc) for each in named):
+            return True
+        if is_loopback_name(asked.hostname or ""):
+            return all(is_loopback_name(each.hostname or "") for each in named)
+        return self.ssl_context is not None
+
+
+def keeps_secrets(url: str) -> bool:
+    """Whether nobody on the way there can read what is sent: over TLS, or within this machine."""
+    parts = urlsplit(url)
+    return parts.scheme == "https" or is_loopback_name(parts.hostname or "")
 
 
 def find_servers(

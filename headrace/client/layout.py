@@ -5,7 +5,7 @@ whose URL does not answer (a laptop outside the cluster, `kubectl port-forward`)
 proxies; the URL is tried again after `UNREACHABLE_URL_MS`. Called by `headrace.client.brokers`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -71,6 +71,8 @@ class Routes:
     """The URLs that the user gave, best first."""
     reaches_leaders: bool = True
     """False: leaders' own URLs are never used."""
+    sends_to: Callable[[str], bool] = lambda _: True
+    """Whether requests may go to a URL of the metadata: where they may not, others pass them on."""
     _learned: dict[str, None] = field(default_factory=dict)
     """Leaders' URLs seen in metadata, in that order: they answer when every bootstrap server is gone."""
     _failed_at_ms: dict[str, int] = field(default_factory=dict)
@@ -85,7 +87,7 @@ class Routes:
             return
         for number, partition in enumerate(layout.partitions):
             place, epoch = (layout.topic, number), partition.leader_epoch
-            if partition.leader_url is not None:
+            if partition.leader_url is not None and self.sends_to(partition.leader_url):
                 self._learned[partition.leader_url] = None
                 if epoch > self._epochs.get(place, epoch):
                     self._failed_at_ms.pop(partition.leader_url, None)
@@ -104,7 +106,7 @@ class Routes:
         return min(candidates, key=lambda url: self._failed_at_ms[url])
 
     def _candidates(self, leader_url: str | None) -> Iterable[str]:
-        if leader_url is not None and self.reaches_leaders:
+        if leader_url is not None and self.reaches_leaders and self.sends_to(leader_url):
             yield leader_url
         yield from self.bootstrap
         yield from self._learned

@@ -25,7 +25,7 @@ from headrace.core.limits import (
 from headrace.core.resources.metadata import Object
 from headrace.http2.aiohttp_library import aiohttp
 from headrace.kube.credentials import Credentials, load_credentials
-from headrace.kube.errors import ApiBusyError, ApiUnavailableError, UnreadableObjectError, error_of
+from headrace.kube.errors import ApiBusyError, ApiUnavailableError, KubeConfigError, UnreadableObjectError, error_of
 from headrace.kube.resource import ObjectKey, Resource
 
 T = TypeVar("T")
@@ -213,6 +213,11 @@ class KubeClient:
     async def _headers(self, content_type: str) -> dict[str, str]:
         headers = {"Accept": _JSON, "Content-Type": content_type, "User-Agent": "headrace"}
         authorization = await self.credentials.authorization()
+        if authorization is not None and not self.credentials.keeps_secrets:
+            raise KubeConfigError(
+                f"kubeconfig: {self.credentials.server} is plain http, over which no token is sent, as anybody on the"
+                " way can read it; use https"
+            )
         return headers if authorization is None else {**headers, "Authorization": authorization}
 
     def _connected(self) -> aiohttp.ClientSession:

@@ -1,8 +1,9 @@
 """Where the API server is and who we are there: read once from a kubeconfig, or from the pod that we run in.
 
 Order: the path that is given, `KUBECONFIG`, `~/.kube/config`, the pod's service account. Plain `http` servers (the
-embedded API) are fine and need no user. A service account's token is read again as it is rotated. What `plain_config`
-cannot read is read by the Kubernetes library, which is loaded then and not before.
+embedded API) are fine and need no user; a token goes to such a server on this machine alone. A service account's token
+is read again as it is rotated. What `plain_config` cannot read is read by the Kubernetes library, which is loaded then
+and not before.
 """
 
 import os
@@ -15,10 +16,9 @@ from urllib.parse import urlsplit
 
 import yaml
 
+from headrace.core.browsers import is_loopback_name
 from headrace.kube.errors import KubeConfigError, NoKubeConfigError
 from headrace.kube.plain_config import PlainConfig, read_kubeconfig, read_pod
-
-_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,13 @@ class Credentials:
     @property
     def takes_proxy_of_environment(self) -> bool:
         """A proxy from the environment cannot reach a server on this very machine."""
-        return urlsplit(self.server).hostname not in _LOOPBACK
+        return not is_loopback_name(urlsplit(self.server).hostname or "")
+
+    @property
+    def keeps_secrets(self) -> bool:
+        """Whether nobody on the way to the server can read what is sent."""
+        parts = urlsplit(self.server)
+        return parts.scheme == "https" or is_loopback_name(parts.hostname or "")
 
     def ssl_context(self) -> ssl.SSLContext | None:
         """None for plain HTTP. Raises KubeConfigError."""

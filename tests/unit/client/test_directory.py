@@ -1,6 +1,7 @@
 """What a broker, or whatever stands before it, answers: taken over, or raised as the error that it is."""
 
 import json
+import ssl
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +20,7 @@ from headrace.core.errors import (
     UnknownPartitionError,
 )
 
-PROXY, LEADER = "https://api/proxy", "http://leader:9701"
+PROXY, LEADER = "https://api/proxy", "https://leader:9701"
 CALLS = Calls("name space", 30_000)
 
 
@@ -34,25 +35,56 @@ class Answered:
         return json.dumps(self.document).encode()
 
 
-def metadata(uid: str = "u1", partitions: int = 1) -> Answered:
-    leader = {"id": 0, "url": LEADER}
-    numbered = [{"partition": n, "leader": leader if n == 0 else None, "leaderEpoch": 4} for n in range(partitions)]
+def metadata(uid: str = "u1", partitions: int = 1, leader: str = LEADER) -> Answered:
+    named = {"id": 0, "url": leader}
+    numbered = [{"partition": n, "leader": named if n == 0 else None, "leaderEpoch": 4} for n in range(partitions)]
     return Answered(document={"name": "flights", "uid": uid, "maxMessageBytes": 1000, "partitions": numbered})
 
 
 def test_should_ask_the_leader_as_it_is_known_and_send_what_the_caller_wants_sent() -> None:
-    directory = Directory(Servers((PROXY,), {"authorization": "Bearer t"}))
+    directory = Directory(Servers((PROXY,), {"x-tenant": "t"}, ssl.create_default_context()))
     layout = directory.learn("flights", metadata(partitions=2), 0)
     call = CALLS.fetch(layout, 0, 5, max_bytes=100, wait_ms=2_000)
     path = "/v1/namespaces/name%20space/topics/flights/partitions/0/records"
     assert call.path == f"{path}?offset=5&maxBytes=100&maxWaitMs=2000&topicUid=u1&leaderEpoch=4"
     assert call.timeout_s == 34.0
     assert directory.url_for(call, 0) == LEADER
-    assert directory.headers_of(call)["authorization"] == "Bearer t"
+    assert directory.headers_of(call)["x-tenant"] == "t"
     offline = CALLS.produce(layout, 1, [b"batch"], "all")
     assert "leaderEpoch" not in offline.path
     assert directory.url_for(offline, 0) == PROXY
     assert directory.headers_of(offline)["content-type"] == "application/vnd.headrace.batch"
+
+
+@pytest.mark.parametrize(
+    ("server", "leader", "has_bundle", "asked"),
+    [
+        ("https://a:9701", "https://a:9701", False, "https://a:9701"),
+        ("https://a:9701", "https://b:9701", True, "https://b:9701"),
+        ("https://a:9701", "https://b:9701", False, "https://a:9701"),
+        ("https://a:9701", "http://a:9701", True, "https://a:9701"),
+        ("https://a:9701", "http://127.0.0.1:22", True, "https://a:9701"),
+        ("http://127.0.0.1:9701", "http://localhost:9702", False, "http://localhost:9702"),
+        ("http://127.0.0.1:9701", "http://evil.example:9702", True, "http://127.0.0.1:9701"),
+    ],
+)
+def test_should_send_a_token_to_brokers_of_the_cluster_alone(
+    server: str, leader: str, has_bundle: bool, asked: str
+) -> None:
+    """Whoever may write a Lease, or answer a request for metadata, may name any URL."""
+    bundle = ssl.create_default_context() if has_bundle else None
+    directory = Directory(Servers((server,), {"authorization": "Bearer secret"}, bundle))
+    layout = directory.learn("flights", metadata(leader=leader), 0)
+    assert directory.url_for(CALLS.fetch(layout, 0, 5, max_bytes=100, wait_ms=2_000), 0) == asked
+    assert directory.leader_url(layout, 0, 0) in (None, asked)
+    directory.routes.failed(server, 0)
+    assert directory.url_for(CALLS.topics(), 0) == asked, "nor where it is the last that might answer"
+
+
+def test_should_ask_any_broker_that_metadata_names_when_there_is_no_token() -> None:
+    directory = Directory(Servers(("http://a:9701",)))
+    layout = directory.learn("flights", metadata(leader="http://b:9701"), 0)
+    assert directory.leader_url(layout, 0, 0) == "http://b:9701"
 
 
 def test_should_send_everything_through_the_proxy_when_leaders_are_out_of_reach() -> None:

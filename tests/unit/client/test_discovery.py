@@ -83,6 +83,19 @@ def test_should_take_servers_as_they_are_when_the_caller_knows_more_than_a_url()
     assert find_servers(servers, environ={"HEADRACE_SERVER": "http://b:1"}) is servers
 
 
+@pytest.mark.parametrize("url", ["http://a:9701", "http://10.0.0.1:9701", "https://a:9701,http://a:9701"])
+def test_should_never_send_a_token_in_the_clear(url: str) -> None:
+    urls = tuple(url.split(","))
+    with pytest.raises(LocalError, match="a token is never sent over plain http"):
+        Servers(urls, {"authorization": "Bearer t"})
+    assert Servers(urls).urls == urls
+
+
+@pytest.mark.parametrize("url", ["https://a:9701", "http://127.0.0.1:9701", "http://[::1]:9701", "http://localhost"])
+def test_should_send_a_token_over_tls_and_within_this_machine(url: str) -> None:
+    assert Servers((url,), {"authorization": "Bearer t"}).urls == (url,)
+
+
 @pytest.mark.parametrize("argument", [None, "missing.pem"])
 def test_should_say_so_when_the_bundle_is_not_there(argument: str | None) -> None:
     with pytest.raises(LocalError, match=r"missing\.pem"):

@@ -146,6 +146,13 @@ async def test_should_refuse_with_the_file_when_a_token_is_not_text(tmp_path: Pa
             await client.list(TOPICS)
 
 
+async def test_should_send_no_token_in_the_clear(tmp_path: Path) -> None:
+    path = write(tmp_path / "config", server="http://api.example:8080", insecure=False, token="secret")
+    async with KubeClient(await load_credentials(str(path))) as client:
+        with pytest.raises(KubeConfigError, match=r"http://api\.example:8080 is plain http"):
+            await client.list(TOPICS)
+
+
 async def test_should_say_so_when_a_token_that_the_library_reads_is_not_text(tmp_path: Path) -> None:
     (tmp_path / "token").write_bytes(b"\xff\xfe")
     with pytest.raises(KubeConfigError, match="cannot be used: a file that it names is not UTF-8 text"):
