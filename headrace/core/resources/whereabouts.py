@@ -13,6 +13,7 @@ the life of a process. What is refused is a Lease without URL from then on.
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from ipaddress import ip_address
+from typing import assert_never
 from urllib.parse import urlsplit
 
 from headrace.core.browsers import is_loopback_name
@@ -61,6 +62,8 @@ class Whereabouts(Enum):
                 return _is_own_name(host, lease)
             case Whereabouts.BY_HAND:
                 return not is_loopback_name(host) and not _is_link_local(host)
+            case _:
+                assert_never(self)
 
     def checked(self, lease: BrokerLease) -> BrokerLease:
         """The same; without URL and key where it cannot be that of its broker."""
