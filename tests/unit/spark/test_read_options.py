@@ -90,10 +90,16 @@ def test_should_say_so_when_a_pattern_is_none() -> None:
 
 
 def test_should_send_the_token_and_not_show_it() -> None:
-    connection = Connection.of({"server": "http://there:9701", "token": "s3cret"})
+    connection = Connection.of({"server": "https://there:9701", "token": "s3cret"})
     assert dict(connection.servers().headers) == {"authorization": "Bearer s3cret"}
     assert "s3cret" not in repr(connection)
     assert pickle.loads(pickle.dumps(connection)) == connection
+
+
+def test_should_send_no_token_in_the_clear() -> None:
+    with pytest.raises(LocalError, match="a token is never sent over plain http") as refused:
+        Connection.of({"server": "http://there:9701", "token": "s3cret"}).servers()
+    assert "s3cret" not in str(refused.value)
 
 
 def test_should_take_along_what_only_the_driver_knows(tmp_path: Path) -> None:
