@@ -32,7 +32,7 @@ from headrace.core.records.latest import LatestRecords
 from headrace.core.types import Offset
 from headrace_broker.storage.compaction_files import CleanedSegment, Span, discard_cleaned
 from headrace_broker.storage.compaction_job import Cleaned, Done, Job, Unreadable
-from headrace_broker.storage.disk import FileHandle, read_blocking
+from headrace_broker.storage.disk import FileHandle, read_blocking, shown
 
 _SAME_MAX = 1 << 16
 """Batches of a segment that are remembered instead of being written, in the hope that all of it stays as it is."""
@@ -158,15 +158,17 @@ def _batches(directory: Path, segment: ClosedSegment, pace: Pace) -> Iterator[tu
         pace(size)
         window, at = memoryview(read_blocking(log, position, size)), 0
         if size < wanted:
-            raise CorruptLogError(f"{log.path} ends within the batch at position {position}")
+            raise CorruptLogError(f"{shown(log.path)} ends within the batch at position {position}")
     if offset != segment.next_offset:
-        raise CorruptLogError(f"{log.path} ends at offset {offset}, the next segment starts at {segment.next_offset}")
+        raise CorruptLogError(
+            f"{shown(log.path)} ends at offset {offset}, the next segment starts at {segment.next_offset}"
+        )
 
 
 def _header(window: memoryview, at: int, log: FileHandle, offset: Offset) -> BatchHeader:
     header = BatchHeader.unpack(window, at)
     if header.base_offset != offset:
-        raise CorruptLogError(f"{log.path} goes on with offset {header.base_offset} where {offset} must be")
+        raise CorruptLogError(f"{shown(log.path)} goes on with offset {header.base_offset} where {offset} must be")
     return header
 
 

@@ -24,6 +24,9 @@ _NOT_NOW: Final = frozenset({errno.EAGAIN, errno.EOPNOTSUPP, errno.ENOSYS, errno
 _NOWAIT: Final[int] = getattr(os, "RWF_NOWAIT", 0)
 """0 where this Python was built without it: then nothing is read without waiting."""
 
+_FOLDERS: Final = frozenset({"partitions", "orphaned", ".trash"})
+"""Of a data directory; what a broker holds lies in them."""
+
 TEMPORARY_SUFFIX: Final = ".new"
 """A file that was not finished before a crash: removed on open."""
 
@@ -86,7 +89,7 @@ def read_cached(file: FileHandle, position: int, length: int) -> Buffer:
     except OSError as error:
         if error.errno in _NOT_NOW:
             raise NotCachedError from error
-        raise storage_error(error, f"reading {file.path}") from error
+        raise storage_error(error, f"reading {shown(file.path)}") from error
     if count < length:
         raise NotCachedError
     return found
@@ -100,9 +103,9 @@ def read_blocking(file: FileHandle, position: int, length: int) -> Buffer:
         try:
             part = os.pread(file.fd, missing, position + length - missing)
         except OSError as error:
-            raise storage_error(error, f"reading {file.path}") from error
+            raise storage_error(error, f"reading {shown(file.path)}") from error
         if not part:
-            raise CorruptLogError(f"{file.path} ends {missing} bytes before position {position + length}")
+            raise CorruptLogError(f"{shown(file.path)} ends {missing} bytes before position {position + length}")
         parts.append(part)
         missing -= len(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)
@@ -154,6 +157,13 @@ def open_directory(path: Path) -> FileHandle:
 def is_passing(error: OSError) -> bool:
     """Whether the disk is well and the same may succeed later."""
     return error.errno in _FULL or error.errno in _OUT_OF_FILES
+
+
+def shown(path: Path) -> str:
+    """The path of a partition's file or folder as errors name it: clients hear of them, and not where the disk is."""
+    parts = path.parts
+    known = next((at for at in range(len(parts) - 1, -1, -1) if parts[at] in _FOLDERS), len(parts) - 1)
+    return "/".join(parts[known:])
 
 
 def storage_error(error: OSError, doing: str) -> HeadraceError:

@@ -15,7 +15,7 @@ from headrace.core.log.epochs import NO_EPOCH, LeaderEpochs
 from headrace.core.log.recovery import SegmentFacts, TailScan, scan_start
 from headrace.core.log.segments import LOG_SUFFIX, segment_name
 from headrace.core.types import Offset
-from headrace_broker.storage.disk import FileHandle, read_blocking, storage_errors
+from headrace_broker.storage.disk import FileHandle, read_blocking, shown, storage_errors
 from headrace_broker.storage.partition_files import PartitionFiles
 from headrace_broker.storage.segment import segments_in
 from headrace_broker.storage.walk import walk
@@ -24,7 +24,7 @@ from headrace_broker.storage.walk import walk
 def glance(directory: Path) -> HeldLog:
     """What recovery would keep, as far as headers tell; `trouble` where it cannot be read."""
     try:
-        with storage_errors(f"reading {directory}"):
+        with storage_errors(f"reading {shown(directory)}"):
             scan = _scan(directory)
     except HeadraceError as error:
         return HeldLog(NO_EPOCH, Offset(0), trouble=error.message)

@@ -17,7 +17,7 @@ from headrace.core.log.segments import Growth, LogConfig, roll_reason
 from headrace.core.records.raw import RawBatch
 from headrace.core.replication.producers import Producers
 from headrace.core.types import Offset
-from headrace_broker.storage.disk import is_passing, storage_error
+from headrace_broker.storage.disk import is_passing, shown, storage_error
 from headrace_broker.storage.log_syncer import LogSyncer
 from headrace_broker.storage.segment_set import SegmentSet
 
@@ -106,14 +106,14 @@ class LogAppender:
 
     def _guarded(self, roll: Callable[[], None]) -> None:
         if self.is_being_cut:
-            raise ThrottledError(f"the log in {self._directory} is being cut just now; try again")
+            raise ThrottledError(f"the log in {shown(self._directory)} is being cut just now; try again")
         try:
             roll()
         except OSError as error:
             raise self._broken(error) from error
 
     def _broken(self, error: OSError) -> Exception:
-        typed = storage_error(error, f"appending to {self._directory}")
+        typed = storage_error(error, f"appending to {shown(self._directory)}")
         if not is_passing(error):
             self._syncer.fail(typed.message)
         return typed

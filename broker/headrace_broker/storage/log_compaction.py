@@ -14,7 +14,7 @@ from headrace.core.replication.producers import Producers
 from headrace.core.types import Offset
 from headrace_broker.storage.compaction_files import Span, discard_all_cleaned, discard_cleaned, prepare_swap
 from headrace_broker.storage.compaction_job import Cleaned, Done, Job
-from headrace_broker.storage.disk import storage_error, storage_errors
+from headrace_broker.storage.disk import shown, storage_error, storage_errors
 from headrace_broker.storage.log_syncer import LogSyncer
 from headrace_broker.storage.partition_files import PartitionFiles
 from headrace_broker.storage.segment_set import SegmentSet
@@ -52,11 +52,11 @@ class LogCompaction:
             # Under durability Replicated what was closed may wait for its sync for long.
             await self._threads.sync(self._syncer.sync)
         if self._points is None:
-            with storage_errors(f"reading how far {self._directory} is compacted"):
+            with storage_errors(f"reading how far {shown(self._directory)} is compacted"):
                 self._points = await self._threads.read(self._files.clean_points)
         limit = Offset(min(high_watermark, self._syncer.recovery_segment))
         log = CompactableLog(tuple(self._segments.closed_segments()), limit, self._points)
-        with storage_errors(f"looking at the age of segments in {self._directory}"):
+        with storage_errors(f"looking at the age of segments in {shown(self._directory)}"):
             planned = await self._threads.read(self._plan, log, rules, now_ms)
         if isinstance(planned, Later):
             return planned
@@ -90,7 +90,7 @@ class LogCompaction:
 
     async def abandon(self) -> None:
         """A pass has failed, and nobody works on it any more: what it leaves on the disk goes. Raises as `finish`."""
-        with storage_errors(f"removing what compaction has left in {self._directory}"):
+        with storage_errors(f"removing what compaction has left in {shown(self._directory)}"):
             await self._threads.sync(discard_all_cleaned, self._directory)
 
     async def finish(self, done: Done) -> None:
@@ -98,7 +98,7 @@ class LogCompaction:
         if self._is_void:
             return
         points = CleanPoints(done.points)
-        with storage_errors(f"writing how far {self._directory} is compacted"):
+        with storage_errors(f"writing how far {shown(self._directory)} is compacted"):
             await self._threads.sync(self._files.write_clean_points, points)
         self._points = points
 
@@ -129,10 +129,10 @@ class LogCompaction:
             prepare_swap(self._directory, span)
         except OSError as error:
             discard_cleaned(self._directory, span)
-            raise storage_error(error, f"compacting {self._directory}") from error
+            raise storage_error(error, f"compacting {shown(self._directory)}") from error
         try:
             self._segments.replace(span)
         except OSError as error:
-            typed = storage_error(error, f"compacting {self._directory}")
+            typed = storage_error(error, f"compacting {shown(self._directory)}")
             self._syncer.fail(typed.message)
             raise StorageFailedError(typed.message) from error

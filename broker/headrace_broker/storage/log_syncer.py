@@ -18,7 +18,7 @@ from headrace.core.limits import RECOVERY_SCAN_BYTES
 from headrace.core.log.checkpoints import LogPoint
 from headrace.core.log.epochs import LeaderEpochs
 from headrace.core.types import Offset
-from headrace_broker.storage.disk import is_passing, open_directory, storage_error, storage_errors
+from headrace_broker.storage.disk import is_passing, open_directory, shown, storage_error, storage_errors
 from headrace_broker.storage.partition_files import PartitionFiles
 from headrace_broker.storage.recovery import RecoveredLog
 from headrace_broker.storage.segment import Segment
@@ -102,7 +102,7 @@ class LogSyncer:
         """
         with self._turn:
             self.check_usable()
-            with storage_errors(f"preparing to cut the log in {self._files.directory}"):
+            with storage_errors(f"preparing to cut the log in {shown(self._files.directory)}"):
                 self._step_back(place)
             self.durable = min(self.durable, place, key=_offset_of)
             try:
@@ -117,7 +117,9 @@ class LogSyncer:
             except OSError as error:
                 if self._segments.tip != place and not self._segments.is_being_cut:
                     # Nothing is cut yet: only the segment could not be opened that the log is to go on in.
-                    raise storage_error(error, f"opening what is left of the log in {self._files.directory}") from error
+                    raise storage_error(
+                        error, f"opening what is left of the log in {shown(self._files.directory)}"
+                    ) from error
                 raise self._give_up(error, "cutting the log") from error
 
     def start_at(self, offset: Offset) -> None:
@@ -130,7 +132,7 @@ class LogSyncer:
         """
         with self._turn:
             self.check_usable()
-            with storage_errors(f"starting the log in {self._files.directory} anew"):
+            with storage_errors(f"starting the log in {shown(self._files.directory)} anew"):
                 self._forget_epochs()
                 active, is_new = self._segments.empty_at(offset)
                 try:
@@ -163,7 +165,7 @@ class LogSyncer:
                 self._files.write_high_watermark(offset)
             except OSError as error:
                 raise storage_error(
-                    error, f"writing the high-watermark checkpoint in {self._files.directory}"
+                    error, f"writing the high-watermark checkpoint in {shown(self._files.directory)}"
                 ) from error
             self.high_watermark = offset
 
@@ -178,7 +180,9 @@ class LogSyncer:
             try:
                 self._files.write_log_start(offset)
             except OSError as error:
-                raise storage_error(error, f"writing the log-start checkpoint in {self._files.directory}") from error
+                raise storage_error(
+                    error, f"writing the log-start checkpoint in {shown(self._files.directory)}"
+                ) from error
             self._log_start = offset
             self._let_go_below(self._segments.base_below(offset))
 
@@ -252,7 +256,9 @@ class LogSyncer:
             self._written_starts = starts
 
     def _give_up(self, error: OSError, doing: str) -> StorageFailedError:
-        self.fail(f"{doing} in {self._files.directory} failed: {error.strerror}; the broker gives up its partitions")
+        self.fail(
+            f"{doing} in {shown(self._files.directory)} failed: {error.strerror}; the broker gives up its partitions"
+        )
         try:
             self._files.write_cut_at(self.durable)
         except OSError as second:

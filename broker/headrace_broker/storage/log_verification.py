@@ -11,6 +11,7 @@ from pathlib import Path
 from headrace.core.errors import CorruptBatchError, CorruptLogError, StorageFailedError, UnreadableBatchError
 from headrace.core.records.raw import split_replicated
 from headrace_broker.storage.compaction_files import Span
+from headrace_broker.storage.disk import shown
 from headrace_broker.storage.segment_check import Damage, SegmentCheck
 from headrace_broker.storage.segment_set import SegmentGoneError, SegmentSet
 from headrace_broker.storage.threads import StorageThreads
@@ -42,7 +43,7 @@ class LogVerification:
             raise
         except CorruptBatchError as error:
             self.is_suspect = True
-            raise CorruptLogError(f"the log in {self._directory} is damaged: {error.message}") from error
+            raise CorruptLogError(f"the log in {shown(self._directory)} is damaged: {error.message}") from error
 
     async def check(self, buffers: Sequence[memoryview]) -> None:
         """Whole batches that were read, each against its CRC. Raises CorruptLogError."""

@@ -23,7 +23,7 @@ from headrace.core.log.epochs import NO_EPOCH
 from headrace.core.log.sealed import DamagedFileError, seal, unseal_integers
 from headrace.core.resources.topic import DeletionPolicy
 from headrace.core.types import Incarnation, Offset, PartitionKey
-from headrace_broker.storage.disk import fsync_directory, storage_errors, write_atomically
+from headrace_broker.storage.disk import fsync_directory, shown, storage_errors, write_atomically
 from headrace_broker.storage.glance import glance
 from headrace_broker.storage.partition_description import (
     DESCRIPTION_FILE,
@@ -74,7 +74,7 @@ class PartitionStore:
         `partition.json` says `description` then.
         """
         path = self._path(description.key)
-        with storage_errors(f"preparing {path}"):
+        with storage_errors(f"preparing {shown(path)}"):
             if not path.is_dir() and not self.restore(description.key):
                 self._create(path, description, now_ms)
             elif _read_description(path) != description:
@@ -84,7 +84,7 @@ class PartitionStore:
     def orphan(self, key: PartitionKey, now_ms: int) -> None:
         """No API object names the partition any more: set its data aside. Its log is closed."""
         path = self._path(key)
-        with storage_errors(f"orphaning {path}"):
+        with storage_errors(f"orphaning {shown(path)}"):
             write_atomically(path / _ORPHANED_SINCE, seal(_ORPHANED_SINCE, [str(now_ms)]))
             self._move(path, self._orphaned / path.name)
 
@@ -93,7 +93,7 @@ class PartitionStore:
         orphan = self._orphaned / directory_name(key)
         if not orphan.is_dir():
             return False
-        with storage_errors(f"restoring {orphan}"):
+        with storage_errors(f"restoring {shown(orphan)}"):
             (orphan / _ORPHANED_SINCE).unlink(missing_ok=True)
             self._move(orphan, self._path(key))
         return True
@@ -106,7 +106,7 @@ class PartitionStore:
         orphan, path = self._orphaned / directory_name(old), self._path(new)
         if not orphan.is_dir() and path.is_dir():
             return
-        with storage_errors(f"adopting {orphan} as {path}"):
+        with storage_errors(f"adopting {shown(orphan)} as {shown(path)}"):
             (orphan / _ORPHANED_SINCE).unlink(missing_ok=True)
             self._move(orphan, path)
 
@@ -115,7 +115,7 @@ class PartitionStore:
         for place in (self._held, self._orphaned):
             path = place / directory_name(key)
             if path.is_dir():
-                with storage_errors(f"deleting {path}"):
+                with storage_errors(f"deleting {shown(path)}"):
                     self._discard(path)
         self._deleted(key)
 
@@ -130,7 +130,7 @@ class PartitionStore:
             StoredPartition(key, _read_description(path)), now_ms, retention_ms
         ):
             return False
-        with storage_errors(f"deleting {path}"):
+        with storage_errors(f"deleting {shown(path)}"):
             self._discard(path)
         self._deleted(key)
         return True
@@ -189,7 +189,7 @@ class PartitionStore:
         if not _may_purge(orphan):
             return False
         path = self._orphaned / directory_name(orphan.key)
-        with storage_errors(f"reading since when {path} is orphaned"):
+        with storage_errors(f"reading since when {shown(path)} is orphaned"):
             return now_ms - _orphaned_since(path, now_ms) >= retention_ms
 
     def _path(self, key: PartitionKey) -> Path:

@@ -21,7 +21,7 @@ from headrace.core.log.sparse_index import DamagedIndexError
 from headrace.core.records.header import BatchHeader
 from headrace.core.records.raw import RawBatch
 from headrace.core.types import Offset
-from headrace_broker.storage.disk import FileHandle
+from headrace_broker.storage.disk import FileHandle, shown
 from headrace_broker.storage.segment_indexes import SegmentIndexes, rebuild_indexes
 
 _APPENDING = os.O_RDWR | os.O_APPEND
@@ -102,9 +102,11 @@ class Segment:
             self.indexes, place, reached = rebuild_indexes(self._name, self.log, self.base_offset, position)
             reason = str(error)
             if place != position:
-                raise CorruptLogError(f"{self.log.path} is damaged at position {place}") from error
+                raise CorruptLogError(f"{shown(self.log.path)} is damaged at position {place}") from error
         if reached != offset:
-            raise CorruptLogError(f"{self.log.path}: position {position} belongs to {reached}, not to offset {offset}")
+            raise CorruptLogError(
+                f"{shown(self.log.path)}: position {position} belongs to {reached}, not to offset {offset}"
+            )
         return reason
 
     def append(self, batches: Sequence[RawBatch]) -> None:
@@ -118,7 +120,7 @@ class Segment:
                 self.cut(size)
                 self.indexes.cut(count, cursor)
             except OSError as cut_error:
-                raise StorageFailedError(f"cutting {self.log.path} back failed: {cut_error.strerror}") from error
+                raise StorageFailedError(f"cutting {shown(self.log.path)} back failed: {cut_error.strerror}") from error
             raise
 
     def passed(self, headers: Sequence[BatchHeader]) -> None:

@@ -13,7 +13,7 @@ from headrace.core.log.checkpoints import LogPoint
 from headrace.core.log.epochs import LeaderEpochs
 from headrace.core.log.recovery import Cut, Kept, TailScan, Wanted
 from headrace.core.types import Offset
-from headrace_broker.storage.disk import read_once
+from headrace_broker.storage.disk import read_once, shown
 from headrace_broker.storage.segment import Segment
 
 
@@ -72,4 +72,6 @@ class SegmentCheck:
     def _found(self, reason: str) -> None:
         segment = self._segment
         place = LogPoint(self._scan.next_offset, segment.base_offset, self._position, segment.log.written_ms())
-        self.damage = Damage(place, f"{segment.log.path}, position {self._position}, offset {place.offset}: {reason}")
+        self.damage = Damage(
+            place, f"{shown(segment.log.path)}, position {self._position}, offset {place.offset}: {reason}"
+        )

@@ -13,7 +13,7 @@ from headrace.core.limits import INDEX_INTERVAL_BYTES
 from headrace.core.log.sparse_index import DamagedIndexError, IndexCursor, OffsetEntry
 from headrace.core.records.header import BatchHeader
 from headrace.core.types import Offset
-from headrace_broker.storage.disk import ReadAt
+from headrace_broker.storage.disk import ReadAt, shown
 from headrace_broker.storage.segment import Segment
 from headrace_broker.storage.walk import walk
 
@@ -46,10 +46,10 @@ def locate(view: SegmentView, read: ReadAt, offset: Offset) -> int:
     cursor = IndexCursor(entry.position)
     for position, header in _walk_from(view, read, entry):
         if header.base_offset <= offset and cursor.is_due(position):
-            raise DamagedIndexError(f"{segment.log.path}: the batch at {position} has no index entry")
+            raise DamagedIndexError(f"{shown(segment.log.path)}: the batch at {position} has no index entry")
         if header.next_offset > offset:
             return position
-    raise CorruptLogError(f"{segment.log.path} ends before offset {offset}")
+    raise CorruptLogError(f"{shown(segment.log.path)} ends before offset {offset}")
 
 
 def batch_holding(view: SegmentView, read: ReadAt, offset: Offset) -> tuple[int, Offset]:
@@ -61,7 +61,7 @@ def batch_holding(view: SegmentView, read: ReadAt, offset: Offset) -> tuple[int,
     for position, header in walk(view.segment.log, read, start, view.size):
         if header.next_offset > offset:
             return position, header.base_offset
-    raise CorruptLogError(f"{view.segment.log.path} ends before offset {offset}")
+    raise CorruptLogError(f"{shown(view.segment.log.path)} ends before offset {offset}")
 
 
 def extent(view: SegmentView, read: ReadAt, start: int, max_bytes: int, up_to: Offset) -> Extent | None:
@@ -108,5 +108,5 @@ def _grow(headers: Iterator[tuple[int, BatchHeader]], end: Extent | None, limit:
 def _walk_from(view: SegmentView, read: ReadAt, entry: OffsetEntry) -> Iterator[tuple[int, BatchHeader]]:
     for position, header in walk(view.segment.log, read, entry.position, view.size):
         if position == entry.position and header.base_offset != entry.offset:
-            raise DamagedIndexError(f"{view.segment.log.path}: offset {entry.offset} is not at {position}")
+            raise DamagedIndexError(f"{shown(view.segment.log.path)}: offset {entry.offset} is not at {position}")
         yield position, header

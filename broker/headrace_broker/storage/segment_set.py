@@ -22,7 +22,7 @@ from headrace.core.log.retention import ClosedSegment
 from headrace.core.log.trimming import segments_below
 from headrace.core.types import Offset
 from headrace_broker.storage.compaction_files import Span, swap
-from headrace_broker.storage.disk import NotCachedError, ReadAt, fsync_directory, read_blocking, read_cached
+from headrace_broker.storage.disk import NotCachedError, ReadAt, fsync_directory, read_blocking, read_cached, shown
 from headrace_broker.storage.newest_records import NewestRecords, newest_record_ms
 from headrace_broker.storage.open_segments import OpenSegments
 from headrace_broker.storage.recovery import RecoveredLog
@@ -208,7 +208,7 @@ class SegmentSet:
             with self._opening:
                 if self.is_being_cut:
                     raise StorageFailedError(
-                        f"how much is left of the log in {self._directory} the next start can tell"
+                        f"how much is left of the log in {shown(self._directory)} the next start can tell"
                     )
         return history
 
@@ -277,7 +277,9 @@ class SegmentSet:
 
     def _found(self, base: Offset) -> Segment:
         if base in self._replacing and self._replace_failed:
-            raise StorageFailedError(f"what there is of segment {base} in {self._directory} the next start can tell")
+            raise StorageFailedError(
+                f"what there is of segment {base} in {shown(self._directory)} the next start can tell"
+            )
         if base not in self._closed_bytes or base in self._replacing:
             raise SegmentGoneError
         return self._closed.get(base) or Segment.open_closed(self._directory, base)

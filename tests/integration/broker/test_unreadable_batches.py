@@ -1,6 +1,7 @@
 """A log with a batch that nobody can decode: no reader stops for ever, and none loses silently."""
 
 import asyncio
+import errno
 import sys
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
@@ -26,6 +27,7 @@ from headrace_broker.clock import monotonic_ms
 from headrace_broker.requests import ProduceQuery
 from tests.support.batches import batch_of, mislabelled, poisoned
 from tests.support.broker_app import KEY, BrokerApp, running_app
+from tests.support.failing_disk import before_each
 
 PLACE = TopicPartition("flights", 0)
 
@@ -128,3 +130,28 @@ async def test_should_fail_a_query_or_leave_them_out_as_its_policy_says(app: Bro
     ):
         await asyncio.to_thread(read, LossPolicy())
     assert await asyncio.to_thread(read, LossPolicy(fails=False)) == [0, 6]
+
+
+async def test_should_name_a_damaged_file_and_not_where_the_disk_is(app: BrokerApp, tmp_path: Path) -> None:
+    (segment,) = app.partition.log.directory.glob("*.log")
+    content = bytearray(segment.read_bytes())
+    content[20] ^= 1
+    segment.write_bytes(content)
+    async with ClientSession() as http, http.get(f"{app.url}?offset=0") as answer:
+        problem = await answer.json(content_type=None)
+    assert (answer.status, problem["code"]) == (500, "CorruptLog")
+    assert "partitions/uid-1-0" in problem["detail"]
+    assert str(tmp_path) not in problem["detail"]
+
+
+async def test_should_not_say_where_a_disk_is_that_fails(app: BrokerApp, tmp_path: Path) -> None:
+    def fail(_fd: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    async with ClientSession(headers={"Content-Type": "application/x-ndjson"}) as http:
+        with before_each(("writev",), fail):
+            async with http.post(app.url, data=b'{"value": 1}') as answer:
+                problem = await answer.json(content_type=None)
+    assert (answer.status, problem["code"]) == (503, "StorageFailed")
+    assert "partitions/uid-1-0" in problem["detail"]
+    assert str(tmp_path) not in problem["detail"]

@@ -14,6 +14,7 @@ from headrace.core.resources.topic import Durability
 from headrace.core.types import LeaderEpoch, Offset, PartitionKey, Seat, TopicName, TopicUid
 from headrace_broker.metrics import Metrics
 from headrace_broker.partition import Partition
+from headrace_broker.storage.disk import shown
 from headrace_broker.storage.partition_files import PartitionFiles
 from headrace_broker.storage.partition_store import PartitionStore
 from headrace_broker.verification import Verification
@@ -97,7 +98,7 @@ async def test_should_tell_of_damage_once_and_go_on_while_nobody_else_has_it(bro
     for _ in range(3):
         await look(verification, broker)
     (warned,) = broker.warned
-    assert f"DataDamaged: partition 0: {broker.partition.log.directory}" in warned
+    assert f"DataDamaged: partition 0: {shown(broker.partition.log.directory)}" in warned
     assert f"offset {offset}" in warned
     assert broker.damaged == 1
     assert broker.ended == []

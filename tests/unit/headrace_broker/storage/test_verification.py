@@ -11,7 +11,7 @@ from headrace.core.log.checkpoints import LogPoint
 from headrace.core.log.segments import segment_name
 from headrace.core.types import Incarnation, Offset, PartitionId, PartitionKey, TopicName, TopicUid
 from headrace_broker.storage.data_directory import DataDirectory
-from headrace_broker.storage.disk import Buffer, FileHandle, read_blocking
+from headrace_broker.storage.disk import Buffer, FileHandle, read_blocking, shown
 from headrace_broker.storage.partition_description import PartitionDescription
 from headrace_broker.storage.partition_log import PartitionLog
 from headrace_broker.storage.segment_check import SegmentCheck
@@ -55,7 +55,7 @@ async def test_should_find_a_flipped_bit_wherever_it_is(
 
     assert found is not None
     assert found.point[:3] == (base + batch, base, batch * batch_bytes)
-    assert f"{file}, position {batch * batch_bytes}, offset {base + batch}: " in found.reason
+    assert f"{shown(file)}, position {batch * batch_bytes}, offset {base + batch}: " in found.reason
 
 
 async def test_should_find_what_is_missing(log: PartitionLog, directory: Path, threads: StorageThreads) -> None:
