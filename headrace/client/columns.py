@@ -5,7 +5,7 @@ sizes. Called by `headrace.client.producer`.
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass
 from datetime import date
 from typing import Any, Self
@@ -17,10 +17,21 @@ import pyarrow as pa
 from headrace.client.batches import BATCH_OVERHEAD_BYTES, HEADER_OVERHEAD_BYTES, ROW_OVERHEAD_BYTES
 from headrace.client.values import as_timestamp_ms
 from headrace.core.errors import LocalError
-from headrace.core.records.arrays import binary_array, entry_ends, long_numbers, number_array, timestamp_array
+from headrace.core.records.arrays import (
+    binary_array,
+    entries_of,
+    entry_ends,
+    long_numbers,
+    number_array,
+    stored_kind,
+    timestamp_array,
+)
 from headrace.core.records.columns import RECORD_SCHEMA, record_columns
 
 _TIMES_REMEDY = "give whole milliseconds since 1970-01-01 UTC, or datetimes"
+_NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_null)
+"""Of what is told apart by their values alone: a duration, True and "5" are no time."""
+_PARTS_PER_MS = {"us": 1_000, "ns": 1_000_000}
 _BLOCK_ROWS = 1 << 14
 """Sizes of so many rows are looked at together: they stay in the processor's cache."""
 _MOMENTS = (date, np.datetime64)
@@ -147,26 +158,57 @@ def milliseconds(timestamps_ms: Any) -> Any:
     if not isinstance(timestamps_ms, Iterable):
         return as_timestamp_ms(timestamps_ms, "timestamps_ms")
     times = _times(timestamps_ms)
-    if not (pa.types.is_timestamp(times.type) or pa.types.is_date(times.type)):
-        return times
-    return times.cast(pa.timestamp("ms", getattr(times.type, "tz", None)), safe=False).cast(pa.int64())
+    kind = times.type
+    if not isinstance(kind, pa.BaseExtensionType):  # What pandas' periods store says not when they are.
+        kind = stored_kind(kind)
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        return _moments_ms(entries_of(times, lambda plain: plain))
+    if any(is_number(kind) for is_number in _NUMBERS):
+        return entries_of(times, lambda plain: plain)
+    raise TypeError(f"timestamps_ms is a column of {times.type}: {_TIMES_REMEDY}")
+
+
+def _moments_ms(moments: Any) -> Any:
+    """Rounded down. Raises LocalError for times that 64 bits of milliseconds do not hold."""
+    kind = moments.type
+    parts = _PARTS_PER_MS.get(kind.unit) if pa.types.is_timestamp(kind) else None
+    if parts is not None:
+        return number_array(long_numbers(timestamp_array(moments, len(moments))) // parts)
+    try:
+        return moments.cast(pa.timestamp("ms", getattr(kind, "tz", None))).cast(pa.int64())
+    except pa.ArrowInvalid as error:
+        raise LocalError(f"timestamps_ms: {error}: it must be times since 1970-01-01 UTC") from error
 
 
 def _times(column: Any) -> Any:
-    """An Arrow column of timestamps, days or numbers."""
+    """An Arrow column of whatever it is."""
     if isinstance(column, (pa.Array, pa.ChunkedArray)):
         return column
+    if not isinstance(column, Sized):
+        column = list(column)
     dtype = str(getattr(column, "dtype", "object"))
     if dtype == "object" and isinstance(next((time for time in column if time is not None), None), _MOMENTS):
         # Arrow would take local times for UTC.
         rows = enumerate(column)
         return pa.array([as_timestamp_ms(time, f"timestamps_ms in row {row}") for row, time in rows], pa.int64())
     if dtype.startswith("datetime64") and isinstance(column, np.ndarray):
-        column = column.astype("datetime64[ms]")  # Arrow knows no hours and no weeks.
+        column = _known_unit(column)
     try:
         return pa.array(column)
-    except (pa.ArrowException, TypeError, ValueError) as error:
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise TypeError(f"timestamps_ms: {error}: {_TIMES_REMEDY}") from error
+
+
+def _known_unit(moments: npt.NDArray[np.datetime64]) -> npt.NDArray[np.datetime64]:
+    """In milliseconds: Arrow knows no hours and no weeks. Raises LocalError where NumPy would wrap around."""
+    whole = moments.astype("datetime64[ms]")
+    unit, _ = np.datetime_data(moments.dtype)
+    if (
+        unit not in ("us", "ns", "ps", "fs", "as")
+        and (whole.astype(moments.dtype) != moments)[~np.isnat(moments)].any()
+    ):
+        raise LocalError(f"timestamps_ms has a time that milliseconds in 64 bits do not hold: {_TIMES_REMEDY}")
+    return whole
 
 
 def row_sizes(values: Any, keys: Any) -> npt.NDArray[np.int64]:

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from headrace.client.columns import check_column, milliseconds
 from headrace.core.limits import ITERATOR_ROWS_MAX
+from headrace.core.records.arrays import binary_array
 
 _END = object()
 
@@ -31,6 +32,10 @@ def column_pieces(values: Any, keys: Any, timestamps_ms: Any, *, piece_bytes: in
     check_column("timestamps_ms", timestamps_ms)
     if timestamps_ms is not None and not is_iterated(timestamps_ms):
         timestamps_ms = milliseconds(timestamps_ms)
+    values, keys = (
+        column if column is None or is_iterated(column) else binary_array(column, name)
+        for name, column in (("values", values), ("keys", keys))
+    )
     # A number is the time of all records, and None is no column: both stay as they are.
     beside = {"keys": keys, "timestamps_ms": timestamps_ms}
     taken = {name: _entries(column) for name, column in beside.items() if isinstance(column, Iterable)}
@@ -59,9 +64,7 @@ def _some(entries: Iterator[Any], piece_bytes: int) -> list[Any]:
 
 
 def _entries(column: Any) -> Iterator[Any]:
-    """As Python values; those of Arrow, NumPy and pandas have kinds of null of their own."""
-    if hasattr(column, "dtype"):
-        column = pa.array(column)
+    """As Python values."""
     if not isinstance(column, pa.Array | pa.ChunkedArray):
         return iter(column)
     starts = range(0, len(column), ITERATOR_ROWS_MAX)

@@ -75,7 +75,8 @@ def as_headers(headers: HeadersInput) -> Headers:
 def as_timestamp_ms(time: Time, name: str = "timestamp_ms") -> int:
     """The time as it is stored. Raises TypeError, and LocalError where it is before 1970, or too large for 64 bits."""
     try:
-        number = index(time)  # type: ignore[arg-type]  # What is no number is told apart below.
+        # What is no number is told apart below; True is one for Python.
+        number = _moment_ms(time, name) if isinstance(time, bool) else index(time)  # type: ignore[arg-type]
     except TypeError:
         number = _moment_ms(time, name)
     if not 0 <= number <= _TIMESTAMP_MS_MAX:

@@ -9,7 +9,7 @@ impossible while the interpreter ends. So what `send` gathered becomes Arrow by 
 (and `to_numpy` is `long_numbers` and `entry_ends`). `pyarrow.compute` would take 0.03 s.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, pairwise
 from typing import Any, Final
 
@@ -25,6 +25,7 @@ HEADER_TYPE: Final = pa.struct([pa.field("name", pa.string(), nullable=False), p
 HEADERS_TYPE: Final = pa.list_(pa.field("item", HEADER_TYPE, nullable=False))
 _NO_HEADERS: Final = pa.nulls(0, HEADER_TYPE)
 _BINARY: Final = pa.binary()
+_SHOWN_CHARACTERS: Final = 60
 _TAKEN_TYPES = (
     pa.types.is_binary,
     pa.types.is_string,
@@ -74,46 +75,57 @@ def binary_array(column: Any, name: str) -> pa.Array:
     if isinstance(column, list | tuple) and not column:
         return bytes_array(())
     if not isinstance(column, pa.Array | pa.ChunkedArray):
-        try:
-            column = pa.array(column) if _is_typed(column) else pa.array(column, pa.binary())
-        except pa.ArrowException as error:
-            raise TypeError(f"{name}: {error}: {_REMEDY}") from error
-    if not any(is_taken(_stored_kind(column.type)) for is_taken in _TAKEN_TYPES):
+        column = _arrow_of(column, name)
+    if not any(is_taken(stored_kind(column.type)) for is_taken in _TAKEN_TYPES):
         raise TypeError(f"{name} is a column of {column.type}: {_REMEDY}")
     try:
-        return _plain_binary(column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column)
+        return entries_of(column, lambda plain: plain if plain.type == _BINARY else plain.cast(_BINARY))
     except pa.ArrowInvalid as error:
         raise _too_large(name) from error
 
 
-def _stored_kind(kind: pa.DataType) -> pa.DataType:
+def stored_kind(kind: pa.DataType) -> pa.DataType:
     """What the entries are, below the layouts around them."""
     if isinstance(kind, pa.BaseExtensionType):
-        return _stored_kind(kind.storage_type)
+        return stored_kind(kind.storage_type)
     if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
-        return _stored_kind(kind.value_type)
+        return stored_kind(kind.value_type)
     return kind
 
 
-def _plain_binary(column: pa.Array) -> pa.Array:
-    """A column of a taken kind as `binary`. Raises ArrowInvalid where that is more than such a column can hold."""
-    kind = column.type
-    if kind == _BINARY:
-        return column
+def entries_of(column: pa.Array | pa.ChunkedArray, plain: Callable[[pa.Array], pa.Array]) -> pa.Array:
+    """The column without the layouts around its entries, those as `plain` makes them: Arrow itself decodes few kinds.
+
+    Raises ArrowInvalid where they are more than an array can hold.
+    """
+    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    kind = whole.type
     if isinstance(kind, pa.BaseExtensionType):
-        return _plain_binary(column.storage)
-    # What Arrow itself decodes are plain values only: entries are taken from values that are.
+        return entries_of(whole.storage, plain)
     if pa.types.is_dictionary(kind):
-        return _plain_binary(column.dictionary).take(column.indices)
+        return entries_of(whole.dictionary, plain).take(whole.indices)
     if pa.types.is_run_end_encoded(kind):
-        return _plain_binary(column.values).take(number_array(_runs(column)))
-    return column.cast(_BINARY)
+        return entries_of(whole.values, plain).take(number_array(_runs(whole)))
+    return plain(whole)
 
 
 def _runs(column: pa.Array) -> npt.NDArray[np.int64]:
     """For each entry, which of the runs it belongs to."""
     places = np.arange(column.offset, column.offset + len(column))
     return np.searchsorted(column.run_ends.to_numpy(), places, side="right").astype(np.int64)
+
+
+def _arrow_of(column: Any, name: str) -> pa.Array | pa.ChunkedArray:
+    if isinstance(column, np.ndarray) and column.dtype.kind in "SU":
+        column = column.tolist()  # Arrow would end each text at its first NUL.
+    try:
+        return pa.array(column) if _is_typed(column) else pa.array(column, _BINARY)
+    except pa.ArrowException as error:
+        raise TypeError(f"{name}: {error}: {_REMEDY}") from error
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"{name} has {ascii(error.object)[:_SHOWN_CHARACTERS]}, which is no UTF-8 ({error.reason}): give bytes"
+        ) from error
 
 
 def _is_typed(column: Any) -> bool:

@@ -1,7 +1,7 @@
 """Whatever columns users hold become batches of one partition each, never larger than they say."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta, timezone
 from typing import Any
 
@@ -16,6 +16,7 @@ from headrace.client.batches import BATCH_OVERHEAD_BYTES, Row, row_bytes
 from headrace.client.columns import by_partition, checked_columns, cut
 from headrace.client.deliveries import ThreadRows
 from headrace.client.record import TopicPartition
+from headrace.core.errors import LocalError
 from headrace.core.records.columns import encode_batch
 from headrace.core.records.header import Compression
 from tests.support.client_columns import batch_columns
@@ -64,6 +65,12 @@ def test_should_take_every_kind_of_column(column: Any) -> None:
         pd.Series(pd.to_datetime([0, 1_500], unit="ms")),
         [pd.Timestamp(0), pd.Timestamp(1_500, unit="ms")],
         [np.datetime64("1970"), np.datetime64("1970-01-01T00:00:01.500")],
+        pa.array([0, 1_500_999], pa.timestamp("us")).dictionary_encode(),
+        pa.RunEndEncodedArray.from_arrays([1, 2], pa.array([0, 1_500_999_999], pa.timestamp("ns"))),
+        pa.RunEndEncodedArray.from_arrays([1, 2], pa.array([0, 1_500])),
+        pd.Series(pd.to_datetime([0, 1_500], unit="ms")).astype("category"),
+        pa.array([0.0, 1_500.0]),
+        iter([0, 1_500]),
     ],
 )
 def test_should_take_numbers_and_times_as_timestamps(times: Any) -> None:
@@ -84,6 +91,108 @@ def test_should_point_to_send_when_values_is_one_text() -> None:
 def test_should_refuse_columns_of_different_lengths() -> None:
     with pytest.raises(ValueError, match="keys: 1 entries for 2 values"):
         batch_columns(["a", "b"], ["k"], None, now_ms=0)
+
+
+@pytest.mark.parametrize("kind", ["S", "U", "O", np.dtypes.StringDType()])
+def test_should_keep_what_stands_behind_a_nul_in_a_numpy_column(kind: Any) -> None:
+    column = np.array([b"a\0b", b"c"] if kind == "S" else ["a\0b", "c"], dtype=kind)
+    assert batch_columns(column, None, None, 0).column("value").to_pylist() == [b"a\0b", b"c"]
+
+
+def test_should_take_what_a_numpy_mask_hides_as_null() -> None:
+    column = np.ma.array([b"a", b"b"], mask=[False, True])
+    assert batch_columns(column, None, None, 0).column("value").to_pylist() == [b"a", None]
+
+
+@pytest.mark.parametrize("kind", [list, np.array, pd.Series])
+def test_should_refuse_half_of_a_surrogate_pair_by_name(kind: Any) -> None:
+    with pytest.raises(ValueError, match=r"keys has 'a\\ud800', which is no UTF-8 .*: give bytes"):
+        batch_columns(["v", "v"], kind(["b", "a\ud800"]), None, 0)
+
+
+@pytest.mark.parametrize(
+    ("times", "kind"),
+    [
+        (pa.array([5], pa.duration("s")), r"duration\[s\]"),
+        ([timedelta(seconds=5)], r"duration\[us\]"),
+        (np.array([5], "timedelta64[s]"), r"duration\[s\]"),
+        (pa.array([5], pa.time32("s")), r"time32\[s\]"),
+        ([True], "bool"),
+        (["5"], "string"),
+        ([b"5"], "binary"),
+        (pd.Series(pd.period_range("2024", periods=1, freq="D")), "extension<pandas.period"),
+    ],
+)
+def test_should_refuse_times_that_are_none_by_their_kind(times: Any, kind: str) -> None:
+    with pytest.raises(TypeError, match=f"timestamps_ms is a column of {kind}.*: give whole milliseconds"):
+        batch_columns(["v"], None, times, 0)
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        pa.array([2**60], pa.timestamp("s")),
+        np.array([2**60], "datetime64[s]"),
+        np.array([2**50], "datetime64[D]"),
+        pa.array([-1], pa.timestamp("us")),
+        pa.array([-1], pa.timestamp("ns")),
+        np.array([-1], "datetime64[us]"),
+    ],
+)
+def test_should_refuse_times_that_are_not_stored_as_they_are(times: Any) -> None:
+    with pytest.raises(LocalError, match="timestamps_ms"):
+        batch_columns(["v"], None, times, 0)
+
+
+def test_should_refuse_numbers_beyond_64_bits_as_times() -> None:
+    with pytest.raises(TypeError, match=r"timestamps_ms: .*give whole milliseconds"):
+        batch_columns(["v"], None, [2**63], 0)
+
+
+def test_should_refuse_true_as_a_time() -> None:
+    with pytest.raises(TypeError, match="timestamps_ms is bool"):
+        batch_columns(["v"], None, True, 0)  # noqa: FBT003 - what is tested
+
+
+ARROW_KINDS = [
+    *(pa.binary(), pa.large_binary(), pa.binary_view()),
+    *(pa.string(), pa.large_string(), pa.string_view()),
+]
+
+
+def _runs(entries: pa.Array) -> pa.Array:
+    return pa.RunEndEncodedArray.from_arrays(np.arange(1, len(entries) + 1, dtype=np.int32), entries)
+
+
+def _dictionary(entries: pa.Array) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(pa.array(range(len(entries)), pa.int32()), entries)
+
+
+def _same(entries: pa.Array) -> pa.Array:
+    return entries
+
+
+def _in_two(entries: pa.Array) -> pa.ChunkedArray:
+    return pa.chunked_array([entries[:1], entries[1:]], entries.type)
+
+
+def _sliced(entries: pa.Array) -> pa.Array:
+    return pa.concat_arrays([entries, entries])[len(entries) :]
+
+
+@given(st.data(), st.sampled_from(ARROW_KINDS), st.lists(st.sampled_from([_same, _runs, _dictionary, _sliced])))
+def test_should_keep_the_bytes_of_every_kind_and_layout(
+    data: st.DataObject, kind: pa.DataType, layouts: list[Callable[[pa.Array], pa.Array]]
+) -> None:
+    entry = st.text(max_size=20) if "string" in str(kind) else st.binary(max_size=20)
+    entries = data.draw(st.lists(st.none() | entry, min_size=1, max_size=5))
+    column: Any = pa.array(entries, kind)
+    for layout in layouts[:2]:
+        column = layout(column)
+    expected = [each.encode() if isinstance(each, str) else each for each in entries]
+    for given_column in (column, _in_two(column)):
+        records = batch_columns(given_column, given_column, None, 0)
+        assert records.column("value").to_pylist() == records.column("key").to_pylist() == expected
 
 
 @given(st.lists(st.tuples(keys_or_values, st.integers(0, 3)), min_size=1, max_size=50))

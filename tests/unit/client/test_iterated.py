@@ -45,10 +45,19 @@ def test_should_bound_the_rows_of_a_piece_when_they_are_small() -> None:
 
 @pytest.mark.parametrize(
     "keys",
-    [["a", None], pa.chunked_array([["a"], [None]]), pd.Series(["a", None], dtype="category"), iter(["a", None])],
+    [
+        *(["a\0b", None], pa.chunked_array([["a\0b"], [None]]), pd.Series(["a\0b", None], dtype="category")),
+        *(np.ma.array(["a\0b", "x"], mask=[False, True]), pa.array(["a\0b", None], pa.string_view())),
+        iter([b"a\0b", None]),
+    ],
 )
 def test_should_cut_any_column_beside_an_iterator(keys: Iterable[Any]) -> None:
-    assert list(column_pieces(iter("xy"), keys, None, piece_bytes=9)) == [(["x", "y"], ["a", None], None)]
+    assert list(column_pieces(iter("xy"), keys, None, piece_bytes=9)) == [(["x", "y"], [b"a\0b", None], None)]
+
+
+def test_should_take_an_extension_beside_an_iterator_as_it_takes_one_alone() -> None:
+    keys = pa.array([bytes(16)], pa.uuid())
+    assert list(column_pieces(iter("x"), keys, None, piece_bytes=9)) == [(["x"], [bytes(16)], None)]
 
 
 def test_should_take_times_beside_an_iterator_as_it_takes_them_alone() -> None:

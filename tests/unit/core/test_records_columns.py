@@ -164,6 +164,15 @@ def test_should_take_what_an_extension_stores() -> None:
     assert record_columns(column, timestamps_ms=5).column(1).to_pylist() == [bytes(range(16)), None]
 
 
+def test_should_take_what_stands_behind_a_nul_in_a_numpy_column() -> None:
+    assert record_columns(np.array([b"a\0b"]), timestamps_ms=5).column(1).to_pylist() == [b"a\0b"]
+
+
+def test_should_refuse_half_of_a_surrogate_pair() -> None:
+    with pytest.raises(ValueError, match=r"values has '\\ud800', which is no UTF-8"):
+        record_columns(["\ud800"], timestamps_ms=5)
+
+
 def test_should_take_a_column_of_nulls_as_tombstones() -> None:
     assert record_columns(pa.nulls(2), timestamps_ms=5).column(1).to_pylist() == [None, None]
 
