@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from headrace.client.columns import by_partition, cut
+from headrace.client.columns import by_partition, cut, row_sizes
 from headrace.core.errors import LocalError, UnknownPartitionError
 from headrace.core.limits import PARTITION_CACHE_KEYS_MAX, STICKY_BYTES
 from headrace.core.murmur2 import partition_for_key
@@ -65,10 +65,22 @@ class Partitioning:
 
     def _partitions_of(self, records: Any) -> npt.NDArray[np.int64]:
         if self._partitioner is None:
-            return partitions_for_keys(records.column("key"), self.partition_count)
+            partitions = partitions_for_keys(records.column("key"), self.partition_count)
+            return self._without_gaps(partitions, records)
         # A function of the user's own cannot see columns: this one path runs Python for each row.
         pairs = zip(records.column("key").to_pylist(), records.column("value").to_pylist(), strict=True)
         return np.fromiter((self._chosen_by_user(key, value) for key, value in pairs), np.int64, records.num_rows)
+
+    def _without_gaps(self, partitions: npt.NDArray[np.int64], records: Any) -> npt.NDArray[np.int64]:
+        """Records without a key among others go where `choose` would send them: they keep their place between those."""
+        keyless = np.flatnonzero(partitions == NO_KEY)
+        if len(keyless):
+            sizes = row_sizes(records.column("value"), records.column("key"))[keyless]
+            shares = (np.cumsum(sizes) - sizes) // STICKY_BYTES
+            starts = np.flatnonzero(np.diff(shares, prepend=-1))
+            chosen = [self._sticky.partition_for(int(size)) for size in np.add.reduceat(sizes, starts)]
+            partitions[keyless] = np.repeat(chosen, np.diff(starts, append=len(keyless)))
+        return partitions
 
     def _chosen_by_user(self, key: bytes | None, value: bytes | None) -> int:
         assert self._partitioner is not None, "only asked where the user gave a function"

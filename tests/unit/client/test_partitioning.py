@@ -83,3 +83,17 @@ def test_should_spread_batches_without_keys_over_all_partitions() -> None:
     used = [p for p, _, _ in partitioning().divide(records, None, 100_000)]
     assert used == [0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4][: len(used)]
     assert len(used) >= 10
+
+
+def test_should_keep_records_without_a_key_in_their_place_among_others() -> None:
+    records = batch_columns(["a", "b", "c", "d"], [None, "k", None, "k"], None, 0)
+    ((partition, part, _),) = partitioning(1).divide(records, None, MIB)
+    assert (partition, part.column("value").to_pylist()) == (0, [b"a", b"b", b"c", b"d"])
+
+
+def test_should_spread_records_without_a_key_among_others_over_all_partitions() -> None:
+    count = 8 * STICKY_BYTES // 1000
+    records = batch_columns([b"x" * 1000] * count, ["k", *[None] * (count - 1)], None, 0)
+    rows = {p: part.num_rows for p, part, _ in partitioning(4).divide(records, None, 100 * MIB)}
+    assert sorted(rows) == [0, 1, 2, 3]
+    assert max(rows.values()) <= 3 * STICKY_BYTES // 1000
