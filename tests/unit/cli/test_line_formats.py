@@ -1,11 +1,21 @@
 """Every line becomes a record or a sentence with its number."""
 
+import csv
+import json
+from io import BytesIO, StringIO
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.cli import forms
+from headrace.cli.forms import Rows
 from headrace.cli.line_formats import InputRecord, LineError, csv_rows, json_lines, plain_lines, printed_records
 from headrace.core.limits import JSON_LINE_BYTES_MAX
+from headrace.core.records.arrays import header_rows
+from headrace.core.records.columns import columns_of
+from headrace.core.records.record import Record
+from tests.support.batches import RECORDS
 
 
 def test_should_take_lines_as_they_are() -> None:
@@ -115,6 +125,42 @@ def test_should_turn_rows_into_objects() -> None:
         InputRecord(5, None, b'{"id":"","name":"x"}'),
     ]
     assert list(csv_rows([], None)) == []
+
+
+CELLS = st.text(max_size=8) | st.sampled_from(
+    ["1.10", "a,b", 'a"b', "a\r\nb", "\n", "\r", " a ", "\ufeff", "\u2028", "\0"]
+)
+
+
+def _csv_of(rows: list[list[str]], line_end: str) -> bytes:
+    """Written as other programs do."""
+    text = StringIO(newline="")
+    csv.writer(text, lineterminator=line_end, quoting=csv.QUOTE_ALL).writerows(rows)
+    return text.getvalue().encode()
+
+
+@given(
+    st.lists(st.tuples(CELLS, CELLS).map(list), min_size=1, max_size=4),
+    st.sampled_from(["\n", "\r\n"]),
+    st.sampled_from([b"", b"\xef\xbb\xbf"]),
+)
+def test_should_keep_the_cells_of_any_csv(rows: list[list[str]], line_end: str, mark: bytes) -> None:
+    content = mark + _csv_of([["id", "te,xt"], *rows], line_end)
+    records = list(csv_rows(BytesIO(content), "id"))
+    assert [json.loads(record.value or b"") for record in records] == [{"id": a, "te,xt": b} for a, b in rows]
+    assert [record.key for record in records] == [a.encode() or None for a, _ in rows]
+
+
+@given(st.lists(RECORDS, min_size=1, max_size=4))
+def test_should_read_the_records_that_consume_prints(records: list[Record]) -> None:
+    columns = columns_of(records)
+    rows = Rows(
+        *("orders", 3, list(range(len(records))), columns.column(2).to_pylist()),
+        *(columns.column(0).to_pylist(), columns.column(1).to_pylist(), header_rows(columns.column(3))),
+    )
+    for printed in (forms.json_lines(rows), forms.json_lines(rows, with_topic=True)):
+        read = printed_records([line + b"\r\n" for line in printed], lambda: -1)
+        assert [Record(each.key, each.value, each.timestamp_ms or 0, each.headers) for each in read] == records
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import json
 from contextlib import suppress
+from itertools import cycle
 from typing import Any
 
 import pytest
@@ -105,6 +106,41 @@ def test_should_keep_each_number_as_it_is_written(number: str) -> None:
     assert record.value == f'[{number},{{"a":{number}}}]'.encode()
     assert record.headers == (("h", number.encode()),)
     assert f'"value": [{number},{{"a":{number}}}],' in json_line(record, Offset(0), value_format="json")
+
+
+JSON_SPACE = st.text(" \t\r", max_size=2)
+JSON_NUMBERS = st.from_regex(r"\A-?(0|[1-9][0-9]{0,30})(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,4})?\Z")
+JSON_STRINGS = st.text(max_size=5).map(lambda text: json.dumps(text, ensure_ascii=False))
+JSON_TEXTS = st.recursive(
+    st.sampled_from(["null", "true", "false", "{}", "[]"]) | JSON_NUMBERS | JSON_STRINGS,
+    lambda inner: (
+        st.lists(inner, max_size=3).map(lambda texts: [*"[", *_joined(texts), "]"])
+        | st.lists(st.tuples(JSON_STRINGS, inner), max_size=3).map(
+            lambda members: [*"{", *_joined([[name, ":", value] for name, value in members]), "}"]
+        )
+    ),
+    max_leaves=8,
+)
+"""JSON as its tokens, in lists in lists."""
+
+
+def _joined(parts: list[Any]) -> list[Any]:
+    return [token for part in parts for token in (",", part)][1:]
+
+
+def _tokens(tree: Any) -> list[str]:
+    return [tree] if isinstance(tree, str) else [token for part in tree for token in _tokens(part)]
+
+
+@given(tree=JSON_TEXTS, spaces=st.lists(JSON_SPACE, min_size=1, max_size=5))
+def test_should_keep_any_json_but_the_space_between_its_tokens(tree: Any, spaces: list[str]) -> None:
+    tokens = _tokens(tree)
+    value = "".join(space + token for space, token in zip(cycle(spaces), tokens, strict=False))
+    record = parsed_text(f'{{"key": [{value}], "value": [{value}], "headers": {{"h": [{value}], "h": "2"}}}}')
+    compacted = f"[{''.join(tokens)}]".encode()
+    assert (record.key, record.value) == (compacted, compacted)
+    assert record.headers == (("h", compacted), ("h", b"2"))
+    assert f'"value": {compacted.decode()}, ' in json_line(record, Offset(0), value_format="json")
 
 
 @pytest.mark.parametrize(
