@@ -71,13 +71,22 @@ def notices(conditions: Sequence[Condition], previous: Mapping[str, Mapping[str,
                 heard.append(Notice("Reassigned", "every replica stands where it should"))
             case ConditionType.PREFERRED_LEADERS if condition.message and before.get("message") != condition.message:
                 heard.append(Notice("PreferredLeadersRefused", condition.message, warning=True))
-            case ConditionType.PAUSED if switched and condition.true:
-                heard.append(Notice("Paused", condition.message))
-            case ConditionType.PAUSED if switched:
-                heard.append(Notice("Resumed", "the operator looks after this topic again"))
+            case ConditionType.PAUSED:
+                heard += _of_pausing(condition, before, switched=switched)
             case _:
                 pass
     return tuple(heard)
+
+
+def _of_pausing(condition: Condition, before: Mapping[str, Any], *, switched: bool) -> list[Notice]:
+    if not condition.true and condition.message:
+        is_new = before.get("message") != condition.message
+        return [Notice(condition.reason, condition.message, warning=True)] if is_new else []
+    if not switched:
+        return []
+    if condition.true:
+        return [Notice("Paused", condition.message)]
+    return [Notice("Resumed", "the operator looks after this topic again")]
 
 
 def _rfc3339(time_ms: int) -> str:

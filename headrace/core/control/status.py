@@ -26,6 +26,8 @@ from headrace.core.resources.partition_set import PartitionState
 from headrace.core.resources.topic import PAUSED_ANNOTATION, Topic
 from headrace.core.types import BrokerId, PartitionKey
 
+_SHOWN_CHARACTERS = 80
+
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
@@ -53,7 +55,7 @@ def summarize(
         _under_replicated(topic, states, observed, unplaced),
         _offline(why_offline, unplaced),
         _reassigning(states, outlook.unfinished),
-        Condition.off(ConditionType.PAUSED, "NotPaused"),
+        _not_paused(topic),
         *preferred_condition(topic, states),
     )
     wanted = topic.spec.partitions
@@ -66,6 +68,17 @@ def summarize(
         "leadersByBroker": " ".join(f"{broker}:{count}" for broker, count in sorted(Counter(online).items())),
     }
     return _patch(topic, summary, conditions, now_ms)
+
+
+def _not_paused(topic: Topic) -> Condition:
+    if topic.invalid_pause is None:
+        return Condition.off(ConditionType.PAUSED, "NotPaused")
+    return Condition.off(
+        ConditionType.PAUSED,
+        "InvalidAnnotation",
+        f"annotation {PAUSED_ANNOTATION} is {topic.invalid_pause[:_SHOWN_CHARACTERS]!r}, and the topic is not paused:"
+        " write true, or false, or remove it",
+    )
 
 
 def pause(topic: Topic, now_ms: int) -> PatchStatus | None:

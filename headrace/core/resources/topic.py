@@ -163,7 +163,17 @@ class Topic:
 
     @property
     def paused(self) -> bool:
-        return self.metadata.annotations.get(PAUSED_ANNOTATION) == "true"
+        """Whether people ask for it, in whatever case they write it: YAML takes `True` for true."""
+        return self._pause_asked.lower() == "true"
+
+    @property
+    def invalid_pause(self) -> str | None:
+        """What the annotation says where that is neither true nor false; then the topic is not paused."""
+        return None if self._pause_asked.lower() in ("true", "false") else self._pause_asked
+
+    @property
+    def _pause_asked(self) -> str:
+        return self.metadata.annotations.get(PAUSED_ANNOTATION, "false").strip()
 
     @property
     def adopts(self) -> str:

@@ -194,6 +194,31 @@ def test_should_keep_the_finalizers_of_others_when_it_lets_go() -> None:
     assert api.plan() == []
 
 
+def test_should_say_that_a_topic_is_not_paused_when_its_annotation_cannot_be_understood() -> None:
+    api = settled(topic())
+    before = dict(api.topics[TopicUid(UID)].metadata.annotations)
+    api.change(UID, annotations={**before, "headrace.io/paused": "yes"})
+    (patch,) = api.plan()
+    assert isinstance(patch, PatchStatus)
+    paused = next(each for each in patch.status["conditions"] if each["type"] == "Paused")
+    assert (paused["status"], paused["reason"]) == ("False", "InvalidAnnotation")
+    assert paused["message"] == (
+        "annotation headrace.io/paused is 'yes', and the topic is not paused: write true, or false, or remove it"
+    )
+    assert [(each.reason, each.warning) for each in patch.notices] == [("InvalidAnnotation", True)]
+    api.settle()
+    assert api.plan() == []
+    api.change(UID, annotations={**before, "headrace.io/paused": "True"})
+    (patch,) = api.plan()
+    assert isinstance(patch, PatchStatus)
+    assert [each.reason for each in patch.notices] == ["Paused"]
+    api.settle()
+    api.change(UID, annotations=before)
+    (patch,) = api.plan()
+    assert isinstance(patch, PatchStatus)
+    assert [each.reason for each in patch.notices] == ["Resumed"]
+
+
 def test_should_delete_a_paused_topic_all_the_same() -> None:
     api = settled(topic(metadata={"annotations": {"headrace.io/paused": "true"}, "finalizers": (FINALIZER,)}))
     api.delete_topic(UID)

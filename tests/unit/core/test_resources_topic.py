@@ -92,10 +92,31 @@ def test_should_read_a_whole_topic() -> None:
     assert topic.status == {"leaders": "2/2"}
 
 
-def test_should_not_be_paused_when_the_annotation_says_anything_else() -> None:
+@pytest.mark.parametrize(
+    ("said", "paused", "invalid"),
+    [
+        ("true", True, None),
+        ("True", True, None),
+        ("TRUE ", True, None),
+        ("false", False, None),
+        ("False", False, None),
+        ("yes", False, "yes"),
+        ("1", False, "1"),
+        ("", False, ""),
+    ],
+)
+def test_should_be_paused_when_the_annotation_says_true_in_any_case(
+    said: str, paused: bool, invalid: str | None
+) -> None:
     obj = topic_manifest("flights", "data", {"partitions": 2})
-    obj["metadata"]["annotations"] = {"headrace.io/paused": "false"}
-    assert not Topic.parse(obj).paused
+    obj["metadata"]["annotations"] = {"headrace.io/paused": said}
+    topic = Topic.parse(obj)
+    assert (topic.paused, topic.invalid_pause) == (paused, invalid)
+
+
+def test_should_not_be_paused_when_there_is_no_annotation() -> None:
+    topic = Topic.parse(topic_manifest("flights", "data", {"partitions": 2}))
+    assert (topic.paused, topic.invalid_pause) == (False, None)
 
 
 @pytest.mark.parametrize("spec", [None, "text", []])
