@@ -107,7 +107,8 @@ def consume(where: Where, **options: Any) -> None:
 
     With --group, what is printed is committed every second and at the end, be it the end of the records, -m, Ctrl-C,
     SIGTERM or SIGHUP; then the member leaves, and others take over at once (with --instance-id: when it has not
-    come back within the session). Without --follow it reads up to the ends that its partitions have when it gets them.
+    come back within the session). Without --follow it reads up to the ends that its partitions have when it gets them;
+    those of a member that was not heard of since this one came (it may have been killed) it waits for.
 
     In a pipe, what its reader has taken counts as printed, and the command waits for that at the end. What a reader
     that ends first (`| head`, a loop that fails) did with what it took last, nobody knows: then nothing more is

@@ -31,7 +31,7 @@ from headrace.core.groups.events import (
     Request,
 )
 from headrace.core.groups.identity import GroupName, GroupType, TopicShape
-from headrace.core.groups.status import report_of
+from headrace.core.groups.status import report_of, with_silences
 from headrace.core.groups.wire import (
     parse_commit,
     parse_heartbeat,
@@ -87,6 +87,8 @@ class GroupRoutes:
             return await self._passing.other(request, target, ())
         found, topics = target.find(group), self._groups.topics(group.namespace)
         report = None if found is None else report_of(found.image, found.state, self._serving.me, topics, {})
+        if report is not None and found is not None:
+            report = with_silences(report, found.silences(monotonic_ms()))
         nothing = OffsetsAsked(target.requests.next_number(), frozenset())
         await self._ask_here(target, group, nothing)  # until it is committed
         if report is None:

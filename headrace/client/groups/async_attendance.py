@@ -106,8 +106,13 @@ class AsyncAttendance(AsyncBetween):
         return asyncio.current_task() is self._following
 
     async def is_settled(self) -> bool:
-        missing = self.seat.missing(await self._coordinator.description())
-        return missing is not None and not any([await self._exists(name) for name in missing])
+        asked_ms = now_ms()
+        report = await self._coordinator.description()
+        is_silent, said = self.seat.silent(report, asked_ms)
+        for sentence in said:
+            _log.warning("%s", sentence)
+        missing = self.seat.missing(report)
+        return missing is not None and not is_silent and not any([await self._exists(name) for name in missing])
 
     async def _exists(self, topic: str) -> bool:
         """Unless brokers say that it does not: the coordinator is about to hear of it, or nobody can be asked yet."""

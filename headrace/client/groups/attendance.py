@@ -80,10 +80,14 @@ class Attendance(Between):
             self._carry_out(self._plan.follow())
 
     def is_settled(self) -> bool:
+        asked_ms = now_ms()
         report = self._coordinator.description()
         with self._changed:
             missing = self.seat.missing(report)
-        return missing is not None and not any(map(self._exists, missing))
+            is_silent, said = self.seat.silent(report, asked_ms)
+        for sentence in said:
+            _log.warning("%s", sentence)
+        return missing is not None and not is_silent and not any(map(self._exists, missing))
 
     def _exists(self, topic: str) -> bool:
         """Unless brokers say that it does not: the coordinator is about to hear of it, or nobody can be asked yet."""

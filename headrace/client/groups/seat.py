@@ -53,10 +53,14 @@ from headrace.core.groups.membership_events import (
     Stopped,
     Ticked,
 )
-from headrace.core.groups.status import Report
+from headrace.core.groups.sessions import Silence
+from headrace.core.groups.status import MemberReport, Report
 from headrace.core.groups.topic_partitions import keys_of
 from headrace.core.limits import GROUP_LOOK_MS_MAX
 from headrace.core.types import PartitionKey, TopicUid
+
+_NAMED_MAX = 5
+"""Partitions of a topic that a sentence names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +108,9 @@ class Seat:
         self._error: HeadraceError | None = None
         self._failing_since_ms: int | None = None
         self._presence = Presence(handed)
+        self._began_ms = 0
+        """When it came into the group, or began to."""
+        self._told_silent: set[MemberId] = set()
         self._commit_at_ms = 0
 
     # -- keeping the place -------------------------------------------------------------------------------------------
@@ -124,7 +131,7 @@ class Seat:
             return []
         options = self.options
         who = Identity(self._new_member(), options.subscription, options.instance_id, options.max_poll_interval_ms)
-        self._state, self._failing_since_ms = MemberState(who, now_ms), now_ms
+        self._state, self._failing_since_ms, self._began_ms = MemberState(who, now_ms), now_ms, now_ms
         self._commit_at_ms = now_ms + (options.auto_commit_interval_ms or 0)
         return self._step(Ticked(), now_ms)
 
@@ -273,6 +280,28 @@ class Seat:
         read = {topic for member in report.members for topic in member.topics}
         return [name for name in self.options.subscription.names if name not in read]
 
+    def silent(self, report: Report, asked_ms: int) -> tuple[bool, list[str]]:
+        """Whether another member was not heard of since this one came, and has partitions that this one would read.
+
+        A process that was killed is such a one: the group is at rest, and its partitions are nobody's. Also what there
+        is to tell of it, once. `asked_ms` is when the report was asked for.
+        """
+        members = {each.member: each for each in report.members}
+        me = None if self._state is None else members.pop(self._state.identity.member, None)
+        if me is None:
+            return False, []
+        since_ms = asked_ms - self._began_ms
+        silent = [
+            (each, each.silence)
+            for each in members.values()
+            if each.silence is not None
+            and each.silence.silent_ms > since_ms
+            and any(listed.topic in me.topics for listed in each.owned)
+        ]
+        said = [_waits_for(self.what, *each) for each in silent if each[0].member not in self._told_silent]
+        self._told_silent |= {each.member for each, _ in silent}
+        return bool(silent), said
+
     # -- the reader --------------------------------------------------------------------------------------------------
 
     def holds(self, now_ms: int) -> bool:
@@ -396,6 +425,15 @@ def _thrown_out(what: str, reason: str) -> FencedMemberError:
     return FencedMemberError(
         f"{what}: this member has lost its partitions ({reason}); nothing that it read since its last commit is"
         " committed, and others read it again; iterate again to go on with what it is given now"
+    )
+
+
+def _waits_for(what: str, member: MemberReport, silence: Silence) -> str:
+    who = (member.instance or member.member) + (f" ({member.client_address})" if member.client_address else "")
+    owned = ", ".join(f"{each.topic}/{number}" for each in member.owned for number in each.partitions[:_NAMED_MAX])
+    return (
+        f"{what}: {who} has {owned} and was heard of {silence.silent_ms / 1000:.1f} s ago, before this one came; if it"
+        f" is gone it loses them in {silence.expires_in_ms / 1000:.1f} s: waiting for that"
     )
 
 

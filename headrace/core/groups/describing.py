@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from headrace.core.fields import Fields
 from headrace.core.groups.identity import GroupEpoch, GroupName, GroupState, GroupType, MemberId
+from headrace.core.groups.sessions import Silence
 from headrace.core.groups.settings import Assignor
 from headrace.core.groups.status import MemberReport, Report
 from headrace.core.groups.wire import ANSWER, listed_object, parse_listed
@@ -43,6 +44,7 @@ def group_object(report: Report) -> dict[str, Any]:
                 "topicPattern": member.pattern,
                 "assignment": listed_object(member.assignment),
                 "owned": listed_object(member.owned),
+                **_silence_object(member.silence),
             }
             for member in report.members
         ],
@@ -92,6 +94,10 @@ def parse_groups(body: object) -> tuple[tuple[GroupSummary, ...], tuple[BrokerId
     return summaries, tuple(map(BrokerId, fields.wholes("unreachable", [])))
 
 
+def _silence_object(silence: Silence | None) -> dict[str, int]:
+    return {} if silence is None else {"silentMs": silence.silent_ms, "expiresInMs": silence.expires_in_ms}
+
+
 def _parse_member(fields: Fields) -> MemberReport:
     return MemberReport(
         member=MemberId(fields.text("memberId")),
@@ -102,4 +108,5 @@ def _parse_member(fields: Fields) -> MemberReport:
         pattern=fields.text("topicPattern", ""),
         assignment=parse_listed(fields, "assignment"),
         owned=parse_listed(fields, "owned"),
+        silence=Silence(fields.whole("silentMs"), fields.whole("expiresInMs")) if "silentMs" in fields else None,
     )

@@ -47,7 +47,7 @@ from headrace.core.groups.identity import NO_EPOCH, GroupState, GroupType, Membe
 from headrace.core.groups.image import Image
 from headrace.core.groups.members import Members, unknown_member
 from headrace.core.groups.offsets import check_commit, check_empty, check_offsets, expired, is_forgotten, of_topic
-from headrace.core.groups.sessions import Sessions, Waiting, heartbeat_ms
+from headrace.core.groups.sessions import Sessions, Silence, Waiting, heartbeat_ms
 from headrace.core.groups.settings import GroupSettings, Retention
 from headrace.core.groups.sharing import Sharing
 from headrace.core.groups.type_check import type_problem
@@ -85,6 +85,10 @@ class Group:
     @property
     def state(self) -> GroupState:
         return self._sharing.state
+
+    def silences(self, now_ms: int) -> dict[MemberId, Silence]:
+        """How long its members are silent: known to this coordinator only."""
+        return self._sessions.silences(now_ms)
 
     def step(self, event: Event, now_ms: int) -> list[Effect]:
         """What to do about `event`, in this order; requests get one answer each, now or when there is news."""

@@ -12,6 +12,15 @@ from headrace.core.groups.identity import GroupEpoch, MemberId
 from headrace.core.limits import GROUP_HEARTBEAT_MS_MAX, STATIC_SILENT_HEARTBEATS
 
 
+class Silence(NamedTuple):
+    """How a member's session is, at the moment of asking."""
+
+    silent_ms: int
+    """Since it was heard of."""
+    expires_in_ms: int
+    """Until it loses its partitions, unless it is heard of."""
+
+
 class Waiting(NamedTuple):
     """A heartbeat that is answered when there is news, or at `until_ms`."""
 
@@ -87,6 +96,12 @@ class Sessions:
         """Whether the member missed several heartbeats: another process may have taken its place."""
         silent_ms = now_ms - self.by_member[member].heard_ms
         return silent_ms >= STATIC_SILENT_HEARTBEATS * heartbeat_ms(session_ms)
+
+    def silences(self, now_ms: int) -> dict[MemberId, Silence]:
+        return {
+            member: Silence(max(0, now_ms - session.heard_ms), max(0, session.removed_ms - now_ms))
+            for member, session in self.by_member.items()
+        }
 
     def overdue(self, now_ms: int) -> list[tuple[MemberId, str]]:
         """Who is to be removed, and why."""

@@ -18,6 +18,7 @@ from headrace.core.groups.entries import MemberValue
 from headrace.core.groups.events import TargetOffered
 from headrace.core.groups.identity import GroupEpoch, GroupName, GroupState, GroupType, MemberId, TopicShape
 from headrace.core.groups.image import Image
+from headrace.core.groups.sessions import Silence
 from headrace.core.groups.settings import Assignor, Retention
 from headrace.core.groups.topic_partitions import Names, TopicPartitions, by_topic, names_in
 from headrace.core.resources.consumer_group import ConsumerGroup
@@ -39,6 +40,8 @@ class MemberReport:
     """Its target."""
     owned: tuple[TopicPartitions, ...]
     """What it is giving up included."""
+    silence: Silence | None = None
+    """None: not told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +111,11 @@ def _member_report(image: Image, member: MemberId, value: MemberValue, names: Na
         by_topic(image.target(member), names),
         by_topic([*current.assigned, *current.revoking], names),
     )
+
+
+def with_silences(report: Report, silences: Mapping[MemberId, Silence]) -> Report:
+    """For whoever asks the coordinator; a ConsumerGroup would be written with every heartbeat."""
+    return replace(report, members=tuple(replace(each, silence=silences.get(each.member)) for each in report.members))
 
 
 def reported(resource: ConsumerGroup, report: Report, wall_ms: int) -> ConsumerGroup:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -234,6 +235,25 @@ def test_should_end_when_its_reader_has_taken_all(
         assert sorted(process.stdout.read().split()) == ["a", "b", "c", "d", "e"]
     assert process.returncode == 0
     assert offsets(headrace, group) == [3, 2]
+
+
+def test_should_wait_for_the_partitions_of_a_member_that_was_killed(
+    shared: Cluster, headrace: Headrace, environment: dict[str, str], orders: str, group: str
+) -> None:
+    manifest = {"apiVersion": "headrace.io/v1alpha1", "kind": "ConsumerGroup", "metadata": {"name": group}}
+    shared.kube("POST", GROUPS, {**manifest, "spec": {"sessionTimeout": "6s"}})
+    with member(environment, orders, group) as killed:
+        wait_for_members(headrace, group, 1)
+        wait_for(lambda: offsets(headrace, group) == [3, 2], "it has committed")
+        killed.kill()
+        killed.wait(patient(60))
+    headrace("produce", orders, "--partition", "0", stdin="f\n")
+    headrace("produce", orders, "--partition", "1", stdin="g\n")
+    done = headrace("consume", orders, "--group", group, "-o", "value")
+    assert (done.returncode, sorted(done.stdout.split())) == (0, ["f", "g"]), done.stderr
+    assert re.search(
+        rf"group {group}: \S+ \(127.0.0.1\) has .*{orders}/.* and was heard of .* s ago, .* loses them in", done.stderr
+    ), done.stderr
 
 
 def test_should_share_partitions_and_show_who_reads_which(

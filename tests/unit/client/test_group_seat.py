@@ -1,5 +1,6 @@
 """A consumer's place in its group, against the coordinator itself: nothing goes to two, nothing of the dead counts."""
 
+import re
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
@@ -40,8 +41,9 @@ from headrace.core.groups.events import (
     Request,
 )
 from headrace.core.groups.identity import GroupName, MemberId, TopicShape
+from headrace.core.groups.status import Report, report_of, with_silences
 from headrace.core.groups.topic_partitions import names_in
-from headrace.core.types import PartitionKey, TopicUid
+from headrace.core.types import BrokerId, PartitionKey, TopicUid
 
 GROUP = GroupName("default", "billing")
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
@@ -311,6 +313,45 @@ def test_should_not_take_up_what_was_lost_while_it_was_looked_up() -> None:
     town.pass_time(SESSION_MS + 1_000)
     second.seat.tell_found(given, second.beginnings(given), town.now_ms)
     assert second.seat.found() == []
+
+
+def test_should_wait_for_the_partitions_of_a_member_that_may_be_gone() -> None:
+    town, killed = alone()
+    killed.connected = False
+    town.pass_time(2_000)
+    reader = Reader(town)
+    town.pass_time(1_000)
+
+    def report() -> Report:
+        group = town.coordinator.groups[GROUP]
+        known = report_of(group.image, group.state, BrokerId(0), town.topics, {})
+        return with_silences(known, group.silences(town.now_ms))
+
+    is_silent, said = reader.seat.silent(report(), town.now_ms)
+    assert is_silent
+    assert len(said) == 1
+    assert re.match(
+        r"group billing: m0 has flights/0, flights/1 and was heard of \d\.\d s ago, before this one came; if it is"
+        r" gone it loses them in 4\d\.\d s: waiting for that$",
+        said[0],
+    )
+    assert reader.seat.silent(report(), town.now_ms) == (True, []), "it is told once"
+    town.pass_time(SESSION_MS)
+    assert reader.seat.silent(report(), town.now_ms) == (False, [])
+    assert reader.take_up() == [P0, P1]
+
+
+def test_should_not_wait_for_a_member_that_is_there() -> None:
+    town, first = alone()
+    second = Reader(town)
+    town.pass_time(4_000)
+    group = town.coordinator.groups[GROUP]
+    known = report_of(group.image, group.state, BrokerId(0), town.topics, {})
+    heard = with_silences(known, group.silences(town.now_ms))
+    assert second.seat.silent(heard, town.now_ms) == (False, [])
+    assert second.seat.silent(known, town.now_ms) == (False, []), "an older broker does not tell"
+    first.seat.leave(town.now_ms)
+    assert first.seat.silent(heard, town.now_ms) == (False, []), "who is in no group waits for nobody"
 
 
 def test_should_stay_for_a_user_who_gets_on_with_what_he_has_in_hand() -> None:

@@ -15,11 +15,21 @@ from headrace.core.groups.describing import (
 )
 from headrace.core.groups.entries import OffsetValue
 from headrace.core.groups.events import CommitReceived, LeaveReceived, ResetResolved
-from headrace.core.groups.identity import GroupEpoch, GroupState, GroupType, TopicShape
+from headrace.core.groups.identity import GroupEpoch, GroupState, GroupType, MemberId, TopicShape
 from headrace.core.groups.image import Image
 from headrace.core.groups.lag import Watermarks, partition_lag, topic_lag
+from headrace.core.groups.sessions import Silence
 from headrace.core.groups.settings import Assignor
-from headrace.core.groups.status import Report, assigned, offered_of, report_of, reported, target_for
+from headrace.core.groups.status import (
+    MemberReport,
+    Report,
+    assigned,
+    offered_of,
+    report_of,
+    reported,
+    target_for,
+    with_silences,
+)
 from headrace.core.resources.consumer_group import (
     ConsumerGroup,
     ConsumerGroupSpec,
@@ -302,3 +312,12 @@ def test_should_offer_only_topics_that_have_a_uid() -> None:
 
 def shares_of(topic: str, *numbers: int) -> tuple[TopicShare, ...]:
     return (TopicShare(topic, tuple(map(PartitionId, numbers))),)
+
+
+@pytest.mark.parametrize("silences", [{}, {MemberId("a"): Silence(silent_ms=200, expires_in_ms=44_800)}])
+def test_should_say_how_long_a_member_is_silent(silences: dict[MemberId, Silence]) -> None:
+    one = MemberReport(MemberId("a"), "", "10.1.2.3", GroupEpoch(1), ("orders",), "", (), ())
+    report = replace(report_of(Image(GROUP), GroupState.EMPTY, COORDINATOR, {}, {}), members=(one,))
+    report = with_silences(report, silences)
+    assert report.members[0].silence == silences.get(MemberId("a"))
+    assert parse_group(group_object(report), GROUP.namespace).members == report.members
