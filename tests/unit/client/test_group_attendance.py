@@ -19,7 +19,7 @@ def attendance(answer: HeadraceError | None) -> Attendance:
         return object()
 
     parts: dict[str, Any] = {
-        "seat": SimpleNamespace(missing=lambda _: ["flights"]),
+        "seat": SimpleNamespace(missing=lambda _: ["flights"], silent=lambda *_: (False, [])),
         "_changed": nullcontext(),
         "_brokers": SimpleNamespace(layout_once=layout_once),
         "_coordinator": SimpleNamespace(description=object),
