@@ -551,8 +551,8 @@ FETCH_LONG_POLL_MS = 2_000
 """A consumer's fetch waits this long at the broker for new records, and a paused or moved partition at most so long."""
 
 # headrace dev
-DEV_POD_GAP_MS = 500
-"""How long a Pod that was deleted is away before its successor is there."""
+DEV_POD_GRACE_MS = 1_000
+"""How long a Pod that was deleted stays Terminating; its process is killed at once."""
 DEV_BROKERS_MAX = 16
 """Broker processes on one machine: `kubectl scale` of a typing error must not fork a hundred."""
 DEV_LOG_BYTES_MAX = 10 << 20

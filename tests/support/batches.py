@@ -7,6 +7,7 @@ import pyarrow as pa
 from crc32c import crc32c
 from hypothesis import strategies as st
 
+from headrace.core.records.arrow_message import read_message, time_buffer
 from headrace.core.records.columns import RECORD_SCHEMA, columns_of, encode_batch
 from headrace.core.records.header import BatchHeader, Compression
 from headrace.core.records.record import Record
@@ -58,9 +59,11 @@ def body_at(batch: bytes) -> int:
 
 
 def poisoned(batch: bytes) -> bytes:
-    """A batch whose header, lengths and checksums are right, and whose buffers nobody can decode."""
+    """A batch whose header, lengths, checksums and times are right, and whose other buffers nobody can decode."""
     at = body_at(batch)
-    return sealed(batch[:at] + b"\xff" * (len(batch) - at))
+    times_at, size = time_buffer(read_message(memoryview(batch), len(batch)), Compression.NONE)
+    end = times_at + size
+    return sealed(batch[:at] + b"\xff" * (times_at - at) + batch[times_at:end] + b"\xff" * (len(batch) - end))
 
 
 def mislabelled(batch: bytes) -> bytes:

@@ -27,7 +27,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from headrace.core.limits import DEV_BROKERS_MAX, DEV_POD_GAP_MS
+from headrace.core.limits import DEV_BROKERS_MAX, DEV_POD_GRACE_MS
 from headrace.core.resources.metadata import Metadata, Object
 from headrace.core.resources.service import BOOTSTRAP_PORT_NAME
 from headrace.dev.supervisor.pod_status import PodStatus, parse_pod_status
@@ -307,10 +307,10 @@ def _pod_of(broker: BrokerView, pod: PodView | None, owner: StatefulSetView) -> 
     if pod.deleting:  # it stays until somebody says that its process is gone
         if broker.pod_uid is not None:
             steps.append(KillBroker(broker.id, f"Pod {pod.name} was deleted"))
-        # kubectl asks twice before it waits for the Pod's end, and takes a new Pod for the old one where it saw the
-        # old one first and then the new one: it would wait for ever.
-        gap = Pause(DEV_POD_GAP_MS, f"whoever deleted {pod.name} sees that it is gone")
-        return [*steps, DeletePod(pod.name, pod.uid, "its process is gone"), gap]
+        # kubectl asks twice before it waits for the Pod's end, and takes a new Pod for the old one where that goes
+        # between the two: it would wait for ever.
+        grace = Pause(DEV_POD_GRACE_MS, f"whoever deleted {pod.name} is about to wait for its end")
+        return [*steps, grace, DeletePod(pod.name, pod.uid, "its process is gone")]
     if broker.pod_uid is None and pod.port != broker.port:
         return [DeletePod(pod.name, pod.uid, f"its broker listens on port {broker.port} now")]
     if broker.pod_uid is None and pod.revision != owner.revision:

@@ -90,9 +90,9 @@ async def test_should_refuse_at_once_a_body_that_could_never_fit(app: BrokerApp,
 async def test_should_make_no_json_of_a_batch_that_is_too_large_once_it_is_decompressed(
     app: BrokerApp, transport: AsyncTransport, more: str
 ) -> None:
-    app.serving.admission.conversions.limit_bytes = 1
     bomb = batch_of(bytes(JSON_BATCH_BYTES_MIN), compression=Compression.ZSTD)
     await transport.request("POST", app.url, headers={"content-type": BATCHES}, body=[bomb])
+    app.serving.admission.conversions.limit_bytes = 1
     for accept in ("application/json", "application/x-ndjson"):
         refused = await get(transport, f"{app.url}?offset=earliest{more}", accept)
         assert (refused.status, json.loads(await refused.read())["limit"]) == (413, JSON_BATCH_BYTES_MIN)

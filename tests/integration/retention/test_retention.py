@@ -8,6 +8,7 @@ from pathlib import Path
 
 import aiohttp
 
+from headrace.core.limits import TIMESTAMP_MS_MAX
 from headrace.core.records.columns import decode_batches, encode_batch, record_columns
 from tests.support.cluster import Answer, Cluster, http
 from tests.support.patience import patient
@@ -17,7 +18,7 @@ BATCH = {"Content-Type": "application/vnd.headrace.batch"}
 TOPICS = "/apis/headrace.io/v1alpha1/namespaces/default/topics"
 SEGMENT_BYTES = 16 << 10
 LONG_AGO_MS = 1_000
-FAR_AHEAD_MS = 1 << 52
+FAR_AHEAD_MS = TIMESTAMP_MS_MAX
 
 
 def produce(url: str, timestamp_ms: int | None = None, value_bytes: int = 1000) -> int:

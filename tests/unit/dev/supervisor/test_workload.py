@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.limits import DEV_BROKERS_MAX, DEV_POD_GAP_MS
+from headrace.core.limits import DEV_BROKERS_MAX, DEV_POD_GRACE_MS
 from headrace.dev.supervisor.pod_status import PodStatus
 from headrace.dev.supervisor.workload import (
     AddBroker,
@@ -97,18 +97,18 @@ def test_should_kill_the_broker_when_its_pod_was_deleted_and_another_took_its_na
 
 
 def test_should_kill_the_broker_and_let_the_pod_go_when_it_is_being_deleted() -> None:
-    """And be without one for a moment: kubectl would take the next Pod for this one."""
+    """Not at once: kubectl would take the next Pod for this one."""
     assert acts(stateful_set(1), (pod(0, deleting=True),), (broker(0),)) == [
         KillBroker(0, "Pod headrace-0 was deleted"),
+        Pause(DEV_POD_GRACE_MS, "whoever deleted headrace-0 is about to wait for its end"),
         DeletePod("headrace-0", "uid-0", "its process is gone"),
-        Pause(DEV_POD_GAP_MS, "whoever deleted headrace-0 sees that it is gone"),
     ]
 
 
 def test_should_not_kill_again_when_the_pod_that_is_being_deleted_has_no_process_any_more() -> None:
     assert kinds(acts(stateful_set(1), (pod(0, deleting=True),), (broker(0, pod_uid=None),))) == [
-        DeletePod,
         Pause,
+        DeletePod,
     ]
 
 
