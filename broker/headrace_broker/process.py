@@ -60,7 +60,7 @@ from headrace_broker.settings import Settings, TlsFiles
 from headrace_broker.staging.making import Making
 from headrace_broker.stop_signals import StopSignals
 from headrace_broker.storage.compaction_process import CompactionProcess
-from headrace_broker.storage.data_directory import DataDirectory
+from headrace_broker.storage.data_directory import DataDirectory, keep_private
 from headrace_broker.storage.directory_lock import DataDirectoryInUseError
 from headrace_broker.tls.identity import Identity
 from headrace_broker.tls.material import Source
@@ -113,6 +113,7 @@ async def run(settings: Settings, signals: StopSignals, *, again: bool = False) 
 
 async def _opened(path: Path, signals: StopSignals) -> DataDirectory | None:
     """None where it is asked to stop before. Raises DataDirectoryInUseError where another broker does not let go."""
+    keep_private(path)
     deadline_ms = monotonic_ms() + DATA_DIRECTORY_WAIT_MS
     while not signals.asked:
         try:

@@ -15,7 +15,7 @@ from headrace.client.discovery import CA_FILE_VARIABLE, headrace_home
 from headrace.core.limits import DEV_BROKERS_MAX
 from headrace.dev.supervisor.detached import start_detached
 from headrace.dev.supervisor.extras import require_local_extra
-from headrace.dev.supervisor.layout import DEFAULT_PORT, PORTS_TAKEN, BrokerTls, Layout
+from headrace.dev.supervisor.layout import DEFAULT_PORT, PORTS_TAKEN, BrokerTls, Layout, keep_private
 from headrace.dev.supervisor.options import Options
 from headrace.dev.supervisor.ports import free_run
 from headrace.dev.supervisor.state import DevState, running
@@ -74,6 +74,7 @@ def dev(context: click.Context, /, detach: bool, **options: Any) -> None:
     if context.invoked_subcommand is not None:
         return
     require_local_extra()
+    keep_private()
     chosen = _options(**options)
     if detach:
         with waiting("starting a Kubernetes API, the operator and brokers"):

@@ -14,7 +14,10 @@ StorageFailedError and DiskFullError for what the disk refuses.
 
 import json
 import logging
+import os
+import stat
 import uuid
+from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar, Final, Self
 
@@ -42,12 +45,32 @@ _MAY_BE_THERE: Final = frozenset(
 )
 """In a directory that is to become a data directory."""
 KERNEL_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+_UMASK: Final = 0o077
+_UMASK_OF_GROUP: Final = 0o007
+_OWNER_ALONE: Final = ~0o077
 
 
 class NotADataDirectoryError(LocalError):
     """The path holds something else; the message says what and what to do."""
 
     code: ClassVar[str] = "NotADataDirectory"
+
+
+def keep_private(path: Path) -> None:
+    """Have this process make files and folders that its user alone can read, whatever it is going to write.
+
+    Kubernetes gives a volume to the `fsGroup` of its pod, whose users may change: it marks the folders so that what is
+    made there belongs to that group, and the group keeps its access.
+    """
+    os.umask(_UMASK_OF_GROUP if _is_of_a_group(path) else _UMASK)
+
+
+def _is_of_a_group(path: Path) -> bool:
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return False
+    return bool(mode & stat.S_ISGID) and bool(mode & stat.S_IWGRP)
 
 
 class DataDirectory:
@@ -80,7 +103,11 @@ class DataDirectory:
         """
         with storage_errors(f"opening the data directory {path}"):
             path.mkdir(parents=True, exist_ok=True)
-            return cls(path, DirectoryLock(path))
+            opened = cls(path, DirectoryLock(path))
+        if not _is_of_a_group(path):
+            with suppress(OSError):  # A volume may belong to somebody else.
+                path.chmod(path.stat().st_mode & _OWNER_ALONE)
+        return opened
 
     def read_incarnation(self) -> Incarnation:
         """The last incarnation that this disk knows of; 0 for a new one. Raises StorageFailedError where it is lost."""

@@ -24,6 +24,9 @@ _NOT_NOW: Final = frozenset({errno.EAGAIN, errno.EOPNOTSUPP, errno.ENOSYS, errno
 _NOWAIT: Final[int] = getattr(os, "RWF_NOWAIT", 0)
 """0 where this Python was built without it: then nothing is read without waiting."""
 
+_MODE: Final = 0o660
+"""Of new files, less what the process' umask takes away (`data_directory.keep_private`)."""
+
 _FOLDERS: Final = frozenset({"partitions", "orphaned", ".trash"})
 """Of a data directory; what a broker holds lies in them."""
 
@@ -43,7 +46,7 @@ class FileHandle:
     def __init__(self, path: Path, flags: int) -> None:
         self.path = path
         self.fd = -1
-        self.fd = os.open(path, flags | os.O_CLOEXEC, 0o644)
+        self.fd = os.open(path, flags | os.O_CLOEXEC, _MODE)
 
     def __del__(self) -> None:
         if self.fd >= 0:

@@ -110,7 +110,7 @@ def _kind(operations: Operations, version: str, name: str) -> Kind:
 
 def _open_store(data: Path) -> Store:
     try:
-        data.mkdir(parents=True, exist_ok=True)
+        data.mkdir(parents=True, exist_ok=True, mode=0o700)
         return Store(data / _STORE_FILE, first_revision=int(time.time()))
     except (OSError, sqlite3.Error) as error:
         raise CannotServeError(

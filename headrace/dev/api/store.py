@@ -19,6 +19,9 @@ from headrace.dev.api.history import Change, ChangeType, History
 from headrace.dev.api.objects import GroupResource, Key, Object, to_json
 
 _UNSYNCED = frozenset({GroupResource("coordination.k8s.io", "leases"), GroupResource("", "events")})
+_IN_MEMORY = ":memory:"
+_MODE = 0o600
+"""Its owner's alone: there are Secrets in it."""
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS objects (
   api_group TEXT NOT NULL, plural TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL, body TEXT NOT NULL,
@@ -28,6 +31,14 @@ CREATE TABLE IF NOT EXISTS counter (id INTEGER PRIMARY KEY CHECK (id = 0), revis
 """
 
 
+def _keep_private(path: Path) -> None:
+    """Those of an earlier version may be anybody's to read. SQLite makes its other files as the first one is."""
+    path.touch(mode=_MODE)
+    for each in (path, *(path.with_name(path.name + suffix) for suffix in ("-wal", "-shm"))):
+        if each.exists():
+            each.chmod(_MODE)
+
+
 class Store:
     def __init__(self, path: Path | str, first_revision: int = 1) -> None:
         """Open or create the file; raises sqlite3.Error where it is locked by another server or is no database.
@@ -35,6 +46,8 @@ class Store:
         A new file begins to count at `first_revision`. The higher it is than what clients remember from an earlier
         file, the surer they are told that they are too late, rather than wait for numbers that are long to come.
         """
+        if path != _IN_MEMORY:
+            _keep_private(Path(path))
         self._database = sqlite3.connect(path, isolation_level=None, timeout=1)
         for pragma in ("locking_mode=EXCLUSIVE", "journal_mode=WAL"):
             self._database.execute(f"PRAGMA {pragma}")

@@ -17,4 +17,5 @@ def write_kubeconfig(path: Path, api_url: str) -> None:
         "current-context": _NAME,
     }
     path.touch(mode=0o600)
+    path.chmod(0o600)
     path.write_text(json.dumps(document, indent=2) + "\n")  # JSON is YAML

@@ -5,6 +5,7 @@ directory holds everything that survives a restart, and the logs. Ports follow f
 each.
 """
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,11 @@ from headrace.dev.supervisor.ports import LOOPBACK
 DEFAULT_PORT = 9700
 PORTS_TAKEN = DEV_BROKERS_MAX + 2
 """In a row, from the API's own."""
+
+
+def keep_private() -> None:
+    """Have this process, and those that it starts, make files and folders that their user alone can read."""
+    os.umask(0o077)
 
 
 def state_file(home: Path) -> Path:

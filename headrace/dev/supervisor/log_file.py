@@ -9,9 +9,11 @@ from headrace.core.limits import DEV_LOG_BYTES_MAX
 
 def open_log(path: Path) -> BinaryIO:
     """Open for appending; what grew over the bound is moved aside as `<name>.1` first."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     if path.exists() and path.stat().st_size > DEV_LOG_BYTES_MAX:
         os.replace(path, path.with_name(path.name + ".1"))
+    path.touch(mode=0o600)
+    path.chmod(0o600)  # One of an earlier version may be anybody's to read.
     return path.open("ab", buffering=0)
 
 

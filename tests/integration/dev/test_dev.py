@@ -67,6 +67,17 @@ def test_should_describe_what_runs_as_the_contract_says(running: Dev) -> None:
     assert all(str(pid) in text for pid in running.all_pids()[1:])
 
 
+def test_should_keep_what_it_writes_to_its_user(running: Dev) -> None:
+    data = running.home / "dev"
+    readable = [
+        f"{path}: {path.stat().st_mode & 0o7777:o}"
+        for path in (data, *data.rglob("*"), *running.home.glob("*.json"), *running.home.glob("*.lock"))
+        if not path.is_symlink() and path.stat().st_mode & 0o077
+    ]
+    assert readable == []
+    assert (data / "kubeconfig").stat().st_mode & 0o777 == 0o600
+
+
 def test_should_refuse_a_second_one_in_the_same_home(running: Dev) -> None:
     answer = running.headrace("dev", "--detach", "--port", "0")
     assert (answer.exit_code, answer.stdout) == (1, "")

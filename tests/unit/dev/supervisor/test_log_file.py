@@ -26,3 +26,14 @@ def test_should_move_a_large_log_aside(tmp_path: Path) -> None:
 
 def test_should_have_no_last_lines_where_there_is_no_log(tmp_path: Path) -> None:
     assert last_lines(tmp_path / "none.log", 3) == ""
+
+
+def test_should_keep_a_log_to_its_user_also_one_that_was_not(tmp_path: Path) -> None:
+    old = tmp_path / "old.log"
+    old.write_text("before\n")
+    old.chmod(0o644)
+    for path in (old, tmp_path / "logs" / "new.log"):
+        open_log(path).close()
+        assert path.stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "logs").stat().st_mode & 0o777 == 0o700
+    assert old.read_text() == "before\n"

@@ -2,13 +2,14 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from headrace.core.errors import StorageFailedError
 from headrace.core.types import Incarnation, PartitionId, PartitionKey, TopicName, TopicUid
-from headrace_broker.storage.data_directory import DataDirectory, NotADataDirectoryError
+from headrace_broker.storage.data_directory import DataDirectory, NotADataDirectoryError, keep_private
 from headrace_broker.storage.directory_lock import DataDirectoryInUseError
 from headrace_broker.storage.partition_description import PartitionDescription
 from tests.support.logs import CONFIG, NOW_MS, fill, flip_bit
@@ -178,3 +179,51 @@ def test_should_open_the_same_log_again(path: Path, data: DataDirectory) -> None
     assert (log.log_end_offset, log.recovery.scanned_bytes) == (5, 0)
     log.close()
     data.close(clean=True)
+
+
+@pytest.fixture
+def umask() -> Iterator[None]:
+    """What a test sets is undone."""
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+def modes_below(path: Path) -> tuple[set[str], set[str]]:
+    """Of folders and of files."""
+    found = [path, *path.rglob("*")]
+    folders = {oct(each.stat().st_mode & 0o7777) for each in found if each.is_dir()}
+    return folders, {oct(each.stat().st_mode & 0o7777) for each in found if each.is_file()}
+
+
+def write_all_kinds(path: Path) -> None:
+    keep_private(path)
+    with closing_down(DataDirectory.open(path)) as data:
+        log = data.open_log(DESCRIPTION, CONFIG, now_ms=NOW_MS)
+        fill(log, 3)
+        log.close()
+        data.write_incarnation(Incarnation(1), Incarnation(0))
+
+
+@contextmanager
+def closing_down(data: DataDirectory) -> Iterator[DataDirectory]:
+    yield data
+    data.close(clean=True)
+
+
+def test_should_keep_what_it_writes_to_its_user(tmp_path: Path, umask: None) -> None:
+    write_all_kinds(tmp_path / "data")
+    assert modes_below(tmp_path / "data") == ({"0o700"}, {"0o600"})
+
+
+def test_should_close_a_directory_that_everybody_could_read(tmp_path: Path, umask: None) -> None:
+    (tmp_path / "data").mkdir(mode=0o755)
+    write_all_kinds(tmp_path / "data")
+    assert modes_below(tmp_path / "data") == ({"0o700"}, {"0o600"})
+
+
+def test_should_leave_the_group_its_access_on_a_volume_that_was_given_to_it(tmp_path: Path, umask: None) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data").chmod(0o2770)
+    write_all_kinds(tmp_path / "data")
+    assert modes_below(tmp_path / "data") == ({"0o2770"}, {"0o660"})
