@@ -8,7 +8,11 @@ _ACTING = 'and on (job, instance) headrace_operator_acting{job=~"$job"} == 1'
 _BROKERS = 'and on (job, instance) headrace_broker_partitions_led{job=~"$job"}'
 _OF_TOPIC = 'job=~"$job", namespace=~"$namespace", topic=~"$topic"'
 _OF_GROUP = 'job=~"$job", namespace=~"$namespace", group=~"$group"'
+_WAITS = "/v1/sessions|.*/commits|.*/partitions/.*/records"
+"""Routes whose requests last as long as a client asks for; producing to a partition has one of them."""
 _TOPIC, _GROUP = "{{namespace}}/{{topic}}", "{{namespace}}/{{group}}"
+_OF_JOB = 'job=~"$job"'
+_LAGS = "namespace, group, topic, partition"
 _BY_PARTITION = "namespace, topic, partition"
 
 
@@ -21,8 +25,24 @@ def _rate(metric: str, by: str, labels: str = 'job=~"$job"') -> str:
     return f"sum by ({by}) (rate({metric}{{{labels}}}[$__rate_interval]))"
 
 
-def _quantile(quantile: str, metric: str, by: str) -> str:
-    return f"histogram_quantile({quantile}, {_rate(metric + '_bucket', f'{by}, le')})"
+def _quantile(quantile: str, metric: str, by: str, labels: str = "") -> str:
+    return f"histogram_quantile({quantile}, {_rate(metric + '_bucket', f'{by}, le', _OF_JOB + labels)})"
+
+
+def _request_time(labels: str, legend: str) -> tuple[str, str]:
+    return _quantile("0.99", "headrace_broker_request_seconds", "method, route", labels), legend
+
+
+def _once(metric: str, labels: str, by: str = "namespace, group") -> str:
+    """Of each group, while two brokers tell of it: the old coordinator until it is scraped again, and the new one."""
+    return f"max by ({by}) ({metric}{{{labels}}})"
+
+
+_GROUP_STATE = f"headrace_group_state{{{_OF_GROUP}}}"
+_STATES = (
+    f"sum by (state) ({_GROUP_STATE} / on (namespace, group) group_left () sum by (namespace, group) ({_GROUP_STATE}))"
+)
+"""Each group counts once: while two brokers tell of it, half for the state that each of them says."""
 
 
 def _both(title: str, metric: str, by: str, legend: str, *, labels: str = 'job=~"$job"', unit: str = "short") -> Panel:
@@ -100,9 +120,18 @@ CLUSTER = Dashboard(
             (
                 graph(
                     "Requests, 99th percentile by route",
-                    (_quantile("0.99", "headrace_broker_request_seconds", "route"), "{{route}}"),
+                    _request_time(f', method!="WATCH", route!~"{_WAITS}"', "{{method}} {{route}}"),
+                    _request_time(', method=~"POST|DELETE", route=~".*/partitions/.*/records"', "{{method}} {{route}}"),
                     unit="s",
-                    about="Long polls wait as long as they are told to.",
+                    about="Those that wait as long as they are told to are in the next panel.",
+                ),
+                graph(
+                    "Requests that wait, 99th percentile by route",
+                    _request_time(', method=~"GET|WATCH", route=~".*/partitions/.*/records"', "{{method}} {{route}}"),
+                    _request_time(', route=~"/v1/sessions|.*/commits"', "{{method}} {{route}}"),
+                    unit="s",
+                    logarithmic=True,
+                    about="Fetches, streams, sessions, commits of writers: as long as their clients ask for.",
                 ),
                 graph(
                     "Sync of the disk",
@@ -326,11 +355,11 @@ GROUPS = Dashboard(
             "All groups",
             (
                 stat("Groups", 'sum(headrace_groups{job=~"$job"})'),
-                stat("Members", f"sum(headrace_group_members{{{_OF_GROUP}}})"),
-                stat("Records behind", f"sum(headrace_group_lag{{{_OF_GROUP}}})"),
+                stat("Members", f"sum({_once('headrace_group_members', _OF_GROUP)})"),
+                stat("Records behind", f"sum({_once('headrace_group_lag', _OF_GROUP, _LAGS)})"),
                 stat(
                     "Partitions of unknown lag",
-                    f"count(headrace_group_lag_known{{{_OF_GROUP}}} == 0) or vector(0)",
+                    f"count({_once('headrace_group_lag_known', _OF_GROUP, _LAGS)} == 0) or vector(0)",
                     bad_from=1,
                     about="Their leaders do not tell.",
                 ),
@@ -339,7 +368,10 @@ GROUPS = Dashboard(
         Row(
             "How far behind",
             (
-                graph("By group", (f"sum by (namespace, group) (headrace_group_lag{{{_OF_GROUP}}})", _GROUP)),
+                graph(
+                    "By group",
+                    (f"sum by (namespace, group) ({_once('headrace_group_lag', _OF_GROUP, _LAGS)})", _GROUP),
+                ),
                 graph(
                     "Partitions that are furthest behind",
                     (
@@ -352,11 +384,11 @@ GROUPS = Dashboard(
         Row(
             "Members",
             (
-                graph("Members", (f"sum by (namespace, group) (headrace_group_members{{{_OF_GROUP}}})", _GROUP)),
+                graph("Members", (_once("headrace_group_members", _OF_GROUP), _GROUP)),
                 graph(
                     "State",
                     (
-                        f"sum by (state) (headrace_group_state{{{_OF_GROUP}}})",
+                        _STATES,
                         "{{state}}",
                     ),
                     about="Groups by state.",
@@ -401,8 +433,8 @@ SPARK = Dashboard(
                 graph(
                     "Records behind",
                     (
-                        "sum by (namespace, group) (headrace_group_lag"
-                        f'{{job=~"$job", namespace=~"$namespace"}} {_QUERY})',
+                        "sum by (namespace, group) (max by (job, namespace, group, topic, partition)"
+                        f' (headrace_group_lag{{job=~"$job", namespace=~"$namespace"}}) {_QUERY})',
                         _GROUP,
                     ),
                     about="Of each query that has the option `group`.",

@@ -32,6 +32,8 @@ class Panel:
     kind: str = "timeseries"
     bad_from: float | None = None
     """A stat is red from here on; below it is green."""
+    is_logarithmic: bool = False
+    """Lines that differ a thousandfold are all to be seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +59,11 @@ class Dashboard:
     rows: tuple[Row, ...]
 
 
-def graph(title: str, *queries: tuple[str, str], unit: str = "short", about: str = "") -> Panel:
+def graph(
+    title: str, *queries: tuple[str, str], unit: str = "short", about: str = "", logarithmic: bool = False
+) -> Panel:
     """Lines over time. Each query with the legend of its series."""
-    return Panel(title, tuple(Query(*each) for each in queries), unit, about)
+    return Panel(title, tuple(Query(*each) for each in queries), unit, about, is_logarithmic=logarithmic)
 
 
 def stat(title: str, expr: str, *, bad_from: float | None = None, about: str = "") -> Panel:
@@ -169,7 +173,10 @@ _OPTIONS: dict[str, dict[str, Any]] = {
 
 def _look(panel: Panel) -> dict[str, Any]:
     if panel.kind == "timeseries":
-        return {"min": 0, "custom": {"lineWidth": 1, "fillOpacity": 10, "showPoints": "never"}}
+        lines = {"lineWidth": 1, "fillOpacity": 10, "showPoints": "never"}
+        if panel.is_logarithmic:
+            return {"custom": {**lines, "fillOpacity": 0, "scaleDistribution": {"type": "log", "log": 10}}}
+        return {"min": 0, "custom": lines}
     steps: list[dict[str, Any]] = [{"color": "green", "value": None}]
     if panel.bad_from is not None:
         steps.append({"color": "red", "value": panel.bad_from})

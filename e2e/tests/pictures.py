@@ -7,13 +7,14 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter, Formatter, MaxNLocator, PercentFormatter, StrMethodFormatter
+from matplotlib.ticker import EngFormatter, Formatter, FuncFormatter, MaxNLocator, PercentFormatter, StrMethodFormatter
 
 from charts.tools.panels import GRID_WIDTH, resolved
 
@@ -88,19 +89,24 @@ def drawn(dashboard: Mapping[str, Any], history: History) -> Figure:
         axes.set_title(panel["title"], fontsize=9, loc="left")
         unit = panel["fieldConfig"]["defaults"]["unit"]
         if panel["type"] == "timeseries":
-            _graph(axes, found, unit, history.seconds)
+            custom = panel["fieldConfig"]["defaults"]["custom"]
+            _graph(axes, found, unit, history.seconds, is_logarithmic="scaleDistribution" in custom)
         else:
             _stat(axes, found, unit)
     return figure
 
 
-def _graph(axes: Axes, found: list[Series], unit: str, seconds: float) -> None:
+def _graph(axes: Axes, found: list[Series], unit: str, seconds: float, *, is_logarithmic: bool) -> None:
     greatest_first = sorted(found, key=lambda series: max(series.values), reverse=True)
     for number, series in enumerate(greatest_first):
         label = series.name if number < _MOST_IN_LEGEND else None
         axes.plot(series.times, series.values, linewidth=1, label=label)
         axes.fill_between(series.times, series.values, alpha=0.1)
-    axes.set_ylim(0, None if any(value > 0 for series in found for value in series.values) else 1)
+    some = any(value > 0 for series in found for value in series.values)
+    if is_logarithmic and some:
+        axes.set_yscale("log")
+    else:
+        axes.set_ylim(0, None if some else 1)
     axes.set_xlim(-seconds, 0)
     axes.yaxis.set_major_formatter(_formatter(unit))
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g} s"))
@@ -119,4 +125,12 @@ def _stat(axes: Axes, found: list[Series], unit: str) -> None:
 
 
 def _formatter(unit: str) -> Formatter:
-    return PercentFormatter(1) if unit == "percentunit" else EngFormatter(_UNITS[unit])
+    if unit == "percentunit":
+        return PercentFormatter(1)
+    engineers = EngFormatter(_UNITS[unit])
+    return engineers if unit == "s" else FuncFormatter(partial(_counted, engineers, _UNITS[unit]))
+
+
+def _counted(engineers: Formatter, unit: str, value: float, position: int | None = None) -> str:
+    """Of what is counted there are no thousandths: `0.08 /s`, not `80 m/s`, as Grafana has it."""
+    return f"{value:g} {unit}".rstrip() if 0 < abs(value) < 1 else engineers(value, position)

@@ -354,3 +354,26 @@ def test_should_lay_out_dashboards_without_overlaps() -> None:
             }
             assert not cells & taken
             taken |= cells
+
+
+def _queries(dashboard: str) -> dict[str, list[str]]:
+    """By the titles of their panels."""
+    panels = json.loads((CHART / "files" / "dashboards" / f"{dashboard}.json").read_text())["panels"]
+    return {panel["title"]: [each["expr"] for each in panel.get("targets", ())] for panel in panels}
+
+
+@pytest.mark.parametrize("dashboard", ["groups", "spark"])
+def test_should_count_a_group_once_while_its_old_and_its_new_coordinator_tell_of_it(dashboard: str) -> None:
+    for title, queries in _queries(dashboard).items():
+        for query in queries:
+            assert not re.search(r"sum(?: by \([^)]*\))? ?\(headrace_group_(?:members|lag)\b", query), title
+            if "headrace_group_state" in query:
+                assert "/ on (namespace, group) group_left () sum by (namespace, group) (headrace_group_state" in query
+
+
+def test_should_show_requests_that_wait_apart_from_those_that_do_not() -> None:
+    queries = _queries("cluster")
+    assert all(
+        "WATCH" not in each.replace('method!="WATCH"', "") for each in queries["Requests, 99th percentile by route"]
+    )
+    assert any("/v1/sessions" in each for each in queries["Requests that wait, 99th percentile by route"])

@@ -55,7 +55,7 @@ class MetadataRoutes:
         parse_no_query(request.query)
         self._serving.check_view()
         live = [lease for lease, state in self._serving.view.brokers() if state in _LIVE and lease.url]
-        return _json([_target(lease) for lease in live])
+        return _json([_target(self._serving.view.cluster, lease) for lease in live])
 
     async def topics(self, request: web.Request) -> web.StreamResponse:
         """GET /v1/namespaces/{ns}/topics"""
@@ -104,11 +104,12 @@ class MetadataRoutes:
         return {"id": state.leader.broker, "url": self._serving.url_of(state.leader.broker)}
 
 
-def _target(lease: BrokerLease) -> dict[str, Any]:
-    """As Prometheus' HTTP service discovery has it."""
+def _target(cluster: str, lease: BrokerLease) -> dict[str, Any]:
+    """As Prometheus' HTTP service discovery has it. Its series are called by the name of the pod, which stays."""
     url = urlsplit(lease.url)
     labels = {
         "__scheme__": url.scheme,
+        "instance": f"{cluster}-{lease.broker}",
         "__meta_headrace_broker": str(lease.broker),
         "__meta_headrace_zone": lease.zone,
     }

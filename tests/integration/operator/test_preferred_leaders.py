@@ -58,6 +58,7 @@ def test_should_tell_prometheus_where_the_brokers_are(cluster: Cluster) -> None:
     targets = targets_of(cluster)
     assert [each["labels"]["__meta_headrace_broker"] for each in targets] == ["0", "1", "2"]
     assert {each["labels"]["__meta_headrace_zone"] for each in targets} == {"a"}
+    assert [each["labels"]["instance"] for each in targets] == ["headrace-0", "headrace-1", "headrace-2"]
     for each in targets:
         url = f"{each['labels']['__scheme__']}://{each['targets'][0]}"
         assert b"headrace_broker_" in http("GET", f"{url}/metrics").body
