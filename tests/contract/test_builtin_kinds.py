@@ -230,6 +230,13 @@ async def test_should_refuse_new_objects_in_a_namespace_that_ends(space: Space) 
     await space.api.merge(space.path("topics", "flights"), {"metadata": {"finalizers": None}})
 
 
+async def test_should_say_no_more_than_that_it_is_not_found_when_what_has_no_scale_is_scaled(space: Space) -> None:
+    await space.create("topics", topic())
+    answer = await space.api.get(f"{space.path('topics', 'flights')}/scale")
+    assert (answer.status, answer.reason) == (404, "NotFound")
+    assert answer.message == 'topics.headrace.io "flights" not found'
+
+
 async def test_should_keep_the_namespaces_of_the_system(space: Space) -> None:
     answer = await space.api.request("DELETE", "/api/v1/namespaces/default")
     assert (answer.status, answer.reason) == (403, "Forbidden")

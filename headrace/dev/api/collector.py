@@ -17,6 +17,7 @@ from headrace.core.limits import DEV_EVENT_TTL_S
 from headrace.dev.api.builtin import DEFINITIONS, EVENTS, NAMESPACES
 from headrace.dev.api.definitions import CLEANUP_FINALIZER, resource_of
 from headrace.dev.api.deletion import FOREGROUND_FINALIZER, ORPHAN_FINALIZER, DeleteOptions
+from headrace.dev.api.namespace_conditions import with_conditions
 from headrace.dev.api.objects import Key, Object, copy_of
 from headrace.dev.api.operations import Operations, Target
 
@@ -56,10 +57,13 @@ class Collector:
         inside = [k for k in self._store.all_keys() if k.namespace == key.name]
         for each in inside:
             self._delete(each)
-        if not any(self._store.get(each) for each in inside):
+        left = {each: obj for each in inside if (obj := self._store.get(each)) is not None}
+        if not left:
             emptied = copy_of(namespace)
             emptied["spec"]["finalizers"] = []
             self._operations.settle(key, emptied)
+        elif (told := with_conditions(namespace, left, self._operations.now())) is not None:
+            self._operations.settle(key, told)
 
     def _delete_first(self, key: Key, obj: Object, finalizer: str, before: list[Key]) -> None:
         for each in before:

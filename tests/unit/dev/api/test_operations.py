@@ -137,6 +137,66 @@ def test_should_keep_dependents_while_one_owner_is_left(operations: Operations) 
         operations.get(_target(operations, "flights-0", "PartitionSet"))
 
 
+def test_should_say_what_a_namespace_waits_for_when_it_is_being_deleted(operations: Operations, clock: Clock) -> None:
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "data"}}
+    operations.create(_kind(operations, "Namespace", "v1"), "", Document(namespace), WriteOptions())
+    for number in range(2):
+        held = topic(f"flights-{number}")
+        held["metadata"] |= {"namespace": "data", "finalizers": ["headrace.io/delete-data"]}
+        operations.create(_kind(operations, "Topic"), "data", Document(held), WriteOptions())
+    where, collector = Target(_kind(operations, "Namespace", "v1"), "", "data"), Collector(operations)
+    operations.delete(where, DeleteOptions())
+    collector.sweep()
+    first = operations.get(where)["status"]
+    assert first["phase"] == "Terminating"
+    told = {each["type"]: (each["status"], each["reason"], each["message"]) for each in first["conditions"]}
+    assert told == {
+        "NamespaceDeletionDiscoveryFailure": (
+            "False",
+            "ResourcesDiscovered",
+            "All resources successfully discovered",
+        ),
+        "NamespaceDeletionGroupVersionParsingFailure": (
+            "False",
+            "ParsedGroupVersions",
+            "All legacy kube types successfully parsed",
+        ),
+        "NamespaceDeletionContentFailure": (
+            "False",
+            "ContentDeleted",
+            "All content successfully deleted, may be waiting on finalization",
+        ),
+        "NamespaceContentRemaining": (
+            "True",
+            "SomeResourcesRemain",
+            "Some resources are remaining: topics.headrace.io has 2 resource instances",
+        ),
+        "NamespaceFinalizersRemaining": (
+            "True",
+            "SomeFinalizersRemain",
+            "Some content in the namespace has finalizers remaining: headrace.io/delete-data in 2 resource instances",
+        ),
+    }
+    revision, clock.now = operations.store.revision, clock.now + timedelta(minutes=1)
+    collector.sweep()
+    assert operations.store.revision == revision, "it says so already"
+
+    for number in range(2):
+        key = Key(_TOPICS, "data", f"flights-{number}")
+        freed = copy_of(operations.store.get(key) or {})
+        freed["metadata"].pop("finalizers")
+        operations.settle(key, freed)
+        if not number:
+            collector.sweep()
+            one_left = {each["type"]: each for each in operations.get(where)["status"]["conditions"]}
+            assert one_left["NamespaceContentRemaining"]["message"].endswith("has 1 resource instances")
+            before = {each["type"]: each["lastTransitionTime"] for each in first["conditions"]}
+            assert {kind: each["lastTransitionTime"] for kind, each in one_left.items()} == before
+    collector.sweep()
+    with pytest.raises(StatusError, match="not found"):
+        operations.get(where)
+
+
 def test_should_store_nothing_on_a_dry_run_of_a_deletion(operations: Operations) -> None:
     _create(operations, "Topic", topic())
     operations.delete(_target(operations), DeleteOptions(dry_run=True))
