@@ -110,6 +110,10 @@ class Observed:
         """Whether `seat` is held by a broker that has proved to be alive: nothing is decided on a mere Lease."""
         return seat is not None and self.holds(seat) and self.state_of(seat.broker) is not BrokerState.UNPROVEN
 
+    def was_never_seen(self, broker: BrokerId) -> bool:
+        """Whether there is no such broker, and none to come: Leases stay for ever, and nobody asks for it."""
+        return not any(broker in known for known in (self.brokers, self.unreadable, self.expected))
+
     def is_open_to(self, broker: BrokerId) -> bool:
         """Whether a broker may be given replicas."""
         return self.state_of(broker) is BrokerState.READY and broker not in self.leaving

@@ -1,4 +1,4 @@
-"""Moving replicas: another replication factor, a broker that is to leave, brokers that were added.
+"""Moving replicas: another replication factor, a broker that is to leave or never was, brokers that were added.
 
     at rest ── its brokers are not those it should have ──> moving: the new ones are in `replicas` and `adding`,
                                                             the old ones go on, in `removing`, at the end of `replicas`
@@ -86,7 +86,7 @@ class _Reassigning:
     def run(self) -> Reassignment:
         led = [state for state in self._states if self._observed.serves(state.leader)]
         for state in led:
-            if len(state.target) != self._spec.replicas or self._observed.leaving.intersection(state.target):
+            if len(state.target) != self._spec.replicas or self._leaving.intersection(state.target):
                 self._refit(state)
         for state in led:
             self._prefer(state)
@@ -100,7 +100,7 @@ class _Reassigning:
         faults = {broker: self._fault(broker, state) for broker in state.target}
         ground = self._ground.of_partition(faults, state.removing)
         wanted = refit(state.target, self._spec.replicas, ground, self._load)
-        self._stuck |= self._observed.leaving & {*wanted}
+        self._stuck |= self._leaving & {*wanted}
         self._turn_to(state, wanted)
 
     def _prefer(self, state: PartitionState) -> None:
@@ -195,13 +195,19 @@ class _Reassigning:
     @cached_property
     def _ground(self) -> Ground:
         ground = Ground.of(self._candidates, self._zones, self._others)
-        return replace(ground, leaving=self._observed.leaving)
+        return replace(ground, leaving=self._leaving)
+
+    @cached_property
+    def _leaving(self) -> frozenset[BrokerId]:
+        """Whoever must hold nothing in the end: a broker that there is not, as after a slip of a hand, never will."""
+        named = {broker for state in self._states for broker in state.target}
+        return self._observed.leaving | set(filter(self._observed.was_never_seen, named))
 
     def _unfinished(self) -> Unfinished:
         targets = [self._targets.get(state.id, state.target) for state in self._states]
         short = any(len(target) < self._spec.replicas for target in targets)
         too_few = short and len(self._candidates) < self._spec.replicas
-        return Unfinished(too_few, self._waiting, tuple(sorted(self._stuck)))
+        return Unfinished(too_few, self._waiting, tuple(sorted(self._stuck & self._observed.leaving)))
 
 
 def _towards(state: PartitionState, wanted: Replicas) -> PartitionState:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.core.control.actions import PatchStatus
-from headrace.core.control.announcing import named
+from headrace.core.control.announcing import named, named_brokers
 from headrace.core.control.conditions import Condition, by_type, notices, render
 from headrace.core.control.last_resort import awaited
 from headrace.core.control.observed import BrokerState, Observed
@@ -143,11 +143,27 @@ def _under_replicated(topic: Topic, states: Sequence[PartitionState], observed: 
         message = f"{named(below)}: fewer replicas in sync than minInsyncReplicas, {least}: acks=all is refused"
         return Condition.on(ConditionType.UNDER_REPLICATED, "BelowMinInsyncReplicas", message)
     if lagging:
-        message = f"{named(lagging)}: a replica is not in sync"
+        message = f"{named(lagging)}: a replica is not in sync{_whose(lagging, observed)}"
         return Condition.on(ConditionType.UNDER_REPLICATED, "ReplicasNotInSync", message)
     if unplaced:
         return Condition.on(ConditionType.UNDER_REPLICATED, "NotPlaced", unplaced)
     return Condition.off(ConditionType.UNDER_REPLICATED, "AllReplicasInSync")
+
+
+def _whose(lagging: Sequence[PartitionState], observed: Observed) -> str:
+    """The brokers that those replicas are to be on, and which of them there are not."""
+    late = {
+        broker
+        for state in lagging
+        for broker in state.target
+        if not any(seat.broker == broker and observed.holds(seat) for seat in state.isr)
+    }
+    unknown = sorted(filter(observed.was_never_seen, late))
+    which = f", that of {named_brokers(sorted(late))}" if late else ""
+    if not unknown:
+        return which
+    there_is = f"there {'is' if len(unknown) == 1 else 'are'} no {named_brokers(unknown)} (without a Lease)"
+    return f"{which}; {there_is}: others take over as soon as there are enough"
 
 
 def _offline(why_offline: str, unplaced: str) -> Condition:

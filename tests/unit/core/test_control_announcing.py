@@ -73,7 +73,9 @@ def test_should_leave_it_to_the_conditions_to_say_what_is_offline() -> None:
 def test_should_tell_when_replicas_begin_to_lag_and_when_they_have_caught_up() -> None:
     cluster = cluster_of()
     cluster.lose(BrokerId(2))
-    lagging = Notice("ReplicasNotInSync", "partitions 0, 1, 2: a replica is not in sync", warning=True)
+    lagging = Notice(
+        "ReplicasNotInSync", "partitions 0, 1, 2: a replica is not in sync, that of broker 2", warning=True
+    )
     elected = Notice("LeaderElected", "partition 2: leader 2@1 is gone; led by broker 0 now")
     assert heard(cluster) == [elected, lagging]
     cluster.start(BrokerId(2))

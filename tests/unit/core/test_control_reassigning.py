@@ -97,6 +97,14 @@ def test_should_not_miss_brokers_while_a_replica_is_merely_away() -> None:
     assert step(at(0, 1, isr=(seat(0),)), replicas=2, observed=observed) == Reassignment()
 
 
+def test_should_replace_a_broker_that_there_never_was() -> None:
+    named = at(0, 9, isr=(seat(0),))
+    assert moving(only(named, 2, world(count=2))) == ((0, 1, 9), (1,), (9,))
+    assert step(named, replicas=2, observed=world(count=1)) == Reassignment(), "nobody can take over"
+    for known in (replace(world(count=2), unreadable=ids(9)), replace(world(count=2), expected=ids(9))):
+        assert only(named, 2, known) is None, "it is there, or about to come"
+
+
 def test_should_announce_who_is_to_go_before_they_go() -> None:
     going = only(at(0, 1, 2), 1, world(count=3))
     assert moving(going) == ((0, 1, 2), (), (1, 2)), "their brokers delete only what they saw in `removing`"

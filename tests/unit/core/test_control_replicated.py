@@ -12,7 +12,7 @@ from headrace.core.control.observed import Broker, BrokerState
 from headrace.core.control.status import in_sync
 from headrace.core.limits import LEADER_RETURNS_MAX, REASSIGNMENTS_MAX
 from headrace.core.resources.partition_set import PartitionState
-from headrace.core.types import BrokerId, TopicUid
+from headrace.core.types import BrokerId, PartitionEpoch, TopicUid
 from tests.support.control import broker, brokers, topic
 from tests.support.examples import examples
 from tests.support.partition_sets import seat
@@ -272,3 +272,26 @@ def test_should_announce_as_before_when_it_goes_offline() -> None:
     assert isinstance(patch, PatchStatus)
     assert [notice.reason for notice in patch.notices] == ["PartitionsOffline"]
     assert isinstance(patch.notices[0], Notice)
+
+
+def test_should_name_a_broker_that_there_is_not() -> None:
+    cluster = cluster_of(brokers(2), partitions=1, replicas=2)
+    ((name, found),) = cluster.api.sets.items()
+    (state,) = found.partitions
+    assert state.leader is not None
+    kept = state.leader
+    edited = replace(
+        state,
+        replicas=(kept.broker, BrokerId(9)),
+        isr=(kept,),
+        partition_epoch=PartitionEpoch(state.partition_epoch + 1),
+    )
+    cluster.api.sets[name] = found.with_partitions(edited)
+    cluster.api.brokers = {kept.broker: cluster.api.brokers[kept.broker]}
+    written = [action for action in cluster.api.plan() if isinstance(action, PatchStatus)]
+    told = next(each for each in written[0].status["conditions"] if each["type"] == "UnderReplicated")
+    assert (told["reason"], told["message"]) == (
+        "ReplicasNotInSync",
+        "partition 0: a replica is not in sync, that of broker 9; there is no broker 9 (without a Lease): others take"
+        " over as soon as there are enough",
+    )
