@@ -53,8 +53,6 @@ class Pipe:
         self._descriptor = descriptor
         # Of a pipe both ends tell what lies in it; of a socket, what has not gone to the other end yet.
         self._question = termios.FIONREAD if stat.S_ISFIFO(os.fstat(descriptor).st_mode) else termios.TIOCOUTQ
-        self._gone = select.poll()
-        self._gone.register(descriptor, 0)
         self._lock = threading.Lock()
         self._written = 0
         self._taken = 0
@@ -105,7 +103,9 @@ class Pipe:
 
     def is_left(self, within_ms: int = 0) -> bool:
         """Whether nobody reads any more, now or soon."""
-        return bool(self._gone.poll(within_ms))
+        gone = select.poll()  # One of its own for each: none may be waited for by two threads.
+        gone.register(self._descriptor, 0)
+        return bool(gone.poll(within_ms))
 
     def is_taken(self) -> bool:
         with self._lock:

@@ -90,6 +90,9 @@ def test_should_wait_no_longer_when_the_reader_goes_away(ends: Ends) -> None:
     write(pipe, P0, [0], [TEA])
     waiting = threading.Thread(target=pipe.wait_until_taken)
     waiting.start()
+    for _ in range(20):  # As whoever commits meanwhile does.
+        assert not pipe.is_left(within_ms=1)
+        assert pipe.first_untaken(P0) == 0
     ends.leave()
     waiting.join()
     assert pipe.first_untaken(P0) == 0
