@@ -2,9 +2,9 @@
 
 `lines`: each line is a value, byte for byte. `jsonl`: each line is a JSON value, kept as it is written; blank lines are
 left out. `csv`: the first row names the columns, each further row becomes a JSON object of texts. With `--key-field`
-the key is that field of the object: text as UTF-8, other values as compact JSON (numbers as they are written), null
-or absent as no key. `records`:
-each line is a record as `headrace consume -o json` prints it, with key, headers, time and tombstones. Pure.
+the key is that field of the object: text as UTF-8, other values as compact JSON (numbers as they are written), null as
+no key; an object without it is an error, unless that is asked for. `records`: each line is a record as `headrace consume
+-o json` prints it, with key, headers, time and tombstones. A byte order mark before all belongs to no line. Pure.
 """
 
 import csv
@@ -21,7 +21,9 @@ from headrace.core.records.record import RecordHeaders
 _SHOWN_CHARACTERS = 60
 _compact: Callable[[object], str] = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _BOM: Final = b"\xef\xbb\xbf"
-"""Begins text files of some systems, and belongs to no line."""
+"""Begins text files of some systems."""
+_COMPRESSED: Final = {b"\x1f\x8b": "zcat", b"\x28\xb5\x2f\xfd": "zstdcat", b"\xfd7zXZ\x00": "xzcat"}
+"""How files begin that are no lines, and what makes lines of them."""
 
 
 class InputRecord(NamedTuple):
@@ -39,23 +41,36 @@ class LineError(LocalError):
 
     code = "Line"
 
+    @property
+    def line(self) -> int:
+        """Of what is to be read again."""
+        line = self.details["line"]
+        assert isinstance(line, int), "whoever raises it says so"
+        return line
+
 
 def _line_error(line: int, reason: str) -> LineError:
     return LineError(f"line {line}: {reason}", line=line)
 
 
 def plain_lines(lines: Iterable[bytes]) -> Iterator[InputRecord]:
-    for number, line in enumerate(lines, 1):
+    for number, line in _numbered(lines):
         _check_length(number, line)
         yield InputRecord(number, None, line.removesuffix(b"\n").removesuffix(b"\r"))
 
 
-def json_lines(lines: Iterable[bytes], key_field: str | None) -> Iterator[InputRecord]:
+def json_lines(lines: Iterable[bytes], key_field: str | None, *, may_lack_key: bool = False) -> Iterator[InputRecord]:
     for number, text in _json_texts(lines):
         try:
             document = parse_json(text.decode())
         except (ValueError, RecursionError) as error:
             raise _line_error(number, f"{_shown(text)} is not JSON: {error}") from error
+        lacks_key = isinstance(document, tuple) and all(name != key_field for name, _ in document)
+        if key_field is not None and lacks_key and not may_lack_key:
+            raise _line_error(
+                number,
+                f"there is no field {key_field!r} for the key; --allow-missing-key writes such records without one",
+            )
         yield InputRecord(number, _key_of(number, document, key_field), text)
 
 
@@ -80,35 +95,53 @@ def csv_rows(lines: Iterable[bytes], key_field: str | None) -> Iterator[InputRec
             raise _line_error(1, f"two columns have the same name; there are {', '.join(fields)}")
         if key_field is not None and key_field not in fields:
             raise _line_error(1, f"there is no column {key_field!r}; there are {', '.join(fields)}")
+        first_line = reader.line_num + 1
         for row in reader:
+            if len(row) not in (0, len(fields)):
+                amount = "more" if len(row) > len(fields) else "fewer"
+                raise _line_error(first_line, f"{amount} cells than the header has, which are {len(fields)}")
             if row:
                 yield _csv_record(reader.line_num, row, fields, key_field)
+            first_line = reader.line_num + 1
     except csv.Error as error:
         raise _line_error(reader.line_num, f"not CSV: {error}") from error
 
 
 def _csv_record(line: int, row: Sequence[str], fields: Sequence[str], key_field: str | None) -> InputRecord:
-    if len(row) != len(fields):
-        amount = "more" if len(row) > len(fields) else "fewer"
-        raise _line_error(line, f"{amount} cells than the header has, which are {len(fields)}")
     document = dict(zip(fields, row, strict=True))
     key = document[key_field].encode() if key_field is not None else None
     return InputRecord(line, key or None, _compact(document).encode())
 
 
-def _texts(lines: Iterable[bytes]) -> Iterator[str]:
+def _numbered(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
+    """From 1, without what some systems begin a file of text with. Raises LineError for what is compressed."""
     for number, line in enumerate(lines, 1):
+        if number > 1:
+            yield number, line
+            continue
+        for magic, program in _COMPRESSED.items():
+            if line.startswith(magic):
+                raise _line_error(
+                    1, f"the input is compressed: `{program} FILE | headrace produce TOPIC` writes the lines in it"
+                )
+        first = line.removeprefix(_BOM)
+        if first or not line:
+            yield number, first
+
+
+def _texts(lines: Iterable[bytes]) -> Iterator[str]:
+    for number, line in _numbered(lines):
         _check_length(number, line)
         try:
-            yield line.decode("utf-8-sig" if number == 1 else "utf-8")
+            yield line.decode()
         except UnicodeDecodeError as error:
             raise _line_error(number, f"not UTF-8: {error.reason} at byte {error.start}") from error
 
 
 def _json_texts(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
     """The lines that are not blank, without the space around them, with their numbers."""
-    for number, line in enumerate(lines, 1):
-        text = (line.removeprefix(_BOM) if number == 1 else line).strip()
+    for number, line in _numbered(lines):
+        text = line.strip()
         if text:
             _check_length(number, text)
             yield number, text

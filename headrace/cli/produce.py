@@ -35,6 +35,7 @@ class Options:
     topic: str
     file: BinaryIO
     key_field: str | None
+    allow_missing_key: bool
     format_: str | None
     partition: int | None
     acks: Any
@@ -58,6 +59,11 @@ class Options:
 @click.argument("topic", type=TOPIC)
 @click.argument("file", type=click.File("rb"), default="-")
 @click.option("--key-field", metavar="F", help="The field of each JSON object, or the CSV column, that is the key.")
+@click.option(
+    "--allow-missing-key",
+    is_flag=True,
+    help="JSON objects without the field of --key-field get no key; without this, the first of them ends the command.",
+)
 @click.option(
     "--format",
     "format_",
@@ -117,13 +123,17 @@ def _produce(where: Where, options: Options) -> None:
 
 def _reader(options: Options) -> _Reader:
     """What makes records of lines."""
+    if options.allow_missing_key and options.key_field is None:
+        raise click.UsageError("--allow-missing-key is about --key-field: name the field, or leave it out.")
     format_ = options.format_ or _FORMATS_BY_SUFFIX.get(Path(str(options.file.name)).suffix, "lines")
     if format_ in ("lines", "records"):
         if options.key_field is not None:
             why = "plain lines have no fields" if format_ == "lines" else "records bring their keys"
             raise click.UsageError(f"--key-field needs --format jsonl or csv: {why}.")
         return plain_lines if format_ == "lines" else partial(printed_records, clock_ms=epoch_ms)
-    return partial(csv_rows if format_ == "csv" else json_lines, key_field=options.key_field)
+    if format_ == "csv":
+        return partial(csv_rows, key_field=options.key_field)
+    return partial(json_lines, key_field=options.key_field, may_lack_key=options.allow_missing_key)
 
 
 def _send_all(sending: Sending, options: Options, read: _Reader) -> None:
@@ -140,21 +150,29 @@ def _send_all(sending: Sending, options: Options, read: _Reader) -> None:
             sending.deliveries.look()
     except LineError as error:
         sending.send_all()
-        raise _with_count(error, sending.deliveries) from error
+        raise _with_count(error, sending.deliveries, next_line=error.line) from error
     except HeadraceError as error:
         raise _with_count(error, sending.deliveries) from error
     if sending.deliveries.first_error is not None:
         raise _with_count(sending.deliveries.first_error, sending.deliveries)
 
 
-def _with_count(error: HeadraceError, deliveries: Deliveries) -> HeadraceError:
-    """`error`, and how many records are written: those who repeat the command need to know."""
+def _with_count(error: HeadraceError, deliveries: Deliveries, next_line: int | None = None) -> HeadraceError:
+    """`error`, and how many records are written: those who repeat the command need to know.
+
+    `next_line` is where to go on, if all that was sent is written.
+    """
     deliveries.wait(_DELIVERY_TIMEOUT_MS / 1000)
     if not deliveries.sent:
         return error
     # Of a call for many records that failed, some may be written all the same.
     least = "at least " if deliveries.failed > deliveries.failures else ""
-    return type(error)(f"{error.message} (records written: {least}{deliveries.written:,} of {deliveries.sent:,} sent)")
+    go_on = ""
+    if next_line is not None and deliveries.written == deliveries.sent:
+        go_on = f"; all before line {next_line} are: go on from there, with the header where there is one"
+    return type(error)(
+        f"{error.message} (records written: {least}{deliveries.written:,} of {deliveries.sent:,} sent{go_on})"
+    )
 
 
 def _share(file: BinaryIO) -> float | None:

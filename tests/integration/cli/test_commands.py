@@ -148,7 +148,7 @@ def test_should_name_the_line_and_keep_what_came_before_it(headrace: Headrace, t
     done = headrace("produce", topic, "--format", "jsonl", stdin='{"n": 1}\n{"n": 2}\n{"n":\n{"n": 4}\n')
     assert done.returncode == 1
     assert "line 3: '{\"n\":' is not JSON" in done.stderr
-    assert "(records written: 2 of 2 sent)" in done.stderr
+    assert "(records written: 2 of 2 sent; all before line 3 are: go on from there, with the header" in done.stderr
     large = headrace("produce", topic, stdin=f"small\n{'x' * 100_000}\n")
     assert large.returncode == 1
     assert "line 2: the record takes 1" in large.stderr
@@ -157,9 +157,14 @@ def test_should_name_the_line_and_keep_what_came_before_it(headrace: Headrace, t
 
 def test_should_warn_when_no_record_has_the_key_field(headrace: Headrace, topic: str) -> None:
     headrace("topic", "create", topic, "--partitions", "1")
-    done = headrace("produce", topic, "--format", "jsonl", "--key-field", "idd", stdin='{"id": 1}\n')
+    arguments = ("produce", topic, "--format", "jsonl", "--key-field", "idd")
+    refused = headrace(*arguments, stdin='{"idd": 1}\n{"id": 1}\n')
+    assert refused.returncode == 1
+    assert "line 2: there is no field 'idd' for the key; --allow-missing-key " in refused.stderr
+    done = headrace(*arguments, "--allow-missing-key", stdin='{"id": 1}\n')
     assert done.returncode == 0
     assert "no record has a field 'idd': all keys are null" in done.stderr
+    assert [json.loads(line)["key"] for line in headrace("consume", topic).stdout.splitlines()] == ["1", None]
 
 
 def test_should_begin_and_end_where_it_is_told(headrace: Headrace, topic: str) -> None:

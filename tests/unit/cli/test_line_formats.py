@@ -1,7 +1,10 @@
 """Every line becomes a record or a sentence with its number."""
 
 import csv
+import gzip
 import json
+import lzma
+from functools import partial
 from io import BytesIO, StringIO
 
 import pytest
@@ -29,12 +32,13 @@ def test_should_take_lines_as_they_are() -> None:
 
 @given(st.lists(st.binary(max_size=20).filter(lambda line: not set(line) & set(b"\r\n"))))
 def test_should_keep_the_bytes_of_any_line(values: list[bytes]) -> None:
-    assert [record.value for record in plain_lines(value + b"\n" for value in values)] == values
+    lines = [b"first\n", *(value + b"\n" for value in values)]
+    assert [record.value for record in plain_lines(lines)][1:] == values
 
 
 def test_should_take_the_key_from_a_field() -> None:
     lines = [b'{"id": "a", "n": 1}\n', b"\n", b'{"id": 7}', b'{"id": null}', b'{"n": 2}', b'{"id": {"x": "\xc3\xbc"}}']
-    assert list(json_lines(lines, "id")) == [
+    assert list(json_lines(lines, "id", may_lack_key=True)) == [
         InputRecord(1, b"a", b'{"id": "a", "n": 1}'),
         InputRecord(3, b"7", b'{"id": 7}'),
         InputRecord(4, None, b'{"id": null}'),
@@ -56,6 +60,22 @@ def test_should_keep_the_text_of_numbers_in_records() -> None:
 
 def test_should_leave_the_mark_before_the_first_line_out() -> None:
     assert list(json_lines([b'\xef\xbb\xbf{"id": "a"}\n'], "id")) == [InputRecord(1, b"a", b'{"id": "a"}')]
+    assert list(plain_lines([b"\xef\xbb\xbftea\n", b"\xef\xbb\xbf\n"])) == [
+        InputRecord(1, None, b"tea"),
+        InputRecord(2, None, b"\xef\xbb\xbf"),
+    ]
+    assert list(plain_lines([b"\xef\xbb\xbf"])) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "program"),
+    [(gzip.compress(b"tea\n"), "zcat"), (b"\x28\xb5\x2f\xfd...", "zstdcat"), (lzma.compress(b"tea\n"), "xzcat")],
+)
+def test_should_say_how_to_read_what_is_compressed(content: bytes, program: str) -> None:
+    says = rf"line 1: the input is compressed: `{program} FILE \| headrace produce TOPIC`"
+    for read in (plain_lines, partial(json_lines, key_field=None), partial(csv_rows, key_field=None)):
+        with pytest.raises(LineError, match=says):
+            list(read(content.splitlines(keepends=True)))
 
 
 def test_should_take_records_with_all_that_they_have() -> None:
@@ -100,13 +120,14 @@ def test_should_keep_any_json_value_when_no_key_is_asked_for() -> None:
         (b'{"id": 1, "id": 2, "n": {"id": 3}}', "line 2: it has the field 'id' 2 times: which of them is the key?"),
         (b'{"id": "\\ud800"}', "line 2: half of a surrogate pair is in 'id': a key must be Unicode"),
         (b'{"id": ' + b"[" * 900 + b"]" * 900 + b"}", "line 2: 'id' is nested too deeply for a key"),
+        (b'{"n": 2}', "line 2: there is no field 'id' for the key; --allow-missing-key writes such records"),
         (b"x" * 100, "line 2: 'x{60}…' is not JSON"),
         (b"[" * 100_000, "line 2: .* is not JSON"),
         (b'"' + b"x" * JSON_LINE_BYTES_MAX + b'"', f"line 2: longer than {JSON_LINE_BYTES_MAX} bytes"),
     ],
 )
 def test_should_name_the_line_when_json_is_malformed(line: bytes, says: str) -> None:
-    records = json_lines([b"{}\n", line], "id")
+    records = json_lines([b'{"id": 1}\n', line], "id")
     assert next(records).line == 1
     with pytest.raises(LineError, match=says):
         next(records)
@@ -167,6 +188,7 @@ def test_should_read_the_records_that_consume_prints(records: list[Record]) -> N
     ("lines", "says"),
     [
         ([b"id,name\n", b"1,a\n", b"1\n"], "line 3: fewer cells than the header has, which are 2"),
+        ([b"id,name\n", b'1,"a\n', b'b"\n', b'"1\n', b'2"\n'], "line 4: fewer cells than the header has"),
         ([b"id,name\n", b"1,a\n", b"1,2,3\n"], "line 3: more cells than the header has, which are 2"),
         ([b"id,a,a\n", b"1,2,3\n"], "line 1: two columns have the same name; there are id, a, a"),
         ([b"name\n", b"a\n"], "line 1: there is no column 'id'; there are name"),

@@ -50,6 +50,7 @@ def test_should_print_the_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["consume", "my_topic"], "try my-topic"),
         (["produce", "a", os.devnull, "--key-field", "id"], "--key-field needs --format jsonl or csv"),
         (["produce", "a", os.devnull, "--key-field", "id", "--format", "records"], "records bring their keys"),
+        (["produce", "a", os.devnull, "--allow-missing-key"], "--allow-missing-key is about --key-field"),
     ],
 )
 def test_should_exit_with_2_when_the_usage_is_wrong(
