@@ -10,12 +10,12 @@ from typing import Any
 import click
 
 from headrace.cli.examples import Group, examples
-from headrace.cli.options import TOPIC, broker_options
+from headrace.cli.options import TOPIC, WholeNumber, broker_options
 from headrace.core.limits import PRODUCER_BATCH_BYTES_DEFAULT, PRODUCER_BUFFER_BYTES_DEFAULT
 
 _BATCH_BYTES_MIN = 8192
-_COUNT = click.IntRange(min=1)
-_SIZE = click.IntRange(min=0)
+_COUNT = WholeNumber(min=1)
+_SIZE = WholeNumber(min=0)
 _NO_LIMIT = -1.0
 
 
@@ -75,7 +75,7 @@ def bench() -> None:
 )
 @click.option(
     "--batch-size",
-    type=click.IntRange(_BATCH_BYTES_MIN, PRODUCER_BUFFER_BYTES_DEFAULT),
+    type=WholeNumber(_BATCH_BYTES_MIN, PRODUCER_BUFFER_BYTES_DEFAULT),
     default=PRODUCER_BATCH_BYTES_DEFAULT,
     show_default=True,
     metavar="BYTES",
@@ -169,7 +169,7 @@ def consume(**given: Any) -> None:
     "--record-header-key-size", "header_name_size", type=_COUNT, default=1, metavar="BYTES", help="Of a name."
 )
 @click.option(
-    "--record-header-size", "header_size", type=click.IntRange(min=-1), default=0, metavar="BYTES", help="-1: no value."
+    "--record-header-size", "header_size", type=WholeNumber(min=-1), default=0, metavar="BYTES", help="-1: no value."
 )
 @broker_options
 def latency(**given: Any) -> None:

@@ -22,7 +22,7 @@ import click
 from headrace.cli.consume_options import Options, parse_instance_id, parse_pattern
 from headrace.cli.ending import ended_by_signals, write_whole
 from headrace.cli.examples import Command, examples
-from headrace.cli.options import GROUP, TOPIC, Where, broker_options, naming_remedy, output_option
+from headrace.cli.options import GROUP, TOPIC, Where, WholeNumber, broker_options, naming_remedy, output_option
 from headrace.cli.output import check_stdout, tell
 from headrace.cli.progress import Tally, progress, summary
 from headrace.cli.starts import parse_start
@@ -67,8 +67,8 @@ _INTERRUPTED_PATIENCE_MS = 1_000
     help="Where to begin, in every partition; with --group, where the group has no offset yet. A TIME is '30m ago' (ms,"
     " s, m, h, d) or 2026-11-20T12:00:00Z.",
 )
-@click.option("--partition", type=click.IntRange(min=0), metavar="P", help="Only this partition.")
-@click.option("-m", "--max-records", type=click.IntRange(min=1), metavar="N", help="Stop after so many records.")
+@click.option("--partition", type=WholeNumber(min=0), metavar="P", help="Only this partition.")
+@click.option("-m", "--max-records", type=WholeNumber(min=1), metavar="N", help="Stop after so many records.")
 @click.option("-f", "--follow", is_flag=True, help="Wait for new records; without it, stop at the end as it is now.")
 @click.option(
     "--group",

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from headrace.cli.examples import Group, examples
-from headrace.cli.options import output_option
+from headrace.cli.options import WholeNumber, output_option
 from headrace.cli.output import print_table, waiting
 from headrace.cli.tls_options import tls_options
 from headrace.client.discovery import CA_FILE_VARIABLE, headrace_home
@@ -33,7 +33,7 @@ _EXIT_INTERRUPTED = 130
 @click.group(cls=Group, invoke_without_command=True)
 @click.option(
     "--brokers",
-    type=click.IntRange(1, DEV_BROKERS_MAX),
+    type=WholeNumber(1, DEV_BROKERS_MAX),
     metavar="N",
     help="How many brokers to run.  [default: as last time, else 3]",
 )
@@ -45,7 +45,7 @@ _EXIT_INTERRUPTED = 130
 )
 @click.option(
     "--port",
-    type=click.IntRange(0, 65536 - PORTS_TAKEN),
+    type=WholeNumber(0, 65536 - PORTS_TAKEN),
     metavar="P",
     default=DEFAULT_PORT,
     show_default=True,

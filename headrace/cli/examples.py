@@ -23,8 +23,31 @@ class _ShowingExamples(click.Command):
                 formatter.write(f"  # {about}\n  {line}\n")
 
 
+_NAMES_ELSEWHERE = {
+    "--offset": "--from",
+    "--from-beginning": "--from earliest",
+    "--max-messages": "--max-records",
+    "--bootstrap-server": "--server",
+    "--broker-list": "--server",
+    "--brokers": "--server",
+    "--consumer-group": "--group",
+    "--replication-factor": "--replicas",
+    "--config": "--set",
+    "--topic": "TOPIC, without an option",
+}
+"""What other systems' commands call our options."""
+
+
 class Command(_ShowingExamples):
-    pass
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            ours = _NAMES_ELSEWHERE.get(error.option_name, "")
+            known = {name for each in self.params for name in (*each.opts, each.human_readable_name)}
+            if ours.partition(" ")[0].rstrip(",") not in known:
+                raise
+            raise click.UsageError(f"No such option: {error.option_name}. Here it is {ours}.", ctx) from error
 
 
 class Group(_ShowingExamples, click.Group):

@@ -3,8 +3,8 @@
 `lines`: each line is a value, byte for byte. `jsonl`: each line is a JSON value, kept as it is written; blank lines are
 left out. `csv`: the first row names the columns, each further row becomes a JSON object of texts. With `--key-field`
 the key is that field of the object: text as UTF-8, other values as compact JSON (numbers as they are written), null as
-no key; an object without it is an error, unless that is asked for. `records`: each line is a record as `headrace consume
--o json` prints it, with key, headers, time and tombstones. A byte order mark before all belongs to no line. Pure.
+no key; an object without it is an error, unless that is asked for. `records`: each line is a record as `headrace
+consume -o json` prints it, with key, headers, time and tombstones. A byte order mark before all belongs to no line. Pure.
 """
 
 import csv

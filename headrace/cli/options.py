@@ -44,6 +44,10 @@ class Where:
         return KubeOptions(self.kubeconfig, self.context, self.namespace)
 
 
+class WholeNumber(click.IntRange):
+    name = "whole number"
+
+
 class TopicName(click.ParamType):  # type: ignore[type-arg]  # generic in new clicks only
     """The name of a topic: checked before anybody is asked, completed from the topics that there are (unless `new`)."""
 

@@ -15,7 +15,7 @@ from headrace.cli.ending import Ending, ended_by_signals
 from headrace.cli.examples import Command, examples
 from headrace.cli.input_lines import lines_of
 from headrace.cli.line_formats import InputRecord, LineError, csv_rows, json_lines, plain_lines, printed_records
-from headrace.cli.options import TOPIC, Where, broker_options, naming_remedy
+from headrace.cli.options import TOPIC, Where, WholeNumber, broker_options, naming_remedy
 from headrace.cli.output import after_interrupt, check_stdin, tell
 from headrace.cli.progress import Tally, progress, summary
 from headrace.cli.sending import Sending
@@ -71,7 +71,7 @@ class Options:
     help="What a line is; `records` are those of `headrace consume -o json`.  [default: by the file's name (.jsonl,"
     " .ndjson, .csv), else lines]",
 )
-@click.option("--partition", type=click.IntRange(min=0), metavar="P", help="Write to this partition only.")
+@click.option("--partition", type=WholeNumber(min=0), metavar="P", help="Write to this partition only.")
 @click.option(
     "--acks",
     type=click.Choice(["all", "1", "0"]),

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import click
 
+from headrace.core.resources.metadata import InvalidResourceError
 from headrace.core.resources.names import topic_name_problem
 from headrace.core.resources.topic import TopicSpec
 
@@ -30,6 +31,10 @@ def topic_spec(partitions: int, replicas: int | None, settings: Iterable[str]) -
         if path not in _PATHS:
             raise _bad(f"{path!r} is no field of a topic; there are {', '.join(sorted(_PATHS))}")
         _put(spec, path.split("."), _value(path, text))
+    try:
+        TopicSpec.parse(spec)
+    except InvalidResourceError as error:
+        raise _bad(str(error)) from None
     return spec
 
 

@@ -1,8 +1,9 @@
 """Where are the brokers? The argument, `HEADRACE_SERVER`, the running `headrace dev`, else a sentence with the remedy.
 
-A server is the URL of any broker; several, separated by commas, are tried in order. `headrace dev` describes itself in
-`$HEADRACE_HOME/dev.json` (default `~/.headrace`), in the form that `headrace dev status -o json` prints. Brokers with
-`https` are verified against the CA bundle that the argument names, else `HEADRACE_CA_FILE`, else the system's roots.
+A server is the URL of any broker (`host:9701` is `http://host:9701`); several, separated by commas, are tried in order.
+`headrace dev` describes itself in `$HEADRACE_HOME/dev.json` (default `~/.headrace`), in the form that
+`headrace dev status -o json` prints. Brokers with `https` are verified against the CA bundle that the argument names,
+else `HEADRACE_CA_FILE`, else the system's roots.
 
 Headers with credentials go over TLS or to this machine alone, and to brokers of the cluster alone: those that the user
 named, and those of the metadata that prove by the user's own bundle that they are such.
@@ -10,6 +11,7 @@ named, and those of the metadata that prove by the user's own bundle that they a
 
 import json
 import os
+import re
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -24,6 +26,7 @@ SERVER_VARIABLE = "HEADRACE_SERVER"
 CA_FILE_VARIABLE = "HEADRACE_CA_FILE"
 HOME_VARIABLE = "HEADRACE_HOME"
 DEV_STATE_NAME = "dev.json"
+_HOST_AND_PORT = re.compile(r"(\[[0-9a-fA-F:]+\]|[^/:\s]+):[0-9]{1,5}")
 
 
 class NoServerError(LocalError):
@@ -128,7 +131,7 @@ def headrace_home(environ: Mapping[str, str] = os.environ) -> Path:
 def _parse(text: object, source: str) -> tuple[str, ...]:
     if not isinstance(text, str):
         raise TypeError(f"{source} is {type(text).__name__}, not str: write a broker's URL as http://host:9701")
-    urls = tuple(url.strip().rstrip("/") for url in text.split(",") if url.strip())
+    urls = tuple(_with_scheme(url.strip().rstrip("/")) for url in text.split(",") if url.strip())
     for url in urls:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -136,6 +139,11 @@ def _parse(text: object, source: str) -> tuple[str, ...]:
     if not urls:
         raise LocalError(f"{source} is empty: write a broker's URL, for example http://127.0.0.1:9701")
     return urls
+
+
+def _with_scheme(url: str) -> str:
+    """`host:9701` is what users of other systems write."""
+    return f"http://{url}" if _HOST_AND_PORT.fullmatch(url) else url
 
 
 def _is_alive(pid: int) -> bool:

@@ -115,7 +115,9 @@ class LogCoordinators(ABC, Generic[CoordinatingT]):
             raise CoordinatorLoadingError(f"{label} has no coordinator: {place} has no leader just now; try again")
         leader = state.leader.broker
         if leader == self._me:
-            raise CoordinatorLoadingError(f"broker {leader} is about to lead {place}, and to coordinate {label}")
+            raise CoordinatorLoadingError(
+                f"the coordinator of {label} starts on broker {leader}; try again in a moment"
+            )
         lease = self._view.lease(leader)
         return CoordinatorElsewhere(label, partition, leader, lease.url if lease is not None else "")
 

@@ -37,7 +37,9 @@ def content_format(content_type: str) -> BodyFormat:
         return BodyFormat(content_type.partition(";")[0].strip().lower())
     except ValueError:
         raise InvalidRequestError(
-            f"Content-Type {content_type!r}: must be one of {_MEDIA_TYPES}", field="Content-Type"
+            f"Content-Type {content_type!r}: must be one of {_MEDIA_TYPES}; add the header, as in"
+            f" curl -H 'Content-Type: {BodyFormat.JSON.value}'",
+            field="Content-Type",
         ) from None
 
 

@@ -30,6 +30,8 @@ def test_should_nest_settings_by_their_paths() -> None:
         ("retention=7d", "'retention' is no field of a topic; there are cleanupPolicy, "),
         ("minInsyncReplicas=two", "minInsyncReplicas is 'two': it must be a whole number"),
         ("uncleanLeaderElection=yes", "it must be true or false"),
+        ("retention.time=7days", "'7days' is not a duration: write a whole number and one of ms, s, m, h, d"),
+        ("maxMessageBytes=1MB", "'1MB' is not a quantity of bytes: write a whole number and one of k, M, "),
     ],
 )
 def test_should_name_the_form_when_a_setting_is_wrong(setting: str, says: str) -> None:

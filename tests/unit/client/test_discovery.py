@@ -38,7 +38,16 @@ def test_should_take_several_servers_when_commas_separate_them() -> None:
     assert find_servers("http://a:1, https://b:2,", environ={}).urls == ("http://a:1", "https://b:2")
 
 
-@pytest.mark.parametrize("server", ["localhost:9701", "kafka://a", "http://", "9701"])
+def test_should_take_a_host_and_a_port_for_http() -> None:
+    environ = {"HEADRACE_SERVER": "127.0.0.1:9701,[::1]:9702, broker-0.lab:9703/"}
+    assert find_servers(None, environ=environ).urls == (
+        "http://127.0.0.1:9701",
+        "http://[::1]:9702",
+        "http://broker-0.lab:9703",
+    )
+
+
+@pytest.mark.parametrize("server", ["localhost", "kafka://a:9701", "http://", "9701"])
 def test_should_show_the_form_when_a_server_is_no_url(server: str) -> None:
     with pytest.raises(LocalError, match="http://host:9701"):
         find_servers(server, environ={})
