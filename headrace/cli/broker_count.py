@@ -6,6 +6,7 @@ good.
 
 from typing import TYPE_CHECKING
 
+from headrace.core.errors import LocalError
 from headrace.core.resources.lease import CLUSTER_LABEL
 
 if TYPE_CHECKING:
@@ -15,15 +16,26 @@ REPLICAS_DEFAULT = 3
 """Of the Topic resource itself."""
 
 
-async def default_replicas(client: "KubeClient", cluster: str) -> int:
-    """REPLICAS_DEFAULT, but no more than there are to be brokers; where that cannot be known, the default."""
+async def replicas_for(client: "KubeClient", cluster: str, wanted: int | None) -> int:
+    """`wanted`, or REPLICAS_DEFAULT, but no more than there are to be brokers; where that cannot be known, the default.
+
+    Raises LocalError where more are wanted than there are to be brokers: such a topic would never be ready.
+    """
     from headrace.kube.errors import ApiError
 
     try:
         brokers = await _asked_for(client, cluster) or await _ever_seen(client, cluster)
     except ApiError:
-        return REPLICAS_DEFAULT
-    return min(REPLICAS_DEFAULT, brokers) if brokers else REPLICAS_DEFAULT
+        brokers = 0
+    if wanted is None:
+        return min(REPLICAS_DEFAULT, brokers) if brokers else REPLICAS_DEFAULT
+    if brokers and wanted > brokers:
+        there_are = "is 1 broker" if brokers == 1 else f"are {brokers} brokers"
+        raise LocalError(
+            f"{wanted} replicas of each partition need as many brokers, and in cluster {cluster} there {there_are}:"
+            f" give --replicas {brokers}, or start more with kubectl scale statefulset {cluster} --replicas {wanted}"
+        )
+    return wanted
 
 
 async def _asked_for(client: "KubeClient", cluster: str) -> int:

@@ -68,20 +68,20 @@ def create(
     name: str, partitions: int, replicas: int | None, settings: tuple[str, ...], if_not_exists: bool, **kube: str | None
 ) -> None:
     """Create a topic and wait until it is ready."""
-    from headrace.cli.broker_count import default_replicas
-    from headrace.cli.topics_api import create_topic, wait_until_ready
+    from headrace.cli.broker_count import replicas_for
+    from headrace.cli.topics_api import create_topic, has_topic, wait_until_ready
 
     spec = topic_spec(partitions, replicas, settings)
 
     async def work(client: "KubeClient", namespace: str) -> None:
         copies = replicas
-        if copies is None:
-            copies = await default_replicas(client, spec.get("cluster", DEFAULT_CLUSTER))
-        await create_topic(client, name, namespace, {**spec, "replicas": copies}, or_take=if_not_exists)
+        if not (if_not_exists and await has_topic(client, name, namespace)):
+            copies = await replicas_for(client, spec.get("cluster", DEFAULT_CLUSTER), replicas)
+            await create_topic(client, name, namespace, {**spec, "replicas": copies}, or_take=if_not_exists)
         with waiting(f"waiting for topic {name}") as say:
             made = await wait_until_ready(client, name, namespace, timeout_s=_READY_TIMEOUT_S, heard=say)
         click.echo(f"topic {namespace}/{name} is ready")
-        if replicas is None and made.spec.replicas == copies < REPLICAS_DEFAULT:
+        if replicas is None and copies is not None and made.spec.replicas == copies < REPLICAS_DEFAULT:
             click.echo(_few(name, copies), err=True)
 
     with_kube(KubeOptions(**kube), work)

@@ -53,6 +53,14 @@ async def create_topic(
         raise _no_crd(error, namespace) from error
 
 
+async def has_topic(client: KubeClient, name: str, namespace: str) -> bool:
+    try:
+        await client.get(TOPICS, name, namespace)
+    except NotFoundError:
+        return False
+    return True
+
+
 async def wait_until_ready(
     client: KubeClient, name: str, namespace: str, *, timeout_s: float, heard: Callable[[str], None]
 ) -> Topic:

@@ -83,6 +83,19 @@ def test_should_point_to_describe_when_a_topic_exists_already(headrace: Headrace
     assert f"exists already: `headrace topic describe {topic} -n default` shows it" in again.stderr
 
 
+def test_should_create_nothing_that_needs_more_brokers_than_there_are(headrace: Headrace, topic: str) -> None:
+    refused = headrace("topic", "create", topic, "--partitions", "1", "--replicas", "3")
+    assert refused.returncode == 1
+    assert (
+        "3 replicas of each partition need as many brokers, and in cluster headrace there are 2 bro" in refused.stderr
+    )
+    assert "give --replicas 2, or start more with kubectl scale statefulset headrace --replicas 3" in refused.stderr
+    assert topic not in headrace("topic", "list", "-o", "name").stdout.split()
+    assert headrace("topic", "create", topic, "--partitions", "1").returncode == 0
+    again = headrace("topic", "create", topic, "--partitions", "1", "--replicas", "3", "--if-not-exists")
+    assert again.returncode == 0, "one that is there is as good"
+
+
 def test_should_let_scripts_create_and_delete_twice(headrace: Headrace, topic: str) -> None:
     for _ in range(2):
         created = headrace("topic", "create", topic, "--partitions", "1", "--if-not-exists")
