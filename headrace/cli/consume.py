@@ -128,7 +128,7 @@ def _consume(where: Where, options: Options) -> None:
         ended_by_signals(),
         _naming_way_on(),
         _telling_what_comes_again(options) as pipe,
-        _consumer(found, options) as consumer,
+        _consumer(where, found, options) as consumer,
     ):
         share = _share(consumer, options, tally) if shown else lambda: None
         with progress(tally, share, shown=shown):
@@ -183,10 +183,10 @@ def _goes_into_a_file() -> bool:
     return not (sys.stdout.isatty() or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode))
 
 
-def _consumer(found: "Found", options: Options) -> "Consumer":
+def _consumer(where: Where, found: "Found", options: Options) -> "Consumer":
     from headrace.client.consumer import Consumer
 
-    with naming_remedy(found.namespace, *options.topics):
+    with naming_remedy(found.namespace, *options.topics, kube=where.kube):
         if options.group is not None:
             _check_topics(found, options)
         return Consumer(

@@ -23,6 +23,15 @@ class _ShowingExamples(click.Command):
                 formatter.write(f"  # {about}\n  {line}\n")
 
 
+class _ShowingExamples(click.Command):
+    """Examples under a heading of their own, as click shows options: an epilog would be indented, heading and all."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Examples"):
+            for about, line in examples_of(self):
+                formatter.write(f"  # {about}\n  {line}\n")
+
+
 _NAMES_ELSEWHERE = {
     "--offset": "--from",
     "--from-beginning": "--from earliest",
@@ -39,15 +48,7 @@ _NAMES_ELSEWHERE = {
 
 
 class Command(_ShowingExamples):
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        try:
-            return super().parse_args(ctx, args)
-        except click.NoSuchOption as error:
-            ours = _NAMES_ELSEWHERE.get(error.option_name, "")
-            known = {name for each in self.params for name in (*each.opts, each.human_readable_name)}
-            if ours.partition(" ")[0].rstrip(",") not in known:
-                raise
-            raise click.UsageError(f"No such option: {error.option_name}. Here it is {ours}.", ctx) from error
+    pass
 
 
 class Group(_ShowingExamples, click.Group):

@@ -4,7 +4,8 @@
 left out. `csv`: the first row names the columns, each further row becomes a JSON object of texts. With `--key-field`
 the key is that field of the object: text as UTF-8, other values as compact JSON (numbers as they are written), null as
 no key; an object without it is an error, unless that is asked for. `records`: each line is a record as `headrace
-consume -o json` prints it, with key, headers, time and tombstones. A byte order mark before all belongs to no line. Pure.
+consume -o json` prints it, with key, headers, time and tombstones. A byte order mark before all belongs to no line.
+Pure.
 """
 
 import csv

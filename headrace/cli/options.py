@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from headrace.cli.kube import KubeOptions
     from headrace.cli.servers import Found
 
+_PATIENCE_S = 2.0
+"""For what only makes an error say more."""
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -89,18 +91,41 @@ TOPIC, NEW_TOPIC, GROUP = TopicName(), TopicName(new=True), ConsumerGroupName()
 
 
 @contextmanager
-def naming_remedy(namespace: str, *topics: str) -> Iterator[None]:
-    """Around the first question about topics: that one is not there is the most usual mistake of all."""
+def naming_remedy(namespace: str, *topics: str, kube: "KubeOptions | None" = None) -> Iterator[None]:
+    """Around the first question about topics: that one is not there is the most usual mistake of all.
+
+    With `kube` it is looked up whether it is there, for brokers of another cluster.
+    """
     try:
         yield
     except UnknownTopicError as error:
         if len(topics) != 1:
             raise LocalError(f"{error.message}: `headrace topic list -A` shows all that there are") from error
+        elsewhere = None if kube is None else _said_by_kubernetes(kube, namespace, topics[0])
+        if elsewhere is not None:
+            raise LocalError(elsewhere) from error
         place = "" if namespace == "default" else f" -n {namespace}"
         raise LocalError(
             f"there is no topic {topics[0]} in namespace {namespace}: `headrace topic create {topics[0]}{place}"
             " --partitions N` creates it, `headrace topic list -A` shows all"
         ) from error
+
+
+def _said_by_kubernetes(kube: "KubeOptions", namespace: str, topic: str) -> str | None:
+    import asyncio
+
+    from headrace.cli.kube import with_kube
+
+    async def work(client: Any, _: str) -> str | None:
+        from headrace.cli.topics_api import unserved_topic
+
+        async with asyncio.timeout(_PATIENCE_S):
+            return await unserved_topic(client, topic, namespace)
+
+    try:
+        return with_kube(kube, work)
+    except Exception:  # Whoever cannot ask there has said already that there is no such topic.
+        return None
 
 
 def broker_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -33,6 +33,7 @@ _OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         **dict.fromkeys(("--max-messages", "-c", "--num"), "the number of records is --max-records, or -m"),
         **dict.fromkeys(("--timeout-ms", "-e"), _ENDS),
         "--isolation-level": _COMMITTED,
+        "--consumer-group": "a group is named by --group",
         **dict.fromkeys(("--property", "--formatter-property"), "what is printed is said by -o: json, value or table"),
     },
     "produce": {

@@ -9,7 +9,7 @@ from headrace.cli.broker_count import REPLICAS_DEFAULT
 from headrace.cli.examples import Group, examples
 from headrace.cli.kube import KubeOptions, with_kube
 from headrace.cli.options import NEW_TOPIC, TOPIC, kube_options, output_option
-from headrace.cli.output import age, print_document, print_table, readable, readable_spec, waiting
+from headrace.cli.output import age, print_document, print_table, readable, readable_spec, tell, waiting
 from headrace.cli.topic_spec import topic_spec
 from headrace.core.limits import FINALIZER_WAIT_MS
 from headrace.core.resources.metadata import DEFAULT_CLUSTER
@@ -134,13 +134,16 @@ def describe(name: str, output: str, **kube: str | None) -> None:
     LAG names followers that are behind their leader, and by how many records; ? where a broker does not tell.
     """
     from headrace.cli.replica_lag import ask_brokers
-    from headrace.cli.topics_api import describe_topic
+    from headrace.cli.topics_api import describe_topic, unserved
 
-    async def work(client: "KubeClient", namespace: str) -> "tuple[Topic, list[PartitionSet]]":
-        return await describe_topic(client, name, namespace)
+    async def work(client: "KubeClient", namespace: str) -> "tuple[Topic, list[PartitionSet], str | None]":
+        one, sets = await describe_topic(client, name, namespace)
+        return one, sets, await unserved(client, one)
 
     options = KubeOptions(**kube)
-    one, sets = with_kube(options, work)
+    one, sets, unserved_said = with_kube(options, work)
+    if unserved_said is not None:
+        tell(f"headrace: {unserved_said}", fg="yellow")
     partitions = _partitions(sets)
     copies = {broker for p in partitions if len(p.replicas) > 1 for broker in p.replicas}
     reports = ask_brokers(options, copies) if copies else {}

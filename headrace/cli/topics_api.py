@@ -7,11 +7,12 @@ from typing import Any
 
 from headrace.core.errors import HeadraceError, LocalError
 from headrace.core.resources.internal_topics import INTERNAL_TOPICS
+from headrace.core.resources.lease import CLUSTER_LABEL
 from headrace.core.resources.partition_set import PartitionSet
 from headrace.core.resources.topic import INTERNAL_LABEL, Topic, topic_manifest
 from headrace.kube.client import KubeClient
-from headrace.kube.errors import AlreadyExistsError, NotFoundError
-from headrace.kube.resource import PARTITION_SETS, TOPICS
+from headrace.kube.errors import AlreadyExistsError, ApiError, NotFoundError
+from headrace.kube.resource import LEASES, PARTITION_SETS, TOPICS
 from headrace.kube.watch import Changed, Listed, Removed, WatchEvent, watch
 
 _HOPELESS_REASONS = frozenset({"AdoptionRefused"})
@@ -61,11 +62,37 @@ async def has_topic(client: KubeClient, name: str, namespace: str) -> bool:
     return True
 
 
+async def unserved(client: KubeClient, topic: Topic) -> str | None:
+    """What there is to say where no broker is of the topic's cluster; None where one is, or nobody may know."""
+    try:
+        clusters = {lease.cluster for lease in (await client.list(LEASES, label_selector=CLUSTER_LABEL)).items}
+    except ApiError:
+        return None
+    if topic.spec.cluster in clusters:
+        return None
+    served = f"there are brokers of {', '.join(sorted(clusters))}" if clusters else "there are no brokers at all"
+    return (
+        f"topic {topic.full_name} belongs to cluster {topic.spec.cluster} by its spec.cluster, and no broker does;"
+        f" {served}: delete the topic and create it for one of them, or start that cluster"
+    )
+
+
+async def unserved_topic(client: KubeClient, name: str, namespace: str) -> str | None:
+    """The same of a topic that may not be there."""
+    try:
+        return await unserved(client, await client.get(TOPICS, name, namespace))
+    except ApiError:
+        return None
+
+
 async def wait_until_ready(
     client: KubeClient, name: str, namespace: str, *, timeout_s: float, heard: Callable[[str], None]
 ) -> Topic:
     """Wait for Ready=True; `heard` is told each reason on the way. Raises TopicNotReadyError with the last one."""
     condition: Mapping[str, Any] = {"reason": "Pending", "message": "the operator has not looked at it yet"}
+    said = await unserved_topic(client, name, namespace)
+    if said is not None:
+        raise TopicNotReadyError(f"topic {name} is there, and nobody looks after it: {said}")
     try:
         async with asyncio.timeout(timeout_s), aclosing(watch(client, TOPICS, namespace=namespace)) as events:
             async for event in events:

@@ -85,6 +85,8 @@ def find_servers(
 ) -> Servers:
     """Raises NoServerError, or LocalError for what is no URL and for a bundle that cannot be read."""
     if isinstance(server, Servers):
+        if not server.urls:
+            raise NoServerError("server has no urls: give those of brokers, for example http://127.0.0.1:9701")
         return server
     return Servers(_urls(server, environ), ssl_context=_trust(ca_file or environ.get(CA_FILE_VARIABLE)))
 
@@ -96,6 +98,11 @@ def _urls(server: str | None, environ: Mapping[str, str]) -> tuple[str, ...]:
         return _parse(environ[SERVER_VARIABLE], SERVER_VARIABLE)
     state = running_dev(environ)
     if state is not None:
+        if not state["brokers"]:
+            raise NoServerError(
+                "`headrace dev` runs without a broker: `kubectl scale statefulset headrace --replicas 3` starts three;"
+                " or name a broker with --server"
+            )
         return tuple(str(broker["url"]).rstrip("/") for broker in state["brokers"])
     raise NoServerError(
         f"no server is given and no `headrace dev` is running: start `headrace dev`, or name a broker with --server,"

@@ -83,6 +83,20 @@ def test_should_point_to_describe_when_a_topic_exists_already(headrace: Headrace
     assert f"exists already: `headrace topic describe {topic} -n default` shows it" in again.stderr
 
 
+def test_should_name_the_cluster_that_nobody_serves(headrace: Headrace, topic: str) -> None:
+    said = (
+        f"topic default/{topic} belongs to cluster blue by its spec.cluster, and no broker does; there are brokers of"
+    )
+    created = headrace("topic", "create", topic, "--partitions", "1", "--set", "cluster=blue")
+    assert (created.returncode, said in created.stderr) == (1, True), created.stderr
+    described = headrace("topic", "describe", topic)
+    assert (described.returncode, said in described.stderr) == (0, True), described.stderr
+    for command in ("produce", "consume"):
+        failed = headrace(command, topic)
+        assert (failed.returncode, said in failed.stderr) == (1, True), failed.stderr
+    headrace("topic", "delete", topic)
+
+
 def test_should_create_nothing_that_needs_more_brokers_than_there_are(headrace: Headrace, topic: str) -> None:
     refused = headrace("topic", "create", topic, "--partitions", "1", "--replicas", "3")
     assert refused.returncode == 1

@@ -76,6 +76,18 @@ def test_should_count_a_dev_whose_brokers_are_just_restarting(tmp_path: Path) ->
     assert len(find_servers(None, environ=environ).urls) == 2
 
 
+def test_should_say_so_when_a_dev_has_no_broker(tmp_path: Path) -> None:
+    environ = write_state(tmp_path, os.getpid())
+    state = json.loads((tmp_path / "dev.json").read_text())
+    (tmp_path / "dev.json").write_text(json.dumps({**state, "brokers": []}))
+    with pytest.raises(
+        NoServerError, match=r"runs without a broker: `kubectl scale statefulset headrace --replicas 3`"
+    ):
+        find_servers(None, environ=environ)
+    with pytest.raises(NoServerError, match="server has no urls"):
+        find_servers(Servers(()), environ=environ)
+
+
 @pytest.mark.parametrize("text", ["", "[]", '{"brokers": [{}]}', '{"brokers": 1}'])
 def test_should_take_a_damaged_state_for_none(tmp_path: Path, text: str) -> None:
     (tmp_path / "dev.json").write_text(text)
