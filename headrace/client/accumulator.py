@@ -1,9 +1,9 @@
 """Which batch goes out when? The producer's queues, one lane per partition, without I/O or clock.
 
-    open_batch, add_columns ──> waiting ──> due ──> in flight ──> arrived
-                                          ^          ├──> failed, or behind one that failed: put_back ──> waiting
-                                          │          └──> given up
-                                    linger over, full, or flushed
+    put_rows, put_columns ──> waiting ──> due ──> in flight ──> arrived
+                                         ^          ├──> failed, or behind one that failed: put_back ──> waiting
+                                         │          └──> given up
+                                   linger over, full, or flushed
 
 A lane has one batch in flight, or several (`pipeline`) where whoever carries them refuses all that follow one that
 failed. What is not full yet goes only when nothing is in flight: the answer to the batch before is not waited for idly.
@@ -12,6 +12,9 @@ Invariants: a lane's queue is ordered as its records were sent, whatever comes b
 back nothing goes before all that is in flight is settled: so a partition's records are written in the order of `send`
 whatever is retried; only a lane's last batch takes more rows; `buffered_bytes` is the sum over batches that have
 neither arrived nor been given up. Called by the producers and their senders, under a lock or on a loop.
+
+Whoever sends may be interrupted (`cursor` says where): a batch is filled before it is queued, and queued by assignments
+and one call, so that no batch is queued that has no row, and none is counted that is not queued.
 """
 
 from collections import deque
@@ -53,11 +56,6 @@ class _Lane(Generic[Rows]):
             return max(self.not_before_ms, head.opened_ms)
         return None if self.in_flight else max(self.not_before_ms, head.opened_ms + linger_ms)
 
-    def append(self, batch: Batch) -> None:
-        self.queued += 1
-        batch.number = self.queued
-        self.queue.append(batch)
-
 
 @dataclass(frozen=True, slots=True)
 class Due:
@@ -85,29 +83,36 @@ class Accumulator(Generic[Rows]):
         self._lanes: dict[TopicPartition, _Lane[Rows]] = {}
 
     def joined_batch(self, partition: TopicPartition, size_bytes: int, batch_bytes: int) -> Rows | None:
-        """The batch that a row of this size joins; None: `open_batch` must make one.
+        """The batch that a row of this size joins; None: a new one is needed (`new_rows`).
 
         The caller adds the row before it lets go of the lock.
         """
         lane = self._lanes.get(partition)
         if lane is None or (batch := lane.open) is None or batch.size_bytes + size_bytes > batch_bytes:
             return None
+        batch.size_bytes += size_bytes
         self.buffered_bytes += size_bytes
         return batch
 
-    def open_batch(self, partition: TopicPartition, size_bytes: int, now_ms: int) -> Rows:
-        """A new batch for a row of this size and those after it: the sender has something to plan."""
-        lane = self._lane(partition)
-        batch = lane.open = self._make_rows(partition, now_ms)
-        lane.append(batch)
-        self.buffered_bytes += batch.size_bytes + size_bytes
+    def new_rows(self, partition: TopicPartition, size_bytes: int, now_ms: int) -> Rows:
+        """A batch for a row of this size and those after it: the caller adds the row, then `put_rows`."""
+        batch = self._make_rows(partition, now_ms)
+        batch.size_bytes += size_bytes
         return batch
 
-    def add_columns(self, batch: ColumnBatch) -> None:
-        lane = self._lane(batch.partition)
-        lane.open = None
-        lane.append(batch)
+    def put_rows(self, batch: Rows) -> None:
+        """The sender has something to plan."""
+        self._put(self._lane(batch.partition), batch, batch)
+
+    def put_columns(self, batch: ColumnBatch) -> None:
+        self._put(self._lane(batch.partition), batch, None)
+
+    def _put(self, lane: _Lane[Rows], batch: Batch, still_open: Rows | None) -> None:
+        lane.queued += 1
+        batch.number = lane.queued
+        lane.open = still_open
         self.buffered_bytes += batch.size_bytes
+        lane.queue.append(batch)
 
     def due(self, now_ms: int) -> Due:
         """Take every batch that may go now; each is in flight until it is reported on."""

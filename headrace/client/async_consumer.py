@@ -121,10 +121,10 @@ class AsyncConsumer(Positions):
         assert self._fetcher is not None, "what has begun has started"
         assert self._reading is not None, "what has begun has started"
         if self._handed.stops:
-            self._settle()  # What is left of the batch is handed out to the next loop.
-        self._handed.last = None
+            self._fetcher.settle()  # What is left of the batch is handed out to the next loop.
         found = await self._fetcher.next_batch(self._attendance or ALONE)
         if found is None:
+            self._fetcher.settle()
             self._current = None
             self._handed.stops = self._closed
             self._check_open()
@@ -163,7 +163,6 @@ class AsyncConsumer(Positions):
         self._current = None
         if self._attendance is not None:
             await self._attendance.settle()
-        self._settle()
         self._fetcher.settle()
         self._handed.came_back()
         if self._attendance is not None:
@@ -268,6 +267,7 @@ class AsyncConsumer(Positions):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is None and self._attendance is not None and not self._closed:
-            self._settle()
+            if self._fetcher is not None:
+                self._fetcher.settle()
             self._handed.came_back()
         await self.close()

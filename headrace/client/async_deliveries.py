@@ -58,9 +58,9 @@ class LoopRows(RowBatch):
     """Of each row."""
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
 
-    def add(self, row: Row, size_bytes: int) -> AsyncDelivery[RecordMetadata]:
+    def add(self, row: Row) -> AsyncDelivery[RecordMetadata]:
         delivery: AsyncDelivery[RecordMetadata] = AsyncDelivery(loop=self.loop)
-        self.append(row, size_bytes)
+        self.append(row)
         self.deliveries.append(delivery)
         return delivery
 

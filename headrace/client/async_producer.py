@@ -70,8 +70,10 @@ class AsyncProducer(Writer):
         number = chosen.choose(row[0], row[1], size) if partition is None else chosen.check(partition)
         batch = accumulator.joined_batch(place := route.places[number], size, route.batch_bytes)
         if batch is not None:
-            return batch.add(row, size)
-        delivery = accumulator.open_batch(place, size, now_ms()).add(row, size)
+            return batch.add(row)
+        batch = accumulator.new_rows(place, size, now_ms())
+        delivery = batch.add(row)
+        accumulator.put_rows(batch)
         sender.plan()
         return delivery
 
@@ -98,7 +100,7 @@ class AsyncProducer(Writer):
                 await asyncio.sleep(0)
                 await sender.wait_for_room(size)
                 delivery.expect()
-                sender.in_flight.accumulator.add_columns(ColumnBatch(place, now_ms(), size, records, delivery))
+                sender.in_flight.accumulator.put_columns(ColumnBatch(place, now_ms(), size, records, delivery))
                 sender.plan()
         delivery.settle()
         return future

@@ -42,7 +42,9 @@ class AsyncBatches(AsyncReading, AsyncIterator[Any]):
 
     async def __anext__(self) -> Any:
         cursor, batch = await self._next_batch()
-        return frames.columns(cursor.partition, batch)
+        columns = frames.columns(cursor.partition, batch)
+        self._consumer._handed.given = True
+        return columns
 
 
 class AsyncRecords(AsyncReading, AsyncIterator[Record]):
@@ -65,6 +67,7 @@ class AsyncRecords(AsyncReading, AsyncIterator[Record]):
             for record in self._rows:
                 self._handed.last = record
                 return record
+            self._handed.given, self._handed.last = True, None
         return await self._next()
 
     async def _go_on(self, cursor: Cursor) -> bool:

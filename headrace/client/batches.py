@@ -68,18 +68,21 @@ class RowBatch(ABC):
     may_be_written: bool = False
     """An attempt was not answered, or not so that this is sure."""
     record_count: int = 0
+    _is_torn: bool = False
+    """A row is being added, or somebody was interrupted while he did so: then it is no row."""
     _values: list[bytes | None] = field(default_factory=list)
     _times_ms: list[int] = field(default_factory=list)
     _keys: list[bytes | None] = field(default_factory=list)
     """Shorter than the values, or empty, where the last rows have no key; so are the headers."""
     _headers: list[Headers] = field(default_factory=list)
 
-    def append(self, row: Row, size_bytes: int) -> int:
+    def append(self, row: Row) -> int:
         """Its number in the batch."""
         key, value, timestamp_ms, headers = row
         number = self.record_count
-        self.record_count = number + 1
-        self.size_bytes += size_bytes
+        if self._is_torn:
+            self._mend()
+        self._is_torn = True
         self._values.append(value)
         self._times_ms.append(timestamp_ms)
         if key is not None:
@@ -88,10 +91,19 @@ class RowBatch(ABC):
         if headers:
             self._headers.extend([()] * (number - len(self._headers)))
             self._headers.append(headers)
+        self.record_count = number + 1
+        self._is_torn = False
         return number
+
+    def _mend(self) -> None:
+        for column in (self._values, self._times_ms, self._keys, self._headers):
+            del column[self.record_count :]
+        self._is_torn = False
 
     def encoded(self, compression: Compression) -> list[bytes | memoryview]:
         """Its bytes, in pieces. Raises what `encode_batch` does, and what its values may be wrong about."""
+        if self._is_torn:
+            self._mend()
         values: Any = self._values
         keys: Any = self._keys
         is_plain = not self._headers and compression is Compression.NONE and len(keys) in (0, len(values))

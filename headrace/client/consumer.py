@@ -5,10 +5,11 @@ Owns its connections and what was read ahead, from construction to `close`. Used
 """
 
 import os
+import sys
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from datetime import datetime
+from inspect import GEN_CLOSED, getgeneratorstate
 from time import monotonic_ns
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -18,7 +19,7 @@ from headrace.client.brokers import Brokers
 from headrace.client.clock import now_ms
 from headrace.client.cursor import Cursor
 from headrace.client.discovery import Servers
-from headrace.client.door import Closing, Door
+from headrace.client.door import Closing, Door, Inside
 from headrace.client.fetcher import ALONE, Fetcher
 from headrace.client.positions import Positions
 from headrace.client.read_ahead import Added, ReadAhead
@@ -38,7 +39,8 @@ class Consumer(Positions):
 
     def _connect(self, server: str | Servers | None, namespace: str | None, ca_file: str | None) -> None:
         self._pid = os.getpid()
-        self._iterated: Iterator[Record] | None = None
+        self._iterated: Generator[Record] | None = None
+        """Of `iter`; perhaps it is over."""
         self._door = Door()
         self._brokers = brokers = Brokers(
             server,
@@ -102,15 +104,16 @@ class Consumer(Positions):
     def __iter__(self) -> Iterator[Record]:
         """Records for ever, or until `wakeup`, waiting for new ones; a loop that was left goes on where it stopped."""
         self._check_open()
-        if self._iterated is None:
+        self._door.check()
+        if self._iterated is None or getgeneratorstate(self._iterated) == GEN_CLOSED:
             self._iterated = self.records()
         return self._iterated
 
-    def records(self, *, follow: bool = True) -> Iterator[Record]:
+    def records(self, *, follow: bool = True) -> Generator[Record]:
         """Records of all partitions, by offset within each. Without `follow`, up to the ends as they are now."""
         return self._records_of(self._begin(follow))
 
-    def _records_of(self, batches: Iterator[tuple[Cursor, DecodedBatch]]) -> Iterator[Record]:
+    def _records_of(self, batches: Iterator[tuple[Cursor, DecodedBatch]]) -> Generator[Record]:
         handed, seat = self._handed, None if self._attendance is None else self._attendance.seat
         try:
             for cursor, batch in batches:
@@ -121,13 +124,15 @@ class Consumer(Positions):
                         handed.came_back_between(cursor)
                         self._follow()
                         if self._is_stopped():
+                            self._reading_now.settle()
                             return
                     if cursor.turn != turn:
                         break
-                handed.last = None
-        finally:
-            self._iterated = None
-            self._settle()
+                handed.given, handed.last = True, None
+        except GeneratorExit:  # Its user has left the loop, at the `yield`: nothing is torn.
+            self._reading_now.settle()
+            raise
+        self._reading_now.settle()
 
     def batches(self, *, follow: bool = True) -> Iterator[Any]:
         """As `records`, as pyarrow.RecordBatches, each of one partition and at least one row.
@@ -135,19 +140,30 @@ class Consumer(Positions):
         Columns: key, value (binary), timestamp_ms (int64), headers (list of name and value), topic (dictionary),
         partition (int32), offset (int64). Keys and values are not copied on their way from the network.
         """
-        return (frames.columns(cursor.partition, batch) for cursor, batch in self._begin(follow))
+        return self._batches_of(self._begin(follow))
+
+    def _batches_of(self, batches: Iterator[tuple[Cursor, DecodedBatch]]) -> Generator[Any]:
+        handed = self._handed
+        try:
+            for cursor, batch in batches:
+                columns = frames.columns(cursor.partition, batch)
+                handed.given = True
+                yield columns
+        except GeneratorExit:
+            self._reading_now.settle()
+            raise
+        self._reading_now.settle()
 
     def _begin(self, follow: bool) -> Iterator[tuple[Cursor, DecodedBatch]]:
         self._check_reads()
-        assert self._reading is not None, "it began with its construction"
+        reading = self._reading_now
         with self._inside():
             self._iterated = None
-            self._settle()
-            self._reading.settle()
+            reading.begin()
             self._handed.came_back()
             if self._attendance is not None:
                 self._attendance.resume()
-            self._reading.plan.end_at(None if follow else self._ends(self._reading))
+            reading.plan.end_at(None if follow else self._ends(reading))
         return self._read(self._fetcher.batches(self._attendance or ALONE))
 
     def _read(self, batches: Iterator[tuple[Cursor, DecodedBatch]]) -> Iterator[tuple[Cursor, DecodedBatch]]:
@@ -208,6 +224,14 @@ class Consumer(Positions):
             offsets = self._brokers.offsets([cursor.partition for cursor in chosen], as_ms(time))
         for cursor in chosen:
             self._seek(cursor, offsets[cursor.partition])
+
+    def pause(self, *partitions: Place) -> None:
+        with self._inside():
+            super().pause(*partitions)
+
+    def resume(self, *partitions: Place) -> None:
+        with self._inside():
+            super().resume(*partitions)
 
     def end_offsets(self) -> dict[TopicPartition, int]:
         """The high watermarks as they are now: the offset that the next record of each partition will have."""
@@ -276,7 +300,7 @@ class Consumer(Positions):
         by_ms = now_ms() + timeout_ms
         if self._attendance is not None and not self._door.is_closing:
             self._attendance.hurry(by_ms)
-        how = self._door.ask()
+        how = self._door.ask(sys._getframe())
         self.wakeup()
         if how is Closing.NOW:
             self._close_now()
@@ -288,18 +312,13 @@ class Consumer(Positions):
             if self._attendance is not None:
                 self._attendance.hand_back()
         finally:
-            self._finalizer()
+            _end(self._fetcher, self._attendance)
+            self._finalizer.detach()  # Not before: who was interrupted may close it again.
             self._door.closed()
 
-    @contextmanager
-    def _inside(self) -> Iterator[None]:
-        """Whoever closes it meanwhile leaves that to this thread."""
-        self._door.enter()
-        try:
-            yield
-        finally:
-            if self._door.leave():
-                self._close_now()
+    def _inside(self) -> Inside:
+        """Whoever closes it meanwhile leaves that to this thread. Raises LocalError where another one is inside."""
+        return Inside(self._door, self._close_now)
 
     def __enter__(self) -> Self:
         return self
@@ -308,14 +327,17 @@ class Consumer(Positions):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is None and self._attendance is not None and self._finalizer.alive:
-            self._settle()
+            self._reading_now.begin()
             self._handed.came_back()
         self.close()
 
 
 def _end(fetcher: Fetcher, attendance: "Attendance | None") -> None:
+    """Who is interrupted before the group has heard of it keeps what it takes to say so: he closes it again."""
     try:
         if attendance is not None:
             attendance.close()
-    finally:
+    except Exception:
         fetcher.close()
+        raise
+    fetcher.close()

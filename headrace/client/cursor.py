@@ -4,9 +4,14 @@
               └──failed──> due again at `not_before_ms`, or given up
 
 Invariants: a partition has at most one fetch on its way and one answer unread; an answer that belongs to an older
-`turn` (before a seek, a pause, a broken-off reading) is never read; `position` is the next offset that the user has not
-been given, and `passed` the first that he may still be working on: never above `position`, it rises when he comes back
-for more, and is what a group commits. Owned by one consumer, used by one thread; `passed` is read by others too.
+`turn` (before a seek, a pause, a broken-off reading) is never read; `Handed.position` is the next offset that the user
+has not been given (a cursor's own `position` lies behind the whole batch that is being given), and `passed` the first
+that he may still be working on: never above it, it rises when he comes back for more, and is what a group commits.
+Owned by one consumer, used by one thread; `passed` is read by others too.
+
+A KeyboardInterrupt may strike at any call, and at the end of any turn of a loop, but not within a row of plain
+assignments: CPython looks for signals nowhere else. What must change together is such a row, and what was handed out is
+noted by the last assignment before the `yield` or `return` that hands it out.
 """
 
 from collections.abc import Iterator, Mapping
@@ -63,7 +68,7 @@ class Cursor:
     def move(self, offset: int) -> None:
         """Go on from `offset`; what was asked before, and what is unread, is not wanted any more.
 
-        Nothing is passed by that: somebody may still work on what he has been given.
+        Nothing is passed by that: somebody may still work on what he has been given. No call in here: see above.
         """
         self.position = self.ask_at = offset
         self.turn += 1
@@ -86,6 +91,12 @@ class Handed:
     """The record handed out last, while its batch is not done."""
     out: Cursor | None = None
     """Whose batch was handed out last, while the user has not come back for the next."""
+    turn: int = 0
+    """The cursor's, when its batch was handed out: `last` means nothing once that has moved."""
+    begin: int = 0
+    """Where that batch begins."""
+    given: bool = True
+    """Its user has all of it. Until then it is only on its way to him: what he has is `last`, or nothing."""
     batches: int = 0
     """That were ever handed out: who looks twice sees whether the user goes on."""
     is_waited_for: bool = False
@@ -93,30 +104,40 @@ class Handed:
     stops: bool = False
     """Nothing more is handed out to the loop that asks next: it ends. Set by anybody, from signal handlers too."""
 
-    def hand_out(self, cursor: Cursor) -> None:
-        """A batch of it."""
-        self.out = cursor
+    def hand_out(self, cursor: Cursor, next_offset: int) -> None:
+        """A batch of it, up to `next_offset`. Who gives it to its user sets `last` with each record, then `given`."""
+        self.last, self.given = None, False
+        self.out, self.turn, self.begin = cursor, cursor.turn, cursor.position
         self.batches += 1
         self.is_waited_for = False
-
-    def is_of(self, cursor: Cursor) -> bool:
-        last = self.last
-        return last is not None and (last.topic, last.partition) == cursor.partition
+        cursor.position = next_offset
 
     def passed(self, cursor: Cursor) -> int:
         """The offset from which on records of this partition may be in hand."""
+        turn = self.turn  # Before `last`: who hands out another batch drops that first.
         last = self.last  # Before `passed`: whoever replaces it raises that first.
         passed = cursor.passed
-        if last is not None and (last.topic, last.partition) == cursor.partition:
+        if last is not None and turn == cursor.turn and (last.topic, last.partition) == cursor.partition:
             return max(passed, last.offset)
         return passed
 
     def position(self, cursor: Cursor) -> int:
         """The offset of the next record that will be handed out."""
         last = self.last
+        if self.turn != cursor.turn:
+            return cursor.position
         if last is not None and (last.topic, last.partition) == cursor.partition:
             return last.offset + 1
-        return cursor.position
+        return cursor.position if self.given or self.out is not cursor else self.begin
+
+    def move(self, cursor: Cursor, offset: int) -> None:
+        """Go on from `offset`. The rest of its batch is not wanted; what he has of it may still be worked on."""
+        cursor.passed = self.passed(cursor)
+        cursor.move(offset)
+
+    def stay(self, cursor: Cursor) -> None:
+        """Whatever was read ahead of it must be read again."""
+        self.move(cursor, self.position(cursor))
 
     @contextmanager
     def waiting(self, *, whether: bool = True) -> Iterator[None]:
@@ -129,19 +150,14 @@ class Handed:
 
     def came_back(self) -> None:
         """For more than one record, or for a batch: nothing is in hand."""
-        cursor, self.out = self.out, None
+        cursor = self.out
         if cursor is not None:
             cursor.passed = self.position(cursor)
+            self.out = None
 
     def came_back_between(self, cursor: Cursor) -> None:
         """For the next record of the batch."""
         cursor.passed = self.position(cursor)
-
-    def drop_last(self, cursor: Cursor) -> None:
-        """The rest of its batch is not wanted; it may still be worked on."""
-        if self.is_of(cursor):
-            cursor.passed = self.passed(cursor)
-            self.last = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,11 +183,14 @@ class FetchPlan:
         self._policy = policy
         self._is_shared = is_shared
         self.has_ends = False
+        self._turns = 0
+        """Of all cursors that are gone, the highest: one that comes back is none of them."""
 
     def add(self, partition: TopicPartition, offset: int) -> Cursor:
         """One more to read, from `offset` on. A reading that has ends does not wait for what came after them."""
         if partition not in self.cursors:
-            self.cursors[partition] = Cursor(partition, offset, offset, end=offset if self.has_ends else None)
+            end = offset if self.has_ends else None
+            self.cursors[partition] = Cursor(partition, offset, offset, end=end, turn=self._turns + 1)
         return self.cursors[partition]
 
     def remove(self, partition: TopicPartition) -> None:
@@ -179,9 +198,11 @@ class FetchPlan:
 
         Nothing happens where it is gone already.
         """
-        cursor = self.cursors.pop(partition, None)
+        cursor = self.cursors.get(partition)
         if cursor is not None:
             cursor.move(cursor.position)
+            self._turns = max(self._turns, cursor.turn)
+            self.cursors.pop(partition)
 
     def due(self, now_ms: int) -> list[Ask]:
         """Every fetch that may start now."""

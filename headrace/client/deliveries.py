@@ -126,8 +126,8 @@ class ThreadRows(RowBatch):
     callbacks: list[tuple[_Callback, Delivery]] = field(default_factory=list)
     carrier_of: Callable[[TopicPartition], Carrier | None] = lambda _: None
 
-    def add(self, row: Row, size_bytes: int) -> Delivery:
-        return Delivery(self, self.append(row, size_bytes))
+    def add(self, row: Row) -> Delivery:
+        return Delivery(self, self.append(row))
 
     def wait(self, row: int, timeout_s: float | None) -> int | HeadraceError:
         """The outcome. Raises TimeoutError."""

@@ -1,12 +1,21 @@
 """Who is inside a blocking client that is used by one thread at a time: it is closed once, while nobody is inside.
 
 Whoever closes it from a signal handler may have interrupted himself inside, and must not wait for himself; whoever does
-so from another thread waits for the one inside. In both cases the one inside closes it on his way out. No lock is
-waited for here.
+so from another thread waits for the one inside. In both cases the one inside closes it on his way out. A second thread
+that comes in meanwhile is refused: it would tear apart what the first one does.
+
+Who is inside is looked up in what his thread does, never only counted: an interrupt may strike before he has said that
+he leaves, and nobody may wait for one who is gone.
 """
 
+import sys
 import threading
+from collections.abc import Callable
 from enum import Enum, auto
+from types import FrameType, TracebackType
+from typing import NamedTuple
+
+from headrace.core.errors import LocalError
 
 
 class Closing(Enum):
@@ -18,43 +27,70 @@ class Closing(Enum):
     """Somebody else is inside, or closes it."""
 
 
+class Visit(NamedTuple):
+    """What a thread does inside: it is there while this frame runs, or waits for what it has called."""
+
+    thread: int
+    frame: FrameType
+
+    def is_under_way(self) -> bool:
+        running = sys._current_frames().get(self.thread)
+        while running is not None and running is not self.frame:
+            running = running.f_back
+        return running is not None
+
+
 class Door:
     def __init__(self) -> None:
         self.is_closing = False
-        self._inside: int | None = None
-        self._depth = 0
-        self._closes = threading.Lock()
-        """Taken for ever by whoever closes."""
-        self._closer: int | None = None
+        self._lock = threading.RLock()
+        """Nobody waits while he holds it; a signal handler may come in between."""
+        self._inside: Visit | None = None
+        self._closer: Visit | None = None
         self._closed = threading.Event()
 
-    def enter(self) -> None:
-        me = threading.get_ident()
-        if self._inside != me:
-            self._inside, self._depth = me, 0
-        self._depth += 1
+    def check(self) -> None:
+        """Raises LocalError where another thread is inside."""
+        inside = self._inside
+        if inside is not None and inside.thread != threading.get_ident() and inside.is_under_way():
+            raise LocalError(
+                "another thread uses this consumer just now: it belongs to one thread at a time, so make one for each"
+                " thread, or lock it (wakeup and close may be called from any thread)"
+            )
 
-    def leave(self) -> bool:
-        """True: it is to be closed now, by whoever leaves."""
-        self._depth -= 1
-        if self._depth:
+    def enter(self, frame: FrameType) -> Visit | None:
+        """For what `frame` does; None: it is part of what this thread does inside already. Raises as `check`."""
+        with self._lock:
+            inside = self._inside
+            if inside is not None and inside.is_under_way():
+                self.check()
+                return None
+            self._inside = visit = Visit(threading.get_ident(), frame)
+            return visit
+
+    def leave(self, visit: Visit | None, frame: FrameType) -> bool:
+        """True: it is to be closed now, by `frame`."""
+        if visit is None:
             return False
         self._inside = None
-        return self.is_closing and self.may_close()
+        return self.is_closing and self._may_close(frame)
 
-    def ask(self) -> Closing:
+    def ask(self, frame: FrameType) -> Closing:
+        """On behalf of `frame`, which closes it where that is to be now."""
         self.is_closing = True
         me = threading.get_ident()
-        if me in (self._inside, self._closer):
+        at_work = [visit.thread for visit in (self._inside, self._closer) if visit is not None and visit.is_under_way()]
+        if me in at_work:
             return Closing.LATER
-        return Closing.NOW if self._inside is None and self.may_close() else Closing.WAIT
+        return Closing.NOW if not at_work and self._may_close(frame) else Closing.WAIT
 
-    def may_close(self) -> bool:
-        """Once."""
-        if not self._closes.acquire(blocking=False):
-            return False
-        self._closer = threading.get_ident()
-        return True
+    def _may_close(self, frame: FrameType) -> bool:
+        """Once, unless that was interrupted."""
+        with self._lock:
+            if self._closed.is_set() or (self._closer is not None and self._closer.is_under_way()):
+                return False
+            self._closer = Visit(threading.get_ident(), frame)
+            return True
 
     def closed(self) -> None:
         self._closer = None
@@ -63,3 +99,22 @@ class Door:
     def wait(self, timeout_ms: int) -> bool:
         """Until it is closed; False: not in time."""
         return self._closed.wait(max(0, timeout_ms) / 1000)
+
+
+class Inside:
+    """A context: whoever is to close the client when this is left does so with `close`."""
+
+    __slots__ = ("_close", "_door", "_visit")
+
+    def __init__(self, door: Door, close: Callable[[], None]) -> None:
+        self._door, self._close = door, close
+        self._visit: Visit | None = None
+
+    def __enter__(self) -> None:
+        self._visit = self._door.enter(sys._getframe(1))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._door.leave(self._visit, sys._getframe()):
+            self._close()

@@ -1,6 +1,7 @@
 """Which session serves each partition of a consumer, on which channel. No I/O, no lock: the shells bring both.
 
     open ──> serving ──ask where it goes on──> serving
+                ├── ask of a time before the reader moved ──> serving (nobody wants the answer)
                 ├── ask from somewhere else ──> closed and gone      (the reader has moved)
                 ├── ask that is answered with an error ──> gone      (refused, not the leader any more, session over)
                 ├── dropped: the partition is not read any more ──> closed and gone
@@ -42,6 +43,8 @@ class FetchChannels(Generic[S]):
         if serving is None:
             return None
         session, channel, stream = serving
+        if not ask.is_current():  # It came late: the channel may be that of its successor already.
+            return True, None, stream, b""
         if not channel.goes_on_with(ask):
             session.close(channel)
             del self._channels[partition]

@@ -20,6 +20,7 @@ from headrace.client.workers import Workers
 from headrace.core.errors import HeadraceError
 from headrace.core.limits import CONSUMER_REQUESTS_MAX, LEADER_SEARCH_MS
 from headrace.core.records.columns import DecodedBatch
+from headrace.http2.interrupts import HeldInterrupts
 
 
 class Between:
@@ -92,6 +93,10 @@ class Fetcher:
         self._sessions.drop(partition)
 
     def _start_due(self) -> None:
+        with HeldInterrupts():  # What is half-sent would break the connection for all.
+            self._ask()
+
+    def _ask(self) -> None:
         for ask in self._reading.plan.due(now_ms()):
             # Old metadata is read again even while all goes well: there may be more partitions.
             is_known = self._brokers.directory.fresh(ask.cursor.partition.topic, now_ms()) is not None

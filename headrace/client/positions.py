@@ -133,8 +133,8 @@ class Positions(ABC):
     def pause(self, *partitions: Place) -> None:
         """Hand out nothing of these partitions (of all without any) until `resume`."""
         for cursor in self._select(partitions or None):
+            self._handed.stay(cursor)
             cursor.paused = True
-            self._move(cursor, self._handed.position(cursor))
 
     def resume(self, *partitions: Place) -> None:
         for cursor in self._select(partitions or None):
@@ -144,30 +144,21 @@ class Positions(ABC):
 
     @property
     def _cursors(self) -> dict[TopicPartition, Cursor]:
-        if self._reading is None:
-            raise LocalError(self._not_started)
-        return self._reading.plan.cursors
+        return self._reading_now.plan.cursors
 
     @property
     def _handed(self) -> Handed:
+        return self._reading_now.handed
+
+    @property
+    def _reading_now(self) -> ReadAhead:
         if self._reading is None:
             raise LocalError(self._not_started)
-        return self._reading.handed
-
-    def _settle(self) -> None:
-        """What was read ahead of the record handed out last must be read again."""
-        handed = self._handed
-        if handed.last is not None:
-            cursor = self._cursors[TopicPartition(handed.last.topic, handed.last.partition)]
-            self._move(cursor, handed.position(cursor))
-
-    def _move(self, cursor: Cursor, offset: int) -> None:
-        self._handed.drop_last(cursor)
-        cursor.move(offset)
+        return self._reading
 
     def _seek(self, cursor: Cursor, offset: int) -> None:
         """As its user wants it: what comes before counts as passed."""
-        self._move(cursor, offset)
+        self._handed.move(cursor, offset)
         cursor.passed = offset
 
     def _cursor(self, partition: Place, topic: str | None) -> Cursor:

@@ -68,12 +68,17 @@ class Producer(Writer):
             chosen = route.partitioning
             number = chosen.choose(row[0], row[1], size) if partition is None else chosen.check(partition)
             batch = accumulator.joined_batch(place := route.places[number], size, route.batch_bytes)
-            if batch is not None:
-                return batch.add(row, size)
-            delivery = accumulator.open_batch(place, size, now_ms()).add(row, size)
-            if self._options.linger_ms:
-                sender.work.notify()
-        if not self._options.linger_ms:
+            if batch is None:
+                batch = accumulator.new_rows(place, size, now_ms())
+                delivery = batch.add(row)
+                if self._options.linger_ms:
+                    sender.work.notify()  # It looks once the lock is free: nothing comes between the two.
+                else:
+                    sender.is_left = True
+                accumulator.put_rows(batch)
+            else:
+                delivery = batch.add(row)
+        if sender.is_left:
             sender.send_now()
         return delivery
 
@@ -141,8 +146,8 @@ class Producer(Writer):
             self._wait_for_room(size)
             delivery.expect()
             batch = ColumnBatch(place, now_ms(), size, records, delivery, times_seen=times_seen)
-            self._sender.in_flight.accumulator.add_columns(batch)
             self._sender.work.notify()
+            self._sender.in_flight.accumulator.put_columns(batch)
 
     def flush(self) -> None:
         """Wait until everything that was sent has been written or has failed.

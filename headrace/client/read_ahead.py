@@ -47,6 +47,8 @@ from headrace.core.records.columns import DecodedBatch, decode_batches
 _TAKEN_AWAY = (UnknownTopicError, UnknownPartitionError, StaleTopicError)
 """What is said of a topic that was deleted, or created again: its group will take it away."""
 
+_ASKED_MS_MAX = PRODUCE_TIMEOUT_MS_DEFAULT + CLIENT_STALL_SLACK_MS
+"""Each request has an answer or an error by then: what is asked for longer was lost on its way."""
 
 _log = logging.getLogger("headrace.client")
 
@@ -102,6 +104,8 @@ class ReadAhead:
         self._unread: deque[tuple[Ask, Fetched]] = deque()
         self._open: tuple[Ask, Fetched] | None = None
         """Whose batches are being handed out."""
+        self._is_in_order = True
+        """No reading is under way, and the last one was not torn off in the middle of a step."""
 
     @property
     def fetch_bytes(self) -> int:
@@ -170,7 +174,7 @@ class ReadAhead:
         cursor = self.plan.cursors.get(partition)
         if cursor is None:
             return
-        self.handed.drop_last(cursor)
+        self.handed.stay(cursor)
         self.plan.remove(partition)
         self._unread = deque((ask, fetched) for ask, fetched in self._unread if ask.is_current())
 
@@ -211,7 +215,7 @@ class ReadAhead:
         return False
 
     def read(self) -> Generator[tuple[Cursor, DecodedBatch]]:
-        """The batches of the answer that was opened; `position` has passed a batch when it is given out.
+        """The batches of the answer that was opened, each as `handed.hand_out` has it.
 
         Nothing where the partition was dropped, or moved elsewhere, between the two: an asyncio consumer waits there.
         """
@@ -224,8 +228,7 @@ class ReadAhead:
             for batch in decode_batches(fetched.batches, partial(self._unreadable, cursor)):
                 wanted = between(batch, cursor.position, cursor.end)
                 if len(wanted.offsets):
-                    cursor.position = int(wanted.offsets[-1]) + 1
-                    self.handed.hand_out(cursor)
+                    self.handed.hand_out(cursor, int(wanted.offsets[-1]) + 1)
                     yield cursor, wanted
                     if not ask.is_current():
                         return
@@ -233,7 +236,7 @@ class ReadAhead:
                     break
         except BaseException as error:  # The reader went away, or a batch is damaged: the rest must be fetched again.
             if ask.is_current():
-                cursor.move(cursor.position)
+                self.handed.stay(cursor)
             if isinstance(error, CorruptBatchError) and not isinstance(error, UnreadableBatchError):
                 raise _placed(error, cursor) from error
             raise
@@ -259,10 +262,25 @@ class ReadAhead:
         cursor.position = next_offset
 
     def settle(self) -> None:
-        """What somebody has left half-read must be fetched again, even where he still holds his iterator."""
-        opened, self._open = self._open, None
+        """A reading ends in order: what it has left half-read must be fetched again."""
+        opened = self._open
         if opened is not None and opened[0].is_current():
-            opened[0].cursor.move(opened[0].cursor.position)
+            self.handed.stay(opened[0].cursor)
+        self._open, self._is_in_order = None, True
+
+    def begin(self) -> None:
+        """A reading begins, which may be torn off at any point: `settle` says that it was not.
+
+        Where the last one was, only what was handed out is sure: all else is asked for again.
+        """
+        if not self._is_in_order:
+            for cursor in self.plan.cursors.values():
+                self.handed.stay(cursor)
+            self._unread.clear()
+            self._adding.clear()
+            self._growing.update(dict.fromkeys(self._growing))
+            self._open = None
+        self._is_in_order = False
 
     # -- waiting -----------------------------------------------------------------------------------------------------
 
@@ -275,7 +293,8 @@ class ReadAhead:
     def check(self, now_ms: int) -> None:
         """Raises StalledError where fetches are on their way and nothing has come for longer than time limits allow.
 
-        Tells of those that have no answer. May be asked at any time, and looks once a second.
+        Tells of those that have no answer, and has those asked again that can have none any more. May be asked at any
+        time, and looks once a second.
         """
         if now_ms - self._looked_ms < CLIENT_STALL_CHECK_MS:
             return
@@ -283,6 +302,8 @@ class ReadAhead:
         asking = self.plan.asking()
         for cursor in () if self.watchdog.was_away(now_ms) else asking:
             self._trouble.tell_unanswered(cursor.what, cursor.attempt_ms, now_ms)
+            if now_ms - cursor.attempt_ms > _ASKED_MS_MAX:
+                self.handed.stay(cursor)
         if self.watchdog.is_stalled(now_ms, should_move=bool(asking)):
             raise StalledError(
                 f"this consumer has stalled: for {self.watchdog.still_s} none of its requests has ended; make a new"

@@ -60,6 +60,8 @@ class Sender:
         self._is_searching, self._searched_ms = False, 0
         self._is_asleep = False
         """The thread waits until it is notified, and looks at no clock."""
+        self.is_left = False
+        """Somebody has queued a batch that he is to send himself; where he was interrupted, the next one does."""
         _senders.add(self)
         self._thread = threading.Thread(target=self._run, name="headrace-sender", daemon=True)
         self._thread.start()
@@ -133,6 +135,7 @@ class Sender:
     def send_now(self) -> None:
         """Start what is due in the caller's own thread, where nobody else is at it: no other has to wake for it."""
         with HeldInterrupts():  # What is taken must be sent.
+            self.is_left = False
             if not self._carrying.acquire(blocking=False):
                 self._wake()
                 return

@@ -24,18 +24,20 @@ class Workers:
 
         Where no thread is to be had (Python 3.12 starts none while it ends), the caller works.
         """
-        with self._lock:
-            self._busy += 1
-            start = self._busy > self._threads and self._threads < self._limit
-            self._threads += start
-        self._tasks.put(task)
-        if not start:
-            return
+        start = False
         try:
-            threading.Thread(target=self._work, name=self._name, daemon=True).start()
-        except RuntimeError:
             with self._lock:
-                self._threads -= 1
+                self._busy += 1
+                start = self._busy > self._threads and self._threads < self._limit
+                self._threads += start
+            self._tasks.put(task)
+            if start:
+                threading.Thread(target=self._work, name=self._name, daemon=True).start()
+        except BaseException as error:  # An interrupt, too, must leave no thread counted that is not there.
+            with self._lock:
+                self._threads -= start
+            if not isinstance(error, RuntimeError):
+                raise
             with suppress(Empty):  # Another thread may have taken it.
                 self._run(self._tasks.get_nowait())
 

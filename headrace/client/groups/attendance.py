@@ -14,6 +14,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
+from time import sleep
 from typing import Any, assert_never
 
 from headrace.client.brokers import Brokers
@@ -37,8 +38,11 @@ from headrace.core.limits import (
     GROUP_REQUEST_TIMEOUT_MS,
     MEMBER_REQUESTS_MAX,
 )
+from headrace.http2.interrupts import HeldInterrupts
 
 _log = logging.getLogger("headrace.client")
+_COMMITTING_LOOK_S = 0.01
+"""How often to look whether another commit is done."""
 
 
 class Attendance(Between):
@@ -56,7 +60,9 @@ class Attendance(Between):
         self._close_by_ms: int | None = None
         """Somebody closes it; it must be over by then."""
         self._is_handed_back = False
-        self._closed = False
+        self._closed = self._has_left = False
+        self._leaving: list[Sending] = []
+        """How the coordinator hears that it leaves."""
         self._pid = os.getpid()
 
     def join(self) -> None:
@@ -71,7 +77,7 @@ class Attendance(Between):
 
     def resume(self) -> None:
         """A reading begins: who is in the group no more joins again."""
-        with self._changed:
+        with HeldInterrupts(), self._changed:
             self._send(self.seat.begin(now_ms()))
 
     def follow(self) -> None:
@@ -82,7 +88,7 @@ class Attendance(Between):
     def is_settled(self) -> bool:
         asked_ms = now_ms()
         report = self._coordinator.description()
-        with self._changed:
+        with HeldInterrupts(), self._changed:
             missing = self.seat.missing(report)
             is_silent, said = self.seat.silent(report, asked_ms)
         for sentence in said:
@@ -102,7 +108,7 @@ class Attendance(Between):
     def commit(self, offsets: Mapping[TopicPartition, int] | None, metadata: str) -> None:
         """Raises FencedMemberError where a partition is not ours any more: nothing is committed then."""
         with self._reading.handed.waiting(), self._committing:
-            with self._changed:
+            with HeldInterrupts(), self._changed:
                 commit = self.seat.commit_of(offsets, metadata)
             self._commit(commit, None)
 
@@ -112,18 +118,21 @@ class Attendance(Between):
     # -- steps -------------------------------------------------------------------------------------------------------
 
     def _carry_out(self, errand: Errand) -> None:
-        """Decisions are made with the lock, steps carried out without."""
+        """Decisions are made with the lock, steps carried out without. Interrupts strike in steps that take long."""
         go_on: Callable[[], Step] = partial(next, errand)
-        while True:
-            with self._changed:
+        with HeldInterrupts() as interrupts:
+            while True:
+                with self._changed:
+                    try:
+                        step = go_on()
+                    except StopIteration:
+                        return
                 try:
-                    step = go_on()
-                except StopIteration:
-                    return
-            try:
-                go_on = partial(errand.send, self._do(step))
-            except BaseException as error:
-                go_on = partial(errand.throw, error)
+                    is_short = isinstance(step, Say | Drop)
+                    done = self._do(step) if is_short else interrupts.allowing(self._do, step)
+                    go_on = partial(errand.send, done)
+                except BaseException as error:
+                    go_on = partial(errand.throw, error)
 
     def _do(self, step: Step) -> Any:
         match step:
@@ -155,14 +164,16 @@ class Attendance(Between):
 
     def _commit_passed(self, partitions: list[TopicPartition] | None, by_ms: int) -> None:
         """Where it fails, whoever reads on begins a little earlier: that is for the log."""
-        with self._reading.handed.waiting():
-            if not self._committing.acquire(timeout=max(0, by_ms - now_ms()) / 1000):
-                _log.warning("%s", self.seat.not_committed(LocalError("an earlier commit is not answered")))
-                return
+        with self._reading.handed.waiting(), HeldInterrupts() as interrupts:
+            while not self._committing.acquire(blocking=False):  # Nothing that may be interrupted takes a lock here.
+                if now_ms() >= by_ms:
+                    _log.warning("%s", self.seat.not_committed(LocalError("an earlier commit is not answered")))
+                    return
+                interrupts.allowing(sleep, _COMMITTING_LOOK_S)
             try:
                 with self._changed:
                     commit = self.seat.passed(partitions)
-                self._commit(commit, by_ms)
+                interrupts.allowing(self._commit, commit, by_ms)
             except HeadraceError as error:
                 _log.warning("%s", self.seat.not_committed(error))
             finally:
@@ -180,7 +191,7 @@ class Attendance(Between):
             by_ms = self._close_by_ms
             if now_ms() >= by_ms:
                 raise LocalError(f"{self.seat.what_commits} are not committed: this consumer was closed meanwhile")
-        with self._changed:
+        with HeldInterrupts(), self._changed:
             request, names = self.seat.commit_request(commit)
         try:
             self._coordinator.ask_once(request, names, by_ms=by_ms)
@@ -190,7 +201,7 @@ class Attendance(Between):
         self._committed(commit, None)
 
     def _committed(self, commit: Commit, error: HeadraceError | None) -> None:
-        with self._changed:
+        with HeldInterrupts(), self._changed:
             self._send(self.seat.committed(commit, error, now_ms()))
 
     # -- in the background -------------------------------------------------------------------------------------------
@@ -271,18 +282,22 @@ class Attendance(Between):
         self._carry_out(self._plan.hand_back(self._commit_by_ms()))
 
     def close(self) -> None:
-        """Leave the group. Safe to call again, and from any thread; a child process only lets go."""
-        if self._pid != os.getpid() or self._closed:
+        """Leave the group. Safe to call again, and from any thread; a child process only lets go.
+
+        Who was interrupted says again that he leaves.
+        """
+        if self._pid != os.getpid() or self._has_left:
             return
         by_ms = self._commit_by_ms()
-        if not self._is_handed_back:
+        if not self._is_handed_back and not self._closed:
             self._commit_passed(None, by_ms)
-        with self._changed:
+        with HeldInterrupts(), self._changed:
             self._closed = True
-            leaving = self.seat.leave(now_ms())
+            self._leaving += self.seat.leave(now_ms())
             self._changed.notify_all()
-        for sending in leaving:
+        for sending in self._leaving:
             self._coordinator.leave(sending, max(self._close_by_ms or 0, now_ms() + CONSUMER_LEAVE_MS_MIN))
+        self._has_left = True
         self._workers.stop()
 
     def _commit_by_ms(self) -> int:

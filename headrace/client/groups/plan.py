@@ -7,6 +7,8 @@ happened, the session may be over: so errands ask the seat again after each.
     find      (background)  where given partitions begin
     follow    (reader)      lost: drop, tell    revoked: commit, tell, drop, say so    found: read, tell    error: raise
     hand_back (who closes)  commit, tell
+
+Whoever was interrupted while he was told is told again.
 """
 
 import logging
@@ -86,23 +88,27 @@ class Plan:
     ) -> None:
         self._seat, self._reading, self._directory = seat, reading, directory
         self._start, self._clock = start, clock
+        self._untold: Tell | None = None
+        """Perhaps: its user was interrupted."""
 
     # -- the reader --------------------------------------------------------------------------------------------------
 
     def is_due(self) -> bool:
         """Whether there is something to `follow`."""
-        return self._seat.news or not self._seat.holds(self._clock())
+        return self._seat.news or self._untold is not None or not self._seat.holds(self._clock())
 
     def follow(self) -> Errand:
         """Everything that there is by now. Raises what a callback raises, and why this member is none any more."""
         seat = self._seat
         while self.is_due() and not self._reading.handed.stops:
+            if self._untold is not None:
+                yield from self._tell(self._untold)
             yield Say(seat.look(self._clock()))
             (lost, why), revoked, found = seat.take_lost(), seat.revoked(), seat.found()
             if lost:
                 _log.warning("%s", why)
                 yield Drop(lost)
-                yield Tell(seat.options.callbacks.of_lost(), lost)
+                yield from self._tell(Tell(seat.options.callbacks.of_lost(), lost))
             elif revoked is not None:
                 yield from self._give_up(*revoked)
             elif found:
@@ -110,6 +116,15 @@ class Plan:
             else:
                 seat.raise_error()
                 return
+
+    def _tell(self, tell: Tell) -> Errand:
+        self._untold = tell
+        try:
+            yield tell
+        except Exception:
+            self._untold = None
+            raise
+        self._untold = None
 
     def _give_up(self, revoke: Revoke, partitions: list[TopicPartition]) -> Errand:
         """What its user has done of it is committed first. Where all is lost by then he hears of that instead."""
@@ -139,7 +154,7 @@ class Plan:
         shares = starting.begin(plan, ready.values())
         self._seat.take_up(shares, self._clock())
         if shares:
-            yield Tell(self._seat.options.callbacks.assigned, [share.partition for share in shares])
+            yield from self._tell(Tell(self._seat.options.callbacks.assigned, [share.partition for share in shares]))
 
     # -- the background ----------------------------------------------------------------------------------------------
 

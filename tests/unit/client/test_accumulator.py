@@ -34,8 +34,13 @@ def add(
     row: Row = (None, value, 0, ())
     size = row_bytes(row)
     joined = queue.joined_batch(partition, size, batch_bytes)
-    (joined or queue.open_batch(partition, size, now_ms)).add(row, size)
-    return joined is None
+    if joined is not None:
+        joined.add(row)
+        return False
+    batch = queue.new_rows(partition, size, now_ms)
+    batch.add(row)
+    queue.put_rows(batch)
+    return True
 
 
 def values_of(batch: Batch) -> list[bytes]:
@@ -134,7 +139,7 @@ def test_should_send_at_once_when_batches_are_closed() -> None:
 def test_should_keep_the_order_when_columns_follow_rows() -> None:
     queue = accumulator()
     add(queue, P0, b"a", now_ms=0)
-    queue.add_columns(ColumnBatch(P0, 0, 500, batch_columns(["b"], None, None, 0), ColumnsDelivery(BatchesDelivery())))
+    queue.put_columns(ColumnBatch(P0, 0, 500, batch_columns(["b"], None, None, 0), ColumnsDelivery(BatchesDelivery())))
     add(queue, P0, b"c", now_ms=0)
     queue.close_batches()
     sent = []
@@ -192,7 +197,7 @@ def test_should_fill_a_batch_while_others_are_in_flight() -> None:
 
 def row_batch(rows: int) -> tuple[ThreadRows, list[Delivery]]:
     batch = ThreadRows(P1, 0)
-    return batch, [batch.add((None, b"v", 0, ()), 30) for _ in range(rows)]
+    return batch, [batch.add((None, b"v", 0, ())) for _ in range(rows)]
 
 
 def test_should_tell_each_future_its_offset_when_a_batch_arrives() -> None:

@@ -13,7 +13,7 @@ ERROR = NotLeaderError("no")
 
 def row_batch(rows: int) -> tuple[LoopRows, list[AsyncDelivery[RecordMetadata]]]:
     batch = LoopRows(TopicPartition("flights", 1), 0)
-    return batch, [batch.add((None, b"v", 0, ()), 30) for _ in range(rows)]
+    return batch, [batch.add((None, b"v", 0, ())) for _ in range(rows)]
 
 
 async def test_should_tell_each_future_its_offset_whoever_was_cancelled() -> None:

@@ -239,7 +239,8 @@ def test_should_bound_the_encoded_size_of_rows(rows: list[tuple[Any, Any, Any]],
     batch = ThreadRows(TopicPartition("t", 0), 0)
     for key, value, headers in rows:
         row: Row = (key, value, 0, tuple(headers))
-        batch.add(row, row_bytes(row))
+        batch.add(row)
+        batch.size_bytes += row_bytes(row)
     encoded = sum(len(buffer) for buffer in encode_batch(batch.records(), compression=compression))
     assert encoded <= batch.size_bytes
 

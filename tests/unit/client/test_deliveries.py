@@ -14,7 +14,7 @@ from headrace.core.errors import NotLeaderError
 
 def test_should_raise_an_error_of_its_own_for_each_record() -> None:
     batch = ThreadRows(TopicPartition("t", 0), 0)
-    deliveries = [batch.add((None, b"v", 1, ()), 1) for _ in range(50)]
+    deliveries = [batch.add((None, b"v", 1, ())) for _ in range(50)]
     batch.failed(NotLeaderError("another leads", leaderId=1))
     lengths = set()
     for delivery in as_completed(deliveries):
@@ -28,7 +28,7 @@ def test_should_raise_an_error_of_its_own_for_each_record() -> None:
 
 def test_should_tell_the_others_when_a_callback_exits() -> None:
     batch = ThreadRows(TopicPartition("t", 0), 0)
-    deliveries = [batch.add((None, b"v", 1, ()), 1) for _ in range(2)]
+    deliveries = [batch.add((None, b"v", 1, ())) for _ in range(2)]
     told: list[int] = []
     deliveries[0].add_done_callback(lambda _: sys.exit(1))
     deliveries[1].add_done_callback(lambda delivery: told.append(delivery.result().offset))

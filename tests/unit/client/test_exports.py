@@ -33,8 +33,8 @@ from headrace.client.frames import columns
 from headrace.client.record import TopicPartition
 from headrace.core.records.columns import decode_batch, encode_batch
 rows = ThreadRows(TopicPartition("t", 0), 0)
-rows.append((b"key", b"value", 1, (("name", b"x"), ("name", None))), 1)
-rows.append((None, None, 1, ()), 1)
+rows.append((b"key", b"value", 1, (("name", b"x"), ("name", None))))
+rows.append((None, None, 1, ()))
 batch = decode_batch(b"".join(encode_batch(rows.records())))
 columns(rows.partition, batch)
 Producer("http://127.0.0.1:1").close()

@@ -51,6 +51,16 @@ class Reader:
         return news
 
 
+def test_should_leave_a_channel_alone_when_an_ask_of_an_earlier_time_comes_late() -> None:
+    reader = Reader()
+    late = reader.asks(5)
+    reader.cursors[0].move(5)
+    reader.open(reader.asks(5))
+    assert reader.channels.ask(late) == (True, None, "a", b"")
+    (answered,) = reader.hears(Batches(1, Offset(9), Offset(99), Offset(0), LeaderEpoch(3), [b"x"]))
+    assert isinstance(answered.outcome, Fetched)
+
+
 def said(data: bytes) -> list[object]:
     return [client_message(frame) for frame in client_reader().receive(data)]
 

@@ -47,10 +47,12 @@ def test_should_pass_a_batch_when_its_user_comes_back() -> None:
     assert reading.open()
     batches = reading.read()
     cursor, _ = next(batches)
-    assert (cursor.position, reading.handed.passed(cursor)) == (2, 0)
+    reading.handed.given = True
+    assert (reading.handed.position(cursor), reading.handed.passed(cursor)) == (2, 0)
     reading.handed.came_back()
     assert reading.handed.passed(cursor) == 2
     next(batches)
+    reading.handed.given = True
     assert reading.handed.passed(cursor) == 2
     reading.handed.came_back()
     assert next(batches, None) is None
@@ -62,7 +64,8 @@ def test_should_pass_each_record_but_the_one_in_hand() -> None:
     first, _ = reading.plan.due(0)
     answer(reading, first, 0)
     assert reading.open()
-    cursor, _ = next(reading.read())
+    batches = reading.read()
+    cursor, _ = next(batches)
     handed = reading.handed
     other = reading.plan.cursors[P1]
     for offset in (0, 1):
@@ -75,10 +78,10 @@ def test_should_not_pass_the_record_in_hand_when_the_rest_of_its_batch_is_droppe
     reading = shared()
     handed, cursor = reading.handed, reading.plan.cursors[P0]
     handed.out, handed.last = cursor, record(P0, 7)
-    handed.drop_last(reading.plan.cursors[P1])
-    assert handed.last is not None
-    handed.drop_last(cursor)
-    cursor.move(8)
+    handed.stay(reading.plan.cursors[P1])
+    assert (handed.passed(cursor), handed.position(cursor)) == (7, 8)
+    handed.stay(cursor)
+    assert (cursor.passed, cursor.position) == (7, 8)
     assert (handed.passed(cursor), handed.position(cursor)) == (7, 8)
     handed.came_back()
     assert handed.passed(cursor) == 8
@@ -91,6 +94,7 @@ def test_should_pass_nothing_when_a_loop_over_batches_is_broken_off() -> None:
     assert reading.open()
     batches = reading.read()
     next(batches)
+    reading.handed.given = True
     batches.close()
     cursor = first.cursor
     assert (cursor.position, reading.handed.passed(cursor)) == (2, 0)

@@ -27,8 +27,9 @@ def sending() -> InFlight[ThreadRows]:
 
 def sent(plan: InFlight[ThreadRows], now_ms: int) -> tuple[Any, Delivery]:
     """A record, queued and on its way."""
-    batch = plan.accumulator.open_batch(PLACE, 30, now_ms)
-    delivery = batch.add((None, b"v", 0, ()), 30)
+    batch = plan.accumulator.new_rows(PLACE, 30, now_ms)
+    delivery = batch.add((None, b"v", 0, ()))
+    plan.accumulator.put_rows(batch)
     (due,) = plan.due(now_ms).send
     return due, delivery
 
@@ -76,7 +77,7 @@ def test_should_count_columns_by_their_rows() -> None:
     delivery = ColumnsDelivery(future)
     batch = ColumnBatch(PLACE, 0, 500, batch_columns(["x", "y"], None, None, 0), delivery)
     delivery.expect()
-    plan.accumulator.add_columns(batch)
+    plan.accumulator.put_columns(batch)
     plan.due(0)
     batch.failed(NotLeaderError("no"))
     plan.given_up(batch, NotLeaderError("no"))

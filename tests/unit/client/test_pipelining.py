@@ -36,7 +36,12 @@ class Model:
         place = TopicPartition("t", partition)
         self.sent[partition].append(value)
         batch = self.queue.joined_batch(place, ROW_BYTES, BATCH_OVERHEAD_BYTES + 2 * ROW_BYTES)
-        (batch or self.queue.open_batch(place, ROW_BYTES, self.now_ms)).add((None, value, 0, ()), ROW_BYTES)
+        if batch is not None:
+            batch.add((None, value, 0, ()))
+            return
+        batch = self.queue.new_rows(place, ROW_BYTES, self.now_ms)
+        batch.add((None, value, 0, ()))
+        self.queue.put_rows(batch)
 
     def step(self) -> None:
         self.random.choice((self.take, self.carry, self.answer, self.fail, self.hear))()

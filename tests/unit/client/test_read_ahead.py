@@ -93,6 +93,8 @@ def test_should_tell_of_a_fetch_without_an_answer_and_then_stall(caplog: pytest.
     (ask,) = reading.plan.due(0)
     for now_ms in range(0, limit_ms + 1, CLIENT_STALL_CHECK_MS):
         reading.check(now_ms)
+        assert all(again.offset == ask.offset for again in reading.plan.due(now_ms)), "what was lost is asked again"
+    assert not ask.is_current()
     assert caplog.messages[0] == "reading flights/0: no answer for 10 s; still waiting"
     with pytest.raises(StalledError, match="none of its requests has ended"):
         reading.check(limit_ms + CLIENT_STALL_CHECK_MS)

@@ -48,7 +48,8 @@ MISSING = OutOfOrderSequenceError("expected is 0")
 def rows(count: int = 1) -> ThreadRows:
     batch = ThreadRows(PLACE, 0)
     for _ in range(count):
-        batch.add((None, b"v", 0, ()), 30)
+        batch.add((None, b"v", 0, ()))
+        batch.size_bytes += 30
     return batch
 
 
@@ -112,7 +113,9 @@ def sending() -> InFlight[ThreadRows]:
 
 
 def queue(plan: InFlight[ThreadRows], now_ms: int = 0) -> None:
-    plan.accumulator.open_batch(PLACE, 30, now_ms).add((None, b"v", 0, ()), 30)
+    batch = plan.accumulator.new_rows(PLACE, 30, now_ms)
+    batch.add((None, b"v", 0, ()))
+    plan.accumulator.put_rows(batch)
     plan.accumulator.close_batches()
 
 
@@ -213,8 +216,9 @@ class Client:
         self.now_ms = 0
 
     def send(self, value: int) -> None:
-        batch = self.plan.accumulator.open_batch(PLACE, 30, self.now_ms)
-        batch.add((None, b"v", 0, ()), 30)
+        batch = self.plan.accumulator.new_rows(PLACE, 30, self.now_ms)
+        batch.add((None, b"v", 0, ()))
+        self.plan.accumulator.put_rows(batch)
         self.values[id(batch)] = value
         self.plan.accumulator.close_batches()
 

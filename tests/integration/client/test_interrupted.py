@@ -1,0 +1,169 @@
+"""Ctrl-C at every point, and the same again: nothing is skipped, repeated, lost or left hanging."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from random import Random
+from typing import Any
+
+import pytest
+
+from headrace import Consumer
+from headrace.core.errors import HeadraceError
+from tests.support.client_bench import Bench
+from tests.support.interrupts import interrupt_at_each_point, interrupted
+from tests.support.patience import patient
+
+# An interrupt while a generator is thrown away is told to nobody: Python has nobody to tell.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+RECORDS, PARTITIONS, BATCH = 60, 2, 10
+ALL = {partition: list(range(RECORDS)) for partition in range(PARTITIONS)}
+
+
+def fill(bench: Bench) -> None:
+    """Several batches in each partition; the values are the offsets."""
+    bench.create(partitions=PARTITIONS)
+    with bench.producer() as producer:
+        for begin in range(0, RECORDS, BATCH):
+            for partition in range(PARTITIONS):
+                values = [str(offset) for offset in range(begin, begin + BATCH)]
+                producer.send_batch(bench.topic, values=values, partition=partition).result(patient(30))
+
+
+class Reader:
+    """What a consumer's user was handed, by partition."""
+
+    def __init__(self, consumer: Consumer, how: str) -> None:
+        self.consumer = consumer
+        self.seen: dict[int, list[int]] = defaultdict(list)
+        self._loop: Callable[[], Iterator[tuple[int, list[int]]]] = getattr(self, how)
+
+    def records(self) -> Iterator[tuple[int, list[int]]]:
+        for record in self.consumer.records(follow=False):
+            yield record.partition, [record.offset]
+
+    def endless(self) -> Iterator[tuple[int, list[int]]]:
+        for record in self.consumer:
+            yield record.partition, [record.offset]
+
+    def batches(self) -> Iterator[tuple[int, list[int]]]:
+        for batch in self.consumer.batches(follow=False):
+            yield batch.column("partition")[0].as_py(), batch.column("offset").to_pylist()
+
+    def read(self) -> None:
+        """All that is left."""
+        for partition, offsets in self._loop():
+            self.seen[partition] += offsets
+            if self.is_complete:
+                return
+
+    @property
+    def is_complete(self) -> bool:
+        return sum(map(len, self.seen.values())) >= RECORDS * PARTITIONS
+
+    def begin_again(self) -> None:
+        self.seen.clear()
+        for partition in range(PARTITIONS):
+            self.consumer.seek(partition, 0)
+
+
+@pytest.mark.parametrize("group", [None, "interrupted"])
+@pytest.mark.parametrize("how", ["records", "endless", "batches"])
+def test_should_hand_out_what_it_had_not_when_its_loop_is_interrupted(
+    bench: Bench, how: str, group: str | None
+) -> None:
+    fill(bench)
+    options: dict[str, Any] = {} if group is None else {"group": f"{bench.topic}-{group}", "auto_commit_interval_ms": 1}
+    with bench.consumer(**options) as consumer:
+        reader = Reader(consumer, how)
+        reader.read()  # A member is given its partitions in the first loop.
+        for point in interrupt_at_each_point(reader.begin_again, reader.read, Random(1)):
+            while not reader.is_complete:
+                before = sum(map(len, reader.seen.values()))
+                reader.read()
+                assert sum(map(len, reader.seen.values())) > before, f"{point}: the next loop ends with nothing"
+            assert reader.seen == ALL, point
+
+
+@pytest.mark.parametrize("how", ["endless", "batches"])
+def test_should_commit_nothing_that_it_has_not_handed_out_when_its_loop_is_interrupted(bench: Bench, how: str) -> None:
+    fill(bench)
+    random = Random(2)
+    with bench.consumer(group=f"{bench.topic}-group", auto_commit=False) as consumer:
+        reader = Reader(consumer, how)
+        while not reader.is_complete:
+            interrupted(reader.read, random.randint(1, 900))
+            interrupted(consumer.commit, random.randint(1, 300))
+            handed = {place.partition: len(reader.seen[place.partition]) for place in consumer.group_offsets()}
+            committed = {place.partition: offset.offset for place, offset in consumer.group_offsets().items()}
+            assert all(committed[partition] <= handed[partition] for partition in committed), (committed, handed)
+        assert reader.seen == ALL
+        consumer.commit()
+        assert {offset.offset for offset in consumer.group_offsets().values()} == {RECORDS}
+
+
+@pytest.mark.parametrize("linger_ms", [0, 5])
+def test_should_write_each_record_once_and_in_order_when_sending_is_interrupted(bench: Bench, linger_ms: int) -> None:
+    bench.create()
+    sent, tried = list[int](), 0
+    with bench.producer(linger_ms=linger_ms) as producer:
+
+        def send() -> None:
+            nonlocal tried
+            for _ in range(3):
+                tried += 1
+                producer.send(bench.topic, str(tried), key="one", headers={"a": "b"})
+                sent.append(tried)
+            tried += 1
+            producer.send_batch(bench.topic, values=[str(tried)])
+            sent.append(tried)
+            producer.flush()
+
+        for _ in interrupt_at_each_point(lambda: None, send, Random(3)):
+            pass
+        producer.flush()
+    there = [int(record.value or b"") for record in bench.read_all()]
+    assert there == sorted(set(there))
+    assert set(sent) <= set(there)
+
+
+def test_should_close_when_its_close_was_interrupted(bench: Bench) -> None:
+    fill(bench)
+    random = Random(4)
+    for _ in range(8):
+        consumer = bench.consumer(group=f"{bench.topic}-group")
+        next(iter(consumer))
+        interrupted(consumer.close, random.randint(1, 600))
+        consumer.close()
+        with pytest.raises(HeadraceError, match="this consumer is closed"):
+            next(iter(consumer))
+
+
+@pytest.mark.parametrize("how", ["records", "batches", "endless"])
+@pytest.mark.parametrize("group", [None, "cancelled"])
+async def test_should_hand_out_what_it_had_not_when_an_async_loop_is_cancelled(
+    bench: Bench, how: str, group: str | None
+) -> None:
+    await asyncio.to_thread(fill, bench)
+    random = Random(5)
+    seen: dict[int, list[int]] = defaultdict(list)
+    async with bench.async_consumer(group=group and f"{bench.topic}-{group}") as consumer:
+
+        async def read() -> None:
+            if how == "batches":
+                async for batch in consumer.batches(follow=False):
+                    seen[batch.column("partition")[0].as_py()] += batch.column("offset").to_pylist()
+                return
+            async for record in consumer.records(follow=False) if how == "records" else consumer:
+                seen[record.partition].append(record.offset)
+                await asyncio.sleep(0)
+
+        while sum(map(len, seen.values())) < RECORDS * PARTITIONS:
+            reading = asyncio.create_task(read())
+            for _ in range(random.randint(0, 40)):
+                await asyncio.sleep(random.choice([0, 0, 0.001]))
+            reading.cancel()
+            await asyncio.wait([reading])
+            assert reading.cancelled() or reading.exception() is None
+    assert seen == ALL
