@@ -152,6 +152,11 @@ class AsyncFetcher:
 
     def _take_arrived(self) -> None:
         self._news.clear()
+        if (
+            not self._arrived
+        ):  # Before anybody is told that there is no answer; whoever waits may be cancelled each time.
+            self._sessions.look()
+            self._look_elsewhere()
         while self._arrived:
             self._reading.take(self._arrived.popleft(), now_ms())
         self._reading.check(now_ms())
@@ -161,8 +166,6 @@ class AsyncFetcher:
         with suppress(TimeoutError):
             async with asyncio.timeout(self._reading.patience_s(now_ms())):
                 await self._news.wait()
-        self._sessions.look()
-        self._look_elsewhere()
 
     def _look_elsewhere(self) -> None:
         """Where a leader is silent, ask who leads by now, and go there."""

@@ -9,6 +9,7 @@ import pytest
 from headrace import AsyncConsumer, Record, TopicPartition
 from headrace.client.frames import CONSUMED_SCHEMA
 from headrace.core.errors import LocalError, OffsetOutOfRangeError, StalledError, UnknownTopicError
+from headrace.core.limits import TROUBLE_UNANSWERED_MS
 from tests.support.client_bench import Bench
 from tests.support.patience import patient
 
@@ -189,3 +190,24 @@ async def test_should_read_partitions_that_are_added_later(bench: Bench) -> None
             assert [record.partition for record in fixed.records(follow=False)] == [0, 0, 0, 0]
             await consumer.seek(1, 0)
             assert await read_all(consumer) == [3]
+
+
+async def test_should_not_miss_an_answer_when_its_user_waits_for_a_moment_at_a_time(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench.create()
+    async with bench.async_consumer() as consumer:
+        records = aiter(consumer)
+        reading = consumer._reading_now
+
+        async def wait_until_it_has_looked() -> None:
+            looked_ms = reading._looked_ms
+            while reading._looked_ms == looked_ms:
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(anext(records), 0.05)
+
+        await wait_until_it_has_looked()
+        for cursor in reading.plan.cursors.values():
+            cursor.attempt_ms -= TROUBLE_UNANSWERED_MS  # As if that long ago.
+        await wait_until_it_has_looked()
+    assert caplog.messages == []
