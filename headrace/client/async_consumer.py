@@ -187,7 +187,7 @@ class AsyncConsumer(Positions):
         """Go on from `offset`, `earliest` or `latest`; works inside a loop over this consumer too."""
         await self.start()
         cursor = self._cursor(partition, topic)
-        self._seek(cursor, (await self._offsets_at([cursor.partition], offset))[cursor.partition])
+        self._seek(cursor, (await self._offsets_at([cursor.partition], offset, "offset"))[cursor.partition])
 
     async def seek_to_time(self, time: int | datetime, *, partitions: Iterable[Place] | None = None) -> None:
         """Go on from the first record at or after `time` (ms since 1970, or a datetime); the end where none is."""
@@ -202,8 +202,10 @@ class AsyncConsumer(Positions):
         await self.start()
         return await self._brokers.offsets(list(self._cursors), "latest")
 
-    async def _offsets_at(self, partitions: list[TopicPartition], start: Start) -> dict[TopicPartition, int]:
-        offset = fixed_offset(start)
+    async def _offsets_at(
+        self, partitions: list[TopicPartition], start: Start, name: str = "start"
+    ) -> dict[TopicPartition, int]:
+        offset = fixed_offset(start, name)
         if offset is not None:
             return dict.fromkeys(partitions, offset)
         return await self._brokers.offsets(partitions, timestamp_of(start))

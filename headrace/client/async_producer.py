@@ -18,7 +18,7 @@ from headrace.client.directory import Directory
 from headrace.client.discovery import Servers
 from headrace.client.record import BatchMetadata, RecordMetadata
 from headrace.client.values import Bytes, HeadersInput, Time
-from headrace.client.writer import Route, Writer
+from headrace.client.writer import Route, Writer, closed_error
 from headrace.core.errors import HeadraceError
 from headrace.core.limits import ASYNC_SEND_BURST_RECORDS
 
@@ -144,4 +144,6 @@ class AsyncProducer(Writer):
             await self.close()
 
     async def _route(self, topic: str) -> Route:
+        if self._sender.closed and self._sender.broken is None:
+            raise closed_error()
         return self._take_route(await self._brokers.layout(topic))

@@ -215,7 +215,7 @@ class Consumer(Positions):
         """Go on from `offset`, `earliest` or `latest`; works inside a loop over this consumer too."""
         cursor = self._cursor(partition, topic)
         with self._inside():
-            self._seek(cursor, self._offsets_at([cursor.partition], offset)[cursor.partition])
+            self._seek(cursor, self._offsets_at([cursor.partition], offset, "offset")[cursor.partition])
 
     def seek_to_time(self, time: int | datetime, *, partitions: Iterable[Place] | None = None) -> None:
         """Go on from the first record at or after `time` (ms since 1970, or a datetime); the end where none is."""
@@ -238,8 +238,10 @@ class Consumer(Positions):
         with self._inside():
             return self._brokers.offsets(list(self._cursors), "latest")
 
-    def _offsets_at(self, partitions: list[TopicPartition], start: Start) -> dict[TopicPartition, int]:
-        offset = fixed_offset(start)
+    def _offsets_at(
+        self, partitions: list[TopicPartition], start: Start, name: str = "start"
+    ) -> dict[TopicPartition, int]:
+        offset = fixed_offset(start, name)
         if offset is not None:
             return dict.fromkeys(partitions, offset)
         return self._brokers.offsets(partitions, timestamp_of(start))

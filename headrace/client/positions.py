@@ -6,7 +6,7 @@ so the position is right behind the record that was handed out last, although it
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 from headrace.client.cursor import Cursor, Handed
 from headrace.client.discovery import Servers
@@ -24,6 +24,7 @@ from headrace.client.subscription import (
     fixed_offset,
     wanted_partitions,
 )
+from headrace.client.values import check_options
 from headrace.core.errors import LocalError
 from headrace.core.limits import (
     AUTO_COMMIT_INTERVAL_MS_DEFAULT,
@@ -53,6 +54,10 @@ class Positions(ABC):
 
     _no_group: ClassVar[str] = "this consumer is in no group, and commits nothing: make it with group='billing'"
     _not_started: ClassVar[str] = "this consumer is closed (or was made before a fork): make a new one"
+
+    def __new__(cls, *_: Any, **options: Any) -> Self:
+        check_options(cls.__name__, vars(Positions)["__init__"], options)
+        return super().__new__(cls)
 
     def __init__(  # noqa: PLR0913 - the SDK's own signature: named options, each with its default
         self,

@@ -183,6 +183,8 @@ class Producer(Writer):
                 self._finalizer()
 
     def _route(self, topic: str) -> Route:
+        if self._sender.closed and self._sender.broken is None:
+            raise closed_error()
         return self._take_route(self._brokers.layout(topic))
 
     def _wait_for_room(self, size_bytes: int) -> None:

@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from headrace.client.layout import TopicLayout
 from headrace.client.record import Place, TopicPartition
-from headrace.client.values import as_topic, datetime_ms
+from headrace.client.values import OFFSET_MAX, as_topic, datetime_ms
 from headrace.core.errors import LocalError, OffsetOutOfRangeError, UnknownPartitionError
 
 Start: TypeAlias = str | int | datetime
@@ -100,13 +100,13 @@ def places(layout: TopicLayout, numbers: Sequence[int] | None) -> list[TopicPart
     return [TopicPartition(layout.topic, number) for number in chosen]
 
 
-def fixed_offset(start: Start) -> int | None:
+def fixed_offset(start: Start, name: str = "start") -> int | None:
     """None: brokers must be asked for `timestamp_of(start)`. Raises LocalError."""
     if isinstance(start, datetime) or start in ("earliest", "latest"):
         return None
-    if isinstance(start, int) and start >= 0:
+    if isinstance(start, int) and not isinstance(start, bool) and 0 <= start <= OFFSET_MAX:
         return start
-    raise LocalError(f"start is {start!r}: it must be earliest, latest, an offset from 0, or a datetime")
+    raise LocalError(f"{name} is {start!r}: it must be earliest, latest, an offset from 0, or a datetime")
 
 
 def timestamp_of(start: Start) -> str | int:
@@ -120,7 +120,12 @@ def as_ms(time: int | datetime) -> int:
     """Milliseconds since 1970. Raises LocalError for a number below 0."""
     if isinstance(time, datetime):
         return max(0, datetime_ms(time))
-    if time < 0:
+    if isinstance(time, bool) or not isinstance(time, int):
+        raise TypeError(
+            f"time is {type(time).__name__}: give a datetime, or milliseconds since 1970-01-01 UTC (a date does not say"
+            " where on Earth that day is: datetime.fromisoformat('2024-01-01T00:00:00+00:00'))"
+        )
+    if not 0 <= time <= OFFSET_MAX:
         raise LocalError(f"time is {time}: it must be a datetime, or milliseconds since 1970-01-01 UTC from 0")
     return time
 

@@ -3,8 +3,10 @@
 All of it is checked before a record joins a batch: one that cannot be encoded would take the others down with it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from difflib import get_close_matches
+from inspect import signature
 from operator import index
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
@@ -18,6 +20,22 @@ if TYPE_CHECKING:
 
 Bytes: TypeAlias = bytes | bytearray | memoryview | str | None
 _TIMESTAMP_MS_MAX = 2**63 - 1
+OFFSET_MAX = 2**63 - 1
+_OTHER_NAMES = {
+    "bootstrap_servers": "server",
+    "servers": "server",
+    "brokers": "server",
+    "compression_type": "compression",
+    "batch_size": "batch_bytes",
+    "buffer_memory": "buffer_bytes",
+    "group_id": "group",
+    "group_instance_id": "instance_id",
+    "enable_auto_commit": "auto_commit",
+    "auto_offset_reset": "start (and on_out_of_range)",
+    "topic": "the topics' names as they are: Consumer('flights')",
+    "topics": "the topics' names as they are: Consumer('flights')",
+}
+"""What other clients call it."""
 Time: TypeAlias = Union[int, datetime, "np.datetime64"]
 HeadersInput: TypeAlias = Iterable[tuple[str, Bytes]] | Mapping[str, Bytes]
 
@@ -27,10 +45,31 @@ def as_bytes(name: str, value: Bytes) -> bytes | None:
     if value is None or type(value) is bytes:
         return value
     if isinstance(value, str):
-        return value.encode()
+        return as_utf8(name, value)
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
     raise TypeError(wrong_type(name, value))
+
+
+def as_utf8(name: str, text: str) -> bytes:
+    """Raises LocalError where it has half of a surrogate pair, which is no character."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise LocalError(
+            f"{name} cannot be stored as UTF-8: character {error.start} is {text[error.start]!r}, half of a surrogate"
+            " pair; give whole characters, or bytes, for example by encode('utf-8', 'surrogatepass')"
+        ) from None
+
+
+def check_offset(name: str, offset: object) -> int:
+    """An offset as users name it. Raises TypeError or LocalError."""
+    if isinstance(offset, bool) or not hasattr(offset, "__index__"):
+        raise TypeError(f"{name} is {type(offset).__name__}: give a whole number")
+    number = index(offset)
+    if not 0 <= number <= OFFSET_MAX:
+        raise LocalError(f"{name} is {number}: it must be 0 or more, that of the next record to read, and below 2^63")
+    return number
 
 
 def as_topic(topic: object) -> str:
@@ -57,10 +96,21 @@ def as_group(group: object) -> str:
 
 def wrong_type(name: str, value: object) -> str:
     """The sentence for a `value` that is neither bytes nor text."""
+    said = name if name.isidentifier() else "value"
     return (
         f"{name} is {type(value).__name__}, not bytes, str or None: turn it into bytes first,"
-        f" for example json.dumps({name}) or str({name})"
+        f" for example json.dumps({said}) or str({said})"
     )
+
+
+def check_options(made: str, init: Callable[..., None], options: Iterable[str]) -> None:
+    """Raises TypeError where `made` has no option of such a name, with those that may be meant."""
+    known = [name for name, each in signature(init).parameters.items() if each.kind is not each.VAR_POSITIONAL][1:]
+    for name in options:
+        if name not in known:
+            close = [_OTHER_NAMES[name]] if name in _OTHER_NAMES else get_close_matches(name, known, n=2)
+            meant = f"do you mean {' or '.join(close)}?" if close else f"it has {', '.join(known)}"
+            raise TypeError(f"{made} has no option {name}: {meant}")
 
 
 def as_headers(headers: HeadersInput) -> Headers:
@@ -111,4 +161,5 @@ def _header(pair: Any) -> tuple[str, bytes | None]:
     name, value = pair
     if not isinstance(name, str):
         raise TypeError(f"a header's name is {type(name).__name__}, not str: headers are (name, value) pairs")
+    as_utf8("a header's name", name)
     return name, as_bytes(f"header {name!r}", value)

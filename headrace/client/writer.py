@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from time import time_ns
-from typing import Any
+from typing import Any, Self
 
 from headrace.client.batches import BATCH_OVERHEAD_BYTES, Batch, Row, row_bytes
 from headrace.client.clock import epoch_ms
@@ -21,7 +21,16 @@ from headrace.client.iterated import column_pieces, is_iterated
 from headrace.client.layout import TopicLayout
 from headrace.client.partitioning import Partitioner, Partitioning
 from headrace.client.record import TopicPartition
-from headrace.client.values import Bytes, HeadersInput, Time, as_bytes, as_headers, as_timestamp_ms, as_topic
+from headrace.client.values import (
+    Bytes,
+    HeadersInput,
+    Time,
+    as_bytes,
+    as_headers,
+    as_timestamp_ms,
+    as_topic,
+    check_options,
+)
 from headrace.client.write_options import Acks, CompressionName, WriteOptions, as_compression
 from headrace.core.errors import HeadraceError, LocalError
 from headrace.core.limits import (
@@ -57,6 +66,10 @@ class Writer(ABC):
     again, brokers write each record once, in the order of `send`; a record whose future raises may be written or not.
     Without idempotence, a retry after a lost answer may write a batch a second time; it never changes the order.
     """
+
+    def __new__(cls, *_: Any, **options: Any) -> Self:
+        check_options(cls.__name__, vars(Writer)["__init__"], options)
+        return super().__new__(cls)
 
     def __init__(  # noqa: PLR0913 - the SDK's own signature: named options, each with its default
         self,

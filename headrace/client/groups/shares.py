@@ -7,10 +7,10 @@ the dictionary is replaced whole and never changed.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from operator import index
 
 from headrace.client.cursor import Cursor, Handed
 from headrace.client.record import TopicPartition
+from headrace.client.values import as_utf8, check_offset
 from headrace.core.errors import FencedMemberError, LocalError
 from headrace.core.groups.entries import OffsetValue
 from headrace.core.limits import OFFSET_METADATA_BYTES_MAX, OFFSETS_PER_COMMIT_MAX
@@ -117,17 +117,11 @@ def not_held(partition: TopicPartition) -> FencedMemberError:
 def checked_metadata(metadata: str) -> str:
     if not isinstance(metadata, str):
         raise TypeError(f"metadata is {type(metadata).__name__}: give text")
-    size = len(metadata.encode())
+    size = len(as_utf8("metadata", metadata))
     if size > OFFSET_METADATA_BYTES_MAX:
         raise LocalError(f"metadata has {size} bytes: at most {OFFSET_METADATA_BYTES_MAX}")
     return metadata
 
 
 def _checked_offset(place: TopicPartition, offset: int) -> int:
-    try:
-        number = index(offset)
-    except TypeError:
-        raise TypeError(f"the offset of {place} is {type(offset).__name__}: give a whole number") from None
-    if number < 0:
-        raise LocalError(f"the offset of {place} is {number}: it must be 0 or more, that of the next record to read")
-    return number
+    return check_offset(f"the offset of {place}", offset)
