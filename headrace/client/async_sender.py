@@ -52,11 +52,20 @@ class AsyncSender:
         self._watching: asyncio.TimerHandle | None = None
 
     def __del__(self) -> None:
-        if self.broken is None and self.in_flight.accumulator.buffered_bytes:
+        lost = [] if self.broken is not None else self.in_flight.accumulator.waiting_batches()
+        if lost:
             _log.error(
-                "an AsyncProducer was never closed, and its event loop has ended: %d bytes of records were not sent",
-                self.in_flight.accumulator.buffered_bytes,
+                "an AsyncProducer was never closed, and its event loop has ended: %d records were not acknowledged,"
+                " for %s; use it in `async with`, or await its close()",
+                sum(batch.record_count for batch in lost),
+                ", ".join(sorted({str(batch.partition) for batch in lost})),
             )
+            error = LocalError(
+                "this producer was never closed, and its event loop has ended: nobody waits for an answer"
+            )
+            for batch in lost:
+                with suppress(RuntimeError):  # A loop that is closed calls nobody back.
+                    batch.failed(error)
 
     # -- what the producer asks --------------------------------------------------------------------------------------
 

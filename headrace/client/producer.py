@@ -152,8 +152,8 @@ class Producer(Writer):
     def flush(self) -> None:
         """Wait until everything that was sent has been written or has failed.
 
-        Raises the first failure whose future nobody has looked at, so that no record is lost in silence, and
-        StalledError where nothing moves any more.
+        Raises the first failure whose future nobody has looked at, so that no record is lost in silence,
+        StalledError where nothing moves any more, and LocalError in the child of a fork, which cannot know.
         """
         self._sender.flush()
         with self._sender.lock:
@@ -163,7 +163,7 @@ class Producer(Writer):
 
     def close(self) -> None:
         """Flush, and end the connections. Raises as `flush` does. Safe to call again."""
-        if not self._finalizer.alive:
+        if not self._finalizer.alive or self._sender.is_parents:
             return
         try:
             self.flush()

@@ -32,7 +32,7 @@ from headrace.client.produce_session import Arrived, Outcome, Refused
 from headrace.client.produce_sessions import ProduceSessions
 from headrace.client.workers import Workers
 from headrace.client.write_options import WriteOptions
-from headrace.client.writer import as_raised, unsendable
+from headrace.client.writer import as_raised, closed_error, unsendable
 from headrace.core.errors import HeadraceError, StalledError
 from headrace.core.limits import CLIENT_STALL_CHECK_MS, LEADER_SEARCH_MS, PRODUCER_REQUESTS_MAX
 from headrace.http2.interrupts import HeldInterrupts
@@ -45,6 +45,8 @@ class Sender:
         self._make_lock()
         self.closed = False
         """Nothing more is taken."""
+        self.is_parents = False
+        """This is the child of a fork: what was sent is its parent's."""
         self.broken: StalledError | None = None
         """Nothing moves any more."""
         self._answered: set[Batch] = set()
@@ -79,7 +81,9 @@ class Sender:
         self.progress.wait(CLIENT_STALL_CHECK_MS / 1000)
 
     def flush(self) -> None:
-        """Wait until everything that is queued now has arrived or failed. Raises StalledError."""
+        """Wait until all that is queued now has arrived or failed. Raises StalledError, and LocalError in a child."""
+        if self.is_parents:
+            raise closed_error()
         with self.lock:
             waiting = set(map(id, self.in_flight.accumulator.waiting_batches()))
             self.in_flight.accumulator.close_batches()
@@ -93,7 +97,7 @@ class Sender:
         with self.lock:
             self.closed = True
         try:
-            if self.broken is None:
+            if self.broken is None and not self.is_parents:
                 self.flush()
         finally:
             with self.lock:
@@ -104,7 +108,7 @@ class Sender:
     def leave_to_parent(self) -> None:
         """In the child of a fork: closed, with nothing to send. The old lock may be held by a thread that is gone."""
         self._make_lock()
-        self.closed = True
+        self.closed = self.is_parents = True
         self.in_flight = InFlight(self._options, ThreadRows, self._brokers.trouble)
 
     # -- the thread --------------------------------------------------------------------------------------------------

@@ -211,9 +211,12 @@ def test_should_say_so_when_an_event_loop_ends_before_the_records_are_sent(
 ) -> None:
     bench.create()
 
-    async def forget() -> None:
-        await bench.async_producer(linger_ms=60_000).send(bench.topic, b"unsent")
+    async def forget() -> asyncio.Future[RecordMetadata]:
+        return await bench.async_producer(linger_ms=60_000).send(bench.topic, b"unsent")
 
-    asyncio.run(forget())
+    forgotten = asyncio.run(forget())
     gc.collect()
-    assert "an AsyncProducer was never closed, and its event loop has ended" in caplog.text
+    assert "an AsyncProducer was never closed, and its event loop has ended: 1 records were" in caplog.text
+    assert f"not acknowledged, for {bench.topic}/0; use it in `async with`" in caplog.text
+    with pytest.raises(LocalError, match="this producer was never closed"):
+        forgotten.result()

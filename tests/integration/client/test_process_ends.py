@@ -38,13 +38,14 @@ producer.send(topic, "before")
 child = os.fork()
 if child == 0:
     signal.alarm(300)  # A child that hangs must not outlive the test.
-    for use in (lambda: producer.send(topic, "child's"), lambda: next(iter(consumer))):
+    for use in (lambda: producer.send(topic, "child's"), producer.flush, lambda: next(iter(consumer))):
         try:
             use()
         except LocalError as error:
             assert "before a fork" in error.message, error
         else:
             sys.exit(9)
+    producer.close()
     consumer.close()
     sys.exit(0)
 assert os.waitpid(child, 0)[1] == 0
