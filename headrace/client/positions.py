@@ -6,6 +6,7 @@ so the position is right behind the record that was handed out last, although it
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from functools import update_wrapper
 from typing import Any, ClassVar, Self
 
 from headrace.client.cursor import Cursor, Handed
@@ -202,3 +203,7 @@ class Positions(ABC):
     def _growing(self) -> list[str]:
         """Topics whose new partitions are read too."""
         return [topic for topic, numbers in self._wanted.items() if numbers is None]
+
+
+# Whoever asks for the signature (help, editors) is told the options.
+update_wrapper(Positions.__new__, Positions.__init__, assigned=(), updated=())

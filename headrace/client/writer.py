@@ -8,6 +8,7 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import update_wrapper
 from time import time_ns
 from typing import Any, Self
 
@@ -169,6 +170,10 @@ class Writer(ABC):
     @property
     def _piece_bytes(self) -> int:
         return self._options.buffer_bytes // 4
+
+
+# Whoever asks for the signature (help, editors) is told the options.
+update_wrapper(Writer.__new__, Writer.__init__, assigned=(), updated=())
 
 
 def closed_error() -> LocalError:
