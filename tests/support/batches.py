@@ -61,7 +61,7 @@ def body_at(batch: bytes) -> int:
 def poisoned(batch: bytes) -> bytes:
     """A batch whose header, lengths, checksums and times are right, and whose other buffers nobody can decode."""
     at = body_at(batch)
-    times_at, size = time_buffer(read_message(memoryview(batch), len(batch)), Compression.NONE)
+    times_at, size = time_buffer(read_message(memoryview(batch), len(batch)), BatchHeader.unpack(batch).compression)
     end = times_at + size
     return sealed(batch[:at] + b"\xff" * (times_at - at) + batch[times_at:end] + b"\xff" * (len(batch) - end))
 

@@ -37,7 +37,7 @@ async def app(tmp_path: Path) -> AsyncIterator[BrokerApp]:
     """Offsets 0 and 6 can be read; those between were appended by a broker that did not look into bodies."""
     async with running_app(tmp_path / "data") as app:
         batches = batch_of(b"0") + poisoned(batch_of(b"1", b"2")) + mislabelled(batch_of(b"3", b"4", b"5"))
-        everything = split_batches([batches + batch_of(b"6")], batch_bytes_max=1 << 20)
+        everything = split_batches([batches + batch_of(b"6")], batch_bytes_max=1 << 20, are_committed=True)
         await app.partition.produce(everything, ProduceQuery(Acks.ALL, 30_000, Fence()))
         lease = BrokerLease(Metadata(name="broker-0"), BrokerId(0), Incarnation(1), server(app))
         app.serving.view.list_leases([lease], monotonic_ms())

@@ -187,13 +187,19 @@ def reading_of(batches: bytes, next_offset: int) -> ReadAhead:
 
 
 def handed_out(reading: ReadAhead) -> list[int]:
-    return [offset for _, batch in reading.read() for offset in batch.offsets.tolist()]
+    """To a user who has all of each batch."""
+    offsets: list[int] = []
+    for _, batch in reading.read():
+        reading.handed.given = True
+        offsets += batch.offsets.tolist()
+    return offsets
 
 
 def test_should_stop_before_records_that_nobody_can_decode_and_say_how_to_go_on() -> None:
     reading = reading_of(WITH_POISON, 6)
     batches = reading.read()
     assert [batch.offsets.tolist() for _, batch in (next(batches),)] == [[0]]
+    reading.handed.given = True
     remedy = (
         r"go on with seek\(TopicPartition\(topic='flights', partition=0\), 4\), or leave .* with on_unreadable='skip'"
     )

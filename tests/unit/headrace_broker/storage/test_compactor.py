@@ -252,7 +252,7 @@ async def test_should_go_on_from_wherever_a_pass_has_stopped(
 
 def unreadable(batch: RawBatch, spoil: Callable[[bytes], bytes]) -> RawBatch:
     """The batch as one that was appended before brokers looked into bodies."""
-    (spoiled,) = split_batches([spoil(b"".join(batch.buffers))], batch_bytes_max=1 << 20)
+    (spoiled,) = split_batches([spoil(b"".join(batch.buffers))], batch_bytes_max=1 << 20, are_committed=True)
     return spoiled
 
 
