@@ -23,30 +23,6 @@ class _ShowingExamples(click.Command):
                 formatter.write(f"  # {about}\n  {line}\n")
 
 
-class _ShowingExamples(click.Command):
-    """Examples under a heading of their own, as click shows options: an epilog would be indented, heading and all."""
-
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Examples"):
-            for about, line in examples_of(self):
-                formatter.write(f"  # {about}\n  {line}\n")
-
-
-_NAMES_ELSEWHERE = {
-    "--offset": "--from",
-    "--from-beginning": "--from earliest",
-    "--max-messages": "--max-records",
-    "--bootstrap-server": "--server",
-    "--broker-list": "--server",
-    "--brokers": "--server",
-    "--consumer-group": "--group",
-    "--replication-factor": "--replicas",
-    "--config": "--set",
-    "--topic": "TOPIC, without an option",
-}
-"""What other systems' commands call our options."""
-
-
 class Command(_ShowingExamples):
     pass
 

@@ -29,7 +29,9 @@ def topic_spec(partitions: int, replicas: int | None, settings: Iterable[str]) -
         if not separator:
             raise _bad(f"{setting!r} is no setting: write path=value, for example retention.time=7d")
         if path not in _PATHS:
-            raise _bad(f"{path!r} is no field of a topic; there are {', '.join(sorted(_PATHS))}")
+            ours = _OF_KAFKA.get(path)
+            there_are = f"there are {', '.join(sorted(_PATHS))}" if ours is None else f"write {ours}"
+            raise _bad(f"{path!r} is no field of a topic; {there_are}")
         _put(spec, path.split("."), _value(path, text))
     try:
         TopicSpec.parse(spec)
@@ -70,5 +72,18 @@ def _flatten(spec: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, t
             yield f"{prefix}{name}", type(value)
 
 
+_OF_KAFKA: Final = {
+    "cleanup.policy": "cleanupPolicy=Compact, Delete or CompactDelete",
+    "delete.retention.ms": "compaction.deleteRetention=24h",
+    "max.message.bytes": "maxMessageBytes=1Mi",
+    "message.timestamp.after.max.ms": "timestamps.afterMax=1h",
+    "message.timestamp.before.max.ms": "timestamps.beforeMax=7d",
+    "message.timestamp.type": "timestampType=LogAppendTime or CreateTime",
+    "min.compaction.lag.ms": "compaction.minLag=1h",
+    "min.insync.replicas": "minInsyncReplicas=2",
+    "retention.ms": "retention.time=7d",
+    "segment.ms": "segment.time=1d",
+    "unclean.leader.election.enable": "uncleanLeaderElection=true",
+}
 _PATHS: Final = dict(_flatten(TopicSpec.parse({"partitions": 1}).to_object()))
 """Every field of a spec, by its path, with the type of its value."""

@@ -1,7 +1,7 @@
 """Topic: what a user asks for (`crds/topics.yaml`), parsed into numbers with the resource's defaults."""
 
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import EnumType, StrEnum
 from typing import Any, NamedTuple
 
 from headrace.core.limits import TOPIC_PARTITIONS_MAX
@@ -224,6 +224,8 @@ class _Reader:
         try:
             return parse(str(value))
         except ValueError as error:
+            if isinstance(parse, EnumType):
+                raise InvalidResourceError(f"spec.{path}: {value!r} is none of {', '.join(parse)}") from error
             raise InvalidResourceError(f"spec.{path}: {error}") from error
 
     def _value(self, path: str, default: object) -> object:

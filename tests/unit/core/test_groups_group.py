@@ -11,7 +11,7 @@ from headrace.core.groups.settings import Assignor, GroupSettings
 from headrace.core.groups.subscriptions import Subscription
 from headrace.core.limits import GROUP_MEMBERS_MAX
 from tests.support.group_asking import FLIGHTS, commit, live, membership, refused, state, told, world_of
-from tests.support.group_world import World, member, parts, shape
+from tests.support.group_world import GROUP, World, member, parts, shape
 
 SUBSCRIPTION = Subscription(("flights",))
 
@@ -104,6 +104,14 @@ def test_should_give_a_members_partitions_to_others_when_it_goes(graceful: bool)
     assert world.processes[1].owned == parts("flights", 0, 1, 2, 3)
     error = refused(world, commit(world, 5, member=gone.id, epoch=gone.seen[0]))
     assert error.code == "UnknownMember"
+
+
+def test_should_say_how_long_its_members_are_silent() -> None:
+    world = world_of("a")
+    silence = world.coordinator.groups[GROUP].silences(world.now_ms + 20_000)[member("a")]
+    assert silence.silent_ms >= 20_000
+    assert silence.silent_ms + silence.expires_in_ms == 45_000
+    assert world.coordinator.groups[GROUP].silences(world.now_ms + 60_000)[member("a")].expires_in_ms == 0
 
 
 def test_should_remove_a_member_that_does_not_give_up_in_time() -> None:

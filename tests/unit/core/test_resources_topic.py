@@ -71,7 +71,7 @@ def test_should_ask_for_all_but_one_in_sync_when_the_resource_does_not_say(repli
         ({"partitions": True}, "spec.partitions: True is not a whole number"),
         ({"partitions": 1, "retention": {"time": "1w"}}, "spec.retention.time: '1w' is not a duration"),
         ({"partitions": 1, "segment": {"bytes": "1KB"}}, "spec.segment.bytes: '1KB' is not a quantity"),
-        ({"partitions": 1, "durability": "Hope"}, "spec.durability: 'Hope' is not a valid Durability"),
+        ({"partitions": 1, "durability": "Hope"}, "spec.durability: 'Hope' is none of "),
     ],
 )
 def test_should_name_field_and_value_when_a_spec_is_wrong(spec: dict[str, Any], message: str) -> None:
