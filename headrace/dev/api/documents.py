@@ -16,6 +16,8 @@ from headrace.dev.api.status import StatusError, bad_request, unsupported_media_
 JSON = "application/json"
 YAML = "application/yaml"
 _SUMMARY_BYTES = 30
+_UNSAID = "application/octet-stream"
+"""What a body without Content-Type is taken for by HTTP; here it is JSON, as `kubectl create --raw` sends it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +32,9 @@ class Document:
 def decode(body: bytes, media_type: str, kind: str = "") -> Document:
     """Raises StatusError 415 for another media type, 400 for a body that cannot be read as an object of `kind`.
 
-    A kube-apiserver takes a body without Content-Type for JSON. Here it is refused: a web page can send one unasked.
+    A web page can send a body without Content-Type unasked, too: `routes` refuses it by what its browser says.
     """
-    if media_type == JSON or media_type.endswith("+json"):
+    if media_type in (JSON, _UNSAID) or media_type.endswith("+json"):
         return _decode_json(body, kind)
     if media_type == YAML:
         return _decode_yaml(body)

@@ -182,14 +182,16 @@ def test_should_refuse_a_name_that_no_consumer_group_can_have(calls: GroupCalls)
 def test_should_write_to_the_internal_topic_through_groups_alone(cluster: Cluster, calls: GroupCalls) -> None:
     assert calls.commit({0: 1}).status == 200
     topic = f"{cluster.url()}/v1/namespaces/default/topics/{OFFSETS_TOPIC}"
-    records = json.dumps({"records": [{"key": "a", "value": "b"}]}).encode()
+    body = json.dumps({"records": [{"key": "a", "value": "b"}]}).encode()
     as_json = {"Content-Type": "application/json"}
     for answer in (
-        http("POST", f"{topic}/records", records, as_json),
-        http("POST", f"{topic}/partitions/0/records", records, as_json),
+        http("POST", f"{topic}/records", body, as_json),
+        http("POST", f"{topic}/partitions/0/records", body, as_json),
         http("DELETE", f"{topic}/partitions/0/records?beforeOffset=latest"),
     ):
         assert (answer.status, answer.json["code"]) == (403, "InternalTopic")
     partition = coordinator_partition(GroupName("default", calls.group), 4)
-    read = http("GET", f"{topic}/partitions/{partition}/records?maxRecords=1000&valueFormat=json").json["records"]
-    assert calls.group in {json.loads(each["key"])[3] for each in read}
+    read = f"{topic}/partitions/{partition}/records?maxRecords=1000&valueFormat=json"
+    assert http("GET", read).json["code"] == "InternalTopic"
+    records = http("GET", read, headers={"Headrace-Peer-Key": cluster.peer_key()}).json["records"]
+    assert calls.group in {json.loads(each["key"])[3] for each in records}
