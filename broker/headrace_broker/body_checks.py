@@ -17,7 +17,8 @@ from headrace.core.limits import (
     BODY_CHECK_INLINE_UNPACKED_BYTES_MAX,
 )
 from headrace.core.records.header import COMPRESSION_BITS
-from headrace.core.records.raw import RawBatch
+from headrace.core.records.raw import RawBatch, unpack_times
+from headrace.core.records.times import TIME_BYTES
 from headrace_broker.admission import Admission
 
 _DECODER = "headrace.core.records.columns"
@@ -40,25 +41,27 @@ def check(batches: Sequence[RawBatch]) -> None:
     for index, batch in enumerate(batches):
         try:
             check_body(batch)
+            unpack_times(batch)
         except CorruptBatchError as error:
             raise _named(error, index) from error
 
 
 async def check_in_thread(batches: Sequence[RawBatch], admission: Admission) -> None:
-    """As `check`. Raises BatchTooLargeError where one would take more memory than this broker has for it."""
-    largest, limit = 0, admission.unpacked_bytes_max
+    """As `check`. Raises BatchTooLargeError where they would take more memory than this broker has for it."""
+    largest, times, limit = 0, 0, admission.unpacked_bytes_max
     for index, size in _unpacked_sizes(batches):
         if size > BATCH_DECOMPRESSED_BYTES_MAX:
             continue  # It is refused before anything of it is decompressed.
-        if size > limit:
+        times += TIME_BYTES * batches[index].header.record_count  # They stay until the append.
+        if size + times > limit:
             raise BatchTooLargeError(
-                f"batch {index}: it has {size} bytes once it is decompressed, and this broker looks into {limit} at"
-                " most: send smaller batches",
+                f"batch {index}: it has {size} bytes once it is decompressed, and this broker looks into {limit} of a"
+                " request at most: send smaller batches, or fewer at once",
                 limit=limit,
                 batch=index,
             )
         largest = max(largest, size)
-    async with admission.unpacking(largest):
+    async with admission.unpacking(largest + times):
         await asyncio.to_thread(check, batches)
 
 

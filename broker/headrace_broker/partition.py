@@ -167,6 +167,8 @@ class Partition:
             self.times.check(batches, wall_ms(), repeated)
         new = [batch for i, batch in enumerate(batches) if i not in repeated] if repeated else batches
         size, written = self._append(new, epoch) if new else (0, None)
+        for batch in batches:  # What waits, or is kept for followers, needs them no more.
+            batch.times = None
         waiter = None if query.acks is Acks.NONE else self._expect(query, answered)
         if written is not None:
             self._step(Appended(self.log.log_end_offset, size, waiter))

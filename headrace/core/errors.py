@@ -326,7 +326,8 @@ class StaleBatchError(RemoteError):
 
 
 class InternalTopicError(RemoteError):
-    """Headrace keeps its own records there (HTTP 403): brokers alone read, write and delete them."""
+    """Headrace keeps its own records there (HTTP 403): brokers alone read, write and delete them, but for the batches
+    that writers stage."""
 
     code = "InternalTopic"
     status = 403

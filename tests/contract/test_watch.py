@@ -84,7 +84,10 @@ async def test_should_mark_the_end_of_the_state_when_asked_to_send_it(space: Spa
         assert _told(await _next(stream)) == ("ADDED", "a")
         mark = await _next(stream)
         await space.create("topics", topic("b"))
-        assert _told(await _next(stream)) == ("ADDED", "b")
+        after = await _next(stream)
+        while after["type"] == "BOOKMARK":  # Now and then one comes by itself.
+            after = await _next(stream)
+        assert _told(after) == ("ADDED", "b")
 
     assert mark["type"] == "BOOKMARK"
     assert mark["object"]["kind"] == "Topic"

@@ -94,7 +94,8 @@ class _Arriving:
     def abort(self) -> None:
         self._crowd.leave(self)
         self.gave_way = True
-        self.timeout.reschedule(asyncio.get_running_loop().time())
+        if not self.timeout.expired():  # Else its time was up in this very turn of the loop.
+            self.timeout.reschedule(asyncio.get_running_loop().time())
 
 
 def _is_gzipped(request: web.Request) -> bool:

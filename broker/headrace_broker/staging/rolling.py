@@ -3,7 +3,7 @@
 One task for each writer's batch, several partitions at a time (`slots`, of all coordinators of this broker). Each share
 is written in order, as one producer with sequences from 0 (`core.staging.identity`): whatever was written before, by
 this coordinator or one before it, is known again there, and what comes next goes on from it. What has an answer that no
-retry changes is dropped, and told: the topic was deleted and made anew, the stages are gone, or nobody can decode them.
+retry changes is dropped, and told: the topic was deleted and made anew, or the stages are gone.
 """
 
 import asyncio
@@ -58,9 +58,6 @@ class Rolling:
                     batches = await self._read(share.batches[at:], sequences[at:], producer, staging_uid)
                     await self._reach.produce(place, share.key.uid, batches)
             except StaleTopicError as error:
-                return f"{place}: {error.message}"
-            except CorruptBatchError as error:
-                _log.error("%s: %d committed records are refused: %s", place, sequences[-1] - sequences[at], error)
                 return f"{place}: {error.message}"
             except StagesLostError as error:
                 _log.error("%s: %d committed records are lost: %s", place, sequences[-1] - sequences[at], error)

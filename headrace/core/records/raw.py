@@ -28,6 +28,7 @@ from headrace.core.records.header import (
     NO_PRODUCER,
     SPARSE_BIT,
     BatchHeader,
+    Compression,
     ProducerNumbers,
 )
 from headrace.core.records.header import stamp as stamp_head
@@ -49,7 +50,8 @@ class RawBatch:
     message: ArrowMessage | None = None
     """The body's metadata, of a batch that a producer sent."""
     times: RecordTimes | None = None
-    """As a producer sent them; None where somebody has looked at them before."""
+    """As a producer sent them, until they are appended; None where somebody has looked at them before, and of a
+    compressed body until `unpack_times`."""
 
     @property
     def nbytes(self) -> int:
@@ -185,8 +187,15 @@ def _take_batch(cursor: _Cursor, batch_bytes_max: int) -> tuple[RawBatch, ArrowM
 
 def _with_times(batch: RawBatch, message: ArrowMessage) -> RawBatch:
     """Raises CorruptBatchError where the header says other ones."""
-    batch.times = read_times(batch.header, message, batch.buffers[1:])
+    if batch.header.compression is Compression.NONE:
+        batch.times = read_times(batch.header, message, batch.buffers[1:])
     return batch
+
+
+def unpack_times(batch: RawBatch) -> None:
+    """Read the times of a compressed body, eight bytes a record. Raises CorruptBatchError as `split_batches` does."""
+    if batch.times is None and batch.message is not None:
+        batch.times = read_times(batch.header, batch.message, batch.buffers[1:])
 
 
 def _with_known_times(batch: RawBatch, message: ArrowMessage) -> RawBatch:

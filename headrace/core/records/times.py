@@ -15,7 +15,7 @@ from headrace.core.records.arrow_message import STORED_AS_IS, ArrowMessage, time
 from headrace.core.records.header import BatchHeader, Compression
 
 _I64 = struct.Struct("<q")
-_TIME_BYTES: Final = _I64.size
+TIME_BYTES: Final = _I64.size
 _CODECS: Final = {Compression.LZ4: "lz4", Compression.ZSTD: "zstd"}
 
 
@@ -63,7 +63,7 @@ def read_times(header: BatchHeader, message: ArrowMessage, body: Sequence[memory
     """
     at, size = time_buffer(message, header.compression)
     column = _slice(body, at - BATCH_HEADER_BYTES, size)
-    needed = header.record_count * _TIME_BYTES
+    needed = header.record_count * TIME_BYTES
     if header.compression is not Compression.NONE:
         column = _decompressed(column, needed, header.compression)
     if len(column) < needed:

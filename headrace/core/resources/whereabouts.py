@@ -38,10 +38,13 @@ class Whereabouts(Enum):
         return cls.STATEFUL_SET if _is_own_name(host, own) else cls.BY_HAND
 
     @classmethod
-    def of_operator(cls, api_server: str, *, in_pod: bool) -> "Whereabouts":
+    def of_operator(cls, api_server: str, *, in_pod: bool) -> "Whereabouts | None":
+        """None where its place says nothing about theirs: wherever Leases say."""
         if in_pod:
             return cls.STATEFUL_SET
-        return cls.THIS_MACHINE if is_loopback_name(urlsplit(api_server).hostname or "") else cls.BY_HAND
+        parts = urlsplit(api_server)
+        is_embedded = parts.scheme == "http" and is_loopback_name(parts.hostname or "")
+        return cls.THIS_MACHINE if is_embedded else None
 
     def allow(self, lease: BrokerLease) -> bool:
         """Whether the Lease's URL is one that its broker can have; there may be none."""

@@ -15,6 +15,9 @@ from headrace.core.staging.identity import WriterName
 from headrace.core.types import Offset, PartitionId, PartitionKey, TopicUid
 
 _VERSION = 1
+_VERSION_OF_LIVES = 2
+"""Of a decision that is on its way as another producer than brokers of before would make of it: they refuse it, where
+they would write it a second time."""
 _KIND = "writer"
 _FEW_BYTES = 400
 """Of a decision without shares, its key included, beside its texts."""
@@ -104,7 +107,9 @@ def decode(key: bytes, value: bytes | None) -> WriterRecord:
     try:
         kind, version, namespace, name = json.loads(key)
         body = None if value is None else json.loads(value)
-        if (kind, version) != (_KIND, _VERSION) or (body is not None and body.pop("version") != _VERSION):
+        if (kind, version) != (_KIND, _VERSION) or (
+            body is not None and body.pop("version") not in (_VERSION, _VERSION_OF_LIVES)
+        ):
             raise UnreadableRecordError(
                 f"the record {key[:200]!r} of the commits topic is of a kind or version that this broker does not know:"
                 " it was written by a newer one; update this broker before it decides for writers"
@@ -135,7 +140,7 @@ def share_object(share: Share) -> dict[str, Any]:
 def _object(decision: Decision) -> dict[str, Any]:
     counts = {} if decision.done_counts is None else {"counts": dict(decision.done_counts)}
     return {
-        "version": _VERSION,
+        "version": _VERSION_OF_LIVES if decision.since_ms and not decision.is_done else _VERSION,
         "batch": decision.batch,
         "stagingUid": decision.staging_uid,
         "shares": [share_object(share) for share in decision.shares],

@@ -119,7 +119,7 @@ def _undecompressable(_: bytes) -> bytes:
         (_lying, 400, "CorruptBatch", "batch 1: record_count is 2, the body has 1 rows"),
         (poisoned, 400, "CorruptBatch", "batch 1: the body is not a record batch of magic 1: "),
         (mislabelled, 400, "CorruptBatch", "batch 1: the body's compression is NONE, attributes say ZSTD"),
-        (_undecompressable, 400, "CorruptBatch", "batch 1: the times cannot be decompressed: "),
+        (_undecompressable, 400, "CorruptBatch", "batch 1: the body is not a record batch of magic 1: "),
         (lambda _: boastful(ZSTD), 400, "CorruptBatch", "batch 1: the body claims 1099511628"),
         (lambda batch: batch[:-1], 400, "CorruptBatch", "batch 1: batch_bytes is"),
         (lambda batch: batch + b"x", 400, "CorruptBatch", "batch 2: 1 bytes are left"),

@@ -10,7 +10,7 @@ from headrace.core.limits import TIMES_COUNTED_PLAINLY_MAX, TIMESTAMP_MS_MAX
 from headrace.core.records.arrow_message import read_message, time_buffer
 from headrace.core.records.columns import encode_batch, record_columns
 from headrace.core.records.header import BatchHeader, Compression, ProducerNumbers
-from headrace.core.records.raw import RawBatch, batch_crc, renumbered, split_batches, stored_times
+from headrace.core.records.raw import RawBatch, batch_crc, renumbered, split_batches, stored_times, unpack_times
 from headrace.core.records.time_rules import Reason, Strange, TimeRules
 from headrace.core.records.times import times_in
 from headrace.core.resources.topic import TopicSpec
@@ -26,7 +26,10 @@ def encoded(times_ms: Sequence[int], compression: Compression = Compression.NONE
 
 
 def split(*batches: bytes) -> list[RawBatch]:
-    return split_batches([b"".join(batches)], batch_bytes_max=1 << 23)
+    batches = split_batches([b"".join(batches)], batch_bytes_max=1 << 23)
+    for batch in batches:
+        unpack_times(batch)
+    return batches
 
 
 def changed(batch: bytes, change: Callable[[BatchHeader], BatchHeader]) -> bytes:
@@ -43,6 +46,8 @@ def test_should_know_the_oldest_and_the_newest_time_when_a_batch_is_split(compre
     whole = encoded(times_ms, compression)
     for chunks in ([whole], [whole[:100], whole[100:401], whole[401:]], [bytes([byte]) for byte in whole]):
         (batch,) = split_batches(chunks, batch_bytes_max=1 << 23)
+        assert (batch.times is None) == (compression is not Compression.NONE), "what has to be unpacked is not yet"
+        unpack_times(batch)
         assert batch.times is not None
         assert [*batch.times.each] == times_ms
         assert (batch.times.oldest_ms, batch.times.newest_ms) == (min(times_ms), max(times_ms))

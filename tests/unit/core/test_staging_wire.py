@@ -105,7 +105,7 @@ def test_should_read_what_it_has_written_and_know_its_size(entry: WriterRecord) 
     [
         (b'["writer",2,"default","query"]', None, "update this broker"),
         (b'["reader",1,"default","query"]', None, "update this broker"),
-        (b'["writer",1,"default","query"]', b'{"version":2}', "update this broker"),
+        (b'["writer",1,"default","query"]', b'{"version":3}', "update this broker"),
         (b'["writer",1,"default"]', None, "is damaged"),
         (b"{", None, "is damaged"),
         (b'["writer",1,"default","query"]', b'{"version":1}', "is damaged"),

@@ -38,10 +38,11 @@ def test_should_tell_by_a_brokers_own_url_where_the_others_are(url: str, whereab
     [
         ("https://10.96.0.1:443", True, Whereabouts.STATEFUL_SET),
         ("http://127.0.0.1:9700", False, Whereabouts.THIS_MACHINE),
-        ("https://api.example:6443", False, Whereabouts.BY_HAND),
+        ("https://127.0.0.1:6443", False, None),
+        ("https://api.example:6443", False, None),
     ],
 )
-def test_should_tell_by_where_an_operator_runs(server: str, in_pod: bool, whereabouts: Whereabouts) -> None:
+def test_should_tell_by_where_an_operator_runs(server: str, in_pod: bool, whereabouts: Whereabouts | None) -> None:
     assert Whereabouts.of_operator(server, in_pod=in_pod) is whereabouts
 
 

@@ -1,0 +1,35 @@
+"""What a broker looks into before it takes a batch, and what that may cost."""
+
+import pytest
+
+from headrace.core.errors import BatchTooLargeError
+from headrace.core.limits import JSON_BATCH_BYTES_MIN
+from headrace.core.records.columns import record_columns
+from headrace.core.records.header import Compression
+from headrace.core.records.raw import split_batches
+from headrace_broker.admission import Admission
+from headrace_broker.body_checks import check_all
+from tests.support.batches import encoded
+
+MANY = JSON_BATCH_BYTES_MIN // 32
+
+
+async def test_should_read_the_times_of_what_is_compressed() -> None:
+    batches = split_batches(
+        [encoded(record_columns([b"v"], timestamps_ms=7), Compression.ZSTD)], batch_bytes_max=1 << 20
+    )
+    assert batches[0].times is None, "nothing is unpacked before there is room for it"
+    await check_all(batches, Admission.for_memory(1 << 30))
+    assert batches[0].times is not None
+    assert batches[0].times.newest_ms == 7
+
+
+async def test_should_refuse_small_batches_that_take_much_memory_together() -> None:
+    admission = Admission.for_memory(1 << 30)
+    admission.conversions.limit_bytes = admission.conversions.left_bytes = 1
+    small = encoded(record_columns([None] * MANY, timestamps_ms=7), Compression.ZSTD)
+    assert len(small) < MANY // 2, "a part of what its times alone take"
+    one = split_batches([small], batch_bytes_max=1 << 20)
+    await check_all(one, admission)
+    with pytest.raises(BatchTooLargeError, match="of a request at most: send smaller batches, or fewer at once"):
+        await check_all(split_batches([small * 8], batch_bytes_max=1 << 20), admission)
