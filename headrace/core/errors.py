@@ -333,6 +333,13 @@ class InternalTopicError(RemoteError):
     status = 403
 
 
+class BrokersOnlyError(RemoteError):
+    """What brokers alone may ask for, by the key of their Lease (HTTP 403)."""
+
+    code = "BrokersOnly"
+    status = 403
+
+
 class ForeignPageError(RemoteError):
     """A page of another site made a browser send this (HTTP 403): only programs, and pages of the same origin, may."""
 

@@ -13,7 +13,7 @@ from typing import Any
 from aiohttp import web
 from yarl import URL
 
-from headrace.core.errors import InvalidRequestError
+from headrace.core.errors import BrokersOnlyError
 from headrace.core.records.raw import RawBatch
 from headrace.core.records.time_rules import Strange
 from headrace.core.types import Acks, LeaderEpoch
@@ -43,9 +43,7 @@ class ProduceRoute:
     async def __call__(self, request: web.Request) -> web.StreamResponse:
         place, query = parse_place(request.match_info), _query_of(request)
         if query.is_committed and not self._serving.is_broker(request):
-            raise InvalidRequestError(
-                "committed is for brokers, which bring staged records to their topic: leave it out", field="committed"
-            )
+            raise BrokersOnlyError("committed is for brokers, which bring staged records to their topic: leave it out")
         body_format = content_format(request.headers.get("Content-Type", ""))
         self._serving.check_writable(place.topic, stages=body_format is BodyFormat.BATCHES)
         target = self._serving.locate(place, query.fence)

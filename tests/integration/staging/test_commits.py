@@ -237,6 +237,6 @@ def test_should_write_what_is_committed_when_a_bound_comes_after_the_decision(cl
     for broker in range(2):
         url = f"{cluster.url(broker)}/v1/namespaces/default/topics/{topic}/partitions/0/records"
         assert http("POST", url, batch, headers=headers).status == 400
-        assert http("POST", f"{url}?committed=true", batch, headers=headers).json["field"] == "committed"
+        assert http("POST", f"{url}?committed=true", batch, headers=headers).json["code"] == "BrokersOnly"
         by_a_broker = {**headers, "Headrace-Peer-Key": cluster.peer_key(1 - broker)}
         assert http("POST", f"{url}?committed=true", batch, headers=by_a_broker).status == 200
