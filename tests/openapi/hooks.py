@@ -6,6 +6,7 @@ Loaded by schemathesis in its own process (`SCHEMATHESIS_HOOKS`). `HEADRACE_PROT
 
 import json
 import os
+from dataclasses import replace
 from itertools import cycle
 from typing import Any, TypeAlias
 
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from schemathesis.core.parameters import ParameterLocation
 
 from headrace.core.errors import CorruptBatchError
-from headrace.core.limits import BATCH_BYTES_MAX
+from headrace.core.limits import BATCH_BYTES_MAX, TIMESTAMP_MS_MAX
 from headrace.core.records.columns import columns_of
 from headrace.core.records.header import Compression
 from headrace.core.records.raw import split_batches
@@ -28,12 +29,14 @@ _NDJSON = "application/x-ndjson"
 _WAIT_MS_MAX = 100
 _IS_REAL = cycle([True, True, True, False])
 _PARTITIONS = cycle([0, 1])
+_TAKEN = RECORDS.map(lambda record: replace(record, timestamp_ms=record.timestamp_ms % (TIMESTAMP_MS_MAX + 1)))
+"""Records of times that a topic takes."""
 _ACCEPT = cycle(["application/json", _NDJSON, _BATCHES, "*/*"])
 
 schemathesis.openapi.media_type(
     _BATCHES,
     st.lists(
-        st.builds(encoded, st.lists(RECORDS, min_size=1, max_size=3).map(columns_of), st.sampled_from(Compression)),
+        st.builds(encoded, st.lists(_TAKEN, min_size=1, max_size=3).map(columns_of), st.sampled_from(Compression)),
         min_size=1,
         max_size=3,
     ).map(b"".join),
