@@ -26,10 +26,10 @@ def encoded(times_ms: Sequence[int], compression: Compression = Compression.NONE
 
 
 def split(*batches: bytes) -> list[RawBatch]:
-    batches = split_batches([b"".join(batches)], batch_bytes_max=1 << 23)
-    for batch in batches:
+    taken = split_batches([b"".join(batches)], batch_bytes_max=1 << 23)
+    for batch in taken:
         unpack_times(batch)
-    return batches
+    return taken
 
 
 def changed(batch: bytes, change: Callable[[BatchHeader], BatchHeader]) -> bytes:
