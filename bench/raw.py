@@ -22,11 +22,11 @@ class RawClient:
 
     def __init__(self, transport: BlockingTransport, broker_url: str, topic: str) -> None:
         """Wait until the broker leads the partition."""
-        partition = f"{broker_url}/v1/namespaces/default/topics/{topic}/partitions/0"
+        self._partition_url = f"{broker_url}/v1/namespaces/default/topics/{topic}/partitions/0"
         self._transport = transport
-        self._end = wait_led(transport, partition)
+        self._end = wait_led(transport, self._partition_url)
         """The partition's end, as the last answer said."""
-        self._url = f"{partition}/records"
+        self._url = f"{self._partition_url}/records"
 
     def produce(self, batch: Batch, count: int) -> float:
         """Records per second of `count` requests, acks=all, until the last is acknowledged."""
@@ -57,8 +57,8 @@ class RawClient:
         return self._end / (time.perf_counter() - started)
 
     def answers(self) -> Iterator[int]:
-        """The bytes of each answer from the partition's start to its end."""
-        offset = 0
+        """The bytes of each answer from the partition's start to its end, which is asked for anew."""
+        offset, self._end = 0, wait_led(self._transport, self._partition_url)
         while offset < self._end:
             response = self._transport.request(
                 "GET", f"{self._url}?offset={offset}", headers={"accept": _BATCH_TYPE}, timeout_s=_TIMEOUT_S
