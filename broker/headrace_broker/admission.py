@@ -82,12 +82,12 @@ class Budget:
                     freed.set_result(None)
 
     def room_bytes(self, holder: str | None = None) -> int:
-        """What it may take just now."""
+        """The bytes that it may take just now."""
         return self.holders.room(holder, self.left_bytes)
 
     @property
     def holder_bytes_max(self) -> int:
-        """What one client may hold where there is no other."""
+        """The bytes that one client may hold where there is no other."""
         return self.limit_bytes // 2
 
     async def room(self, timeout_s: float) -> bool:
@@ -131,7 +131,7 @@ class Share:
         self.taken = 0
 
     def check(self, size: int) -> None:
-        """As `Budget.check`."""
+        """Raises ThrottledError where so many more could not be taken just now."""
         self._budget.check(size, self.holder)
 
     def take(self, size: int) -> None:

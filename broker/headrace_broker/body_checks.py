@@ -25,7 +25,7 @@ _DECODER = "headrace.core.records.columns"
 
 
 def take_long(batches: Sequence[RawBatch]) -> bool:
-    """Whether they are for `check_in_thread`. Raises CorruptBatchError."""
+    """Tell whether the batches are for `check_in_thread`. Raises CorruptBatchError."""
     if _DECODER not in sys.modules:
         return True
     if sum(batch.nbytes for batch in batches) > BODY_CHECK_INLINE_BYTES_MAX:
@@ -47,7 +47,10 @@ def check(batches: Sequence[RawBatch]) -> None:
 
 
 async def check_in_thread(batches: Sequence[RawBatch], admission: Admission) -> None:
-    """As `check`. Raises BatchTooLargeError where they would take more memory than this broker has for it."""
+    """Check the batches in a thread.
+
+    Raises what `check` raises, and BatchTooLargeError where they would take more memory than this broker has for it.
+    """
     largest, times, limit = 0, 0, admission.unpacked_bytes_max
     for index, size in _unpacked_sizes(batches):
         if size > BATCH_DECOMPRESSED_BYTES_MAX:
@@ -66,7 +69,7 @@ async def check_in_thread(batches: Sequence[RawBatch], admission: Admission) -> 
 
 
 async def check_all(batches: Sequence[RawBatch], admission: Admission) -> None:
-    """Where they are checked best."""
+    """Check the batches where that is done best. Raises what `check_in_thread` raises."""
     if take_long(batches):
         await check_in_thread(batches, admission)
     else:

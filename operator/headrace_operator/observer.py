@@ -123,12 +123,7 @@ class Observer:
         return self._brokers.get(lease.broker) != Broker.of(self._believed(lease), self._liveness, now_ms)
 
     def _believed(self, lease: BrokerLease) -> BrokerLease:
-        if self._doubts is None:
-            return lease
-        refusal = self._doubts.refusal(lease)
-        if refusal is not None:
-            _log.warning("%s", refusal)
-        return self._doubts.whereabouts.checked(lease)
+        return lease if self._doubts is None else self._doubts.believed(lease, _log.warning)
 
     def next_change_ms(self) -> int | None:
         """When time alone changes the last picture, on `monotonic_ms`; it may be past already."""

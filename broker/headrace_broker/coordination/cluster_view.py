@@ -192,12 +192,7 @@ class ClusterView:
         self._leases.pop(lease.broker, None)
 
     def _believed(self, lease: BrokerLease) -> BrokerLease:
-        if self.doubts is None:
-            return lease
-        refusal = self.doubts.refusal(lease)
-        if refusal is not None:
-            _log.warning("%s", refusal)
-        return self.doubts.whereabouts.checked(lease)
+        return lease if self.doubts is None else self.doubts.believed(lease, _log.warning)
 
     def _forget(self, known: PartitionSet) -> None:
         for state in known.partitions:

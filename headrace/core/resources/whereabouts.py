@@ -10,6 +10,7 @@ clients. A broker knows by its own URL which of the three it is in, an operator 
 the life of a process. What is refused is a Lease without URL from then on.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from ipaddress import ip_address
@@ -79,6 +80,13 @@ class Doubts:
 
     whereabouts: Whereabouts
     _told: dict[BrokerId, str] = field(default_factory=dict)
+
+    def believed(self, lease: BrokerLease, warn: Callable[[str], None]) -> BrokerLease:
+        """Return the Lease as it counts. `warn` is told of one that is refused, unless it was told that already."""
+        refusal = self.refusal(lease)
+        if refusal is not None:
+            warn(refusal)
+        return self.whereabouts.checked(lease)
 
     def refusal(self, lease: BrokerLease) -> str | None:
         """What to tell of it, if there is anything new."""

@@ -103,3 +103,13 @@ def test_should_tell_of_each_refused_url_once() -> None:
     assert doubts.refusal(lease("http://10.0.0.1:1")) is not None
     assert doubts.refusal(lease(POD.format(1))) is None
     assert doubts.refusal(lease(METADATA_SERVICE)) is not None
+
+
+def test_should_warn_once_of_a_lease_that_is_not_believed() -> None:
+    told: list[str] = []
+    doubts = Doubts(Whereabouts.THIS_MACHINE)
+    for _ in range(2):
+        assert doubts.believed(lease("http://10.0.0.1:9701"), told.append).url == ""
+    assert len(told) == 1
+    assert doubts.believed(lease("http://127.0.0.1:9701"), told.append).url == "http://127.0.0.1:9701"
+    assert len(told) == 1
