@@ -1,11 +1,12 @@
-"""The rules of all tests: how Hypothesis looks for examples, deadlines that know the machine, Ctrl-C that is heard.
+"""The rules of all tests: how Hypothesis looks for examples, deadlines that know the machine, signals that are heard.
 
 Hypothesis has two profiles (`--hypothesis-profile NAME`); none of them looks at a clock:
 
     ordinary   the default: the same few examples each time, so that a run says the same of the same code
     search     other examples each time (`make search`): what it finds is written into a test as an example
 
-A shell starts what it runs in the background deaf to SIGINT, and that is inherited by all that is started from there.
+A shell starts what it runs in the background deaf to SIGINT, and nohup makes it deaf to SIGHUP: that is inherited by all
+that is started from there. A handler is not, so a run under nohup goes on without its terminal, and its children hear.
 """
 
 import logging
@@ -22,6 +23,8 @@ _CLOCKLESS = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda _number, _frame: None)
 # PYTHONASYNCIODEBUG finds mistakes, and also says whatever took longer than 0.1 s, among what tests look at.
 logging.getLogger("asyncio").addFilter(lambda record: "took %.3f seconds" not in str(record.msg))
 settings.register_profile("ordinary", _CLOCKLESS, derandomize=True, database=None, max_examples=25)
