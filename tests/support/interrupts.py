@@ -26,7 +26,7 @@ Point: TypeAlias = tuple[CodeType, int]
 
 
 class Points:
-    """A context in which the points that are passed are seen.
+    """A context in which the points that are passed are seen: with `at`, those of the same function.
 
     An interrupt strikes when the one that `at` names is passed so many times, or when `after` have been passed.
     """
@@ -46,7 +46,8 @@ class Points:
         sys.settrace(self._before)
 
     def _trace(self, frame: FrameType, event: str, _: Any) -> Any:
-        if not _is_sdk(frame.f_code):
+        if not _is_sdk(frame.f_code) or (self._at is not None and frame.f_code is not self._at[0][0]):
+            frame.f_trace = None  # A generator's may be another's, from before. To be traced takes ten times as long.
             return None
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
         if event == "call":

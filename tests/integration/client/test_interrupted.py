@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headrace import Consumer
+from headrace import AsyncConsumer, Consumer
 from headrace.core.errors import HeadraceError
 from tests.support.client_bench import Bench
 from tests.support.interrupts import interrupt_at_each_point, interrupted
@@ -17,7 +17,9 @@ from tests.support.patience import patient
 # An interrupt while a generator is thrown away is told to nobody: Python has nobody to tell.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
-RECORDS, PARTITIONS, BATCH = 60, 2, 10
+RECORDS, PARTITIONS, BATCH = 24, 2, 6
+ROUNDS = 60
+"""Of interrupts at random points: so many, and the rest is read in peace."""
 ALL = {partition: list(range(RECORDS)) for partition in range(PARTITIONS)}
 
 
@@ -52,15 +54,19 @@ class Reader:
             yield batch.column("partition")[0].as_py(), batch.column("offset").to_pylist()
 
     def read(self) -> None:
-        """All that is left."""
-        for partition, offsets in self._loop():
+        """All that is left: an endless loop would wait for more."""
+        for partition, offsets in () if self.is_complete else self._loop():
             self.seen[partition] += offsets
             if self.is_complete:
                 return
 
     @property
+    def count(self) -> int:
+        return sum(map(len, self.seen.values()))
+
+    @property
     def is_complete(self) -> bool:
-        return sum(map(len, self.seen.values())) >= RECORDS * PARTITIONS
+        return self.count >= RECORDS * PARTITIONS
 
     def begin_again(self) -> None:
         self.seen.clear()
@@ -80,9 +86,9 @@ def test_should_hand_out_what_it_had_not_when_its_loop_is_interrupted(
         reader.read()  # A member is given its partitions in the first loop.
         for point in interrupt_at_each_point(reader.begin_again, reader.read, Random(1)):
             while not reader.is_complete:
-                before = sum(map(len, reader.seen.values()))
+                before = reader.count
                 reader.read()
-                assert sum(map(len, reader.seen.values())) > before, f"{point}: the next loop ends with nothing"
+                assert reader.count > before, f"{point}: the next loop ends with nothing"
             assert reader.seen == ALL, point
 
 
@@ -92,12 +98,17 @@ def test_should_commit_nothing_that_it_has_not_handed_out_when_its_loop_is_inter
     random = Random(2)
     with bench.consumer(group=f"{bench.topic}-group", auto_commit=False) as consumer:
         reader = Reader(consumer, how)
-        while not reader.is_complete:
-            interrupted(reader.read, random.randint(1, 900))
+        points = 900  # Among which an interrupt strikes: more when they were too few to be handed anything.
+        for _ in range(ROUNDS):
+            before = reader.count
+            interrupted(reader.read, random.randint(1, points))
+            points += 0 if reader.count > before else 100
             interrupted(consumer.commit, random.randint(1, 300))
             handed = {place.partition: len(reader.seen[place.partition]) for place in consumer.group_offsets()}
             committed = {place.partition: offset.offset for place, offset in consumer.group_offsets().items()}
             assert all(committed[partition] <= handed[partition] for partition in committed), (committed, handed)
+        while not reader.is_complete:
+            reader.read()
         assert reader.seen == ALL
         consumer.commit()
         assert {offset.offset for offset in consumer.group_offsets().values()} == {RECORDS}
@@ -140,6 +151,29 @@ def test_should_close_when_its_close_was_interrupted(bench: Bench) -> None:
             next(iter(consumer))
 
 
+class AsyncReader:
+    """The same of an asyncio consumer."""
+
+    def __init__(self, consumer: AsyncConsumer, how: str) -> None:
+        self.seen: dict[int, list[int]] = defaultdict(list)
+        self._consumer, self._how = consumer, how
+
+    async def read(self) -> None:
+        """All that is left."""
+        if self._how == "batches":
+            async for batch in self._consumer.batches(follow=False):
+                self.seen[batch.column("partition")[0].as_py()] += batch.column("offset").to_pylist()
+        elif not self.is_complete():
+            async for record in self._consumer.records(follow=False) if self._how == "records" else self._consumer:
+                self.seen[record.partition].append(record.offset)
+                if self.is_complete():
+                    return
+                await asyncio.sleep(0)
+
+    def is_complete(self) -> bool:
+        return sum(map(len, self.seen.values())) >= RECORDS * PARTITIONS
+
+
 @pytest.mark.parametrize("how", ["records", "batches", "endless"])
 @pytest.mark.parametrize("group", [None, "cancelled"])
 async def test_should_hand_out_what_it_had_not_when_an_async_loop_is_cancelled(
@@ -147,23 +181,15 @@ async def test_should_hand_out_what_it_had_not_when_an_async_loop_is_cancelled(
 ) -> None:
     await asyncio.to_thread(fill, bench)
     random = Random(5)
-    seen: dict[int, list[int]] = defaultdict(list)
     async with bench.async_consumer(group=group and f"{bench.topic}-{group}") as consumer:
-
-        async def read() -> None:
-            if how == "batches":
-                async for batch in consumer.batches(follow=False):
-                    seen[batch.column("partition")[0].as_py()] += batch.column("offset").to_pylist()
-                return
-            async for record in consumer.records(follow=False) if how == "records" else consumer:
-                seen[record.partition].append(record.offset)
-                await asyncio.sleep(0)
-
-        while sum(map(len, seen.values())) < RECORDS * PARTITIONS:
-            reading = asyncio.create_task(read())
+        reader = AsyncReader(consumer, how)
+        for _ in range(ROUNDS):
+            reading = asyncio.create_task(reader.read())
             for _ in range(random.randint(0, 40)):
                 await asyncio.sleep(random.choice([0, 0, 0.001]))
             reading.cancel()
             await asyncio.wait([reading])
             assert reading.cancelled() or reading.exception() is None
-    assert seen == ALL
+        while not reader.is_complete():
+            await reader.read()
+    assert reader.seen == ALL
