@@ -40,7 +40,7 @@ def run_consume(options: ConsumeOptions) -> None:
     if not options.hide_header:
         click.echo(consume_header(detailed=options.detailed))
     started_ms, found = _wall_ms(), options.where.find()
-    with naming_remedy(found.namespace, options.topic):
+    with naming_remedy(options.where, found.namespace, options.topic):
         consumer = Consumer(
             options.topic,
             start="latest" if options.from_latest else "earliest",

@@ -45,7 +45,7 @@ def run_latency(options: LatencyOptions) -> None:
     producer = Producer(found.server, found.namespace, acks=options.acks, linger_ms=0, delivery_timeout_ms=_TIMEOUT_MS)
     times_ns: list[int] = []
     with producer:
-        with naming_remedy(found.namespace, options.topic):
+        with naming_remedy(options.where, found.namespace, options.topic):
             consumer = Consumer(
                 options.topic, start="latest", server=found.server, namespace=found.namespace, timeout_ms=_TIMEOUT_MS
             )

@@ -76,7 +76,7 @@ def run_produce(options: ProduceOptions) -> None:
             )
         run = _Run(producer, options)
         try:
-            with naming_remedy(found.namespace, options.topic):
+            with naming_remedy(options.where, found.namespace, options.topic):
                 (run.send_columns if options.columns else run.send_records)(values)
             producer.flush()
         finally:  # Ctrl-C, too, ends with the figures so far.

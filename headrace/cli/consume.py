@@ -186,7 +186,7 @@ def _goes_into_a_file() -> bool:
 def _consumer(where: Where, found: "Found", options: Options) -> "Consumer":
     from headrace.client.consumer import Consumer
 
-    with naming_remedy(found.namespace, *options.topics, kube=where.kube):
+    with naming_remedy(where, found.namespace, *options.topics):
         if options.group is not None:
             _check_topics(found, options)
         return Consumer(

@@ -98,7 +98,7 @@ def reset(  # noqa: PLR0913 - click hands each option over by its name
     with brokers_of(where, namespace) as brokers:
         if not wanted.topics and wanted.to is not ResetTo.OFFSETS:
             wanted = replace(wanted, topics=_topics_of(name, view))
-        planned = _plan(brokers, view, wanted, namespace)
+        planned = _plan(where, brokers, view, wanted)
         cluster = brokers.cluster or DEFAULT_CLUSTER
     print_table(*move_table(planned, before="unknown" if view.no_brokers else "-"))
     if dry_run:
@@ -127,19 +127,20 @@ def _topics_of(name: str, view: GroupView) -> tuple[str, ...]:
     return tuple(view.topics)
 
 
-def _plan(brokers: GroupBrokers, view: GroupView, wanted: ResetOffsets, namespace: str) -> list[Move]:
+def _plan(where: Where, brokers: GroupBrokers, view: GroupView, wanted: ResetOffsets) -> list[Move]:
+    namespace = view.name.namespace
     before = {} if view.live is None else {place: each.value.offset for place, each in view.live.offsets.items()}
     if wanted.to is ResetTo.OFFSETS:
         places = {TopicPartition(each.topic, each.partition): int(each.offset) for each in wanted.offsets}
-        _check_places(brokers, places, namespace)
+        _check_places(where, brokers, places, namespace)
         check_offsets(wanted.offsets, brokers.watermarks(places))
         return moves(before, places)
     start = Target(wanted.to, wanted.timestamp_ms).start
-    return moves(before, brokers.find_offsets(_places(brokers, wanted.topics, namespace), start))
+    return moves(before, brokers.find_offsets(_places(where, brokers, wanted.topics, namespace), start))
 
 
-def _check_places(brokers: GroupBrokers, places: "dict[TopicPartition, int]", namespace: str) -> None:
-    known = set(_places(brokers, sorted({place.topic for place in places}), namespace))
+def _check_places(where: Where, brokers: GroupBrokers, places: "dict[TopicPartition, int]", namespace: str) -> None:
+    known = set(_places(where, brokers, sorted({place.topic for place in places}), namespace))
     for place in places:
         if place not in known:
             count = sum(each.topic == place.topic for each in known)
@@ -149,10 +150,10 @@ def _check_places(brokers: GroupBrokers, places: "dict[TopicPartition, int]", na
             )
 
 
-def _places(brokers: GroupBrokers, topics: Sequence[str], namespace: str) -> list[TopicPartition]:
+def _places(where: Where, brokers: GroupBrokers, topics: Sequence[str], namespace: str) -> list[TopicPartition]:
     found = []
     for topic in topics:
-        with naming_remedy(namespace, topic):
+        with naming_remedy(where, namespace, topic):
             found += brokers.partitions(topic)
     return found
 

@@ -1,7 +1,7 @@
 """Options and arguments that several commands share, spelled and explained once."""
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -91,19 +91,19 @@ TOPIC, NEW_TOPIC, GROUP = TopicName(), TopicName(new=True), ConsumerGroupName()
 
 
 @contextmanager
-def naming_remedy(namespace: str, *topics: str, kube: "KubeOptions | None" = None) -> Iterator[None]:
+def naming_remedy(where: Where, namespace: str, *topics: str) -> Iterator[None]:
     """Around the first question about topics: that one is not there is the most usual mistake of all.
 
-    With `kube` it is looked up whether it is there, for brokers of another cluster.
+    To brokers a topic of another cluster is not there either: the Kubernetes API says whether it is one.
     """
     try:
         yield
     except UnknownTopicError as error:
-        if len(topics) != 1:
-            raise LocalError(f"{error.message}: `headrace topic list -A` shows all that there are") from error
-        elsewhere = None if kube is None else _said_by_kubernetes(kube, namespace, topics[0])
+        elsewhere = _said_by_kubernetes(where.kube, namespace, topics)
         if elsewhere is not None:
             raise LocalError(elsewhere) from error
+        if len(topics) != 1:
+            raise LocalError(f"{error.message}: `headrace topic list -A` shows all that there are") from error
         place = "" if namespace == "default" else f" -n {namespace}"
         raise LocalError(
             f"there is no topic {topics[0]} in namespace {namespace}: `headrace topic create {topics[0]}{place}"
@@ -111,7 +111,8 @@ def naming_remedy(namespace: str, *topics: str, kube: "KubeOptions | None" = Non
         ) from error
 
 
-def _said_by_kubernetes(kube: "KubeOptions", namespace: str, topic: str) -> str | None:
+def _said_by_kubernetes(kube: "KubeOptions", namespace: str, topics: Sequence[str]) -> str | None:
+    """Of the first topic that no broker's cluster has."""
     import asyncio
 
     from headrace.cli.kube import with_kube
@@ -120,7 +121,8 @@ def _said_by_kubernetes(kube: "KubeOptions", namespace: str, topic: str) -> str 
         from headrace.cli.topics_api import unserved_topic
 
         async with asyncio.timeout(_PATIENCE_S):
-            return await unserved_topic(client, topic, namespace)
+            said = [await unserved_topic(client, topic, namespace) for topic in topics]
+        return next((each for each in said if each is not None), None)
 
     try:
         return with_kube(kube, work)

@@ -109,7 +109,7 @@ def _produce(where: Where, options: Options) -> None:
     ):
         try:
             # Whatever the input is, and even where it is empty: a topic that is not there is said at once.
-            with naming_remedy(found.namespace, options.topic, kube=where.kube):
+            with naming_remedy(where, found.namespace, options.topic):
                 producer.send_batch(options.topic, values=[]).result()
             sending = Sending(producer, options.topic, options.partition, deliveries, Tally())
             _send_all(sending, options, read)

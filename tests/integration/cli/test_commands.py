@@ -91,9 +91,19 @@ def test_should_name_the_cluster_that_nobody_serves(headrace: Headrace, topic: s
     assert (created.returncode, said in created.stderr) == (1, True), created.stderr
     described = headrace("topic", "describe", topic)
     assert (described.returncode, said in described.stderr) == (0, True), described.stderr
-    for command in ("produce", "consume"):
-        failed = headrace(command, topic)
-        assert (failed.returncode, said in failed.stderr) == (1, True), failed.stderr
+    for command in (
+        f"produce {topic}",
+        f"consume {topic}",
+        f"consume {topic} no-such-topic --group some",
+        f"bench produce {topic} --num-records 10 --record-size 10",
+        f"bench produce {topic} --num-records 10 --record-size 10 --columns",
+        f"bench consume {topic} --messages 10",
+        f"bench latency {topic} --num-records 1 --record-size 1",
+        f"group reset some --topic {topic} --to latest --yes",
+        f"group reset some --offset {topic}:0=1 --yes",
+    ):
+        failed = headrace(*command.split())
+        assert (failed.returncode, said in failed.stderr) == (1, True), (command, failed.stderr)
     headrace("topic", "delete", topic)
 
 
