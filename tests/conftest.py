@@ -5,7 +5,7 @@ Hypothesis has two profiles (`--hypothesis-profile NAME`); none of them looks at
     ordinary   the default: the same few examples each time, so that a run says the same of the same code
     search     other examples each time (`make search`): what it finds is written into a test as an example
 
-A shell starts what it runs in the background deaf to SIGINT, nohup makes it deaf to SIGHUP, and all that is started from
+A shell starts what it runs in the background deaf to SIGINT, nohup makes it deaf to SIGHUP, and whatever is started
 there inherits that. A handler is not inherited: a run under nohup goes on without its terminal, and its children hear.
 """
 
