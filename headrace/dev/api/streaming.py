@@ -89,11 +89,13 @@ async def _follow(watch: Watch, send: Callable[[Iterable[WatchEvent]], Awaitable
             wake.clear()
             await send(watch.pending())
             now = time.monotonic()
-            if watch.closed or now >= deadline:
+            if watch.closed:
                 return
-            if now >= bookmark_at:
+            if bookmark_at <= now and bookmark_at < deadline:  # The last one comes even where it is late for the end.
                 await send([*watch.pending(), watch.bookmark()])
                 bookmark_at = _next_bookmark(now, deadline)
+            if now >= deadline:
+                return
             await _wait(wake, min(deadline, bookmark_at) - time.monotonic())
 
 
