@@ -121,7 +121,7 @@ def test_should_end_with_the_reason_when_brokers_stay_away(tmp_path: Path, spark
         bench = SparkBench(cluster, "flights", spark, tmp_path)
         bench.create(3)
         batches = Batches()
-        with bench.running(batches, timeoutMs=1_500) as query:
+        with bench.running(batches, timeoutMs=8_000) as query:
             waits_for(query, batches, whole(3))
             place = bench.server.removeprefix("http://")
             cluster.broker(0).kill()

@@ -136,7 +136,7 @@ def test_should_refuse_two_columns_of_one_name() -> None:
             "writes what is repeated again",
         ),
         (["CAST(id AS STRING) AS value", "CAST(NULL AS STRING) AS topic"], {}, "topic is null in row 0"),
-        (["CAST(id AS STRING) AS value"], {"topic": "missing-topic", "timeoutMs": "2000"}, "does not exist"),
+        (["CAST(id AS STRING) AS value"], {"topic": "missing-topic"}, "does not exist"),
     ],
 )
 def test_should_say_what_is_wrong(bench: SparkBench, select: list[str], options: dict[str, str], message: str) -> None:

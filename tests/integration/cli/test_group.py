@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
+from headrace import Producer
 from tests.support.cluster import Cluster
 from tests.support.command import Headrace
 from tests.support.patience import patient
@@ -241,14 +242,16 @@ def test_should_wait_for_the_partitions_of_a_member_that_was_killed(
     shared: Cluster, headrace: Headrace, environment: dict[str, str], orders: str, group: str
 ) -> None:
     manifest = {"apiVersion": "headrace.io/v1alpha1", "kind": "ConsumerGroup", "metadata": {"name": group}}
-    shared.kube("POST", GROUPS, {**manifest, "spec": {"sessionTimeout": "6s"}})
+    shared.kube("POST", GROUPS, {**manifest, "spec": {"sessionTimeout": "12s"}})
     with member(environment, orders, group) as killed:
         wait_for_members(headrace, group, 1)
         wait_for(lambda: offsets(headrace, group) == [3, 2], "it has committed")
         killed.kill()
         killed.wait(patient(60))
-    headrace("produce", orders, "--partition", "0", stdin="f\n")
-    headrace("produce", orders, "--partition", "1", stdin="g\n")
+    # In this process, which has no start to wait for: the member must not be given up before the next one asks.
+    with Producer(shared.url()) as producer:
+        for partition, value in enumerate("fg"):
+            producer.send(orders, value, partition=partition)
     done = headrace("consume", orders, "--group", group, "-o", "value")
     assert (done.returncode, sorted(done.stdout.split())) == (0, ["f", "g"]), done.stderr
     assert re.search(

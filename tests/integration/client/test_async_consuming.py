@@ -165,7 +165,7 @@ async def test_should_say_so_when_it_has_not_started_or_is_closed(bench: Bench) 
     with pytest.raises(LocalError, match="this consumer is closed"):
         await anext(aiter(consumer))
     with pytest.raises(UnknownTopicError, match="no-such-topic"):
-        async with bench.async_consumer("no-such-topic", timeout_ms=3_000):
+        async with bench.async_consumer("no-such-topic"):
             pass
     assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("headrace-")]
 

@@ -7,14 +7,17 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from types import CodeType
 from typing import Any
 
 import pytest
 
 from headrace import AsyncConsumer, Consumer, TopicPartition
 from headrace.core.errors import LocalError, PartitionOfflineError
+from headrace.http2.blocking_connection import Connection
 from tests.support.client_bench import Bench
 from tests.support.group_calls import GroupCalls
 from tests.support.patience import patient
@@ -86,8 +89,11 @@ def test_should_end_a_loop_in_another_thread(bench: Bench, records: int) -> None
     closed = threading.Event()
 
     def read() -> None:
-        for record in consumer:
-            assert not closed.is_set(), "handed out after it was closed"
+        records = iter(consumer)
+        while True:
+            was_closed = closed.is_set()  # Before it asks: what it has in hand by then was handed out before.
+            record = next(records)
+            assert not was_closed, "handed out after it was closed"
             seen.append(record.offset)
 
     thread, errors = run(read)
@@ -155,12 +161,27 @@ def test_should_close_when_a_signal_comes_during_a_commit(bench: Bench) -> None:
     before = signal.signal(signal.SIGUSR1, lambda *_: consumer.close(2_000))
     try:
         with bench.frozen_brokers():
-            threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+            thread, errors = run(signal_once_it_commits)
             with pytest.raises(Exception, match=r"commit|offsets"):
                 consumer.commit()
             assert not consumer._finalizer.alive
+        thread.join(patient(30))
+        assert errors == []
     finally:
         signal.signal(signal.SIGUSR1, before)
+
+
+def signal_once_it_commits() -> None:
+    """To the main thread, when that waits within a commit for an answer."""
+    main = threading.main_thread().ident
+    wait_for(lambda: {Consumer.commit.__code__, Connection.result.__code__} <= codes_of(main), "it waits for an answer")
+    os.kill(os.getpid(), signal.SIGUSR1)
+
+
+def codes_of(ident: int | None) -> set[CodeType]:
+    """Of all functions that the thread is in."""
+    frame = sys._current_frames()[ident or 0]
+    return {each.f_code for each, _ in traceback.walk_stack(frame)}
 
 
 def test_should_close_in_time_where_nobody_answers(bench: Bench) -> None:

@@ -214,7 +214,7 @@ def test_should_keep_a_record_that_cannot_be_encoded_from_its_neighbours(bench: 
 
 
 def test_should_name_the_topic_when_it_does_not_exist(bench: Bench) -> None:
-    with bench.producer(delivery_timeout_ms=3_000) as producer, pytest.raises(UnknownTopicError, match="no-such-topic"):
+    with bench.producer() as producer, pytest.raises(UnknownTopicError, match="no-such-topic"):
         producer.send("no-such-topic", "a")
 
 

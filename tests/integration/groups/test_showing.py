@@ -60,10 +60,12 @@ def columns(cluster: Cluster, group: str) -> dict[str, str]:
     return next((row for row in rows if row["NAME"] == group), {})
 
 
-def wait_shown(cluster: Cluster, group: str, **wanted: str) -> None:
+def wait_shown(cluster: Cluster, group: str, *members: PlainMember, **wanted: str) -> None:
+    """While the members live on, however long that takes."""
     seen: list[dict[str, str]] = []
 
     def is_shown() -> bool:
+        heard(*members)
         row = {name: value for name, value in columns(cluster, group).items() if name in wanted}
         if row not in seen[-1:]:
             seen.append(row)
@@ -75,21 +77,26 @@ def wait_shown(cluster: Cluster, group: str, **wanted: str) -> None:
         raise AssertionError(f"{error}: {seen}") from None
 
 
+def heard(*members: PlainMember) -> None:
+    for member in members:
+        assert member.heartbeat(wait_ms=0).status == 200
+
+
 def test_should_show_in_kubectl_what_happens_to_a_group(cluster: Cluster) -> None:
     calls = calls_of(cluster, "billing")
     members = joined(calls, "a", "b")
-    wait_shown(cluster, "billing", STATE="Stable", MEMBERS="2", LAG="7", TOPICS="flights")
+    wait_shown(cluster, "billing", *members, STATE="Stable", MEMBERS="2", LAG="7", TOPICS="flights")
     wait_for(lambda: printed(cluster, "billing") == columns(cluster, "billing"), "kubectl prints what it is told")
     assert columns(cluster, "billing")["AGE"]
     for member in members:
         offsets = dict.fromkeys(member.partitions, 3)
         assert calls.commit(offsets, member.credentials).status == 200
-    wait_shown(cluster, "billing", LAG="1")
+    wait_shown(cluster, "billing", *members, LAG="1")
     cluster.produce(2, partition=1)
-    wait_shown(cluster, "billing", LAG="3")
+    wait_shown(cluster, "billing", *members, LAG="3")
     assert members[1].leave().status == 200
     settle(members[:1], 2)
-    wait_shown(cluster, "billing", STATE="Stable", MEMBERS="1", LAG="3")
+    wait_shown(cluster, "billing", members[0], STATE="Stable", MEMBERS="1", LAG="3")
     assert members[0].leave().status == 200
     wait_shown(cluster, "billing", STATE="Empty", MEMBERS="0", LAG="3", TOPICS="flights")
     assert calls.call("DELETE").status == 200
@@ -102,7 +109,7 @@ def test_should_show_in_kubectl_who_died_and_what_was_reset(cluster: Cluster) ->
     (member,) = joined(calls, "a")
     ends = {partition: end_of(cluster, partition) for partition in (0, 1)}
     assert calls.commit(ends, member.credentials).status == 200
-    wait_shown(cluster, "dying", STATE="Stable", MEMBERS="1")
+    wait_shown(cluster, "dying", member, STATE="Stable", MEMBERS="1")
     # It is heard of no more.
     wait_shown(cluster, "dying", STATE="Empty", MEMBERS="0", LAG="0")
     groups.configure("dying", resetOffsets={"id": "replay-1", "to": "Earliest"})
@@ -158,7 +165,7 @@ def test_should_show_a_group_that_somebody_made_as_empty_and_keep_it(cluster: Cl
     groups.create("made")
     wait_shown(cluster, "made", STATE="Empty", MEMBERS="0", LAG="0")
     (member,) = joined(calls, "a")
-    wait_shown(cluster, "made", STATE="Stable", MEMBERS="1", TOPICS="flights")
+    wait_shown(cluster, "made", member, STATE="Stable", MEMBERS="1", TOPICS="flights")
     assert member.leave().status == 200
     assert calls.call("DELETE").status == 200
     wait_shown(cluster, "made", STATE="Empty", MEMBERS="0", LAG="0")
@@ -169,7 +176,7 @@ def test_should_show_a_group_that_somebody_made_as_empty_and_keep_it(cluster: Cl
 def test_should_pause_and_go_on_as_the_resource_says(cluster: Cluster) -> None:
     groups, calls = KubeGroups(cluster), calls_of(cluster, "paused")
     (member,) = joined(calls, "a")
-    wait_shown(cluster, "paused", STATE="Stable", MEMBERS="1")
+    wait_shown(cluster, "paused", member, STATE="Stable", MEMBERS="1")
     groups.configure("paused", pausedUntil=f"{datetime.now(UTC) + timedelta(days=1):%Y-%m-%dT%H:%M:%SZ}")
     settle([member], 0)
     groups.configure("paused", pausedUntil=None)

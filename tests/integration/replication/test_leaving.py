@@ -14,6 +14,7 @@ from headrace.core.resources.lease import BrokerLease
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.types import Acks, BrokerId, PartitionEpoch
 from tests.support.cluster import http
+from tests.support.patience import patient
 from tests.support.replicated_brokers import ReplicatedBrokers, replicated_brokers
 from tests.support.waiting import wait_for
 
@@ -69,7 +70,7 @@ def test_should_wait_for_nobody_when_all_stop_or_when_it_is_told_twice(three: Re
 
 @contextmanager
 def one_behind(home: Path) -> Iterator[ReplicatedBrokers]:
-    """Broker 2 of three is behind, live, and catches up for 15 s once it has begun.
+    """Broker 2 of three is behind, live, and catches up for 15 s once it has begun; for longer where all takes longer.
 
     The rate is kept from where a follower counts as far behind; what lies before that comes at once.
     """
@@ -77,7 +78,7 @@ def one_behind(home: Path) -> Iterator[ReplicatedBrokers]:
         three.create(minInsyncReplicas=2)
         three.cluster.broker(2).kill()
         three.elect(0, isr=(0, 1))
-        for batch in [[VALUE] * 16] * (REPLICATION_BEHIND_BYTES_MAX >> 20) + [[VALUE]] * 15:
+        for batch in [[VALUE] * 16] * (REPLICATION_BEHIND_BYTES_MAX >> 20) + [[VALUE]] * round(patient(7.5)):
             assert three.produce(0, *batch).status == 200
         three.cluster.start_broker(2)
         assert three.in_sync() == {0, 1}
