@@ -13,7 +13,7 @@ from random import Random
 from typing import TypeVar
 
 from headrace.client import calls
-from headrace.client.calls import DEFAULT_NAMESPACE, Buffers, Call, Calls, Fetched
+from headrace.client.calls import Buffers, Call, Calls, Fetched, as_namespace
 from headrace.client.clock import now_ms
 from headrace.client.directory import Directory
 from headrace.client.discovery import Servers, find_servers
@@ -47,7 +47,7 @@ class AsyncBrokers:
         self.trouble = Trouble()
         self._closed = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.namespace = namespace or DEFAULT_NAMESPACE
+        self.namespace = as_namespace(namespace)
         self.request_timeout_ms = request_timeout_ms
         self._calls = Calls(self.namespace, request_timeout_ms)
         self._timeout_ms = timeout_ms

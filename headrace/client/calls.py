@@ -11,6 +11,7 @@ from urllib.parse import quote, urlencode
 
 from headrace.client.layout import TopicLayout
 from headrace.client.record import TopicPartition
+from headrace.client.values import as_utf8
 from headrace.core.errors import BrokerUnreachableError, HeadraceError, NotReadyError, RemoteError, ThrottledError
 from headrace.core.limits import CONSUMER_FRAME_BYTES_MAX, FETCH_BYTES_MIN, METADATA_TIMEOUT_MS
 from headrace.core.problem import from_problem
@@ -20,7 +21,7 @@ from headrace.core.types import Acks, LeaderEpoch, Offset, PartitionId, TopicNam
 
 SESSIONS_PATH = "/v1/sessions"
 BATCH_TYPE = "application/vnd.headrace.batch"
-DEFAULT_NAMESPACE = "default"
+_DEFAULT_NAMESPACE = "default"
 ANSWER_SLACK_MS = 2_000
 """A broker that keeps its own time limit gets this much longer to say so."""
 _GATEWAY_STATUSES = frozenset({502, 503, 504})
@@ -127,6 +128,12 @@ class Calls:
     def _topic_path(self, topic: str) -> str:
         """Of all topics, where it is empty."""
         return f"/v1/namespaces/{quote(self.namespace, safe='')}/topics/{quote(topic, safe='')}".rstrip("/")
+
+
+def as_namespace(namespace: str | None) -> str:
+    """The default where none is named. Raises LocalError for half of a character, which no URL can have."""
+    as_utf8("namespace", namespace or "")
+    return namespace or _DEFAULT_NAMESPACE
 
 
 def produce_terms(namespace: str, layout: TopicLayout, partition: int, acks: str, timeout_ms: int) -> ProduceTerms:

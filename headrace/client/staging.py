@@ -16,7 +16,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from headrace.client.brokers import Brokers
-from headrace.client.calls import DEFAULT_NAMESPACE, Call, parse_json
+from headrace.client.calls import Call, as_namespace, parse_json
 from headrace.client.clock import epoch_ms, now_ms
 from headrace.client.deliveries import BatchesDelivery
 from headrace.client.discovery import Servers
@@ -68,7 +68,7 @@ class Commits:
         *,
         ca_file: str | None = None,
     ) -> None:
-        self.writer = WriterName(namespace or DEFAULT_NAMESPACE, writer)
+        self.writer = WriterName(as_namespace(namespace), writer)
         self._brokers = Brokers(
             server,
             namespace,

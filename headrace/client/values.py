@@ -56,10 +56,9 @@ def as_utf8(name: str, text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        raise LocalError(
-            f"{name} cannot be stored as UTF-8: character {error.start} is {text[error.start]!r}, half of a surrogate"
-            " pair; give whole characters, or bytes, for example by encode('utf-8', 'surrogatepass')"
-        ) from None
+        from headrace.core.records.arrays import half_surrogate  # values are handed in without arrays as a rule
+
+        raise LocalError(half_surrogate(name, error)) from None
 
 
 def check_offset(name: str, offset: object) -> int:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import uuid4
 
 from headrace.client.record import TopicPartition
-from headrace.client.values import as_group, as_topic
+from headrace.client.values import as_group, as_topic, as_utf8
 from headrace.core.errors import InvalidRequestError, LocalError
 from headrace.core.limits import (
     AUTO_COMMIT_INTERVAL_MS_DEFAULT,
@@ -120,6 +120,7 @@ def _subscription(topics: Sequence[str], pattern: str) -> "Subscription":
 
     for topic in topics:
         as_topic(topic)
+    as_utf8("pattern", pattern)
     if not topics and not pattern:
         raise LocalError("no topic is given: Consumer('flights', group='billing'), or pattern='flights-.*'")
     try:
@@ -136,4 +137,5 @@ def _instance_id(instance_id: str | None) -> str:
             f"instance_id has {len(instance_id)} characters: give 1 to {INSTANCE_ID_LENGTH_MAX}, for example the"
             " name of the Pod, or leave it out"
         )
+    as_utf8("instance_id", instance_id)
     return instance_id

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from headrace.client.brokers import Brokers
-from headrace.client.calls import DEFAULT_NAMESPACE
+from headrace.client.calls import as_namespace
 from headrace.client.clock import now_ms
 from headrace.client.discovery import Servers
 from headrace.client.groups.coordinator import Coordinator
@@ -49,7 +49,7 @@ class Progress:
         ca_file: str | None = None,
     ) -> None:
         """Raises LocalError for what is no group's name, and NoServerError; connects to nobody yet."""
-        self._group = GroupName(namespace or DEFAULT_NAMESPACE, as_group(group))
+        self._group = GroupName(as_namespace(namespace), as_group(group))
         self._brokers = Brokers(
             server,
             namespace,

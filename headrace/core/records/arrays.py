@@ -25,7 +25,6 @@ HEADER_TYPE: Final = pa.struct([pa.field("name", pa.string(), nullable=False), p
 HEADERS_TYPE: Final = pa.list_(pa.field("item", HEADER_TYPE, nullable=False))
 _NO_HEADERS: Final = pa.nulls(0, HEADER_TYPE)
 _BINARY: Final = pa.binary()
-_SHOWN_CHARACTERS: Final = 60
 _TAKEN_TYPES = (
     pa.types.is_binary,
     pa.types.is_string,
@@ -123,9 +122,16 @@ def _arrow_of(column: Any, name: str) -> pa.Array | pa.ChunkedArray:
     except pa.ArrowException as error:
         raise TypeError(f"{name}: {error}: {_REMEDY}") from error
     except UnicodeEncodeError as error:
-        raise ValueError(
-            f"{name} has {ascii(error.object)[:_SHOWN_CHARACTERS]}, which is no UTF-8 ({error.reason}): give bytes"
-        ) from error
+        row = next((row for row, entry in enumerate(column) if isinstance(entry, str) and entry == error.object), None)
+        raise ValueError(half_surrogate(name if row is None else f"{name} in row {row}", error)) from error
+
+
+def half_surrogate(what: str, error: UnicodeEncodeError) -> str:
+    """The sentence for text that has half of a surrogate pair, which is no character."""
+    return (
+        f"{what} cannot be stored as UTF-8: character {error.start} is {error.object[error.start]!a}, half of a"
+        " surrogate pair; give whole characters, or bytes, for example by encode('utf-8', 'surrogatepass')"
+    )
 
 
 def _is_typed(column: Any) -> bool:
@@ -174,6 +180,8 @@ def headers_array(headers: Sequence[Iterable[tuple[str, bytes | None]]] | pa.Arr
     try:
         names = bytes_array([name.encode() for name, _ in pairs], pa.string())
         values = bytes_array([value.encode() if isinstance(value, str) else value for _, value in pairs])
+    except UnicodeEncodeError as error:
+        raise ValueError(half_surrogate("a header", error)) from error
     except (TypeError, AttributeError) as error:
         raise TypeError(f"headers: {error}: give pairs of a name (str) and a value (bytes, str or None)") from error
     items = pa.StructArray.from_arrays([names, values], fields=list(HEADER_TYPE))

@@ -106,8 +106,12 @@ def test_should_take_what_a_numpy_mask_hides_as_null() -> None:
 
 @pytest.mark.parametrize("kind", [list, np.array, pd.Series])
 def test_should_refuse_half_of_a_surrogate_pair_by_name(kind: Any) -> None:
-    with pytest.raises(ValueError, match=r"keys has 'a\\ud800', which is no UTF-8 .*: give bytes"):
-        batch_columns(["v", "v"], kind(["b", "a\ud800"]), None, 0)
+    said = r"in row 1 cannot be stored as UTF-8: character 1 is '\\ud800', half of a surrogate pair; give whole char"
+    column = kind(["b", "a\ud800"])
+    with pytest.raises(ValueError, match=f"^keys {said}"):
+        batch_columns(["v", "v"], column, None, 0)
+    with pytest.raises(ValueError, match=f"^values {said}"):
+        batch_columns(column, None, None, 0)
 
 
 @pytest.mark.parametrize(

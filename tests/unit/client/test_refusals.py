@@ -1,6 +1,7 @@
 """A mistake in a call is refused by name, with what to do instead."""
 
 from datetime import date
+from functools import partial
 from typing import Any
 
 import pytest
@@ -87,3 +88,10 @@ def test_should_refuse_half_of_a_surrogate_pair_by_name() -> None:
         as_headers({half: "a"})
     with pytest.raises(LocalError, match=f"metadata {said}"):
         checked_metadata(half)
+    for name, made in (
+        ("namespace", partial(Producer, "http://127.0.0.1:1", half)),
+        ("instance_id", partial(Consumer, "flights", group="g", instance_id=half)),
+        ("pattern", partial(Consumer, pattern=half, group="g")),
+    ):
+        with pytest.raises(LocalError, match=f"{name} {said}"):
+            made()

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -169,8 +170,15 @@ def test_should_take_what_stands_behind_a_nul_in_a_numpy_column() -> None:
 
 
 def test_should_refuse_half_of_a_surrogate_pair() -> None:
-    with pytest.raises(ValueError, match=r"values has '\\ud800', which is no UTF-8"):
+    said = r"cannot be stored as UTF-8: character 0 is '\\ud800', half of a surrogate pair; give whole characters, or"
+    with pytest.raises(ValueError, match=f"values in row 0 {said}"):
         record_columns(["\ud800"], timestamps_ms=5)
+    unused = pd.Series(["b"]).astype(pd.CategoricalDtype(["b", "\ud800"]))
+    with pytest.raises(ValueError, match=f"values {said}"):
+        record_columns(unused, timestamps_ms=5)
+    for header in (("\ud800", b"a"), ("a", "\ud800")):
+        with pytest.raises(ValueError, match=f"a header {said}"):
+            record_columns(["v"], timestamps_ms=5, headers=[[header]])
 
 
 def test_should_take_a_column_of_nulls_as_tombstones() -> None:
