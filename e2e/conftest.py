@@ -24,7 +24,7 @@ from e2e.releasing import in_lab, of_images
 
 TESTS = Path(__file__).parent / "tests"
 FIGURES = CHECKOUT / "build" / "e2e.json"
-ORDER = ("readme", "installing", "faults", "spark", "observing", "upgrading", "uninstalling")
+ORDER = ("readme", "installing", "attacks", "faults", "spark", "observing", "upgrading", "uninstalling")
 """Of the modules: all but the first use one release, in the namespace that the README names."""
 _TIMEOUT_S = 600
 """Of a test that does not say; the first one waits for images, too."""
