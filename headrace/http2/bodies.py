@@ -1,6 +1,6 @@
 """Request and response bodies as lists of buffers, for handlers that never want them joined.
 
-`read_chunks` takes a whole request body, whichever protocol it came by; `BuffersResponse` answers with several
+`arriving_chunks` takes a request body as it comes, by whichever protocol; `BuffersResponse` answers with several
 buffers. `RequestBody` is what a request over HTTP/2 has as its `content`: the part of aiohttp's `StreamReader` that
 requests and handlers use, without its ties to aiohttp's own protocol.
 
@@ -143,14 +143,6 @@ class RequestBody:
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
-
-
-async def read_chunks(request: web.Request, limit_bytes: int) -> list[bytes | memoryview]:
-    """The request's body as the chunks that came, in order, never joined. Raises as `arriving_chunks` does."""
-    chunks: list[bytes | memoryview] = []
-    async for arrived in arriving_chunks(request, limit_bytes):
-        chunks += arrived
-    return chunks
 
 
 async def arriving_chunks(

@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from aiohttp import web
 
 from headrace.core.errors import RemoteError
 from headrace.core.problem import to_problem
-from headrace.http2.bodies import BuffersResponse, read_chunks
+from headrace.http2.bodies import BuffersResponse, arriving_chunks
 from headrace.http2.bridge import break_off
 from headrace.http2.server import Server, serve
 from tests.support.patience import patient
@@ -96,11 +97,11 @@ class Application:
 
     async def upload(self, request: web.Request) -> web.Response:
         try:
-            chunks = await read_chunks(request, UPLOAD_LIMIT_BYTES)
+            arrived = [chunks async for chunks in arriving_chunks(request, UPLOAD_LIMIT_BYTES)]
         except ConnectionError:
             await self.count("broken off")
             raise
-        body = b"".join(chunks)
+        body = b"".join(chain.from_iterable(arrived))
         await self.count("uploaded")
         return web.json_response({"bytes": len(body), "sum": sum(body[:: 1 << 12])})
 
