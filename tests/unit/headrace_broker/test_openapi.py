@@ -55,6 +55,12 @@ async def test_should_have_every_route_and_no_other(document: dict[str, Any]) ->
     assert routes == {(method, path) for method, path, _ in operations(document)}
 
 
+async def test_should_say_of_every_operation_that_foreign_pages_are_refused(document: dict[str, Any]) -> None:
+    """By what they call the broker, whatever they ask; broker/test_web_pages.py tries it."""
+    assert [path for _, path, operation in operations(document) if "403" not in operation["responses"]] == []
+    assert "ForeignPage" in str(document["components"]["responses"]["Forbidden"])
+
+
 @pytest.mark.parametrize(
     ("operation_id", "parse"),
     [
