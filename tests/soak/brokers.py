@@ -7,7 +7,7 @@ random and started again at once.
 import os
 import random
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -115,11 +115,11 @@ def _sample(at_s: float, broker: int, pid: int) -> Sample | None:
 
 
 def _targets(pid: int) -> Iterator[str]:
-    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
-        try:
-            yield os.readlink(descriptor)
-        except OSError:
-            continue
+    """Of its descriptors; none any more where it has ended."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(OSError):
+                yield os.readlink(descriptor)
 
 
 def _size(path: Path) -> int:

@@ -19,6 +19,7 @@ import pytest
 from headrace import Producer
 from tests.support.cluster import Cluster, Program, running_cluster
 from tests.support.consumed import values_in
+from tests.support.dev import command_of
 from tests.support.patience import patient
 from tests.support.waiting import wait_for
 
@@ -55,12 +56,12 @@ class Query:
     def kill(self) -> None:
         """The driver with its JVM; its executors end by themselves."""
         assert self._process is not None
-        for pid in [each for each in self._members() if _EXECUTOR not in _command(each)]:
+        for pid in [each for each in self._members() if _EXECUTOR not in command_of(each)]:
             _kill(pid)
         self._process.wait(patient(30))
 
     def executors(self) -> list[int]:
-        return [each for each in self._members() if _EXECUTOR in _command(each) and b"java" in _command(each)]
+        return [each for each in self._members() if _EXECUTOR in command_of(each) and b"java" in command_of(each)]
 
     def end(self) -> None:
         for pid in self._members():
@@ -80,13 +81,6 @@ class Query:
                 if name.isdecimal() and os.getsid(int(name)) in self._sessions:
                     found.append(int(name))
         return found
-
-
-def _command(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
 
 
 def _kill(pid: int) -> None:

@@ -79,7 +79,7 @@ class Dev:
     def _child_of_supervisor(self, part_of_command: bytes) -> int:
         supervisor = self.supervisor
         for pid in Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split():
-            if part_of_command in Path(f"/proc/{pid}/cmdline").read_bytes():
+            if part_of_command in command_of(int(pid)):
                 return int(pid)
         raise LookupError(f"the supervisor has no child {part_of_command!r}")
 
@@ -139,6 +139,14 @@ def kill(*pids: int) -> None:
     for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+
+
+def command_of(pid: int) -> bytes:
+    """Its command line; nothing where it has ended since it was listed."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
 
 
 def is_alive(pid: int) -> bool:

@@ -13,6 +13,7 @@ from headrace_broker.storage.compaction_process import CompactionProcess
 from headrace_broker.storage.threads import StorageThreads
 from tests.support.compaction import append, job, keyed, rows_from, swap_in
 from tests.support.descriptors import descriptors_left
+from tests.support.dev import command_of
 from tests.support.logs import SMALL, flip_bit, log_files, new_log_directory, open_log, storage_threads
 from tests.support.waiting import eventually
 
@@ -48,14 +49,7 @@ async def story(process: CompactionProcess, asked: Job, between: Callable[[Job, 
 def compactors() -> set[int]:
     """Of this process's children, those that compact."""
     children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-    return {int(child) for child in children if b"compaction_worker" in command_of(child)}
-
-
-def command_of(child: str) -> bytes:
-    try:
-        return Path(f"/proc/{child}/cmdline").read_bytes()
-    except (FileNotFoundError, ProcessLookupError):  # it has ended since it was listed
-        return b""
+    return {int(child) for child in children if b"compaction_worker" in command_of(int(child))}
 
 
 async def test_should_do_one_job_after_the_other(tmp_path: Path, threads: StorageThreads) -> None:
