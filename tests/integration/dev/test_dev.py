@@ -181,6 +181,37 @@ def test_should_add_and_remove_brokers_when_the_stateful_set_is_scaled(running: 
     wait_for(lambda: "headrace-2" not in kubectl(running, "get", "pods"), "its Pod is gone")
 
 
+@pytest.mark.timeout(300)
+def test_should_say_that_no_broker_is_left_and_go_on_when_there_are_some_again(tmp_path: Path) -> None:
+    with dev_home(tmp_path / "home") as dev, BlockingTransport() as transport:
+        dev.start_with_topic(TOPIC)
+        assert wait_for(lambda: produce(dev, transport, "before"), "the first record") == 0
+        assert dev.headrace("consume", TOPIC, "--group", "billing", "-o", "value").stdout == "before\n"
+        kubectl(dev, "scale", "sts", "headrace", "--replicas", "0")
+        wait_for(lambda: not dev.broker_pids(), "no broker is left")
+        said = "`headrace dev` runs without a broker: `kubectl scale statefulset headrace --replicas 3` starts three"
+        for command in (
+            "cluster status",
+            f"produce {TOPIC}",
+            f"consume {TOPIC}",
+            f"consume {TOPIC} --group billing",
+            "group reset billing --to earliest --yes",
+        ):
+            answer = dev.headrace(*command.split())
+            assert (answer.exit_code, answer.stdout, len(answer.stderr.splitlines())) == (1, "", 1), command
+            assert answer.stderr.startswith(f"headrace: {said}"), command
+        described = dev.headrace("group", "describe", "billing")
+        assert (described.exit_code, said in described.stderr) == (0, True), described.stderr
+        wait_for(lambda: "no live leader" in dev.headrace("topic", "describe", TOPIC).stdout, "nobody leads")
+        listed = dev.headrace("topic", "list").stdout.splitlines()[-1].split()
+        assert (listed[0], listed[3], listed[5]) == (TOPIC, "0/1", "False")
+        kubectl(dev, "scale", "sts", "headrace", "--replicas", "3")
+        wait_for(lambda: all_running(dev, 3), "three brokers")
+        wait_for(lambda: dev.headrace("cluster", "status").exit_code == 0, "they answer")
+        assert wait_for(lambda: produce(dev, transport, "after"), "records are taken again") == 1
+        assert dev.headrace("consume", TOPIC, "--group", "billing", "-o", "value").stdout == "after\n"
+
+
 def test_should_keep_topics_and_records_over_a_stop_and_over_a_kill_of_all_of_it(tmp_path: Path) -> None:
     with dev_home(tmp_path / "home") as dev, BlockingTransport() as transport:
         dev.start_with_topic(TOPIC)
