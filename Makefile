@@ -96,7 +96,7 @@ bench-peers: ## Kafka 4.1, its clients and Spark's source for it beside Headrace
 bench-peers-here: setup $(VENV)/.with-peers $(VENV)/.with-spark
 	$(BIN)/python -m bench.peers --json build/bench-peers.json $(BENCH)
 
-soak: setup  ## ten minutes at full load with kill -9, retention, compaction, slow readers (SOAK=--short for one)
+soak: setup  ## ten minutes at full load with kill -9, retention, compaction, slow readers; interrupted clients (SOAK=--short for one)
 	$(BIN)/python -m tests.soak $(SOAK)
 
 lab-build: setup  ## build the programs of a real Kubernetes from their Go modules (minutes the first time)

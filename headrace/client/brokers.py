@@ -29,6 +29,7 @@ from headrace.core.limits import OFFSET_REQUESTS_MAX
 from headrace.core.session.frames import MEDIA_TYPE
 from headrace.http2.blocking import BlockingStream, BlockingTransport, Response
 from headrace.http2.exchange import Decode
+from headrace.http2.interrupts import HeldInterrupts
 from headrace.http2.origin import Attempts
 
 T = TypeVar("T")
@@ -178,9 +179,10 @@ class Brokers:
         answers: SimpleQueue[tuple[TopicPartition, int | Exception]] = SimpleQueue()
         # Not an executor: that would make Ctrl-C wait until every look-up has given up.
         workers = Workers("headrace-offsets", OFFSET_REQUESTS_MAX)
-        for partition in partitions:
-            workers.submit(partial(_look_up, look_up, partition, answers.put))
-        workers.stop()
+        with HeldInterrupts():  # Whoever is interrupted, too, leaves no thread behind.
+            for partition in partitions:
+                workers.submit(partial(_look_up, look_up, partition, answers.put))
+            workers.stop()
         for _ in partitions:
             yield answers.get()
 

@@ -66,9 +66,9 @@ class Consumer(Positions):
         reading.on_out_of_range = self._on_out_of_range
         reading.on_unreadable = self._on_unreadable
         self._fetcher = Fetcher(brokers, reading)
-        closing.detach()
         self._attendance = self._attend(self._group, reading)
         self._finalizer = weakref.finalize(self, _end, self._fetcher, self._attendance)
+        closing.detach()
         if self._attendance is not None:
             try:
                 self._attendance.join()

@@ -23,6 +23,7 @@ from headrace.client.sender import Sender
 from headrace.client.values import Bytes, HeadersInput, Time
 from headrace.client.writer import Route, Writer, as_raised, closed_error
 from headrace.core.errors import StalledError
+from headrace.http2.interrupts import HeldInterrupts
 
 
 class Producer(Writer):
@@ -36,8 +37,9 @@ class Producer(Writer):
             timeout_ms=self._options.delivery_timeout_ms,
             request_timeout_ms=self._options.request_timeout_ms,
         )
-        self._sender = Sender(self._brokers, self._options)
-        self._finalizer = weakref.finalize(self, Sender.close, self._sender)
+        with HeldInterrupts():  # Its thread would never end.
+            self._sender = Sender(self._brokers, self._options)
+            self._finalizer = weakref.finalize(self, Sender.close, self._sender)
         return self._brokers.directory
 
     def send(
@@ -168,7 +170,16 @@ class Producer(Writer):
         try:
             self.flush()
         finally:
-            self._finalizer()
+            self._end()
+
+    def _end(self) -> None:
+        """Who is interrupted may close it again."""
+        try:
+            self._sender.close()
+        except Exception:
+            self._finalizer.detach()
+            raise
+        self._finalizer.detach()
 
     def __enter__(self) -> Self:
         return self
@@ -180,7 +191,7 @@ class Producer(Writer):
             self.close()
         else:  # The error on its way matters more than records that were lost with it.
             with suppress(StalledError):
-                self._finalizer()
+                self._end()
 
     def _route(self, topic: str) -> Route:
         if self._sender.closed and self._sender.broken is None:

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 
+from headrace.http2.interrupts import HeldInterrupts
+
 
 class Workers:
     def __init__(self, name: str, limit: int) -> None:
@@ -24,27 +26,32 @@ class Workers:
 
         Where no thread is to be had (Python 3.12 starts none while it ends), the caller works.
         """
-        start = False
-        try:
+        with HeldInterrupts():  # The threads that are counted are those that are there.
             with self._lock:
                 self._busy += 1
                 start = self._busy > self._threads and self._threads < self._limit
                 self._threads += start
             self._tasks.put(task)
-            if start:
-                threading.Thread(target=self._work, name=self._name, daemon=True).start()
-        except BaseException as error:  # An interrupt, too, must leave no thread counted that is not there.
-            with self._lock:
-                self._threads -= start
-            if not isinstance(error, RuntimeError):
-                raise
+            is_worked_on = not start or self._start()
+        if not is_worked_on:
             with suppress(Empty):  # Another thread may have taken it.
                 self._run(self._tasks.get_nowait())
 
+    def _start(self) -> bool:
+        """False: no thread is to be had."""
+        try:
+            threading.Thread(target=self._work, name=self._name, daemon=True).start()
+        except RuntimeError:
+            with self._lock:
+                self._threads -= 1
+            return False
+        return True
+
     def stop(self) -> None:
         """Let every thread end after the task that it runs."""
-        for _ in range(self._threads):
-            self._tasks.put(None)
+        with HeldInterrupts():
+            for _ in range(self._threads):
+                self._tasks.put(None)
 
     def _work(self) -> None:
         while (task := self._tasks.get()) is not None:

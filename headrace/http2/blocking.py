@@ -19,6 +19,7 @@ from headrace.core.errors import BrokerUnreachableError, HeadraceError
 from headrace.http2.blocking_connection import Connection, WaitableExchange
 from headrace.http2.events import LocalProtocolError
 from headrace.http2.exchange import Decode
+from headrace.http2.interrupts import HeldInterrupts
 from headrace.http2.open_stream import OpenStream
 from headrace.http2.origin import Attempts, Origin, client_tls, parse_request, unreachable, whole_request
 from headrace.http2.output import Buffer
@@ -107,7 +108,13 @@ class BlockingTransport:
         timeout_s: float | None = 30.0,
     ) -> Response:
         """Send a request and wait for its whole response, at most `timeout_s` (None: for ever)."""
-        return self.start(method, url, headers=headers, body=body).result(timeout_s)
+        connection, exchange = self._prepared(method, url, headers, body)
+        try:
+            connection.start(exchange)
+            return PendingResponse(connection, exchange).result(timeout_s)
+        except BaseException:  # Nobody will take what comes: it would fill the connection.
+            connection.cancel(exchange, "was not waited for")
+            raise
 
     def start(
         self,
@@ -121,11 +128,16 @@ class BlockingTransport:
 
         Raises `BrokerUnreachableError`: with `details["unprocessed"]` true, the server has not acted on it.
         """
-        request, buffers = whole_request(method, url, headers, body)
-        connection = self._connection_to(request.origin)
-        exchange = WaitableExchange(request, buffers)
+        connection, exchange = self._prepared(method, url, headers, body)
         connection.start(exchange)
         return PendingResponse(connection, exchange)
+
+    def _prepared(
+        self, method: str, url: str, headers: Mapping[str, str] | None, body: Buffer | Sequence[Buffer]
+    ) -> tuple[Connection, WaitableExchange]:
+        """May connect."""
+        request, buffers = whole_request(method, url, headers, body)
+        return self._connection_to(request.origin), WaitableExchange(request, buffers)
 
     def open(
         self,
@@ -153,14 +165,15 @@ class BlockingTransport:
         return stream
 
     def close(self) -> None:
-        """Close every connection; requests in flight fail."""
+        """Close every connection; requests in flight fail. Who is interrupted may call it again."""
         with self._lock:
             self._closed = True
             connections = [*self._connections.values(), *self._retired]
-            self._connections.clear()
-            self._retired.clear()
         for connection in connections:
             connection.close()
+        with self._lock:
+            self._connections.clear()
+            self._retired.clear()
 
     def __enter__(self) -> Self:
         return self
@@ -183,12 +196,13 @@ class BlockingTransport:
             if connection is not None and connection.is_usable:
                 return connection
             attempts.check_since(failures)
-            try:
-                fresh = Connection(origin, self._connect(origin))
-            except BrokerUnreachableError as error:
-                attempts.failed(error)
-                raise
-            self._replace(origin, connection, fresh)
+            with HeldInterrupts() as interrupts:  # A connection that nobody knows of would never be closed.
+                try:
+                    fresh = Connection(origin, interrupts.allowing(self._connect, origin))
+                except BrokerUnreachableError as error:
+                    attempts.failed(error)
+                    raise
+                self._replace(origin, connection, fresh)
             return fresh
 
     def _replace(self, origin: Origin, old: Connection | None, fresh: Connection) -> None:

@@ -6,8 +6,8 @@ caller that waits alone, again and again, reads for itself (`reading_turn`).
 
 Invariants: socket and protocol state are touched only under the connection's lock, and nobody waits for the network
 while holding it; listeners are called by one thread at a time, in the order of what has arrived; a time-out or an
-interrupt resets that one stream, and an interrupt never tears apart what a caller reads. Threads do not survive a fork:
-a child process that closes the connection that it inherited says nothing to the parent's server.
+interrupt resets that one stream, and an interrupt never tears apart what a caller reads or writes. Threads do not
+survive a fork: a child process that closes the connection that it inherited says nothing to the parent's server.
 """
 
 import os
@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from headrace.core import limits
@@ -96,7 +97,7 @@ class Connection:
         return self._exchanges.is_usable
 
     def start(self, exchange: Exchange) -> None:
-        with self._lock:
+        with HeldInterrupts(), self._lock:
             self._exchanges.start(exchange)
             self._write()
 
@@ -105,14 +106,14 @@ class Connection:
         exchange.listen = lambda: self._to_call.setdefault(listener)
 
     def send(self, exchange: Exchange, buffers: Sequence[Buffer], *, ended: bool) -> None:
-        with self._lock:
+        with HeldInterrupts(), self._lock:
             self._exchanges.send(exchange, buffers, ended=ended)
             self._write()
             if self._turn.sent():
                 self._wake()
 
     def take(self, exchange: Exchange) -> list[Any]:
-        with self._lock:
+        with HeldInterrupts(), self._lock:
             chunks = self._exchanges.take(exchange)
             self._write()
             return chunks
@@ -120,13 +121,13 @@ class Connection:
     def receive(self, exchange: WaitableExchange, timeout_s: float | None) -> list[Any]:
         """What has arrived, waited for; empty when it is over. Raises TimeoutError, and nothing else has changed."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        with self._lock:
+        with HeldInterrupts() as interrupts, self._lock:
             exchange.condition = exchange.condition or threading.Condition(self._lock)
             while not (chunks := self._exchanges.take(exchange)) and not exchange.is_over:
                 left_s = None if deadline is None else deadline - time.monotonic()
                 if left_s is not None and left_s <= 0:
                     raise TimeoutError(f"{exchange.request.name}: nothing came within {timeout_s:g} s")
-                exchange.condition.wait(left_s)
+                interrupts.allowing(exchange.condition.wait, left_s)
             self._write()
             return chunks
 
@@ -168,13 +169,14 @@ class Connection:
         """The whole body."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         chunks: list[bytes] = []
-        with self._lock:
+        with HeldInterrupts() as interrupts, self._lock:
             exchange.condition = threading.Condition(self._lock)
             try:
                 chunks += self._exchanges.take(exchange)
                 while not exchange.is_over:
                     self._write()
-                    self._wait(exchange, exchange.condition, deadline, timeout_s)
+                    wait = partial(interrupts.allowing, exchange.condition.wait)
+                    self._wait(exchange, wait, deadline, timeout_s)
                     chunks += self._exchanges.take(exchange)
             except BaseException:  # An interrupt, too, must not leave the server sending.
                 self._cancel(exchange, "was not waited for")
@@ -184,16 +186,16 @@ class Connection:
         return b"".join(chunks)
 
     def _wait(
-        self, exchange: Exchange, condition: threading.Condition, deadline: float | None, timeout_s: float | None
+        self, exchange: Exchange, wait: Callable[..., bool], deadline: float | None, timeout_s: float | None
     ) -> None:
         left_s = None if deadline is None else deadline - time.monotonic()
-        if left_s is not None and (left_s <= 0 or not condition.wait(left_s)) and not exchange.is_over:
+        if left_s is not None and (left_s <= 0 or not wait(left_s)) and not exchange.is_over:
             raise self._cancel(exchange, f"did not answer within {timeout_s:g} s")
         if left_s is None:
-            condition.wait()
+            wait()
 
     def cancel(self, exchange: Exchange, reason: str) -> None:
-        with self._lock:
+        with HeldInterrupts(), self._lock:
             self._cancel(exchange, reason)
 
     def _cancel(self, exchange: Exchange, reason: str) -> HeadraceError:
@@ -211,8 +213,8 @@ class Connection:
         if self._pid != os.getpid():
             self._drop()
             return
-        with self._lock:
-            if not self.is_lost:
+        with HeldInterrupts(), self._lock:
+            if not self.is_lost and not self._closing:
                 self._exchanges.close()
                 self._exchanges.fail("was left: this client closed")
                 self._write()
@@ -220,7 +222,7 @@ class Connection:
         self._wake()
         self._thread.join(_CLOSE_TIMEOUT_S)
         if self._thread.is_alive():  # The server takes nothing: do not wait for it.
-            with self._lock:
+            with HeldInterrupts(), self._lock:
                 self.is_lost = True
             self._wake()
             self._thread.join()

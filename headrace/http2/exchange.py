@@ -175,7 +175,7 @@ class Exchanges:
             self._outbox.discard(exchange.stream_id)
             self._engine.reset(exchange.stream_id, ErrorCode.CANCEL)
             self._open.pop(exchange.stream_id, None)
-        else:
+        elif exchange in self._waiting:  # Else it was given up before it was started.
             self._waiting.remove(exchange)
         exchange.chunks.clear()
         exchange.buffered_bytes = 0

@@ -34,8 +34,14 @@ class Points:
     def __init__(self, at: tuple[Point, int] | None = None, *, after: int | None = None) -> None:
         self.passed: dict[Point, int] = {}
         self._left = after
-        self.has_struck = False
+        self.count = 0
+        """Of all that were passed."""
+        self.struck_at = ""
         self._at = at
+
+    @property
+    def has_struck(self) -> bool:
+        return bool(self.struck_at)
 
     def __enter__(self) -> Self:
         self._before = sys.gettrace()
@@ -61,10 +67,11 @@ class Points:
 
     def _pass(self, point: Point) -> None:
         times = self.passed[point] = self.passed.get(point, 0) + 1
+        self.count += 1
         if self._left is not None:
             self._left -= 1
         if self._left == 0 or (point, times) == self._at:
-            self.has_struck = True
+            self.struck_at = f"{point[0].co_qualname} at {point[1]}"
             signal.raise_signal(signal.SIGINT)
 
 

@@ -27,6 +27,7 @@ from headrace.client.read_ahead import ReadAhead
 from headrace.client.record import GroupOffset, TopicPartition
 from headrace.client.subscription import Start
 from headrace.core.errors import HeadraceError, LocalError, UnknownTopicError
+from headrace.core.groups.events import JoinReceived
 from headrace.core.limits import CONSUMER_LEAVE_MS_MIN, GROUP_REQUEST_TIMEOUT_MS
 
 _log = logging.getLogger("headrace.client")
@@ -52,6 +53,8 @@ class AsyncAttendance(AsyncBetween):
         """It is in the group, or there is an error to raise."""
         self._committing = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._joining: set[asyncio.Task[None]] = set()
+        """Of these, those that ask to join."""
         self._following: asyncio.Task[None] | None = None
         """What the reader follows, whether he waits for it or was cancelled."""
         self._close_by_ms: int | None = None
@@ -259,7 +262,10 @@ class AsyncAttendance(AsyncBetween):
 
     def _send(self, sendings: list[Sending]) -> None:
         for sending in sendings:
-            self._spawn(self._exchange(sending), "headrace-group-request")
+            task = self._spawn(self._exchange(sending), "headrace-group-request")
+            if isinstance(sending.send.request, JoinReceived):
+                self._joining.add(task)
+                task.add_done_callback(self._joining.discard)
         if sendings:
             self._changed.set()
 
@@ -279,10 +285,11 @@ class AsyncAttendance(AsyncBetween):
         if self.seat.news:
             self._fetcher.wake()
 
-    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
@@ -300,6 +307,8 @@ class AsyncAttendance(AsyncBetween):
         finally:
             self._closed = True
             self._settled.set()
+            if self._joining:  # A leave that overtakes a join leaves a member behind, which nobody is.
+                await asyncio.wait(self._joining, timeout=max(0, commit_by_ms - now_ms()) / 1000)
             await self._end_tasks()
             for sending in self.seat.leave(now_ms()):
                 await self._coordinator.leave(sending, max(by_ms, now_ms() + CONSUMER_LEAVE_MS_MIN))

@@ -32,6 +32,7 @@ from headrace.client.record import GroupOffset, TopicPartition
 from headrace.client.subscription import Start
 from headrace.client.workers import Workers
 from headrace.core.errors import HeadraceError, LocalError, UnknownTopicError
+from headrace.core.groups.events import JoinReceived
 from headrace.core.limits import (
     CONSUMER_CLOSE_MS_DEFAULT,
     CONSUMER_LEAVE_MS_MIN,
@@ -61,6 +62,8 @@ class Attendance(Between):
         """Somebody closes it; it must be over by then."""
         self._is_handed_back = False
         self._closed = self._has_left = False
+        self._joining = 0
+        """Requests to join that are not answered."""
         self._leaving: list[Sending] = []
         """How the coordinator hears that it leaves."""
         self._pid = os.getpid()
@@ -255,6 +258,7 @@ class Attendance(Between):
 
     def _send(self, sendings: list[Sending]) -> None:
         for sending in sendings:
+            self._joining += isinstance(sending.send.request, JoinReceived)
             self._workers.submit(partial(self._exchange, sending))
         self._changed.notify_all()
 
@@ -263,9 +267,11 @@ class Attendance(Between):
             joined = self._coordinator.said_once(sending)
         except Exception as error:
             with self._changed:
+                self._joining -= isinstance(sending.send.request, JoinReceived)
                 self._send(self.seat.refused(sending, as_group_error(error), now_ms()))
         else:
             with self._changed:
+                self._joining -= isinstance(sending.send.request, JoinReceived)
                 self._send(self.seat.answered(sending, joined, now_ms()))
         if self.seat.news:
             self._fetcher.wake()
@@ -295,10 +301,12 @@ class Attendance(Between):
             self._closed = True
             self._leaving += self.seat.leave(now_ms())
             self._changed.notify_all()
+        with self._changed:  # A leave that overtakes a join leaves a member behind, which nobody is.
+            self._changed.wait_for(lambda: not self._joining, max(0, by_ms - now_ms()) / 1000)
         for sending in self._leaving:
             self._coordinator.leave(sending, max(self._close_by_ms or 0, now_ms() + CONSUMER_LEAVE_MS_MIN))
-        self._has_left = True
         self._workers.stop()
+        self._has_left = True  # Not before: who was interrupted closes it again.
 
     def _commit_by_ms(self) -> int:
         """What comes last, to say that it leaves, gets its time too."""

@@ -1,6 +1,8 @@
 """Ctrl-C at every point, and the same again: nothing is skipped, repeated, lost or left hanging."""
 
 import asyncio
+import gc
+import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from random import Random
@@ -10,9 +12,15 @@ import pytest
 
 from headrace import AsyncConsumer, Consumer
 from headrace.core.errors import HeadraceError
+from headrace.http2.blocking import BlockingTransport
+from tests.support.cancelled_clients import AsyncConsumerUser, AsyncProducerUser
 from tests.support.client_bench import Bench
-from tests.support.interrupts import interrupt_at_each_point, interrupted
+from tests.support.cluster import http
+from tests.support.interrupted_clients import ConsumerUser, ProducerUser
+from tests.support.interrupted_clients import fill as fill_for_users
+from tests.support.interrupts import Points, interrupt_at_each_point, interrupted
 from tests.support.patience import patient
+from tests.support.waiting import wait_for
 
 # An interrupt while a generator is thrown away is told to nobody: Python has nobody to tell.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -193,3 +201,74 @@ async def test_should_hand_out_what_it_had_not_when_an_async_loop_is_cancelled(
         while not reader.is_complete():
             await reader.read()
     assert reader.seen == ALL
+
+
+# -- every method, at random: `make soak` does the same for longer ----------------------------------------------------
+
+CALLS = 150
+"""Of each user, that are interrupted."""
+
+
+def threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("headrace-")]
+
+
+@pytest.mark.parametrize("who", ["producer", "consumer", "group"])
+def test_should_keep_what_it_promises_when_any_call_is_interrupted(bench: Bench, who: str) -> None:
+    bench.create(partitions=PARTITIONS)
+    before = len(threads())
+    user: ProducerUser | ConsumerUser
+    if who == "producer":
+        user = ProducerUser(bench.server, bench.topic, Random(6))
+    else:
+        fill_for_users(bench.server, bench.topic)
+        user = ConsumerUser(bench.server, bench.topic, Random(7), is_shared=who == "group")
+    while user.struck.total() < CALLS:
+        user.step()
+    user.end()
+    gc.collect()
+    wait_for(lambda: len(threads()) <= before, "its threads end")
+
+
+@pytest.mark.parametrize("who", ["producer", "consumer", "group"])
+async def test_should_keep_what_it_promises_when_any_call_is_cancelled(bench: Bench, who: str) -> None:
+    await asyncio.to_thread(bench.create, PARTITIONS)
+    user: AsyncProducerUser | AsyncConsumerUser
+    if who == "producer":
+        user = AsyncProducerUser(bench.server, bench.topic, Random(8))
+    else:
+        await asyncio.to_thread(fill_for_users, bench.server, bench.topic)
+        user = AsyncConsumerUser(bench.server, bench.topic, Random(9), is_shared=who == "group")
+    while user.struck.total() < CALLS:
+        await user.step()
+    await user.end()
+
+
+def test_should_leave_no_member_behind_when_its_constructor_was_interrupted(bench: Bench) -> None:
+    bench.create()
+    made: list[Consumer] = []
+
+    def make() -> None:
+        made.append(bench.consumer(group=f"{bench.topic}-group"))
+
+    points = Points()
+    with points:
+        make()
+    made.pop().close()
+    for before_its_end in range(1, 80, 4):  # While it joins, at last.
+        interrupted(make, points.count - before_its_end)
+        while made:
+            made.pop().close()
+        gc.collect()
+        members = http("GET", f"{bench.server}/v1/namespaces/default/groups/{bench.topic}-group").json["members"]
+        assert not members, f"{before_its_end} points before its end"
+
+
+def test_should_answer_on_the_same_connection_when_a_request_on_it_was_interrupted(bench: Bench) -> None:
+    before = len(threads())
+    url = f"{bench.server}/v1/cluster"
+    with BlockingTransport() as transport:
+        for point in interrupt_at_each_point(lambda: None, lambda: transport.request("GET", url), Random(10)):
+            assert transport.request("GET", url, timeout_s=patient(10)).status == 200, point
+            assert len(threads()) == before + 1, f"{point}: another connection was made"
+    wait_for(lambda: len(threads()) <= before, "its thread ends")
