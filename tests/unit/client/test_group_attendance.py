@@ -1,13 +1,25 @@
-"""A reading without `follow` ends only once it is known that none of its topics is about to be shared out."""
+"""When a reading without `follow` ends, and in which order a member that is closed while it joins says so."""
 
+import asyncio
+import threading
+from collections.abc import Callable
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from headrace.client.clock import now_ms
+from headrace.client.cursor import Handed
+from headrace.client.groups.async_attendance import AsyncAttendance
 from headrace.client.groups.attendance import Attendance
+from headrace.client.groups.options import Attending, group_options
+from headrace.client.groups.seat import Seat, Sending
+from headrace.client.trouble import Trouble
 from headrace.core.errors import BrokerUnreachableError, HeadraceError, UnknownTopicError
+from headrace.core.groups.identity import MemberId
+from tests.support.patience import patient
+from tests.support.waiting import eventually, wait_for
 
 
 def attendance(answer: HeadraceError | None) -> Attendance:
@@ -42,3 +54,63 @@ def test_should_be_settled_without_a_topic_only_where_brokers_say_that_it_is_not
     answer: HeadraceError | None, settled: bool
 ) -> None:
     assert attendance(answer).is_settled() is settled
+
+
+class LeavingSeat(Seat):
+    """Tells when its member begins to leave."""
+
+    def __init__(self, tell: Callable[[], None]) -> None:
+        options = group_options(["flights"], "billing", Attending())
+        assert options is not None
+        super().__init__(options, Handed(), lambda: MemberId("m"), Trouble(), 60_000)
+        self._tell_leaving = tell
+
+    def leave(self, now_ms: int) -> list[Sending]:
+        sendings = super().leave(now_ms)
+        self._tell_leaving()
+        return sendings
+
+    def take_lost(self) -> Any:
+        self._tell_leaving()
+        return super().take_lost()
+
+
+REFUSED = BrokerUnreachableError("no broker answers")
+PARTS: Any = SimpleNamespace(directory=None, handed=Handed(), wake=lambda: None)
+
+
+def test_should_leave_after_its_join_is_answered_when_it_is_closed_meanwhile() -> None:
+    heard, may_answer = list[str](), threading.Event()
+
+    def join(_: Sending) -> None:
+        heard.append("join")
+        assert may_answer.wait(patient(30))
+        heard.append("answer")
+        raise REFUSED
+
+    coordinator: Any = SimpleNamespace(said_once=join, leave=lambda *_: heard.append("leave"))
+    member = Attendance(PARTS, coordinator, PARTS, PARTS, LeavingSeat(may_answer.set), PARTS)
+    member.resume()
+    wait_for(lambda: heard == ["join"], "it asks to join")
+    member.close()
+    assert heard == ["join", "answer", "leave"]
+
+
+async def test_should_leave_after_its_join_is_answered_when_an_async_one_is_closed_meanwhile() -> None:
+    heard, may_answer = list[str](), asyncio.Event()
+
+    async def join(_: Sending) -> None:
+        heard.append("join")
+        await may_answer.wait()
+        heard.append("answer")
+        raise REFUSED
+
+    async def leave(*_: object) -> None:
+        heard.append("leave")
+
+    coordinator: Any = SimpleNamespace(said_once=join, leave=leave)
+    member = AsyncAttendance(PARTS, coordinator, PARTS, PARTS, LeavingSeat(may_answer.set), PARTS)
+    member.resume()
+    await eventually(lambda: heard == ["join"], "it asks to join")
+    await member.close(now_ms() + 60_000)
+    assert heard == ["join", "answer", "leave"]
