@@ -6,7 +6,9 @@
 A watch is a fetch after the other, on behalf of a client that need not ask: what it may see, and what it is refused, is
 what `fetch` says. It asks for more only when its caller does, so a slow client holds one piece at most.
 
-`Watches` counts the streams of a broker, those that it passes on to another leader included. One per process.
+`Watches` counts the streams of a broker, those that it passes on to another leader included, and bounds how often each
+client's are written to: an append wakes all streams of its partition, and a client with hundreds of them would take the
+processor from all others. What has to wait comes in one piece with what follows. One per process.
 """
 
 import asyncio
@@ -16,7 +18,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headrace.core.errors import NotReadyError, ThrottledError
-from headrace.core.limits import FETCH_RECORDS_MAX, WATCH_DRAIN_MS, WATCH_HEARTBEAT_MS, WATCH_READ_BYTES, WATCHES_MAX
+from headrace.core.holders import HolderRate
+from headrace.core.limits import (
+    FETCH_RECORDS_MAX,
+    WATCH_DRAIN_MS,
+    WATCH_HEARTBEAT_MS,
+    WATCH_PIECE_INTERVAL_MS,
+    WATCH_PIECES_BURST,
+    WATCH_READ_BYTES,
+    WATCHES_MAX,
+)
 from headrace.core.replication.fence import Fence
 from headrace_broker.admission import Requests, Share
 from headrace_broker.fetch import Fetched, fetch
@@ -29,6 +40,9 @@ class Watches:
     streams: Requests = field(default_factory=lambda: Requests(WATCHES_MAX, "streams open"))
     heartbeat_ms: int = WATCH_HEARTBEAT_MS
     drain_ms: int = WATCH_DRAIN_MS
+    rate: HolderRate = field(
+        default_factory=lambda: HolderRate(WATCH_PIECES_BURST, WATCH_PIECE_INTERVAL_MS, WATCHES_MAX)
+    )
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
     _draining: bool = False
 
@@ -53,6 +67,14 @@ class Watches:
             finally:
                 self._tasks.discard(task)
 
+    async def turn(self, holder: str | None) -> None:
+        """Wait until a stream of this client's may be given another piece."""
+        now_ms = asyncio.get_running_loop().time() * 1000
+        wait_ms = self.rate.wait_ms(holder, now_ms)
+        self.rate.take(holder, now_ms)
+        if wait_ms > 0:
+            await asyncio.sleep(wait_ms / 1000)
+
     def drain(self) -> None:
         """No stream begins any more. Those that are open end by themselves; those whose clients do not read are cut.
 
@@ -74,7 +96,7 @@ class Piece:
     """How many of its records the client still wants; None: all."""
 
 
-async def watch(partition: Partition, query: WatchQuery, heartbeat_ms: int, share: Share) -> AsyncIterator[Piece]:
+async def watch(partition: Partition, query: WatchQuery, watches: Watches, share: Share) -> AsyncIterator[Piece]:
     """The first piece comes at once, with what is there. Raises what `fetch` raises.
 
     Each piece is counted in `share` until the next is asked for. Where there is no room for another, it is waited for:
@@ -100,7 +122,7 @@ async def watch(partition: Partition, query: WatchQuery, heartbeat_ms: int, shar
         except ThrottledError:
             if silence is None:
                 raise
-            if not await share.room(heartbeat_ms / 1000):
+            if not await share.room(watches.heartbeat_ms / 1000):
                 yield silence
             continue
         yield Piece(fetched, left)
@@ -108,7 +130,8 @@ async def watch(partition: Partition, query: WatchQuery, heartbeat_ms: int, shar
             left -= fetched.count_wanted()
         if partition.is_draining or (left is not None and left <= 0):
             return
-        offset, wait_ms = fetched.next_offset, heartbeat_ms
+        offset, wait_ms = fetched.next_offset, watches.heartbeat_ms
         # The records are not kept while the next ones are waited for.
         fetched = replace(fetched, buffers=(), offset=offset, records=0)
         silence = Piece(fetched, left)
+        await watches.turn(share.holder)

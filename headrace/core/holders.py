@@ -6,7 +6,7 @@ Hahne, IEEE/ACM Transactions on Networking 6(2), 1998). A holder is a text, whic
 clients have names; `holder_of` makes it. None stands for this cluster's own work, which has the whole limit.
 
 `Holders` is for one good, as long as its bound lives; what is left of it is the bound's own figure. Nothing here grows
-with those who hold nothing.
+with those who hold nothing. `HolderRate` bounds how often each may do something.
 """
 
 from functools import lru_cache
@@ -47,6 +47,47 @@ class Holders:
     def greatest(self) -> str | None:
         """Who holds most, the one who began first among several; None where nobody holds anything."""
         return max(self._held, key=self._held.__getitem__, default=None)
+
+
+class HolderRate:
+    """How often each holder may take something: `burst` times in a row, and then once every `interval_ms`.
+
+    A generic cell rate algorithm (ITU-T I.371): one time for each holder, at which all that it has taken is earned
+    again. Time comes in as `now_ms`. It remembers `holders_max` at most, and of more those who have most to earn.
+    """
+
+    __slots__ = ("_burst_ms", "_earned_ms", "_holders_max", "_interval_ms")
+
+    def __init__(self, burst: int, interval_ms: float, holders_max: int) -> None:
+        self._interval_ms = interval_ms
+        self._burst_ms = burst * interval_ms
+        self._holders_max = holders_max
+        self._earned_ms: dict[str, float] = {}
+
+    def __len__(self) -> int:
+        """Of holders of whom anything is remembered."""
+        return len(self._earned_ms)
+
+    def wait_ms(self, holder: str | None, now_ms: float) -> float:
+        """How long it has to wait before it takes once more. None never waits."""
+        if holder is None:
+            return 0
+        earned_ms = max(now_ms, self._earned_ms.get(holder, now_ms)) + self._interval_ms
+        return max(0, earned_ms - now_ms - self._burst_ms)
+
+    def take(self, holder: str | None, now_ms: float) -> None:
+        """It takes once more, now or when it has waited."""
+        if holder is None:
+            return
+        if holder not in self._earned_ms and len(self._earned_ms) >= self._holders_max:
+            self._make_room(now_ms)
+        self._earned_ms[holder] = max(now_ms, self._earned_ms.get(holder, now_ms)) + self._interval_ms
+
+    def _make_room(self, now_ms: float) -> None:
+        """Forget all who have earned what they took, or whoever is nearest to it."""
+        self._earned_ms = {holder: at_ms for holder, at_ms in self._earned_ms.items() if at_ms > now_ms}
+        if len(self._earned_ms) >= self._holders_max:
+            del self._earned_ms[min(self._earned_ms, key=self._earned_ms.__getitem__)]
 
 
 @lru_cache(_ADDRESSES_REMEMBERED_MAX)

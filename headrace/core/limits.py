@@ -127,6 +127,10 @@ FETCH_RECORDS_MAX = 1 << 24
 FETCH_WAIT_MS_MAX = 60_000
 WATCHES_MAX = 1024
 """Endless streams of records that one broker serves or passes on; above it clients are told to wait (429)."""
+WATCH_PIECES_BURST = 64
+"""Pieces of records that one client's streams are given in a row; what is due beyond the rate comes together later."""
+WATCH_PIECE_INTERVAL_MS = 0.5
+"""Then one so often: each costs a broker a tenth of a millisecond, which others would wait for."""
 WATCH_HEARTBEAT_MS = 10_000
 """After so long without records a stream says that it is alive."""
 WATCH_DRAIN_MS = 2_000

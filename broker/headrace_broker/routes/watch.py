@@ -37,7 +37,7 @@ async def watch_response(
 ) -> web.StreamResponse:
     """Raises HeadraceError where the stream cannot begin."""
     with serving.watches.one_more(serving.holder(request)), serving.answer_share(request) as share:
-        pieces = watch(partition, query, serving.watches.heartbeat_ms, share)
+        pieces = watch(partition, query, serving.watches, share)
         first = await anext(pieces)
         if body_format is BodyFormat.BATCHES:
             body_format, buffers = BodyFormat.BATCHES, _batches(first, pieces)
