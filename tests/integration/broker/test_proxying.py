@@ -112,3 +112,19 @@ def test_should_say_which_records_are_written_when_one_leader_is_gone(cluster: C
     written = [result for result in results if result is not None]
     assert len(written) == 2
     assert {result["partition"] for result in written} == {0}
+
+
+def test_should_go_to_no_address_that_somebody_writes_into_a_lease(shared: Cluster, topic: str) -> None:
+    shared.create_topic(topic)
+    url = other_url(shared, topic)
+    leader = next(number for number in (0, 1) if not url.startswith(shared.url(number)))
+    lease = f"/apis/coordination.k8s.io/v1/namespaces/default/leases/headrace-broker-{leader}"
+    lure = {"metadata": {"annotations": {"headrace.io/url": "http://attacker.invalid:9"}}}
+    said = f"says that broker {leader} is at 'http://attacker.invalid:9'"
+
+    def is_told() -> bool:
+        shared.kube("PATCH", lease, lure)  # Once more: the broker puts its own back with its next renewal.
+        return said in shared.broker(1 - leader).log and said in shared.programs["operator"].log
+
+    wait_for(is_told, "the other broker and the operator say that they do not go there")
+    wait_for(lambda: http("GET", f"{url}?offset=earliest").status == 200, "the other one goes to its own address again")

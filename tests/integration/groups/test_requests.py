@@ -79,6 +79,15 @@ def test_should_say_who_coordinates_where_a_request_was_passed_on_already(cluste
     assert refused.json["url"] == coordinator(calls)
 
 
+def test_should_show_where_a_member_is_and_not_where_it_says_to_be(calls: GroupCalls) -> None:
+    url = f"{coordinator(calls)}/v1/namespaces/default/groups/{calls.group}/members/m1"
+    body = json.dumps({"topics": ["flights"]}).encode()
+    joined = http("PUT", url, body, {"Content-Type": "application/json", "Headrace-Proxied": "10.9.8.7"})
+    assert joined.status == 200, joined.body
+    (listed,) = calls.get()["members"]
+    assert listed["clientAddress"] == "127.0.0.1"
+
+
 def test_should_name_the_coordinator(cluster: Cluster, calls: GroupCalls) -> None:
     partition = coordinator_partition(GroupName("default", calls.group), 4)
     found = calls.get("/coordinator")
