@@ -99,8 +99,8 @@ class Piece:
 async def watch(partition: Partition, query: WatchQuery, watches: Watches, share: Share) -> AsyncIterator[Piece]:
     """The first piece comes at once, with what is there. Raises what `fetch` raises.
 
-    Each piece is counted in `share` until the next is asked for. Where there is no room for another, it is waited for:
-    only a stream that has not begun is refused.
+    Each piece is counted in `share` until the next is asked for; a stream that waits for its turn holds nothing. Where
+    there is no room for another piece, it is waited for: only a stream that has not begun is refused.
     """
     epoch = partition.replica.check_leader(str(partition.place), query.fence)
     # A later epoch of the same leader may have begun with another log: the client has to look again.
@@ -134,4 +134,5 @@ async def watch(partition: Partition, query: WatchQuery, watches: Watches, share
         # The records are not kept while the next ones are waited for.
         fetched = replace(fetched, buffers=(), offset=offset, records=0)
         silence = Piece(fetched, left)
+        share.resize(0)
         await watches.turn(share.holder)

@@ -17,22 +17,28 @@ UNFINISHED = 40
 """Questions that the attacker holds at each broker: more than a broker answers at a time."""
 ATTACKER = "attacker"
 HOLD = """
-import asyncio, sys
+import asyncio, functools, sys
 
-async def hold(host, broker):
+async def hold(host, broker, begins):
     begun = f"POST /v1/brokers/{broker}/promises HTTP/1.1\\r\\nHost: {host}\\r\\nContent-Length: 1000\\r\\n\\r\\n{{"
     while True:
         try:
             reader, writer = await asyncio.open_connection(host, 9701)
             writer.write(begun.encode())
+            begins()
             await reader.read()  # Until the broker has enough of it.
             writer.close()
         except OSError:
             await asyncio.sleep(0.1)
 
 async def main(hosts, count):
-    print("holding", flush=True)
-    await asyncio.gather(*(hold(host, number) for number, host in enumerate(hosts) for _ in range(count)))
+    held = set()
+    def begins(each):
+        held.add(each)
+        if len(held) == count * len(hosts):
+            print("holding", flush=True)
+    everyone = [(host, broker, place) for broker, host in enumerate(hosts) for place in range(count)]
+    await asyncio.gather(*(hold(each[0], each[1], functools.partial(begins, each)) for each in everyone))
 
 asyncio.run(main(sys.argv[2:], int(sys.argv[1])))
 """

@@ -112,7 +112,7 @@ def naming_remedy(where: Where, namespace: str, *topics: str) -> Iterator[None]:
 
 
 def _said_by_kubernetes(kube: "KubeOptions", namespace: str, topics: Sequence[str]) -> str | None:
-    """Of the first topic that no broker's cluster has."""
+    """Return what is to be said of the first topic that no broker's cluster has."""
     import asyncio
 
     from headrace.cli.kube import with_kube

@@ -179,10 +179,12 @@ class Brokers:
         answers: SimpleQueue[tuple[TopicPartition, int | Exception]] = SimpleQueue()
         # Not an executor: that would make Ctrl-C wait until every look-up has given up.
         workers = Workers("headrace-offsets", OFFSET_REQUESTS_MAX)
-        with HeldInterrupts():  # Whoever is interrupted, too, leaves no thread behind.
-            for partition in partitions:
-                workers.submit(partial(_look_up, look_up, partition, answers.put))
-            workers.stop()
+        with HeldInterrupts() as interrupts:
+            try:
+                for partition in partitions:
+                    interrupts.allowing(workers.submit, partial(_look_up, look_up, partition, answers.put))
+            finally:  # Also after an interrupt no thread is left.
+                workers.stop()
         for _ in partitions:
             yield answers.get()
 

@@ -37,7 +37,7 @@ class Producer(Writer):
             timeout_ms=self._options.delivery_timeout_ms,
             request_timeout_ms=self._options.request_timeout_ms,
         )
-        with HeldInterrupts():  # Its thread would never end.
+        with HeldInterrupts():  # An interrupt in between would leave a thread that nobody ends.
             self._sender = Sender(self._brokers, self._options)
             self._finalizer = weakref.finalize(self, Sender.close, self._sender)
         return self._brokers.directory
@@ -168,12 +168,13 @@ class Producer(Writer):
         if not self._finalizer.alive or self._sender.is_parents:
             return
         try:
-            self.flush()
+            if not self._sender.has_ended:
+                self.flush()
         finally:
             self._end()
 
     def _end(self) -> None:
-        """Who is interrupted may close it again."""
+        """Close the sender. An interrupt leaves the finalizer, so that another call closes it."""
         try:
             self._sender.close()
         except Exception:

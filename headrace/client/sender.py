@@ -45,6 +45,8 @@ class Sender:
         self._make_lock()
         self.closed = False
         """Nothing more is taken."""
+        self.has_ended = False
+        """Its threads and connections end, also where `close` was interrupted while it flushed."""
         self.is_parents = False
         """This is the child of a fork: what was sent is its parent's."""
         self.broken: StalledError | None = None
@@ -97,9 +99,10 @@ class Sender:
         with self.lock:
             self.closed = True
         try:
-            if self.broken is None and not self.is_parents:
+            if self.broken is None and not self.is_parents and not self.has_ended:
                 self.flush()
         finally:
+            self.has_ended = True
             with self.lock:
                 self.work.notify()
             self._workers.stop()

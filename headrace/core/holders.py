@@ -50,7 +50,7 @@ class Holders:
 
 
 class HolderRate:
-    """How often each holder may take something: `burst` times in a row, and then once every `interval_ms`.
+    """The bound on how often each holder may take something: `burst` times in a row, then once every `interval_ms`.
 
     A generic cell rate algorithm (ITU-T I.371): one time for each holder, at which all that it has taken is earned
     again. Time comes in as `now_ms`. It remembers `holders_max` at most, and of more those who have most to earn.
@@ -65,23 +65,24 @@ class HolderRate:
         self._earned_ms: dict[str, float] = {}
 
     def __len__(self) -> int:
-        """Of holders of whom anything is remembered."""
+        """Return the number of holders that are remembered."""
         return len(self._earned_ms)
 
     def wait_ms(self, holder: str | None, now_ms: float) -> float:
-        """How long it has to wait before it takes once more. None never waits."""
-        if holder is None:
-            return 0
-        earned_ms = max(now_ms, self._earned_ms.get(holder, now_ms)) + self._interval_ms
-        return max(0, earned_ms - now_ms - self._burst_ms)
+        """Return the milliseconds until this holder may take once more; None, the cluster itself, never waits."""
+        return 0 if holder is None else max(0, self._next_ms(holder, now_ms) - now_ms - self._burst_ms)
 
     def take(self, holder: str | None, now_ms: float) -> None:
-        """It takes once more, now or when it has waited."""
+        """Count one more, which the holder takes now or when it has waited."""
         if holder is None:
             return
         if holder not in self._earned_ms and len(self._earned_ms) >= self._holders_max:
             self._make_room(now_ms)
-        self._earned_ms[holder] = max(now_ms, self._earned_ms.get(holder, now_ms)) + self._interval_ms
+        self._earned_ms[holder] = self._next_ms(holder, now_ms)
+
+    def _next_ms(self, holder: str, now_ms: float) -> float:
+        """Return the time at which all is earned again after one more."""
+        return max(now_ms, self._earned_ms.get(holder, now_ms)) + self._interval_ms
 
     def _make_room(self, now_ms: float) -> None:
         """Forget all who have earned what they took, or whoever is nearest to it."""

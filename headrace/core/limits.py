@@ -128,7 +128,7 @@ FETCH_WAIT_MS_MAX = 60_000
 WATCHES_MAX = 1024
 """Endless streams of records that one broker serves or passes on; above it clients are told to wait (429)."""
 WATCH_PIECES_BURST = 64
-"""Pieces of records that one client's streams are given in a row; what is due beyond the rate comes together later."""
+"""Pieces of records that one client's streams are given in a row. Records that wait come in one larger piece."""
 WATCH_PIECE_INTERVAL_MS = 0.5
 """Then one so often: each costs a broker a tenth of a millisecond, which others would wait for."""
 WATCH_HEARTBEAT_MS = 10_000

@@ -83,6 +83,7 @@ def interrupt_at_each_point(prepare: Callable[[], object], work: Callable[[], ob
     prepare()
     with Points() as seen:
         work()
+    has_struck = False
     for point, times in seen.passed.items():
         prepare()
         points = Points((point, random.randint(1, times)))
@@ -91,7 +92,9 @@ def interrupt_at_each_point(prepare: Callable[[], object], work: Callable[[], ob
                 work()
         except KeyboardInterrupt:
             assert points.has_struck, "another interrupt than this test's"
+        has_struck |= points.has_struck
         yield f"{point[0].co_qualname} at {point[1]}{'' if points.has_struck else ', not struck'}"
+    assert has_struck, "no interrupt has struck at all"
 
 
 def interrupted(work: Callable[[], object], after: int) -> bool:

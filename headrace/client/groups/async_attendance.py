@@ -54,7 +54,7 @@ class AsyncAttendance(AsyncBetween):
         self._committing = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._joining: set[asyncio.Task[None]] = set()
-        """Of these, those that ask to join."""
+        """The tasks among these that ask to join."""
         self._following: asyncio.Task[None] | None = None
         """What the reader follows, whether he waits for it or was cancelled."""
         self._close_by_ms: int | None = None
@@ -307,7 +307,8 @@ class AsyncAttendance(AsyncBetween):
         finally:
             self._closed = True
             self._settled.set()
-            if self._joining:  # A leave that overtakes a join leaves a member behind, which nobody is.
+            # A join that the coordinator hears after the leave would make a member of a consumer that is closed.
+            if self._joining:
                 await asyncio.wait(self._joining, timeout=max(0, commit_by_ms - now_ms()) / 1000)
             await self._end_tasks()
             for sending in self.seat.leave(now_ms()):

@@ -301,8 +301,10 @@ class Attendance(Between):
             self._closed = True
             self._leaving += self.seat.leave(now_ms())
             self._changed.notify_all()
-        with self._changed:  # A leave that overtakes a join leaves a member behind, which nobody is.
-            self._changed.wait_for(lambda: not self._joining, max(0, by_ms - now_ms()) / 1000)
+        # A join that the coordinator hears after the leave would make a member of a consumer that is closed.
+        with HeldInterrupts() as interrupts, self._changed:
+            timeout_s = max(0, by_ms - now_ms()) / 1000
+            interrupts.allowing(self._changed.wait_for, lambda: not self._joining, timeout_s)
         for sending in self._leaving:
             self._coordinator.leave(sending, max(self._close_by_ms or 0, now_ms() + CONSUMER_LEAVE_MS_MIN))
         self._workers.stop()

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -213,6 +214,12 @@ def threads() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name.startswith("headrace-")]
 
 
+def readers(bench: Bench) -> set[threading.Thread]:
+    """The threads that read from a connection to the broker each."""
+    name = f"headrace-{urlsplit(bench.server).netloc}"
+    return {thread for thread in threading.enumerate() if thread.name == name}
+
+
 @pytest.mark.parametrize("who", ["producer", "consumer", "group"])
 def test_should_keep_what_it_promises_when_any_call_is_interrupted(bench: Bench, who: str) -> None:
     bench.create(partitions=PARTITIONS)
@@ -265,10 +272,12 @@ def test_should_leave_no_member_behind_when_its_constructor_was_interrupted(benc
 
 
 def test_should_answer_on_the_same_connection_when_a_request_on_it_was_interrupted(bench: Bench) -> None:
-    before = len(threads())
+    before = readers(bench)
     url = f"{bench.server}/v1/cluster"
     with BlockingTransport() as transport:
+        assert transport.request("GET", url).status == 200
+        (reader,) = readers(bench) - before
         for point in interrupt_at_each_point(lambda: None, lambda: transport.request("GET", url), Random(10)):
             assert transport.request("GET", url, timeout_s=patient(10)).status == 200, point
-            assert len(threads()) == before + 1, f"{point}: another connection was made"
-    wait_for(lambda: len(threads()) <= before, "its thread ends")
+            assert readers(bench) - before == {reader}, f"{point}: another connection was made"
+    wait_for(lambda: reader not in readers(bench), "its thread ends")

@@ -8,7 +8,7 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -87,14 +87,21 @@ async def announces_what_never_comes(hostile: Hostile) -> None:
 
 
 async def leaves_questions_unfinished(hostile: Hostile) -> None:
+    async def hold() -> None:
+        """One after the other: the broker gives each a few seconds."""
+        while True:
+            with suppress(OSError):
+                await (await hostile.ask("POST", "/v1/brokers/0/promises", "Content-Length: 1000", body=b"{")).read()
+
     for _ in range(CONTROL_REQUESTS_IN_FLIGHT_MAX + 1):
-        await hostile.ask("POST", "/v1/brokers/0/promises", "Content-Length: 1000", body=b"{")
+        hostile.stack.callback(asyncio.create_task(hold()).cancel)
     await hostile.under_way("headrace_broker_requests_in_flight", CONTROL_REQUESTS_IN_FLIGHT_MAX + 1)
 
 
 async def takes_all_streams(hostile: Hostile) -> None:
     for _ in range(WATCHES_MAX // 2):
         await hostile.ask("GET", f"{hostile.path}?offset=latest&watch=true", f"Accept: {BATCHES}")
+    await hostile.under_way("headrace_broker_watches", WATCHES_MAX // 2)
     assert await status(await hostile.ask("GET", f"{hostile.path}?watch=true", f"Accept: {BATCHES}")) == 429
 
 

@@ -80,15 +80,20 @@ PARTS: Any = SimpleNamespace(directory=None, handed=Handed(), wake=lambda: None)
 
 
 def test_should_leave_after_its_join_is_answered_when_it_is_closed_meanwhile() -> None:
-    heard, may_answer = list[str](), threading.Event()
+    heard, may_answer, has_left = list[str](), threading.Event(), threading.Event()
 
     def join(_: Sending) -> None:
         heard.append("join")
         assert may_answer.wait(patient(30))
+        has_left.wait(0.2)  # A leave that waits for nothing comes first.
         heard.append("answer")
         raise REFUSED
 
-    coordinator: Any = SimpleNamespace(said_once=join, leave=lambda *_: heard.append("leave"))
+    def leave(*_: object) -> None:
+        heard.append("leave")
+        has_left.set()
+
+    coordinator: Any = SimpleNamespace(said_once=join, leave=leave)
     member = Attendance(PARTS, coordinator, PARTS, PARTS, LeavingSeat(may_answer.set), PARTS)
     member.resume()
     wait_for(lambda: heard == ["join"], "it asks to join")

@@ -14,15 +14,18 @@ from headrace.core.errors import (
     PartitionOfflineError,
     StorageFailedError,
 )
+from headrace.core.holders import HolderRate
 from headrace.core.limits import SEGMENT_BYTES_MIN
 from headrace.core.records.raw import split_batches
 from headrace.core.replication.fence import Fence
 from headrace.core.resources.topic import TopicSpec
 from headrace.core.types import Acks, LeaderEpoch, Offset, PartitionEpoch
+from headrace_broker.admission import Budget
 from headrace_broker.fetch import fetch, find_offset
 from headrace_broker.metrics import Metrics
 from headrace_broker.partition import Partition
-from headrace_broker.requests import DeleteQuery, Edge, FetchQuery, OffsetsQuery, ProduceQuery, ValueFormat
+from headrace_broker.requests import DeleteQuery, Edge, FetchQuery, OffsetsQuery, ProduceQuery, ValueFormat, WatchQuery
+from headrace_broker.watching import Watches, watch
 from tests.support.batches import TIMESTAMP_MS, batch_of
 from tests.support.descriptors import descriptors_left
 from tests.support.failing_disk import failing_sync
@@ -325,3 +328,25 @@ async def test_should_stamp_the_epoch_that_it_leads_in(partition: Partition) -> 
     await produce(partition, b"a")
     assert partition.log.last_epoch == 7
     assert partition.gauges().leads
+
+
+async def test_should_give_a_stream_its_next_piece_when_it_is_its_clients_turn(partition: Partition) -> None:
+    watches, answers = Watches(rate=HolderRate(1, 1e9, 10)), Budget("answers", 1 << 30)
+    query = WatchQuery(Edge.LATEST, 1 << 20, None, Fence(), ValueFormat.TEXT)
+    with answers.share("10.0.0.1") as share, answers.share(None) as unbounded:
+        stream, others = (watch(partition, query, watches, each) for each in (share, unbounded))
+        async with asyncio.timeout(patient(30)):
+            for each in (stream, others):
+                await anext(each)
+            await produce(partition, b"a")
+            for each in (stream, others):
+                assert (await anext(each)).fetched.next_offset == 1
+            waiting = asyncio.ensure_future(anext(stream))
+            told = asyncio.ensure_future(anext(others))
+            await produce(partition, b"b")
+            assert (await told).fetched.next_offset == 2
+            await asyncio.sleep(0)  # Both were woken by the same append.
+        assert not waiting.done()
+        assert share.taken == 0, "a stream that waits for its turn holds nothing"
+        waiting.cancel()
+        await asyncio.wait([waiting])
