@@ -242,7 +242,7 @@ def test_should_wait_for_the_partitions_of_a_member_that_was_killed(
     shared: Cluster, headrace: Headrace, environment: dict[str, str], orders: str, group: str
 ) -> None:
     manifest = {"apiVersion": "headrace.io/v1alpha1", "kind": "ConsumerGroup", "metadata": {"name": group}}
-    shared.kube("POST", GROUPS, {**manifest, "spec": {"sessionTimeout": "12s"}})
+    shared.kube("POST", GROUPS, {**manifest, "spec": {"sessionTimeout": f"{round(patient(6))}s"}})
     with member(environment, orders, group) as killed:
         wait_for_members(headrace, group, 1)
         wait_for(lambda: offsets(headrace, group) == [3, 2], "it has committed")
