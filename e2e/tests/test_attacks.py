@@ -84,7 +84,7 @@ Question = tuple[str, str, str, str]
 
 
 def asked(release: Release, pod: str, *questions: Question) -> list[tuple[int, dict[str, Any]]]:
-    """What such requests from that pod are answered: status and document."""
+    """Return status and document of the answers to such requests from that pod."""
     answers = release.execute(pod, "python", "-c", ASK, stdin=json.dumps(questions))
     return [(status, document) for status, document in json.loads(answers)]
 

@@ -115,7 +115,7 @@ def _sample(at_s: float, broker: int, pid: int) -> Sample | None:
 
 
 def _targets(pid: int) -> Iterator[str]:
-    """Of its descriptors; none any more where it has ended."""
+    """Yield what the descriptors of the process lead to; nothing where it has ended."""
     with suppress(FileNotFoundError, ProcessLookupError):
         for descriptor in Path(f"/proc/{pid}/fd").iterdir():
             with suppress(OSError):

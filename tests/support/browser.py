@@ -128,7 +128,7 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What a page could find out of an answer: status 0 and no text where it could not look."""
+    """The part of an answer that a page could see: status 0 and no text where it could not look."""
 
     status: int
     text: str
@@ -138,7 +138,7 @@ UNREADABLE = Answered(0, "")
 
 
 def visit(site: Site, host: str, profile: Path) -> dict[str, Answered]:
-    """What the page at this host of the site reports; every name leads to this machine."""
+    """Return the report of the page at this host of the site; every name leads to this machine."""
     log_file = profile.with_suffix(".log")
     with log_file.open("wb") as log:
         browser = subprocess.Popen(_command(profile, site.url(host)), stdin=subprocess.DEVNULL, stdout=log, stderr=log)

@@ -47,7 +47,7 @@ class Cancelling:
         return self._told(what, task, was_done=was_done, turns=turns)
 
     async def _timed(self, what: str, work: Callable[[], Awaitable[object]]) -> bool:
-        """By `wait_for`, as most users have it."""
+        """Cancel by `wait_for`, as most users do."""
         task = asyncio.ensure_future(_awaited(work))
         with suppress(TimeoutError):
             await asyncio.wait_for(task, self.random.uniform(0, 0.01))

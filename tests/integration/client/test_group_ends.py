@@ -172,14 +172,14 @@ def test_should_close_when_a_signal_comes_during_a_commit(bench: Bench) -> None:
 
 
 def signal_once_it_commits() -> None:
-    """To the main thread, when that waits within a commit for an answer."""
+    """Send the signal to the main thread, once that waits within a commit for an answer."""
     main = threading.main_thread().ident
     wait_for(lambda: {Consumer.commit.__code__, Connection.result.__code__} <= codes_of(main), "it waits for an answer")
     os.kill(os.getpid(), signal.SIGUSR1)
 
 
 def codes_of(ident: int | None) -> set[CodeType]:
-    """Of all functions that the thread is in."""
+    """Return the names of all functions that the thread is in."""
     frame = sys._current_frames()[ident or 0]
     return {each.f_code for each, _ in traceback.walk_stack(frame)}
 

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptio
 
 RECORDS, PARTITIONS, BATCH = 24, 2, 6
 ROUNDS = 60
-"""Of interrupts at random points: so many, and the rest is read in peace."""
+"""The number of interrupts at random points; after them the rest is read without any."""
 ALL = {partition: list(range(RECORDS)) for partition in range(PARTITIONS)}
 
 
@@ -207,7 +207,7 @@ async def test_should_hand_out_what_it_had_not_when_an_async_loop_is_cancelled(
 # -- every method, at random: `make soak` does the same for longer ----------------------------------------------------
 
 CALLS = 150
-"""Of each user, that are interrupted."""
+"""The number of calls of each user that are interrupted."""
 
 
 def threads() -> list[str]:

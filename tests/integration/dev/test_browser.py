@@ -51,7 +51,7 @@ class Target:
         }
 
     def reset(self, group: str) -> bool:
-        """Whether its coordinator has done so: the first one takes a moment."""
+        """Return whether its coordinator has done so: the first one takes a moment."""
         return (
             http("POST", f"{self.broker}{GROUPS}/{group}/reset", RESET.encode(), {"Content-Type": JSON}).status == 200
         )
@@ -84,7 +84,7 @@ def made(name: str, **annotations: str) -> str:
 
 
 def unasked(api: str, broker: str) -> list[Attempt]:
-    """What a browser sends for any page without asking before."""
+    """The requests that a browser sends for any page without asking before."""
     return [
         Attempt("topic", "no-cors", api + TOPICS, "POST", made("untyped")),
         Attempt("topic as text", "no-cors", api + TOPICS, "POST", made("text"), TEXT),
@@ -103,7 +103,7 @@ def unasked(api: str, broker: str) -> list[Attempt]:
 
 
 def at_home(api: str = "", broker: str = "") -> list[Attempt]:
-    """What it sends for pages of the same site alone: for others it asks (OPTIONS) whether it may."""
+    """The requests that a browser sends for pages of the same site alone; for others it asks first (OPTIONS)."""
     return [
         Attempt("typed topic", "cors", api + TOPICS, "POST", made("typed"), JSON),
         Attempt("typed records", "cors", broker + RECORDS, "POST", '{"value": 6}\n', LINES),
