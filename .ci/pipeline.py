@@ -3,18 +3,20 @@
 The main lane has what mostly waits, one stage after the other, with its output as it comes. Beside it, at the lowest
 priority, runs what mostly computes, one stage after the other as well; its output is printed between two stages of the
 main lane. Each stage is a process group of its own, so that nothing of it goes on when CI is ended by a signal. The
-table at the end says how long each stage took by the clock, how much of the processors it used, and what came of it.
+table at the end says how long each stage took by the clock, how much of the processors it used, and what came of it;
+what failed says its last lines once more there, so that the end of the output tells why.
 """
 
 import argparse
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -27,27 +29,38 @@ AT_LOWEST_PRIORITY = ("nice", "-n", "19")
 NOT_STARTED = 127
 GRACE_S = 10
 """The time that stages get to end when CI is ended."""
+LOOK_S = 0.2
+"""How often the main lane's new output is printed."""
+LAST_LINES = 25
+"""Of a stage that failed, below the table."""
 
 
 @dataclass
 class Ended:
-    """A stage that ran: wall and processor seconds, its exit code, and where its output is, unless it was printed."""
+    """A stage that ran: wall and processor seconds, its exit code, where its output is, whether that was printed."""
 
     stage: Stage
     wall_s: float
     processor_s: float
     code: int
-    log: Path | None
+    log: Path
+    printed: bool
 
     @property
     def line(self) -> str:
         verdict = "passed" if self.code == 0 else f"FAILED (exit code {self.code})"
         return f"{self.stage.name:<12}{self.wall_s:>7.0f} s{self.processor_s:>8.0f} s  {verdict}"
 
+    @property
+    def last_lines(self) -> str:
+        if self.code == NOT_STARTED and not self.log.exists():
+            return ""
+        return "\n".join(self.log.read_text(errors="replace").rstrip().splitlines()[-LAST_LINES:])
+
 
 @dataclass
 class Pipeline:
-    """One run. Every stage gets `environment`; `whole` runs the long forms in full; companions write into `logs`."""
+    """One run. Every stage gets `environment`; `whole` runs the long forms in full; output goes into `logs`."""
 
     plan: Plan
     environment: Mapping[str, str]
@@ -66,7 +79,7 @@ class Pipeline:
         self.done = {stage.name: threading.Event() for stage in self.plan.stages}
         began = time.monotonic()
         for stage in self._of("first"):
-            if self._print(self._play(stage, None)) != 0:
+            if self._print(self._play(stage)) != 0:
                 return self._summary(began)
         beside = threading.Thread(target=self._beside, daemon=True)
         beside.start()
@@ -104,59 +117,70 @@ class Pipeline:
         if self.stopping:
             return
         self._print_companions()
-        self._print(self._play(stage, None))
+        self._print(self._play(stage))
 
     def _beside(self) -> None:
         for stage in self._of("beside"):
             try:
-                self.ended.append(self._play(stage, self.logs / f"{stage.name}.log"))
+                self.ended.append(self._play(stage, beside=True))
             finally:
                 self.done[stage.name].set()
 
     def _print_companions(self) -> None:
         for ended in list(self.ended):
-            if ended.log is not None:
+            if not ended.printed:
                 say(f"\n=== {ended.stage.name}, beside the others")
                 sys.stdout.write(ended.log.read_text(errors="replace"))
                 say(f"=== {ended.line}")
-                ended.log = None
+                ended.printed = True
 
     def _print(self, ended: Ended) -> int:
         self.ended.append(ended)
         say(f"=== {ended.line}")
         return ended.code
 
-    def _play(self, stage: Stage, log: Path | None) -> Ended:
-        """Run a stage to its end."""
-        say(f"\n=== {stage.name}: begins{'' if log is None else ', beside the others'}")
+    def _play(self, stage: Stage, *, beside: bool = False) -> Ended:
+        """Run a stage to its end, and print its output as it comes unless it runs beside others."""
+        say(f"\n=== {stage.name}: begins{', beside the others' if beside else ''}")
+        log = self.logs / f"{stage.name}.log"
         began = time.monotonic()
         try:
-            process = self._start(stage, log)
+            process = self._start(stage, log, beside=beside)
         except OSError as error:
             say(f"{stage.name}: cannot be started: {error}")
-            return Ended(stage, 0, 0, NOT_STARTED, None)
+            return Ended(stage, 0, 0, NOT_STARTED, log, printed=True)
+        has_ended = threading.Event()
+        printing = threading.Thread(target=print_growing, args=(log, has_ended), daemon=True)
+        if not beside:
+            printing.start()
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         self.running.discard(process.pid)
         wall_s = time.monotonic() - began
-        return Ended(stage, wall_s, used.ru_utime + used.ru_stime, process.returncode, log)
+        if not beside:
+            has_ended.set()
+            printing.join()
+        return Ended(stage, wall_s, used.ru_utime + used.ru_stime, process.returncode, log, printed=not beside)
 
-    def _start(self, stage: Stage, log: Path | None) -> subprocess.Popen[bytes]:
-        """Start a stage, at the lowest priority where its output goes to a log. Raises OSError."""
-        priority = () if log is None else AT_LOWEST_PRIORITY
-        with ExitStack() as closing, self.starting:
+    def _start(self, stage: Stage, log: Path, *, beside: bool) -> subprocess.Popen[bytes]:
+        """Start a stage; at the lowest priority beside others. Raises OSError.
+
+        It writes to a file, not to a pipe: what a stage leaves behind may keep its output open, and holds nobody up.
+        """
+        priority = AT_LOWEST_PRIORITY if beside else ()
+        with self.starting:
             if self.stopping:
                 raise InterruptedError("CI is being ended")
-            output = None if log is None else closing.enter_context(log.open("wb"))
-            process = subprocess.Popen(
-                [*priority, "bash", "-c", stage.command(whole=self.whole)],
-                cwd=CHECKOUT,
-                env=self.environment,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=None if output is None else subprocess.STDOUT,
-                start_new_session=True,
-            )
+            with log.open("wb") as output:
+                process = subprocess.Popen(
+                    [*priority, "bash", "-c", stage.command(whole=self.whole)],
+                    cwd=CHECKOUT,
+                    env=self.environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
             self.running.add(process.pid)
         return process
 
@@ -165,8 +189,22 @@ class Pipeline:
         for ended in self.ended:
             say(ended.line)
         say(f"{'total':<12}{time.monotonic() - began:>7.0f} s{sum(each.processor_s for each in self.ended):>8.0f} s")
+        for ended in self.ended:
+            if ended.code != 0:
+                say(f"\n=== {ended.stage.name} failed; its last lines\n{ended.last_lines}")
         passed = {ended.stage.name for ended in self.ended if ended.code == 0}
         return passed == {stage.name for stage in self.plan.stages}
+
+
+def print_growing(log: Path, has_ended: threading.Event) -> None:
+    """Print what comes into a file, until its writer has ended."""
+    with log.open("rb") as output:
+        last = False
+        while not last:
+            last = has_ended.wait(LOOK_S)
+            sys.stdout.flush()
+            shutil.copyfileobj(output, sys.stdout.buffer)
+            sys.stdout.flush()
 
 
 def say(text: str) -> None:

@@ -1,6 +1,7 @@
 """Stages as they run: in two lanes, told apart by their exit codes, ended by a signal with all that they started."""
 
 import os
+import signal
 import threading
 from pathlib import Path
 
@@ -40,11 +41,24 @@ def test_should_pass_when_all_stages_pass(tmp_path: Path, capfd: pytest.CaptureF
 
 
 def test_should_go_on_and_fail_when_a_stage_fails(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    pipeline = pipeline_of(tmp_path, Stage("test", "exit 3", "main"), Stage("chart", "echo drawn", "main"))
-    assert not pipeline.run()
-    said = capfd.readouterr().out
-    assert "FAILED (exit code 3)" in said
-    assert "drawn" in said
+    stages = (
+        Stage("test", "echo begun; seq 100; echo lost >&2; exit 3", "main"),
+        Stage("chart", "echo drawn", "main"),
+    )
+    assert not pipeline_of(tmp_path, *stages).run()
+    before, _, summary = capfd.readouterr().out.partition("=== summary")
+    assert "drawn" in before
+    assert "FAILED (exit code 3)" in summary
+    # The end says why.
+    assert summary.endswith("\n99\n100\nlost\n")
+    assert "begun" in before
+    assert "begun" not in summary
+
+
+def test_should_end_with_a_stage_when_what_that_left_keeps_its_output(tmp_path: Path) -> None:
+    left = tmp_path / "left"
+    assert pipeline_of(tmp_path, Stage("test", f"sleep 600 & echo $! >{left}", "main")).run()
+    os.kill(int(left.read_text()), signal.SIGKILL)
 
 
 def test_should_fail_when_a_companion_fails(tmp_path: Path) -> None:
