@@ -45,7 +45,8 @@ class Release:
         self.helm("rollback", self.name, "--wait", "--timeout", _HELM_TIMEOUT)
 
     def uninstall(self) -> None:
-        self.helm("uninstall", self.name, "--wait", "--timeout", _HELM_TIMEOUT)
+        """Until its pods are gone, too: a release that follows would fail to make pods of their names."""
+        self.helm("uninstall", self.name, "--wait", "--cascade=foreground", "--timeout", _HELM_TIMEOUT)
 
     def helm(self, *arguments: str) -> str:
         return self._helm("--namespace", self.namespace, *arguments)
