@@ -378,7 +378,7 @@ class Seat:
             raise self._why_lost
         if offsets is None:
             return self.shares.handed_out(self._handed, metadata)
-        return self.shares.named(offsets, metadata)
+        return self.shares.named(offsets, self._handed, metadata)
 
     def passed(self, among: list[TopicPartition] | None = None) -> Commit:
         """What is committed without being asked: nothing where its user commits himself."""

@@ -35,8 +35,6 @@ class Commit:
 
     offsets: tuple[tuple[Share, int], ...]
     metadata: str = ""
-    is_all: bool = False
-    """That its user was handed: he is done with it."""
 
     def values(self) -> dict[PartitionKey, OffsetValue]:
         return {share.key: OffsetValue(Offset(offset), metadata=self.metadata) for share, offset in self.offsets}
@@ -49,8 +47,7 @@ class Commit:
     def written(self) -> None:
         for share, offset in self.offsets:
             share.committed = offset
-            if self.is_all:
-                share.cursor.passed = max(share.cursor.passed, offset)
+            share.cursor.passed = max(share.cursor.passed, offset)
 
 
 @dataclass(slots=True)
@@ -82,16 +79,14 @@ class Shares:
     def handed_out(self, handed: Handed, metadata: str) -> Commit:
         """All that its user was given, what he has in hand included: he says that he is done with it."""
         offsets = tuple((share, handed.position(share.cursor)) for share in self.held.values())
-        return Commit(offsets, checked_metadata(metadata), is_all=True)
+        return _said_by_user(Commit(offsets, checked_metadata(metadata)), handed)
 
-    def named(self, offsets: Mapping[TopicPartition, int], metadata: str) -> Commit:
+    def named(self, offsets: Mapping[TopicPartition, int], handed: Handed, metadata: str) -> Commit:
         """Raises TypeError, LocalError, and FencedMemberError for partitions that are not held."""
         if not isinstance(offsets, Mapping):
             raise TypeError(f"offsets is {type(offsets).__name__}: give a dict, {{TopicPartition('flights', 0): 42}}")
-        return Commit(
-            tuple((self._share(place), _checked_offset(place, offset)) for place, offset in offsets.items()),
-            checked_metadata(metadata),
-        )
+        chosen = tuple((self._share(place), _checked_offset(place, offset)) for place, offset in offsets.items())
+        return _said_by_user(Commit(chosen, checked_metadata(metadata)), handed)
 
     def check(self, commit: Commit) -> None:
         """Raises FencedMemberError where a partition went away since."""
@@ -105,6 +100,16 @@ class Shares:
         if place not in self.held:
             raise not_held(place)
         return self.held[place]
+
+
+def _said_by_user(commit: Commit, handed: Handed) -> Commit:
+    """The user is done with what he commits, of what he was handed, whether the commit lands or not.
+
+    Where it was cancelled it may have landed: what is committed in time must not take the group back below it.
+    """
+    for share, offset in commit.offsets:
+        share.cursor.passed = max(share.cursor.passed, min(offset, handed.position(share.cursor)))
+    return commit
 
 
 def not_held(partition: TopicPartition) -> FencedMemberError:

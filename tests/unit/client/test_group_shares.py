@@ -53,19 +53,35 @@ def test_should_commit_no_more_than_its_user_says_where_he_hands_records_on() ->
     assert shares.passed(handed, among=[P0]).values() == {key(P0): OffsetValue(Offset(9))}
 
 
-def test_should_commit_what_is_in_hand_where_its_user_says_so() -> None:
-    shares = held(share(P0, 5, 5))
+def in_hand(offset: int) -> Handed:
+    return Handed(last=Record("flights", 0, offset, 0, None, b"", ()))
+
+
+@pytest.mark.parametrize("offsets", [None, {P0: 8}])
+def test_should_commit_what_is_in_hand_where_its_user_says_so(offsets: dict[TopicPartition, int] | None) -> None:
+    shares, handed = held(share(P0, 5, 5)), in_hand(7)
     shares.held[P0].cursor.position = 9
-    handed = Handed(last=Record("flights", 0, 7, 0, None, b"", ()))
-    commit = shares.handed_out(handed, "half")
+    commit = shares.handed_out(handed, "half") if offsets is None else shares.named(offsets, handed, "half")
     assert commit.values() == {key(P0): OffsetValue(Offset(8), metadata="half")}
+    # It may have landed before its user was cancelled.
+    assert shares.passed(handed).values() == {key(P0): OffsetValue(Offset(8))}
     commit.written()
     assert shares.passed(handed).offsets == (), "what is committed is not taken back"
 
 
+def test_should_go_on_from_an_offset_that_its_user_names_once_that_is_written() -> None:
+    """Further than what he was handed: those between are not wanted."""
+    shares, handed = held(share(P0, 5, 5)), in_hand(7)
+    shares.held[P0].cursor.position = 9
+    commit = shares.named({P0: 20}, handed, "")
+    assert shares.passed(handed).values() == {key(P0): OffsetValue(Offset(8))}, "a commit that failed skips nothing"
+    commit.written()
+    assert shares.passed(handed).offsets == ()
+
+
 def test_should_commit_nothing_of_a_partition_that_came_back() -> None:
     shares = held(share(P0, 5, 5))
-    old = shares.named({P0: 6}, "")
+    old = shares.named({P0: 6}, Handed(), "")
     shares.check(old)
     shares.drop([P0])
     with pytest.raises(FencedMemberError, match=r"of flights/0 are not committed: .* does not have it any more"):
@@ -97,4 +113,4 @@ def test_should_say_what_cannot_be_committed(
     offsets: Any, metadata: Any, error: type[Exception], sentence: str
 ) -> None:
     with pytest.raises(error, match=sentence):
-        held(share(P0, 5, 5)).named(offsets, metadata)
+        held(share(P0, 5, 5)).named(offsets, Handed(), metadata)
