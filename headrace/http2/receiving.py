@@ -10,7 +10,7 @@ is either in an event, whose taker gives its credit back, or its credit goes bac
 """
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from headrace.core import limits
 from headrace.http2 import frames, messages
@@ -49,19 +49,6 @@ class Receiver:
         self._continuations = 0
         self._events: list[Event] = []
         self._now_ms = 0
-        self._handlers: tuple[Callable[[int, int, _Payload], None], ...] = (
-            self._on_data,
-            self._on_headers,
-            self._on_priority,
-            self._on_reset,
-            self._on_settings,
-            self._on_push_promise,
-            self._on_ping,
-            self._on_goaway,
-            self._on_window_update,
-            self._on_continuation,
-        )
-        """By type."""
 
     def receive_data(self, data: bytes | memoryview, now_ms: int) -> list[Event]:
         """Raises `RemoteProtocolError`."""
@@ -69,15 +56,16 @@ class Receiver:
         self._events = events
         self._now_ms = now_ms
         self._state.resets.check(now_ms)
-        handlers, known = self._handlers, len(self._handlers)
+        handlers, known = _HANDLERS, len(_HANDLERS)
         for kind, flags, stream_id, payload in self._reader.frames(memoryview(data)):
             if self._expected is not None and kind != self._expected:
                 what = f"a frame of type {kind} where only one of type {self._expected} may be"
                 raise connection_error(what, ErrorCode.PROTOCOL_ERROR)
             if kind < known:
-                handlers[kind](flags, stream_id, payload)
+                handlers[kind](self, flags, stream_id, payload)
             else:
                 self._spend_idle()
+        self._events = []  # Those are views of memory that whoever receives wants back.
         return events
 
     def _spend_idle(self) -> None:
@@ -338,3 +326,18 @@ def _check_on_connection(kind: int, stream_id: int) -> None:
 def _check_dependency(stream_id: int, payload: _Payload) -> None:
     if frames.unpack_u32(payload) & LENGTH_31_BITS == stream_id:
         raise connection_error("a stream that depends on itself", ErrorCode.PROTOCOL_ERROR)
+
+
+_HANDLERS: Final[tuple[Callable[[Receiver, int, int, _Payload], None], ...]] = (
+    Receiver._on_data,
+    Receiver._on_headers,
+    Receiver._on_priority,
+    Receiver._on_reset,
+    Receiver._on_settings,
+    Receiver._on_push_promise,
+    Receiver._on_ping,
+    Receiver._on_goaway,
+    Receiver._on_window_update,
+    Receiver._on_continuation,
+)
+"""By type. Not bound to a receiver, which would then hold itself until the garbage collector comes."""

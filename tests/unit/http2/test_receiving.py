@@ -1,5 +1,6 @@
 """What a peer may not do, and what it costs: its stream or its connection (RFC 9113 sections 5, 6 and 8; floods)."""
 
+import gc
 from collections.abc import Callable
 
 import pytest
@@ -379,3 +380,23 @@ def test_should_end_a_connection_whose_head_never_ends() -> None:
     half = bytes([0x82]) * (limits.H2_HEADER_BLOCK_BYTES_MAX // 2 + 1)
     peer.send(pack_frame(frames.HEADERS, 0, 1, half))
     assert peer.refused(pack_frame(frames.CONTINUATION, 0, 1, half)) == ErrorCode.ENHANCE_YOUR_CALM
+
+
+def test_should_hold_no_memory_that_bytes_came_in_when_they_are_handled() -> None:
+    """A buffer can be cleared only while nobody has a view of it."""
+    peer = Peer()
+    peer.open(1)
+    memory = bytearray(data(1, b"value"))
+    events = peer.engine.receive_data(memoryview(memory), 0)
+    assert [type(event) for event in events] == [DataReceived]
+    with pytest.raises(BufferError):
+        memory.clear()
+    del events
+    memory.clear()
+
+
+@pytest.mark.parametrize("role", Role)
+def test_should_leave_nothing_to_the_garbage_collector_when_a_connection_is_gone(role: Role) -> None:
+    gc.collect()
+    Peer(role).send(PING)
+    assert gc.collect() == 0
