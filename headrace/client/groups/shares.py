@@ -35,6 +35,8 @@ class Commit:
 
     offsets: tuple[tuple[Share, int], ...]
     metadata: str = ""
+    is_named: bool = False
+    """The user named the offsets: records below them that it was not handed are not wanted."""
 
     def values(self) -> dict[PartitionKey, OffsetValue]:
         return {share.key: OffsetValue(Offset(offset), metadata=self.metadata) for share, offset in self.offsets}
@@ -47,7 +49,8 @@ class Commit:
     def written(self) -> None:
         for share, offset in self.offsets:
             share.committed = offset
-            share.cursor.passed = max(share.cursor.passed, offset)
+            if self.is_named:
+                share.cursor.passed = max(share.cursor.passed, offset)
 
 
 @dataclass(slots=True)
@@ -86,7 +89,7 @@ class Shares:
         if not isinstance(offsets, Mapping):
             raise TypeError(f"offsets is {type(offsets).__name__}: give a dict, {{TopicPartition('flights', 0): 42}}")
         chosen = tuple((self._share(place), _checked_offset(place, offset)) for place, offset in offsets.items())
-        return _said_by_user(Commit(chosen, checked_metadata(metadata)), handed)
+        return _said_by_user(Commit(chosen, checked_metadata(metadata), is_named=True), handed)
 
     def check(self, commit: Commit) -> None:
         """Raises FencedMemberError where a partition went away since."""

@@ -79,6 +79,19 @@ def test_should_go_on_from_an_offset_that_its_user_names_once_that_is_written() 
     assert shares.passed(handed).offsets == ()
 
 
+@pytest.mark.parametrize("is_asked", [False, True])
+def test_should_commit_where_its_user_went_back_to_while_a_commit_was_under_way(is_asked: bool) -> None:
+    shares, handed = held(share(P0, 5, 5)), in_hand(7)
+    cursor = shares.held[P0].cursor
+    cursor.position = 9
+    commit = shares.handed_out(handed, "") if is_asked else shares.passed(handed)
+    handed.last = None
+    cursor.move(2)
+    cursor.passed = 2  # As seek does.
+    commit.written()
+    assert shares.passed(handed).values() == {key(P0): OffsetValue(Offset(2))}
+
+
 def test_should_commit_nothing_of_a_partition_that_came_back() -> None:
     shares = held(share(P0, 5, 5))
     old = shares.named({P0: 6}, Handed(), "")
