@@ -32,7 +32,7 @@ GRACE_S = 10
 LOOK_S = 0.2
 """How often the main lane's new output is printed."""
 LAST_LINES = 25
-"""Of a stage that failed, below the table."""
+"""The number of lines that a stage that failed says once more below the table."""
 
 
 @dataclass
@@ -53,7 +53,7 @@ class Ended:
 
     @property
     def last_lines(self) -> str:
-        if self.code == NOT_STARTED and not self.log.exists():
+        if not self.log.exists():  # It did not start.
             return ""
         return "\n".join(self.log.read_text(errors="replace").rstrip().splitlines()[-LAST_LINES:])
 

@@ -340,4 +340,4 @@ _HANDLERS: Final[tuple[Callable[[Receiver, int, int, _Payload], None], ...]] = (
     Receiver._on_window_update,
     Receiver._on_continuation,
 )
-"""By type. Not bound to a receiver, which would then hold itself until the garbage collector comes."""
+"""The handlers, by type of frame. Bound ones would make a receiver hold itself until the garbage collector comes."""

@@ -179,7 +179,7 @@ def signal_once_it_commits() -> None:
 
 
 def codes_of(ident: int | None) -> set[CodeType]:
-    """Return the names of all functions that the thread is in."""
+    """Return the code of all functions that the thread is in."""
     frame = sys._current_frames()[ident or 0]
     return {each.f_code for each, _ in traceback.walk_stack(frame)}
 
