@@ -1,4 +1,4 @@
-"""The modules that programs and clients load before they do anything: a start is its imports (docs/adr/0057)."""
+"""The modules that programs and clients load before they do anything: a start is its imports (docs/adr/0021)."""
 
 import pytest
 

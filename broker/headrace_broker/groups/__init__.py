@@ -1,1 +1,1 @@
-"""Consumer groups, the broker's side: the shell around `headrace.core.groups` (docs/adr/0041)."""
+"""Consumer groups, the broker's side: the shell around `headrace.core.groups` (docs/adr/0014)."""

@@ -1,4 +1,4 @@
-"""The modules that commands load, each run to its end in a process of its own (docs/adr/0057)."""
+"""The modules that commands load, each run to its end in a process of its own (docs/adr/0021)."""
 
 import shlex
 
