@@ -28,7 +28,7 @@ from bench.replication_report import render_failovers, render_partitions, render
 from bench.report import Round, render, render_behind, render_lengths, render_start_costs, render_starts, render_tail
 from bench.sizes import FULL, SHORT, Size
 from bench.workload import BATCH_RECORDS, VALUE_BYTES, Batch, batch, values
-from headrace.http2.blocking import BlockingTransport
+from headrace.http2.blocking_transport import BlockingTransport
 
 _MIB = 1 << 20
 T = TypeVar("T")

@@ -19,7 +19,7 @@ from bench.filled import fill
 from bench.processes import Broker, cluster
 from bench.raw import RawClient
 from bench.tail import latencies
-from headrace.http2.blocking import BlockingTransport
+from headrace.http2.blocking_transport import BlockingTransport
 
 TOPIC = "bench-behind"
 _READING_TIMEOUT_S = 30.0

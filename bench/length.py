@@ -15,7 +15,7 @@ from bench.filled import BATCH_BYTES, BATCH_RECORDS, BEGAN_MS, fill, opened_logs
 from bench.processes import Broker, Cluster, cluster
 from bench.raw import require_ok, wait_led
 from bench.workload import batch
-from headrace.http2.blocking import BlockingTransport
+from headrace.http2.blocking_transport import BlockingTransport
 from headrace_broker.storage.data_directory import DataDirectory
 from headrace_broker.storage.partition_log import PartitionLog
 

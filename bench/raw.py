@@ -9,7 +9,7 @@ from http import HTTPStatus
 
 from bench.dev_cluster import wait
 from bench.workload import Batch
-from headrace.http2.blocking import BlockingTransport, PendingResponse, Response
+from headrace.http2.blocking_transport import BlockingTransport, PendingResponse, Response
 
 _BATCH_TYPE = "application/vnd.headrace.batch"
 _IN_FLIGHT = 4

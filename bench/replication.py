@@ -13,7 +13,7 @@ from bench.fan_out import fan_out
 from bench.raw import RawClient
 from bench.sdk import send_batch, send_times
 from bench.workload import Batch, values
-from headrace.http2.blocking import BlockingTransport
+from headrace.http2.blocking_transport import BlockingTransport
 
 REPLICAS = (1, 3)
 YARDSTICK = "sockets and files alone"

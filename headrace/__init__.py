@@ -10,12 +10,12 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headrace.client.async_consumer import AsyncConsumer
-    from headrace.client.async_producer import AsyncProducer
-    from headrace.client.consumer import Consumer
-    from headrace.client.discovery import Servers
-    from headrace.client.producer import Producer
+    from headrace.client.consumer.async_consumer import AsyncConsumer
+    from headrace.client.consumer.consumer import Consumer
+    from headrace.client.producer.async_producer import AsyncProducer
+    from headrace.client.producer.producer import Producer
     from headrace.client.record import BatchMetadata, GroupOffset, Record, RecordMetadata, TopicPartition
+    from headrace.client.transport.discovery import Servers
     from headrace.core import errors
     from headrace.core.errors import HeadraceError
 
@@ -35,16 +35,16 @@ __all__ = [
 ]
 
 _HOMES = {
-    "AsyncConsumer": "headrace.client.async_consumer",
-    "AsyncProducer": "headrace.client.async_producer",
+    "AsyncConsumer": "headrace.client.consumer.async_consumer",
+    "AsyncProducer": "headrace.client.producer.async_producer",
     "BatchMetadata": "headrace.client.record",
-    "Consumer": "headrace.client.consumer",
+    "Consumer": "headrace.client.consumer.consumer",
     "GroupOffset": "headrace.client.record",
     "HeadraceError": "headrace.core.errors",
-    "Producer": "headrace.client.producer",
+    "Producer": "headrace.client.producer.producer",
     "Record": "headrace.client.record",
     "RecordMetadata": "headrace.client.record",
-    "Servers": "headrace.client.discovery",
+    "Servers": "headrace.client.transport.discovery",
     "TopicPartition": "headrace.client.record",
 }
 

@@ -33,7 +33,7 @@ from headrace.core.log.intact import DiskFacts
 from headrace.core.replication.contact import Contact
 from headrace.core.resources.whereabouts import Doubts, Whereabouts
 from headrace.core.types import Seat
-from headrace.http2.client import AsyncTransport
+from headrace.http2.async_transport import AsyncTransport
 from headrace.http2.memory import keep_large_buffers
 from headrace.http2.server import Server, Terms, serve
 from headrace.kube.client import KubeClient

@@ -19,8 +19,8 @@ from aiohttp import web
 from headrace.core.errors import BrokerUnreachableError, HeadraceError, NotLeaderError, ThrottledError
 from headrace.core.limits import PROXY_MARGIN_MS
 from headrace.core.types import BrokerId
+from headrace.http2.async_transport import AsyncResponse, AsyncTransport
 from headrace.http2.bridge import break_off
-from headrace.http2.client import AsyncTransport, Response
 from headrace_broker.admission import Share
 from headrace_broker.requests import Place
 
@@ -68,7 +68,7 @@ class Proxy:
         """`peer_key`: as in this broker's Lease; without one, others take it for a client."""
         self._transport = transport
         self._peer_key = peer_key
-        self._streams: set[Response] = set()
+        self._streams: set[AsyncResponse] = set()
         """Answers that are passed on while they come."""
         self._draining = False
 
@@ -115,7 +115,7 @@ class Proxy:
         headers: dict[str, str],
         body: Sequence[bytes | memoryview],
         timeout_ms: int,
-    ) -> Response:
+    ) -> AsyncResponse:
         return await self._transport.request(
             method,
             elsewhere.url.rstrip("/") + path,
@@ -145,7 +145,7 @@ class Proxy:
             self._streams.discard(answer)
             answer.cancel()
 
-    async def _pass_on(self, request: web.Request, answer: Response) -> web.StreamResponse:
+    async def _pass_on(self, request: web.Request, answer: AsyncResponse) -> web.StreamResponse:
         response = web.StreamResponse(headers=_returned(answer))
         await response.prepare(request)
         if self._draining:
@@ -196,7 +196,7 @@ def _reaching(elsewhere: Target) -> Iterator[None]:
         raise elsewhere.error(f", but it cannot be reached from here: {error.message}") from error
 
 
-def _count(answer: Response, share: Share) -> None:
+def _count(answer: AsyncResponse, share: Share) -> None:
     """Before it is read. Raises ThrottledError."""
     try:
         share.take(int(answer.headers.get("content-length", 0)))
@@ -205,9 +205,9 @@ def _count(answer: Response, share: Share) -> None:
         raise
 
 
-async def _whole(answer: Response) -> web.Response:
+async def _whole(answer: AsyncResponse) -> web.Response:
     return web.Response(status=answer.status, body=await answer.read(), headers=_returned(answer))
 
 
-def _returned(answer: Response) -> dict[str, str]:
+def _returned(answer: AsyncResponse) -> dict[str, str]:
     return {name: value for name, value in answer.headers.items() if name in _RETURNED or name.startswith("headrace-")}

@@ -6,7 +6,7 @@ up the other.
 
 import ssl
 
-from headrace.http2.client import AsyncTransport
+from headrace.http2.async_transport import AsyncTransport
 
 
 class Transports:

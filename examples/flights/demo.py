@@ -34,7 +34,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from headrace import Consumer, HeadraceError, Producer, Record
-from headrace.client.discovery import running_dev
+from headrace.client.transport.discovery import running_dev
 from headrace.core.resources.topic import Topic
 from headrace.kube.client import KubeClient
 from headrace.kube.errors import AlreadyExistsError

@@ -31,7 +31,7 @@ from urllib.request import urlopen
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from headrace.client.discovery import find_servers, running_dev
+from headrace.client.transport.discovery import find_servers, running_dev
 
 ANNOTATION = "headrace.io/preferred-leaders"
 SAMPLE = re.compile(r"^headrace_broker_(bytes_in|bytes_out)_total\{([^}]*)\} (\S+)$", re.MULTILINE)

@@ -14,7 +14,7 @@ import click
 
 from headrace.cli.bench_figures import ConsumeFigures, consume_header, metric_lines
 from headrace.cli.options import Where, naming_remedy
-from headrace.client.consumer import Consumer
+from headrace.client.consumer.consumer import Consumer
 
 _BROKER_TIMEOUT_MS = 30_000
 _POLL_S = 0.1

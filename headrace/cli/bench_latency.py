@@ -9,8 +9,8 @@ import click
 
 from headrace.cli.bench_figures import latency_lines
 from headrace.cli.options import Where, naming_remedy
-from headrace.client.consumer import Consumer
-from headrace.client.producer import Producer
+from headrace.client.consumer.consumer import Consumer
+from headrace.client.producer.producer import Producer
 from headrace.client.record import Record
 from headrace.core.errors import LocalError
 

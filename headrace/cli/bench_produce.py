@@ -20,7 +20,7 @@ import click
 
 from headrace.cli.bench_figures import ProduceFigures, metric_lines, wait_ms
 from headrace.cli.options import Where, naming_remedy
-from headrace.client.producer import Producer
+from headrace.client.producer.producer import Producer
 from headrace.core.errors import HeadraceError, LocalError
 
 _DELIVERY_TIMEOUT_MS = 30_000

@@ -35,7 +35,7 @@ def status(where: Where, output: str) -> None:
 
     Under-replicated partitions have a replica that is not in sync; offline ones have no leader.
     """
-    from headrace.client.brokers import Brokers
+    from headrace.client.transport.brokers import Brokers
 
     found = where.find()
     with closing(

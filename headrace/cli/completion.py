@@ -64,7 +64,7 @@ def group_names(options: Mapping[str, Any]) -> list[str]:
 
 
 def _from_brokers(where: Where) -> list[str]:
-    from headrace.http2.blocking import BlockingTransport
+    from headrace.http2.blocking_transport import BlockingTransport
 
     found = where.find()
     path = f"/v1/namespaces/{quote(found.namespace, safe='')}/topics"

@@ -32,7 +32,7 @@ from headrace.core.errors import LocalError, UnreadableBatchError
 if TYPE_CHECKING:
     from headrace.cli.forms import Form, Rows
     from headrace.cli.servers import Found
-    from headrace.client.consumer import Consumer
+    from headrace.client.consumer.consumer import Consumer
 
 _TIMEOUT_MS = 30_000
 """A person's patience: long enough for a broker's restart."""
@@ -184,7 +184,7 @@ def _goes_into_a_file() -> bool:
 
 
 def _consumer(where: Where, found: "Found", options: Options) -> "Consumer":
-    from headrace.client.consumer import Consumer
+    from headrace.client.consumer.consumer import Consumer
 
     with naming_remedy(where, found.namespace, *options.topics):
         if options.group is not None:
@@ -206,7 +206,7 @@ def _consumer(where: Where, found: "Found", options: Options) -> "Consumer":
 
 def _check_topics(found: "Found", options: Options) -> None:
     """A member may wait for a topic that is not there yet; who types one wants to know. Raises UnknownTopicError."""
-    from headrace.client.brokers import Brokers
+    from headrace.client.transport.brokers import Brokers
 
     brokers = Brokers(found.server, found.namespace, timeout_ms=_TIMEOUT_MS, request_timeout_ms=_TIMEOUT_MS)
     try:

@@ -11,7 +11,7 @@ from headrace.cli.examples import Group, examples
 from headrace.cli.options import WholeNumber, output_option
 from headrace.cli.output import print_table, waiting
 from headrace.cli.tls_options import tls_options
-from headrace.client.discovery import CA_FILE_VARIABLE, headrace_home
+from headrace.client.transport.discovery import CA_FILE_VARIABLE, headrace_home
 from headrace.core.limits import DEV_BROKERS_MAX
 from headrace.dev.supervisor.detached import start_detached
 from headrace.dev.supervisor.extras import require_local_extra

@@ -13,11 +13,10 @@ from typing import Any, Self, TypeVar
 from urllib.parse import quote
 
 from headrace.cli.servers import Found
-from headrace.client.brokers import Brokers
-from headrace.client.calls import Call, parse_json
+from headrace.client.consumer.options import timestamp_of
 from headrace.client.record import TopicPartition
-from headrace.client.subscription import timestamp_of
-from headrace.client.workers import Workers
+from headrace.client.transport.brokers import Brokers, Workers
+from headrace.client.transport.calls import Call, parse_json
 from headrace.core.errors import HeadraceError, InvalidRequestError, RemoteError, UnknownGroupError
 from headrace.core.groups.describing import GroupSummary, parse_group, parse_groups
 from headrace.core.groups.identity import GroupState

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from headrace.client.discovery import running_dev
+from headrace.client.transport.discovery import running_dev
 from headrace.core.errors import LocalError
 
 if TYPE_CHECKING:

@@ -95,7 +95,7 @@ def produce(where: Where, **options: Any) -> None:
 
 
 def _produce(where: Where, options: Options) -> None:
-    from headrace.client.producer import Producer
+    from headrace.client.producer.producer import Producer
 
     read = _reader(options)
     check_stdin(options.file)

@@ -20,7 +20,7 @@ from headrace.core.control.recovery import Cluster, Recovered, RecoveryPlan, Stu
 from headrace.core.errors import HeadraceError, LocalError
 
 if TYPE_CHECKING:
-    from headrace.client.brokers import Brokers
+    from headrace.client.transport.brokers import Brokers
     from headrace.core.control.held import BrokerReport
     from headrace.core.resources.partition_set import PartitionSet
     from headrace.core.resources.topic import Topic
@@ -53,7 +53,7 @@ def recover(where: Where, topics: tuple[str, ...], yes: bool) -> None:
     under epochs above all that any broker knows. Nothing is deleted. Without topics: all of them, in every namespace
     unless -n names one. Exit code 1: a partition stays offline.
     """
-    from headrace.client.brokers import Brokers
+    from headrace.client.transport.brokers import Brokers
 
     found = where.find()
     kube = where.kube

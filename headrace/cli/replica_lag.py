@@ -15,7 +15,7 @@ from headrace.core.resources.partition_set import PartitionState
 from headrace.core.types import BrokerId, PartitionKey, TopicUid
 
 if TYPE_CHECKING:
-    from headrace.client.brokers import Brokers
+    from headrace.client.transport.brokers import Brokers
 
 _TIMEOUT_MS = 2_000
 _ANSWERING = ("Ready", "Draining")
@@ -26,7 +26,7 @@ Reports = Mapping[BrokerId, BrokerReport]
 def ask_brokers(kube: KubeOptions, wanted: Collection[BrokerId]) -> Reports:
     """Of those of `wanted` that answer."""
     from headrace.cli.servers import find
-    from headrace.client.brokers import Brokers
+    from headrace.client.transport.brokers import Brokers
 
     try:
         found = find(None, None, kube.kubeconfig, kube.context, kube.namespace)

@@ -10,8 +10,8 @@ import click
 
 from headrace.cli.starts import parse_start
 from headrace.cli.topic_spec import check_name
+from headrace.client.consumer.options import Start
 from headrace.client.record import TopicPartition
-from headrace.client.subscription import Start
 from headrace.core.errors import LocalError
 from headrace.core.groups.lag import Watermarks
 from headrace.core.resources.consumer_group import ResetOffset, ResetOffsets, ResetTo

@@ -13,7 +13,7 @@ from headrace.cli.progress import Tally
 from headrace.core.errors import HeadraceError
 
 if TYPE_CHECKING:
-    from headrace.client.producer import Producer
+    from headrace.client.producer.producer import Producer
 
 _RECORDS_AT_ONCE_MAX, _BYTES_AT_ONCE_MAX = 10_000, 1 << 20
 """Of one call: enough to be worth it, few enough to spread over partitions."""

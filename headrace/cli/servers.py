@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
-from headrace.client.discovery import SERVER_VARIABLE, NoServerError, Servers, find_servers, running_dev
+from headrace.client.transport.discovery import SERVER_VARIABLE, NoServerError, Servers, find_servers, running_dev
 from headrace.core.errors import LocalError
 from headrace.core.resources.lease import CLUSTER_LABEL, LEASE_PREFIX, BrokerLease
 from headrace.core.resources.service import BOOTSTRAP_PORT, BOOTSTRAP_PORT_NAME, bootstrap_service
@@ -115,8 +115,8 @@ def _run(question: Coroutine[Any, Any, T]) -> T:
 
 
 async def _find_by_leases(kubeconfig: str | None, context: str | None, namespace: str | None) -> Found:
-    from headrace.kube.authorization import Authorization
     from headrace.kube.client import KubeClient
+    from headrace.kube.credentials import Authorization
 
     async with await KubeClient.connect(kubeconfig=kubeconfig, context=context) as client:
         credentials = client.credentials

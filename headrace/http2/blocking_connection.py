@@ -1,13 +1,16 @@
 """One connection of the blocking transport: its socket, its exchanges, and the thread that waits for the network.
 
-Owned by a `BlockingTransport` from its connecting until it is lost or closed; any thread may call it. Callers write to
-the socket themselves as far as it takes their bytes without waiting; the thread reads, and writes what was left. A
-caller that waits alone, again and again, reads for itself (`reading_turn`).
+A `BlockingTransport` owns it from connecting until it is lost or closed; any thread may call it. Callers write to the
+socket themselves as far as it takes bytes without waiting; the thread reads, and writes the rest. A caller that waits
+alone, again and again, reads for itself (`ReadingTurn`), which saves two hand-overs between threads.
+
+    thread's turn ── read several times while exactly one caller waited ──> callers' turn
+       ^── another waits too, or what one waits for does not come, or nobody has read for a while ──┘
 
 Invariants: socket and protocol state are touched only under the connection's lock, and nobody waits for the network
-while holding it; listeners are called by one thread at a time, in the order of what has arrived; a time-out or an
-interrupt resets that one stream, and an interrupt never tears apart what a caller reads or writes. Threads do not
-survive a fork: a child process that closes the connection that it inherited says nothing to the parent's server.
+while holding it; one thread at a time calls listeners, in the order of arrival; a time-out or an interrupt resets that
+one stream, and an interrupt never tears apart what a caller reads or writes. Threads do not survive a fork: a child
+process that closes the connection that it inherited says nothing to the parent's server.
 """
 
 import os
@@ -23,20 +26,77 @@ from typing import Any
 
 from headrace.core import limits
 from headrace.core.errors import HeadraceError
+from headrace.core.limits import H2_READS_BEFORE_CALLERS_READ
 from headrace.http2.events import RemoteProtocolError
 from headrace.http2.exchange import Decode, Exchange, Exchanges
+from headrace.http2.frames import Buffer
 from headrace.http2.interrupts import HeldInterrupts
-from headrace.http2.origin import Origin, Request, unreachable
-from headrace.http2.output import Buffer
-from headrace.http2.reading_turn import ReadingTurn
-from headrace.http2.trust import lost_reason
+from headrace.http2.origin import Origin, Request, lost_reason, unreachable
+
+
+class ReadingTurn:
+    def __init__(self) -> None:
+        self.is_callers = False
+        """The thread leaves the socket alone, and looks now and then whether it is still read."""
+        self._waiting = 0
+        self._is_reading = False
+        """A caller is."""
+        self._is_used = False
+        """It has been somebody's, or has become the callers', since the thread looked."""
+        self._reads_for_one = 0
+        """Of the thread, one after the other."""
+        self._unread_sends = 0
+        """Since a caller last read."""
+
+    def come(self) -> bool:
+        """A caller waits. Whether it is to read."""
+        self._waiting += 1
+        if not self.is_callers or self._is_reading:
+            return False
+        self._is_reading = self._is_used = True
+        self._unread_sends = 0
+        return True
+
+    def sent(self) -> bool:
+        """Something is sent. Whether the thread must be woken: nobody waited for the answer to what was sent before."""
+        self._unread_sends += 1
+        if not self.is_callers or self._is_reading or self._unread_sends == 1:
+            return False
+        self.is_callers = False
+        return True
+
+    def stop(self, *, was_served: bool) -> bool:
+        """The caller reads no longer. Whether the thread must be woken: to read again."""
+        self._is_reading = False
+        self.is_callers = was_served and self._waiting == 1
+        return not self.is_callers
+
+    def leave(self) -> None:
+        """A caller waits no longer."""
+        self._waiting -= 1
+
+    @property
+    def is_caller_reading(self) -> bool:
+        return self._is_reading
+
+    def thread_read(self) -> None:
+        self._reads_for_one = self._reads_for_one + 1 if self._waiting == 1 else 0
+        self.is_callers = self._is_used = self._reads_for_one >= H2_READS_BEFORE_CALLERS_READ
+
+    def thread_looked(self) -> None:
+        """And takes its turn back where nobody uses it."""
+        if self.is_callers and not self._is_used and not self._is_reading:
+            self.is_callers = False
+            self._reads_for_one = 0
+        self._is_used = False
+
 
 _CLOSE_TIMEOUT_S = 1.0
 """What a server gets to take our last bytes."""
 _WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
-class WaitableExchange(Exchange):
+class BlockingExchange(Exchange):
     """An exchange that one thread can wait for. All of it is guarded by the connection's lock."""
 
     __slots__ = ("_wakes_at_bytes", "condition", "listen")
@@ -62,7 +122,7 @@ class WaitableExchange(Exchange):
             self.condition.notify()
 
 
-class Connection:
+class BlockingConnection:
     def __init__(self, origin: Origin, sock: socket.socket) -> None:
         self._origin = origin
         self._sock = sock
@@ -101,7 +161,7 @@ class Connection:
             self._exchanges.start(exchange)
             self._write()
 
-    def call_on_change(self, exchange: WaitableExchange, listener: Callable[[], None]) -> None:
+    def call_on_change(self, exchange: BlockingExchange, listener: Callable[[], None]) -> None:
         """Have who reads call `listener` whenever something has arrived, and when it is over."""
         exchange.listen = lambda: self._to_call.setdefault(listener)
 
@@ -118,7 +178,7 @@ class Connection:
             self._write()
             return chunks
 
-    def receive(self, exchange: WaitableExchange, timeout_s: float | None) -> list[Any]:
+    def receive(self, exchange: BlockingExchange, timeout_s: float | None) -> list[Any]:
         """What has arrived, waited for; empty when it is over. Raises TimeoutError, and nothing else has changed."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         with HeldInterrupts() as interrupts, self._lock:
@@ -165,7 +225,7 @@ class Connection:
                 self._wake()
         return served
 
-    def result(self, exchange: WaitableExchange, timeout_s: float | None) -> bytes:
+    def result(self, exchange: BlockingExchange, timeout_s: float | None) -> bytes:
         """The whole body."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         chunks: list[bytes] = []

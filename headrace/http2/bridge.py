@@ -1,9 +1,10 @@
-"""From one HTTP/2 stream to one `aiohttp.web.Request`, and from the handler's response back to HEADERS and DATA.
+"""The bridge from one HTTP/2 stream to one `aiohttp.web.Request`, and from its response back to HEADERS and DATA.
 
 The application cannot tell the protocols apart: routing, middlewares, `Response`, `StreamResponse` and HTTP errors
 behave as over HTTP/1.1. What differs is refused in a sentence: `FileResponse` (its sendfile would write past the
 framing), compression of streamed responses, WebSockets, explicit chunked encoding (HTTP/2 has frames). Bodies come as
-they were sent, whatever their Content-Encoding says: `codings` is for handlers.
+they were sent, whatever their Content-Encoding says. A `ServerConnection` makes one `ServerStream` with each request's
+head and owns it until the handler is done and the response is framed; it decides nothing.
 
 This module and `bodies` are the only ones that lean on aiohttp's insides (`request_factory`, `request_handler`,
 `AbstractStreamWriter`, `RawRequestMessage`): aiohttp is pinned to one minor release, and
@@ -14,6 +15,7 @@ import asyncio
 import logging
 import socket
 import struct
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -24,8 +26,61 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from headrace.http2.bodies import RequestBody
-from headrace.http2.events import Fields
-from headrace.http2.fields import decode_fields, encode_fields
+from headrace.http2.events import ErrorCode, Fields
+from headrace.http2.header_fields import decode_fields, encode_fields
+
+
+class StreamConnection(Protocol):
+    """What a stream asks of its connection."""
+
+    def send_head(self, stream_id: int, fields: Fields, *, ended: bool) -> None: ...
+    def send_body(self, stream_id: int, chunk: bytes | memoryview, *, ended: bool) -> None: ...
+    def reset(self, stream_id: int, error_code: ErrorCode) -> None: ...
+    async def drained(self, stream: "ServerStream") -> None: ...
+
+
+@dataclass(slots=True, eq=False)
+class ServerStream:
+    """The `ResponseSink` of its response's writer."""
+
+    stream_id: int
+    connection: "StreamConnection"
+    body: RequestBody
+    unread: int | None
+    """What the announced Content-Length still lacks; None where none was announced."""
+
+    task: asyncio.Task[None] | None = None
+    begun: bool = False
+    """Whether the task has had its first step."""
+    sent: int = 0
+    """Bytes of the response's body that were queued."""
+    _waiter: asyncio.Future[None] | None = None
+
+    def send_head(self, fields: Fields, *, ended: bool) -> None:
+        self.connection.send_head(self.stream_id, fields, ended=ended)
+
+    def send_body(self, chunk: bytes | memoryview, *, ended: bool) -> None:
+        self.sent += len(chunk)
+        self.connection.send_body(self.stream_id, chunk, ended=ended)
+
+    async def drained(self) -> None:
+        await self.connection.drained(self)
+
+    async def moved(self) -> None:
+        """Wait until some of the response has gone, or the client has."""
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def abort(self) -> None:
+        self.connection.reset(self.stream_id, ErrorCode.INTERNAL_ERROR)
+
 
 logger = logging.getLogger(__name__)
 

@@ -1,32 +1,32 @@
 """One HTTP/2 connection without I/O: bytes in, events out; calls in, bytes out (RFC 9113).
 
-Owns the protocol state of one connection from its first byte to its last, for either role. `receive_data` says what
-happened; whatever has to be written afterwards is in `data_to_send`. It never blocks, never reads a clock, and keeps
-no body bytes: those that come are copied once into their event, so that the caller may receive into one buffer for
-ever, and go back as flow-control credit once they are taken; those that go are passed on by reference.
-
-Streams, as this module sees them (both sides end on their own, RFC 9113 section 5.1):
+`Engine` owns the protocol state of one connection, for either role. `receive_data` says what happened;
+`data_to_send` has what is to be written. It never blocks, reads no clock and keeps no body bytes: received ones are
+copied once into their event; their credit goes back once they are taken. Streams (section 5.1):
 
     opened ──> sending and receiving ──> sending only | receiving only ──> gone
        └──────────────┴─────────────── reset, by either side ───────────────┘
 
-Invariants: a stream that is gone has no state here and everything asked of it is a no-op, because resets cross on the
-wire; after a `RemoteProtocolError` no event is produced and nothing but the GOAWAY is added to what is sent; header
-fields must be valid before they come here (`headrace.http2.fields`). What is wrong with one message costs its stream;
-what is wrong with frames, heads or windows, and what looks like a flood (`floods`), costs the connection.
-Called by `headrace.http2.connection` (server) and `headrace.http2.exchange` (clients).
+Invariants: a stream that is gone has no state here and calls for it are no-ops, because resets cross on the wire; after
+a `RemoteProtocolError` there is no event and nothing but the GOAWAY is sent. A bad message costs its stream; bad
+frames, heads or windows, and floods, cost the connection.
+
+`Outbox` has the bodies on their way out. It cuts buffers, kept by reference, into DATA frames as windows allow, one
+frame a turn, so a large body never delays a small one. A stream with something to send is in exactly one of `_ready`,
+`_blocked` (its window is used up) and `_held` (the connection's is); nothing is kept after `discard`.
 """
 
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from enum import Enum
 
 from headrace.core import limits
-from headrace.http2 import frames, settings
+from headrace.http2 import connection_state, frames
+from headrace.http2.connection_state import ConnectionState, Stream
 from headrace.http2.events import ErrorCode, Event, Fields, LocalProtocolError, RemoteProtocolError
-from headrace.http2.frames import DATA, END_HEADERS, END_STREAM, LENGTH_31_BITS
-from headrace.http2.output import Buffer
+from headrace.http2.frames import DATA, END_HEADERS, END_STREAM, LENGTH_31_BITS, Buffer
 from headrace.http2.receiving import Receiver
-from headrace.http2.state import ConnectionState
-from headrace.http2.streams import Stream
 
 PREFACE = frames.PREFACE
 
@@ -51,7 +51,7 @@ class Engine:
     def _begin(self) -> None:
         preface = b"" if self._state.is_server else frames.PREFACE
         self._output.put(preface + frames.pack_settings(self._state.settings))
-        increment = limits.H2_CONNECTION_WINDOW_BYTES - settings.RFC_WINDOW_BYTES
+        increment = limits.H2_CONNECTION_WINDOW_BYTES - connection_state.RFC_WINDOW_BYTES
         self._output.put(frames.pack_window_update(0, increment))
 
     @property
@@ -197,3 +197,112 @@ class Engine:
     def data_to_send(self) -> list[Buffer]:
         """The bytes to write, in order, none of the buffers empty; an empty list where there is nothing to say."""
         return self._output.take()
+
+
+@dataclass(slots=True)
+class _Body:
+    buffers: deque[memoryview] = field(default_factory=deque)
+    nbytes: int = 0
+    ended: bool = False
+    """END_STREAM follows the last byte."""
+
+    def take(self, limit: int) -> list[memoryview]:
+        """Up to `limit` bytes from the front, as views."""
+        parts: list[memoryview] = []
+        while self.buffers and limit:
+            parts.append(self._cut(limit))
+            limit -= len(parts[-1])
+        return parts
+
+    def _cut(self, limit: int) -> memoryview:
+        part = self.buffers[0][:limit]
+        if len(part) == len(self.buffers[0]):
+            self.buffers.popleft()
+        else:
+            self.buffers[0] = self.buffers[0][limit:]
+        self.nbytes -= len(part)
+        return part
+
+
+class Outbox:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._bodies: dict[int, _Body] = {}
+        self._ready: deque[int] = deque()
+        self._blocked: set[int] = set()
+        self._held: deque[int] = deque()
+
+    def put(self, stream_id: int, buffers: Iterable[Buffer], *, ended: bool) -> None:
+        """Queue body bytes, and with `ended` the end of the stream. The buffers must not change until they are sent."""
+        if not self._engine.is_sending(stream_id):
+            return
+        body = self._bodies.get(stream_id)
+        if body is None:
+            body = self._bodies[stream_id] = _Body()
+        idle = not body.nbytes and not body.ended
+        for buffer in buffers:
+            view = memoryview(buffer).cast("B")
+            if view.nbytes:
+                body.buffers.append(view)
+                body.nbytes += view.nbytes
+        body.ended = ended
+        if idle and (body.nbytes or ended):
+            self._ready.append(stream_id)
+
+    def pending(self, stream_id: int) -> int:
+        """Bytes of this stream that have not been framed yet."""
+        body = self._bodies.get(stream_id)
+        return body.nbytes if body is not None else 0
+
+    def is_open(self, stream_id: int) -> bool:
+        """Whether something of this stream is still to be sent, its end included."""
+        return stream_id in self._bodies
+
+    @property
+    def has_ready(self) -> bool:
+        return bool(self._turn())
+
+    def discard(self, stream_id: int) -> None:
+        if self._bodies.pop(stream_id, None) is not None:
+            self._blocked.discard(stream_id)
+            for queue in (self._ready, self._held):
+                if stream_id in queue:
+                    queue.remove(stream_id)
+
+    def unblock(self, stream_id: int) -> None:
+        """The peer opened this stream's window. That the connection's is open is seen by itself."""
+        if stream_id in self._blocked:
+            self._blocked.remove(stream_id)
+            self._ready.append(stream_id)
+
+    def pump(self, limit: int) -> list[int]:
+        """Frame about `limit` bytes, in turns; the streams that moved."""
+        moved: list[int] = []
+        while limit > 0 and (queue := self._turn()):
+            stream_id = queue.popleft()
+            body = self._bodies[stream_id]
+            allowed = self._engine.sendable(stream_id)
+            if body.nbytes and not allowed:
+                self._wait(stream_id)
+                continue
+            before = body.nbytes
+            parts = body.take(allowed)
+            limit -= before - body.nbytes
+            last = body.ended and not body.nbytes
+            self._engine.send_body(stream_id, *parts, ended=last)
+            moved.append(stream_id)
+            if last:
+                del self._bodies[stream_id]
+            elif body.nbytes:
+                self._ready.append(stream_id)
+        return moved
+
+    def _turn(self) -> deque[int]:
+        """Whose turn it is: those who waited for the connection first; empty where it is nobody's."""
+        return self._held if self._held and self._engine.is_connection_open else self._ready
+
+    def _wait(self, stream_id: int) -> None:
+        if self._engine.is_connection_open:
+            self._blocked.add(stream_id)
+        else:
+            self._held.append(stream_id)

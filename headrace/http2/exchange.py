@@ -1,30 +1,26 @@
-"""The client's side of one HTTP/2 connection without I/O: requests in, responses out, and whose fault it was.
-
-Both transports drive one `Exchanges` per connection: they feed it what the socket gave, write what it wants written,
-and are told through `Exchange.changed` which responses moved. A request waits its turn when the server takes no more
-streams at once.
+"""The client's side of one HTTP/2 connection without I/O: requests in, responses out, and whose fault a failure was.
 
     waiting ──> sent ──ResponseReceived──> head known ──StreamEnded──> ended
        └──────────┴── reset, GOAWAY, connection lost ──┴──> failed
 
-Credit: the connection's goes back on arrival, so that a response that nobody reads never holds up the others; the
-stream's goes back when the reader takes the bytes, which bounds an unread response to one stream window.
-
-An exchange that has a `decode` gives each piece to it as it arrives, and keeps what that makes of it, not the bytes:
-they are copied at most once, to where they are wanted. All credit goes back on arrival then; what comes is bounded by
-what is spoken in the stream.
+Both transports drive one `Exchanges` per connection: they feed it what the socket gave and write what it wants
+written; `Exchange.changed` says which responses moved. A request waits while the server takes no more streams. The
+connection's credit goes back on arrival, so that an unread response never delays the others; the stream's goes back
+when the reader takes the bytes. An exchange with a `decode` gives each piece to it as it arrives and keeps what that
+makes of it, not the bytes; all credit goes back on arrival then.
 
 Invariants: an exchange ends exactly once, ended or failed; a failure says in `unprocessed` whether the server is known
-not to have acted on the request, so that it may be sent again without fear of doing it twice (RFC 9113 section 8.7).
+not to have acted on the request, so that it may be sent again without doing it twice (RFC 9113 section 8.7).
+`OpenStream` is the base of both transports' streams, whose body and response go on side by side.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any, Final, TypeAlias, assert_never
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar, assert_never
 
 from headrace.core.errors import BrokerUnreachableError, HeadraceError
-from headrace.http2.engine import Engine, Role
+from headrace.http2.engine import Engine, Outbox, Role
 from headrace.http2.events import (
     DataReceived,
     ErrorCode,
@@ -38,10 +34,9 @@ from headrace.http2.events import (
     StreamReset,
     WindowOpened,
 )
-from headrace.http2.fields import response_head
+from headrace.http2.frames import Buffer
+from headrace.http2.header_fields import response_head
 from headrace.http2.origin import Request
-from headrace.http2.outbox import Outbox
-from headrace.http2.output import Buffer
 
 Decode: TypeAlias = Callable[[bytes | memoryview], Iterable[Any]]
 """Makes something of a piece of a response's body, which is its own during the call only, or as long as `Keeps` says.
@@ -309,3 +304,42 @@ class Exchanges:
 def _fail(exchange: Exchange, error: HeadraceError) -> None:
     exchange.error = error
     exchange.changed()
+
+
+class ClientConnection(Protocol):
+    """A connection."""
+
+    def send(self, exchange: Exchange, buffers: Sequence[Buffer], *, ended: bool) -> None: ...
+
+    def cancel(self, exchange: Exchange, reason: str) -> object: ...
+
+
+C = TypeVar("C", bound=ClientConnection)
+E = TypeVar("E", bound=Exchange)
+
+
+class OpenStream(Generic[C, E]):
+    def __init__(self, connection: C, exchange: E) -> None:
+        self._connection = connection
+        self._exchange = exchange
+
+    @property
+    def status(self) -> int:
+        """0 until the head of the response is there: at the latest when `receive` has returned."""
+        return self._exchange.status
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """By lower-case name; empty until the head is there."""
+        return self._exchange.headers
+
+    def send(self, *buffers: Buffer, ended: bool = False) -> None:
+        """Send these, and with `ended` nothing more. Never waits; the buffers must not change until they are sent.
+
+        What a stream that is over was given is dropped: `receive` says why.
+        """
+        self._connection.send(self._exchange, buffers, ended=ended)
+
+    def cancel(self) -> None:
+        """Reset the stream; `receive` then raises."""
+        self._connection.cancel(self._exchange, "was told to stop")

@@ -1,12 +1,13 @@
-"""HTTP/2 frames on the wire (RFC 9113 sections 4 and 6): cut out of the bytes that come, packed for those that go.
+"""HTTP/2 frames on the wire (RFC 9113 sections 4 and 6): cut out of received bytes, packed, and gathered for writing.
 
-`FrameReader` belongs to one connection and lives as long. Given any chunks, it says which frames are in them. DATA is
-passed on as it arrives, in as many pieces as it comes, because HTTP/2 gives no meaning to where a DATA frame ends;
-frames of unknown types likewise, so that they can be skipped unseen. Everything else is kept until it is whole, which
-is why each type has a length that it may have at most: a frame that is too long is refused by its head.
+`FrameReader` belongs to one connection and lives as long. DATA is passed on as it arrives, in as many pieces as it
+comes, because HTTP/2 gives no meaning to where a DATA frame ends; frames of unknown types likewise, so that they can
+be skipped unseen. Every other frame is kept until it is whole, so each type has a length that it may have at most: a
+frame that is too long is refused by its head. Invariants: payloads of DATA are views into what the caller gave, good
+until it gives more; the pieces of one DATA frame together have its length, and only the last one has its flags.
 
-Invariants: payloads of DATA are views into what the caller gave, good until it gives more; the pieces of one DATA frame
-together have its length, and only the last one has its flags. Called by `headrace.http2.engine`.
+`Output` is what one connection has to write: small payloads are joined, which saves system calls; large ones stay as
+they are, which saves the copy. Payloads are kept by reference and must not change before they are written.
 """
 
 import struct
@@ -212,3 +213,36 @@ def _check_length(kind: int, length: int) -> None:
     if length > _BYTES_MAX.get(kind, limits.H2_MAX_FRAME_BYTES):
         what = f"a frame of type {kind} with {length} bytes; at most {_BYTES_MAX[kind]} are taken"
         raise connection_error(what, ErrorCode.ENHANCE_YOUR_CALM)
+
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+
+class Output:
+    def __init__(self) -> None:
+        self._small: list[Buffer] = []
+        """What becomes one buffer, once something large or the end follows."""
+        self._buffers: list[Buffer] = []
+
+    def put(self, frame: bytes) -> None:
+        self._small.append(frame)
+
+    def put_payload(self, buffers: tuple[Buffer, ...]) -> None:
+        """The payload of the frame whose head was put just before."""
+        for buffer in buffers:
+            if len(buffer) < limits.H2_JOINED_BYTES_MAX:
+                self._small.append(buffer)
+            else:
+                self._join_small()
+                self._buffers.append(buffer)
+
+    def take(self) -> list[Buffer]:
+        """All of it, in order; none of the buffers is empty."""
+        self._join_small()
+        buffers, self._buffers = self._buffers, []
+        return buffers
+
+    def _join_small(self) -> None:
+        if joined := b"".join(self._small):
+            self._buffers.append(joined)
+        self._small.clear()

@@ -13,7 +13,8 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from headrace.core import limits
-from headrace.http2 import frames, messages
+from headrace.http2 import frames, header_fields
+from headrace.http2.connection_state import ConnectionState, Gone, Stream
 from headrace.http2.events import (
     EVERY_STREAM,
     DataReceived,
@@ -28,9 +29,7 @@ from headrace.http2.events import (
     WindowOpened,
 )
 from headrace.http2.frames import ACK, END_HEADERS, END_STREAM, LENGTH_31_BITS, PADDED, connection_error
-from headrace.http2.header_blocks import Head, HeaderDecoder
-from headrace.http2.state import ConnectionState
-from headrace.http2.streams import Gone, Stream
+from headrace.http2.hpack import Head, HeaderDecoder
 
 _Payload: TypeAlias = memoryview | bytes
 
@@ -41,7 +40,7 @@ class Receiver:
         self._open = state.open
         self._is_server = state.is_server
         self._reader = frames.FrameReader(frames.PREFACE if state.is_server else b"")
-        self._decoder = HeaderDecoder(messages.check_request if state.is_server else messages.check_response)
+        self._decoder = HeaderDecoder(header_fields.check_request if state.is_server else header_fields.check_response)
         self._expected: int | None = frames.SETTINGS
         """The only type of frame that may come next; None where any may."""
         self._head: tuple[int, int, bytearray] = (0, 0, bytearray())
@@ -226,8 +225,8 @@ class Receiver:
 
     def _trailers(self, stream_id: int, stream: Stream, fields: Fields, ended: bool) -> None:
         try:
-            messages.check_trailers(fields)
-        except messages.MalformedError:
+            header_fields.check_trailers(fields)
+        except header_fields.MalformedError:
             ended = False
         if ended:
             self._end_received(stream_id, stream)

@@ -21,10 +21,9 @@ from headrace.core import limits
 from headrace.core.errors import ThrottledError
 from headrace.http2.aiohttp_web import HttpProcessingError, RequestHandler, web
 from headrace.http2.bodies import PATIENCE
-from headrace.http2.connection import ServerConnection
-from headrace.http2.first_bytes import Crowd, FirstBytes, Lingering, Spoken, peer_holder
-from headrace.http2.handshakes import Handshakes
-from headrace.http2.patience import Patience, Slowness, bytes_taken
+from headrace.http2.new_connections import Crowd, FirstBytes, Handshakes, Lingering, Spoken, peer_holder
+from headrace.http2.server_connection import ServerConnection
+from headrace.http2.slow_clients import Patience, Slowness, bytes_taken
 
 logger = logging.getLogger(__name__)
 _http1_logger = logging.getLogger(f"{__name__}.http1")

@@ -1,10 +1,12 @@
 """The one Kubernetes client in the house: list, get, create, replace, patch, delete, on typed resources.
 
-One `KubeClient` per process, closed at its end; safe for any number of tasks of one event loop. Every request has a
-time limit. What is read is asked for again, twice at most, where the server answers that it cannot just now: one bad
-answer in ten must not fail whoever needs ten of them. A write is sent once. Raises the errors of
+A process has one `KubeClient`, closed at its end; any number of tasks of one event loop may use it. Every request has
+a time limit. A read is repeated, twice at most, where the server answers that it cannot just now: one bad answer in
+ten must not fail a caller that needs ten of them. A write is sent once. It raises the errors of
 `headrace.kube.errors`, also where an object that was asked for by name cannot be read (UnreadableObjectError); a list
 leaves such objects out, counts and logs them, so that one bad object does not blind a process to all others.
+
+`Backoff` says how long a caller waits before it asks again: exponential, with jitter, so that callers do not keep step.
 """
 
 import asyncio
@@ -13,10 +15,12 @@ import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from random import uniform
+from random import Random, uniform
 from typing import Any, Generic, Self, TypeVar
 
 from headrace.core.limits import (
+    API_BACKOFF_MAX_MS,
+    API_BACKOFF_MIN_MS,
     API_CONNECT_TIMEOUT_MS,
     API_LINE_BYTES_MAX,
     API_READ_PAUSES_MS,
@@ -27,6 +31,26 @@ from headrace.http2.aiohttp_library import aiohttp
 from headrace.kube.credentials import Credentials, load_credentials
 from headrace.kube.errors import ApiBusyError, ApiUnavailableError, KubeConfigError, UnreadableObjectError, error_of
 from headrace.kube.resource import ObjectKey, Resource
+
+
+class Backoff:
+    """Full jitter over a ceiling that doubles with each failure, never below the least."""
+
+    def __init__(self, rng: Random, least_ms: int = API_BACKOFF_MIN_MS, most_ms: int = API_BACKOFF_MAX_MS) -> None:
+        self._rng = rng
+        self._least_ms = least_ms
+        self._most_ms = most_ms
+        self._ceiling_ms = least_ms
+
+    def next_ms(self) -> float:
+        """The wait after one more failure."""
+        self._ceiling_ms = min(2 * self._ceiling_ms, self._most_ms)
+        return self._rng.uniform(self._least_ms, self._ceiling_ms)
+
+    def reset(self) -> None:
+        """It worked: the next failure waits briefly again."""
+        self._ceiling_ms = self._least_ms
+
 
 T = TypeVar("T")
 _Query = Sequence[tuple[str, str]]

@@ -1,24 +1,109 @@
-"""Where the API server is and who we are there: read once from a kubeconfig, or from the pod that we run in.
+"""The API server's address and the credentials for it, read from a kubeconfig or from the pod that we run in.
 
-Order: the path that is given, `KUBECONFIG`, `~/.kube/config`, the pod's service account. Plain `http` servers (the
-embedded API) are fine and need no user; a token goes to such a server on this machine alone. A service account's token
-is read again as it is rotated. What `plain_config` cannot read is read by the Kubernetes library, which is loaded then
-and not before.
+The order is: the path that is given, `KUBECONFIG`, `~/.kube/config`, the pod's service account. Plain `http` servers
+(the embedded API) are fine and need no user; a token goes to such a server on this machine alone. A service account's
+token is read again as it is rotated.
+
+A pod's account and a simple kubeconfig are read here, without the Kubernetes library, whose loading takes 0.2 seconds
+and 20 MB. The library is loaded, then and not before, for what is not simple: exec plugins, cloud providers, merged
+files, certificates inside the file, and mistakes, which it explains.
+
+`Authorization` is the header for other transports than the Kubernetes client. A token may be short-lived and a
+`consume --follow` runs for days, so the header is read anew every KUBE_AUTHORIZATION_AGE_MS_MAX. Threads may share it.
 """
 
+import asyncio
+import errno
 import os
 import ssl
-from collections.abc import Awaitable, Callable
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import yaml
 
 from headrace.core.browsers import is_loopback_name
+from headrace.core.limits import KUBE_AUTHORIZATION_AGE_MS_MAX
 from headrace.kube.errors import KubeConfigError, NoKubeConfigError
-from headrace.kube.plain_config import PlainConfig, read_kubeconfig, read_pod
+
+_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_CLUSTER_MEMBERS: Final = frozenset({"server", "certificate-authority"})
+_USER_MEMBERS: Final = frozenset({"token", "tokenFile", "client-certificate", "client-key"})
+
+
+@dataclass(frozen=True, slots=True)
+class PlainConfig:
+    server: str
+    namespace: str
+    ca_file: str | None = None
+    client_certificate: tuple[str, str] | None = None
+    """Paths of the certificate and its key."""
+    token: str | None = None
+    token_file: str | None = None
+
+    def authorization(self) -> str | None:
+        """Fresh: whoever rotates the token replaces the file. Raises OSError."""
+        token = _text_of(Path(self.token_file)) if self.token_file else self.token
+        return f"Bearer {token}" if token else None
+
+
+def read_pod(environment: Mapping[str, str], account: Path = _ACCOUNT) -> PlainConfig | None:
+    host, port = (environment.get(f"KUBERNETES_SERVICE_{what}", "") for what in ("HOST", "PORT"))
+    token, authority, namespace = (account / name for name in ("token", "ca.crt", "namespace"))
+    if not (host and port and token.is_file() and authority.is_file()):
+        return None
+    return PlainConfig(
+        server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
+        namespace=_text_of(namespace) if namespace.is_file() else "default",
+        ca_file=str(authority),
+        token_file=str(token),
+    )
+
+
+def read_kubeconfig(path: str, context: str | None) -> PlainConfig | None:
+    if os.pathsep in path:
+        return None
+    file = Path(path).expanduser()
+    document = yaml.safe_load(file.read_bytes())
+    try:
+        chosen = _named(document["contexts"], context or document["current-context"])["context"]
+        cluster = _named(document["clusters"], chosen["cluster"])["cluster"]
+        user = _named(document["users"], chosen["user"])["user"] or {}
+        return _plain(file.parent, cluster, user, str(chosen.get("namespace") or "default"))
+    except (AttributeError, KeyError, TypeError, StopIteration):
+        return None
+
+
+def _plain(folder: Path, cluster: Mapping[str, Any], user: Mapping[str, Any], namespace: str) -> PlainConfig | None:
+    certificate, key = user.get("client-certificate"), user.get("client-key")
+    if cluster.keys() - _CLUSTER_MEMBERS or user.keys() - _USER_MEMBERS or (certificate is None) != (key is None):
+        return None
+    authority, token_file = cluster.get("certificate-authority"), user.get("tokenFile")
+    return PlainConfig(
+        server=cluster["server"].rstrip("/"),
+        namespace=namespace,
+        ca_file=str(folder / authority) if authority else None,
+        client_certificate=(str(folder / certificate), str(folder / key)) if certificate and key else None,
+        token=user.get("token"),
+        token_file=str(folder / token_file) if token_file else None,
+    )
+
+
+def _named(items: list[Mapping[str, Any]], name: str) -> Mapping[str, Any]:
+    return next(item for item in items if item["name"] == name)
+
+
+def _text_of(file: Path) -> str:
+    """Raises OSError that names the file, where it is not text too: a file that is replaced later may be."""
+    try:
+        return file.read_text(encoding="utf-8").strip()
+    except UnicodeDecodeError as error:
+        raise OSError(errno.EILSEQ, "is not UTF-8 text", str(file)) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,3 +213,55 @@ async def _by_library(path: str | None, context: str | None) -> Credentials:
         proxy=configuration.proxy or None,
         tls_server_name=configuration.tls_server_name or None,
     )
+
+
+_HEADER = "authorization"
+
+
+class Authorization(Mapping[str, str]):
+    """The headers that say who we are: one, or none where the credentials are not in a header."""
+
+    def __init__(
+        self,
+        kubeconfig: str | None,
+        context: str | None,
+        value: str | None,
+        *,
+        age_ms_max: int = KUBE_AUTHORIZATION_AGE_MS_MAX,
+    ) -> None:
+        """`value` is what was just read from the kubeconfig."""
+        self._age_ms_max = age_ms_max
+        self._source = (kubeconfig, context)
+        self._value = value
+        self._read_at = time.monotonic()
+        self._lock = threading.Lock()
+
+    def __getitem__(self, name: str) -> str:
+        """Raises KubeConfigError where the kubeconfig cannot be read any more."""
+        value = self._fresh() if name == _HEADER else None
+        if value is None:
+            raise KeyError(name)
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter((_HEADER,) if self._value is not None else ())
+
+    def __len__(self) -> int:
+        return 0 if self._value is None else 1
+
+    def _fresh(self) -> str | None:
+        with self._lock:
+            age_ms = (time.monotonic() - self._read_at) * 1000
+            if self._value is not None and age_ms >= self._age_ms_max:
+                # In a thread of its own: the caller's may run an event loop.
+                with ThreadPoolExecutor(1) as thread:
+                    self._value = thread.submit(asyncio.run, self._read()).result() or self._value
+                self._read_at = time.monotonic()
+            return self._value
+
+    async def _read(self) -> str | None:
+        credentials = await load_credentials(*self._source)
+        try:
+            return await credentials.authorization()
+        except OSError as error:
+            raise KubeConfigError(f"the token of the kubeconfig cannot be read: {error}") from error

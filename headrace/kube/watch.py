@@ -19,8 +19,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from headrace.core.limits import API_BACKOFF_MIN_MS, API_CONNECT_TIMEOUT_MS, WATCH_SILENCE_MS_MAX
 from headrace.core.resources.metadata import Object
 from headrace.http2.aiohttp_library import aiohttp
-from headrace.kube.backoff import Backoff
-from headrace.kube.client import KubeClient, parse_or_log, selection
+from headrace.kube.client import Backoff, KubeClient, parse_or_log, selection
 from headrace.kube.errors import ApiError, ApiUnavailableError, error_of
 from headrace.kube.resource import ObjectKey, Resource
 

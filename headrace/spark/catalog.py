@@ -8,10 +8,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import assert_never
 
-from headrace.client.brokers import Brokers
-from headrace.client.layout import TopicLayout
+from headrace.client.consumer.options import places
 from headrace.client.record import TopicPartition
-from headrace.client.subscription import places
+from headrace.client.transport.brokers import Brokers
+from headrace.client.transport.metadata import TopicLayout
 from headrace.core.errors import LocalError, UnknownTopicError
 from headrace.core.limits import PRODUCE_TIMEOUT_MS_DEFAULT, SPARK_SAMPLE_BYTES
 from headrace.core.records.skim import skim

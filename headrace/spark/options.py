@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Self
 
-from headrace.client.discovery import Servers, find_servers
+from headrace.client.transport.discovery import Servers, find_servers
 from headrace.core.errors import LocalError
 from headrace.core.limits import DELIVERY_TIMEOUT_MS_DEFAULT
 from headrace.core.units import parse_duration_ms

@@ -7,7 +7,7 @@ waits for long nor raises. `GroupProgress` tells a ConsumerGroup of type Spark (
 from collections.abc import Mapping
 from typing import Protocol
 
-from headrace.client.groups.progress import Progress as Reporting
+from headrace.client.groups.progress import ProgressReporter as Reporting
 from headrace.core.types import PartitionId, PartitionKey, TopicUid
 from headrace.spark.offsets import Partition
 from headrace.spark.options import Connection

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
-from headrace.client.values import as_group
+from headrace.client.record import as_group
 from headrace.core.errors import LocalError
 from headrace.core.limits import SPARK_ROWS_PER_TRIGGER_DEFAULT, SPARK_TRIGGER_DELAY_MS_DEFAULT
 from headrace.core.units import parse_quantity_bytes

@@ -10,11 +10,11 @@ from collections import defaultdict
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 
-from headrace.client.brokers import Brokers
 from headrace.client.clock import now_ms
-from headrace.client.cursor import Cursor
-from headrace.client.fetcher import Between, Fetcher
-from headrace.client.read_ahead import ReadAhead
+from headrace.client.consumer.cursor import Cursor
+from headrace.client.consumer.fetcher import Between, Fetcher
+from headrace.client.consumer.read_ahead import ReadAhead
+from headrace.client.transport.brokers import Brokers
 from headrace.core.errors import OffsetOutOfRangeError, StaleTopicError, UnreadableBatchError
 from headrace.core.limits import (
     PRODUCE_TIMEOUT_MS_DEFAULT,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from headrace.client.values import as_topic
+from headrace.client.record import as_topic
 from headrace.core.errors import LocalError
 from headrace.spark.options import only_one, text
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Self, cast, get_args
 
-from headrace.client.values import as_topic
-from headrace.client.write_options import CompressionName
+from headrace.client.producer.writer import CompressionName
+from headrace.client.record import as_topic
 from headrace.core.errors import LocalError
 from headrace.core.staging.identity import writer_name_problem
 from headrace.spark.options import CONNECTION_OPTIONS, Connection, check_names, choice, optional_number, text

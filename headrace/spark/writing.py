@@ -20,8 +20,8 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from headrace.client.clock import epoch_ms
-from headrace.client.producer import Producer
-from headrace.client.staging import Commits, Staged, Stager
+from headrace.client.producer.producer import Producer
+from headrace.client.producer.staging import Commits, Staged, Stager
 from headrace.core.errors import HeadraceError, LocalError
 from headrace.spark.options import Connection
 from headrace.spark.rows import portions

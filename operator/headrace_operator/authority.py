@@ -17,7 +17,7 @@ from pathlib import Path
 
 from headrace.core.errors import LocalError
 from headrace.core.limits import TLS_FILE_BYTES_MAX, TLS_FILES_INTERVAL_MS
-from headrace.http2.trust import trusting_bundle
+from headrace.http2.origin import trusting_bundle
 
 _log = logging.getLogger(__name__)
 

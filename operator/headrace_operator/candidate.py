@@ -15,8 +15,7 @@ from headrace.core.control.candidacy import Candidacy
 from headrace.core.limits import API_BACKOFF_MIN_MS, OPERATOR_LEASE_RENEW_MS
 from headrace.core.resources.metadata import Metadata
 from headrace.core.resources.operator_lease import OperatorLease, operator_lease_name
-from headrace.kube.backoff import Backoff
-from headrace.kube.client import KubeClient
+from headrace.kube.client import Backoff, KubeClient
 from headrace.kube.errors import AlreadyExistsError, ApiError, ConflictError, NotFoundError, UnreadableObjectError
 from headrace.kube.resource import OPERATOR_LEASES
 from headrace.kube.watch import watch_one

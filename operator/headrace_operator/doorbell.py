@@ -21,7 +21,7 @@ from headrace.core.limits import API_CONNECT_TIMEOUT_MS, API_REQUEST_TIMEOUT_MS,
 from headrace.core.resources.lease import BrokerLease
 from headrace.core.resources.metadata import InvalidResourceError
 from headrace.core.resources.pod import POD_SELECTOR
-from headrace.kube.backoff import Backoff
+from headrace.kube.client import Backoff
 from headrace.kube.credentials import Credentials
 from headrace.kube.resource import LEASES, PARTITION_SETS, PODS, STATEFUL_SETS, TOPICS, Resource
 from headrace_operator.kopf_library import kopf

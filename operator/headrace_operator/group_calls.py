@@ -14,7 +14,7 @@ from headrace.core.errors import BrokerUnreachableError, HeadraceError, RemoteEr
 from headrace.core.groups.wire import Call
 from headrace.core.limits import GROUP_ERRAND_REQUESTS_MAX, GROUP_ERRAND_TIMEOUT_MS
 from headrace.core.problem import from_problem
-from headrace.http2.client import AsyncTransport
+from headrace.http2.async_transport import AsyncTransport
 from headrace_operator.reporter import content_of
 
 _TIMEOUT_S = GROUP_ERRAND_TIMEOUT_MS / 1000

@@ -36,8 +36,7 @@ from headrace.core.limits import (
     RECONCILE_RESYNC_MS,
 )
 from headrace.core.resources.consumer_group import ConsumerGroup
-from headrace.kube.backoff import Backoff
-from headrace.kube.client import KubeClient
+from headrace.kube.client import Backoff, KubeClient
 from headrace.kube.errors import ApiError, NotFoundError, UnreadableObjectError
 from headrace.kube.resource import CONSUMER_GROUPS, ObjectKey
 from headrace.kube.watch import Changed, Listed, Removed, Unreadable, WatchEvent, watch

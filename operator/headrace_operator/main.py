@@ -23,7 +23,7 @@ from headrace.core.limits import FINALIZER_WAIT_MS
 from headrace.core.resources.metadata import DEFAULT_CLUSTER
 from headrace.core.resources.whereabouts import Whereabouts
 from headrace.core.units import parse_duration_ms
-from headrace.http2.client import AsyncTransport
+from headrace.http2.async_transport import AsyncTransport
 from headrace.kube.client import KubeClient
 from headrace.kube.events import EventRecorder
 from headrace_operator.applier import Applier

@@ -28,7 +28,7 @@ from headrace.core.limits import (
 )
 from headrace.core.resources.lease import BrokerLease
 from headrace.core.types import TopicName
-from headrace.kube.backoff import Backoff
+from headrace.kube.client import Backoff
 from headrace.kube.errors import ApiError
 from headrace_operator.applier import Applier, Outcome
 from headrace_operator.inquiry import Inquiry

@@ -20,7 +20,7 @@ from headrace.core.control.promises import Promises, ask
 from headrace.core.errors import HeadraceError, RemoteError
 from headrace.core.limits import HELD_TOPICS_MAX, PROMISES_BYTES_MAX, PROMISES_TIMEOUT_MS
 from headrace.core.types import BrokerId, PartitionKey, TopicUid
-from headrace.http2.client import AsyncTransport, Response
+from headrace.http2.async_transport import AsyncResponse, AsyncTransport
 
 _log = logging.getLogger(__name__)
 _TIMEOUT_S = PROMISES_TIMEOUT_MS / 1000
@@ -91,7 +91,7 @@ def _tell(broker: Broker, error: Exception) -> None:
     _log.warning("broker %d at %s does not say what it holds: %s", broker.id, broker.url, str(error) or repr(error))
 
 
-async def content_of(response: Response) -> bytes:
+async def content_of(response: AsyncResponse) -> bytes:
     """Raises RemoteError where there is no end of it."""
     content = bytearray()
     async for chunk in response.chunks():

@@ -12,7 +12,7 @@ from headrace.core import limits
 from headrace.http2 import frames
 from headrace.http2.events import ErrorCode, Fields
 from headrace.http2.frames import END_HEADERS, END_STREAM, pack_frame
-from headrace.http2.header_blocks import HeaderEncoder
+from headrace.http2.hpack import HeaderEncoder
 from tests.conformance.conftest import Served
 from tests.support.cluster import http
 

@@ -10,7 +10,7 @@ from headrace.cli.servers import Found, find
 from headrace.core.errors import LocalError
 from headrace.core.resources.lease import CLUSTER_LABEL
 from headrace.core.resources.service import bootstrap_service
-from headrace.http2.blocking import BlockingTransport, Response
+from headrace.http2.blocking_transport import BlockingTransport, Response
 from tests.support.behind_proxy import address_of, echoing, run_web
 from tests.support.kubeconfig_objects import lease
 from tests.support.kubeconfig_space import ApiServer, Space

@@ -17,7 +17,7 @@ from headrace import Consumer, Producer
 from headrace.core.errors import HeadraceError, OffsetOutOfRangeError
 from headrace.core.problem import from_problem
 from headrace.core.records.columns import decode_batches, encode_batch, record_columns
-from headrace.http2.blocking import BlockingTransport, Response
+from headrace.http2.blocking_transport import BlockingTransport, Response
 from tests.faults.history import Look, Outcome, Poll, Row, Write
 from tests.faults.journal import Journal, now_s
 from tests.support.hardy_clients import BATCH_TYPE, KNOCK_S, HardyClient

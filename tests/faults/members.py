@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from headrace.core.resources.metadata import API_VERSION
-from headrace.http2.blocking import BlockingTransport
+from headrace.http2.blocking_transport import BlockingTransport
 from tests.faults.clients import Client
 from tests.faults.fleet import Fleet
 from tests.faults.group_history import Commit, Death, Given, GroupHistory, Owning, Seen, Stop

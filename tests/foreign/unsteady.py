@@ -15,8 +15,8 @@ from aiohttp import web
 
 from headrace.core.errors import PartitionOfflineError
 from headrace.core.problem import CONTENT_TYPE, to_problem
+from headrace.http2.async_transport import AsyncResponse, AsyncTransport
 from headrace.http2.bridge import break_off
-from headrace.http2.client import AsyncTransport, Response
 from headrace.http2.server import serve
 from tests.support.patience import patient
 
@@ -75,7 +75,7 @@ def _refusal() -> web.Response:
     return web.json_response(problem, status=503, content_type=CONTENT_TYPE, headers={"Retry-After": "1"})
 
 
-async def _passed_on(request: web.Request, answer: Response, *, breaks_off: bool) -> web.StreamResponse:
+async def _passed_on(request: web.Request, answer: AsyncResponse, *, breaks_off: bool) -> web.StreamResponse:
     headers = {name: answer.headers[name] for name in _RETURNED if name in answer.headers}
     response = web.StreamResponse(status=answer.status, headers=headers)
     await response.prepare(request)

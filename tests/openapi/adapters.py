@@ -18,7 +18,7 @@ from urllib3.exceptions import ReadTimeoutError
 from urllib3.response import HTTPResponse
 
 from headrace.core.errors import HeadraceError
-from headrace.http2 import client
+from headrace.http2 import async_transport
 from headrace.http2.events import LocalProtocolError
 
 _T = TypeVar("_T")
@@ -78,11 +78,11 @@ class Http2Adapter(BrokerAdapter):
             raise LostConnection(str(error)) from error
 
 
-async def made() -> client.AsyncTransport:
-    return client.AsyncTransport()
+async def made() -> async_transport.AsyncTransport:
+    return async_transport.AsyncTransport()
 
 
-async def listened(answer: client.Response) -> bytes:
+async def listened(answer: async_transport.AsyncResponse) -> bytes:
     """What comes of an answer within `_WATCH_S`."""
     arrived = bytearray()
     try:

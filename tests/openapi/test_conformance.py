@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from headrace.client.staging import Commits
+from headrace.client.producer.staging import Commits
 from tests.support.cluster import Cluster, http, running_cluster
 from tests.support.group_calls import GroupCalls, create_offsets_topic
 from tests.support.patience import patient

@@ -94,7 +94,7 @@ def _told(struck: Counter[str]) -> str:
 @contextmanager
 def _expected() -> Iterator[None]:
     """Nobody is told of an interrupt while Python throws a generator away, nor of what a cancelled close has left."""
-    hook, log = sys.unraisablehook, logging.getLogger("headrace.client.async_sender")
+    hook, log = sys.unraisablehook, logging.getLogger("headrace.client.producer.async_sender")
 
     def tell(unraisable: Any) -> None:
         if unraisable.exc_type is not KeyboardInterrupt:

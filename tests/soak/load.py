@@ -13,7 +13,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from headrace.core.records.columns import decode_batches, encode_batch, record_columns
-from headrace.http2.blocking import BlockingTransport
+from headrace.http2.blocking_transport import BlockingTransport
 from tests.soak.journal import ROWS, DamagedBatchError, KeyedWord, batch_of, entries_of
 from tests.soak.member import TIMEOUT_S, Member, Place, edge_of, fetch, post, wall_ms
 from tests.support.hardy_clients import BATCH_TYPE

@@ -10,7 +10,7 @@ import click
 
 from headrace.core.records.columns import decode_batches
 from headrace.core.units import format_bytes
-from headrace.http2.blocking import BlockingTransport
+from headrace.http2.blocking_transport import BlockingTransport
 from tests.soak.brokers import BROKERS, Brokers
 from tests.soak.crowd import Crowd
 from tests.soak.journal import ROWS, STEADY, Sample, batch_of, wrong_keys

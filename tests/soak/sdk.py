@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from headrace import Consumer, Producer
 from headrace.core.errors import OffsetOutOfRangeError
-from headrace.http2.blocking import BlockingTransport
+from headrace.http2.blocking_transport import BlockingTransport
 from tests.soak.journal import ROWS, DamagedBatchError, entries_of, values_of
 from tests.soak.member import Member, Place, start_of
 from tests.support.hardy_clients import KNOCK_S

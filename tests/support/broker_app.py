@@ -20,7 +20,7 @@ from headrace.core.replication.replica import Replica
 from headrace.core.resources.metadata import Metadata
 from headrace.core.resources.topic import Topic, TopicSpec
 from headrace.core.types import Acks, BrokerId, LeaderEpoch, PartitionId, PartitionKey, TopicName, TopicUid
-from headrace.http2.client import AsyncTransport
+from headrace.http2.async_transport import AsyncTransport
 from headrace.http2.server import Server, serve
 from headrace_broker.broker_disk import BrokerDisk
 from headrace_broker.coordination.cluster_view import ClusterView

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import trustme
 
-from headrace.http2.trust import trusting_bundle
+from headrace.http2.origin import trusting_bundle
 
 
 class Authority:

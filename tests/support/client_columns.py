@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from headrace.client.columns import checked_columns
+from headrace.client.producer.columns import checked_columns
 
 
 def batch_columns(values: Any, keys: Any, timestamps_ms: Any, now_ms: int) -> Any:

@@ -2,7 +2,7 @@
 
 from urllib.request import Request, urlopen
 
-from headrace.client.consumer import Consumer
+from headrace.client.consumer.consumer import Consumer
 from headrace.core.records.header import Compression
 from headrace.core.records.raw import split_replicated
 

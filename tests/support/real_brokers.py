@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headrace.client.async_consumer import AsyncConsumer
-from headrace.client.async_producer import AsyncProducer
+from headrace.client.consumer.async_consumer import AsyncConsumer
+from headrace.client.producer.async_producer import AsyncProducer
 from headrace.core.resources.lease import BrokerLease, lease_name
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.types import BrokerId

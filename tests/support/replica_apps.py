@@ -36,7 +36,7 @@ from headrace.core.types import (
     TopicName,
     TopicUid,
 )
-from headrace.http2.client import AsyncTransport
+from headrace.http2.async_transport import AsyncTransport
 from headrace.http2.server import Server, serve
 from headrace_broker.broker_disk import BrokerDisk
 from headrace_broker.clock import monotonic_ms

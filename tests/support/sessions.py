@@ -23,7 +23,7 @@ from headrace.core.session.messages import (
 )
 from headrace.core.session.terms import FetchTerms, ProduceTerms
 from headrace.core.types import PartitionId, TopicName
-from headrace.http2.client import AsyncStream, AsyncTransport
+from headrace.http2.async_transport import AsyncStream, AsyncTransport
 from tests.support.patience import patient
 
 _T = TypeVar("_T")

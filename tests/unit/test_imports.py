@@ -9,9 +9,9 @@ _COMMAND_LINES = ("typer", "rich", "prompt_toolkit", "pygments", "cel.cli")
 _ARRAYS = ("numpy", "pyarrow", "pandas")
 _GROUP_MACHINERY = (
     "headrace.core.groups",
-    "headrace.client.groups.seat",
-    "headrace.client.groups.attendance",
-    "headrace.client.groups.async_attendance",
+    "headrace.client.groups.member",
+    "headrace.client.groups.blocking_member",
+    "headrace.client.groups.async_member",
 )
 _REPLICA_MACHINERY = (
     "headrace.core.replication.events",

@@ -13,7 +13,7 @@ from random import Random
 from typing import TypeVar
 
 from headrace.core.limits import API_AWAY_REMINDER_MS
-from headrace.kube.backoff import Backoff
+from headrace.kube.client import Backoff
 from headrace.kube.errors import ApiUnavailableError
 from headrace_broker.clock import monotonic_ms
 

@@ -18,8 +18,7 @@ from headrace.core.replication.set_writer import SetWriter
 from headrace.core.replication.wishes import Wish, isr_changes
 from headrace.core.resources.partition_set import PartitionSet
 from headrace.core.types import PartitionId, Seat
-from headrace.kube.backoff import Backoff
-from headrace.kube.client import KubeClient
+from headrace.kube.client import Backoff, KubeClient
 from headrace.kube.errors import ApiError, ConflictError, NotFoundError
 from headrace.kube.resource import PARTITION_SETS
 from headrace_broker.clock import monotonic_ms

@@ -31,8 +31,7 @@ from headrace.core.limits import (
 )
 from headrace.core.resources.consumer_group import ConsumerGroup, auto_created
 from headrace.core.types import BrokerId
-from headrace.kube.backoff import Backoff
-from headrace.kube.client import KubeClient
+from headrace.kube.client import Backoff, KubeClient
 from headrace.kube.errors import AlreadyExistsError, ApiError, ConflictError, NotFoundError
 from headrace.kube.resource import CONSUMER_GROUPS
 from headrace_broker.clock import monotonic_ms, wall_ms

@@ -31,8 +31,8 @@ from headrace.core.replication.wire.following import (
 )
 from headrace.core.replication.wire.messages import MEDIA_TYPE, Lane, leader_message, leader_reader
 from headrace.core.types import PartitionKey
-from headrace.http2.client import AsyncStream, AsyncTransport
-from headrace.kube.backoff import Backoff
+from headrace.http2.async_transport import AsyncStream, AsyncTransport
+from headrace.kube.client import Backoff
 from headrace_broker.clock import monotonic_ms
 from headrace_broker.replication.wanted import Wanted, Way, new_backoff
 

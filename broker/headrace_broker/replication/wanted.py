@@ -8,7 +8,7 @@ from random import Random
 
 from headrace.core.limits import REPLICATION_BACKOFF_MAX_MS, REPLICATION_BACKOFF_MIN_MS
 from headrace.core.types import LeaderEpoch, Seat
-from headrace.kube.backoff import Backoff
+from headrace.kube.client import Backoff
 from headrace_broker.partition import Partition
 from headrace_broker.replication.stream_metrics import StreamMetrics
 from headrace_broker.transports import Transports

@@ -7,7 +7,7 @@ import asyncio
 
 from aiohttp import web
 
-from headrace.http2.codings import GZIP, accepts_gzip, gzipped
+from headrace.http2.bodies import GZIP, accepts_gzip, gzipped
 from headrace_broker.routes.record_bodies import BodyFormat
 
 COMPRESSED_IN_LOOP_BYTES = 32 << 10

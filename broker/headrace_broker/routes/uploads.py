@@ -15,9 +15,8 @@ from aiohttp import web
 
 from headrace.core.errors import SlowClientError, ThrottledError, UnsupportedEncodingError
 from headrace.core.limits import CONTROL_BODY_TIMEOUT_MS, CONTROL_UPLOADS_MAX, H2_REQUEST_WINDOW_BYTES
-from headrace.http2.bodies import arriving_chunks, too_large
-from headrace.http2.codings import InflatedTooLargeError, Inflater, is_gzip
-from headrace.http2.first_bytes import Crowd
+from headrace.http2.bodies import InflatedTooLargeError, Inflater, arriving_chunks, is_gzip, too_large
+from headrace.http2.new_connections import Crowd
 from headrace_broker.admission import Budget, Requests, Share
 
 Chunks = Sequence[bytes | memoryview]

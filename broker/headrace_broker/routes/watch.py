@@ -17,8 +17,8 @@ from aiohttp import web
 from headrace.core.errors import HeadraceError, UnreadableBatchError
 from headrace.core.limits import JSON_MEMORY_FACTOR
 from headrace.core.records.raw import HEARTBEAT
+from headrace.http2.bodies import GZIP, Deflater
 from headrace.http2.bridge import break_off
-from headrace.http2.codings import GZIP, Deflater
 from headrace_broker.admission import Share
 from headrace_broker.fetch import Buffer
 from headrace_broker.partition import Partition

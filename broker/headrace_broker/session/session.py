@@ -22,7 +22,7 @@ from headrace.core.errors import BrokenSessionError, HeadraceError, SlowClientEr
 from headrace.core.limits import SESSION_GROUP_BYTES, SESSION_GROUP_FRAMES_MAX, SESSION_ROOM_STALLS_MAX
 from headrace.core.session.messages import SESSION, Failed, Heartbeat, client_reader
 from headrace.http2.bodies import RequestBody
-from headrace.http2.patience import Pace
+from headrace.http2.slow_clients import Pace
 from headrace_broker.clock import monotonic_ms
 from headrace_broker.serving import Serving
 from headrace_broker.session.channels import Channels

@@ -22,7 +22,7 @@ from headrace.core.limits import (
     SESSIONS_MAX,
     WATCH_DRAIN_MS,
 )
-from headrace.http2.patience import Patience
+from headrace.http2.slow_clients import Patience
 from headrace_broker.admission import Requests
 
 

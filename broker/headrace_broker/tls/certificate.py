@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
 from headrace.core.errors import LocalError
-from headrace.http2.trust import trusting, trusting_bundle, why_untrusted
+from headrace.http2.origin import trusting, trusting_bundle, why_untrusted
 from headrace_broker.tls.material import Material, Pem, UnusableTlsError
 
 _ALPN_PROTOCOLS = ["h2", "http/1.1"]

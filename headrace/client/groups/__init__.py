@@ -1,5 +1,7 @@
-"""A consumer's place in a group: who it is there, what it has been given, and what it commits.
+"""A consumer's membership in a group: who it is there, which partitions it has been given, and what it commits.
 
-`options` is what users ask for, `seat` all decisions (over `core.groups.membership`), `requests` what goes over HTTP.
-`attendance` carries it out with threads for `Consumer`, `async_attendance` with tasks for `AsyncConsumer`.
+`member` makes all decisions (over `core.groups.membership`), `plan` orders the steps, `assigned_partitions` keeps the
+partitions, `requests` has what goes over HTTP. `blocking_member` carries it out with threads for `Consumer`,
+`async_member` with tasks for `AsyncConsumer`. A consumer without a group loads none of it; the arguments are in
+`headrace.client.consumer.options`.
 """

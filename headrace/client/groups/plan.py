@@ -1,14 +1,14 @@
-"""What a member does for its group, step by step: taking up, giving up, losing, handing back. Pure, for both shells.
+"""The steps that a member takes for its group: taking up, giving up, losing, handing back. Pure, for both shells.
 
-An errand is a generator: it gives out a step, is sent what came of it (or thrown the error), and decides what is next.
-`attendance` carries steps out with threads, `async_attendance` with tasks. Between two steps anything may have
-happened, the session may be over: so errands ask the seat again after each.
+An errand is a generator: it gives out a step, is sent the result (or thrown the error), and decides what is next.
+`blocking_member` carries steps out with threads, `async_member` with tasks. Anything may have happened between two
+steps, even the end of the session: so errands ask the member again after each.
 
     find      (background)  where given partitions begin
     follow    (reader)      lost: drop, tell    revoked: commit, tell, drop, say so    found: read, tell    error: raise
     hand_back (who closes)  commit, tell
 
-Whoever was interrupted while he was told is told again.
+A callback that was interrupted is called again.
 """
 
 import logging
@@ -16,14 +16,13 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from headrace.client.directory import Directory
-from headrace.client.groups import starting
-from headrace.client.groups.options import Callback
-from headrace.client.groups.seat import Seat, Sending
-from headrace.client.groups.starting import Beginning, Found, Given
-from headrace.client.read_ahead import ReadAhead
+from headrace.client.consumer.options import Callback, Start, fixed_offset, timestamp_of
+from headrace.client.consumer.read_ahead import ReadAhead
+from headrace.client.groups import assigned_partitions
+from headrace.client.groups.assigned_partitions import Beginning, Found, Given
+from headrace.client.groups.member import GroupMember, Sending
 from headrace.client.record import TopicPartition
-from headrace.client.subscription import Start, fixed_offset, timestamp_of
+from headrace.client.transport.calls import Directory
 from headrace.core.errors import HeadraceError
 from headrace.core.groups.membership_events import Revoke
 from headrace.core.groups.topic_partitions import Names
@@ -84,7 +83,7 @@ Errand: TypeAlias = Generator[Step, Any, None]
 
 class Plan:
     def __init__(
-        self, seat: Seat, reading: ReadAhead, directory: Directory, start: Start, clock: Callable[[], int]
+        self, seat: GroupMember, reading: ReadAhead, directory: Directory, start: Start, clock: Callable[[], int]
     ) -> None:
         self._seat, self._reading, self._directory = seat, reading, directory
         self._start, self._clock = start, clock
@@ -151,7 +150,7 @@ class Plan:
             found = [each._replace(end=None) for each in found]
         ready = {each.place: each for each in found if each.end is not None or not plan.has_ends}
         self._seat.finding.forget([each.key for each in found if each.place not in ready])
-        shares = starting.begin(plan, ready.values())
+        shares = assigned_partitions.begin(plan, ready.values())
         self._seat.take_up(shares, self._clock())
         if shares:
             yield from self._tell(Tell(self._seat.options.callbacks.assigned, [share.partition for share in shares]))
@@ -163,7 +162,7 @@ class Plan:
         outcomes: dict[PartitionKey, Beginning | HeadraceError] = {}
         try:
             offsets = yield AskOffsets(frozenset(given.places), self._seat.names())
-            topics = starting.by_topic(given)
+            topics = assigned_partitions.by_topic(given)
             for topic in topics:
                 self._directory.pin_anew(topic.topic, topic.uid)
             starts = yield from self._starts([place for topic in topics for place in topic.not_committed(offsets)])

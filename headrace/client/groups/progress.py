@@ -1,10 +1,10 @@
-"""How far a Spark query is, told to a group of type Spark: for people who look, and never for the query itself.
+"""The progress of a Spark query, reported to a group of type Spark: for people who look, never for the query itself.
 
     report ── news, or PROGRESS_REPEAT_MS is over ──> sent ── taken ──> (until there is news)
                                                        └─ failed ──> nothing is sent for a while
 
-Nothing that goes wrong here reaches the query: it is told once in the log, and a later report says all anew. A report
-takes PROGRESS_TIMEOUT_MS at most, and those that are in vain a tenth of the query's time. For one thread.
+No failure here reaches the query: it is logged once, and a later report says all anew. A report takes
+PROGRESS_TIMEOUT_MS at most, and failed ones take a tenth of the query's time at most. One thread uses it.
 """
 
 import logging
@@ -13,12 +13,12 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
-from headrace.client.brokers import Brokers
-from headrace.client.calls import as_namespace
 from headrace.client.clock import now_ms
-from headrace.client.discovery import Servers
-from headrace.client.groups.coordinator import Coordinator
-from headrace.client.values import as_group
+from headrace.client.groups.blocking_member import CoordinatorClient
+from headrace.client.record import as_group
+from headrace.client.transport.brokers import Brokers
+from headrace.client.transport.calls import as_namespace
+from headrace.client.transport.discovery import Servers
 from headrace.core.errors import HeadraceError
 from headrace.core.groups.entries import OffsetValue
 from headrace.core.groups.events import CommitReceived
@@ -39,7 +39,7 @@ _NUMBER = 0
 """Of requests: the broker that takes one gives it its own."""
 
 
-class Progress:
+class ProgressReporter:
     def __init__(
         self,
         group: str,
@@ -57,7 +57,7 @@ class Progress:
             timeout_ms=PROGRESS_TIMEOUT_MS,
             request_timeout_ms=PROGRESS_TIMEOUT_MS,
         )
-        self._coordinator = Coordinator(self._brokers, self._group, GroupType.SPARK)
+        self._coordinator = CoordinatorClient(self._brokers, self._group, GroupType.SPARK)
         self._told: Mapping[PartitionKey, int] = {}
         """What brokers were told last, and until when that will do."""
         self._told_until_ms = 0

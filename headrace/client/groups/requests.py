@@ -1,12 +1,15 @@
-"""Requests about a group as clients send them, and what the answers say. Pure: `core.groups.wire` has the bodies."""
+"""The requests about a group as clients send them, and what the answers mean. Pure.
+
+`core.groups.wire` has the bodies. Both coordinator clients send the requests; `member` reads what came of them.
+"""
 
 import json
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias, TypeVar
 from urllib.parse import quote
 
-from headrace.client.calls import Answer, Call, parse_json
 from headrace.client.record import GroupOffset
+from headrace.client.transport.calls import Answer, Call, parse_json
 from headrace.core.errors import (
     CoordinatorLoadingError,
     HeadraceError,

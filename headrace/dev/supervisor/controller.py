@@ -22,8 +22,7 @@ from headrace.dev.supervisor.workload_objects import (
     stateful_set_object,
     stateful_set_status,
 )
-from headrace.kube.backoff import Backoff
-from headrace.kube.client import KubeClient
+from headrace.kube.client import Backoff, KubeClient
 from headrace.kube.errors import ApiError, NotFoundError
 from headrace.kube.events import EventRecorder, EventType, Regarding
 from headrace.kube.resource import Resource, raw_resource

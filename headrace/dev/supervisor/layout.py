@@ -9,7 +9,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.client.discovery import DEV_STATE_NAME
+from headrace.client.transport.discovery import DEV_STATE_NAME
 from headrace.core.limits import DEV_BROKERS_MAX
 from headrace.dev.supervisor.ports import LOOPBACK
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from headrace.core.errors import HeadraceError
 from headrace.core.records.columns import encode_batch, record_columns
-from headrace.http2.blocking import BlockingTransport
+from headrace.http2.blocking_transport import BlockingTransport
 from tests.faults.fleet import broker_name
 from tests.faults.play import Play, Setting
 from tests.faults.scenarios.scenario import Scenario

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headrace.core.types import BrokerId
-from headrace.http2.client import AsyncTransport
+from headrace.http2.async_transport import AsyncTransport
 from headrace_broker.process import DiskFailedError, run
 from headrace_broker.settings import Settings
 from headrace_broker.stop_signals import StopSignals

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import ClientSession
 
 from headrace.core.limits import REQUEST_BODY_BYTES_MAX, REQUEST_BYTES_IN_FLIGHT_MAX
-from headrace.http2.client import AsyncTransport
+from headrace.http2.async_transport import AsyncTransport
 from tests.support.batches import batch_of
 from tests.support.broker_app import BrokerApp, running_app
 from tests.support.cluster import Cluster, http

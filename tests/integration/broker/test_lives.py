@@ -7,7 +7,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from headrace.http2.blocking import BlockingTransport
+from headrace.http2.blocking_transport import BlockingTransport
 from tests.faults.unruly_api import Answer, unruly
 from tests.support.batches import batch_of
 from tests.support.cluster import Cluster, Program, http

@@ -6,8 +6,8 @@ import json
 import pytest
 
 from headrace.core.errors import BrokerUnreachableError
-from headrace.http2.blocking import BlockingTransport
-from headrace.http2.client import AsyncTransport
+from headrace.http2.async_transport import AsyncTransport
+from headrace.http2.blocking_transport import BlockingTransport
 from tests.support.batches import batch_of
 from tests.support.cluster import Cluster, http
 from tests.support.patience import patient

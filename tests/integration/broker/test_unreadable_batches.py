@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from aiohttp import ClientSession
 
-from headrace.client.async_consumer import AsyncConsumer
+from headrace.client.consumer.async_consumer import AsyncConsumer
 from headrace.client.record import TopicPartition
 from headrace.core.errors import UnreadableBatchError
 from headrace.core.records.raw import split_batches

@@ -19,7 +19,7 @@ from headrace.core.records.header import BatchHeader
 from headrace.core.records.raw import HEARTBEAT
 from headrace.core.replication.fence import Fence
 from headrace.core.types import LeaderEpoch, PartitionEpoch
-from headrace.http2.client import AsyncTransport
+from headrace.http2.async_transport import AsyncTransport
 from headrace_broker.requests import DeleteQuery
 from headrace_broker.requests import Edge as Ends
 from tests.support.broker_app import BrokerApp, running_app

@@ -12,10 +12,10 @@ _NEVER = (*_PROGRAMS, "rich", "pandas", "prometheus_client", "headrace.core.repl
 _API = (*_NEVER, "numpy", "pyarrow", "aiohttp.web", "headrace.core.control")
 _RECORDS = (*_NEVER, "asyncio", "aiohttp", "yaml", "headrace.core.control", "headrace.kube")
 _COORDINATORS = ("headrace.core.groups.coordinator", "headrace.core.groups.group", "headrace.core.groups.sharing")
-_ALONE = ("headrace.core.groups.entries", "headrace.client.groups.seat", *_COORDINATORS)
+_ALONE = ("headrace.core.groups.entries", "headrace.client.groups.member", *_COORDINATORS)
 COMMANDS = {
-    "topic list": (*_API, "headrace.client.brokers", *_ALONE),
-    "group list": (*_API, "headrace.client.brokers", *_ALONE),
+    "topic list": (*_API, "headrace.client.transport.brokers", *_ALONE),
+    "group list": (*_API, "headrace.client.transport.brokers", *_ALONE),
     "group describe {group}": (*_API, *_COORDINATORS),
     "consume {topic} -m 1": (*_RECORDS, *_ALONE),
     "consume {topic} --group {group} -m 1": (*_RECORDS, *_COORDINATORS),

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from headrace import AsyncConsumer, Record, TopicPartition
-from headrace.client.frames import CONSUMED_SCHEMA
+from headrace.client.consumed_records import CONSUMED_SCHEMA
 from headrace.core.errors import LocalError, OffsetOutOfRangeError, StalledError, UnknownTopicError
 from headrace.core.limits import TROUBLE_UNANSWERED_MS
 from tests.support.client_bench import Bench

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from headrace import Record, TopicPartition
-from headrace.client.frames import CONSUMED_SCHEMA
+from headrace.client.consumed_records import CONSUMED_SCHEMA
 from headrace.core.errors import LocalError, OffsetOutOfRangeError
 from tests.support.client_bench import Bench
 from tests.support.patience import patient

@@ -17,7 +17,7 @@ import pytest
 
 from headrace import AsyncConsumer, Consumer, TopicPartition
 from headrace.core.errors import LocalError, PartitionOfflineError
-from headrace.http2.blocking_connection import Connection
+from headrace.http2.blocking_connection import BlockingConnection
 from tests.support.client_bench import Bench
 from tests.support.group_calls import GroupCalls
 from tests.support.patience import patient
@@ -174,7 +174,10 @@ def test_should_close_when_a_signal_comes_during_a_commit(bench: Bench) -> None:
 def signal_once_it_commits() -> None:
     """Send the signal to the main thread, once that waits within a commit for an answer."""
     main = threading.main_thread().ident
-    wait_for(lambda: {Consumer.commit.__code__, Connection.result.__code__} <= codes_of(main), "it waits for an answer")
+    wait_for(
+        lambda: {Consumer.commit.__code__, BlockingConnection.result.__code__} <= codes_of(main),
+        "it waits for an answer",
+    )
     os.kill(os.getpid(), signal.SIGUSR1)
 
 

@@ -5,10 +5,10 @@ import threading
 
 import pytest
 
-from headrace.client.groups.async_coordinator import AsyncCoordinator
-from headrace.client.groups.coordinator import Coordinator
+from headrace.client.groups.async_member import AsyncCoordinatorClient
+from headrace.client.groups.blocking_member import CoordinatorClient
+from headrace.client.groups.member import Sending
 from headrace.client.groups.requests import Joined
-from headrace.client.groups.seat import Sending
 from headrace.core.groups.identity import GroupState
 from headrace.core.groups.status import Report
 from tests.support.client_bench import Bench
@@ -33,22 +33,22 @@ def has_news(joined: Joined | None) -> bool:
 def test_should_not_end_while_the_word_of_its_part_is_on_its_way(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(bench)
     is_at_rest = threading.Event()
-    said_once, description = Coordinator.said_once, Coordinator.description
+    said_once, description = CoordinatorClient.said_once, CoordinatorClient.description
 
-    def late(self: Coordinator, sending: Sending, by_ms: int | None = None) -> Joined | None:
+    def late(self: CoordinatorClient, sending: Sending, by_ms: int | None = None) -> Joined | None:
         joined = said_once(self, sending, by_ms)
         if has_news(joined):
             assert is_at_rest.wait(DEADLINE_S), "somebody asks whether the group is at rest"
         return joined
 
-    def seen(self: Coordinator) -> Report:
+    def seen(self: CoordinatorClient) -> Report:
         report = description(self)
         if report.state is GroupState.STABLE:
             is_at_rest.set()
         return report
 
-    monkeypatch.setattr(Coordinator, "said_once", late)
-    monkeypatch.setattr(Coordinator, "description", seen)
+    monkeypatch.setattr(CoordinatorClient, "said_once", late)
+    monkeypatch.setattr(CoordinatorClient, "description", seen)
     with bench.consumer(group=bench.topic) as consumer:
         assert sum(1 for _ in consumer.records(follow=False)) == RECORDS
     assert is_at_rest.is_set()
@@ -59,23 +59,23 @@ async def test_should_not_end_async_while_the_word_of_its_part_is_on_its_way(
 ) -> None:
     await asyncio.to_thread(fill, bench)
     is_at_rest = asyncio.Event()
-    said_once, description = AsyncCoordinator.said_once, AsyncCoordinator.description
+    said_once, description = AsyncCoordinatorClient.said_once, AsyncCoordinatorClient.description
 
-    async def late(self: AsyncCoordinator, sending: Sending, by_ms: int | None = None) -> Joined | None:
+    async def late(self: AsyncCoordinatorClient, sending: Sending, by_ms: int | None = None) -> Joined | None:
         joined = await said_once(self, sending, by_ms)
         if has_news(joined):
             async with asyncio.timeout(DEADLINE_S):
                 await is_at_rest.wait()
         return joined
 
-    async def seen(self: AsyncCoordinator) -> Report:
+    async def seen(self: AsyncCoordinatorClient) -> Report:
         report = await description(self)
         if report.state is GroupState.STABLE:
             is_at_rest.set()
         return report
 
-    monkeypatch.setattr(AsyncCoordinator, "said_once", late)
-    monkeypatch.setattr(AsyncCoordinator, "description", seen)
+    monkeypatch.setattr(AsyncCoordinatorClient, "said_once", late)
+    monkeypatch.setattr(AsyncCoordinatorClient, "description", seen)
     async with bench.async_consumer(group=bench.topic) as consumer:
         assert len([record async for record in consumer.records(follow=False)]) == RECORDS
     assert is_at_rest.is_set()

@@ -13,7 +13,7 @@ import pytest
 
 from headrace import AsyncConsumer, Consumer
 from headrace.core.errors import HeadraceError
-from headrace.http2.blocking import BlockingTransport
+from headrace.http2.blocking_transport import BlockingTransport
 from tests.support.cancelled_clients import AsyncConsumerUser, AsyncProducerUser
 from tests.support.client_bench import Bench
 from tests.support.cluster import http

@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
-from headrace.client.brokers import Brokers
 from headrace.client.record import TopicPartition
+from headrace.client.transport.brokers import Brokers
 from headrace.core.errors import LocalError
 from tests.support.client_bench import Bench
 from tests.support.patience import patient

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from headrace.cli import forms
 from headrace.cli.forms import Rows
 from headrace.cli.line_formats import printed_records
-from headrace.client.consumer import Consumer
-from headrace.client.producer import Producer
+from headrace.client.consumer.consumer import Consumer
+from headrace.client.producer.producer import Producer
 from headrace.client.record import TopicPartition
 from headrace.core.records.arrays import header_rows
 from headrace.core.records.record import Record

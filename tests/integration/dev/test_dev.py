@@ -15,7 +15,7 @@ import pytest
 
 from headrace.dev.supervisor.layout import PORTS_TAKEN
 from headrace.dev.supervisor.ports import LOOPBACK, free_run
-from headrace.http2.blocking import BlockingTransport
+from headrace.http2.blocking_transport import BlockingTransport
 from tests.support.dev import Dev, dev_home, is_alive, kill
 from tests.support.patience import patient
 from tests.support.tools import kubectl_path

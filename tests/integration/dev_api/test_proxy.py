@@ -13,7 +13,7 @@ import trustme
 from aiohttp import web
 
 from headrace.core.errors import BrokerUnreachableError
-from headrace.http2.client import AsyncTransport
+from headrace.http2.async_transport import AsyncTransport
 from tests.integration.dev_api.conftest import Embedded
 from tests.support.kubeconfig import ApiClient, connect, write_kubeconfig
 from tests.support.kubeconfig_objects import pod

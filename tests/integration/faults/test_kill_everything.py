@@ -13,7 +13,7 @@ import pytest
 
 from headrace.dev.supervisor.layout import PORTS_TAKEN
 from headrace.dev.supervisor.ports import free_run
-from headrace.http2.blocking import BlockingTransport
+from headrace.http2.blocking_transport import BlockingTransport
 from tests.support.dev import Dev, dev_home, is_alive, kill
 from tests.support.history import Entry, check
 from tests.support.waiting import wait_for

@@ -26,7 +26,7 @@ from headrace.core.limits import (
 from headrace.core.resources.metadata import Metadata
 from headrace.core.resources.topic import Topic, TopicSpec
 from headrace.core.types import TopicUid
-from headrace.http2.client import AsyncTransport, Response
+from headrace.http2.async_transport import AsyncResponse, AsyncTransport
 from headrace_broker.routes import groups
 from tests.support.broker_app import KEY, BrokerApp, running_app
 from tests.support.waiting import eventually
@@ -42,7 +42,7 @@ class Caller:
     app: BrokerApp
     transport: AsyncTransport
 
-    async def call(self, method: str, path: str, body: object = None) -> tuple[Response, Any]:
+    async def call(self, method: str, path: str, body: object = None) -> tuple[AsyncResponse, Any]:
         answer = await self.transport.request(
             method,
             f"http://127.0.0.1:{self.app.server.port}/v1/namespaces/default/groups/billing{path}",
@@ -52,11 +52,11 @@ class Caller:
         )
         return answer, json.loads(await answer.read())
 
-    async def commit(self, count: int, metadata: str = "") -> tuple[Response, Any]:
+    async def commit(self, count: int, metadata: str = "") -> tuple[AsyncResponse, Any]:
         offsets = [{"topic": "flights", "partition": n, "offset": 5, "metadata": metadata} for n in range(count)]
         return await self.call("POST", "/offsets", {"offsets": offsets})
 
-    async def offsets(self, query: str = "") -> tuple[Response, Any]:
+    async def offsets(self, query: str = "") -> tuple[AsyncResponse, Any]:
         return await self.call("GET", f"/offsets{query}")
 
     @property
@@ -170,7 +170,7 @@ async def test_should_let_nobody_make_up_groups_without_end(caller: Caller) -> N
     """Each would be a ConsumerGroup."""
     caller.app.serving.newcomers = Newcomers(burst=2, interval_ms=600_000)
 
-    async def commit(group: str) -> Response:
+    async def commit(group: str) -> AsyncResponse:
         root = caller.app.url.partition("/v1/")[0]
         url = f"{root}/v1/namespaces/default/groups/{group}/offsets"
         body = json.dumps({"offsets": [{"topic": "flights", "partition": 0, "offset": 1}]}).encode()

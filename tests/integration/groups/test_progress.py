@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headrace.client.groups.progress import Progress
+from headrace.client.groups.progress import ProgressReporter
 from headrace.core.types import PartitionId, PartitionKey, TopicUid
 from tests.support.cluster import Cluster, http, running_cluster
 from tests.support.group_calls import OFFSETS_TOPIC, GroupCalls, PlainMember
@@ -55,8 +55,8 @@ def uid(cluster: Cluster) -> TopicUid:
 
 
 @pytest.fixture
-def progress(cluster: Cluster, name: str) -> Iterator[Progress]:
-    with Progress(name, cluster.url(1)) as progress:
+def progress(cluster: Cluster, name: str) -> Iterator[ProgressReporter]:
+    with ProgressReporter(name, cluster.url(1)) as progress:
         yield progress
 
 
@@ -64,7 +64,7 @@ def places(uid: TopicUid, *offsets: int) -> dict[PartitionKey, int]:
     return {PartitionKey(uid, PartitionId(number)): offset for number, offset in enumerate(offsets)}
 
 
-def report(progress: Progress, uid: TopicUid, *offsets: int) -> None:
+def report(progress: ProgressReporter, uid: TopicUid, *offsets: int) -> None:
     """Until brokers have it."""
     wait_for(lambda: progress.report(places(uid, *offsets), {uid: "flights"}), f"{offsets} are reported")
 
@@ -82,7 +82,7 @@ def reported(offsets: int, **query: str) -> tuple[str, dict[str, Any]]:
 
 
 def test_should_show_what_a_query_reports_when_nobody_has_made_a_group(
-    groups: KubeGroups, calls: GroupCalls, progress: Progress, uid: TopicUid, name: str
+    groups: KubeGroups, calls: GroupCalls, progress: ProgressReporter, uid: TopicUid, name: str
 ) -> None:
     report(progress, uid, 4, 10)
     wait_for(lambda: is_shown(groups, name, topicNames="flights", lag="6", state="Empty", memberCount=0), "6 are left")
@@ -103,7 +103,7 @@ def test_should_show_what_a_query_reports_when_nobody_has_made_a_group(
 
 
 def test_should_tell_prometheus_of_lag_and_of_no_members(
-    cluster: Cluster, progress: Progress, uid: TopicUid, name: str
+    cluster: Cluster, progress: ProgressReporter, uid: TopicUid, name: str
 ) -> None:
     report(progress, uid, 3, 10)
 
@@ -117,7 +117,7 @@ def test_should_tell_prometheus_of_lag_and_of_no_members(
 
 
 def test_should_take_nobody_else_s_offsets_when_a_query_has_reported(
-    calls: GroupCalls, progress: Progress, uid: TopicUid
+    calls: GroupCalls, progress: ProgressReporter, uid: TopicUid
 ) -> None:
     report(progress, uid, 4, 4)
     refusals = [
@@ -145,11 +145,11 @@ def test_should_refuse_a_report_when_the_group_is_of_members(calls: GroupCalls) 
 
 
 def test_should_know_what_it_is_when_its_coordinator_is_another(
-    cluster: Cluster, calls: GroupCalls, progress: Progress, uid: TopicUid, name: str
+    cluster: Cluster, calls: GroupCalls, progress: ProgressReporter, uid: TopicUid, name: str
 ) -> None:
     report(progress, uid, 7, 7)
     first = calls.get("/coordinator")["broker"]
-    with Progress(name, cluster.url(first)) as knows_one:
+    with ProgressReporter(name, cluster.url(first)) as knows_one:
         report(knows_one, uid, 7, 8)
         cluster.programs[f"broker-{first}"].kill()
         report(knows_one, uid, 8, 8)
@@ -168,7 +168,7 @@ def test_should_cost_the_query_no_more_than_a_moment_when_nobody_answers(
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as deaf, caplog.at_level(logging.WARNING):
         deaf.settimeout(0)
-        with Progress("unheard", f"http://127.0.0.1:{deaf.getsockname()[1]}") as progress:
+        with ProgressReporter("unheard", f"http://127.0.0.1:{deaf.getsockname()[1]}") as progress:
             assert not progress.report(places(uid, 0), {uid: "flights"})
             assert connections(deaf) > 0
             told = [progress.report(places(uid, offset), {uid: "flights"}) for offset in range(1, 50)]
@@ -190,7 +190,7 @@ def test_should_say_once_why_nothing_is_shown_when_it_cannot_be(
     cluster: Cluster, groups: KubeGroups, uid: TopicUid, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     groups.create(name)
-    with Progress(name, cluster.url()) as progress, caplog.at_level(logging.WARNING):
+    with ProgressReporter(name, cluster.url()) as progress, caplog.at_level(logging.WARNING):
         assert not progress.report(places(uid, 1), {uid: "flights"})
         assert not progress.report(places(uid, 2), {uid: "flights"})
         groups.delete(name)

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import ClientSession, web
 
 from headrace.core.errors import BrokerUnreachableError
-from headrace.http2.client import AsyncTransport
+from headrace.http2.async_transport import AsyncTransport
 from headrace.http2.server import Server
 from tests.support.http2_app import UPLOAD_LIMIT_BYTES, Application, serving
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from headrace.core.errors import BrokerUnreachableError
-from headrace.http2.client import AsyncTransport
+from headrace.http2.async_transport import AsyncTransport
 from headrace.http2.engine import PREFACE, Engine, Role
 from headrace.http2.server import serve
 from tests.support.http2 import POST

@@ -10,7 +10,7 @@ import pytest
 
 from headrace.core import limits
 from headrace.http2 import frames
-from headrace.http2.client import AsyncTransport
+from headrace.http2.async_transport import AsyncTransport
 from headrace.http2.engine import Engine, Role
 from headrace.http2.events import (
     DataReceived,
@@ -21,8 +21,8 @@ from headrace.http2.events import (
     StreamReset,
     WindowOpened,
 )
-from headrace.http2.patience import Patience
 from headrace.http2.server import Server, Terms
+from headrace.http2.slow_clients import Patience
 from tests.support.http2 import GET, POST
 from tests.support.http2_app import Application, serving
 from tests.support.patience import patient

@@ -12,8 +12,8 @@ import trustme
 
 from headrace.core import limits
 from headrace.core.errors import BrokerUnreachableError, UntrustedBrokerError
-from headrace.http2.blocking import BlockingTransport
-from headrace.http2.client import AsyncTransport
+from headrace.http2.async_transport import AsyncTransport
+from headrace.http2.blocking_transport import BlockingTransport
 from headrace.http2.engine import Engine, Role
 from headrace.http2.server import Server, serve
 from tests.support.http2_app import Application, serving

@@ -12,9 +12,8 @@ from queue import SimpleQueue
 import pytest
 
 from headrace.core.errors import BrokerUnreachableError, InvalidRequestError
-from headrace.http2.async_connection import Connection
-from headrace.http2.blocking import BlockingTransport
-from headrace.http2.client import AsyncTransport
+from headrace.http2.async_transport import AsyncConnection, AsyncTransport
+from headrace.http2.blocking_transport import BlockingTransport
 from headrace.http2.events import LocalProtocolError
 from headrace.http2.origin import Origin
 from tests.support.http2_app import Application, serving
@@ -217,7 +216,7 @@ async def test_should_share_the_failure_when_many_tasks_wait_for_a_server_that_d
 ) -> None:
     attempts, connect = list[Origin](), AsyncTransport._connect
 
-    async def counted(transport: AsyncTransport, origin: Origin) -> Connection:
+    async def counted(transport: AsyncTransport, origin: Origin) -> AsyncConnection:
         attempts.append(origin)
         return await connect(transport, origin)
 

@@ -13,7 +13,7 @@ from headrace.core.resources.lease import CLUSTER_LABEL, BrokerLease
 from headrace.core.resources.metadata import Metadata
 from headrace.core.resources.partition_set import PartitionSet
 from headrace.core.types import BrokerId, Incarnation, TopicName, TopicUid
-from headrace.http2.client import AsyncTransport
+from headrace.http2.async_transport import AsyncTransport
 from headrace.kube.errors import NotFoundError
 from headrace.kube.events import EventRecorder
 from headrace.kube.resource import LEASES, PARTITION_SETS, TOPICS

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.client.async_consumer import AsyncConsumer
-from headrace.client.async_producer import AsyncProducer
+from headrace.client.consumer.async_consumer import AsyncConsumer
+from headrace.client.producer.async_producer import AsyncProducer
 from headrace.core.resources.partition_set import PartitionSet
 from headrace.core.resources.topic import Topic, topic_manifest
 from headrace.kube.resource import PARTITION_SETS, TOPICS

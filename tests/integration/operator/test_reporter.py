@@ -19,7 +19,7 @@ from headrace.core.types import (
     PartitionKey,
     TopicUid,
 )
-from headrace.http2.client import AsyncTransport
+from headrace.http2.async_transport import AsyncTransport
 from headrace.http2.server import serve
 from headrace_operator.reporter import Reporter
 from tests.support.partition_sets import seat

@@ -19,7 +19,7 @@ import pytest
 from headrace.core.records.columns import encode_batch, record_columns
 from headrace.core.session.frames import Kind, pack_head
 from headrace.core.session.messages import Opened, Produce
-from headrace.http2.client import AsyncTransport
+from headrace.http2.async_transport import AsyncTransport
 from headrace_broker.admission import Admission
 from tests.support.cluster import Cluster, http, running_cluster
 from tests.support.patience import patient

@@ -9,7 +9,7 @@ import pytest
 
 from headrace.core.limits import ANSWER_BYTES_MIN, JSON_BATCH_BYTES_MIN
 from headrace.core.records.header import Compression
-from headrace.http2.client import AsyncTransport, Response
+from headrace.http2.async_transport import AsyncResponse, AsyncTransport
 from tests.support.batches import batch_of
 from tests.support.broker_app import BrokerApp, running_app
 from tests.support.patience import patient
@@ -31,7 +31,7 @@ async def transport() -> AsyncIterator[AsyncTransport]:
         yield transport
 
 
-async def get(transport: AsyncTransport, url: str, accept: str = BATCHES) -> Response:
+async def get(transport: AsyncTransport, url: str, accept: str = BATCHES) -> AsyncResponse:
     return await transport.request("GET", url, headers={"accept": accept}, timeout_s=patient(30))
 
 

@@ -15,7 +15,7 @@ from headrace.core.limits import (
 from headrace.core.replication.wire import leading
 from headrace.core.replication.wire.messages import MEDIA_TYPE, Hello, Lane
 from headrace.core.types import Acks
-from headrace.http2.client import AsyncStream, AsyncTransport
+from headrace.http2.async_transport import AsyncStream, AsyncTransport
 from headrace_broker.clock import monotonic_ms
 from headrace_broker.replication.recent_batches import RecentBatches
 from headrace_broker.storage import log_reader

@@ -15,7 +15,7 @@ from headrace.core.session.messages import (
     Produced,
 )
 from headrace.core.types import Acks
-from headrace.http2.client import AsyncTransport
+from headrace.http2.async_transport import AsyncTransport
 from tests.support.batches import batch_of
 from tests.support.broker_app import BrokerApp
 from tests.support.partition_sets import partition_state, seat

@@ -16,8 +16,8 @@ from headrace.core.errors import (
 )
 from headrace.core.session.frames import HEAD_BYTES, MEDIA_TYPE, Kind, pack_head
 from headrace.core.session.messages import Batches, Close, Closed, Credit, Failed, Opened, Produce
-from headrace.http2.client import AsyncTransport
-from headrace.http2.patience import Pace, Patience
+from headrace.http2.async_transport import AsyncTransport
+from headrace.http2.slow_clients import Pace, Patience
 from headrace_broker.clock import monotonic_ms
 from headrace_broker.session.fetching import FetchChannel
 from headrace_broker.session.session import Session

@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.client.consumer import Consumer
-from headrace.client.producer import Producer
-from headrace.client.staging import Commits, Staged, Stager
+from headrace.client.consumer.consumer import Consumer
+from headrace.client.producer.producer import Producer
+from headrace.client.producer.staging import Commits, Staged, Stager
 from headrace.core.errors import InternalTopicError, InvalidTimestampError, StaleBatchError
 from headrace.core.records.columns import encode_batch, record_columns
 from headrace.core.types import Offset, TopicUid

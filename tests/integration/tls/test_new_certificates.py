@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import trustme
 
-from headrace.http2.blocking import BlockingTransport
+from headrace.http2.blocking_transport import BlockingTransport
 from tests.support.batches import batch_of
 from tests.support.certificates import Authority, Mount
 from tests.support.cluster import Cluster

@@ -8,16 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.client.accumulator import Accumulator
-from headrace.client.batches import (
-    BATCH_OVERHEAD_BYTES,
-    Batch,
-    ColumnBatch,
-    ColumnsDelivery,
-    Row,
-    row_bytes,
-)
-from headrace.client.deliveries import BatchesDelivery, Delivery, ThreadRows
+from headrace.client.producer.accumulator import Accumulator
+from headrace.client.producer.batches import BATCH_OVERHEAD_BYTES, Batch, ColumnBatch, ColumnsDelivery, Row, row_bytes
+from headrace.client.producer.deliveries import BatchesDelivery, Delivery, ThreadRows
 from headrace.client.record import TopicPartition
 from headrace.core.errors import BatchTooLargeError, NotLeaderError
 from tests.support.client_columns import batch_columns

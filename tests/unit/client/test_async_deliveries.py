@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from headrace.client.async_deliveries import AsyncDelivery, LoopRows
+from headrace.client.producer.async_sender import AsyncDelivery, LoopRows
 from headrace.client.record import RecordMetadata, TopicPartition
 from headrace.core.errors import NotLeaderError
 

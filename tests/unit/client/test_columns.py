@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.client.batches import BATCH_OVERHEAD_BYTES, Row, row_bytes
-from headrace.client.columns import by_partition, checked_columns, cut
-from headrace.client.deliveries import ThreadRows
+from headrace.client.producer.batches import BATCH_OVERHEAD_BYTES, Row, row_bytes
+from headrace.client.producer.columns import by_partition, checked_columns, cut
+from headrace.client.producer.deliveries import ThreadRows
 from headrace.client.record import TopicPartition
 from headrace.core.errors import LocalError
 from headrace.core.records.columns import encode_batch

@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.client.cursor import Ask, FetchPlan
+from headrace.client.consumer.cursor import Ask, FetchPlan
 from headrace.client.record import TopicPartition
-from headrace.client.retry import GiveUp, RetryPolicy, TryAgain
-from headrace.client.trouble import Trouble
+from headrace.client.transport.retry import GiveUp, RetryPolicy, Trouble, TryAgain
 from headrace.core.errors import NotLeaderError, OffsetOutOfRangeError
 from headrace.core.limits import FETCH_LONG_POLL_MS
 

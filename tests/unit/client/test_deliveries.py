@@ -6,8 +6,8 @@ from concurrent.futures import as_completed
 
 import pytest
 
-from headrace.client.batches import ColumnsDelivery
-from headrace.client.deliveries import BatchesDelivery, ThreadRows
+from headrace.client.producer.batches import ColumnsDelivery
+from headrace.client.producer.deliveries import BatchesDelivery, ThreadRows
 from headrace.client.record import TopicPartition
 from headrace.core.errors import NotLeaderError
 

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from headrace.client.calls import Calls, base_offset, check, fetched, offset
-from headrace.client.directory import Directory
-from headrace.client.discovery import Servers
 from headrace.client.record import TopicPartition
+from headrace.client.transport.calls import Calls, Directory, base_offset, check, fetched, offset
+from headrace.client.transport.discovery import Servers
 from headrace.core.errors import (
     BrokerUnreachableError,
     NotLeaderError,

@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from headrace.client.discovery import NoServerError, Servers, find_servers, running_dev
+from headrace.client.transport.discovery import NoServerError, Servers, find_servers, running_dev
 from headrace.core.errors import LocalError
 
 

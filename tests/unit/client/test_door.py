@@ -5,13 +5,13 @@ import threading
 
 import pytest
 
-from headrace.client.door import Closing, Door, Inside
+from headrace.client.consumer.thread_guard import Closing, Inside, ThreadGuard
 from headrace.core.errors import LocalError
 from tests.support.patience import patient
 
 
 def test_should_refuse_a_second_thread_while_the_first_is_inside() -> None:
-    door, entered, leaves = Door(), threading.Event(), threading.Event()
+    door, entered, leaves = ThreadGuard(), threading.Event(), threading.Event()
 
     def stay() -> None:
         with Inside(door, lambda: None):
@@ -32,7 +32,7 @@ def test_should_refuse_a_second_thread_while_the_first_is_inside() -> None:
 
 
 def test_should_close_when_whoever_was_inside_was_interrupted_before_he_could_leave() -> None:
-    door = Door()
+    door = ThreadGuard()
 
     def be_interrupted() -> None:
         Inside(door, lambda: None).__enter__()
@@ -42,7 +42,7 @@ def test_should_close_when_whoever_was_inside_was_interrupted_before_he_could_le
 
 
 def test_should_leave_the_closing_to_whoever_is_inside() -> None:
-    door, closed = Door(), list[bool]()
+    door, closed = ThreadGuard(), list[bool]()
     with Inside(door, lambda: closed.append(True)):
         assert door.ask(sys._getframe()) is Closing.LATER
         with Inside(door, lambda: closed.append(False)):

@@ -28,8 +28,8 @@ def test_should_load_no_pandas_where_nobody_hands_over_any() -> None:
     program = """
 import sys
 from headrace import Consumer, Producer
-from headrace.client.deliveries import ThreadRows
-from headrace.client.frames import columns
+from headrace.client.producer.deliveries import ThreadRows
+from headrace.client.consumed_records import columns
 from headrace.client.record import TopicPartition
 from headrace.core.records.columns import decode_batch, encode_batch
 rows = ThreadRows(TopicPartition("t", 0), 0)

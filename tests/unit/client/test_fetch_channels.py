@@ -2,14 +2,13 @@
 
 import pytest
 
-from headrace.client import calls
-from headrace.client.calls import Fetched
-from headrace.client.cursor import Ask, Cursor
-from headrace.client.fetch_channels import Asked, FetchChannels
-from headrace.client.fetch_session import FetchSession
-from headrace.client.layout import PartitionLayout, TopicLayout
-from headrace.client.read_ahead import Answered
+from headrace.client.consumer.cursor import Ask, Cursor
+from headrace.client.consumer.fetch_session import Asked, FetchChannels, FetchSession
+from headrace.client.consumer.read_ahead import Answered
 from headrace.client.record import TopicPartition
+from headrace.client.transport import calls
+from headrace.client.transport.calls import Fetched
+from headrace.client.transport.metadata import PartitionLayout, TopicLayout
 from headrace.core.errors import BrokerUnreachableError, NotLeaderError
 from headrace.core.session.frames import Frame
 from headrace.core.session.messages import Batches, Close, Credit, Failed, OpenFetch, client_message, client_reader

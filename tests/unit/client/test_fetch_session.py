@@ -1,12 +1,12 @@
 """Answers that a broker pushes: handed out in order to those who ask, bounded by credit, never to the wrong turn."""
 
-from headrace.client import calls
-from headrace.client.calls import Fetched
-from headrace.client.cursor import Ask, Cursor
-from headrace.client.fetch_session import FetchChannel, FetchSession
-from headrace.client.layout import PartitionLayout, TopicLayout
-from headrace.client.read_ahead import Answered
+from headrace.client.consumer.cursor import Ask, Cursor
+from headrace.client.consumer.fetch_session import FetchChannel, FetchSession
+from headrace.client.consumer.read_ahead import Answered
 from headrace.client.record import TopicPartition
+from headrace.client.transport import calls
+from headrace.client.transport.calls import Fetched
+from headrace.client.transport.metadata import PartitionLayout, TopicLayout
 from headrace.core.errors import BrokerUnreachableError, NotLeaderError
 from headrace.core.limits import FETCH_LONG_POLL_MS, FETCH_SILENT_MS, SESSION_SILENCE_MS_MAX
 from headrace.core.session.messages import (

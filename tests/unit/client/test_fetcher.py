@@ -2,9 +2,9 @@
 
 import pytest
 
-from headrace.client.brokers import Brokers
-from headrace.client.fetcher import Between, Fetcher
-from headrace.client.read_ahead import ReadAhead
+from headrace.client.consumer.fetcher import Between, Fetcher
+from headrace.client.consumer.read_ahead import ReadAhead
+from headrace.client.transport.brokers import Brokers
 
 
 class Told(Between):

@@ -10,19 +10,19 @@ from typing import Any
 import pytest
 
 from headrace.client.clock import now_ms
-from headrace.client.cursor import Handed
-from headrace.client.groups.async_attendance import AsyncAttendance
-from headrace.client.groups.attendance import Attendance
-from headrace.client.groups.options import Attending, group_options
-from headrace.client.groups.seat import Seat, Sending
-from headrace.client.trouble import Trouble
+from headrace.client.consumer.cursor import Handed
+from headrace.client.consumer.options import Attending, group_options
+from headrace.client.groups.async_member import AsyncMember
+from headrace.client.groups.blocking_member import BlockingMember
+from headrace.client.groups.member import GroupMember, Sending
+from headrace.client.transport.retry import Trouble
 from headrace.core.errors import BrokerUnreachableError, HeadraceError, UnknownTopicError
 from headrace.core.groups.identity import MemberId
 from tests.support.patience import patient
 from tests.support.waiting import eventually, wait_for
 
 
-def attendance(answer: HeadraceError | None) -> Attendance:
+def attendance(answer: HeadraceError | None) -> BlockingMember:
     """Of a member in a stable group that shares out nothing; brokers answer so when they are asked for its topic."""
 
     def layout_once(topic: str) -> object:
@@ -36,7 +36,7 @@ def attendance(answer: HeadraceError | None) -> Attendance:
         "_brokers": SimpleNamespace(layout_once=layout_once),
         "_coordinator": SimpleNamespace(description=object),
     }
-    member = Attendance.__new__(Attendance)
+    member = BlockingMember.__new__(BlockingMember)
     member.__dict__.update(parts)
     return member
 
@@ -56,7 +56,7 @@ def test_should_be_settled_without_a_topic_only_where_brokers_say_that_it_is_not
     assert attendance(answer).is_settled() is settled
 
 
-class LeavingSeat(Seat):
+class LeavingSeat(GroupMember):
     """Tells when its member begins to leave."""
 
     def __init__(self, tell: Callable[[], None]) -> None:
@@ -94,7 +94,7 @@ def test_should_leave_after_its_join_is_answered_when_it_is_closed_meanwhile() -
         has_left.set()
 
     coordinator: Any = SimpleNamespace(said_once=join, leave=leave)
-    member = Attendance(PARTS, coordinator, PARTS, PARTS, LeavingSeat(may_answer.set), PARTS)
+    member = BlockingMember(PARTS, coordinator, PARTS, PARTS, LeavingSeat(may_answer.set), PARTS)
     member.resume()
     wait_for(lambda: heard == ["join"], "it asks to join")
     member.close()
@@ -114,7 +114,7 @@ async def test_should_leave_after_its_join_is_answered_when_an_async_one_is_clos
         heard.append("leave")
 
     coordinator: Any = SimpleNamespace(said_once=join, leave=leave)
-    member = AsyncAttendance(PARTS, coordinator, PARTS, PARTS, LeavingSeat(may_answer.set), PARTS)
+    member = AsyncMember(PARTS, coordinator, PARTS, PARTS, LeavingSeat(may_answer.set), PARTS)
     member.resume()
     await eventually(lambda: heard == ["join"], "it asks to join")
     await member.close(now_ms() + 60_000)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from headrace.client.groups.options import Attending, Callbacks, GroupOptions, group_options
+from headrace.client.consumer.options import Attending, Callbacks, GroupOptions, group_options
 from headrace.core.errors import LocalError
 from headrace.core.groups.subscriptions import Subscription
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from headrace.client.cursor import Cursor
-from headrace.client.directory import Directory
-from headrace.client.discovery import Servers
+from headrace.client.consumer.cursor import Cursor
+from headrace.client.consumer.options import Start
+from headrace.client.consumer.read_ahead import ReadAhead
 from headrace.client.groups.plan import AskOffsets, CommitPassed, Drop, Errand, LookUp, Plan, Say, Step, Tell
-from headrace.client.read_ahead import ReadAhead
 from headrace.client.record import TopicPartition
-from headrace.client.subscription import Start
-from headrace.client.trouble import Trouble
+from headrace.client.transport.calls import Directory
+from headrace.client.transport.discovery import Servers
+from headrace.client.transport.retry import Trouble
 from headrace.core.errors import HeadraceError, PartitionOfflineError, RemoteError, UnknownTopicError
 from tests.unit.client.test_group_seat import P0, P1, SESSION_MS, Reader, Town
 

@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 
-from headrace.client.cursor import FetchPlan, Handed
-from headrace.client.groups import starting
-from headrace.client.groups.options import Attending, group_options
-from headrace.client.groups.seat import Seat, Sending
-from headrace.client.groups.shares import Commit
+from headrace.client.consumer.cursor import FetchPlan, Handed
+from headrace.client.consumer.options import Attending, group_options
+from headrace.client.groups import assigned_partitions
+from headrace.client.groups.assigned_partitions import Commit
+from headrace.client.groups.member import GroupMember, Sending
 from headrace.client.record import Record, TopicPartition
-from headrace.client.retry import RetryPolicy
-from headrace.client.trouble import Trouble
+from headrace.client.transport.retry import RetryPolicy, Trouble
 from headrace.core.coordinating import Append, Committed, Elected, ReadToEnd, Refuse, Ticked
 from headrace.core.errors import (
     BrokerUnreachableError,
@@ -116,7 +115,7 @@ class Reader:
         self.town, self.connected, self.sent = town, True, list[Sending]()
         self.handed, self.plan = Handed(), FetchPlan(RetryPolicy(1_000), {}, is_shared=True)
         members = count(len(town.readers) * 100)
-        self.seat = Seat(given, self.handed, lambda: MemberId(f"m{next(members)}"), Trouble(), timeout_ms)
+        self.seat = GroupMember(given, self.handed, lambda: MemberId(f"m{next(members)}"), Trouble(), timeout_ms)
         town.readers.append(self)
         self.join()
 
@@ -146,7 +145,7 @@ class Reader:
 
     def take_up(self, positions: int = 0) -> list[TopicPartition]:
         self.find(positions)
-        shares = starting.begin(self.plan, self.seat.found())
+        shares = assigned_partitions.begin(self.plan, self.seat.found())
         self.seat.take_up(shares, self.town.now_ms)
         return sorted(share.partition for share in shares)
 
@@ -155,10 +154,10 @@ class Reader:
         if given is not None:
             self.seat.tell_found(given, self.beginnings(given, positions), self.town.now_ms)
 
-    def beginnings(self, given: starting.Given, positions: int = 0) -> dict[PartitionKey, Any]:
+    def beginnings(self, given: assigned_partitions.Given, positions: int = 0) -> dict[PartitionKey, Any]:
         offsets = self.town.offsets()
         return {
-            key: starting.Beginning(
+            key: assigned_partitions.Beginning(
                 key, place, offsets.get(place.partition, positions), offsets.get(place.partition), None
             )
             for key, place in given.places.items()

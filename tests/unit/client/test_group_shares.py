@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from headrace.client.cursor import Cursor, Handed
-from headrace.client.groups.shares import Share, Shares
+from headrace.client.consumer.cursor import Cursor, Handed
+from headrace.client.groups.assigned_partitions import Share, Shares
 from headrace.client.record import Record, TopicPartition
 from headrace.core.errors import FencedMemberError, LocalError
 from headrace.core.groups.entries import OffsetValue

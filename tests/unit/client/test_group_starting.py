@@ -2,12 +2,11 @@
 
 from collections.abc import Mapping
 
-from headrace.client.cursor import FetchPlan
-from headrace.client.groups import starting
-from headrace.client.groups.shares import Share
-from headrace.client.groups.starting import Beginning, Given
+from headrace.client.consumer.cursor import FetchPlan
+from headrace.client.groups import assigned_partitions
+from headrace.client.groups.assigned_partitions import Beginning, Given, Share
 from headrace.client.record import GroupOffset, TopicPartition
-from headrace.client.retry import RetryPolicy
+from headrace.client.transport.retry import RetryPolicy
 from headrace.core.errors import HeadraceError, PartitionOfflineError
 from headrace.core.types import PartitionId, PartitionKey, TopicUid
 
@@ -24,7 +23,7 @@ def at(offset: int, committed_ms: int = 0) -> GroupOffset:
 
 def test_should_begin_behind_what_is_committed_else_at_the_start() -> None:
     given = Given({key(place): place for place in (T0, F1, F0)})
-    flights, trains = starting.by_topic(given)
+    flights, trains = assigned_partitions.by_topic(given)
     assert (flights.topic, flights.uid, trains.topic) == ("flights", "uid-flights", "trains")
     offsets = {key(F0): ("flights", at(5)), key(T0, "uid-old"): ("trains", at(99))}
     assert flights.not_committed(offsets) == [F1]
@@ -44,7 +43,7 @@ def test_should_begin_behind_what_is_committed_else_at_the_start() -> None:
 
 
 def test_should_begin_where_it_can_and_say_why_not_elsewhere() -> None:
-    (flights,) = starting.by_topic(Given({key(place): place for place in (F0, F1)}))
+    (flights,) = assigned_partitions.by_topic(Given({key(place): place for place in (F0, F1)}))
     offline, far = PartitionOfflineError("nobody leads it"), PartitionOfflineError("nor that")
     assert flights.beginnings({}, {F0: offline, F1: 7}, {F0: 9, F1: 9}) == {
         key(F0): offline,
@@ -54,7 +53,7 @@ def test_should_begin_where_it_can_and_say_why_not_elsewhere() -> None:
 
 
 def begin(plan: FetchPlan, found: Mapping[PartitionKey, Beginning | HeadraceError]) -> list[Share]:
-    return starting.begin(plan, [each for each in found.values() if isinstance(each, Beginning)])
+    return assigned_partitions.begin(plan, [each for each in found.values() if isinstance(each, Beginning)])
 
 
 def test_should_name_each_offset_by_what_was_committed_last() -> None:
@@ -65,4 +64,4 @@ def test_should_name_each_offset_by_what_was_committed_last() -> None:
         key(F0): ("flights", at(5, 1)),
         key(F0, "uid-older"): ("flights", at(50, 0)),
     }
-    assert starting.newest(offsets) == {F0: at(5, 1), T0: at(3, 2)}
+    assert assigned_partitions.newest(offsets) == {F0: at(5, 1), T0: at(3, 2)}

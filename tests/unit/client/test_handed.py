@@ -2,13 +2,12 @@
 
 import pytest
 
-from headrace.client.calls import Fetched
-from headrace.client.cursor import Ask
-from headrace.client.directory import Directory
-from headrace.client.discovery import Servers
-from headrace.client.read_ahead import Answered, ReadAhead
+from headrace.client.consumer.cursor import Ask
+from headrace.client.consumer.read_ahead import Answered, ReadAhead
 from headrace.client.record import Record, TopicPartition
-from headrace.client.trouble import Trouble
+from headrace.client.transport.calls import Directory, Fetched
+from headrace.client.transport.discovery import Servers
+from headrace.client.transport.retry import Trouble
 from headrace.core.errors import StaleTopicError, UnknownPartitionError, UnknownTopicError
 from headrace.core.records.header import stamp
 from headrace.core.types import LeaderEpoch, Offset

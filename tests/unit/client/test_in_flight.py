@@ -4,13 +4,12 @@ from typing import Any
 
 import pytest
 
-from headrace.client.batches import ColumnBatch, ColumnsDelivery
-from headrace.client.deliveries import BatchesDelivery, Delivery, ThreadRows
-from headrace.client.in_flight import Again, InFlight
+from headrace.client.producer.batches import ColumnBatch, ColumnsDelivery
+from headrace.client.producer.deliveries import BatchesDelivery, Delivery, ThreadRows
+from headrace.client.producer.in_flight import Again, InFlight
+from headrace.client.producer.writer import ProducerOptions
 from headrace.client.record import TopicPartition
-from headrace.client.retry import GiveUp, TryAgain
-from headrace.client.trouble import Trouble
-from headrace.client.write_options import WriteOptions
+from headrace.client.transport.retry import GiveUp, Trouble, TryAgain
 from headrace.core.errors import BatchTooLargeError, BrokerUnreachableError, NotLeaderError, StaleTopicError
 from headrace.core.limits import CLIENT_STALL_CHECK_MS, CLIENT_STALL_SLACK_MS
 from headrace.core.records.header import Compression
@@ -18,7 +17,7 @@ from tests.support.client_columns import batch_columns
 
 PLACE = TopicPartition("flights", 0)
 REFUSED = BrokerUnreachableError("broker a:1 cannot be reached: Connection refused")
-OPTIONS = WriteOptions("all", 0, 1 << 20, 1 << 21, Compression.NONE, None, 10_000, 1_000)
+OPTIONS = ProducerOptions("all", 0, 1 << 20, 1 << 21, Compression.NONE, None, 10_000, 1_000)
 
 
 def sending() -> InFlight[ThreadRows]:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.client.iterated import column_pieces, is_iterated
+from headrace.client.producer.columns import column_pieces, is_iterated
 from headrace.core.limits import ITERATOR_ROWS_MAX
 
 

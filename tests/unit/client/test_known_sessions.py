@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from headrace.client.directory import Directory
-from headrace.client.discovery import Servers
-from headrace.client.fetch_session import FetchSession
-from headrace.client.known_sessions import KnownSessions
-from headrace.client.layout import PartitionLayout, TopicLayout
+from headrace.client.consumer.fetch_session import FetchSession
+from headrace.client.transport.calls import Directory
+from headrace.client.transport.discovery import Servers
+from headrace.client.transport.leader_session import KnownSessions
+from headrace.client.transport.metadata import PartitionLayout, TopicLayout
 from headrace.core.errors import (
     BrokerUnreachableError,
     HeadraceError,

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.client.directory import Directory
-from headrace.client.discovery import Servers
-from headrace.client.layout import PartitionLayout, Routes, TopicLayout
+from headrace.client.transport.calls import Directory
+from headrace.client.transport.discovery import Servers
+from headrace.client.transport.metadata import PartitionLayout, Routes, TopicLayout
 from headrace.core.errors import RemoteError, UntrustedBrokerError
 from headrace.core.limits import METADATA_AGE_MS_MAX, UNREACHABLE_URL_MS
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.client.partitioning import Partitioner, Partitioning
+from headrace.client.producer.writer import Partitioner, Partitioning
 from headrace.core.errors import LocalError, UnknownPartitionError
 from headrace.core.limits import STICKY_BYTES
 from headrace.core.murmur2 import partition_for_key

@@ -6,9 +6,9 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.client.accumulator import Accumulator
-from headrace.client.batches import BATCH_OVERHEAD_BYTES, Batch
-from headrace.client.deliveries import ThreadRows
+from headrace.client.producer.accumulator import Accumulator
+from headrace.client.producer.batches import BATCH_OVERHEAD_BYTES, Batch
+from headrace.client.producer.deliveries import ThreadRows
 from headrace.client.record import TopicPartition
 from headrace.core.errors import NotLeaderError
 

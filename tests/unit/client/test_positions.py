@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from headrace.client.directory import Directory
-from headrace.client.discovery import Servers
-from headrace.client.positions import Positions
-from headrace.client.read_ahead import ReadAhead
+from headrace.client.consumer.options import wanted_partitions
+from headrace.client.consumer.positions import Positions
+from headrace.client.consumer.read_ahead import ReadAhead
 from headrace.client.record import TopicPartition
-from headrace.client.subscription import wanted_partitions
-from headrace.client.trouble import Trouble
+from headrace.client.transport.calls import Directory
+from headrace.client.transport.discovery import Servers
+from headrace.client.transport.retry import Trouble
 from headrace.core.errors import LocalError
 
 FLIGHTS, TRAINS = TopicPartition("flights", 0), TopicPartition("trains", 1)

@@ -2,12 +2,12 @@
 
 import pytest
 
-from headrace.client import calls
-from headrace.client.batches import Batch
-from headrace.client.deliveries import ThreadRows
-from headrace.client.layout import PartitionLayout, TopicLayout
-from headrace.client.produce_session import Arrived, ProduceChannel, ProduceSession, Refused
+from headrace.client.producer.batches import Batch
+from headrace.client.producer.deliveries import ThreadRows
+from headrace.client.producer.in_flight import Arrived, ProduceChannel, ProduceSession, Refused
 from headrace.client.record import TopicPartition
+from headrace.client.transport import calls
+from headrace.client.transport.metadata import PartitionLayout, TopicLayout
 from headrace.core.errors import BrokerUnreachableError, HeadraceError, NotLeaderError, NotReadyError
 from headrace.core.limits import LEADER_SILENT_MS
 from headrace.core.session.messages import (

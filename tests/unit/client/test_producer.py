@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from headrace.client.producer import Producer
-from headrace.client.sender import Sender
-from headrace.client.workers import Workers
+from headrace.client.producer.producer import Producer
+from headrace.client.producer.sender import Sender
+from headrace.client.transport.brokers import Workers
 
 
 class InterruptedSender(Sender):

@@ -6,12 +6,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from headrace.client.calls import Fetched
-from headrace.client.directory import Directory
-from headrace.client.discovery import Servers
-from headrace.client.read_ahead import Added, Answered, ReadAhead
+from headrace.client.consumer.read_ahead import Added, Answered, ReadAhead
 from headrace.client.record import TopicPartition
-from headrace.client.trouble import Trouble
+from headrace.client.transport.calls import Directory, Fetched
+from headrace.client.transport.discovery import Servers
+from headrace.client.transport.retry import Trouble
 from headrace.core.errors import (
     BrokerUnreachableError,
     CorruptBatchError,

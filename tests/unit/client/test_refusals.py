@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from headrace import AsyncConsumer, AsyncProducer, Consumer, Producer
-from headrace.client.groups.shares import checked_metadata
-from headrace.client.subscription import as_ms, fixed_offset
-from headrace.client.values import as_bytes, as_headers, check_offset
+from headrace.client.consumer.options import as_ms, fixed_offset
+from headrace.client.groups.assigned_partitions import checked_metadata
+from headrace.client.record import as_bytes, as_headers, check_offset
 from headrace.core.errors import LocalError
 
 NOBODY = "http://127.0.0.1:1"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.client.retry import Failure, GiveUp, RetryPolicy, TryAgain, backoff_ms
+from headrace.client.transport.retry import Failure, GiveUp, RetryPolicy, TryAgain, backoff_ms
 from headrace.core.errors import (
     BatchTooLargeError,
     BrokerUnreachableError,

@@ -7,14 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.client.batches import Batch
-from headrace.client.deliveries import ThreadRows
-from headrace.client.in_flight import InFlight
-from headrace.client.produce_session import Arrived, Outcome, Refused
+from headrace.client.producer.accumulator import Sequences
+from headrace.client.producer.batches import Batch
+from headrace.client.producer.deliveries import ThreadRows
+from headrace.client.producer.in_flight import Arrived, InFlight, Outcome, Refused
+from headrace.client.producer.writer import ProducerOptions
 from headrace.client.record import TopicPartition
-from headrace.client.sequences import Sequences
-from headrace.client.trouble import Trouble
-from headrace.client.write_options import WriteOptions
+from headrace.client.transport.retry import Trouble
 from headrace.core.errors import (
     BatchTooLargeError,
     BrokerUnreachableError,
@@ -40,7 +39,7 @@ from tests.support.examples import examples
 
 PLACE = TopicPartition("flights", 0)
 TIMEOUT_MS = 1_000
-OPTIONS = WriteOptions("all", 0, 1 << 20, 1 << 30, Compression.NONE, None, TIMEOUT_MS, 1_000, is_idempotent=True)
+OPTIONS = ProducerOptions("all", 0, 1 << 20, 1 << 30, Compression.NONE, None, TIMEOUT_MS, 1_000, is_idempotent=True)
 GONE = BrokerUnreachableError("the connection is lost")
 MISSING = OutOfOrderSequenceError("expected is 0")
 

@@ -4,8 +4,8 @@ import logging
 
 import pytest
 
-from headrace.client.layout import TopicLayout
-from headrace.client.times import TimeWarnings
+from headrace.client.producer.in_flight import TimeWarnings
+from headrace.client.transport.metadata import TopicLayout
 from headrace.core.records.times import RecordTimes, times_in
 
 NOW_MS = 1_790_000_000_000

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from headrace.client.values import as_bytes, as_headers, as_timestamp_ms, as_topic
+from headrace.client.record import as_bytes, as_headers, as_timestamp_ms, as_topic
 from headrace.core.errors import LocalError
 from headrace.core.limits import RECORD_HEADERS_MAX
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from headrace.client.directory import Directory
-from headrace.client.discovery import Servers
-from headrace.client.writer import Writer
+from headrace.client.producer.writer import Writer
+from headrace.client.transport.calls import Directory
+from headrace.client.transport.discovery import Servers
 from headrace.core.errors import LocalError
 
 

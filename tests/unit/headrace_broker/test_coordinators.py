@@ -25,7 +25,7 @@ from headrace.core.resources.lease import BrokerLease
 from headrace.core.resources.metadata import Metadata
 from headrace.core.resources.topic import Topic, TopicSpec
 from headrace.core.types import BrokerId, Incarnation, PartitionKey, TopicUid
-from headrace.http2.client import AsyncTransport
+from headrace.http2.async_transport import AsyncTransport
 from headrace_broker.coordination.cluster_view import ClusterView
 from headrace_broker.groups.coordinating import Coordinating
 from headrace_broker.groups.coordinators import Coordinators

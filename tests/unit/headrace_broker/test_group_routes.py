@@ -18,7 +18,7 @@ from headrace.core.limits import (
     JSON_INLINE_BYTES_MAX,
 )
 from headrace.core.types import BrokerId, PartitionId
-from headrace.http2.client import AsyncTransport
+from headrace.http2.async_transport import AsyncTransport
 from headrace_broker.admission import Admission
 from headrace_broker.internal_topics.coordinators import CoordinatorElsewhere
 from headrace_broker.proxy import Proxy, passed_on_for

@@ -12,7 +12,7 @@ from multidict import MultiDict, MultiMapping
 from headrace.core import limits
 from headrace.core.errors import HeadraceError, InvalidRequestError
 from headrace.core.types import Acks, BrokerId
-from headrace.http2.client import AsyncTransport
+from headrace.http2.async_transport import AsyncTransport
 from headrace_broker.coordination.cluster_view import ClusterView
 from headrace_broker.metrics import Metrics
 from headrace_broker.proxy import Proxy

@@ -28,7 +28,7 @@ from headrace.core.types import (
     TopicName,
     TopicUid,
 )
-from headrace.http2.client import AsyncTransport
+from headrace.http2.async_transport import AsyncTransport
 from headrace_broker.coordination.cluster_view import ClusterView
 from headrace_broker.metrics import Metrics
 from headrace_broker.partition import Partition

@@ -13,7 +13,7 @@ from headrace.core.errors import BrokerUnreachableError, GroupNotEmptyError, Rem
 from headrace.core.groups.wire import Call
 from headrace.core.limits import GROUP_ERRAND_REQUESTS_MAX
 from headrace.core.problem import to_problem
-from headrace.http2.client import AsyncTransport
+from headrace.http2.async_transport import AsyncTransport
 from headrace.http2.server import serve
 from headrace_operator.group_calls import GroupCalls
 from tests.support.patience import patient

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from headrace.core.errors import InvalidRequestError
 from headrace.core.limits import GZIP_MEMBERS_MAX
-from headrace.http2.codings import Deflater, InflatedTooLargeError, Inflater, accepts_gzip, gzipped, is_gzip
+from headrace.http2.bodies import Deflater, InflatedTooLargeError, Inflater, accepts_gzip, gzipped, is_gzip
 
 MIB = 1 << 20
 

@@ -24,7 +24,7 @@ from headrace.http2.events import (
     WindowOpened,
 )
 from headrace.http2.frames import END_HEADERS, END_STREAM
-from headrace.http2.header_blocks import HeaderEncoder
+from headrace.http2.hpack import HeaderEncoder
 from tests.support.http2 import FRAME, GET, OK, POST, Link, output
 
 

@@ -17,8 +17,8 @@ from headrace.http2.events import (
     StreamReset,
 )
 from headrace.http2.exchange import Decode, Exchange, Exchanges, Keeps
+from headrace.http2.frames import Buffer
 from headrace.http2.origin import parse_request
-from headrace.http2.output import Buffer
 from tests.support.http2 import FRAME, OK
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.http2.events import LocalProtocolError
-from headrace.http2.fields import decode_fields, encode_fields, request_fields, response_head
+from headrace.http2.header_fields import decode_fields, encode_fields, request_fields, response_head
 
 
 def test_should_lower_names_and_drop_connection_headers() -> None:

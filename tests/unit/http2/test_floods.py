@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.http2.connection_state import Allowance
 from headrace.http2.events import ErrorCode, RemoteProtocolError
-from headrace.http2.floods import Allowance
 
 
 def spent(allowance: Allowance, now_ms: int, count: int) -> int:

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from headrace.http2.gathered import write_gathered
-from headrace.http2.output import Buffer
+from headrace.http2.frames import Buffer
+from headrace.http2.writing import write_gathered
 
 SENT: list[Buffer] = [b"head", bytes(range(256)) * 8192, b"tail" * 100, memoryview(b"x" * 100_000)]
 

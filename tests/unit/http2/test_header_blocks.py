@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from jh2.hpack.huffman_constants import REQUEST_CODES_LENGTH
 
 from headrace.core import limits
-from headrace.http2 import header_blocks
+from headrace.http2 import hpack
 from headrace.http2.events import ErrorCode, Fields, RemoteProtocolError
-from headrace.http2.header_blocks import HeaderDecoder, HeaderEncoder
-from headrace.http2.messages import Message, check_request
+from headrace.http2.header_fields import Message, check_request
+from headrace.http2.hpack import HeaderDecoder, HeaderEncoder
 from tests.support.http2 import GET
 
 names = st.from_regex(rb"[a-z-]{1,20}", fullmatch=True)
@@ -64,7 +64,7 @@ def test_should_keep_secrets_out_of_the_tables() -> None:
 
 
 def test_should_know_the_huffman_code() -> None:
-    assert list(header_blocks._CODE_BITS) == REQUEST_CODES_LENGTH[:256]
+    assert list(hpack._CODE_BITS) == REQUEST_CODES_LENGTH[:256]
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 
 from headrace.http2.events import Fields
-from headrace.http2.messages import MalformedError, Message, check_request, check_response, check_trailers
+from headrace.http2.header_fields import MalformedError, Message, check_request, check_response, check_trailers
 from tests.support.http2 import GET, OK, POST
 
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import pytest
 
 from headrace.core.errors import InvalidRequestError
+from headrace.http2.frames import Buffer
 from headrace.http2.origin import Origin, parse_request, parse_url, whole_request
-from headrace.http2.output import Buffer
 
 
 @pytest.mark.parametrize(

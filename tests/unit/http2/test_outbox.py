@@ -5,9 +5,8 @@ from hypothesis import strategies as st
 
 from headrace.core import limits
 from headrace.http2 import frames
-from headrace.http2.engine import Engine, Role
+from headrace.http2.engine import Engine, Outbox, Role
 from headrace.http2.events import DataReceived, ErrorCode, StreamEnded
-from headrace.http2.outbox import Outbox
 from tests.support.http2 import FRAME, POST, Link
 
 

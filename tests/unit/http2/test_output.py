@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core import limits
-from headrace.http2.output import Output
+from headrace.http2.frames import Output
 
 LARGE = bytes(limits.H2_JOINED_BYTES_MAX)
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.http2.patience import Pace, Patience, Slowness
+from headrace.http2.slow_clients import Pace, Patience, Slowness
 
 PATIENCE = Patience(stall_ms=1000, least_bytes=100, idle_ms=5000)
 

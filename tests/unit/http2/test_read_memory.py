@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.http2.read_memory import ReadMemory
+from headrace.http2.async_transport import ReadMemory
 
 ROOM = 4
 SIZE = 16

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from headrace.core import limits
-from headrace.http2 import frames, settings
+from headrace.http2 import connection_state, frames
 from headrace.http2.engine import PREFACE, Engine, Role
 from headrace.http2.events import (
     EVERY_STREAM,
@@ -22,7 +22,7 @@ from headrace.http2.events import (
     WindowOpened,
 )
 from headrace.http2.frames import END_HEADERS, END_STREAM, LENGTH_31_BITS, PADDED, pack_frame, pack_window_update
-from headrace.http2.header_blocks import HeaderEncoder
+from headrace.http2.hpack import HeaderEncoder
 from tests.support.http2 import FRAME, GET, OK, POST, output
 
 PING = pack_frame(frames.PING, 0, 0, bytes(8))
@@ -91,9 +91,9 @@ def reset(stream_id: int) -> bytes:
         (pack_frame(frames.SETTINGS, 0, 1), ErrorCode.PROTOCOL_ERROR),
         (pack_frame(frames.SETTINGS, frames.ACK, 0, bytes(6)), ErrorCode.FRAME_SIZE_ERROR),
         (pack_frame(frames.SETTINGS, 0, 0, bytes(5)), ErrorCode.FRAME_SIZE_ERROR),
-        (frames.pack_settings({settings.INITIAL_WINDOW_SIZE: 1 << 31}), ErrorCode.FLOW_CONTROL_ERROR),
-        (frames.pack_settings({settings.MAX_FRAME_SIZE: 16_383}), ErrorCode.PROTOCOL_ERROR),
-        (frames.pack_settings({settings.ENABLE_PUSH: 2}), ErrorCode.PROTOCOL_ERROR),
+        (frames.pack_settings({connection_state.INITIAL_WINDOW_SIZE: 1 << 31}), ErrorCode.FLOW_CONTROL_ERROR),
+        (frames.pack_settings({connection_state.MAX_FRAME_SIZE: 16_383}), ErrorCode.PROTOCOL_ERROR),
+        (frames.pack_settings({connection_state.ENABLE_PUSH: 2}), ErrorCode.PROTOCOL_ERROR),
         (pack_frame(frames.GOAWAY, 0, 1, bytes(8)), ErrorCode.PROTOCOL_ERROR),
         (pack_frame(frames.PUSH_PROMISE, END_HEADERS, 1, bytes(5)), ErrorCode.PROTOCOL_ERROR),
         (pack_frame(frames.PRIORITY, 0, 0, bytes(5)), ErrorCode.PROTOCOL_ERROR),
@@ -208,19 +208,19 @@ def test_should_move_all_windows_when_the_peer_changes_their_size() -> None:
     peer = Peer()
     peer.open(1)
     assert peer.engine.sendable(1) == 16_384
-    assert peer.send(frames.pack_settings({settings.INITIAL_WINDOW_SIZE: 100})) == [WindowOpened(EVERY_STREAM)]
-    events = peer.send(frames.pack_settings({settings.INITIAL_WINDOW_SIZE: 101}))
+    assert peer.send(frames.pack_settings({connection_state.INITIAL_WINDOW_SIZE: 100})) == [WindowOpened(EVERY_STREAM)]
+    events = peer.send(frames.pack_settings({connection_state.INITIAL_WINDOW_SIZE: 101}))
     assert events == [WindowOpened(EVERY_STREAM), WindowOpened(1)]
-    peer.send(frames.pack_settings({settings.INITIAL_WINDOW_SIZE: 100}))
+    peer.send(frames.pack_settings({connection_state.INITIAL_WINDOW_SIZE: 100}))
     peer.engine.send_head(1, OK, ended=False)
     peer.engine.send_body(1, bytes(60), ended=False)
     assert peer.engine.sendable(1) == 40
-    peer.send(frames.pack_settings({settings.INITIAL_WINDOW_SIZE: 10}))
+    peer.send(frames.pack_settings({connection_state.INITIAL_WINDOW_SIZE: 10}))
     assert peer.engine.sendable(1) == 0, "it is below nothing"
     peer.send(pack_window_update(1, 51))
     assert peer.engine.sendable(1) == 1
     peer.send(pack_window_update(1, LENGTH_31_BITS - 1))
-    wide = frames.pack_settings({settings.INITIAL_WINDOW_SIZE: LENGTH_31_BITS})
+    wide = frames.pack_settings({connection_state.INITIAL_WINDOW_SIZE: LENGTH_31_BITS})
     assert peer.refused(wide) == ErrorCode.FLOW_CONTROL_ERROR
 
 
@@ -266,7 +266,7 @@ def test_should_reset_a_response_that_is_none(sent: bytes) -> None:
 
 
 def test_should_refuse_what_servers_may_not_do() -> None:
-    push = frames.pack_settings({settings.ENABLE_PUSH: 1})
+    push = frames.pack_settings({connection_state.ENABLE_PUSH: 1})
     assert Peer(Role.SERVER).refused(push) == ErrorCode.PROTOCOL_ERROR
     assert Peer(Role.SERVER).refused(literal(2, OK)) == ErrorCode.PROTOCOL_ERROR
 

@@ -7,7 +7,7 @@ import pytest
 import trustme
 
 from headrace.core.errors import LocalError
-from headrace.http2.trust import trusting
+from headrace.http2.origin import trusting
 
 
 def test_should_trust_what_the_bundle_holds_and_nothing_else(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core import limits
-from headrace.http2.engine import Engine, Role
+from headrace.http2.engine import Engine, Outbox, Role
 from headrace.http2.events import (
     DataReceived,
     ErrorCode,
@@ -18,7 +18,6 @@ from headrace.http2.events import (
     StreamReset,
     WindowOpened,
 )
-from headrace.http2.outbox import Outbox
 from tests.support.examples import examples
 from tests.support.http2 import OK, POST, output
 

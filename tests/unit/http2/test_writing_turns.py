@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from headrace.core.limits import H2_WRITE_BYTES, H2_WRITES_PER_TURN
-from headrace.http2.writing_turns import WritingTurns
+from headrace.http2.writing import WritingTurns
 
 
 class Written(WritingTurns):

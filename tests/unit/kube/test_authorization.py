@@ -8,9 +8,8 @@ import pytest
 import trustme
 import yaml
 
-from headrace.kube.authorization import Authorization
 from headrace.kube.client import KubeClient
-from headrace.kube.credentials import load_credentials
+from headrace.kube.credentials import Authorization, load_credentials
 from headrace.kube.errors import KubeConfigError, NoKubeConfigError
 
 

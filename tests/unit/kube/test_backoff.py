@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.limits import API_BACKOFF_MAX_MS, API_BACKOFF_MIN_MS
-from headrace.kube.backoff import Backoff
+from headrace.kube.client import Backoff
 
 
 @given(st.integers(), st.integers(1, 40))

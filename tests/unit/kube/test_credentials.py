@@ -5,9 +5,8 @@ import pytest
 import yaml
 
 from headrace.kube.client import KubeClient
-from headrace.kube.credentials import load_credentials
+from headrace.kube.credentials import load_credentials, read_kubeconfig, read_pod
 from headrace.kube.errors import ApiUnavailableError, KubeConfigError
-from headrace.kube.plain_config import read_kubeconfig, read_pod
 from headrace.kube.resource import TOPICS
 from tests.support.kubeconfig import write_kubeconfig
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from prometheus_client import CollectorRegistry
 
-from headrace.http2.client import AsyncTransport
+from headrace.http2.async_transport import AsyncTransport
 from headrace_broker.tls.identity import Identity
 from headrace_broker.tls.material import Material, Pem, Unreadable
 from tests.support.certificates import Authority

@@ -1,0 +1,344 @@
+"""`Consumer`: the blocking way to read records, with positions that the reader owns.
+
+It owns its connections and what was read ahead, from construction to `close`. One thread at a time uses it, as a file;
+any other thread, and signal handlers, may call `close` and `wakeup` at any time.
+"""
+
+import os
+import sys
+import weakref
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from datetime import datetime
+from inspect import GEN_CLOSED, getgeneratorstate
+from time import monotonic_ns
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from headrace.client import consumed_records
+from headrace.client.clock import now_ms
+from headrace.client.consumer.cursor import Cursor
+from headrace.client.consumer.fetcher import ALONE, Fetcher
+from headrace.client.consumer.options import Start, as_ms, check_within, fixed_offset, places, timestamp_of
+from headrace.client.consumer.positions import Positions
+from headrace.client.consumer.read_ahead import Added, ReadAhead
+from headrace.client.consumer.thread_guard import Closing, Inside, ThreadGuard
+from headrace.client.record import GroupOffset, Place, Record, TopicPartition
+from headrace.client.transport.brokers import Brokers
+from headrace.client.transport.discovery import Servers
+from headrace.core.errors import LocalError
+from headrace.core.limits import CONSUMER_CLOSE_MS_DEFAULT, PRODUCE_TIMEOUT_MS_DEFAULT
+from headrace.core.records.columns import DecodedBatch
+
+if TYPE_CHECKING:
+    from headrace.client.consumer.options import GroupOptions
+    from headrace.client.groups.blocking_member import BlockingMember
+
+
+class Consumer(Positions):
+    __doc__ = Positions.__doc__
+
+    def _connect(self, server: str | Servers | None, namespace: str | None, ca_file: str | None) -> None:
+        self._pid = os.getpid()
+        self._iterated: Generator[Record] | None = None
+        """Of `iter`; perhaps it is over."""
+        self._door = ThreadGuard()
+        self._brokers = brokers = Brokers(
+            server,
+            namespace,
+            ca_file=ca_file,
+            timeout_ms=self._timeout_ms,
+            request_timeout_ms=PRODUCE_TIMEOUT_MS_DEFAULT,
+        )
+        closing = weakref.finalize(self, Brokers.close, brokers)
+        try:
+            positions = self._offsets_at(self._assigned(), self._start)
+        except BaseException:
+            closing()
+            raise
+        reading = self._reading = ReadAhead(
+            brokers.directory,
+            positions,
+            brokers.trouble,
+            growing=None if self._group is not None else self._growing,
+            timeout_ms=self._timeout_ms,
+            prefetch_bytes=self._prefetch_bytes,
+        )
+        reading.on_out_of_range = self._on_out_of_range
+        reading.on_unreadable = self._on_unreadable
+        self._fetcher = Fetcher(brokers, reading)
+        self._attendance = self._attend(self._group, reading)
+        self._finalizer = weakref.finalize(self, _end, self._fetcher, self._attendance)
+        closing.detach()
+        if self._attendance is not None:
+            try:
+                self._attendance.join()
+            except BaseException:
+                self._finalizer()
+                raise
+
+    def _attend(self, options: "GroupOptions | None", reading: ReadAhead) -> "BlockingMember | None":
+        if options is None:
+            return None
+        # Whoever is in no group does without all of this.
+        from headrace.client.consumer.options import new_member_id
+        from headrace.client.groups.blocking_member import BlockingMember, CoordinatorClient
+        from headrace.client.groups.member import GroupMember
+        from headrace.core.groups.identity import GroupName
+
+        brokers = self._brokers
+        seat = GroupMember(options, reading.handed, new_member_id, brokers.trouble, self._timeout_ms)
+        coordinator = CoordinatorClient(brokers, GroupName(brokers.namespace, options.group))
+        return BlockingMember(brokers, coordinator, reading, self._fetcher, seat, self._start)
+
+    def _assigned(self) -> list[TopicPartition]:
+        directory = self._brokers.directory
+        return [
+            place
+            for topic, numbers in self._wanted.items()
+            for place in places(directory.pin(self._brokers.layout(topic)), numbers)
+        ]
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Record]:
+        """Records for ever, or until `wakeup`, waiting for new ones; a loop that was left goes on where it stopped."""
+        self._check_open()
+        self._door.check()
+        if self._iterated is None or getgeneratorstate(self._iterated) == GEN_CLOSED:
+            self._iterated = self.records()
+        return self._iterated
+
+    def records(self, *, follow: bool = True) -> Generator[Record]:
+        """Records of all partitions, by offset within each. Without `follow`, up to the ends as they are now."""
+        return self._records_of(self._begin(follow))
+
+    def _records_of(self, batches: Iterator[tuple[Cursor, DecodedBatch]]) -> Generator[Record]:
+        handed, seat = self._handed, None if self._attendance is None else self._attendance.seat
+        try:
+            for cursor, batch in batches:
+                turn = cursor.turn
+                for handed.last in consumed_records.records(cursor.partition, batch):
+                    yield handed.last
+                    if handed.stops or (seat is not None and (seat.news or monotonic_ns() >= seat.holds_until_ns)):
+                        handed.came_back_between(cursor)
+                        self._follow()
+                        if self._is_stopped():
+                            self._reading_now.settle()
+                            return
+                    if cursor.turn != turn:
+                        break
+                handed.given, handed.last = True, None
+        except GeneratorExit:  # Its user has left the loop, at the `yield`: nothing is torn.
+            self._reading_now.settle()
+            raise
+        self._reading_now.settle()
+
+    def batches(self, *, follow: bool = True) -> Iterator[Any]:
+        """As `records`, as pyarrow.RecordBatches, each of one partition and at least one row.
+
+        Columns: key, value (binary), timestamp_ms (int64), headers (list of name and value), topic (dictionary),
+        partition (int32), offset (int64). Keys and values are not copied on their way from the network.
+        """
+        return self._batches_of(self._begin(follow))
+
+    def _batches_of(self, batches: Iterator[tuple[Cursor, DecodedBatch]]) -> Generator[Any]:
+        handed = self._handed
+        try:
+            for cursor, batch in batches:
+                columns = consumed_records.columns(cursor.partition, batch)
+                handed.given = True
+                yield columns
+        except GeneratorExit:
+            self._reading_now.settle()
+            raise
+        self._reading_now.settle()
+
+    def _begin(self, follow: bool) -> Iterator[tuple[Cursor, DecodedBatch]]:
+        self._check_reads()
+        reading = self._reading_now
+        with self._inside():
+            self._iterated = None
+            reading.begin()
+            self._handed.came_back()
+            if self._attendance is not None:
+                self._attendance.resume()
+            reading.plan.end_at(None if follow else self._ends(reading))
+        return self._read(self._fetcher.batches(self._attendance or ALONE))
+
+    def _read(self, batches: Iterator[tuple[Cursor, DecodedBatch]]) -> Iterator[tuple[Cursor, DecodedBatch]]:
+        """All of them, until reading is stopped."""
+        while True:
+            self._check_reads()
+            with self._inside():
+                found = next(batches, None)
+            self._check_reads()
+            if found is None:
+                self._is_stopped()
+                return
+            yield found
+
+    def _follow(self) -> None:
+        """What the group wants by now, between two records."""
+        if self._attendance is not None and not self._handed.stops:
+            with self._inside():
+                self._attendance.follow()
+
+    def _is_stopped(self) -> bool:
+        """By `wakeup`, which counts once. Raises LocalError where it is closed."""
+        self._check_reads()
+        stops, self._handed.stops = self._handed.stops, False
+        return stops
+
+    def wakeup(self) -> None:
+        """End the loop over this consumer, or the next one, before its next record. From any thread or signal handler.
+
+        Nothing else changes: it stays open, and in its group, and iterating again goes on.
+        """
+        self._handed.stops = True
+        self._fetcher.wake()
+
+    def _ends(self, reading: ReadAhead) -> dict[TopicPartition, int]:
+        """The ends as they are now, those of new partitions too. Raises OffsetOutOfRangeError where we are beyond."""
+        for topic in self._growing:
+            self._brokers.layout(topic)
+        with reading.adding() as new:
+            for partition in new:
+                reading.take(Added(partition, self._brokers.offset(partition, "earliest")), now_ms())
+        ends = self.end_offsets()
+        check_within({place: cursor.position for place, cursor in self._cursors.items()}, ends)
+        return ends
+
+    # -- positions ---------------------------------------------------------------------------------------------------
+
+    def seek(self, partition: Place, offset: int | str, *, topic: str | None = None) -> None:
+        """Go on from `offset`, `earliest` or `latest`; works inside a loop over this consumer too."""
+        cursor = self._cursor(partition, topic)
+        with self._inside():
+            self._seek(cursor, self._offsets_at([cursor.partition], offset, "offset")[cursor.partition])
+
+    def seek_to_time(self, time: int | datetime, *, partitions: Iterable[Place] | None = None) -> None:
+        """Go on from the first record at or after `time` (ms since 1970, or a datetime); the end where none is."""
+        chosen = self._select(partitions)
+        with self._inside():
+            offsets = self._brokers.offsets([cursor.partition for cursor in chosen], as_ms(time))
+        for cursor in chosen:
+            self._seek(cursor, offsets[cursor.partition])
+
+    def pause(self, *partitions: Place) -> None:
+        with self._inside():
+            super().pause(*partitions)
+
+    def resume(self, *partitions: Place) -> None:
+        with self._inside():
+            super().resume(*partitions)
+
+    def end_offsets(self) -> dict[TopicPartition, int]:
+        """The high watermarks as they are now: the offset that the next record of each partition will have."""
+        with self._inside():
+            return self._brokers.offsets(list(self._cursors), "latest")
+
+    def _offsets_at(
+        self, partitions: list[TopicPartition], start: Start, name: str = "start"
+    ) -> dict[TopicPartition, int]:
+        offset = fixed_offset(start, name)
+        if offset is not None:
+            return dict.fromkeys(partitions, offset)
+        return self._brokers.offsets(partitions, timestamp_of(start))
+
+    # -- the group ---------------------------------------------------------------------------------------------------
+
+    def commit(self, offsets: Mapping[TopicPartition, int] | None = None, metadata: str = "") -> None:
+        """Commit for the group: everything that was handed out, or `offsets` of the next records to read.
+
+        Returns when it is written. Raises FencedMemberError where a partition is not this member's (any more), and
+        nothing is committed then.
+        """
+        attendance = self._attending()
+        with self._inside():
+            attendance.commit(offsets, metadata)
+
+    def group_offsets(self) -> dict[TopicPartition, GroupOffset]:
+        """How far the group is, by what was committed, whoever did."""
+        attendance = self._attending()
+        with self._inside():
+            return attendance.group_offsets()
+
+    def commit_below(self, first_undone: Callable[[TopicPartition], int | None]) -> None:
+        """For who hands records on, and is not done with them when he comes back for more.
+
+        Wherever offsets are committed without being asked, `first_undone` is asked for that of the first record that is
+        not done, None where all are that were handed out. By any thread, often: it must not wait.
+        """
+        self._attending().seat.shares.first_undone = first_undone
+
+    def _attending(self) -> "BlockingMember":
+        if self._attendance is None:
+            raise LocalError(self._no_group)
+        self._check_open()
+        return self._attendance
+
+    def _check_open(self) -> None:
+        if not self._finalizer.alive or self._pid != os.getpid():
+            raise LocalError(self._not_started)
+
+    def _check_reads(self) -> None:
+        """While it is being closed its callbacks may still commit, but nothing is read any more."""
+        self._check_open()
+        if self._door.is_closing:
+            raise LocalError(self._not_started)
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    def close(self, timeout_ms: int = CONSUMER_CLOSE_MS_DEFAULT) -> None:
+        """End the connections, and leave the group, in this time or a second more. Safe to call again.
+
+        What its user was handed last is committed only if he came back for more, or leaves its `with` in peace. From
+        another thread, or from a signal handler, the loop over this consumer closes it, and raises LocalError.
+        """
+        if self._pid != os.getpid() or not self._finalizer.alive:
+            self._finalizer()
+            return
+        by_ms = now_ms() + timeout_ms
+        if self._attendance is not None and not self._door.is_closing:
+            self._attendance.hurry(by_ms)
+        how = self._door.ask(sys._getframe())
+        self.wakeup()
+        if how is Closing.NOW:
+            self._close_now()
+        elif how is Closing.WAIT and not self._door.wait(timeout_ms):
+            self._finalizer()
+
+    def _close_now(self) -> None:
+        try:
+            if self._attendance is not None:
+                self._attendance.hand_back()
+        finally:
+            _end(self._fetcher, self._attendance)
+            self._finalizer.detach()  # Not before: who was interrupted may close it again.
+            self._door.closed()
+
+    def _inside(self) -> Inside:
+        """Whoever closes it meanwhile leaves that to this thread. Raises LocalError where another one is inside."""
+        return Inside(self._door, self._close_now)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None and self._attendance is not None and self._finalizer.alive:
+            self._reading_now.begin()
+            self._handed.came_back()
+        self.close()
+
+
+def _end(fetcher: Fetcher, attendance: "BlockingMember | None") -> None:
+    """Who is interrupted before the group has heard of it keeps what it takes to say so: he closes it again."""
+    try:
+        if attendance is not None:
+            attendance.close()
+    except Exception:
+        fetcher.close()
+        raise
+    fetcher.close()

@@ -1,0 +1,215 @@
+"""The consumer's side of a session: channels on which brokers push answers ahead of the asks for them. No I/O, no lock.
+
+    open(ask) ──> asked ──BATCHES──> answered ──ask──> answered at once, or asked
+                               └── not asked: kept for the next ask
+
+A `FetchChannel` belongs to one turn of a cursor and goes on where its last answer ended. Credit bounds what the broker
+may push ahead, and goes back when an answer is handed out. An ask that has waited for `FETCH_LONG_POLL_MS` gets an
+empty answer as long as the broker is heard. Messages to the broker are gathered in `outgoing`.
+
+`FetchChannels` knows which session serves each partition. A channel is closed when the reader has moved, when an ask
+ends in an error, when the partition is dropped, and when its session is over; the next ask then finds none, and the
+caller opens one with the leader of that time. Invariants: a partition has one channel at most; news of a replaced
+channel does nothing to its successor; a step's message to the broker is sent before the next step. The fetchers call
+both classes, under a lock or on a loop.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Generic, TypeAlias, TypeVar
+
+from headrace.client.consumer.cursor import Ask
+from headrace.client.consumer.read_ahead import Answered
+from headrace.client.record import TopicPartition
+from headrace.client.transport.calls import Fetched, overdue_error
+from headrace.client.transport.leader_session import LeaderSession
+from headrace.core.errors import HeadraceError
+from headrace.core.limits import FETCH_LONG_POLL_MS, FETCH_SILENT_MS, SESSION_SILENCE_MS_MAX
+from headrace.core.log.epochs import NO_EPOCH
+from headrace.core.session.messages import Batches, BrokerMessage, Close, Credit, OpenFetch
+from headrace.core.session.terms import FetchTerms
+
+
+@dataclass(slots=True, eq=False)
+class FetchChannel:
+    number: int
+    partition: TopicPartition
+    leader_epoch: int
+    turn: int
+    next_offset: int
+    """Where the next answer begins."""
+    window_bytes: int
+    asked: Ask | None
+    arrived: deque[Fetched | HeadraceError] = field(default_factory=deque)
+    """Answers that nobody has asked for yet; an error is the last of them."""
+    uncredited_bytes: int = 0
+
+    def goes_on_with(self, ask: Ask) -> bool:
+        return self.turn == ask.turn and self.next_offset == ask.offset
+
+
+class FetchSession(LeaderSession[FetchChannel, Answered]):
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.heard_ms = 0
+        """When the broker has said something, kept by whoever listens."""
+        self._outgoing = bytearray()
+
+    def begin(self, now_ms: int) -> None:
+        """Whoever opens a channel counts on being heard from now on, where nothing has been heard yet."""
+        self.heard_ms = self.heard_ms or now_ms
+
+    def open(self, ask: Ask, terms: FetchTerms) -> FetchChannel:
+        """Raises the error of a session that is over."""
+        channel = FetchChannel(
+            self._number(),
+            ask.cursor.partition,
+            terms.fence.leader_epoch or NO_EPOCH,
+            ask.turn,
+            ask.offset,
+            terms.credit,
+            ask,
+        )
+        self._channels[channel.number] = channel
+        self._outgoing += OpenFetch(channel.number, terms).pack()
+        return channel
+
+    def ask(self, channel: FetchChannel, ask: Ask) -> Answered | None:
+        """None: the answer will come."""
+        if not channel.arrived:
+            channel.asked = ask
+            return None
+        return self._answer(channel, ask, channel.arrived.popleft())
+
+    def close(self, channel: FetchChannel) -> None:
+        """Nobody wants it any more."""
+        if self._channels.pop(channel.number, None) is not None:
+            self._outgoing += Close(channel.number).pack()
+
+    def idle(self, now_ms: int) -> list[Answered]:
+        """Asks that have waited for long enough are answered: there is nothing new."""
+        answered = []
+        for channel in self._channels.values():
+            ask = channel.asked
+            if ask is not None and now_ms - ask.cursor.attempt_ms >= FETCH_LONG_POLL_MS:
+                channel.asked = None
+                answered.append(Answered(ask, Fetched(b"", ask.offset)))
+        return answered
+
+    def look(self, now_ms: int) -> list[Answered] | HeadraceError:
+        """Answers of `idle`; nothing while the broker is silent, and at last why the session must be given up."""
+        silent_ms = self.silent_ms(now_ms)
+        if silent_ms <= SESSION_SILENCE_MS_MAX // 2:
+            return self.idle(now_ms)
+        if silent_ms > SESSION_SILENCE_MS_MAX and self.error is None and self.is_asked:
+            return overdue_error(self.url, silent_ms)
+        return []
+
+    def silent_ms(self, now_ms: int) -> int:
+        """For how long nothing has come; what has come since this was last asked counts as coming now."""
+        if self._has_come:
+            self.heard_ms, self._has_come = now_ms, False
+        return now_ms - self.heard_ms
+
+    def is_silent(self, now_ms: int) -> bool:
+        return self.is_asked and self.silent_ms(now_ms) >= FETCH_SILENT_MS
+
+    @property
+    def is_asked(self) -> bool:
+        return any(channel.asked is not None for channel in self._channels.values())
+
+    def outgoing(self) -> bytes:
+        """What to send now; nothing most of the time."""
+        if not self._outgoing:
+            return b""
+        data = bytes(self._outgoing)
+        self._outgoing.clear()
+        return data
+
+    def _hear(self, channel: FetchChannel, message: BrokerMessage) -> list[Answered]:
+        if not isinstance(message, Batches):
+            return []
+        (batches,) = message.batches or (b"",)
+        fetched = Fetched(batches, message.next_offset)
+        if channel.asked is None:
+            channel.arrived.append(fetched)
+            return []
+        return [self._answer(channel, channel.asked, fetched)]
+
+    def _failed(self, channel: FetchChannel, error: HeadraceError) -> list[Answered]:
+        if channel.asked is None:
+            channel.arrived.append(error)
+            return []
+        return [self._answer(channel, channel.asked, error)]
+
+    def _answer(self, channel: FetchChannel, ask: Ask, outcome: Fetched | HeadraceError) -> Answered:
+        channel.asked = None
+        if isinstance(outcome, Fetched):
+            channel.next_offset = outcome.next_offset
+            channel.uncredited_bytes += len(outcome.batches)
+            if channel.uncredited_bytes >= channel.window_bytes // 4 and self.is_open(channel):
+                self._outgoing += Credit(channel.number, channel.uncredited_bytes).pack()
+                channel.uncredited_bytes = 0
+        return Answered(ask, outcome)
+
+
+S = TypeVar("S")
+"""What a shell sends by."""
+
+
+Asked: TypeAlias = tuple[bool, Answered | None, S, bytes]
+"""What came of an ask: whether it is taken, else the channel was closed; the answer, where it was there already; the
+stream, and what to send by it, often nothing. Made for each ask, so a tuple."""
+
+
+class FetchChannels(Generic[S]):
+    def __init__(self) -> None:
+        self._channels: dict[TopicPartition, tuple[FetchSession, FetchChannel, S]] = {}
+
+    def ask(self, ask: Ask) -> Asked[S] | None:
+        """On the channel of its partition. None: there is none."""
+        partition = ask.cursor.partition
+        serving = self._channels.get(partition)
+        if serving is None:
+            return None
+        session, channel, stream = serving
+        if not ask.is_current():  # It came late: the channel may be that of its successor already.
+            return True, None, stream, b""
+        if not channel.goes_on_with(ask):
+            session.close(channel)
+            del self._channels[partition]
+            return False, None, stream, session.outgoing()
+        answered = session.ask(channel, ask)
+        if answered is not None and isinstance(answered.outcome, HeadraceError):
+            del self._channels[partition]
+        return True, answered, stream, session.outgoing()
+
+    def drop(self, partition: TopicPartition) -> tuple[S, bytes] | None:
+        """Its partition is not read any more. By what to say so to the broker; None: it has no channel."""
+        serving = self._channels.pop(partition, None)
+        if serving is None:
+            return None
+        session, channel, stream = serving
+        session.close(channel)
+        return stream, session.outgoing()
+
+    def open(self, ask: Ask, session: FetchSession, stream: S, terms: FetchTerms) -> bytes:
+        """Ask on a new channel; what to send by `stream`. Raises the error of a session that is over.
+
+        Nothing where somebody has moved on meanwhile: nobody wants the answer any more.
+        """
+        if not ask.is_current():
+            return b""
+        self._channels[ask.cursor.partition] = (session, session.open(ask, terms), stream)
+        return session.outgoing()
+
+    def hear(self, news: Iterable[Answered]) -> None:
+        """What sessions have said: channels that are over are gone once nothing of them is left to hand out."""
+        for answered in news:
+            partition = answered.ask.cursor.partition
+            serving = self._channels.get(partition)
+            if serving is not None:
+                session, channel, _ = serving
+                if not session.is_open(channel) and not channel.arrived:
+                    del self._channels[partition]
