@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 import yaml
 
 from headrace.dev.supervisor.layout import lock_file, state_file
-from headrace.dev.supervisor.lock import holder
+from headrace.dev.supervisor.state import lock_holder
 
 _TIMEOUT_S = 120.0
 _POLL_S = 0.02
@@ -74,7 +74,7 @@ class DevCluster:
         state = self.status()
         brokers = {f"broker {each['id']}": each["pid"] for each in state["brokers"]}
         found = {"operator": state["operator"]["pid"], "Kubernetes API": state["api"]["pid"], **brokers}
-        return {name: pid for name, pid in {**found, "supervisor": holder(lock_file(self.home))}.items() if pid}
+        return {name: pid for name, pid in {**found, "supervisor": lock_holder(lock_file(self.home))}.items() if pid}
 
     def signal(self, broker: int, number: signal.Signals) -> None:
         os.kill(self.pids()[f"broker {broker}"], number)

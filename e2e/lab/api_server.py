@@ -19,8 +19,8 @@ from e2e.lab.control_plane import Command, ControlPlane
 from e2e.lab.errors import LabError
 from e2e.lab.home import program
 from e2e.lab.kubeconfig import write_kubeconfig
+from headrace.dev.supervisor.layout import LOOPBACK, free_port_run
 from headrace.dev.supervisor.parent_death import dying_with_parent
-from headrace.dev.supervisor.ports import LOOPBACK, free_run
 
 _READY_TIMEOUT_S = 60
 _POLITE_STOP_S = 2
@@ -59,7 +59,7 @@ def api_server() -> Iterator[ApiServer]:
     """Ready, with Headrace's CRDs established. Raises LabError, with the end of the log when a process died."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headrace-lab-")))
-        etcd_port = free_run(3, random.Random())
+        etcd_port = free_port_run(3, random.Random())
         authority = Authority.create(folder / "pki")
         plane = ControlPlane(folder, LOOPBACK, etcd_port + 2, etcd_port, authority, authority.signing_key("accounts"))
         stack.enter_context(_running(plane.etcd(), folder / "etcd.log"))

@@ -16,8 +16,8 @@ import yaml
 
 from e2e.release import CHART, Release
 from e2e.waiting import wait_for
+from headrace.dev.supervisor.layout import LOOPBACK, free_port_run
 from headrace.dev.supervisor.parent_death import dying_with_parent
-from headrace.dev.supervisor.ports import LOOPBACK, free_run
 from tests.support.tools import require_tool
 
 RULES = CHART / "files" / "alerts.yaml"
@@ -73,7 +73,7 @@ def prometheus(release: Release, folder: Path) -> Iterator[Prometheus]:
         "scrape_configs": [scrape],
     }
     (folder / "prometheus.yml").write_text(yaml.safe_dump(settings))
-    address = f"{LOOPBACK}:{free_run(1, random.Random())}"
+    address = f"{LOOPBACK}:{free_port_run(1, random.Random())}"
     command = [
         program,
         f"--config.file={folder / 'prometheus.yml'}",

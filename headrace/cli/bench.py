@@ -1,7 +1,8 @@
-"""`headrace bench`: how fast a topic takes, gives and passes on records, in the lines of Kafka's performance tools.
+"""`headrace bench`: the commands that measure how fast a topic takes, gives and passes on records.
 
 The flags are those of kafka-producer-perf-test, kafka-consumer-perf-test and kafka-e2e-latency as far as they mean
-something here; what measures is in `bench_produce`, `bench_consume` and `bench_latency`.
+something here, and so are the lines that come out (`bench_figures`). `bench_produce` and `bench_consume` measure, and
+are loaded when they run.
 """
 
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import click
 
-from headrace.cli.examples import Group, examples
+from headrace.cli.commands import Group, examples
 from headrace.cli.options import TOPIC, WholeNumber, broker_options
 from headrace.core.limits import PRODUCER_BATCH_BYTES_DEFAULT, PRODUCER_BUFFER_BYTES_DEFAULT
 
@@ -178,6 +179,6 @@ def latency(**given: Any) -> None:
     A time is from the call that sends a record to the moment when a consumer has it. Nobody else may write to TOPIC
     meanwhile. Ctrl-C prints the summary so far.
     """
-    from headrace.cli.bench_latency import LatencyOptions, run_latency
+    from headrace.cli.bench_consume import LatencyOptions, run_latency
 
     run_latency(LatencyOptions(**given))

@@ -5,8 +5,7 @@ from contextlib import closing
 
 import click
 
-from headrace.cli.examples import Command, examples
-from headrace.cli.lazy import Lazy, LazyGroup
+from headrace.cli.commands import Command, Lazy, LazyGroup, examples
 from headrace.cli.options import Where, broker_options, output_option
 from headrace.cli.output import print_table
 

@@ -13,9 +13,9 @@ from urllib.parse import quote
 import click
 from click.shell_completion import get_completion_class
 
-from headrace.cli.examples import Command, examples
-from headrace.cli.kube import KubeOptions, with_kube
+from headrace.cli.commands import Command, examples
 from headrace.cli.options import Where
+from headrace.cli.servers import KubeOptions, with_kube
 
 _PATIENCE_S = 2.0
 _SERVER_OPTIONS = ("server", "ca_file")
@@ -51,7 +51,7 @@ def group_names(options: Mapping[str, Any]) -> list[str]:
     """The same of consumer groups, which are resources: the Kubernetes API is asked."""
     import asyncio
 
-    from headrace.cli.groups_api import list_groups
+    from headrace.cli.resources import list_groups
 
     async def names(client: Any, namespace: str) -> list[str]:
         async with asyncio.timeout(_PATIENCE_S):
@@ -77,7 +77,7 @@ def _from_brokers(where: Where) -> list[str]:
 def _from_kubernetes(options: KubeOptions) -> list[str]:
     import asyncio
 
-    from headrace.cli.topics_api import list_topics
+    from headrace.cli.resources import list_topics
 
     async def names(client: Any, namespace: str) -> list[str]:
         async with asyncio.timeout(_PATIENCE_S):

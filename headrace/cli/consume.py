@@ -1,9 +1,9 @@
 """`headrace consume`: records of topics as JSON lines, bare values or a table.
 
 As a member of a group it commits what it has printed, and nothing else: a batch counts as read once its last line is
-flushed, and in a pipe once its reader has taken it (`taken`). However it ends, it commits and leaves; only what ends it
-at once (`kill -9`, a lost network), or a reader that goes away, leaves records that are printed and not committed,
-which whoever comes next prints again.
+flushed, and in a pipe once its reader has taken it (`stdout_pipe`). However it ends, it commits and leaves; only what
+ends it at once (`kill -9`, a lost network), or a reader that goes away, leaves records that are printed and not
+committed, which whoever comes next prints again.
 """
 
 import os
@@ -13,26 +13,104 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from headrace.cli.consume_options import Options, parse_instance_id, parse_pattern
-from headrace.cli.ending import ended_by_signals, write_whole
-from headrace.cli.examples import Command, examples
-from headrace.cli.options import GROUP, TOPIC, Where, WholeNumber, broker_options, naming_remedy, output_option
+from headrace.cli.commands import Command, examples
+from headrace.cli.options import (
+    GROUP,
+    TOPIC,
+    Where,
+    WholeNumber,
+    broker_options,
+    naming_remedy,
+    output_option,
+    parse_start,
+)
 from headrace.cli.output import check_stdout, tell
-from headrace.cli.progress import Tally, progress, summary
-from headrace.cli.starts import parse_start
-from headrace.cli.taken import Pipe, pipe_of_stdout
-from headrace.core.errors import LocalError, UnreadableBatchError
+from headrace.cli.progress import Tally, ended_by_signals, progress, summary, write_whole
+from headrace.cli.stdout_pipe import Pipe, pipe_of_stdout
+from headrace.core.errors import InvalidRequestError, LocalError, UnreadableBatchError
+from headrace.core.groups.patterns import topic_pattern
+from headrace.core.limits import INSTANCE_ID_LENGTH_MAX
 
 if TYPE_CHECKING:
-    from headrace.cli.forms import Form, Rows
+    from headrace.cli.record_formats import Form, Rows
     from headrace.cli.servers import Found
     from headrace.client.consumer.consumer import Consumer
+
+
+_PATTERN_TOPIC_WIDTH = 20
+"""Of the topic's column where nobody knows yet which topics there will be; longer names move their row."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    topics: tuple[str, ...]
+    start: str | int | datetime
+    partition: int | None
+    max_records: int | None
+    follow: bool
+    group: str | None
+    pattern: str | None
+    instance_id: str | None
+    skip_unreadable: bool
+    output: str
+    quiet: bool
+
+    @property
+    def which(self) -> str:
+        """For sentences."""
+        pattern = () if self.pattern is None else (f"topics like {self.pattern}",)
+        return ", ".join((*self.topics, *pattern))
+
+    @property
+    def topic_width(self) -> int:
+        """Of a column that names the topic; 0 where there is one only."""
+        if self.pattern is not None:
+            return max(_PATTERN_TOPIC_WIDTH, *map(len, self.topics), 0)
+        return max(map(len, self.topics)) if len(self.topics) > 1 else 0
+
+    def check(self) -> None:
+        """Raises click.UsageError where they do not fit together."""
+        if not self.topics and self.pattern is None:
+            raise click.UsageError("Missing argument 'TOPIC...': name topics, or --pattern with --group.")
+        if self.group is None:
+            self._check_without_group()
+        elif self.partition is not None:
+            raise click.UsageError("--partition and --group exclude each other: who reads which is the group's to say.")
+        if self.partition is not None and len(self.topics) > 1:
+            raise click.UsageError("--partition is of one topic: read one at a time, or leave it out.")
+
+    def _check_without_group(self) -> None:
+        for option, value in (("--pattern", self.pattern), ("--instance-id", self.instance_id)):
+            if value is not None:
+                raise click.UsageError(f"{option} {value} is for members of a group: add --group, or leave it out.")
+
+
+def parse_pattern(text: str) -> str:
+    """Raises click.BadParameter, which says where in the pattern."""
+    if not text:
+        raise click.BadParameter("it is empty: give for example 'orders-.*'.")
+    try:
+        topic_pattern(text)
+    except InvalidRequestError as error:
+        raise click.BadParameter(f"{error.message}.") from None
+    return text
+
+
+def parse_instance_id(text: str) -> str:
+    """Raises click.BadParameter."""
+    if not 1 <= len(text) <= INSTANCE_ID_LENGTH_MAX:
+        raise click.BadParameter(
+            f"it has {len(text)} characters: give 1 to {INSTANCE_ID_LENGTH_MAX}, for example the name of the Pod."
+        )
+    return text
+
 
 _TIMEOUT_MS = 30_000
 """A person's patience: long enough for a broker's restart."""
@@ -114,10 +192,10 @@ def consume(where: Where, **options: Any) -> None:
     that ends first (`| head`, a loop that fails) did with what it took last, nobody knows: then nothing more is
     committed, and what was not committed before comes again. -m N reads N records and no more.
     """
-    _consume(where, Options(**options))
+    _consume(where, _Options(**options))
 
 
-def _consume(where: Where, options: Options) -> None:
+def _consume(where: Where, options: _Options) -> None:
     options.check()
     check_stdout()
     found = where.find()
@@ -143,7 +221,7 @@ def _consume(where: Where, options: Options) -> None:
 
 
 @contextmanager
-def _telling_what_comes_again(options: Options) -> Iterator[Pipe | None]:
+def _telling_what_comes_again(options: _Options) -> Iterator[Pipe | None]:
     """The pipe that a member prints into; once the member has left, whoever looks learns what is not committed."""
     pipe = None if options.group is None else pipe_of_stdout()
     try:
@@ -183,7 +261,7 @@ def _goes_into_a_file() -> bool:
     return not (sys.stdout.isatty() or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode))
 
 
-def _consumer(where: Where, found: "Found", options: Options) -> "Consumer":
+def _consumer(where: Where, found: "Found", options: _Options) -> "Consumer":
     from headrace.client.consumer.consumer import Consumer
 
     with naming_remedy(where, found.namespace, *options.topics):
@@ -204,7 +282,7 @@ def _consumer(where: Where, found: "Found", options: Options) -> "Consumer":
         )
 
 
-def _check_topics(found: "Found", options: Options) -> None:
+def _check_topics(found: "Found", options: _Options) -> None:
     """A member may wait for a topic that is not there yet; who types one wants to know. Raises UnknownTopicError."""
     from headrace.client.transport.brokers import Brokers
 
@@ -216,8 +294,8 @@ def _check_topics(found: "Found", options: Options) -> None:
         brokers.close()
 
 
-def _print(consumer: "Consumer", options: Options, tally: Tally) -> None:
-    from headrace.cli.forms import Rows
+def _print(consumer: "Consumer", options: _Options, tally: Tally) -> None:
+    from headrace.cli.record_formats import Rows
 
     out, form = sys.stdout.buffer, _form(options)
     for batch in _limited(consumer.batches(follow=options.follow), options.max_records):
@@ -230,8 +308,8 @@ def _print(consumer: "Consumer", options: Options, tally: Tally) -> None:
     out.flush()
 
 
-def _print_for_group(consumer: "Consumer", options: Options, tally: Tally, pipe: Pipe | None) -> None:
-    from headrace.cli.forms import Rows
+def _print_for_group(consumer: "Consumer", options: _Options, tally: Tally, pipe: Pipe | None) -> None:
+    from headrace.cli.record_formats import Rows
 
     form = _form(options)
     sys.stdout.buffer.flush()
@@ -297,20 +375,20 @@ def _limited(batches: Iterator[Any], max_records: int | None) -> Iterator[Any]:
                 return
 
 
-def _form(options: Options) -> "Form":
-    from headrace.cli import forms
+def _form(options: _Options) -> "Form":
+    from headrace.cli import record_formats
 
     topic_width = options.topic_width
     if options.output == "value":
-        return forms.values
+        return record_formats.values
     if options.output == "json":
-        return partial(forms.json_lines, with_topic=bool(topic_width))
-    sys.stdout.buffer.write(forms.table_title(topic_width) + b"\n")
+        return partial(record_formats.json_lines, with_topic=bool(topic_width))
+    sys.stdout.buffer.write(record_formats.table_title(topic_width) + b"\n")
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    return partial(forms.table, width=width, topic_width=topic_width)
+    return partial(record_formats.table, width=width, topic_width=topic_width)
 
 
-def _share(consumer: "Consumer", options: Options, tally: Tally) -> Callable[[], float | None]:
+def _share(consumer: "Consumer", options: _Options, tally: Tally) -> Callable[[], float | None]:
     """What part of all that will come has come; None where it never ends, or nobody knows the end."""
     total = options.max_records
     if not options.follow and options.group is None:

@@ -1,25 +1,62 @@
-"""`headrace dev`: a whole Headrace on this machine, and what there is to ask of it."""
+"""`headrace dev`: the commands that start, show and stop a whole Headrace on this machine.
 
+`--tls-cert-file`, `--tls-key-file` and `--tls-ca-file` go to its brokers. With --detach the supervisor is a process of
+its own; without, it runs in this one, and is loaded only then.
+"""
+
+import functools
 import json
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
-from headrace.cli.examples import Group, examples
+from headrace.cli.commands import Group, examples
 from headrace.cli.options import WholeNumber, output_option
 from headrace.cli.output import print_table, waiting
-from headrace.cli.tls_options import tls_options
 from headrace.client.transport.discovery import CA_FILE_VARIABLE, headrace_home
 from headrace.core.limits import DEV_BROKERS_MAX
-from headrace.dev.supervisor.detached import start_detached
-from headrace.dev.supervisor.extras import require_local_extra
-from headrace.dev.supervisor.layout import DEFAULT_PORT, PORTS_TAKEN, BrokerTls, Layout, keep_private
-from headrace.dev.supervisor.options import Options
-from headrace.dev.supervisor.ports import free_run
-from headrace.dev.supervisor.state import DevState, running
-from headrace.dev.supervisor.stop import stop_supervisor
+from headrace.dev.supervisor.launcher import require_local_extra, start_detached, stop_supervisor
+from headrace.dev.supervisor.layout import (
+    DEFAULT_PORT,
+    PORTS_TAKEN,
+    BrokerTls,
+    Layout,
+    SupervisorOptions,
+    free_port_run,
+    keep_private,
+)
+from headrace.dev.supervisor.state import DevState, read_state
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+def tls_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The command gets them as `tls`, None where none is given."""
+
+    @functools.wraps(command)
+    def with_tls(**options: Any) -> Any:
+        files = (options.pop(f"tls_{name}_file") for name in ("cert", "key", "ca"))
+        return command(tls=_tls_of(*(path and path.absolute() for path in files)), **options)
+
+    for name, text in (
+        ("ca", "Authority that the brokers trust in each other, PEM.  [default: the system's roots]"),
+        ("key", "Its PEM key, without a passphrase."),
+        ("cert", "Let the brokers speak TLS with this PEM certificate; it must cover 127.0.0.1."),
+    ):
+        with_tls = click.option(f"--tls-{name}-file", metavar="FILE", type=_FILE, help=text)(with_tls)
+    return with_tls
+
+
+def _tls_of(certificate: Path | None, key: Path | None, authority: Path | None) -> BrokerTls | None:
+    if certificate and key:
+        return BrokerTls(certificate, key, authority)
+    if certificate or key or authority:
+        raise click.UsageError("TLS takes a certificate and its key: give both --tls-cert-file and --tls-key-file")
+    return None
+
 
 _EXIT_INTERRUPTED = 130
 
@@ -92,7 +129,7 @@ def dev(context: click.Context, /, detach: bool, **options: Any) -> None:
 @output_option("table", "json")
 def status(output: str) -> None:
     """Show the processes that run."""
-    state = running(_home())
+    state = read_state(_home())
     if output == "json":
         click.echo(json.dumps(state.to_json(), indent=2))
         return
@@ -117,7 +154,7 @@ def stop() -> None:
 @dev.command()
 def kubeconfig() -> None:
     """Print the path of the kubeconfig, for kubectl."""
-    click.echo(running(_home()).kubeconfig)
+    click.echo(read_state(_home()).kubeconfig)
 
 
 def banner(state: DevState, layout: Layout, *, detached: bool) -> str:
@@ -144,7 +181,7 @@ def banner(state: DevState, layout: Layout, *, detached: bool) -> str:
     )
 
 
-def _run_in_foreground(options: Options) -> None:
+def _run_in_foreground(options: SupervisorOptions) -> None:
     import logging
     import signal
 
@@ -161,11 +198,11 @@ def _run_in_foreground(options: Options) -> None:
 
 def _options(
     brokers: int | None, data: Path | None, port: int, manifests: tuple[Path, ...], tls: BrokerTls | None
-) -> Options:
-    first = port or free_run(PORTS_TAKEN, random.Random())
+) -> SupervisorOptions:
+    first = port or free_port_run(PORTS_TAKEN, random.Random())
     home = _home()
     layout = Layout((data or home / "dev").absolute(), first, tls)
-    return Options(home, layout, brokers, tuple(path.absolute() for path in manifests))
+    return SupervisorOptions(home, layout, brokers, tuple(path.absolute() for path in manifests))
 
 
 def _home() -> Path:

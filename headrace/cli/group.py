@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headrace.cli.examples import Command, examples
-from headrace.cli.kube import with_kube
-from headrace.cli.lazy import Lazy, LazyGroup
+from headrace.cli.commands import Command, Lazy, LazyGroup, examples
 from headrace.cli.options import GROUP, Where, broker_options, output_option
 from headrace.cli.output import age, print_document, print_table, tell
+from headrace.cli.servers import with_kube
 from headrace.core.errors import HeadraceError
 
 if TYPE_CHECKING:
@@ -20,8 +19,8 @@ if TYPE_CHECKING:
 _COMMANDS = {
     "list": Lazy("headrace.cli.group:list_", "List consumer groups."),
     "describe": Lazy("headrace.cli.group:describe", "Show a group's members, and how far it has read."),
-    "reset": Lazy("headrace.cli.group_reset:reset", "Move a group's offsets."),
-    "delete": Lazy("headrace.cli.group_delete:delete", "Delete a group and its offsets."),
+    "reset": Lazy("headrace.cli.group_changes:reset", "Move a group's offsets."),
+    "delete": Lazy("headrace.cli.group_changes:delete", "Delete a group and its offsets."),
 }
 
 
@@ -65,7 +64,7 @@ def list_(where: Where, all_namespaces: bool, output: str) -> None:
 
 
 def _listed(where: Where, all_namespaces: bool) -> list[dict[str, Any]]:
-    from headrace.cli.groups_api import list_groups
+    from headrace.cli.resources import list_groups
 
     async def work(client: "KubeClient", namespace: str) -> "list[ConsumerGroup]":
         return await list_groups(client, None if all_namespaces else namespace)
@@ -80,7 +79,7 @@ def _listed(where: Where, all_namespaces: bool) -> list[dict[str, Any]]:
 
 def _listed_by_brokers(where: Where, error: Exception) -> list[dict[str, Any]]:
     """Raises `error`, with which the Kubernetes API was of no use, where brokers are not either."""
-    from headrace.cli.group_look import brokers_of, namespace_of
+    from headrace.cli.group_view import brokers_of, namespace_of
 
     try:
         namespace = namespace_of(where)
@@ -163,9 +162,9 @@ def describe(where: Where, name: str, output: str) -> None:
     Brokers are asked for what is so now, the Kubernetes API for the settings; where one of the two is away, the other's
     part is shown, with a line on stderr.
     """
-    from headrace.cli.group_look import look
+    from headrace.cli.group_view import read_group
 
-    view = look(where, name)
+    view = read_group(where, name)
     for line in view.missing:
         tell(f"headrace: {line}", fg="yellow")
     if output != "text":

@@ -1,25 +1,34 @@
-"""A consumer group as `headrace group describe` shows it: as text for people, as a document for programs. Pure.
+"""A consumer group as `headrace group describe` shows it: as text for people, as a document for programs.
 
-What is said of it comes from two sides: its ConsumerGroup, and the brokers. Who is in it and how far it has read is the
-brokers' to tell; where they are away, the ConsumerGroup's status says how it was, and offsets are not known. What is
-not known is shown as that.
+What is said of a group comes from two sides, the Kubernetes API and the brokers, and either may be away. Brokers say
+who is in it and how far it has read; where they are away, the ConsumerGroup's status says who was in it, and offsets
+are not known. What is not known is shown as that. `GroupView` is pure; `read_group` asks both sides and makes one.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headrace.cli.group_brokers import Live
+from headrace.cli.group_brokers import BRIEF_TIMEOUT_MS, TIMEOUT_MS, GroupBrokers, Live
+from headrace.cli.options import Where
 from headrace.cli.output import readable, readable_spec
+from headrace.cli.resources import find_group, no_group
+from headrace.cli.servers import context_namespace, with_kube
 from headrace.client.record import TopicPartition
-from headrace.core.groups.identity import GroupName, GroupType
+from headrace.core.errors import HeadraceError
+from headrace.core.groups.identity import OFFSETS_TOPIC, GroupName, GroupType
 from headrace.core.groups.lag import Watermarks, records_behind
 from headrace.core.groups.status import MemberReport
 from headrace.core.groups.topic_partitions import TopicPartitions
 from headrace.core.groups.wire import TopicOffset
 from headrace.core.resources.consumer_group import ConsumerGroup
 from headrace.core.resources.consumer_group_status import MemberStatus, TopicShare
+from headrace.kube.resource import TOPICS
+
+if TYPE_CHECKING:
+    from headrace.kube.client import KubeClient
+
 
 UNKNOWN, NONE = "unknown", "-"
 _NAMED_MAX = 5
@@ -291,3 +300,74 @@ def _moment(time_ms: int) -> str | None:
     if not time_ms:
         return None
     return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def namespace_of(where: Where) -> str:
+    """Of groups: as `headrace topic` has it, where there is a kubeconfig; else as commands for records."""
+    return context_namespace(where.kube) or where.find().namespace
+
+
+def brokers_of(where: Where, namespace: str, timeout_ms: int = TIMEOUT_MS) -> GroupBrokers:
+    """Raises HeadraceError with the remedy where nothing leads to brokers."""
+    return GroupBrokers(where.find(), namespace, timeout_ms)
+
+
+def read_group(where: Where, name: str) -> GroupView:
+    """Raises LocalError where there is no such group, and HeadraceError where that cannot be said."""
+    view = read_group_if_any(where, name)
+    if view.resource is not None or view.live is not None:
+        return view
+    namespace = view.name.namespace
+    if view.no_api:
+        raise HeadraceError(
+            f"no broker knows a group {name} in namespace {namespace}, and the Kubernetes API is away: {view.no_api}"
+        )
+    if view.no_brokers and _has_had_groups(where):
+        raise HeadraceError(
+            f"there is no ConsumerGroup {name} in namespace {namespace}, and brokers do not tell: {view.no_brokers}"
+        )
+    raise no_group(name, namespace)
+
+
+def read_group_if_any(where: Where, name: str) -> GroupView:
+    """What is to be seen of it, which may be nothing. Raises HeadraceError where neither side can be asked."""
+    namespace = namespace_of(where)
+    resource, no_api = _resource(where, name, namespace)
+    # What the Kubernetes API has never heard of is worth a look, and no patience.
+    timeout_ms = BRIEF_TIMEOUT_MS if resource is None and not no_api else TIMEOUT_MS
+    live, no_brokers = _live(where, name, namespace, timeout_ms)
+    if no_api and no_brokers:
+        raise HeadraceError(f"neither the Kubernetes API nor a broker tells: {no_api}; {no_brokers}")
+    return GroupView(GroupName(namespace, name), resource, live, no_api, no_brokers)
+
+
+def _resource(where: Where, name: str, namespace: str) -> "tuple[ConsumerGroup | None, str]":
+    """And why it cannot be said whether there is one; empty: it can."""
+
+    async def work(client: "KubeClient", _: str) -> "ConsumerGroup | None":
+        return await find_group(client, name, namespace)
+
+    try:
+        return with_kube(where.kube, work), ""
+    except (HeadraceError, ModuleNotFoundError) as error:
+        return None, str(error)
+
+
+def _has_had_groups(where: Where) -> bool:
+    """Before the first one no broker coordinates anything. True too where that is not known."""
+
+    async def work(client: "KubeClient", _: str) -> bool:
+        return any(topic.metadata.name == OFFSETS_TOPIC for topic in (await client.list(TOPICS)).items)
+
+    try:
+        return with_kube(where.kube, work)
+    except HeadraceError:
+        return True
+
+
+def _live(where: Where, name: str, namespace: str, timeout_ms: int) -> tuple[Live | None, str]:
+    try:
+        with brokers_of(where, namespace, timeout_ms) as brokers:
+            return brokers.live(name), ""
+    except HeadraceError as error:
+        return None, error.message

@@ -1,23 +1,60 @@
-"""What a line of input means: `--format` turns lines into records, and names the line that cannot be read.
+"""The lines of the input of `headrace produce`, and the records that `--format` makes of them.
 
-`lines`: each line is a value, byte for byte. `jsonl`: each line is a JSON value, kept as it is written; blank lines are
-left out. `csv`: the first row names the columns, each further row becomes a JSON object of texts. With `--key-field`
-the key is that field of the object: text as UTF-8, other values as compact JSON (numbers as they are written), null as
-no key; an object without it is an error, unless that is asked for. `records`: each line is a record as `headrace
-consume -o json` prints it, with key, headers, time and tombstones. A byte order mark before all belongs to no line.
-Pure.
+Lines come in large pieces from a file, and at once from a pipe where somebody types. A line that cannot be read is
+named by its number.
+
+    lines    each line is a value, byte for byte
+    jsonl    each line is a JSON value, kept as it is written; blank lines are left out
+    csv      the first row names the columns, each further row becomes a JSON object of texts
+    records  each line is a record as `headrace consume -o json` prints it, with key, headers, time and tombstones
+
+With `--key-field` the key is that field of the object: text as UTF-8, other values as compact JSON (numbers as they are
+written), null as no key; an object without it is an error, unless that is asked for. A byte order mark before all
+belongs to no line. All but `lines_of` is pure.
 """
 
 import csv
 import json
+import select
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from io import BytesIO, UnsupportedOperation
+from typing import BinaryIO, Final, NamedTuple
 
 from headrace.core.errors import InvalidRequestError, LocalError
 from headrace.core.limits import JSON_LINE_BYTES_MAX
 from headrace.core.records.json_form import parse_printed_line
 from headrace.core.records.json_text import Tree, json_text, parse_json
 from headrace.core.records.record import RecordHeaders
+
+_READ_BYTES: Final = 256 << 10
+
+
+def lines_of(file: BinaryIO, before_waiting: Callable[[], None]) -> Iterator[bytes]:
+    """The lines with their ends; `before_waiting` is called before each read that may take for ever.
+
+    A line that is longer than any format takes comes in its first part, so that memory stays bounded.
+    """
+    read = getattr(file, "read1", file.read)  # Whatever a pipe has, not so many bytes whenever they come.
+    rest = b""
+    while True:
+        if not _has_something(file):
+            before_waiting()
+        piece = read(_READ_BYTES)
+        lines = BytesIO(rest + piece).readlines()
+        if not piece:
+            yield from lines
+            return
+        rest = b"" if lines[-1].endswith(b"\n") or len(lines[-1]) > JSON_LINE_BYTES_MAX else lines.pop()
+        yield from lines
+
+
+def _has_something(file: BinaryIO) -> bool:
+    """Whether a read gives something (or the end) at once. Reads leave nothing behind in the file's own buffer."""
+    try:
+        return bool(select.select([file], [], [], 0)[0])
+    except UnsupportedOperation:  # Nothing that the operating system knows.
+        return False
+
 
 _SHOWN_CHARACTERS = 60
 _compact: Callable[[object], str] = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode

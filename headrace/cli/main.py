@@ -1,21 +1,42 @@
-"""Entry point of `headrace`: which command, and which exit code.
+"""The entry point of `headrace`: it finds the command, and turns errors into one line and an exit code.
 
 Exit codes: 0 done, 1 failed (one red line on stderr says why and what to do), 2 wrong usage, 130 Ctrl-C. A reader that
-went away (`| head`) is no failure.
+went away (`| head`) is no failure. While a command runs, each warning that the SDK logs (a retry, for example) is one
+dim line on stderr, so that whoever waits knows for what.
 """
 
 import errno
+import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import click
 
-from headrace.cli.examples import examples
-from headrace.cli.lazy import Lazy, LazyGroup
-from headrace.cli.notices import notices
+from headrace.cli.commands import Lazy, LazyGroup, examples
 from headrace.cli.output import after_interrupt, stdout_is_closed, tell
 from headrace.core.errors import HeadraceError
+
+_LOGGER = "headrace.client"
+
+
+class _Lines(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        tell(f"headrace: {record.getMessage()}", dim=True)
+
+
+@contextmanager
+def notices() -> Iterator[None]:
+    """For as long as a command runs."""
+    handler = _Lines(logging.WARNING)
+    logger = logging.getLogger(_LOGGER)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
 
 EXIT_FAILED, EXIT_INTERRUPTED = 1, 130
 _KUBERNETES_EXTRA = frozenset({"kubernetes", "aiohttp"})

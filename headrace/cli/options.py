@@ -1,21 +1,149 @@
-"""Options and arguments that several commands share, spelled and explained once."""
+"""Options and arguments that several commands share, and how their texts are read.
+
+Owns where a command goes (`--server`, `--kubeconfig` and the like, as a `Where`), the names of topics and groups (which
+`completion` completes), `--from` and `--set`. Wrong values raise click.BadParameter with a sentence that names the
+remedy.
+
+    --from   `earliest`, `latest`, an offset (`1200`), how long ago (`1h ago`, `30m ago`), or a time (ISO 8601)
+    --set    `path=value`, a field of a topic's spec; within which bounds a value must be is for the API server to say
+
+Every command loads this module: what only some of them need is imported in the function that needs it.
+"""
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, TypeVar
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
-from headrace.cli.topic_spec import check_name
 from headrace.core.errors import LocalError, UnknownTopicError
-from headrace.core.resources.names import group_name_problem
+from headrace.core.resources.metadata import InvalidResourceError
+from headrace.core.resources.names import group_name_problem, topic_name_problem
+from headrace.core.resources.topic import TopicSpec
+from headrace.core.units import MILLISECONDS, parse_duration_ms
 
 if TYPE_CHECKING:
-    from headrace.cli.kube import KubeOptions
-    from headrace.cli.servers import Found
+    from headrace.cli.servers import Found, KubeOptions
+
+
+_AGO = " ago"
+
+
+def parse_start(text: str, now: datetime) -> str | int | datetime:
+    """`text` as a Consumer's `start`. Raises click.BadParameter.
+
+    A whole number is an offset whatever its size: what it means must not depend on that.
+    """
+    if text in ("earliest", "latest"):
+        return text
+    if text.isascii() and text.isdecimal():
+        return int(text)
+    if text.endswith(_AGO):
+        return _parse_ago(text.removesuffix(_AGO).strip(), now)
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise click.BadParameter(
+            f"{text!r} is neither earliest, latest, an offset such as 1200, nor a time such as '1h ago' or"
+            " 2026-11-20T12:00:00Z (without a zone: UTC)."
+        ) from None
+    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+
+
+def _parse_ago(text: str, now: datetime) -> datetime:
+    try:
+        return now - timedelta(milliseconds=parse_duration_ms(text))
+    except ValueError:
+        raise click.BadParameter(
+            f"'{text} ago' is not how long ago: write a whole number and one of {', '.join(MILLISECONDS)}, for"
+            " example '30m ago'."
+        ) from None
+    except OverflowError:
+        raise click.BadParameter(f"'{text} ago' is before all time.") from None
+
+
+def check_topic_name(name: str) -> None:
+    """Raises click.BadParameter, with a name that would do, where Kubernetes would refuse `name`."""
+    problem = topic_name_problem(name)
+    if problem is not None:
+        raise click.BadParameter(f"{problem}.")
+
+
+def topic_spec(partitions: int, replicas: int | None, settings: Iterable[str]) -> dict[str, Any]:
+    """The spec, without `replicas` where that is None; `settings` are `path=value`.
+
+    Raises click.BadParameter for an unknown path or a value of another kind. Whether a value is within its bounds is
+    for the API server to say, which knows the rules.
+    """
+    spec: dict[str, Any] = {"partitions": partitions} | ({} if replicas is None else {"replicas": replicas})
+    for setting in settings:
+        path, separator, text = setting.partition("=")
+        if not separator:
+            raise _bad_setting(f"{setting!r} is no setting: write path=value, for example retention.time=7d")
+        if path not in _SETTING_PATHS:
+            ours = _SETTINGS_OF_KAFKA.get(path)
+            there_are = f"there are {', '.join(sorted(_SETTING_PATHS))}" if ours is None else f"write {ours}"
+            raise _bad_setting(f"{path!r} is no field of a topic; {there_are}")
+        _put_setting(spec, path.split("."), _setting_value(path, text))
+    try:
+        TopicSpec.parse(spec)
+    except InvalidResourceError as error:
+        raise _bad_setting(str(error)) from None
+    return spec
+
+
+def _put_setting(spec: dict[str, Any], path: list[str], value: object) -> None:
+    *parents, last = path
+    for parent in parents:
+        spec = spec.setdefault(parent, {})
+    spec[last] = value
+
+
+def _setting_value(path: str, text: str) -> object:
+    kind = _SETTING_PATHS[path]
+    if kind is bool:
+        if text not in ("true", "false"):
+            raise _bad_setting(f"{path} is {text!r}: it must be true or false")
+        return text == "true"
+    if kind is int:
+        if not text.removeprefix("-").isdecimal():
+            raise _bad_setting(f"{path} is {text!r}: it must be a whole number")
+        return int(text)
+    return text
+
+
+def _bad_setting(message: str) -> click.BadParameter:
+    return click.BadParameter(message, param_hint="--set")
+
+
+def _flatten(spec: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, type]]:
+    for name, value in spec.items():
+        if isinstance(value, Mapping):
+            yield from _flatten(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", type(value)
+
+
+_SETTINGS_OF_KAFKA: Final = {
+    "cleanup.policy": "cleanupPolicy=Compact, Delete or CompactDelete",
+    "delete.retention.ms": "compaction.deleteRetention=24h",
+    "max.message.bytes": "maxMessageBytes=1Mi",
+    "message.timestamp.after.max.ms": "timestamps.afterMax=1h",
+    "message.timestamp.before.max.ms": "timestamps.beforeMax=7d",
+    "message.timestamp.type": "timestampType=LogAppendTime or CreateTime",
+    "min.compaction.lag.ms": "compaction.minLag=1h",
+    "min.insync.replicas": "minInsyncReplicas=2",
+    "retention.ms": "retention.time=7d",
+    "segment.ms": "segment.time=1d",
+    "unclean.leader.election.enable": "uncleanLeaderElection=true",
+}
+_SETTING_PATHS: Final = dict(_flatten(TopicSpec.parse({"partitions": 1}).to_object()))
+"""Every field of a spec, by its path, with the type of its value."""
+
 
 _PATIENCE_S = 2.0
 """For what only makes an error say more."""
@@ -41,7 +169,7 @@ class Where:
     @property
     def kube(self) -> "KubeOptions":
         """Of the same place, for what is asked of the Kubernetes API."""
-        from headrace.cli.kube import KubeOptions
+        from headrace.cli.servers import KubeOptions
 
         return KubeOptions(self.kubeconfig, self.context, self.namespace)
 
@@ -59,7 +187,7 @@ class TopicName(click.ParamType):  # type: ignore[type-arg]  # generic in new cl
         self._new = new
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        check_name(value)
+        check_topic_name(value)
         return str(value)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -115,10 +243,10 @@ def _said_by_kubernetes(kube: "KubeOptions", namespace: str, topics: Sequence[st
     """Return what is to be said of the first topic that no broker's cluster has."""
     import asyncio
 
-    from headrace.cli.kube import with_kube
+    from headrace.cli.servers import with_kube
 
     async def work(client: Any, _: str) -> str | None:
-        from headrace.cli.topics_api import unserved_topic
+        from headrace.cli.resources import unserved_topic
 
         async with asyncio.timeout(_PATIENCE_S):
             said = [await unserved_topic(client, topic, namespace) for topic in topics]

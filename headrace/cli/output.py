@@ -1,6 +1,7 @@
-"""Output for people: sentences, tables, ages, a spinner. stdout carries answers, stderr everything else.
+"""Output for people: sentences, tables, ages, a spinner, and the question before something is changed for good.
 
-Colour is for terminals only, and not where NO_COLOR is set (https://no-color.org).
+stdout carries answers, stderr everything else. Colour is for terminals only, and not where NO_COLOR is set
+(https://no-color.org). Every command loads this module, so it loads rich and yaml only when they are used.
 """
 
 import fcntl
@@ -155,3 +156,12 @@ def readable_spec(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: readable_spec(part) for name, part in value.items()}
     return readable(value) if isinstance(value, str) else value
+
+
+def confirmed(question: str, yes: bool) -> bool:
+    """Asks, where there is somebody to ask; `yes` is the answer of whoever gave --yes."""
+    if yes:
+        return True
+    if not sys.stdin.isatty():
+        return False
+    return click.confirm(question, err=True)

@@ -1,26 +1,182 @@
-"""`headrace produce`: lines, JSON lines, CSV or records from a file or a pipe, with progress for those who watch."""
+"""`headrace produce`: lines, JSON lines, CSV or records from a file or a pipe, with progress for those who watch.
+
+Records go in columns where many are at hand, and one by one where they trickle: columns cost a tenth of what records
+cost, and a record that somebody types must not wait for a second one. So the reader of the input says when it is about
+to wait for more (`Sending.send_all`), and what was read by then goes. `Deliveries` counts which records are written,
+which are not, and why: futures that are done are taken out now and then, so memory is bounded by what is on its way,
+and the first failure ends a long input soon, not at its end. Used by one thread.
+"""
 
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, NoReturn, TypeAlias
 
 import click
 
-from headrace.cli.deliveries import Deliveries
-from headrace.cli.ending import Ending, ended_by_signals
-from headrace.cli.examples import Command, examples
-from headrace.cli.input_lines import lines_of
-from headrace.cli.line_formats import InputRecord, LineError, csv_rows, json_lines, plain_lines, printed_records
+from headrace.cli.commands import Command, examples
+from headrace.cli.line_formats import (
+    InputRecord,
+    LineError,
+    csv_rows,
+    json_lines,
+    lines_of,
+    plain_lines,
+    printed_records,
+)
 from headrace.cli.options import TOPIC, Where, WholeNumber, broker_options, naming_remedy
 from headrace.cli.output import after_interrupt, check_stdin, tell
-from headrace.cli.progress import Tally, progress, summary
-from headrace.cli.sending import Sending
+from headrace.cli.progress import Ending, Tally, ended_by_signals, progress, summary
 from headrace.client.clock import epoch_ms
 from headrace.core.errors import HeadraceError
+
+if TYPE_CHECKING:
+    from headrace.client.producer.producer import Producer
+
+
+_LOOK_AT_LEAST = 1_000
+_LOOK_EVERY_S = 0.5
+
+
+class _Sent(NamedTuple):
+    future: Any
+    records: int
+
+
+@dataclass(slots=True)
+class Deliveries:
+    clock: Callable[[], float] = time.monotonic
+    sent: int = 0
+    written: int = 0
+    failed: int = 0
+    """Records of calls that failed: of a call for many, some may be written."""
+    failures: int = 0
+    """Calls that failed."""
+    first_error: Any = None
+    """HeadraceError of the first record that was found failed, by the order of sending."""
+    _waiting: list[_Sent] = field(default_factory=list)
+    _look_at: int = _LOOK_AT_LEAST
+    _look_s: float = 0.0
+
+    @property
+    def waiting(self) -> int:
+        """Sent, and neither written nor failed as far as we have looked."""
+        return sum(sent.records for sent in self._waiting)
+
+    def add(self, future: Any, records: int) -> None:
+        """Raises the first failure of what was added so far."""
+        self._waiting.append(_Sent(future, records))
+        self.sent += records
+        if len(self._waiting) >= self._look_at or self.clock() >= self._look_s:
+            self.look()
+            if self.first_error is not None:
+                raise self.first_error
+
+    def look(self) -> None:
+        """Count those that are done."""
+        waiting = []
+        for sent in self._waiting:
+            if not sent.future.done():
+                waiting.append(sent)
+            elif (error := sent.future.exception()) is None:
+                self.written += sent.records
+            else:
+                self.failed += sent.records
+                self.failures += 1
+                self.first_error = self.first_error or error
+        self._waiting = waiting
+        # Twice as many must have come before all are looked at again, or a slow broker would make this quadratic.
+        self._look_at = max(_LOOK_AT_LEAST, 2 * len(waiting))
+        self._look_s = self.clock() + _LOOK_EVERY_S
+
+    def wait(self, limit_s: float) -> None:
+        """Until nothing waits any more or the time is over."""
+        deadline = self.clock() + limit_s
+        for sent in self._waiting:
+            try:
+                sent.future.exception(timeout=max(0.0, deadline - self.clock()))
+            except TimeoutError:
+                break
+        self.look()
+
+
+_RECORDS_AT_ONCE_MAX, _BYTES_AT_ONCE_MAX = 10_000, 1 << 20
+"""Of one call: enough to be worth it, few enough to spread over partitions."""
+_COLUMNS_FROM = 50
+"""Fewer records are sent one by one: the producer's linger makes batches of them, columns would be a batch each. So are
+those with headers, which columns do not have."""
+
+
+@dataclass(slots=True)
+class Sending:
+    producer: "Producer"
+    topic: str
+    partition: int | None
+    deliveries: Deliveries
+    tally: Tally
+    keyed: int = 0
+    """Records with a key."""
+    _read: list[InputRecord] = field(default_factory=list)
+    _read_bytes: int = 0
+
+    def add(self, record: InputRecord) -> None:
+        """Raises the first failure of what was sent before."""
+        self._read.append(record)
+        self._read_bytes += len(record.value or b"")
+        if len(self._read) >= _RECORDS_AT_ONCE_MAX or self._read_bytes >= _BYTES_AT_ONCE_MAX:
+            self.send_all()
+
+    def send_all(self) -> None:
+        """All that was added, and not sent yet. Raises as `add` does."""
+        read, size_bytes = self._read, self._read_bytes
+        self._read, self._read_bytes = [], 0
+        keys = [record.key for record in read]
+        keyed = len(keys) - keys.count(None)
+        by_columns = len(read) >= _COLUMNS_FROM and not any(record.headers for record in read)
+        if not by_columns or not self._send_columns(read, keys if keyed else None):
+            for record in read:
+                self._send(record)
+        self.keyed += keyed
+        self.tally.records += len(read)
+        self.tally.bytes += size_bytes
+
+    def _send_columns(self, records: list[InputRecord], keys: list[bytes | None] | None) -> bool:
+        """False where one of them is too large: nothing is sent then."""
+        values, times = [record.value for record in records], [record.timestamp_ms for record in records]
+        try:
+            future = self.producer.send_batch(
+                self.topic,
+                values=values,
+                keys=keys,
+                partition=self.partition,
+                timestamps_ms=None if None in times else times,
+            )
+        except HeadraceError as error:
+            if error.status != 413:
+                raise
+            return False
+        self.deliveries.add(future, len(records))
+        return True
+
+    def _send(self, record: InputRecord) -> None:
+        try:
+            future = self.producer.send(
+                self.topic,
+                record.value,
+                record.key,
+                headers=record.headers,
+                partition=self.partition,
+                timestamp_ms=record.timestamp_ms,
+            )
+        except HeadraceError as error:
+            if error.status != 413:
+                raise
+            raise type(error)(f"line {record.line}: {error.message}", **error.details) from error
+        self.deliveries.add(future, 1)
+
 
 _DELIVERY_TIMEOUT_MS = 30_000
 """A person's patience: long enough for a broker's restart."""
@@ -31,7 +187,7 @@ _FORMATS_BY_SUFFIX = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv"}
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class _Options:
     topic: str
     file: BinaryIO
     key_field: str | None
@@ -91,10 +247,10 @@ def produce(where: Where, **options: Any) -> None:
     key, or bring keys with --format records. What cannot be written within 30 s ends the command with 1.
     Ctrl-C, SIGTERM and SIGHUP wait 5 s for what was sent, and it says how much is written; a second one does not wait.
     """
-    _produce(where, Options(**options))
+    _produce(where, _Options(**options))
 
 
-def _produce(where: Where, options: Options) -> None:
+def _produce(where: Where, options: _Options) -> None:
     from headrace.client.producer.producer import Producer
 
     read = _reader(options)
@@ -121,7 +277,7 @@ def _produce(where: Where, options: Options) -> None:
         tell(f"headrace: no record has a field {options.key_field!r}: all keys are null", fg="yellow")
 
 
-def _reader(options: Options) -> _Reader:
+def _reader(options: _Options) -> _Reader:
     """What makes records of lines."""
     if options.allow_missing_key and options.key_field is None:
         raise click.UsageError("--allow-missing-key is about --key-field: name the field, or leave it out.")
@@ -136,7 +292,7 @@ def _reader(options: Options) -> _Reader:
     return partial(json_lines, key_field=options.key_field, may_lack_key=options.allow_missing_key)
 
 
-def _send_all(sending: Sending, options: Options, read: _Reader) -> None:
+def _send_all(sending: Sending, options: _Options, read: _Reader) -> None:
     """Raises the first failure, with what came of the others."""
     interactive = options.file.isatty()
     if interactive:

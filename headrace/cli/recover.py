@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headrace.cli.asking import confirmed
-from headrace.cli.examples import Command, examples
-from headrace.cli.kube import KubeOptions, with_kube
+from headrace.cli.commands import Command, examples
 from headrace.cli.options import TOPIC, Where, broker_options
-from headrace.cli.output import waiting
+from headrace.cli.output import confirmed, waiting
+from headrace.cli.servers import KubeOptions, with_kube
 from headrace.core.control.recovery import Cluster, Recovered, RecoveryPlan, Stuck, plan_recovery
 from headrace.core.errors import HeadraceError, LocalError
 
@@ -113,7 +112,7 @@ class _Scope:
         return topics.items, (await client.list(PARTITION_SETS, namespace=self._namespace)).items
 
     def _wanted(self, topics: "Sequence[Topic]") -> "list[Topic]":
-        from headrace.cli.topics_api import no_topic
+        from headrace.cli.resources import no_topic
 
         existing = {topic.metadata.name for topic in topics}
         missing = [name for name in self._names if name not in existing]

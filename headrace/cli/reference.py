@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import click
 
-from headrace.cli.examples import examples_of
+from headrace.cli.commands import examples_of
 from headrace.cli.main import headrace
 
 _WHERE = frozenset({"server", "ca_file", "kubeconfig", "context", "namespace"})

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from headrace.cli.kube import KubeOptions
+from headrace.cli.servers import KubeOptions
 from headrace.core.control.held import BrokerReport
 from headrace.core.errors import HeadraceError
 from headrace.core.resources.partition_set import PartitionState

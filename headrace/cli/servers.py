@@ -1,13 +1,15 @@
-"""Where a command's records go: which brokers, how to log in there, and in which namespace the topic is.
+"""The servers that a command talks to: the Kubernetes API, and brokers with the login and the namespace for them.
 
-In this order: --server, --kubeconfig or --context, HEADRACE_SERVER, the running `headrace dev`, the current kubeconfig:
-an option stands before any variable. With a kubeconfig the brokers are found by their Leases, and reached by the API
-server's proxy to their bootstrap Service, with the kubeconfig's credentials: nothing but the API server needs to be
-reachable. Every dead end is one sentence with the remedy. Called by every command that reads or writes records.
+Brokers are looked for in this order: --server, --kubeconfig or --context, HEADRACE_SERVER, the running `headrace dev`,
+the current kubeconfig: an option stands before any variable. With a kubeconfig the brokers are found by their Leases,
+and reached by the API server's proxy to their bootstrap Service, with the kubeconfig's credentials: nothing but the API
+server needs to be reachable. Every dead end is one sentence with the remedy.
+
+`with_kube` connects to the Kubernetes API for as long as one command works with it. Called by every command.
 """
 
 import os
-from collections.abc import Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -22,7 +24,53 @@ if TYPE_CHECKING:
     from headrace.kube.client import KubeClient
     from headrace.kube.credentials import Credentials
 
+
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class KubeOptions:
+    """As the user gave them; None where he did not."""
+
+    kubeconfig: str | None
+    context: str | None
+    namespace: str | None
+
+
+def with_kube(options: KubeOptions, work: "Callable[[KubeClient, str], Awaitable[T]]") -> T:
+    """Run `work(client, namespace)` to its end."""
+    import asyncio
+
+    from headrace.kube.client import KubeClient
+
+    async def run() -> T:
+        client = await KubeClient.connect(kubeconfig=_kubeconfig(options), context=options.context)
+        async with client:
+            return await work(client, options.namespace or client.namespace)
+
+    return asyncio.run(run())
+
+
+def context_namespace(options: KubeOptions) -> str | None:
+    """What `with_kube` would give its work, without asking anybody; None where there is no kubeconfig."""
+
+    async def work(_: "KubeClient", namespace: str) -> str:
+        return namespace
+
+    try:
+        return with_kube(options, work)
+    except (LocalError, ModuleNotFoundError):
+        return options.namespace
+
+
+def _kubeconfig(options: KubeOptions) -> str | None:
+    """The user's choice, else that of the running dev; None leaves it to KUBECONFIG and the default place."""
+    if options.kubeconfig is not None or options.context is not None:
+        return options.kubeconfig
+    state = running_dev()
+    return None if state is None else str(state["kubeconfig"])
+
+
 _DEFAULT_NAMESPACE = "default"
 _NOTHING_SAID = "no server is given and no `headrace dev` is running"
 _NAME_A_BROKER = f"name a broker with --server or {SERVER_VARIABLE}, for example http://127.0.0.1:{BOOTSTRAP_PORT}"
@@ -36,7 +84,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Brokers:
+class BrokerService:
     """One cluster's, by their Leases."""
 
     namespace: str
@@ -140,7 +188,7 @@ def _check_reachable(credentials: "Credentials") -> None:
         )
 
 
-async def _brokers_of(client: "KubeClient") -> Brokers:
+async def _brokers_of(client: "KubeClient") -> BrokerService:
     """Those in the context's namespace, else those in any."""
     from headrace.kube.errors import ForbiddenError
 
@@ -173,7 +221,7 @@ async def _leases(client: "KubeClient", namespace: str | None) -> tuple[BrokerLe
         return ()
 
 
-def only_cluster(leases: Iterable[BrokerLease], api_server: str) -> Brokers:
+def only_cluster(leases: Iterable[BrokerLease], api_server: str) -> BrokerService:
     """The one cluster whose Leases these are. Raises LocalError where there is none, or more than one."""
     schemes = {(lease.metadata.namespace, lease.cluster): lease.url.partition(":")[0] for lease in leases}
     if not schemes:
@@ -188,10 +236,10 @@ def only_cluster(leases: Iterable[BrokerLease], api_server: str) -> Brokers:
             f" is that of one alone with --context, or {_NAME_A_BROKER}"
         )
     ((namespace, cluster), scheme) = next(iter(schemes.items()))
-    return Brokers(namespace, cluster, scheme)
+    return BrokerService(namespace, cluster, scheme)
 
 
-async def _check_service(client: "KubeClient", brokers: Brokers) -> None:
+async def _check_service(client: "KubeClient", brokers: BrokerService) -> None:
     """Its absence is told here, in a sentence; whoever may not look at Services may still use them."""
     from headrace.kube.errors import ForbiddenError, NotFoundError
     from headrace.kube.resource import raw_resource

@@ -1,17 +1,22 @@
-"""`headrace topic`: what kubectl does with Topics, for those who have no kubectl at hand."""
+"""`headrace topic`: the commands that do with Topics what kubectl does, for those who have no kubectl at hand.
+
+A topic that is created without --replicas gets three, or as many as the cluster is meant to have brokers. The number
+that is meant counts, not the number that runs just now: a broker that is away for a minute must not cost a topic a
+replica for good.
+"""
 
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from headrace.cli.broker_count import REPLICAS_DEFAULT
-from headrace.cli.examples import Group, examples
-from headrace.cli.kube import KubeOptions, with_kube
-from headrace.cli.options import NEW_TOPIC, TOPIC, kube_options, output_option
+from headrace.cli.commands import Group, examples
+from headrace.cli.options import NEW_TOPIC, TOPIC, kube_options, output_option, topic_spec
 from headrace.cli.output import age, print_document, print_table, readable, readable_spec, tell, waiting
-from headrace.cli.topic_spec import topic_spec
+from headrace.cli.servers import KubeOptions, with_kube
+from headrace.core.errors import LocalError
 from headrace.core.limits import FINALIZER_WAIT_MS
+from headrace.core.resources.lease import CLUSTER_LABEL
 from headrace.core.resources.metadata import DEFAULT_CLUSTER
 
 if TYPE_CHECKING:
@@ -22,6 +27,49 @@ if TYPE_CHECKING:
     from headrace.core.resources.topic import Topic
     from headrace.core.types import BrokerId
     from headrace.kube.client import KubeClient
+
+
+REPLICAS_DEFAULT = 3
+"""Of the Topic resource itself."""
+
+
+async def replicas_for(client: "KubeClient", cluster: str, wanted: int | None) -> int:
+    """`wanted`, or REPLICAS_DEFAULT, but no more than there are to be brokers; where that cannot be known, the default.
+
+    Raises LocalError where more are wanted than there are to be brokers: such a topic would never be ready.
+    """
+    from headrace.kube.errors import ApiError
+
+    try:
+        brokers = await _brokers_asked_for(client, cluster) or await _brokers_ever_seen(client, cluster)
+    except ApiError:
+        brokers = 0
+    if wanted is None:
+        return min(REPLICAS_DEFAULT, brokers) if brokers else REPLICAS_DEFAULT
+    if brokers and wanted > brokers:
+        there_are = "is 1 broker" if brokers == 1 else f"are {brokers} brokers"
+        raise LocalError(
+            f"{wanted} replicas of each partition need as many brokers, and in cluster {cluster} there {there_are}:"
+            f" give --replicas {brokers}, or start more with kubectl scale statefulset {cluster} --replicas {wanted}"
+        )
+    return wanted
+
+
+async def _brokers_asked_for(client: "KubeClient", cluster: str) -> int:
+    """By the StatefulSet, which is named as its cluster; 0 where there is none, or more than one."""
+    from headrace.kube.resource import STATEFUL_SETS, raw_resource
+
+    raw = raw_resource(STATEFUL_SETS.group, STATEFUL_SETS.version, STATEFUL_SETS.plural, STATEFUL_SETS.kind)
+    found = [each for each in (await client.list(raw)).items if each["metadata"]["name"] == cluster]
+    return STATEFUL_SETS.parse(found[0]).replicas if len(found) == 1 else 0
+
+
+async def _brokers_ever_seen(client: "KubeClient", cluster: str) -> int:
+    """By the brokers' Leases, which stay."""
+    from headrace.kube.resource import LEASES
+
+    return len((await client.list(LEASES, label_selector=f"{CLUSTER_LABEL}={cluster}")).items)
+
 
 _READY_TIMEOUT_S = 30.0
 # The operator lets a deleted topic go after this long at the latest; it needs a moment to do so.
@@ -68,8 +116,7 @@ def create(
     name: str, partitions: int, replicas: int | None, settings: tuple[str, ...], if_not_exists: bool, **kube: str | None
 ) -> None:
     """Create a topic and wait until it is ready."""
-    from headrace.cli.broker_count import replicas_for
-    from headrace.cli.topics_api import create_topic, has_topic, wait_until_ready
+    from headrace.cli.resources import create_topic, has_topic, wait_until_ready
 
     spec = topic_spec(partitions, replicas, settings)
 
@@ -100,7 +147,7 @@ def create(
 @kube_options
 def list_(all_namespaces: bool, internal: bool, output: str, **kube: str | None) -> None:
     """List topics."""
-    from headrace.cli.topics_api import list_topics
+    from headrace.cli.resources import list_topics
 
     async def work(client: "KubeClient", namespace: str) -> "list[Topic]":
         return await list_topics(client, None if all_namespaces else namespace, internal=internal)
@@ -134,7 +181,7 @@ def describe(name: str, output: str, **kube: str | None) -> None:
     LAG names followers that are behind their leader, and by how many records; ? where a broker does not tell.
     """
     from headrace.cli.replica_lag import ask_brokers
-    from headrace.cli.topics_api import describe_topic, unserved
+    from headrace.cli.resources import describe_topic, unserved
 
     async def work(client: "KubeClient", namespace: str) -> "tuple[Topic, list[PartitionSet], str | None]":
         one, sets = await describe_topic(client, name, namespace)
@@ -163,7 +210,7 @@ def describe(name: str, output: str, **kube: str | None) -> None:
 @kube_options
 def delete(names: tuple[str, ...], if_exists: bool, **kube: str | None) -> None:
     """Delete topics and, unless their deletionPolicy is Retain, their records. Asks nothing."""
-    from headrace.cli.topics_api import delete_topic
+    from headrace.cli.resources import delete_topic
 
     async def work(client: "KubeClient", namespace: str) -> None:
         for name in names:
@@ -187,7 +234,7 @@ def _few(name: str, brokers: int) -> str:
 
 
 def _summary(one: "Topic") -> dict[str, Any]:
-    from headrace.cli.topics_api import ready_condition
+    from headrace.cli.resources import ready_condition
 
     return {
         "namespace": one.metadata.namespace,

@@ -16,21 +16,24 @@ from headrace.core.errors import LocalError, UnknownTopicError
 from headrace.core.limits import PRODUCE_TIMEOUT_MS_DEFAULT, SPARK_SAMPLE_BYTES
 from headrace.core.records.skim import skim
 from headrace.core.resources.internal_topics import INTERNAL_TOPICS
-from headrace.spark.bounds import (
+from headrace.spark.offsets import Offsets, Partition
+from headrace.spark.options import Connection
+from headrace.spark.read_options import (
     EARLIEST,
     EARLIEST_NUMBER,
     LATEST,
     LATEST_NUMBER,
+    Assigned,
     AtOffsets,
     AtTime,
     AtTimes,
     Bound,
     ByPartition,
     Edge,
+    Subscription,
+    Topics,
+    TopicsLike,
 )
-from headrace.spark.offsets import Offsets, Partition
-from headrace.spark.options import Connection
-from headrace.spark.subscription import Assigned, Subscription, Topics, TopicsLike
 
 _ALL = 1 << 62
 

@@ -1,14 +1,21 @@
-"""The options of reading: all that `spark.read` and `spark.readStream` with `format("headrace")` take. Pure."""
+"""The options of reading: all that `spark.read` and `spark.readStream` with `format("headrace")` take. Pure.
 
-from collections.abc import Mapping
+Partitions are chosen by exactly one of `subscribe`, `subscribePattern` and `assign`. Each end of what is read is given
+by one of three options, the first that is there: `startingTimestamp` stands above `startingOffsetsByTimestamp`, and
+that above `startingOffsets`, as in Kafka's source; the same with `ending`. Raises LocalError that names option, value
+and remedy.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self, TypeAlias
 
-from headrace.client.record import as_group
+from headrace.client.record import as_group, as_topic
 from headrace.core.errors import LocalError
 from headrace.core.limits import SPARK_ROWS_PER_TRIGGER_DEFAULT, SPARK_TRIGGER_DELAY_MS_DEFAULT
 from headrace.core.units import parse_quantity_bytes
-from headrace.spark.bounds import EARLIEST, LATEST, Bound, bound_names, bound_of
 from headrace.spark.errors import LossPolicy
 from headrace.spark.options import (
     CONNECTION_OPTIONS,
@@ -17,12 +24,185 @@ from headrace.spark.options import (
     choice,
     duration_ms,
     flag,
+    only_one,
     optional_number,
     text,
     whole_number,
 )
 from headrace.spark.schema import SCHEMA_OPTIONS
-from headrace.spark.subscription import SUBSCRIPTION_OPTIONS, Subscription, subscription_of
+
+SUBSCRIPTION_OPTIONS = ("subscribe", "subscribePattern", "assign")
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """All partitions of these, those that are added too."""
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsLike:
+    """The same of all topics whose whole name matches, new ones too."""
+
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """These partitions, and no others."""
+
+    numbers: Mapping[str, tuple[int, ...]]
+
+
+Subscription: TypeAlias = Topics | TopicsLike | Assigned
+
+
+def subscription_of(options: Mapping[str, str]) -> Subscription:
+    option = only_one(options, *SUBSCRIPTION_OPTIONS)
+    value = "" if option is None else text(options, option) or ""
+    match option:
+        case "subscribe":
+            return Topics(_names(value))
+        case "subscribePattern":
+            return TopicsLike(_pattern(value))
+        case "assign":
+            return Assigned(_assigned(value))
+        case _:
+            raise LocalError(
+                "nothing says what to read: give subscribe (topics, separated by commas), subscribePattern (a regular"
+                ' expression) or assign ({"flights": [0, 1]})'
+            )
+
+
+def _names(value: str) -> tuple[str, ...]:
+    names = dict.fromkeys(as_topic(name.strip()) for name in value.split(",") if name.strip())
+    if not names:
+        raise LocalError(f"subscribe is {value!r}: name topics, separated by commas")
+    return tuple(names)
+
+
+def _pattern(value: str) -> str:
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise LocalError(f"subscribePattern is {value!r}, no regular expression of Python's: {error}") from None
+    return value
+
+
+def _assigned(value: str) -> Mapping[str, tuple[int, ...]]:
+    try:
+        document = json.loads(value)
+        wanted = {as_topic(topic): tuple(sorted({*numbers})) for topic, numbers in document.items()}
+    except (ValueError, TypeError, AttributeError):
+        wanted = {}
+    if not wanted or not all(numbers and all(map(_is_number, numbers)) for numbers in wanted.values()):
+        raise LocalError(f'assign is {value!r}: write JSON such as {{"flights": [0, 1]}}')
+    return wanted
+
+
+def _is_number(number: object) -> bool:
+    return type(number) is int and number >= 0
+
+
+EARLIEST, LATEST = "earliest", "latest"
+EARLIEST_NUMBER, LATEST_NUMBER = -2, -1
+"""In the JSON of offsets, as in Kafka's."""
+
+ByPartition: TypeAlias = Mapping[str, Mapping[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """The beginning or the end of every partition."""
+
+    name: str
+    """`earliest` or `latest`."""
+
+
+@dataclass(frozen=True, slots=True)
+class AtTime:
+    """The first record at or after it, in every partition."""
+
+    ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class AtOffsets:
+    option: str
+    by_topic: ByPartition
+
+
+@dataclass(frozen=True, slots=True)
+class AtTimes:
+    option: str
+    by_topic: ByPartition
+
+
+Bound: TypeAlias = Edge | AtTime | AtOffsets | AtTimes
+
+
+def bound_names(end: str) -> tuple[str, str, str]:
+    """Of the options for the `starting` or the `ending` end."""
+    return f"{end}Timestamp", f"{end}OffsetsByTimestamp", f"{end}Offsets"
+
+
+def bound_of(options: Mapping[str, str], end: str, default: str, *, excluded: str | None = None) -> Bound:
+    """`excluded`: the edge (`latest` where reading begins, for example) at which nothing would be read."""
+    time, times, offsets = bound_names(end)
+    at_ms = optional_number(options, time, least=0)
+    if at_ms is not None:
+        return AtTime(at_ms)
+    by_time = text(options, times)
+    if by_time is not None:
+        return AtTimes(times, _by_partition(times, by_time, _time_problem))
+    by_offset = text(options, offsets) or default
+    if by_offset.lower() in (EARLIEST, LATEST):
+        if by_offset.lower() == excluded:
+            raise LocalError(f"{offsets} is {excluded}: a batch query would find nothing; name offsets or another end")
+        return Edge(by_offset.lower())
+    return AtOffsets(offsets, _by_partition(offsets, by_offset, _offset_problem(excluded)))
+
+
+def _time_problem(number: int) -> str | None:
+    return None if number >= 0 else "write milliseconds since 1970-01-01 UTC"
+
+
+def _offset_problem(excluded: str | None) -> Callable[[int], str | None]:
+    barred = {EARLIEST: EARLIEST_NUMBER, LATEST: LATEST_NUMBER}.get(excluded or "")
+
+    def problem(number: int) -> str | None:
+        if number == barred:
+            return f"a batch query would find nothing there ({number} is {excluded})"
+        if number < EARLIEST_NUMBER:
+            return f"write an offset, {EARLIEST_NUMBER} for earliest or {LATEST_NUMBER} for latest"
+        return None
+
+    return problem
+
+
+def _by_partition(option: str, document: str, problem_of: Callable[[int], str | None]) -> ByPartition:
+    example = '{"flights": {"0": 23, "1": 42}}'
+    try:
+        found = {
+            str(topic): {int(number): _whole(value) for number, value in numbers.items()}
+            for topic, numbers in json.loads(document).items()
+        }
+    except (ValueError, TypeError, AttributeError):
+        raise LocalError(f"{option} is {document!r}: write {EARLIEST}, {LATEST} or JSON such as {example}") from None
+    for topic, numbers in found.items():
+        for number, value in numbers.items():
+            problem = problem_of(value)
+            if problem is not None:
+                raise LocalError(f"{option} says {value} of {topic}/{number}: {problem}")
+    return found
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int:
+        raise TypeError(f"{value!r} is no whole number")
+    return value
+
 
 _BOTH = (
     *CONNECTION_OPTIONS,

@@ -21,12 +21,10 @@ from headrace.spark.batch_reader import BatchReader, FilteringBatchReader
 from headrace.spark.errors import LossPolicy
 from headrace.spark.options import Connection, check_names
 from headrace.spark.read_options import READ_OPTIONS, BatchOptions, StreamOptions
-from headrace.spark.rows import check_schema
 from headrace.spark.schema import shape_of
 from headrace.spark.stream_reader import StreamReader
 from headrace.spark.tasks import Reading
-from headrace.spark.write_options import WriteOptions
-from headrace.spark.writing import BatchWriter, StreamWriter
+from headrace.spark.writing import BatchWriter, StreamWriter, WriteOptions, check_schema
 
 
 class HeadraceSource(DataSource):

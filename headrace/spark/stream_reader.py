@@ -2,29 +2,70 @@
 
 Spark keeps positions in its checkpoint, and hands them back: this reader has nothing of its own that must survive, and
 goes on after a restart wherever `start` says. Spark pickles one for its tasks, so it connects when it is first asked.
+
+The reader tells one `QueryProgress` how far the query is, from the query's own thread: an implementation neither waits
+for long nor raises. Spark's checkpoint is the truth; this is for people. `GroupProgress` tells a ConsumerGroup of type
+Spark (option `group`).
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from headrace.client.clock import now_ms
-from headrace.spark import moves
+from headrace.client.groups.progress import ProgressReporter as Reporting
+from headrace.core.types import PartitionId, PartitionKey, TopicUid
+from headrace.spark import offsets
 from headrace.spark.catalog import Catalog
-from headrace.spark.offsets import Offsets, Partition, from_json, to_json
-from headrace.spark.progress import GroupProgress, Progress, Unreported
-from headrace.spark.ranges import split
-from headrace.spark.rates import shares, shares_by_bytes
+from headrace.spark.offsets import Offsets, Partition, from_json, shares, shares_by_bytes, split_ranges, to_json
+from headrace.spark.options import Connection
 from headrace.spark.read_options import StreamOptions
 from headrace.spark.tasks import Reading
+
+
+class QueryProgress(Protocol):
+    def reached(self, offsets: Mapping[Partition, int]) -> None:
+        """All below is done, in every partition that the query reads. Told at each trigger, whatever comes of it: what
+        Spark commits it says one batch late, and never of a query's last one."""
+
+    def close(self) -> None:
+        """The query ends. Spark does not always say so."""
+
+
+class Unreported:
+    """Nobody is told."""
+
+    def reached(self, offsets: Mapping[Partition, int]) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class GroupProgress:
+    """A group is told. Connects when there is something to tell: Spark makes readers that it never asks."""
+
+    def __init__(self, group: str, connection: Connection) -> None:
+        self._group, self._connection = group, connection
+        self._reporting: Reporting | None = None
+
+    def reached(self, offsets: Mapping[Partition, int]) -> None:
+        if self._reporting is None:
+            self._reporting = Reporting(self._group, self._connection.servers(), self._connection.namespace)
+        done = {PartitionKey(TopicUid(each.uid), PartitionId(each.number)): at for each, at in offsets.items()}
+        self._reporting.report(done, {TopicUid(each.uid): each.topic for each in offsets})
+
+    def close(self) -> None:
+        if self._reporting is not None:
+            self._reporting.close()
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: StreamOptions, reading: Reading) -> None:
         self._options, self._reading = options, reading
-        self.progress: Progress = (
+        self.progress: QueryProgress = (
             Unreported() if options.group is None else GroupProgress(options.group, reading.connection)
         )
         self._asked: Catalog | None = None
@@ -51,7 +92,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest = self._available()
         begun = from_json(start)
         self.progress.reached(begun)
-        going_on = moves.kept(begun, self._latest, self._options.loss)
+        going_on = offsets.positions_kept(begun, self._latest, self._options.loss)
         added = [partition for partition in self._latest if partition not in going_on]
         going_on |= self._catalog.earliest(added)
         waiting = {partition: max(0, self._latest[partition] - at) for partition, at in going_on.items()}
@@ -95,10 +136,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         begun, ends = from_json(start), from_json(end)
         beginnings = self._catalog.earliest(partition for partition in ends if partition not in begun)
-        ranges = moves.ranges(begun, ends, beginnings, self._options.loss)
+        ranges = offsets.micro_batch_ranges(begun, ends, beginnings, self._options.loss)
         self.progress.reached(begun)  # a batch that is done again after a restart may take long
         options = self._options
-        cut = split(ranges, min_partitions=options.min_partitions, max_records=options.max_records)
+        cut = split_ranges(ranges, min_partitions=options.min_partitions, max_records=options.max_records)
         return [InputPartition(each) for each in cut]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

@@ -13,12 +13,11 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from headrace.spark.columns import Maker, Rows, gathered, maker_of
+from headrace.spark.columns import JsonValues, Maker, Rows, gathered, maker_of
 from headrace.spark.errors import LossPolicy
-from headrace.spark.json_values import JsonValues
+from headrace.spark.offsets import OffsetRange
 from headrace.spark.options import Connection
-from headrace.spark.ranges import OffsetRange
-from headrace.spark.reading import reader_of
+from headrace.spark.range_reader import reader_of
 from headrace.spark.schema import Shape
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from headrace.dev.supervisor.ports import free_run
+from headrace.dev.supervisor.layout import free_port_run
 from tests.soak.journal import STEADY, Sample
 from tests.soak.member import Place
 from tests.support.cluster import Cluster, Program, http, running_cluster
@@ -99,7 +99,7 @@ class Brokers:
 @contextmanager
 def running_brokers(home: Path) -> Iterator[Brokers]:
     with running_cluster(home, brokers=0) as cluster:
-        brokers = Brokers(cluster, free_run(BROKERS, random.Random()))
+        brokers = Brokers(cluster, free_port_run(BROKERS, random.Random()))
         for broker in range(BROKERS):
             brokers.start(broker)
         brokers.wait_ready()

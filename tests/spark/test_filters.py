@@ -4,9 +4,8 @@ from datetime import UTC, datetime
 
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, LessThan, LessThanOrEqual, Not
 
-from headrace.spark.filters import Pushed
-from headrace.spark.offsets import Partition
-from headrace.spark.ranges import OffsetRange
+from headrace.spark.batch_reader import Pushed
+from headrace.spark.offsets import OffsetRange, Partition
 
 _RANGE = OffsetRange(Partition("flights", "u", 1), 10, 50)
 _OFFSET, _PARTITION, _TIME = ("offset",), ("partition",), ("timestamp",)

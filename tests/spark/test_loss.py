@@ -8,10 +8,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row
 
 from headrace.spark.errors import DataLossError, LossPolicy
-from headrace.spark.offsets import Partition
+from headrace.spark.offsets import OffsetRange, Partition
 from headrace.spark.options import Connection
-from headrace.spark.ranges import OffsetRange
-from headrace.spark.reading import reader_of
+from headrace.spark.range_reader import reader_of
 from tests.support.spark_bench import SparkBench, whole
 
 

@@ -8,10 +8,9 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from headrace.spark.offsets import Offsets, Partition, to_json
 from headrace.spark.options import Connection
-from headrace.spark.progress import GroupProgress, Unreported
 from headrace.spark.read_options import StreamOptions
 from headrace.spark.schema import shape_of
-from headrace.spark.stream_reader import StreamReader
+from headrace.spark.stream_reader import GroupProgress, StreamReader, Unreported
 from headrace.spark.tasks import Reading
 
 _FIRST = Partition("flights", "u1", 0)

@@ -12,7 +12,7 @@ from pyspark.sql.types import StringType, StructType
 
 from headrace.core.errors import LocalError
 from headrace.core.records.header import Compression
-from headrace.spark.rows import check_schema
+from headrace.spark.writing import check_schema
 from tests.support.consumed import compressions_in, values_in
 from tests.support.spark_bench import SparkBench
 

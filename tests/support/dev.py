@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from headrace.dev.supervisor.layout import lock_file
-from headrace.dev.supervisor.lock import holder
+from headrace.dev.supervisor.state import lock_holder
 from tests.support.patience import patient
 
 _COMMAND_TIMEOUT_S = patient(90)
@@ -63,7 +63,7 @@ class Dev:
 
     @property
     def supervisor(self) -> int:
-        pid = holder(lock_file(self.home))
+        pid = lock_holder(lock_file(self.home))
         assert pid is not None, "headrace dev is not running"
         return pid
 

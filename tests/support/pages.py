@@ -7,8 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from headrace.dev.supervisor.layout import PORTS_TAKEN
-from headrace.dev.supervisor.ports import free_run
+from headrace.dev.supervisor.layout import PORTS_TAKEN, free_port_run
 from tests.support.patience import patient
 from tests.support.tools import kubectl_path
 
@@ -27,7 +26,7 @@ def follow(text: str, directory: Path, home: Path, timeout_s: float = 170) -> su
     """Run a page's text in `directory` as a newcomer would, with a `headrace dev` of its own, stopped at the end."""
     tools = os.pathsep.join([f"{sys.prefix}/bin", str(Path(kubectl_path()).parent), os.environ["PATH"]])
     environment = {**os.environ, "HEADRACE_HOME": str(home), "PATH": tools, "VENV": sys.prefix}
-    script = _script(text, free_run(PORTS_TAKEN, random.Random()))
+    script = _script(text, free_port_run(PORTS_TAKEN, random.Random()))
     try:
         return subprocess.run(
             ["bash", "-euo", "pipefail", "-c", script],

@@ -15,8 +15,7 @@ from functools import cache
 from typing import Any, Protocol, TypeAlias
 
 from headrace.dev.supervisor.fork_server import PID_BYTES_MAX
-from headrace.dev.supervisor.forked import Forked, taking_in_orphans
-from headrace.dev.supervisor.forking import ForkServer, take_in
+from headrace.dev.supervisor.forking import Forked, ForkServer, take_in, taking_in_orphans
 from tests.support.patience import patient
 
 _FORKED_S = patient(60)

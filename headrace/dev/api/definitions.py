@@ -10,9 +10,8 @@ from datetime import datetime
 from headrace.dev.api.cel_library import cel
 from headrace.dev.api.kinds import Kind
 from headrace.dev.api.objects import GroupResource, Object, rfc3339
-from headrace.dev.api.shapes import custom_shape
+from headrace.dev.api.schemas import Schema, custom_shape
 from headrace.dev.api.status import Cause, invalid, invalid_value, required, unsupported_value
-from headrace.dev.api.structural import Schema
 from headrace.dev.api.tables import age_column, name_column, path_column
 from headrace.dev.api.typed_members import check_type, read_outline
 

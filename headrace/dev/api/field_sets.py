@@ -3,13 +3,18 @@
 A path is a tuple of steps, each spelled as in FieldsV1: `f:spec` a member, `k:{"type":"Ready"}` the element of a list
 with these keys, `v:"x"` the element of a set that is this value. A set holds the path of an object or list beside those
 of its parts only where the thing itself is owned.
+
+`fields_of` gives what somebody owns who applies an object; `compare` gives what somebody takes who changes one. Both
+walk the object by its `Shape`. What is null counts as a value; what is not there, as none.
 """
 
 import json
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from headrace.dev.api.objects import Object, to_json
+from headrace.dev.api.schemas import ANY, Shape
 
 Path = tuple[str, ...]
 FieldSet = frozenset[Path]
@@ -89,3 +94,116 @@ def _shown_step(step: str) -> str:
             return f"[={text}]"
         case _:
             return f"[{text}]"
+
+
+_NOTHING: Final = object()
+
+
+@dataclass(slots=True)
+class Comparison:
+    """The fields of a new object that an old one had not or had otherwise, and those that it has no more."""
+
+    written: set[Path] = field(default_factory=set)
+    removed: set[Path] = field(default_factory=set)
+
+
+def step_of(element: Any, shape: Shape) -> str:
+    """How a list of this shape tells `element` from the others."""
+    if shape.is_set or not isinstance(element, dict):
+        return element_that_is(element)
+    items = shape.items or ANY
+    keys: Object = {}
+    for name in shape.keys:
+        of_key = items.of(name)
+        value = element.get(name, of_key.default if of_key is not None else None)
+        if value is not None:
+            keys[name] = value
+    return element_with(keys)
+
+
+def parts(value: Any, shape: Shape) -> Iterator[tuple[str, Any, Shape]]:
+    """Each part of `value`, which must have parts: its step, itself, its shape."""
+    if isinstance(value, dict):
+        for name, child in value.items():
+            yield member(name), child, shape.of(name) or ANY
+    else:
+        for element in value:
+            yield step_of(element, shape), element, shape.items or ANY
+
+
+def fields_of(value: Any, shape: Shape) -> FieldSet:
+    """The fields of an object that is applied. A struct is none itself, what its members are suffices."""
+    return frozenset(_fields_of(value, shape, ()))
+
+
+def compare(old: Any, new: Any, shape: Shape) -> Comparison:
+    found = Comparison()
+    _compare(old, new, shape, (), found)
+    return found
+
+
+def with_structs(fields: Iterable[Path], shape: Shape) -> FieldSet:
+    """The set, and the structs that its fields are in: they stay as long as one of their members does."""
+    found: set[Path] = set()
+    for path in fields:
+        found.add(path)
+        at: Shape | None = shape
+        for depth, step in enumerate(path[:-1], 1):
+            if at is None:
+                break
+            if step.startswith("f:"):
+                if at.has_field(step[2:]):
+                    found.add(path[:depth])
+                at = at.of(step[2:])
+            else:
+                at = at.items
+    return frozenset(found)
+
+
+def _fields_of(value: Any, shape: Shape, path: Path) -> Iterator[Path]:
+    if not shape.has_parts(value):
+        yield path
+        return
+    of_object = isinstance(value, dict)
+    for step, child, child_shape in parts(value, shape):
+        place = (*path, step)
+        if not of_object or child == {} or not shape.has_field(step[2:]):
+            yield place
+        yield from _fields_of(child, child_shape, place)
+
+
+def _compare(old: Any, new: Any, shape: Shape, path: Path, found: Comparison) -> None:
+    if old == new:
+        return
+    if _has_comparable_parts(old, new, shape):
+        _compare_parts(old, new, shape, path, found)
+    elif old is not _NOTHING and new is not _NOTHING:
+        found.written.add(path)
+        # One of them may have parts where the other is plain: in fields without a schema anything may become anything.
+        before, after = (value if shape.has_parts(value) else _NOTHING for value in (old, new))
+        _compare_parts(before, after, shape, path, found)
+    if path and old is _NOTHING:
+        found.written.add(path)
+    elif path and new is _NOTHING:
+        found.removed.add(path)
+
+
+def _has_comparable_parts(old: Any, new: Any, shape: Shape) -> bool:
+    """Of two that are of one type, or of the one that is there. Empty ones are compared as a whole."""
+    values = [value for value in (old, new) if value is not _NOTHING and value is not None]
+    same = all(type(value) is type(values[0]) for value in values)
+    return same and any(values) and all(shape.has_parts(value) for value in values)
+
+
+def _compare_parts(old: Any, new: Any, shape: Shape, path: Path, found: Comparison) -> None:
+    before, after = _by_step(old, shape), _by_step(new, shape)
+    for step in before | after:
+        old_part, part_shape = before.get(step, (_NOTHING, ANY))
+        new_part, part_shape = after.get(step, (_NOTHING, part_shape))
+        _compare(old_part, new_part, part_shape, (*path, step), found)
+
+
+def _by_step(value: Any, shape: Shape) -> dict[str, tuple[Any, Shape]]:
+    if value is _NOTHING or value is None:
+        return {}
+    return {step: (part, part_shape) for step, part, part_shape in parts(value, shape)}

@@ -10,8 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from headrace.dev.api.objects import GroupResource, Object, api_version
-from headrace.dev.api.shapes import Shape
-from headrace.dev.api.structural import Schema
+from headrace.dev.api.schemas import Schema, Shape
 from headrace.dev.api.typed_members import read_outline
 
 

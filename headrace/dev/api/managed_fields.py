@@ -4,9 +4,9 @@
     Update     the fields that a write changes are its manager's, and nobody else's any more
     removed    a field that is no more is nobody's
 
-An object without managedFields (kept from before they were recorded, or reset by `[{}]`) stays without them until it
-is applied; then what it had is owned by `before-first-apply`. At most `DEV_UPDATE_MANAGERS_MAX` updaters are told
-apart, the oldest of more become one. Called by `operations` and `apply_patch`.
+An object without managedFields (kept from before they were recorded, or reset by `[{}]`) stays without them until it is
+applied; then what it had is owned by `before-first-apply`. At most `DEV_UPDATE_MANAGERS_MAX` updaters are told apart,
+the oldest of more become one. Called by `operations` and `server_side_apply`.
 """
 
 import json
@@ -14,10 +14,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from headrace.core.limits import DEV_UPDATE_MANAGERS_MAX
-from headrace.dev.api.field_sets import FieldSet, Path, decode, encode
-from headrace.dev.api.field_walks import Comparison, compare
+from headrace.dev.api.field_sets import Comparison, FieldSet, Path, compare, decode, encode
 from headrace.dev.api.objects import Object
-from headrace.dev.api.shapes import Shape
+from headrace.dev.api.schemas import Shape
 
 APPLY: Final = "Apply"
 UPDATE: Final = "Update"

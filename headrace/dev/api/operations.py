@@ -12,21 +12,25 @@ from datetime import UTC, datetime
 from random import Random
 from typing import Any
 
-from headrace.dev.api.applied import check_new, duplicate_warnings, read_applied, read_applied_scale, read_merged
-from headrace.dev.api.apply_patch import apply
 from headrace.dev.api.builtin import BUILTIN_KINDS, DEFINITIONS, NAMESPACES, PODS, SERVICES
 from headrace.dev.api.definitions import kinds_of, resource_of
-from headrace.dev.api.deletion import DeleteOptions, check_deletable, doomed, may_go
 from headrace.dev.api.documents import Document
 from headrace.dev.api.kinds import Catalog, Kind
+from headrace.dev.api.listing import Listing, ListOptions, Selection, page_of
 from headrace.dev.api.managed_fields import Author, stamped, updated
 from headrace.dev.api.object_meta import finalizer_warnings
 from headrace.dev.api.objects import Key, Object, copy_of, in_order, rfc3339
-from headrace.dev.api.paging import Listing, ListOptions, page_of
 from headrace.dev.api.patches import apply_patch
 from headrace.dev.api.pods import read_scale, scale_of, with_scale
-from headrace.dev.api.selectors import Selection
-from headrace.dev.api.shapes import shape_of
+from headrace.dev.api.schemas import fill_defaults, shape_of
+from headrace.dev.api.server_side_apply import (
+    apply,
+    check_new,
+    duplicate_warnings,
+    read_applied,
+    read_applied_scale,
+    read_merged,
+)
 from headrace.dev.api.status import (
     Cause,
     StatusError,
@@ -43,9 +47,19 @@ from headrace.dev.api.status import (
     undecodable_patch,
 )
 from headrace.dev.api.store import Store
-from headrace.dev.api.strategy import prepare_create, prepare_status_update, prepare_update
-from headrace.dev.api.structural import fill_defaults
-from headrace.dev.api.written import WriteOptions, Written, read_object, unreadable
+from headrace.dev.api.strategy import (
+    DeleteOptions,
+    WriteOptions,
+    Written,
+    check_deletable,
+    doomed,
+    may_go,
+    prepare_create,
+    prepare_status_update,
+    prepare_update,
+    read_object,
+    unreadable,
+)
 
 _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _SUFFIX_LENGTH = 5

@@ -7,7 +7,6 @@ whoever runs the Pod removes it with `gracePeriodSeconds=0` once its process has
 from datetime import datetime
 from typing import Any
 
-from headrace.dev.api.json_path import find
 from headrace.dev.api.kinds import Column
 from headrace.dev.api.objects import GroupResource, Object
 from headrace.dev.api.status import (
@@ -20,7 +19,7 @@ from headrace.dev.api.status import (
     invalid_value,
     required,
 )
-from headrace.dev.api.tables import age_column, name_column
+from headrace.dev.api.tables import age_column, find_by_path, name_column
 from headrace.dev.api.typed_members import check_type
 
 _DEFAULT_GRACE_S = 30
@@ -117,12 +116,12 @@ def _stateful_set_errors(spec: Object) -> list[Cause]:
         causes.append(invalid_value("spec.replicas", replicas, "must be greater than or equal to 0"))
     if not spec.get("selector"):
         causes.append(required("spec.selector"))
-    wanted = find(spec, ".selector.matchLabels") or {}
-    labels = find(spec, ".template.metadata.labels")
+    wanted = find_by_path(spec, ".selector.matchLabels") or {}
+    labels = find_by_path(spec, ".template.metadata.labels")
     if not wanted or not wanted.items() <= (labels or {}).items():
         rule = "`selector` does not match template `labels`"
         causes.append(invalid_value("spec.template.metadata.labels", labels, rule))
-    if not find(spec, ".template.spec.containers"):
+    if not find_by_path(spec, ".template.spec.containers"):
         causes.append(required("spec.template.spec.containers"))
     return causes
 
@@ -164,7 +163,7 @@ def _restarts(pod: Object, now: datetime) -> str:
 
 
 def _or_none(path: str) -> Any:
-    return lambda obj, now: find(obj, path) or "<none>"
+    return lambda obj, now: find_by_path(obj, path) or "<none>"
 
 
 def _ready_replicas(stateful_set: Object, now: datetime) -> str:
@@ -173,7 +172,7 @@ def _ready_replicas(stateful_set: Object, now: datetime) -> str:
 
 def _containers(member: str) -> Any:
     def cell(stateful_set: Object, now: datetime) -> str:
-        containers = find(stateful_set, ".spec.template.spec.containers") or []
+        containers = find_by_path(stateful_set, ".spec.template.spec.containers") or []
         return ",".join(container.get(member, "") for container in containers)
 
     return cell

@@ -1,7 +1,10 @@
 """The process: one store, one HTTP server, one collector, started and stopped together.
 
-`run` owns them from start to a clean stop: watches end, requests finish, the collector is cancelled, the file is
+`serving` owns them from start to a clean stop: watches end, requests finish, the collector is cancelled, the file is
 closed. State that every cluster has (the system namespaces, the CRDs of Headrace) is there before the port opens.
+
+Version, health and access reviews are no resources, and are answered here. Anybody may do anything: it is one person's
+machine.
 """
 
 import asyncio
@@ -16,22 +19,69 @@ from typing import TYPE_CHECKING
 from headrace.core.limits import DEV_REQUEST_BODY_BYTES_MAX
 from headrace.dev.api.builtin import DEFINITIONS, NAMESPACES, SYSTEM_NAMESPACES
 from headrace.dev.api.collector import Collector
-from headrace.dev.api.documents import Document
+from headrace.dev.api.documents import Document, decode
 from headrace.dev.api.kinds import Kind
 from headrace.dev.api.logs import PodLogs
 from headrace.dev.api.objects import Key, Object, copy_of
 from headrace.dev.api.operations import Operations, Target
-from headrace.dev.api.probes import add_probes
 from headrace.dev.api.proxy import ANY_PORT, Proxy
 from headrace.dev.api.routes import Routes, programs_of_this_machine, refusals
 from headrace.dev.api.status import StatusError
 from headrace.dev.api.store import Store
-from headrace.dev.api.written import WriteOptions
+from headrace.dev.api.strategy import WriteOptions
 from headrace.http2.aiohttp_web import web
 from headrace.http2.server import Server, serve
 
 if TYPE_CHECKING:
     from aiohttp.typedefs import Middleware
+
+
+_VERSION: Object = {
+    "major": "1",
+    "minor": "36",
+    "gitVersion": "v1.36.0+headrace-dev",
+    "gitCommit": "",
+    "gitTreeState": "clean",
+    "buildDate": "1970-01-01T00:00:00Z",
+    "goVersion": "",
+    "compiler": "",
+    "platform": "",
+}
+"""The Kubernetes whose behaviour this API follows; the suffix says that it is not one."""
+_REVIEW_PATH = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+
+
+def add_probes(app: web.Application) -> None:
+    app.router.add_get("/version", _version)
+    for path in ("/healthz", "/livez", "/readyz"):
+        app.router.add_get(path, _healthy)
+    app.router.add_post(_REVIEW_PATH, _review)
+
+
+async def _version(request: web.Request) -> web.Response:
+    return web.json_response(_VERSION)
+
+
+async def _healthy(request: web.Request) -> web.Response:
+    return web.Response(text="ok")
+
+
+async def _review(request: web.Request) -> web.Response:
+    """Yes, whatever was asked. kubectl asks in protobuf, which need not be read to say so."""
+    try:
+        asked = decode(await request.read(), request.content_type).value
+    except StatusError:
+        asked = {}
+    spec = asked.get("spec", {}) if isinstance(asked, dict) else {}
+    answer = {
+        "kind": "SelfSubjectAccessReview",
+        "apiVersion": "authorization.k8s.io/v1",
+        "metadata": {},
+        "spec": spec,
+        "status": {"allowed": True},
+    }
+    return web.json_response(answer, status=201)
+
 
 _log = logging.getLogger(__name__)
 _OPTIONS = WriteOptions(manager="headrace-dev")

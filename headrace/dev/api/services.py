@@ -1,8 +1,8 @@
 """Services: a selector of Pods, and ports by name. Pure.
 
 Checked and completed as a kube-apiserver does, but for addresses: there are no virtual ones on one machine, so every
-Service is headless unless its writer names an address, and no port of a node is ever given out. Who answers for a
-Service is decided by `endpoints`.
+Service is headless unless its writer names an address, and no port of a node is ever given out. `proxy` decides who
+answers for a Service.
 """
 
 import re

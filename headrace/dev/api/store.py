@@ -1,22 +1,125 @@
-"""State on disk: every object, and the one counter that numbers all changes.
+"""The state on disk, the one counter that numbers all changes, and the watches that follow them.
 
-Owns a SQLite file in WAL mode and a mirror of it in memory, from which all reads are served. A write is one transaction
-of the object and the counter, committed before anybody can see it, so that neither is ever behind the other after a
-kill -9. It is also synced to the disk, unless it is a sign of life or a record of the moment (Lease, Event): these are
-most of the writes, and a power failure that takes the last of them takes nothing that anybody relies on.
+`Store` owns a SQLite file in WAL mode and a mirror of it in memory, from which all reads are served. A write is one
+transaction of the object and the counter, committed before anybody can see it, so that neither is ever behind the other
+after a kill -9. It is also synced to the disk, unless it is a sign of life or a record of the moment (Lease, Event).
+
+`History` keeps, per resource, the last changes in order of their revision. A watcher holds no queue, only the revision
+that it has seen: `since` gives it what came after, or refuses (410) when the history no longer reaches back that far.
+
+A `Watch` sends the state (ADDED each), its end (BOOKMARK), then changes in order of revision. A change counts for what
+the selector saw before and after it: an object that no longer matches is DELETED, one that begins to match is ADDED.
 
 Invariants: `revision` never goes back and no two changes share one; an object's `resourceVersion` is the revision of
-its last change; the mirror equals the file, but for defaults that a newer schema adds. Called by `operations` and
-`collector`, on the event loop.
+its last change; the mirror equals the file, but for defaults that a newer schema adds; every change with a revision
+above `oldest` is in the history. Called by `operations` and `routes`, on the event loop.
 """
 
+import asyncio
 import json
 import sqlite3
+from bisect import bisect_right
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 
-from headrace.dev.api.history import Change, ChangeType, History
+from headrace.core.limits import DEV_WATCH_HISTORY_BYTES_MAX, DEV_WATCH_HISTORY_MAX
+from headrace.dev.api.kinds import Kind
+from headrace.dev.api.listing import Selection
 from headrace.dev.api.objects import GroupResource, Key, Object, to_json
+from headrace.dev.api.status import expired
+
+
+class ChangeType(StrEnum):
+    ADDED = "ADDED"
+    MODIFIED = "MODIFIED"
+    DELETED = "DELETED"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    revision: int
+    type: ChangeType
+    object: Object
+    """As it is now; of a deleted object its last state, with the revision of the deletion."""
+    previous: Object | None = None
+    """As it was before: a selector may have matched it then."""
+    size_bytes: int = 0
+    """Of the object in JSON: what the change weighs against the history's bound."""
+
+
+class ResourceHistory:
+    """The changes of one resource."""
+
+    def __init__(
+        self, oldest: int, changes_max: int = DEV_WATCH_HISTORY_MAX, bytes_max: int = DEV_WATCH_HISTORY_BYTES_MAX
+    ) -> None:
+        self.oldest = oldest
+        """Changes up to and including this revision are forgotten."""
+        self._changes_max = changes_max
+        self._bytes_max = bytes_max
+        self._changes: list[Change] = []
+        self._bytes = 0
+
+    def record(self, change: Change) -> None:
+        self._changes.append(change)
+        self._bytes += change.size_bytes
+        if len(self._changes) > self._changes_max or self._bytes > self._bytes_max:
+            self._forget_half()
+
+    def _forget_half(self) -> None:
+        """By half, not one by one: dropping the first element of a list for each change would copy it each time."""
+        # The newest change always stays, whatever it weighs.
+        forgotten = self._changes[: max(len(self._changes) // 2, 1)] if len(self._changes) > 1 else []
+        if forgotten:
+            self.oldest = forgotten[-1].revision
+            self._bytes -= sum(change.size_bytes for change in forgotten)
+            del self._changes[: len(forgotten)]
+
+    def since(self, revision: int) -> list[Change]:
+        """The changes after `revision`. Raises StatusError 410 when some of them are forgotten."""
+        if revision < self.oldest:
+            raise expired(revision, self.oldest)
+        first = bisect_right(self._changes, revision, key=lambda change: change.revision)
+        return self._changes[first:]
+
+
+class History:
+    """The changes of all resources, and whom to wake when one comes."""
+
+    def __init__(self, oldest: int) -> None:
+        self._oldest = oldest
+        self._resources: dict[GroupResource, ResourceHistory] = {}
+        self._watchers: dict[asyncio.Event, GroupResource | None] = {}
+        self.closed = False
+
+    def of(self, resource: GroupResource) -> ResourceHistory:
+        return self._resources.setdefault(resource, ResourceHistory(self._oldest))
+
+    def record(self, resource: GroupResource, change: Change) -> None:
+        self.of(resource).record(change)
+        for wake, wanted in self._watchers.items():
+            if wanted is None or wanted == resource:
+                wake.set()
+
+    @contextmanager
+    def watching(self, resource: GroupResource | None) -> Iterator[asyncio.Event]:
+        """An event that is set with each change of `resource` (None: of any), and when the history closes."""
+        wake = asyncio.Event()
+        self._watchers[wake] = resource
+        try:
+            yield wake
+        finally:
+            del self._watchers[wake]
+
+    def close(self) -> None:
+        """End every watch: the server stops."""
+        self.closed = True
+        for wake in self._watchers:
+            wake.set()
+
 
 _UNSYNCED = frozenset({GroupResource("coordination.k8s.io", "leases"), GroupResource("", "events")})
 _IN_MEMORY = ":memory:"
@@ -120,3 +223,90 @@ class Store:
     def _mirror(self, key: Key, obj: Object) -> None:
         self._objects.setdefault(key.resource, {})[key] = obj
         self._keys_by_uid[obj["metadata"]["uid"]] = key
+
+
+_STATE_END = {"k8s.io/initial-events-end": "true"}
+
+
+@dataclass(frozen=True, slots=True)
+class WatchOptions:
+    selection: Selection
+    starts_with_state: bool
+    marks_state_end: bool
+    """Send a bookmark after the state, so that the client knows that it has all of it."""
+    after: int
+    """The revision that the client has seen; 0 where the state comes first."""
+    bookmarks: bool
+    timeout_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class WatchEvent:
+    type: str
+    object: Object
+
+
+class Watch:
+    def __init__(self, store: Store, kind: Kind, namespace: str | None, options: WatchOptions) -> None:
+        self._store = store
+        self._kind = kind
+        self._namespace = namespace
+        self._options = options
+        self.timeout_s = options.timeout_s
+        self.bookmarks = options.bookmarks
+        self.revision = options.after
+
+    def waking(self) -> AbstractContextManager[asyncio.Event]:
+        """An event that is set when something may be pending, or the watch has to end."""
+        return self._store.history.watching(self._kind.storage)
+
+    @property
+    def closed(self) -> bool:
+        """The server stops."""
+        return self._store.history.closed
+
+    def state(self) -> Iterator[WatchEvent]:
+        """What comes first: the state of now, where it is asked for. Call once, before `pending`."""
+        if not self._options.starts_with_state:
+            return
+        self.revision = self._store.revision  # Not an earlier one: changes in between are part of this state.
+        for obj in self._store.list(self._kind.storage, self._namespace):
+            if self._options.selection.matches(obj):
+                yield WatchEvent(ChangeType.ADDED, self._kind.from_stored(obj))
+        if self._options.marks_state_end and self._options.bookmarks:
+            yield self._bookmark(_STATE_END)
+
+    def pending(self) -> list[WatchEvent]:
+        """What has happened since the last call. Raises StatusError 410 when the history has forgotten some of it."""
+        changes = self._store.history.of(self._kind.storage).since(self.revision)
+        self.revision = max(self.revision, self._store.revision)
+        seen = (self._seen(change) for change in changes if self._is_here(change))
+        return [event for event in seen if event is not None]
+
+    def bookmark(self) -> WatchEvent:
+        """How far this watch has come, for a client that wants to go on from here. Only with nothing pending."""
+        return self._bookmark({})
+
+    def _is_here(self, change: Change) -> bool:
+        return self._namespace is None or change.object["metadata"].get("namespace", "") == self._namespace
+
+    def _seen(self, change: Change) -> WatchEvent | None:
+        matched = change.previous is not None and self._options.selection.matches(change.previous)
+        matches = change.type is not ChangeType.DELETED and self._options.selection.matches(change.object)
+        match matched, matches:
+            case False, True:
+                event_type = ChangeType.ADDED
+            case True, True:
+                event_type = ChangeType.MODIFIED
+            case True, False:
+                event_type = ChangeType.DELETED
+            case _:
+                return None
+        return WatchEvent(event_type, self._kind.from_stored(change.object))
+
+    def _bookmark(self, annotations: dict[str, str]) -> WatchEvent:
+        meta: Object = {"resourceVersion": str(self.revision)}
+        if annotations:
+            meta["annotations"] = annotations
+        marker = {"kind": self._kind.kind, "apiVersion": self._kind.api_version, "metadata": meta}
+        return WatchEvent("BOOKMARK", marker)

@@ -1,13 +1,70 @@
-"""Tables: what `kubectl get` prints. The server computes the cells, the client only aligns them. Pure."""
+"""Tables: what `kubectl get` prints. The server computes the cells, the client only aligns them. Pure.
 
-from collections.abc import Sequence
+A printer column names its value by a JSONPath: `.spec.partitions`, `.status.conditions[?(@.type=="Ready")].status`. A
+path is parsed once into steps; `find_by_path` gives the first value that it leads to, or None.
+"""
+
+import re
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any
 
-from headrace.dev.api import json_path
 from headrace.dev.api.kinds import Column, Kind
 from headrace.dev.api.objects import Object
+
+_STEP = re.compile(
+    r"""\.(?P<name>[\w/-]+(?:\\\.[\w/-]+)*)
+      | \[(?P<index>\d+)\]
+      | \[['"](?P<quoted>[^'"]+)['"]\]
+      | \[\?\(@\.(?P<field>[\w.]+)\s*==\s*(?P<mark>["'])(?P<wanted>.*?)(?P=mark)\)\]
+      | (?P<all>\[\*\]|\.\*)
+    """,
+    re.VERBOSE,
+)
+_Step = Callable[[list[Any]], list[Any]]
+
+
+def find_by_path(obj: Any, path: str) -> Any:
+    """The first value at `path`; None where there is none. Raises ValueError for a path of another form."""
+    found = [obj]
+    for step in _steps(path):
+        found = step(found)
+    return found[0] if found else None
+
+
+@lru_cache(maxsize=256)
+def _steps(path: str) -> tuple[_Step, ...]:
+    steps: list[_Step] = []
+    at = 0
+    while at < len(path):
+        part = _STEP.match(path, at)
+        if part is None:
+            raise ValueError(f"{path!r} is not a JSONPath that printer columns use, from {path[at:]!r} on")
+        steps.append(_step(part))
+        at = part.end()
+    return tuple(steps)
+
+
+def _step(part: re.Match[str]) -> _Step:
+    if part["index"]:
+        index = int(part["index"])
+        return lambda found: [v[index] for v in found if isinstance(v, list) and index < len(v)]
+    if part["field"]:
+        names, wanted = part["field"].split("."), part["wanted"]
+        return lambda found: [c for v in found if isinstance(v, list) for c in v if _at(c, names) == wanted]
+    if part["all"]:
+        return lambda found: [child for v in found for child in (v.values() if isinstance(v, dict) else v)]
+    name = part["quoted"] or part["name"].replace("\\.", ".")
+    return lambda found: [v[name] for v in found if isinstance(v, dict) and name in v]
+
+
+def _at(value: Any, names: list[str]) -> Any:
+    for name in names:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
 
 _NAME_DESCRIPTION = (
     "Name must be unique within a namespace. Is required when creating resources, although some resources may allow a "
@@ -51,14 +108,14 @@ def path_column(name: str, type_: str, path: str, priority: int = 0, description
     """A column that shows the value at a JSONPath: null where there is none, an age where the type is `date`."""
 
     def cell(obj: Object, now: datetime) -> Any:
-        return age_at(obj, path, now) if type_ == "date" else _shown(json_path.find(obj, path), type_)
+        return age_at(obj, path, now) if type_ == "date" else _shown(find_by_path(obj, path), type_)
 
     return Column(name, type_, description, cell, priority)
 
 
 def age_at(obj: Object, path: str, now: datetime) -> str:
     """How long before `now` the moment at `path` lies, as Kubernetes abbreviates it."""
-    stamp = json_path.find(obj, path)
+    stamp = find_by_path(obj, path)
     if stamp is None:
         return "<unknown>"
     try:

@@ -1,14 +1,17 @@
-"""Members of Kubernetes' own kinds, read as Go reads them: of the wrong type, or unknown. Pure.
+"""The members of Kubernetes' own kinds, read as Go reads them: unknown ones, those of the wrong type, and times. Pure.
 
 `Secret` and `Service` are checked in full because people write them by hand, of the others only the outline. The
-messages are those of Go's JSON decoder.
+messages are those of Go's JSON decoder. Kubernetes has two types of times, and reads each of them in exactly one form;
+so do we.
 """
 
+import re
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from typing import Any, Final
 
-from headrace.dev.api.objects import Object
-from headrace.dev.api.status import UndecodableError
+from headrace.dev.api.objects import Object, micro_time
+from headrace.dev.api.status import StatusError, UndecodableError, bad_request
 
 ROOT: Final = frozenset({"apiVersion", "kind", "metadata"})
 _GO_NAMES = {bool: "bool", int: "number", float: "number", str: "string", list: "array", dict: "object"}
@@ -61,3 +64,78 @@ def read_map(holder: Object, name: str, element: str, place: str) -> dict[str, A
     for value in found.values():
         check_type(value, element, place)
     return found
+
+
+_Layout = tuple[tuple[str, str], ...]
+"""The parts of a moment: as Go's layouts spell them, and as they are recognised."""
+
+_SECONDS: _Layout = (
+    ("2006", r"\d{4}"),
+    ("-", "-"),
+    ("01", r"\d\d"),
+    ("-", "-"),
+    ("02", r"\d\d"),
+    ("T", "T"),
+    ("15", r"\d\d"),
+    (":", ":"),
+    ("04", r"\d\d"),
+    (":", ":"),
+    ("05", r"\d\d"),
+)
+_ZONE = ("Z07:00", r"Z|[+-]\d\d:\d\d")
+_TIME: _Layout = (*_SECONDS, _ZONE)
+_MICRO_TIME: _Layout = (*_SECONDS, (".000000", r"\.\d{6}(?!\d)"), _ZONE)
+_FORM = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[+-]\d\d:\d\d)")
+
+
+def check_micro_times(kind: str, holder: Object, names: Iterable[str]) -> None:
+    """Bring the MicroTimes of `holder` to UTC. Raises StatusError 400 where one has no six digits of a second."""
+    for name in names:
+        if holder.get(name) is not None:
+            holder[name] = _normalized(kind, holder[name])
+
+
+def check_times(kind: str, holder: Object, names: Iterable[str]) -> None:
+    """Raises StatusError 400 where a Time of `holder` is none."""
+    for name in names:
+        if holder.get(name) is not None and not is_date_time(holder[name]):
+            raise _unreadable(kind, holder[name], _TIME)
+
+
+def is_date_time(text: object) -> bool:
+    """RFC 3339: a date, a time, and where they hold."""
+    try:
+        return isinstance(text, str) and datetime.fromisoformat(text).tzinfo is not None
+    except ValueError:
+        return False
+
+
+def _normalized(kind: str, text: object) -> str:
+    if not isinstance(text, str) or not _FORM.fullmatch(text):
+        raise _unreadable(kind, text, _MICRO_TIME)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise _unreadable(kind, text, _MICRO_TIME) from error
+    return micro_time(moment.astimezone(UTC))
+
+
+def _unreadable(kind: str, text: object, layout: _Layout) -> StatusError:
+    """400 in the words of Go's `time.Parse`, which names the first part that is not as its layout has it."""
+    return bad_request(f'{kind} in version "v1" cannot be handled as a {kind}: parsing time {_complaint(text, layout)}')
+
+
+def _complaint(text: object, layout: _Layout) -> str:
+    rest = str(text)
+    spelled = "".join(part for part, _ in layout)
+    for part, pattern in layout:
+        found = re.match(pattern, rest)
+        if found is None:
+            return f'"{text}" as "{spelled}": cannot parse "{rest}" as "{part}"'
+        rest = rest[found.end() :]
+    return f'"{text}": extra text: "{rest}"' if rest else f'"{text}": {_out_of_range(str(text))} out of range'
+
+
+def _out_of_range(text: str) -> str:
+    bounds = {"month": (5, 12), "hour": (11, 23), "minute": (14, 59), "second": (17, 59)}
+    return next((unit for unit, (at, last) in bounds.items() if int(text[at : at + 2]) > last), "day")

@@ -1,4 +1,4 @@
-"""`python -m headrace.dev.supervisor OPTIONS PIPE`: the supervisor that `detached.start_detached` starts.
+"""`python -m headrace.dev.supervisor OPTIONS PIPE`: the supervisor that `launcher.start_detached` starts.
 
 Without PIPE it is one that takes over: nobody waits for it.
 """
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from headrace.core.errors import HeadraceError
-from headrace.dev.supervisor.options import Options
+from headrace.dev.supervisor.layout import SupervisorOptions
 from headrace.dev.supervisor.process import run
 from headrace.dev.supervisor.successor import Successor
 
@@ -22,7 +22,7 @@ Tell = Callable[[dict[str, Any]], None]
 
 def main(arguments: str, writing: int | None) -> int:
     if writing is None:
-        return _supervise(Options.from_json(arguments), _tell_nobody)
+        return _supervise(SupervisorOptions.from_json(arguments), _tell_nobody)
     with os.fdopen(writing, "w") as answers:
 
         def tell(answer: dict[str, Any]) -> None:
@@ -30,10 +30,10 @@ def main(arguments: str, writing: int | None) -> int:
             with contextlib.suppress(BrokenPipeError):
                 print(json.dumps(answer), file=answers, flush=True)
 
-        return _supervise(Options.from_json(arguments), tell)
+        return _supervise(SupervisorOptions.from_json(arguments), tell)
 
 
-def _supervise(options: Options, tell: Tell) -> int:
+def _supervise(options: SupervisorOptions, tell: Tell) -> int:
     command = (sys.executable, "-m", "headrace.dev.supervisor", options.of_successor().to_json())
 
     try:

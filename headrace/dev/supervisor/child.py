@@ -1,24 +1,70 @@
-"""One program under supervision, over all of its lives.
+"""The programs under supervision, each over all of its lives, and the fleet of brokers that they make.
 
-Owns the process: `run` starts it, notices when it is ready, and starts it again when it dies, until `stop`. Each life
-is a real process in a session of its own (Ctrl-C in a terminal reaches the supervisor alone) that dies with the
-supervisor, and writes to one log file. Whoever wants to know what changed gives `on_change`.
+A `Child` owns a process: `run` starts it, notices when it is ready, and starts it again when it dies, until `stop`.
+Each life is a real process in a session of its own (Ctrl-C in a terminal reaches the supervisor alone) that dies with
+the supervisor, and writes to one log file. Whoever wants to know what changed gives `on_change`. A process is ready
+when a GET on loopback is answered with 200; as a kubelet's probe, it takes any certificate: it asks whether the process
+works, not who it is.
+
+A `Fleet` owns one `Child` per broker and the task that runs it, and knows which Pod stands for whom. Called by the
+supervisor (start, stop) and by the controller (scale, kill).
 """
 
 import asyncio
 import contextlib
 import logging
 import signal
+import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from urllib.parse import urlsplit
 
-from headrace.dev.supervisor.forking import Running, Start, execute
-from headrace.dev.supervisor.log_file import open_log
-from headrace.dev.supervisor.pod_status import Exit
-from headrace.dev.supervisor.probe import until_answers
-from headrace.dev.supervisor.restart import RESTART_DELAY_MIN_MS, Backoff
+from headrace.dev.supervisor.forking import RESTART_DELAY_MIN_MS, RestartDelay, Running, Start, execute
+from headrace.dev.supervisor.layout import LOOPBACK, open_log
+from headrace.dev.supervisor.pod_status import Exit, PodStatus
+from headrace.dev.supervisor.workload import LEAVING_GRACE_S, BrokerView
+
+_TIMEOUT_S = 2.0
+_INTERVAL_S = 0.05
+
+
+async def until_answers(url: str) -> None:
+    """Ask until the answer is yes."""
+    while True:
+        if await answers(url):
+            return
+        await asyncio.sleep(_INTERVAL_S)
+
+
+async def answers(url: str) -> bool:
+    """Whether a GET of `url` comes back with 200; anything else, a refused connection included, is a no."""
+    parts = urlsplit(url)
+    request = f"GET {parts.path} HTTP/1.1\r\nHost: {parts.netloc}\r\nConnection: close\r\n\r\n".encode()
+    try:
+        async with asyncio.timeout(_TIMEOUT_S):
+            reader, writer = await asyncio.open_connection(
+                parts.hostname or LOOPBACK, parts.port, ssl=_unverified() if parts.scheme == "https" else None
+            )
+            try:
+                writer.write(request)
+                status_line = await reader.readline()
+            finally:
+                writer.close()
+                with contextlib.suppress(OSError):
+                    await writer.wait_closed()
+    except (OSError, TimeoutError):
+        return False
+    return status_line.split()[1:2] == [b"200"]
+
+
+def _unverified() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
 
 _log = logging.getLogger("headrace.dev")
 
@@ -48,7 +94,7 @@ class Child:
         self._on_change = on_change
         self._start = start
         self._process: Running | None = None
-        self._backoff = Backoff()
+        self._backoff = RestartDelay()
         self._stopping = asyncio.Event()
 
     @property
@@ -141,3 +187,99 @@ def _how(code: int) -> str:
 
 def _now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@dataclass(slots=True)
+class _Member:
+    child: Child
+    run: asyncio.Task[None]
+    pod_uid: str | None = None
+    restarts_before_pod: int = 0
+    """A Pod counts the restarts of its own life, as a kubelet does."""
+    stopping: bool = False
+
+    def status(self) -> PodStatus:
+        child = self.child
+        running, restarts = child.pid is not None, max(0, child.restarts - self.restarts_before_pod)
+        of_this_pod = restarts > 0 or (not running and child.restarts >= self.restarts_before_pod)
+        return PodStatus(
+            ready=child.ready.is_set(),
+            restarts=restarts,
+            started_at=child.started_at,
+            running=running,
+            exited=child.exited if of_this_pod else None,
+            backing_off=child.is_backing_off,
+        )
+
+
+class Fleet:
+    def __init__(
+        self,
+        program: Callable[[int], Program],
+        port: Callable[[int], int],
+        tasks: asyncio.TaskGroup,
+        on_change: Callable[[], None],
+        grace_s: float,
+        start: Start = execute,
+    ) -> None:
+        """`grace_s`: what each gets where all stop at once."""
+        self._program = program
+        self._port = port
+        self._tasks = tasks
+        self._on_change = on_change
+        self._grace_s = grace_s
+        self._start = start
+        self._members: dict[int, _Member] = {}
+
+    @property
+    def children(self) -> dict[int, Child]:
+        """By broker id, ascending."""
+        return {broker: self._members[broker].child for broker in sorted(self._members)}
+
+    def add(self, broker: int) -> None:
+        child = Child(self._program(broker), self._on_change, self._start)
+        self._members[broker] = _Member(child, self._tasks.create_task(child.run()))
+
+    def remove(self, broker: int) -> None:
+        """Stop it gracefully, beside all else; its data stays for the day it is added again."""
+        self._members[broker].stopping = True
+        self._tasks.create_task(self._leave(broker))
+
+    async def stop(self) -> None:
+        """All at once, each gracefully."""
+        await asyncio.gather(*(member.child.stop(self._grace_s) for member in self._members.values()))
+
+    def restart(self, broker: int) -> None:
+        """Stop its process gracefully, beside all else; the next one follows."""
+        self._members[broker].stopping = True
+        self._tasks.create_task(self._end_life(broker))
+
+    def kill(self, broker: int) -> None:
+        """One that is stopping may be gone since it was looked at: then there is nothing to do, here and below."""
+        if broker in self._members:
+            self._members[broker].child.kill()
+
+    def set_pod(self, broker: int, uid: str | None) -> None:
+        member = self._members.get(broker)
+        if member is None:
+            return
+        if uid is None:  # its process is about to die with its Pod, which is no restart of the next one
+            member.restarts_before_pod = member.child.restarts + 1
+        member.pod_uid = uid
+
+    def views(self) -> tuple[BrokerView, ...]:
+        return tuple(
+            BrokerView(broker, member.status(), self._port(broker), member.pod_uid, member.stopping)
+            for broker, member in sorted(self._members.items())
+        )
+
+    async def _leave(self, broker: int) -> None:
+        await self._members[broker].child.stop(LEAVING_GRACE_S)
+        del self._members[broker]
+        self._on_change()
+
+    async def _end_life(self, broker: int) -> None:
+        member = self._members[broker]
+        await member.child.terminate(LEAVING_GRACE_S)
+        member.stopping = False
+        self._on_change()

@@ -14,9 +14,12 @@ from typing import Protocol, assert_never
 from headrace.core.resources.metadata import DEFAULT_CLUSTER, Metadata, Object
 from headrace.core.resources.service import bootstrap_service
 from headrace.dev.supervisor import workload
-from headrace.dev.supervisor.workload import NAME, NAMESPACE, BrokerView, Step
-from headrace.dev.supervisor.workload_objects import (
+from headrace.dev.supervisor.workload import (
+    NAME,
+    NAMESPACE,
     SELECTOR,
+    BrokerView,
+    Step,
     pod_object,
     service_object,
     stateful_set_object,

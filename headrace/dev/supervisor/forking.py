@@ -1,4 +1,4 @@
-"""Starts programs: forked by a process that has loaded them all (`fork_server`), executed where that cannot be.
+"""The ways to start a program: forked by one that has loaded them all (`fork_server`), or executed where that fails.
 
     the program is one that the server knows       ──> fork it
     ... and wants another interpreter              ──> execute it: LD_PRELOAD, PYTHONMALLOC and the like are read once,
@@ -6,11 +6,17 @@
     ... and the server is dead, or does not answer ──> execute it, and say so
     the server is killed                           ──> start another one; what it has forked lives on
 
-A program that was forked is a child of this process as one that was executed, and dies with it in the same way.
+    a process died after it was ready              ──> start it again after the least delay (a crash, a kill -9)
+    ... before it was ready                        ──> after twice the last delay (a bad disk, a port in use)
+    ... killed before it was ready                 ──> the same, within a bound (somebody does that on purpose)
+
+A program that was forked is a child of this process as one that was executed, and dies with it in the same way. It is
+known by its pidfd, so that no signal ever meets a stranger.
 """
 
 import asyncio
 import contextlib
+import ctypes
 import logging
 import os
 import select
@@ -19,12 +25,99 @@ import socket
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import BinaryIO, Protocol, Self, TypeAlias
 
 from headrace.dev.supervisor.fork_server import GO, PID_BYTES_MAX, Order, server_command
-from headrace.dev.supervisor.forked import Forked, taking_in_orphans
 from headrace.dev.supervisor.parent_death import dying_with_parent
-from headrace.dev.supervisor.restart import Backoff
+
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+class Forked:
+    """Offers what `asyncio.subprocess.Process` offers. Used on one event loop, or on none."""
+
+    def __init__(self, pid: int) -> None:
+        """Raises ProcessLookupError where it has ended and was waited for."""
+        self.pid = pid
+        self._code: int | None = None
+        self._pidfd = os.pidfd_open(pid)
+        self._ended: asyncio.Future[None] | None = None
+
+    def fileno(self) -> int:
+        """Readable once it has ended, and gone once `poll` has told so."""
+        return self._pidfd
+
+    def poll(self) -> int | None:
+        """The exit code, negative for the signal that ended it; None as long as it runs."""
+        if self._code is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self._code = os.waitstatus_to_exitcode(status)
+                self._let_go()
+        return self._code
+
+    @property
+    def returncode(self) -> int | None:
+        """The same, as `subprocess` names it."""
+        return self.poll()
+
+    async def wait(self) -> int:
+        """The exit code, once it has ended."""
+        while (code := self.poll()) is None:
+            if self._ended is None:
+                loop = asyncio.get_running_loop()
+                self._ended = loop.create_future()
+                loop.add_reader(self._pidfd, self.poll)
+            await asyncio.shield(self._ended)
+        return code
+
+    def send_signal(self, number: int) -> None:
+        """Nothing happens where it has ended."""
+        if self.poll() is None:
+            signal.pidfd_send_signal(self._pidfd, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def _let_go(self) -> None:
+        if self._ended is not None:
+            self._ended.get_loop().remove_reader(self._pidfd)
+            self._ended.set_result(None)
+        os.close(self._pidfd)
+
+
+@contextlib.contextmanager
+def taking_in_orphans() -> Iterator[None]:
+    """Make this process, until the block ends, the parent of those below it whose own parent ends."""
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    if prctl(_PR_SET_CHILD_SUBREAPER, 1) != 0:
+        raise OSError(ctypes.get_errno(), "the kernel lets this process take in no orphans")
+    try:
+        yield
+    finally:
+        prctl(_PR_SET_CHILD_SUBREAPER, 0)
+
+
+RESTART_DELAY_MIN_MS = 100
+RESTART_DELAY_MAX_MS = 10_000
+RESTART_DELAY_KILLED_MAX_MS = 400
+
+
+@dataclass(frozen=True, slots=True)
+class RestartDelay:
+    """How long to wait after the latest death."""
+
+    delay_ms: int = 0
+    """0 while it has not died yet."""
+
+    def after_death(self, *, was_ready: bool, was_killed: bool) -> "RestartDelay":
+        """`was_killed` by SIGKILL, which no program sends itself."""
+        if was_ready:
+            return RestartDelay(RESTART_DELAY_MIN_MS)
+        most = RESTART_DELAY_KILLED_MAX_MS if was_killed else RESTART_DELAY_MAX_MS
+        return RestartDelay(min(max(2 * self.delay_ms, RESTART_DELAY_MIN_MS), most))
+
 
 PROGRAMS: Mapping[str, tuple[str, ...]] = {
     "headrace.dev.api": ("headrace.dev.api.__main__",),
@@ -125,7 +218,7 @@ class ForkServer:
 
     async def keep(self) -> None:
         """Start another one whenever it dies, until this is cancelled."""
-        backoff = Backoff()
+        backoff = RestartDelay()
         while True:
             await self._dead()
             backoff = backoff.after_death(was_ready=self._has_forked, was_killed=False)

@@ -1,17 +1,69 @@
-"""Where `headrace dev` keeps its things: the home with the running instance's state, the data directory, the ports.
+"""The places of one `headrace dev`: its home, its data directory, its logs, its ports, and the options that say which.
 
 The home (`$HEADRACE_HOME`, else `~/.headrace`) belongs to a user and has at most one running `headrace dev`; the data
-directory holds everything that survives a restart, and the logs. Ports follow from one: the API's own, then a broker
-each.
+directory holds everything that survives a restart, and the logs. Logs are appended to over restarts, and bounded by
+keeping one older part. Ports follow from one: the API's own, then a broker each. A port that was free a moment ago may
+be taken before it is used: whoever binds it still has to say so. `SupervisorOptions` is what a supervisor is told at
+its start; it crosses to a process of its own as JSON.
 """
 
+import json
 import os
-from dataclasses import dataclass
+import random
+import socket
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
+from typing import BinaryIO
 
 from headrace.client.transport.discovery import DEV_STATE_NAME
-from headrace.core.limits import DEV_BROKERS_MAX
-from headrace.dev.supervisor.ports import LOOPBACK
+from headrace.core.limits import DEV_BROKERS_MAX, DEV_LOG_BYTES_MAX
+
+LOOPBACK = "127.0.0.1"
+_RANGE = range(20_000, 32_000)
+"""Below Linux's ephemeral ports, so that no outgoing connection takes one in between."""
+_ATTEMPTS = 200
+
+
+class NoFreePortsError(OSError):
+    """No run of free ports was found."""
+
+
+def is_port_free(port: int) -> bool:
+    """Whether a server could listen there now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+    return True
+
+
+def free_port_run(count: int, choose: random.Random) -> int:
+    """The first of `count` ports in a row that are all free. Raises NoFreePortsError."""
+    for _ in range(_ATTEMPTS):
+        first = choose.randrange(_RANGE.start, _RANGE.stop - count)
+        if all(is_port_free(port) for port in range(first, first + count)):
+            return first
+    raise NoFreePortsError(f"no {count} free ports in a row between {_RANGE.start} and {_RANGE.stop}")
+
+
+def open_log(path: Path) -> BinaryIO:
+    """Open for appending; what grew over the bound is moved aside as `<name>.1` first."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if path.exists() and path.stat().st_size > DEV_LOG_BYTES_MAX:
+        os.replace(path, path.with_name(path.name + ".1"))
+    path.touch(mode=0o600)
+    path.chmod(0o600)  # One of an earlier version may be anybody's to read.
+    return path.open("ab", buffering=0)
+
+
+def last_lines(path: Path, count: int) -> str:
+    """The end of a log, for an error message; empty where there is none."""
+    if not path.exists():
+        return ""
+    return "\n".join(path.read_text(errors="replace").splitlines()[-count:])
+
 
 DEFAULT_PORT = 9700
 PORTS_TAKEN = DEV_BROKERS_MAX + 2
@@ -82,3 +134,46 @@ class Layout:
 
     def log(self, name: str) -> Path:
         return self.data / "logs" / f"{name}.log"
+
+
+DEFAULT_BROKERS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class SupervisorOptions:
+    home: Path
+    layout: Layout
+    brokers: int | None
+    """None: as many as the StatefulSet of an earlier run asks for, else DEFAULT_BROKERS."""
+    manifests: tuple[Path, ...] = ()
+    takes_over: bool = False
+    """From a supervisor that was killed just now."""
+
+    def of_successor(self) -> "SupervisorOptions":
+        """What was asked for at the start has come about; what users changed since then stays as it is."""
+        return replace(self, brokers=None, manifests=(), takes_over=True)
+
+    def to_json(self) -> str:
+        return json.dumps(
+            {
+                "home": str(self.home),
+                "data": str(self.layout.data),
+                "port": self.layout.port,
+                "tls": [str(path) for path in astuple(self.layout.tls) if path] if self.layout.tls else None,
+                "brokers": self.brokers,
+                "manifests": [str(path) for path in self.manifests],
+                "takes_over": self.takes_over,
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> "SupervisorOptions":
+        raw = json.loads(text)
+        tls = BrokerTls(*map(Path, raw["tls"])) if raw["tls"] else None
+        return cls(
+            home=Path(raw["home"]),
+            layout=Layout(Path(raw["data"]), raw["port"], tls),
+            brokers=raw["brokers"],
+            manifests=tuple(Path(path) for path in raw["manifests"]),
+            takes_over=raw["takes_over"],
+        )

@@ -1,4 +1,4 @@
-"""The supervisor's own process: locks, log, signals. In the foreground of a terminal, or under `detached`."""
+"""The supervisor's own process: locks, log, signals. In the foreground of a terminal, or detached (`launcher`)."""
 
 import asyncio
 import contextlib
@@ -7,17 +7,15 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 
 from headrace.dev.supervisor.forking import ForkServer
-from headrace.dev.supervisor.layout import lock_file
-from headrace.dev.supervisor.lock import held
-from headrace.dev.supervisor.options import Options
-from headrace.dev.supervisor.state import DevState
+from headrace.dev.supervisor.layout import SupervisorOptions, lock_file
+from headrace.dev.supervisor.state import DevState, hold_lock
 from headrace.dev.supervisor.successor import Successor
 
 _LOG_FORMAT = "%(asctime)s %(message)s"
 
 
 def run(
-    options: Options,
+    options: SupervisorOptions,
     on_ready: Callable[[DevState], None],
     successor: Successor | None,
     *logs: logging.Handler,
@@ -32,12 +30,12 @@ def run(
 
 
 @contextlib.contextmanager
-def _alone(options: Options) -> Iterator[None]:
+def _alone(options: SupervisorOptions) -> Iterator[None]:
     """One supervisor per home and per data directory, which may be the same. Raises AlreadyRunningError."""
     with contextlib.ExitStack() as stack:
         whats = {lock_file(options.home): "home", lock_file(options.layout.data): "data directory"}
         for path, what in whats.items():
-            stack.enter_context(held(path, what, patient=options.takes_over))
+            stack.enter_context(hold_lock(path, what, patient=options.takes_over))
         yield
 
 
@@ -57,7 +55,7 @@ def _logging_to(handlers: Sequence[logging.Handler]) -> Iterator[None]:
 
 
 async def _until_signalled(
-    options: Options, on_ready: Callable[[DevState], None], forks: ForkServer, successor: Successor | None
+    options: SupervisorOptions, on_ready: Callable[[DevState], None], forks: ForkServer, successor: Successor | None
 ) -> signal.Signals | None:
     from headrace.dev.supervisor.supervisor import supervise
 

@@ -1,18 +1,86 @@
-"""What runs just now: the file that clients and `headrace dev status` read, rewritten whenever a process changes.
+"""The running supervisor of a home: the lock that it holds, and the file that says what runs just now.
 
-Written in one step (rename), removed by a clean stop. After a kill -9 of the supervisor it is stale until the next one
-is there: whoever needs to know asks the lock (`lock.holder`), as `running` does.
+One supervisor at a time: it holds an advisory lock on a file that names it. The kernel drops the lock with the process,
+however it dies, so a lock that is held means a supervisor that lives: the only truth about "is it running". The pid
+inside is for people and for `headrace dev stop`.
+
+Clients and `headrace dev status` read the state, which is rewritten in one step (rename) whenever a process changes,
+and removed by a clean stop. After a kill -9 of the supervisor it is stale until the next one is there: so `read_state`
+asks the lock first.
 """
 
+import fcntl
 import json
 import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headrace.dev.supervisor.errors import NotRunningError
+from headrace.dev.supervisor.errors import AlreadyRunningError, NotRunningError
 from headrace.dev.supervisor.layout import lock_file, state_file
-from headrace.dev.supervisor.lock import holder
+
+_ATTEMPTS, _ATTEMPT_INTERVAL_S = 5, 0.02
+"""`lock_holder` takes the lock for an instant to see if it is free: a start does not mistake that for a supervisor."""
+_PATIENT_ATTEMPTS = 250
+"""Of one that follows a killed supervisor, whose end may take the kernel a while."""
+
+
+@contextmanager
+def hold_lock(path: Path, what: str, *, patient: bool = False) -> Iterator[None]:
+    """Hold the lock while the block runs. Raises AlreadyRunningError, which names the holder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        if not _taken(descriptor, _PATIENT_ATTEMPTS if patient else _ATTEMPTS):
+            pid = _pid_inside(descriptor)
+            raise AlreadyRunningError(
+                f"headrace dev already runs with this {what} ({path.parent}), as process {pid};"
+                " see it with: headrace dev status, stop it with: headrace dev stop",
+                pid=pid,
+            )
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        try:
+            yield
+        finally:
+            os.ftruncate(descriptor, 0)  # The next holder must not be taken for us before it has written its pid.
+    finally:
+        os.close(descriptor)
+
+
+def lock_holder(path: Path) -> int | None:
+    """The pid of the supervisor that holds the lock; None when nobody does."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _pid_inside(descriptor)
+    else:
+        return None
+    finally:
+        os.close(descriptor)
+
+
+def _taken(descriptor: int, attempts: int) -> bool:
+    for _ in range(attempts):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(_ATTEMPT_INTERVAL_S)
+        else:
+            return True
+    return False
+
+
+def _pid_inside(descriptor: int) -> int | None:
+    text = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
+    return int(text) if text.isdecimal() else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +133,7 @@ def remove_state(home: Path) -> None:
 
 def supervisor_pid(home: Path) -> int:
     """Raises NotRunningError."""
-    pid = holder(lock_file(home))
+    pid = lock_holder(lock_file(home))
     if pid is not None:
         return pid
     if state_file(home).exists():
@@ -76,7 +144,7 @@ def supervisor_pid(home: Path) -> int:
     raise NotRunningError("headrace dev is not running; start it with: headrace dev --detach")
 
 
-def running(home: Path) -> DevState:
+def read_state(home: Path) -> DevState:
     """What runs in this home. Raises NotRunningError, also while the first processes are still being started."""
     pid = supervisor_pid(home)
     try:

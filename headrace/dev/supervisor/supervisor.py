@@ -1,37 +1,120 @@
-"""Brings `headrace dev` up, keeps it up, takes it down.
+"""The supervisor: it brings `headrace dev` up, keeps it up, takes it down.
 
 Lives as long as `supervise` runs: until it is cancelled, which is the ordinary way to stop it. The order is that of who
 needs whom: the API, then operator and brokers together; on the way down brokers first, while the API can still take
 their Leases' last words, then the operator, then the API. In between, `Child` starts again what dies, `Controller`
 follows the API, and a `Successor` waits for the death of the supervisor itself.
+
+Owns the command lines of all programs, and the kubeconfig that an unmodified kubectl takes.
 """
 
 import asyncio
 import contextlib
+import json
 import logging
 import os
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 from headrace.core.errors import HeadraceError
 from headrace.core.limits import DEV_BROKERS_MAX
-from headrace.dev.supervisor.child import Child
+from headrace.core.resources.metadata import DEFAULT_CLUSTER
+from headrace.dev.supervisor.child import Child, Fleet, Program
 from headrace.dev.supervisor.controller import STATEFUL_SETS, Controller
 from headrace.dev.supervisor.errors import PortInUseError, StartFailedError
-from headrace.dev.supervisor.fleet import Fleet
 from headrace.dev.supervisor.forking import ForkServer
-from headrace.dev.supervisor.kubeconfig import write_kubeconfig
-from headrace.dev.supervisor.layout import state_file
-from headrace.dev.supervisor.log_file import last_lines
+from headrace.dev.supervisor.layout import (
+    DEFAULT_BROKERS,
+    LOOPBACK,
+    BrokerTls,
+    Layout,
+    SupervisorOptions,
+    is_port_free,
+    last_lines,
+    state_file,
+)
 from headrace.dev.supervisor.manifests import Manifest, bring_about, load_manifest
-from headrace.dev.supervisor.options import DEFAULT_BROKERS, Options
-from headrace.dev.supervisor.ports import is_free
-from headrace.dev.supervisor.programs import api_program, broker_program, operator_program
 from headrace.dev.supervisor.state import BrokerState, DevState, remove_state, write_state
 from headrace.dev.supervisor.successor import Successor
-from headrace.dev.supervisor.workload import NAME, NAMESPACE, parse_stateful_set
-from headrace.dev.supervisor.workload_objects import STOP_GRACE_S
+from headrace.dev.supervisor.workload import NAME, NAMESPACE, STOP_GRACE_S, parse_stateful_set
 from headrace.kube.client import KubeClient
 from headrace.kube.errors import NotFoundError
+
+_NAME = "headrace-dev"
+
+
+def write_kubeconfig(path: Path, api_url: str) -> None:
+    """Readable by its owner alone, as kubectl wants it, though there is no secret inside."""
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": _NAME, "cluster": {"server": api_url}}],
+        "users": [{"name": _NAME, "user": {}}],
+        "contexts": [{"name": _NAME, "context": {"cluster": _NAME, "user": _NAME, "namespace": "default"}}],
+        "current-context": _NAME,
+    }
+    path.touch(mode=0o600)
+    path.chmod(0o600)
+    path.write_text(json.dumps(document, indent=2) + "\n")  # JSON is YAML
+
+
+def api_program(layout: Layout) -> Program:
+    return Program(
+        name="the Kubernetes API",
+        arguments=_module(
+            "headrace.dev.api",
+            *("--data", str(layout.api_data), "--host", LOOPBACK, "--port", str(layout.port)),
+            *("--pod-logs", str(layout.broker_log("{ordinal}"))),
+            *("--pod-ports", str(layout.broker_port(0)), str(layout.operator_port)),
+        ),
+        log=layout.log("api"),
+        ready_url=f"{layout.api_url}/readyz",
+    )
+
+
+def operator_program(layout: Layout) -> Program:
+    return Program(
+        name="the operator",
+        arguments=_module(
+            "headrace_operator.main",
+            *("--kubeconfig", str(layout.kubeconfig), "--cluster", DEFAULT_CLUSTER, "--namespace", NAMESPACE),
+            *("--host", LOOPBACK, "--metrics-port", str(layout.operator_port)),
+            # The next life of the operator takes over from a dead one at once.
+            *("--identity", "headrace-dev"),
+            *(["--tls-ca-file", str(layout.tls.authority)] if layout.tls and layout.tls.authority else []),
+        ),
+        log=layout.log("operator"),
+        ready_url=f"http://{LOOPBACK}:{layout.operator_port}/healthz",
+    )
+
+
+def broker_program(layout: Layout, broker: int) -> Program:
+    return Program(
+        name=f"broker {broker}",
+        arguments=_module(
+            "headrace_broker.main",
+            *("--id", str(broker), "--data", str(layout.broker_data(broker)), "--cluster", DEFAULT_CLUSTER),
+            *("--namespace", NAMESPACE, "--kubeconfig", str(layout.kubeconfig)),
+            *("--host", LOOPBACK, "--port", str(layout.broker_port(broker))),
+            *("--advertised-url", layout.broker_url(broker)),
+            *_tls_arguments(layout.tls),
+        ),
+        log=layout.broker_log(broker),
+        ready_url=f"{layout.broker_url(broker)}/readyz",
+    )
+
+
+def _tls_arguments(tls: BrokerTls | None) -> list[str]:
+    if tls is None:
+        return []
+    arguments = ["--tls-cert-file", str(tls.certificate), "--tls-key-file", str(tls.key)]
+    return [*arguments, "--tls-ca-file", str(tls.authority)] if tls.authority else arguments
+
+
+def _module(name: str, *arguments: str) -> tuple[str, ...]:
+    return (sys.executable, "-m", name, *arguments)
+
 
 _STOP_GRACE_S = 10.0
 """Of processes that wait for nobody."""
@@ -46,7 +129,10 @@ _log = logging.getLogger("headrace.dev")
 
 
 async def supervise(
-    options: Options, on_ready: Callable[[DevState], None], forks: ForkServer, successor: Successor | None = None
+    options: SupervisorOptions,
+    on_ready: Callable[[DevState], None],
+    forks: ForkServer,
+    successor: Successor | None = None,
 ) -> None:
     """Run everything until cancelled; `on_ready` is called once, when all of it serves. Raises HeadraceError.
 
@@ -79,7 +165,7 @@ async def supervise(
 
 
 class _Supervisor:
-    def __init__(self, options: Options, tasks: asyncio.TaskGroup, forks: ForkServer) -> None:
+    def __init__(self, options: SupervisorOptions, tasks: asyncio.TaskGroup, forks: ForkServer) -> None:
         self._options = options
         self._layout = options.layout
         self._tasks = tasks
@@ -169,7 +255,7 @@ async def _wanted_brokers(client: KubeClient, asked: int | None) -> int:
 
 async def _require_free(port: int, who: str, patience_s: float) -> None:
     deadline = asyncio.get_running_loop().time() + patience_s
-    while not is_free(port):
+    while not is_port_free(port):
         if asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(_LOOK_AGAIN_S)
             continue

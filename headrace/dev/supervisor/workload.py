@@ -17,6 +17,7 @@ of its own steps.
     a new spec that asks for more than there can be ──> WarnOfSet
     a Pod or the StatefulSet that tells yesterday's truth ──> WritePodStatus, WriteSetStatus
 
+The objects are sent to the API so that `kubectl get`, `describe` and `rollout status` see what they see on a cluster.
 Called by `controller`, which reads the API afresh each time: a stale cache would make a Pod that was just created look
 deleted.
 """
@@ -25,12 +26,20 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from headrace.core.limits import DEV_BROKERS_MAX, DEV_POD_GRACE_MS
-from headrace.core.resources.metadata import Metadata, Object
-from headrace.core.resources.service import BOOTSTRAP_PORT_NAME
-from headrace.dev.supervisor.pod_status import PodStatus, parse_pod_status
+from headrace.core.limits import (
+    CATCH_UP_TIMEOUT_MS,
+    DECOMMISSION_TIMEOUT_MS,
+    DEV_BROKERS_MAX,
+    DEV_POD_GRACE_MS,
+    DRAIN_TIMEOUT_MS,
+    HANDOVER_TIMEOUT_MS,
+    STEP_DOWN_TIMEOUT_MS,
+)
+from headrace.core.resources.metadata import DEFAULT_CLUSTER, Metadata, Object
+from headrace.core.resources.service import BOOTSTRAP_PORT, BOOTSTRAP_PORT_NAME, bootstrap_service
+from headrace.dev.supervisor.pod_status import IMAGE, PodStatus, parse_pod_status
 
 NAME = "headrace"
 NAMESPACE = "default"
@@ -369,3 +378,84 @@ def parse_stateful_set(obj: Object) -> StatefulSetView:
 def revision_of(template: Object) -> str:
     """The same for equal templates."""
     return _PREFIX + hashlib.sha256(json.dumps(template, sort_keys=True).encode()).hexdigest()[:_REVISION_DIGITS]
+
+
+STOP_GRACE_S = (HANDOVER_TIMEOUT_MS + STEP_DOWN_TIMEOUT_MS + DRAIN_TIMEOUT_MS) // 1000 + 5
+"""A little more than the longest that a broker takes to stop where all do: then nobody stays for another ..."""
+LEAVING_GRACE_S = STOP_GRACE_S + max(DECOMMISSION_TIMEOUT_MS, CATCH_UP_TIMEOUT_MS) // 1000
+"""... and where it stops alone: it hands its replicas over first, or stays in sync for those that catch up. Copies take
+as long as there are bytes."""
+LABELS = {"app.kubernetes.io/name": NAME, "app.kubernetes.io/component": "broker"}
+SELECTOR = ",".join(f"{key}={value}" for key, value in LABELS.items())
+
+
+def stateful_set_object(replicas: int) -> dict[str, Any]:
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": {"name": NAME, "namespace": NAMESPACE, "labels": LABELS},
+        "spec": {
+            "replicas": replicas,
+            "serviceName": NAME,
+            "podManagementPolicy": "Parallel",
+            "selector": {"matchLabels": LABELS},
+            "template": {"metadata": {"labels": LABELS}, "spec": {"containers": [_container(BOOTSTRAP_PORT)]}},
+        },
+    }
+
+
+def service_object() -> dict[str, Any]:
+    """Its port by name is another number in every Pod: all brokers share one machine's ports."""
+    port = {"name": BOOTSTRAP_PORT_NAME, "port": BOOTSTRAP_PORT, "targetPort": BOOTSTRAP_PORT_NAME}
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": bootstrap_service(DEFAULT_CLUSTER), "namespace": NAMESPACE, "labels": LABELS},
+        "spec": {"clusterIP": "None", "selector": LABELS, "ports": [port]},
+    }
+
+
+def stateful_set_status(status: SetStatus) -> dict[str, Any]:
+    return {
+        "observedGeneration": status.generation,
+        "replicas": status.replicas,
+        "readyReplicas": status.ready,
+        "availableReplicas": status.ready,
+        "currentReplicas": status.current,
+        "updatedReplicas": status.updated,
+        "currentRevision": status.current_revision,
+        "updateRevision": status.update_revision,
+    }
+
+
+def pod_object(pod: CreatePod, node: str) -> dict[str, Any]:
+    """`node` is the machine's name: all brokers are processes of this one."""
+    name, owner_uid = pod_name(pod.broker), pod.owner_uid
+    owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": NAME, "uid": owner_uid, "controller": True}
+    labels = {
+        **LABELS,
+        "statefulset.kubernetes.io/pod-name": name,
+        "apps.kubernetes.io/pod-index": str(pod.broker),
+        REVISION_LABEL: pod.revision,
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": NAMESPACE,
+            "labels": labels,
+            "ownerReferences": [owner],
+        },
+        "spec": {
+            "containers": [_container(pod.port)],
+            "nodeName": node,
+            "hostname": name,
+            "subdomain": NAME,
+            "terminationGracePeriodSeconds": LEAVING_GRACE_S,
+        },
+    }
+
+
+def _container(port: int) -> dict[str, Any]:
+    return {"name": "broker", "image": IMAGE, "ports": [{"name": BOOTSTRAP_PORT_NAME, "containerPort": port}]}

@@ -19,10 +19,9 @@ from headrace.core.resources.lease import BrokerLease
 from headrace.core.resources.metadata import Metadata
 from headrace.core.types import Acks, BrokerId, Incarnation
 from headrace.spark.errors import DataLossError, LossPolicy
-from headrace.spark.offsets import Partition
+from headrace.spark.offsets import OffsetRange, Partition
 from headrace.spark.options import Connection
-from headrace.spark.ranges import OffsetRange
-from headrace.spark.reading import reader_of
+from headrace.spark.range_reader import reader_of
 from headrace_broker.clock import monotonic_ms
 from headrace_broker.requests import ProduceQuery
 from tests.support.batches import batch_of, mislabelled, poisoned

@@ -19,7 +19,7 @@ import click
 import pytest
 import yaml
 
-from headrace.cli.examples import examples_of
+from headrace.cli.commands import examples_of
 from headrace.cli.main import headrace, run
 from headrace.cli.reference import commands
 from tests.support.dev import Dev, dev_home, topic_manifest

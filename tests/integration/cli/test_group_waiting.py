@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from headrace.cli import groups_api
-from headrace.cli.group_look import look
+from headrace.cli import resources
+from headrace.cli.group_view import read_group
 from headrace.cli.options import Where
 from headrace.core.errors import HeadraceError, LocalError
 from headrace.core.resources.consumer_group import ResetOffsets, ResetTo
@@ -71,11 +71,11 @@ def test_should_create_the_group_with_the_reset_and_wait_until_it_is_applied(api
     heard: list[str] = []
 
     async def work(client: KubeClient) -> None:
-        await groups_api.ask_for_reset(client, name, "default", EARLIEST, "blue")
+        await resources.ask_for_reset(client, name, "default", EARLIEST, "blue")
         made = api.kube("GET", f"{GROUPS}/{name}")
         assert made["spec"]["cluster"] == "blue"
         assert made["spec"]["resetOffsets"] == {"id": "r-1", "to": "Earliest", "topics": ["orders"]}
-        waits = asyncio.create_task(groups_api.wait_until_reset(client, name, "default", "r-1", heard.append))
+        waits = asyncio.create_task(resources.wait_until_reset(client, name, "default", "r-1", heard.append))
         await eventually(lambda: heard == ["the operator has not looked at it yet"], "it says so")
         says(api, name, state="Stable", members=[MEMBER])
         await eventually(lambda: "stop billing-0 (10.1.2.3)" in heard[-1], "it names who is in it")
@@ -95,7 +95,7 @@ def test_should_leave_nothing_of_the_reset_before(api: Cluster, name: str) -> No
 
     async def work(client: KubeClient) -> None:
         for wanted in (at, EARLIEST):
-            await groups_api.ask_for_reset(client, name, "default", wanted, "headrace")
+            await resources.ask_for_reset(client, name, "default", wanted, "headrace")
             assert (await client.get(CONSUMER_GROUPS, name, "default")).spec.reset_offsets == wanted
 
     run(api, work)
@@ -105,11 +105,11 @@ def test_should_take_back_its_own_reset_alone(api: Cluster, name: str) -> None:
     create(api, name)
 
     async def work(client: KubeClient) -> None:
-        await groups_api.ask_for_reset(client, name, "default", EARLIEST, "headrace")
+        await resources.ask_for_reset(client, name, "default", EARLIEST, "headrace")
         for id_, left in (("r-0", EARLIEST), ("r-1", None), ("r-1", None)):
-            await groups_api.clear_reset(client, name, "default", id_)
+            await resources.clear_reset(client, name, "default", id_)
             assert (await client.get(CONSUMER_GROUPS, name, "default")).spec.reset_offsets == left
-        await groups_api.clear_reset(client, "nowhere", "default", "r-1")
+        await resources.clear_reset(client, "nowhere", "default", "r-1")
 
     run(api, work)
 
@@ -120,8 +120,8 @@ def test_should_end_when_somebody_wants_something_else(api: Cluster, name: str, 
     heard: list[str] = []
 
     async def work(client: KubeClient) -> None:
-        await groups_api.ask_for_reset(client, name, "default", EARLIEST, "headrace")
-        waits = asyncio.create_task(groups_api.wait_until_reset(client, name, "default", "r-1", heard.append))
+        await resources.ask_for_reset(client, name, "default", EARLIEST, "headrace")
+        waits = asyncio.create_task(resources.wait_until_reset(client, name, "default", "r-1", heard.append))
         await eventually(lambda: bool(heard), "it waits")
         api.kube("PATCH", f"{GROUPS}/{name}", {"spec": {"resetOffsets": reset}})
         with pytest.raises(HeadraceError, match=r"was not reset: somebody else has changed spec\.resetOffsets"):
@@ -134,8 +134,8 @@ def test_should_end_when_the_group_is_deleted_meanwhile(api: Cluster, name: str)
     heard: list[str] = []
 
     async def work(client: KubeClient) -> None:
-        await groups_api.ask_for_reset(client, name, "default", EARLIEST, "headrace")
-        waits = asyncio.create_task(groups_api.wait_until_reset(client, name, "default", "r-1", heard.append))
+        await resources.ask_for_reset(client, name, "default", EARLIEST, "headrace")
+        waits = asyncio.create_task(resources.wait_until_reset(client, name, "default", "r-1", heard.append))
         await eventually(lambda: bool(heard), "it waits")
         api.kube("DELETE", f"{GROUPS}/{name}")
         with pytest.raises(HeadraceError, match="was deleted before it was reset"):
@@ -146,12 +146,12 @@ def test_should_end_when_the_group_is_deleted_meanwhile(api: Cluster, name: str)
 
 def test_should_give_up_when_nobody_carries_it_out(api: Cluster, name: str) -> None:
     async def work(client: KubeClient) -> None:
-        await groups_api.ask_for_reset(client, name, "default", EARLIEST, "headrace")
+        await resources.ask_for_reset(client, name, "default", EARLIEST, "headrace")
         with pytest.raises(
             HeadraceError,
             match=r"is not reset after 0\.2 s, though nobody is in it: .*so it may not run: .*\. It stays",
         ):
-            await groups_api.wait_until_reset(client, name, "default", "r-1", lambda _: None, patience_s=0.2)
+            await resources.wait_until_reset(client, name, "default", "r-1", lambda _: None, patience_s=0.2)
 
     run(api, work)
 
@@ -162,7 +162,7 @@ def test_should_wait_until_the_group_is_gone(api: Cluster, name: str) -> None:
 
     async def work(client: KubeClient) -> None:
         waits = asyncio.create_task(
-            groups_api.delete_group(client, await client.get(CONSUMER_GROUPS, name, "default"), heard.append)
+            resources.delete_group(client, await client.get(CONSUMER_GROUPS, name, "default"), heard.append)
         )
         await eventually(lambda: "deletionTimestamp" in api.kube("GET", f"{GROUPS}/{name}")["metadata"], "it is asked")
         says(api, name, conditions=[condition(api, name, "Ready", "GroupNotEmpty", "stop m1")])
@@ -180,7 +180,7 @@ def test_should_say_that_the_group_is_still_there(api: Cluster, name: str) -> No
     async def work(client: KubeClient) -> None:
         found = await client.get(CONSUMER_GROUPS, name, "default")
         with pytest.raises(HeadraceError, match=r"is being deleted, and is still there after 0\.2 s"):
-            await groups_api.delete_group(client, found, lambda _: None, patience_s=0.2)
+            await resources.delete_group(client, found, lambda _: None, patience_s=0.2)
 
     run(api, work)
 
@@ -189,4 +189,4 @@ def test_should_say_that_there_is_no_group_where_there_never_was_one(api: Cluste
     """Before the first one no broker can say so: nobody coordinates groups."""
     where = Where("http://127.0.0.1:1", None, str(api.kubeconfig), None, None)
     with pytest.raises(LocalError, match=f"^there is no group {name} in namespace default"):
-        look(where, name)
+        read_group(where, name)

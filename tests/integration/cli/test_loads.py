@@ -51,5 +51,5 @@ def test_should_load_what_it_uses_when_a_command_line_is_completed(
     words = len(shlex.split(typed)) - (not typed.endswith(" "))
     asked = {"_HEADRACE_COMPLETE": "bash_complete", "COMP_WORDS": typed, "COMP_CWORD": str(words)}
     loaded = loaded_by("from headrace.cli.main import run; run([])", environment | asked)
-    assert loaded.any_of("headrace.cli.topic_spec", "click"), "it was asked"
+    assert loaded.any_of("headrace.cli.options", "click"), "it was asked"
     assert loaded.any_of(*COMPLETIONS[typed]) == []

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.dev.supervisor.workload import CreatePod
-from headrace.dev.supervisor.workload_objects import pod_object, service_object
+from headrace.dev.supervisor.workload import CreatePod, pod_object, service_object
 from tests.support.cluster import Cluster
 from tests.support.command import Headrace
 

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from headrace.cli import forms
-from headrace.cli.forms import Rows
+from headrace.cli import record_formats
 from headrace.cli.line_formats import printed_records
+from headrace.cli.record_formats import Rows
 from headrace.client.consumer.consumer import Consumer
 from headrace.client.producer.producer import Producer
 from headrace.client.record import TopicPartition
@@ -99,7 +99,7 @@ def by_printed_lines(place: Place, records: list[Record]) -> None:
         *([record.key for record in records], [record.value for record in records]),
         [record.headers for record in records],
     )
-    for each in printed_records(forms.json_lines(rows, with_topic=True), lambda: 0):
+    for each in printed_records(record_formats.json_lines(rows, with_topic=True), lambda: 0):
         place.producer.send(place.topic, each.value, each.key, headers=each.headers, timestamp_ms=each.timestamp_ms)
     place.producer.flush()
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from headrace.dev.supervisor.child import Child, Program
+from headrace.dev.supervisor.layout import free_port_run
 from headrace.dev.supervisor.parent_death import dying_with_parent
-from headrace.dev.supervisor.ports import free_run
 from tests.support.dev import is_alive
 from tests.support.waiting import eventually, wait_for
 
@@ -22,7 +22,7 @@ STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); 
 
 
 def server_program(tmp_path: Path) -> Program:
-    port = free_run(1, random.Random())
+    port = free_port_run(1, random.Random())
     arguments = (sys.executable, "-m", "http.server", str(port), "--bind", "127.0.0.1", "--directory", str(tmp_path))
     return Program("the server", arguments, tmp_path / "server.log", f"http://127.0.0.1:{port}/")
 

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.dev.supervisor.layout import PORTS_TAKEN
-from headrace.dev.supervisor.ports import LOOPBACK, free_run
+from headrace.dev.supervisor.layout import LOOPBACK, PORTS_TAKEN, free_port_run
 from headrace.http2.blocking_transport import BlockingTransport
 from tests.support.dev import Dev, dev_home, is_alive, kill
 from tests.support.patience import patient
@@ -270,7 +269,7 @@ def test_should_stop_everything_and_exit_130_on_ctrl_c(tmp_path: Path) -> None:
 
 
 def test_should_name_the_port_and_the_remedy_when_another_program_has_it(tmp_path: Path) -> None:
-    first = free_run(PORTS_TAKEN, random.Random())
+    first = free_port_run(PORTS_TAKEN, random.Random())
     with dev_home(tmp_path / "home") as dev, socket.create_server((LOOPBACK, first)):
         answer = dev.headrace("dev", "--detach", "--port", str(first))
         assert answer.exit_code == 1

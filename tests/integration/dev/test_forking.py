@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 
-from headrace.dev.supervisor.forked import Forked
-from headrace.dev.supervisor.forking import PROGRAMS, ForkServer, Running, execute
+from headrace.dev.supervisor.forking import PROGRAMS, Forked, ForkServer, Running, execute
 from tests.support.dev import is_alive, kill
 from tests.support.kubeconfig_server import embedded_api
 from tests.support.waiting import eventually, wait_for

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.dev.supervisor.layout import PORTS_TAKEN
-from headrace.dev.supervisor.ports import free_run
+from headrace.dev.supervisor.layout import PORTS_TAKEN, free_port_run
 from headrace.http2.blocking_transport import BlockingTransport
 from tests.support.dev import Dev, dev_home, is_alive, kill
 from tests.support.history import Entry, check
@@ -36,7 +35,7 @@ def kill_all(dev: Dev, arguments: list[str]) -> None:
 
 @pytest.mark.timeout(280)
 def test_should_lose_nothing_acknowledged_when_everything_is_killed_in_the_middle_of_a_produce(tmp_path: Path) -> None:
-    port = ["--port", str(free_run(PORTS_TAKEN, random.Random()))]
+    port = ["--port", str(free_port_run(PORTS_TAKEN, random.Random()))]
     with dev_home(tmp_path / "home") as dev, BlockingTransport() as transport:
         dev.start_with_topic(TOPIC, *port, partitions=PARTITIONS, brokers=BROKERS)
         writers = [Writer(partition, url) for partition, url in leaders(dev, transport).items()]

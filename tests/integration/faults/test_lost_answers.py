@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import Event, Thread
 
 from headrace import AsyncProducer, Consumer, Producer
-from headrace.dev.supervisor.ports import free_run
+from headrace.dev.supervisor.layout import free_port_run
 from tests.support.cluster import Cluster, http, running_cluster
 from tests.support.patience import patient
 from tests.support.relay import Relay, relaying
@@ -77,7 +77,7 @@ def running(load: Load) -> Iterator[None]:
 @contextmanager
 def relayed_cluster(path: Path) -> Iterator[tuple[Cluster, Relay, Callable[[], None]]]:
     """One broker behind a relay, and what starts it again."""
-    port = free_run(1, random.Random())  # nobody takes it while the broker is down
+    port = free_port_run(1, random.Random())  # nobody takes it while the broker is down
     with relaying(port) as relay, running_cluster(path, brokers=0) as cluster:
 
         def start() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from headrace.cli.deliveries import Deliveries
+from headrace.cli.produce import Deliveries
 from headrace.core.errors import DiskFullError
 
 

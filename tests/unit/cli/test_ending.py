@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import click
 import pytest
 
-from headrace.cli.ending import ended_by_signals, write_whole
+from headrace.cli.progress import ended_by_signals, write_whole
 
 
 @dataclass

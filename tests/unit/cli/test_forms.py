@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.cli.forms import Rows, json_lines, table, table_title, values
+from headrace.cli.record_formats import Rows, json_lines, table, table_title, values
 from headrace.core.records.json_form import to_json
 from headrace.core.records.record import Record, RecordHeaders
 from headrace.core.types import Offset

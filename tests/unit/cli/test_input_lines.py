@@ -7,7 +7,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.cli.input_lines import lines_of
+from headrace.cli.line_formats import lines_of
 from headrace.core.limits import JSON_LINE_BYTES_MAX
 
 

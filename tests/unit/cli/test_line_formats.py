@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.cli import forms
-from headrace.cli.forms import Rows
+from headrace.cli import record_formats
 from headrace.cli.line_formats import InputRecord, LineError, csv_rows, json_lines, plain_lines, printed_records
+from headrace.cli.record_formats import Rows
 from headrace.core.limits import JSON_LINE_BYTES_MAX
 from headrace.core.records.arrays import header_rows
 from headrace.core.records.columns import columns_of
@@ -184,7 +184,7 @@ def test_should_read_the_records_that_consume_prints(records: list[Record]) -> N
         *("orders", 3, list(range(len(records))), columns.column(2).to_pylist()),
         *(columns.column(0).to_pylist(), columns.column(1).to_pylist(), header_rows(columns.column(3))),
     )
-    for printed in (forms.json_lines(rows), forms.json_lines(rows, with_topic=True)):
+    for printed in (record_formats.json_lines(rows), record_formats.json_lines(rows, with_topic=True)):
         read = printed_records([line + b"\r\n" for line in printed], lambda: -1)
         assert [Record(each.key, each.value, each.timestamp_ms or 0, each.headers) for each in read] == records
 

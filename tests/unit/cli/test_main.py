@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.cli.main import run
-from headrace.cli.notices import notices
+from headrace.cli.main import notices, run
 from headrace.cli.output import age, print_table, readable, tell
 from headrace.cli.progress import Tally, progress
 from tests.support.waiting import wait_for

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 import pytest
 
-from headrace.cli.examples import examples_of
+from headrace.cli.commands import examples_of
 from headrace.cli.main import headrace
 from headrace.cli.reference import commands
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import click
 import pytest
 
-from headrace.cli.reset_request import (
+from headrace.cli.group_changes import (
     Move,
     Target,
     check_offsets,

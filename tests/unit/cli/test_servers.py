@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.cli.servers import Brokers, find, only_cluster
+from headrace.cli.servers import BrokerService, find, only_cluster
 from headrace.core.errors import LocalError
 from headrace.core.resources.lease import CLUSTER_LABEL, BrokerLease
 from headrace.core.resources.metadata import Metadata
@@ -22,14 +22,16 @@ def _lease(broker: int = 0, namespace: str = "data", cluster: str = "headrace", 
 
 
 def test_should_take_the_one_cluster_that_is_there() -> None:
-    assert only_cluster([_lease(0), _lease(1)], "https://api") == Brokers("data", "headrace", "http")
+    assert only_cluster([_lease(0), _lease(1)], "https://api") == BrokerService("data", "headrace", "http")
     assert only_cluster([_lease(url="https://b:9701")], "https://api").scheme == "https"
 
 
 def test_should_ask_the_proxy_for_the_port_by_name_and_for_tls_by_scheme() -> None:
     proxied = "https://api:6443/api/v1/namespaces/data/services"
-    assert Brokers("data", "logs", "http").proxy_url("https://api:6443/") == f"{proxied}/logs-bootstrap:http/proxy"
-    assert Brokers("data", "logs", "https").proxy_url("https://api:6443") == (
+    assert (
+        BrokerService("data", "logs", "http").proxy_url("https://api:6443/") == f"{proxied}/logs-bootstrap:http/proxy"
+    )
+    assert BrokerService("data", "logs", "https").proxy_url("https://api:6443") == (
         f"{proxied}/https:logs-bootstrap:http/proxy"
     )
 

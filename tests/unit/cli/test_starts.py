@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import click
 import pytest
 
-from headrace.cli.starts import parse_start
+from headrace.cli.options import parse_start
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 

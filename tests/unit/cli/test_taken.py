@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.cli.taken import Pipe, pipe_of_stdout
+from headrace.cli.stdout_pipe import Pipe, pipe_of_stdout
 from headrace.client.record import TopicPartition
 from tests.support.waiting import wait_for
 

@@ -3,13 +3,13 @@
 import click
 import pytest
 
-from headrace.cli.topic_spec import check_name, topic_spec
+from headrace.cli.options import check_topic_name, topic_spec
 
 
 def test_should_refuse_what_cannot_name_a_topic_as_a_parameter() -> None:
-    check_name("my-topic")
+    check_topic_name("my-topic")
     with pytest.raises(click.BadParameter, match=r"is a DNS label.*; try my-topic\."):
-        check_name("my_topic")
+        check_topic_name("my_topic")
 
 
 def test_should_nest_settings_by_their_paths() -> None:

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from headrace.core.errors import LocalError
 from headrace.core.records.columns import decode_batch, encode_batch, record_columns
-from headrace.spark.columns import Rows
+from headrace.spark.columns import JsonValues, Rows
 from headrace.spark.errors import BadValueError
-from headrace.spark.json_values import JsonValues
 from headrace.spark.offsets import Partition
 
 _PARTITION = Partition("flights", "u", 3)

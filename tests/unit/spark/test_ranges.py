@@ -3,18 +3,17 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.spark.offsets import Partition
-from headrace.spark.ranges import OffsetRange, split
+from headrace.spark.offsets import OffsetRange, Partition, split_ranges
 
 _LONG, _SHORT = Partition("flights", "u", 0), Partition("flights", "u", 1)
 
 
 def test_should_leave_out_what_is_empty() -> None:
-    assert split([OffsetRange(_LONG, 5, 5), OffsetRange(_SHORT, 7, 3)]) == []
+    assert split_ranges([OffsetRange(_LONG, 5, 5), OffsetRange(_SHORT, 7, 3)]) == []
 
 
 def test_should_give_more_tasks_to_the_longer_one_when_there_are_to_be_more() -> None:
-    cut = split([OffsetRange(_LONG, 0, 90), OffsetRange(_SHORT, 10, 40)], min_partitions=4)
+    cut = split_ranges([OffsetRange(_LONG, 0, 90), OffsetRange(_SHORT, 10, 40)], min_partitions=4)
     assert [(each.partition.number, each.start, each.end) for each in cut] == [
         (0, 0, 30),
         (0, 30, 60),
@@ -24,7 +23,7 @@ def test_should_give_more_tasks_to_the_longer_one_when_there_are_to_be_more() ->
 
 
 def test_should_cut_evenly_when_tasks_are_to_be_small() -> None:
-    assert [each.size for each in split([OffsetRange(_LONG, 0, 10)], max_records=4)] == [3, 3, 4]
+    assert [each.size for each in split_ranges([OffsetRange(_LONG, 0, 10)], max_records=4)] == [3, 3, 4]
 
 
 @given(
@@ -36,7 +35,7 @@ def test_should_cover_all_once(bounds: list[tuple[int, int]], least: int | None,
     if most is not None:
         bounds = [(start, min(size, most * 20)) for start, size in bounds]
     ranges = [OffsetRange(Partition("t", "u", number), at, at + size) for number, (at, size) in enumerate(bounds)]
-    cut = split(ranges, min_partitions=least, max_records=most)
+    cut = split_ranges(ranges, min_partitions=least, max_records=most)
     for whole in ranges:
         pieces = [each for each in cut if each.partition == whole.partition]
         ends = [whole.start, *(each.end for each in pieces)]

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.spark.rates import shares, shares_by_bytes
+from headrace.spark.offsets import shares, shares_by_bytes
 
 _WAITING = st.dictionaries(st.integers(0, 50), st.integers(0, 10**9), max_size=20)
 

@@ -7,10 +7,8 @@ import pytest
 
 from headrace.core.errors import LocalError
 from headrace.core.limits import SPARK_ROWS_PER_TRIGGER_DEFAULT
-from headrace.spark.bounds import AtOffsets, AtTime, AtTimes, Edge
 from headrace.spark.options import Connection
-from headrace.spark.read_options import BatchOptions, StreamOptions
-from headrace.spark.subscription import Assigned, Topics
+from headrace.spark.read_options import Assigned, AtOffsets, AtTime, AtTimes, BatchOptions, Edge, StreamOptions, Topics
 from tests.support.certificates import Authority
 
 _TOPIC = {"subscribe": "flights"}

@@ -6,14 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.dev.api.apply_patch import apply
-from headrace.dev.api.field_walks import fields_of, with_structs
+from headrace.dev.api.field_sets import fields_of, with_structs
 from headrace.dev.api.managed_fields import Author, bare, stamped, updated
-from headrace.dev.api.merges import without
 from headrace.dev.api.objects import Object, copy_of
-from headrace.dev.api.shapes import custom_shape
+from headrace.dev.api.schemas import Schema, custom_shape
+from headrace.dev.api.server_side_apply import apply, without
 from headrace.dev.api.status import StatusError
-from headrace.dev.api.structural import Schema
 
 _TEXT = {"type": "string"}
 _PORT = {

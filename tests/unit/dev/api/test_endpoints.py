@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from headrace.dev.api.endpoints import Endpoint, endpoint_of_pod, endpoint_of_service, parse_asked
 from headrace.dev.api.objects import Object
+from headrace.dev.api.proxy import Endpoint, endpoint_of_pod, endpoint_of_service, parse_asked
 from headrace.dev.api.status import StatusError
 
 _SERVICE: Object = {

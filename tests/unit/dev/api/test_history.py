@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.dev.api.history import Change, ChangeType, History, ResourceHistory
 from headrace.dev.api.objects import GroupResource
 from headrace.dev.api.status import StatusError
+from headrace.dev.api.store import Change, ChangeType, History, ResourceHistory
 
 _TOPICS = GroupResource("headrace.io", "topics")
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from headrace.dev.api.moments import check_micro_times, check_times
 from headrace.dev.api.status import StatusError
+from headrace.dev.api.typed_members import check_micro_times, check_times
 
 _MICRO = "2006-01-02T15:04:05.000000Z07:00"
 

@@ -12,18 +12,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from headrace.dev.api.collector import Collector
-from headrace.dev.api.deletion import DeleteOptions, Propagation
 from headrace.dev.api.documents import Document
-from headrace.dev.api.history import ChangeType
 from headrace.dev.api.kinds import Kind
+from headrace.dev.api.listing import ListOptions
 from headrace.dev.api.objects import GroupResource, Key, Object, copy_of
 from headrace.dev.api.operations import Operations, Target
-from headrace.dev.api.paging import ListOptions
 from headrace.dev.api.pods import read_scale
 from headrace.dev.api.server import bootstrap
 from headrace.dev.api.status import StatusError
-from headrace.dev.api.store import Store
-from headrace.dev.api.written import WriteOptions
+from headrace.dev.api.store import ChangeType, Store
+from headrace.dev.api.strategy import DeleteOptions, Propagation, WriteOptions
 from headrace.dev.crds import load_crds
 from tests.support.examples import examples
 from tests.support.kubeconfig_objects import event, partition_set, topic

@@ -4,10 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.dev.api.addresses import Address, parse_address
-from headrace.dev.api.documents import decode, load_yaml
-from headrace.dev.api.negotiation import Form, negotiate
-from headrace.dev.api.protobuf import read_object
+from headrace.dev.api.documents import decode, load_yaml, read_protobuf
+from headrace.dev.api.requests import Address, Form, negotiate, parse_address
 from headrace.dev.api.status import StatusError
 
 _GROUP = ("headrace.io", "v1alpha1")
@@ -70,7 +68,7 @@ def test_should_refuse_a_body_that_it_cannot_read(body: bytes, media_type: str, 
 @given(st.binary(max_size=60))
 def test_should_read_any_envelope_or_say_why_not(body: bytes) -> None:
     try:
-        found = read_object(b"k8s\x00" + body)
+        found = read_protobuf(b"k8s\x00" + body)
     except ValueError:
         return
     assert found is None or found["kind"] in ("Namespace", "Secret", "Service")
@@ -85,13 +83,13 @@ def test_should_read_a_namespace_from_its_envelope() -> None:
     meta = _message(1, b"flights") + b"\x38\x05" + label
     type_meta = _message(1, b"v1") + _message(2, b"Namespace")
     envelope = b"k8s\x00" + _message(1, type_meta) + _message(2, _message(1, meta))
-    assert read_object(envelope) == {
+    assert read_protobuf(envelope) == {
         "apiVersion": "v1",
         "kind": "Namespace",
         "metadata": {"name": "flights", "labels": {"team": "data"}},
     }
     pod = b"k8s\x00" + _message(1, _message(1, b"v1") + _message(2, b"Pod"))
-    assert read_object(pod) is None
+    assert read_protobuf(pod) is None
 
 
 def test_should_read_a_secret_from_its_envelope() -> None:
@@ -99,7 +97,7 @@ def test_should_read_a_secret_from_its_envelope() -> None:
     written = _message(4, _message(1, b"plain") + _message(2, b"text"))
     secret = _message(1, _message(1, b"tls")) + data + _message(3, b"Opaque") + written + b"\x28\x01"
     type_meta = _message(1, b"v1") + _message(2, b"Secret")
-    assert read_object(b"k8s\x00" + _message(1, type_meta) + _message(2, secret)) == {
+    assert read_protobuf(b"k8s\x00" + _message(1, type_meta) + _message(2, secret)) == {
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": {"name": "tls"},
@@ -119,7 +117,7 @@ def test_should_read_a_service_from_its_envelope() -> None:
     by_name = _message(1, b"a") + b"\x18\x50" + _message(4, b"\x08\x01" + _message(3, b"http"))
     by_number = _message(2, b"TCP") + b"\x18\xff\x7f" + _message(4, b"\x10\x51")
     selector = _message(2, _message(1, b"app") + _message(2, b"web"))
-    found = read_object(_service(_message(1, by_name) + _message(1, by_number) + selector + _message(3, b"None")))
+    found = read_protobuf(_service(_message(1, by_name) + _message(1, by_number) + selector + _message(3, b"None")))
     assert found is not None
     assert found["metadata"] == {"name": "web"}
     assert found["spec"] == {
@@ -131,7 +129,7 @@ def test_should_read_a_service_from_its_envelope() -> None:
         "clusterIP": "None",
     }
     with pytest.raises(ValueError, match="field 9 of a ServiceSpec is not read in protobuf here: send JSON"):
-        read_object(_service(_message(9, b"10.0.0.0/8")))
+        read_protobuf(_service(_message(9, b"10.0.0.0/8")))
 
 
 @pytest.mark.parametrize(

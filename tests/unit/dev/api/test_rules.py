@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from headrace.dev.api.rules import check_object
-from headrace.dev.api.structural import Schema
+from headrace.dev.api.schemas import Schema
+from headrace.dev.api.validation import check_object
 
 
 def _ruled(rule: str, type_: str = "integer", **more: Any) -> dict[str, Any]:

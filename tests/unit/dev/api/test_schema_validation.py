@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.dev.api.structural import Schema
+from headrace.dev.api.schemas import Schema
 from headrace.dev.api.validation import validate, validate_object, validate_status
 
 

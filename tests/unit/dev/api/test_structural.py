@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.dev.api.structural import Schema, drop_nulls, fill_defaults, has_rules, prune, prune_root
+from headrace.dev.api.schemas import Schema, drop_nulls, fill_defaults, has_rules, prune, prune_root
 
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),

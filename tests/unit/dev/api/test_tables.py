@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from headrace.dev.api.json_path import find
-from headrace.dev.api.tables import human_duration, path_column
+from headrace.dev.api.tables import find_by_path, human_duration, path_column
 
 _NOW = datetime(2026, 11, 21, 9, 0, 0, tzinfo=UTC)
 
@@ -77,9 +76,9 @@ def test_should_show_a_value_as_its_column_says(type_: str, value: Any, cell: An
 )
 def test_should_find_what_a_path_leads_to(path: str, found: Any) -> None:
     obj = {"a": {"b": 1}, "l": [{"k": "x", "v": 1}, {"k": "y", "v": 2}], "m": {"x.y": 3}}
-    assert find(obj, path) == found
+    assert find_by_path(obj, path) == found
 
 
 def test_should_refuse_a_path_of_another_form() -> None:
     with pytest.raises(ValueError, match="is not a JSONPath that printer columns use"):
-        find({}, ".a[1:2]")
+        find_by_path({}, ".a[1:2]")

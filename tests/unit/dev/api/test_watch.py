@@ -8,13 +8,12 @@ import pytest
 from headrace.core.resources.metadata import API_VERSION
 from headrace.dev.api.documents import Document
 from headrace.dev.api.kinds import Kind
+from headrace.dev.api.listing import Selection
 from headrace.dev.api.operations import Operations
-from headrace.dev.api.selectors import Selection
+from headrace.dev.api.routes import _follow
 from headrace.dev.api.server import bootstrap
-from headrace.dev.api.store import Store
-from headrace.dev.api.streaming import _follow
-from headrace.dev.api.watch import Watch, WatchEvent, WatchOptions
-from headrace.dev.api.written import WriteOptions
+from headrace.dev.api.store import Store, Watch, WatchEvent, WatchOptions
+from headrace.dev.api.strategy import WriteOptions
 from headrace.dev.crds import load_crds
 from tests.support.kubeconfig_objects import topic
 from tests.support.waiting import eventually

@@ -3,7 +3,7 @@
 import pytest
 
 from headrace.dev.supervisor.errors import MissingExtraError
-from headrace.dev.supervisor.extras import require_local_extra
+from headrace.dev.supervisor.launcher import require_local_extra
 
 
 def test_should_name_the_packages_and_the_pip_command_when_some_are_missing() -> None:

@@ -4,8 +4,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from headrace.dev.supervisor.child import Program
-from headrace.dev.supervisor.fleet import Fleet
+from headrace.dev.supervisor.child import Fleet, Program
 from tests.support.waiting import eventually
 
 LEISURELY = """

@@ -3,14 +3,14 @@
 import random
 import socket
 
-from headrace.dev.supervisor.ports import LOOPBACK, free_run, is_free
+from headrace.dev.supervisor.layout import LOOPBACK, free_port_run, is_port_free
 
 
 def test_should_find_ports_in_a_row_that_can_be_listened_on() -> None:
-    first = free_run(3, random.Random(1))
-    assert all(is_free(port) for port in range(first, first + 3))
+    first = free_port_run(3, random.Random(1))
+    assert all(is_port_free(port) for port in range(first, first + 3))
 
 
 def test_should_notice_a_port_that_another_program_listens_on() -> None:
     with socket.create_server((LOOPBACK, 0)) as server:
-        assert not is_free(server.getsockname()[1])
+        assert not is_port_free(server.getsockname()[1])

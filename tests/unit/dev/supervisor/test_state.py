@@ -6,8 +6,7 @@ import pytest
 
 from headrace.dev.supervisor.errors import NotRunningError
 from headrace.dev.supervisor.layout import Layout, lock_file, state_file
-from headrace.dev.supervisor.lock import held
-from headrace.dev.supervisor.state import BrokerState, DevState, remove_state, running, write_state
+from headrace.dev.supervisor.state import BrokerState, DevState, hold_lock, read_state, remove_state, write_state
 
 STATE = DevState(
     "/data/kubeconfig", "http://127.0.0.1:9700", 10, None, (BrokerState(0, 11, "http://b", "/data/broker-0"),)
@@ -25,20 +24,20 @@ def test_should_have_the_form_of_the_contract() -> None:
 
 
 def test_should_tell_what_runs_while_a_supervisor_holds_the_home(tmp_path: Path) -> None:
-    with held(lock_file(tmp_path), "home"):
+    with hold_lock(lock_file(tmp_path), "home"):
         write_state(tmp_path, STATE)
-        assert running(tmp_path) == STATE
+        assert read_state(tmp_path) == STATE
 
 
 def test_should_not_believe_a_state_that_a_killed_supervisor_left_behind(tmp_path: Path) -> None:
     write_state(tmp_path, STATE)
     with pytest.raises(NotRunningError, match="headrace dev --detach"):
-        running(tmp_path)
+        read_state(tmp_path)
 
 
 def test_should_say_that_it_is_just_starting_when_there_is_no_state_yet(tmp_path: Path) -> None:
-    with held(lock_file(tmp_path), "home"), pytest.raises(NotRunningError, match="just starting or stopping"):
-        running(tmp_path)
+    with hold_lock(lock_file(tmp_path), "home"), pytest.raises(NotRunningError, match="just starting or stopping"):
+        read_state(tmp_path)
 
 
 def test_should_remove_a_state_that_may_not_be_there(tmp_path: Path) -> None:

@@ -32,9 +32,11 @@ from headrace.dev.supervisor.workload import (
     parse_stateful_set,
     plan,
     pod_name,
+    pod_object,
     revision_of,
+    stateful_set_object,
+    stateful_set_status,
 )
-from headrace.dev.supervisor.workload_objects import pod_object, stateful_set_object, stateful_set_status
 
 STARTED = "2026-11-21T09:00:00Z"
 PORT = 9701

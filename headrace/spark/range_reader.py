@@ -1,8 +1,9 @@
-"""Reading in Spark's Python workers: one range at a time, with clients that stay for the tasks that follow.
+"""The readers of ranges in Spark's Python workers: clients of brokers that stay for the tasks that follow.
 
 Spark uses a worker process for many tasks, one after the other: connecting anew for each would cost more than a small
 task. `reader_of` lends a client of this process that nobody uses, and takes it back. A client has read ahead when Spark
-asks. Each task reads the very topic that the driver saw: one that was created again under its name is refused.
+asks. Each task reads the very topic that the driver saw: one that was created again under its name is refused. Called
+by `tasks`; loads nothing of PySpark.
 """
 
 import os
@@ -24,9 +25,8 @@ from headrace.core.limits import (
 )
 from headrace.core.records.columns import DecodedBatch
 from headrace.spark.errors import LossPolicy
-from headrace.spark.offsets import Partition
+from headrace.spark.offsets import OffsetRange, Partition
 from headrace.spark.options import Connection
-from headrace.spark.ranges import OffsetRange
 
 
 class StillThere(Between):

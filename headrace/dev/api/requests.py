@@ -1,14 +1,20 @@
-"""Query parameters and delete bodies, parsed once into options. Pure; raises StatusError where Kubernetes would."""
+"""The parts of a request, parsed once: its path, its query parameters, its `Accept` header, the body of a delete. Pure.
+
+    /apis/headrace.io/v1alpha1/namespaces/default/topics/flights   an `Address`
+    ?labelSelector=..., ?watch=true, ?dryRun=All                   options of lists, watches, writes and deletes
+    Accept: application/json;as=Table;g=meta.k8s.io;v=v1           a `Representation` that this API writes
+
+Raises StatusError where Kubernetes would. Called by `routes`.
+"""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
 
 from headrace.core.limits import DEV_MANAGER_NAME_BYTES_MAX, DEV_WATCH_TIMEOUT_S
-from headrace.dev.api.deletion import DeleteOptions, Propagation
 from headrace.dev.api.documents import Document
 from headrace.dev.api.kinds import Kind
-from headrace.dev.api.label_selectors import parse_labels
-from headrace.dev.api.paging import ListOptions
-from headrace.dev.api.selectors import Selection, parse_fields
+from headrace.dev.api.listing import ListOptions, Selection, parse_fields, parse_labels
 from headrace.dev.api.status import (
     Cause,
     StatusError,
@@ -16,11 +22,104 @@ from headrace.dev.api.status import (
     forbidden_value,
     invalid_options,
     invalid_value,
+    not_acceptable,
     required,
     unsupported_value,
 )
-from headrace.dev.api.watch import WatchOptions
-from headrace.dev.api.written import FieldValidation, WriteOptions
+from headrace.dev.api.store import WatchOptions
+from headrace.dev.api.strategy import DeleteOptions, FieldValidation, Propagation, WriteOptions
+
+_NAMESPACE_SUBRESOURCES = frozenset({"status", "finalize"})
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    group: str
+    version: str
+    plural: str
+    namespace: str | None = None
+    """None: the path names none, so a list goes over all namespaces."""
+    name: str = ""
+    """Empty: the whole collection."""
+    subresource: str = ""
+
+
+def parse_address(path: str) -> Address | None:
+    """None where the path is no resource's."""
+    match path.strip("/").split("/"):
+        case ["api", version, *rest]:
+            return _address("", version, rest)
+        case ["apis", group, version, *rest]:
+            return _address(group, version, rest)
+        case _:
+            return None
+
+
+def _address(group: str, version: str, rest: list[str]) -> Address | None:
+    match rest:
+        case ["namespaces", name, subresource] if subresource in _NAMESPACE_SUBRESOURCES:
+            return Address(group, version, "namespaces", None, name, subresource)
+        case ["namespaces", namespace, plural, *below] if len(below) <= 2:
+            return Address(group, version, plural, namespace, *below)
+        case [plural, *below] if len(below) <= 2:
+            return Address(group, version, plural, None, *below)
+        case _:
+            return None
+
+
+class Form(Enum):
+    """The shape of an answer."""
+
+    OBJECT = "object"
+    TABLE = "Table"
+    PARTIAL = "PartialObjectMetadata"
+    DISCOVERY = "APIGroupDiscoveryList"
+
+
+@dataclass(frozen=True, slots=True)
+class Representation:
+    form: Form
+    media_type: str
+    """What goes into Content-Type."""
+    as_yaml: bool = False
+
+
+_JSON = Representation(Form.OBJECT, "application/json")
+_YAML = Representation(Form.OBJECT, "application/yaml", as_yaml=True)
+_FORMS = {
+    ("Table", "meta.k8s.io", "v1"): Form.TABLE,
+    ("PartialObjectMetadata", "meta.k8s.io", "v1"): Form.PARTIAL,
+    ("PartialObjectMetadataList", "meta.k8s.io", "v1"): Form.PARTIAL,
+    ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2"): Form.DISCOVERY,
+}
+_OFFERED = ("application/json", "application/yaml")
+
+
+def negotiate(accept: str) -> Representation:
+    """The first form in `accept` that this API writes. Raises StatusError 406 where there is none."""
+    for wanted in accept.split(",") if accept else ["*/*"]:
+        media_type, *parameters = (part.strip() for part in wanted.split(";"))
+        found = _representation(media_type, dict(p.split("=", 1) for p in parameters if "=" in p))
+        if found is not None:
+            return found
+    raise not_acceptable(_OFFERED)
+
+
+def _representation(media_type: str, parameters: dict[str, str]) -> Representation | None:
+    if media_type == "application/yaml" and "as" not in parameters:
+        return _YAML
+    if media_type not in ("application/json", "*/*", "application/*"):
+        return None
+    if "as" not in parameters:
+        return _JSON
+    shape = (parameters["as"], parameters.get("g", ""), parameters.get("v", ""))
+    form = _FORMS.get(shape)
+    if form is None:
+        return None
+    if form is Form.DISCOVERY:
+        return Representation(form, f"application/json;g={shape[1]};v={shape[2]};as={shape[0]}")
+    return Representation(form, "application/json")
+
 
 Query = Mapping[str, str]
 

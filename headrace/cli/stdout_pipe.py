@@ -1,9 +1,9 @@
-"""What the reader of a pipe has taken of the records that a member of a group printed into it.
+"""The pipe that a member of a group prints into, and how many of its records the pipe's reader has taken.
 
 What lies in a pipe nobody has read yet, and dies with its reader. So a record counts as read once its last byte has
 left the pipe, by what the operating system says is unread in it. From a reader that went away nothing more is counted
-than when it was asked for the last time: it takes more than it uses (`head`), or failed at what it took last. Rather
-again than never.
+than when it was asked for the last time: it takes more than it uses (`head`), or failed at what it took last. A record
+that comes again is better than one that never comes.
 
     write, add   (the printing thread)  bytes go into the pipe; these rows end there
     first_untaken (any thread)          how far the reader is, wherever offsets are committed

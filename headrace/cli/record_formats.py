@@ -1,7 +1,7 @@
-"""What `headrace consume -o` makes of records: JSON lines, bare values or rows of a table. Pure.
+"""The formats in which `headrace consume -o` prints records: JSON lines, bare values or rows of a table. Pure.
 
-A form takes a batch's columns and gives its lines, one for each record, without the ends: a hundred bytes of output
-are worth no object of their own.
+A form takes a batch's columns and gives its lines, one for each record, without the ends: a hundred bytes of output are
+worth no object of their own. Imported in functions, because it loads numpy and pyarrow.
 """
 
 import json

@@ -1,15 +1,24 @@
-"""Label selectors as text: `a=b`, `a==b`, `a!=b`, `a in (b,c)`, `a notin (b,c)`, `a`, `!a`, `a>1`, `a<1`, by commas.
+"""Lists of objects: which objects a list or a watch selects, and in which pages a list comes. Pure.
 
-A parser in Kubernetes' own steps (apimachinery's `labels.Parse`), because its complaints name what stands where
-something else was expected, and people read them. Pure; called by `selectors`.
+Label selectors are parsed in Kubernetes' own steps (apimachinery's `labels.Parse`), because its complaints name what
+stands where something else was expected, and people read them: `a=b`, `a==b`, `a!=b`, `a in (b,c)`, `a notin (b,c)`,
+`a`, `!a`, `a>1`, `a<1`, joined by commas. Field selectors are `path=value`, `path==value` and `path!=value` over the
+paths that a kind offers, joined by commas; a backslash takes the meaning from a comma, an equals sign or a backslash in
+a value.
+
+A token names the last object of a page; each page reads the state of its own moment.
 """
 
+import base64
+import binascii
+import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from headrace.dev.api.object_meta import label_value_errors, qualified_name_errors
-from headrace.dev.api.objects import to_json
+from headrace.dev.api.objects import Object, to_json
 from headrace.dev.api.status import StatusError, bad_request
 
 Test = Callable[[Mapping[str, str]], bool]
@@ -142,3 +151,110 @@ def _expected(found: str, wanted: str) -> StatusError:
 
 def _unparsed(why: str) -> StatusError:
     return bad_request(f"unable to parse requirement: {why}")
+
+
+_TERM = re.compile(r"((?:[^,\\]|\\.)*)(?:,|$)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What a list or watch wants to see; empty selectors match everything."""
+
+    labels: tuple[Test, ...] = ()
+    fields: tuple[tuple[str, bool, str], ...] = ()
+    """(path, whether it must be equal, value)."""
+
+    def matches(self, obj: Object) -> bool:
+        found = obj["metadata"].get("labels", {})
+        return all(test(found) for test in self.labels) and all(
+            (field_of(obj, path) == value) is wanted for path, wanted, value in self.fields
+        )
+
+
+def parse_fields(text: str, offered: frozenset[str]) -> tuple[tuple[str, bool, str], ...]:
+    """Raises StatusError 400 where `text` is not a field selector, or names a path that is not `offered`."""
+    terms = []
+    for term in filter(None, (found[1] for found in _TERM.finditer(text))):
+        found = re.fullmatch(r"([^=!]*)(!=|==|=)(.*)", term, re.DOTALL)
+        if found is None:
+            raise bad_request(f"invalid selector: '{text}'; can't understand '{term}'")
+        path, operator, value = found.groups()
+        if path not in offered:
+            raise bad_request(f"field label not supported: {path}")
+        terms.append((path, operator != "!=", _unescaped(value)))
+    return tuple(terms)
+
+
+def _unescaped(value: str) -> str:
+    bare = re.sub(r"\\[\\,=]", "", value)
+    if found := re.search(r"[\\,=]", bare):
+        raise _unescaped_character(found[0])
+    return re.sub(r"\\([\\,=])", r"\1", value)
+
+
+def _unescaped_character(character: str) -> StatusError:
+    return bad_request(f"invalid field selector: unescaped character in value: {ord(character)}")
+
+
+def field_of(obj: Object, path: str) -> str:
+    """The value at a dotted path as field selectors compare it; empty where there is none."""
+    found: Any = obj
+    for part in path.split("."):
+        found = found.get(part) if isinstance(found, dict) else None
+    match found:
+        case None:
+            return ""
+        case bool():
+            return str(found).lower()
+        case _:
+            return str(found)
+
+
+_Place = tuple[str, str]
+"""(namespace, name)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListOptions:
+    selection: Selection = field(default_factory=Selection)
+    limit: int = 0
+    """0: all."""
+    after: str = ""
+    """The `continue` token of the page before."""
+    not_older_than: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    objects: list[Object]
+    revision: int
+    rest: str = ""
+    """The `continue` token of the next page; empty on the last."""
+    remaining: int = 0
+
+
+def page_of(objects: list[Object], revision: int, options: ListOptions) -> Listing:
+    """The page of `objects`, sorted by place, that `options` ask for. Raises StatusError 400 for a bad token."""
+    found = [obj for obj in objects if options.selection.matches(obj)]
+    if options.after:
+        start = _read_token(options.after)
+        found = [obj for obj in found if _place(obj) > start]
+    page = found[: options.limit] if options.limit else found
+    rest = _write_token(_place(page[-1])) if len(page) < len(found) else ""
+    return Listing(page, revision, rest, len(found) - len(page))
+
+
+def _place(obj: Object) -> _Place:
+    return obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
+
+
+def _write_token(place: _Place) -> str:
+    return base64.urlsafe_b64encode(to_json(place).encode()).decode()
+
+
+def _read_token(token: str) -> _Place:
+    try:
+        namespace, name = json.loads(base64.urlsafe_b64decode(token))
+    except (binascii.Error, ValueError, TypeError) as error:
+        raise bad_request(f"invalid continue token: continue key is not valid: {error}") from error
+    return str(namespace), str(name)
