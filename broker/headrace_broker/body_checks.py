@@ -16,9 +16,9 @@ from headrace.core.limits import (
     BODY_CHECK_INLINE_BYTES_MAX,
     BODY_CHECK_INLINE_UNPACKED_BYTES_MAX,
 )
+from headrace.core.records.arrow_message import TIME_BYTES
 from headrace.core.records.header import COMPRESSION_BITS
 from headrace.core.records.raw import RawBatch, unpack_times
-from headrace.core.records.times import TIME_BYTES
 from headrace_broker.admission import Admission
 
 _DECODER = "headrace.core.records.columns"

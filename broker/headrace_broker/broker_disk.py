@@ -11,7 +11,7 @@ from pathlib import Path
 
 from headrace.core.errors import DiskFullError, HeadraceError
 from headrace.core.limits import DISK_COUNT_INTERVAL_MS, DISK_COUNT_TIME_PART_MAX, DISK_LOOK_INTERVAL_MS
-from headrace.core.log.quota import DiskBudget, DiskLimits
+from headrace.core.log.disk_quota import DiskBudget, DiskLimits
 from headrace_broker.clock import monotonic_ms
 from headrace_broker.metrics import Metrics
 from headrace_broker.storage.ballast import Ballast

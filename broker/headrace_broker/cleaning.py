@@ -16,7 +16,7 @@ from itertools import chain, repeat
 from typing import Any, TypeVar
 
 from headrace.core.errors import DiskFullError, StorageFailedError, ThrottledError
-from headrace.core.log.retention import Reason, Retention
+from headrace.core.log.retention import ExpiryReason, Retention
 from headrace.core.replication.replica import Replica
 from headrace.core.types import Offset
 from headrace_broker.broker_disk import BrokerDisk
@@ -80,7 +80,7 @@ class Cleaner:
 
         Raises DiskFullError, StorageFailedError.
         """
-        await self.change(self._drop(start, (), Reason.LEADER))
+        await self.change(self._drop(start, (), ExpiryReason.LEADER))
 
     async def expire(self) -> None:
         """Delete what retention is over for; nothing happens where another broker leads.
@@ -144,12 +144,12 @@ class Cleaner:
         if gone:
             await self._drop_below(gone[-1].segment.next_offset, [each.reason for each in gone])
 
-    async def _drop_below(self, start: Offset, reasons: Sequence[Reason]) -> None:
+    async def _drop_below(self, start: Offset, reasons: Sequence[ExpiryReason]) -> None:
         """`reasons` why each of the oldest segments goes; others go because somebody asked for it."""
         if self._replica.leads:
-            await self._drop(start, reasons, Reason.REQUEST)
+            await self._drop(start, reasons, ExpiryReason.REQUEST)
 
-    async def _drop(self, start: Offset, reasons: Sequence[Reason], others: Reason) -> None:
+    async def _drop(self, start: Offset, reasons: Sequence[ExpiryReason], others: ExpiryReason) -> None:
         # A log that was cut or began anew meanwhile may end below it.
         if not self._log.log_start_offset < start <= self._log.log_end_offset:
             return

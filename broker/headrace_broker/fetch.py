@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headrace.core.errors import NotReadyError, OffsetOutOfRangeError
-from headrace.core.records.header import BatchHeader
-from headrace.core.records.skim import skim
+from headrace.core.records.header import BatchHeader, skim_batches
 from headrace.core.types import LeaderEpoch, Offset, TopicUid
 from headrace_broker.admission import Share
 from headrace_broker.clock import monotonic_ms
@@ -218,7 +217,7 @@ def _take(buffers: Sequence[Buffer], max_records: int) -> _Taken:
     for buffer in buffers:
         if taken.buffers and taken.records >= max_records:
             break
-        run = skim(buffer, max_records - taken.records)
+        run = skim_batches(buffer, max_records - taken.records)
         taken.batches += run.batches
         taken.records += run.records
         taken.next_offset = run.next_offset

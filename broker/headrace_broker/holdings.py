@@ -15,15 +15,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from headrace.core.control.held import Epochs, HeldLog
-from headrace.core.control.promises import PromisedLog, may_promise
+from headrace.core.control.broker_reports import Epochs, HeldLog, PromisedLog, may_promise
 from headrace.core.errors import HeadraceError
 from headrace.core.limits import HOLDING_NEWS_MS, HOLDING_RETRY_MS, LOGS_OPENING_MAX, ORPHAN_RETENTION_MS
 from headrace.core.log.epochs import NO_EPOCH
-from headrace.core.replication.regression import may_act_on
 from headrace.core.replication.residency import Holding
-from headrace.core.replication.seats import NO_LIFE, LogFacts, why_void
-from headrace.core.replication.wishes import Local
+from headrace.core.replication.seats import NO_LIFE, LogFacts, may_act_on, why_void
+from headrace.core.replication.set_writer import LocalReplica
 from headrace.core.resources.metadata import InvalidResourceError
 from headrace.core.resources.partition_set import PartitionSet, PartitionState
 from headrace.core.resources.topic import DeletionPolicy, TopicSpec
@@ -124,7 +122,7 @@ class Holdings:
         opened = ((key, held.opened_for) for key, held in self._held.items() if held.partition is not None)
         return {key: uid for key, uid in opened if uid is not None}
 
-    def local(self, key: PartitionKey, seen: LeaderEpoch, *, asks: bool) -> Local | None:
+    def local(self, key: PartitionKey, seen: LeaderEpoch, *, asks: bool) -> LocalReplica | None:
         """What this broker has of a partition, for its wishes; with its leader where that is to be asked.
 
         `seen` is the greatest epoch that is remembered of it.
@@ -134,11 +132,11 @@ class Holdings:
             return None
         partition = held.partition
         if partition is None:
-            return Local(held.holding)
+            return LocalReplica(held.holding)
         leader = partition.replica
         facts = _facts(held, partition, seen)
         least = leader.rules.min_insync_replicas
-        return Local(held.holding, facts, least, leader if asks and leader.leads else None)
+        return LocalReplica(held.holding, facts, least, leader if asks and leader.leads else None)
 
     async def survey(self, uids: Collection[TopicUid] | None = None) -> dict[PartitionKey, HeldLog]:
         """Every log on this disk, or of these topics; those that are not open as far as their headers tell.

@@ -18,7 +18,7 @@ from headrace.core.limits import (
     REPLICATION_CATCH_UP_RATE_MIN,
     THREAD_SWITCH_US,
 )
-from headrace.core.log.quota import DiskLimits
+from headrace.core.log.disk_quota import DiskLimits
 from headrace.core.resources.metadata import DEFAULT_CLUSTER
 from headrace.core.types import BrokerId
 from headrace.core.units import UNLIMITED, parse_duration_ms, parse_limited_quantity_bytes, parse_quantity_bytes

@@ -14,9 +14,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from headrace.core.log.quota import DiskBudget
-from headrace.core.log.retention import Reason
-from headrace.core.replication.redundancy import Redundancy
+from headrace.core.log.disk_quota import DiskBudget
+from headrace.core.log.retention import ExpiryReason
+from headrace.core.replication.leadership import Redundancy
 from headrace.core.types import Offset, PartitionId, TopicName
 from headrace_broker.admission import Admission
 from headrace_broker.registration import Registration
@@ -105,10 +105,10 @@ class Metrics:
             "headrace_broker_deleted_segments",
             "Segments deleted by retention (time, size), by deleting their records (request), and after the leader.",
             "reason",
-            values=Reason,
+            values=ExpiryReason,
         )
         self.deleted_bytes = made.counter(
-            "headrace_broker_deleted_bytes", "Size of the segments deleted.", "reason", values=Reason
+            "headrace_broker_deleted_bytes", "Size of the segments deleted.", "reason", values=ExpiryReason
         )
         self.appends_refused = made.counter(
             "headrace_broker_appends_refused",

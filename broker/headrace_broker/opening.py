@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from headrace.core.log.epochs import NO_EPOCH
-from headrace.core.log.intact import DiskFacts, ReplicaFacts, why_not_intact
+from headrace.core.log.recovery import DiskFacts, ReplicaFacts, why_not_intact
 from headrace.core.log.segments import LogConfig
-from headrace.core.replication.followers import InSyncRules
+from headrace.core.replication.isr import InSyncRules
 from headrace.core.replication.replica import Replica
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.resources.topic import TopicSpec

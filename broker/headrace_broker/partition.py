@@ -23,13 +23,11 @@ from headrace.core.errors import (
 )
 from headrace.core.limits import PARTITION_TICK_MS
 from headrace.core.log.compaction import CompactionRules, check_keys
-from headrace.core.log.epochs import EpochEnd
+from headrace.core.log.epochs import EpochEnd, Fence
 from headrace.core.log.group_commit import Sync
-from headrace.core.log.retention import Retention
+from headrace.core.log.retention import Retention, log_start_after
 from headrace.core.log.segments import LogConfig
-from headrace.core.log.trimming import start_after
 from headrace.core.records.raw import RawBatch
-from headrace.core.replication.contact import Contact
 from headrace.core.replication.events import (
     Abandon,
     Acknowledge,
@@ -57,9 +55,8 @@ from headrace.core.replication.events import (
     Waiter,
     WriteFailed,
 )
-from headrace.core.replication.fence import Fence
-from headrace.core.replication.followers import Ends, InSyncRules
-from headrace.core.replication.isr import PendingIsr
+from headrace.core.replication.isr import Ends, InSyncRules, PendingIsr
+from headrace.core.replication.leadership import Contact
 from headrace.core.replication.producers import Remembered
 from headrace.core.replication.replica import Replica
 from headrace.core.resources.partition_set import PartitionState
@@ -195,7 +192,7 @@ class Partition:
         before = end if query.before is Edge.LATEST else Offset(int(query.before))
         if query.before is Edge.LATEST or before > end:
             self.replica.check_latest(label, self.contact)
-        start = start_after(before, log_start=self.log.log_start_offset, high_watermark=end, label=label)
+        start = log_start_after(before, log_start=self.log.log_start_offset, high_watermark=end, label=label)
         if start > self.log.log_start_offset:
             await self.cleaner.delete_before(start)
         self.replica.check_leader(label, query.fence)

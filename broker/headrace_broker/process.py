@@ -29,9 +29,9 @@ from urllib.parse import urlsplit
 from headrace.core.browsers import host_name, is_loopback_name
 from headrace.core.errors import HeadraceError, StorageFailedError
 from headrace.core.limits import DATA_DIRECTORY_WAIT_MS, DRAIN_TIMEOUT_MS, HURRY_TIMEOUT_MS, PEER_KEY_BYTES
-from headrace.core.log.intact import DiskFacts
-from headrace.core.replication.contact import Contact
-from headrace.core.resources.whereabouts import Doubts, Whereabouts
+from headrace.core.log.recovery import DiskFacts
+from headrace.core.replication.leadership import Contact
+from headrace.core.resources.lease import Doubts, Whereabouts
 from headrace.core.types import Seat
 from headrace.http2.async_transport import AsyncTransport
 from headrace.http2.memory import keep_large_buffers

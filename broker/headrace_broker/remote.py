@@ -11,9 +11,9 @@ from urllib.parse import quote, urlencode
 
 from aiohttp import web
 
+from headrace.core.errors import from_problem
 from headrace.core.limits import DELETE_TIMEOUT_MS, PRODUCE_TIMEOUT_MS_DEFAULT
-from headrace.core.problem import from_problem
-from headrace.core.replication.fence import Fence
+from headrace.core.log.epochs import Fence
 from headrace.core.types import Offset
 from headrace_broker.proxy import NO_CLIENT, PROXIED_HEADER, Elsewhere, Proxy
 from headrace_broker.requests import Edge, ProduceQuery

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from headrace.core.replication.fence import Fence
+from headrace.core.log.epochs import Fence
 from headrace.core.types import Acks, Offset, PartitionId, TopicName
 
 

@@ -11,12 +11,11 @@ from typing import Protocol
 
 from aiohttp import web
 
-from headrace.core.control.held import Epochs, HeldLog
-from headrace.core.control.promises import PromisedLog
+from headrace.core.control.broker_reports import Epochs, HeldLog, PromisedLog
 from headrace.core.errors import InternalTopicError, NotReadyError, PartitionOfflineError
-from headrace.core.groups.newcomers import Newcomers
+from headrace.core.groups.publishing import Newcomers
 from headrace.core.holders import holder_of
-from headrace.core.replication.fence import Fence
+from headrace.core.log.epochs import Fence
 from headrace.core.resources.internal_topics import INTERNAL_TOPICS, STAGED_INTO
 from headrace.core.resources.topic import Topic
 from headrace.core.types import BrokerId, LeaderEpoch, PartitionKey, Seat, TopicName, TopicUid

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from headrace.core.limits import HOUSEKEEPING_INTERVAL_MS_DEFAULT
-from headrace.core.log.quota import DiskLimits
+from headrace.core.log.disk_quota import DiskLimits
 from headrace.core.types import BrokerId
 
 

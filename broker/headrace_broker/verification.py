@@ -27,7 +27,7 @@ from headrace.core.limits import (
     VERIFY_INTERVAL_MS,
     VERIFY_TICK_MS,
 )
-from headrace.core.replication.mending import others_have_it
+from headrace.core.replication.draining import others_have_it
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.types import Incarnation, PartitionKey, Seat, TopicName, TopicUid
 from headrace_broker.clock import monotonic_ms

@@ -28,7 +28,7 @@ from headrace.core.limits import (
     WATCH_READ_BYTES,
     WATCHES_MAX,
 )
-from headrace.core.replication.fence import Fence
+from headrace.core.log.epochs import Fence
 from headrace_broker.admission import Requests, Share
 from headrace_broker.fetch import Fetched, fetch
 from headrace_broker.partition import Partition

@@ -35,7 +35,7 @@ from headrace.cli.output import check_stdout, tell
 from headrace.cli.progress import Tally, ended_by_signals, progress, summary, write_whole
 from headrace.cli.stdout_pipe import Pipe, pipe_of_stdout
 from headrace.core.errors import InvalidRequestError, LocalError, UnreadableBatchError
-from headrace.core.groups.patterns import topic_pattern
+from headrace.core.groups.topic_patterns import topic_pattern
 from headrace.core.limits import INSTANCE_ID_LENGTH_MAX
 
 if TYPE_CHECKING:

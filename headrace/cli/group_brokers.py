@@ -18,11 +18,10 @@ from headrace.client.record import TopicPartition
 from headrace.client.transport.brokers import Brokers, Workers
 from headrace.client.transport.calls import Call, parse_json
 from headrace.core.errors import HeadraceError, InvalidRequestError, RemoteError, UnknownGroupError
-from headrace.core.groups.describing import GroupSummary, parse_group, parse_groups
 from headrace.core.groups.identity import GroupState
 from headrace.core.groups.lag import Watermarks
-from headrace.core.groups.status import Report
-from headrace.core.groups.wire import TopicOffset, parse_offsets
+from headrace.core.groups.requests import TopicOffset, parse_offsets
+from headrace.core.groups.status import GroupSummary, Report, parse_group, parse_groups
 from headrace.core.limits import OFFSET_REQUESTS_MAX
 from headrace.core.types import BrokerId, Offset
 

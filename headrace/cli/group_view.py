@@ -17,13 +17,12 @@ from headrace.cli.resources import find_group, no_group
 from headrace.cli.servers import context_namespace, with_kube
 from headrace.client.record import TopicPartition
 from headrace.core.errors import HeadraceError
+from headrace.core.groups.assignment import TopicPartitions
 from headrace.core.groups.identity import OFFSETS_TOPIC, GroupName, GroupType
 from headrace.core.groups.lag import Watermarks, records_behind
+from headrace.core.groups.requests import TopicOffset
 from headrace.core.groups.status import MemberReport
-from headrace.core.groups.topic_partitions import TopicPartitions
-from headrace.core.groups.wire import TopicOffset
-from headrace.core.resources.consumer_group import ConsumerGroup
-from headrace.core.resources.consumer_group_status import MemberStatus, TopicShare
+from headrace.core.resources.consumer_group import ConsumerGroup, MemberStatus, TopicShare
 from headrace.kube.resource import TOPICS
 
 if TYPE_CHECKING:

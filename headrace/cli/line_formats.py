@@ -22,9 +22,8 @@ from typing import BinaryIO, Final, NamedTuple
 
 from headrace.core.errors import InvalidRequestError, LocalError
 from headrace.core.limits import JSON_LINE_BYTES_MAX
-from headrace.core.records.json_form import parse_printed_line
-from headrace.core.records.json_text import Tree, json_text, parse_json
-from headrace.core.records.record import RecordHeaders
+from headrace.core.records.json_records import JsonTree, json_text, parse_json, parse_printed_line
+from headrace.core.types import RecordHeaders
 
 _READ_BYTES: Final = 256 << 10
 
@@ -185,7 +184,7 @@ def _json_texts(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
             yield number, text
 
 
-def _key_of(line: int, document: Tree, key_field: str | None) -> bytes | None:
+def _key_of(line: int, document: JsonTree, key_field: str | None) -> bytes | None:
     if key_field is None:
         return None
     if not isinstance(document, tuple):

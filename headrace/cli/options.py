@@ -22,8 +22,8 @@ from click.shell_completion import CompletionItem
 
 from headrace.core.errors import LocalError, UnknownTopicError
 from headrace.core.resources.metadata import InvalidResourceError
-from headrace.core.resources.names import group_name_problem, topic_name_problem
 from headrace.core.resources.topic import TopicSpec
+from headrace.core.types import group_name_problem, topic_name_problem
 from headrace.core.units import MILLISECONDS, parse_duration_ms
 
 if TYPE_CHECKING:

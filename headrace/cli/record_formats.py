@@ -14,9 +14,8 @@ from typing import Any, Final, TypeAlias
 
 from headrace.client.record import TopicPartition
 from headrace.core.records.arrays import header_rows
-from headrace.core.records.json_form import to_json
-from headrace.core.records.record import Record, RecordHeaders
-from headrace.core.types import Offset
+from headrace.core.records.json_records import to_json
+from headrace.core.types import Offset, Record, RecordHeaders
 
 _TABLE_COLUMNS: Final = (("PARTITION", 9), ("OFFSET", 12), ("TIMESTAMP", 24), ("KEY", 20))
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")

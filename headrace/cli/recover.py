@@ -1,7 +1,7 @@
 """`headrace cluster recover`: brings back partitions that stay offline because the API server's data went back.
 
-Asks every broker what it holds, reads the API after that, shows what `headrace.core.control.recovery` decides, asks,
-writes by compare-and-set, and waits until the brokers have followed.
+Asks every broker what it holds, reads the API after that, shows what `headrace.core.control.cluster_recovery` decides,
+asks, writes by compare-and-set, and waits until the brokers have followed.
 """
 
 import time
@@ -15,12 +15,12 @@ from headrace.cli.commands import Command, examples
 from headrace.cli.options import TOPIC, Where, broker_options
 from headrace.cli.output import confirmed, waiting
 from headrace.cli.servers import KubeOptions, with_kube
-from headrace.core.control.recovery import Cluster, Recovered, RecoveryPlan, Stuck, plan_recovery
+from headrace.core.control.cluster_recovery import Cluster, Recovered, RecoveryPlan, Stuck, plan_recovery
 from headrace.core.errors import HeadraceError, LocalError
 
 if TYPE_CHECKING:
     from headrace.client.transport.brokers import Brokers
-    from headrace.core.control.held import BrokerReport
+    from headrace.core.control.broker_reports import BrokerReport
     from headrace.core.resources.partition_set import PartitionSet
     from headrace.core.resources.topic import Topic
     from headrace.core.types import BrokerId
@@ -99,7 +99,7 @@ class _Scope:
         return Cluster(self._wanted(ours), sets, reports, silent)
 
     def _ask(self, broker: "dict[str, object]") -> "BrokerReport":
-        from headrace.core.control.held import BrokerReport
+        from headrace.core.control.broker_reports import BrokerReport
 
         if broker["state"] in _SILENT:
             raise LocalError(_SILENT[str(broker["state"])])

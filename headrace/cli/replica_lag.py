@@ -9,7 +9,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from headrace.cli.servers import KubeOptions
-from headrace.core.control.held import BrokerReport
+from headrace.core.control.broker_reports import BrokerReport
 from headrace.core.errors import HeadraceError
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.types import BrokerId, PartitionKey, TopicUid

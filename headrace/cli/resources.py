@@ -12,11 +12,10 @@ from contextlib import aclosing
 from typing import Any
 
 from headrace.core.errors import HeadraceError, LocalError
-from headrace.core.resources.conditions import ConditionType
 from headrace.core.resources.consumer_group import ConsumerGroup, ResetOffsets
 from headrace.core.resources.internal_topics import INTERNAL_TOPICS
 from headrace.core.resources.lease import CLUSTER_LABEL
-from headrace.core.resources.metadata import API_VERSION
+from headrace.core.resources.metadata import API_VERSION, ConditionType
 from headrace.core.resources.partition_set import PartitionSet
 from headrace.core.resources.topic import INTERNAL_LABEL, Topic, topic_manifest
 from headrace.kube.client import KubeClient

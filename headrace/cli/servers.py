@@ -17,8 +17,8 @@ from urllib.parse import quote
 
 from headrace.client.transport.discovery import SERVER_VARIABLE, NoServerError, Servers, find_servers, running_dev
 from headrace.core.errors import LocalError
+from headrace.core.resources.kubernetes_objects import BOOTSTRAP_PORT, BOOTSTRAP_PORT_NAME, bootstrap_service
 from headrace.core.resources.lease import CLUSTER_LABEL, LEASE_PREFIX, BrokerLease
-from headrace.core.resources.service import BOOTSTRAP_PORT, BOOTSTRAP_PORT_NAME, bootstrap_service
 
 if TYPE_CHECKING:
     from headrace.kube.client import KubeClient

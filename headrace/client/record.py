@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, Union
 
 from headrace.core.errors import LocalError
 from headrace.core.limits import RECORD_HEADERS_MAX
-from headrace.core.resources.names import group_name_problem, topic_name_problem
+from headrace.core.types import group_name_problem, topic_name_problem
 
 if TYPE_CHECKING:
     import numpy as np

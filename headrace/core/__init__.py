@@ -1,1 +1,1 @@
-"""The pure heart of Headrace: records, log, placement, resources, limits. No I/O, no clock, no chance."""
+"""The pure heart of Headrace: records, log, replication, groups, control, frames. No I/O, no clock, no chance."""

@@ -1,8 +1,16 @@
-"""The house's own number and name types, so that an offset is never taken for an epoch (house rule 7)."""
+"""The house's own types of numbers, names and records, so that an offset is never taken for an epoch (house rule 7).
 
+A `Record` is one record as people and programs that work record by record hold it; whole batches stay in columns.
+`topic_name_problem` and its like say what is wrong with a name before the API server refuses it; the API server has
+the last word. Nearly every program loads this module, so it imports nothing but `limits`.
+"""
+
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, NewType
+
+from headrace.core.limits import NAME_LENGTH_MAX
 
 Offset = NewType("Offset", int)
 """Position of a record in its partition, from 0; never changes once it is assigned."""
@@ -71,3 +79,48 @@ class Seat:
 
     def __str__(self) -> str:
         return f"{self.broker}@{self.incarnation}"
+
+
+_DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+
+
+def topic_name_problem(name: str) -> str | None:
+    """Why Kubernetes would refuse a topic of this name, in a sentence, with one that would do; None: it would not."""
+    return _name_problem(name, "topic")
+
+
+def group_name_problem(name: str) -> str | None:
+    """The same of a consumer group."""
+    return _name_problem(name, "group")
+
+
+def namespace_problem(name: str) -> str | None:
+    """The same of a namespace."""
+    return _name_problem(name, "namespace")
+
+
+def _name_problem(name: str, kind: str) -> str | None:
+    if _DNS_LABEL.fullmatch(name) and len(name) <= NAME_LENGTH_MAX:
+        return None
+    suggestion = re.sub(r"[^a-z0-9]+", "-", name.lower())[:NAME_LENGTH_MAX].strip("-")
+    remedy = f"; try {suggestion}" if suggestion else ""
+    return (
+        f"{name!r} cannot name a {kind}, which is a Kubernetes resource, so that its name is a DNS label: lower-case"
+        f" letters, digits and '-' in between, at most {NAME_LENGTH_MAX} characters{remedy}"
+    )
+
+
+RecordHeaders = tuple[tuple[str, bytes | None], ...]
+"""Names and values in the order they were written; a name may come twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record without its place: topic, partition and offset belong to where it was read from."""
+
+    key: bytes | None
+    value: bytes | None
+    """None is a tombstone: compaction forgets the key."""
+    timestamp_ms: int
+    """Milliseconds since 1970-01-01 UTC."""
+    headers: RecordHeaders = ()

@@ -25,9 +25,8 @@ from http import HTTPStatus
 from typing import Any, Protocol, cast
 
 from headrace.core import limits
-from headrace.core.errors import HeadraceError
+from headrace.core.errors import PROBLEM_CONTENT_TYPE, HeadraceError, to_problem
 from headrace.core.holders import Holders, holder_of
-from headrace.core.problem import CONTENT_TYPE, to_problem
 from headrace.http2.engine import Engine, Role
 from headrace.http2.events import ErrorCode
 from headrace.http2.frames import PREFACE
@@ -175,7 +174,7 @@ def _goaway() -> bytes:
 def _answer(error: HeadraceError) -> bytes:
     body = json.dumps(to_problem(error)).encode() + b"\n"
     head = (
-        f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}\r\nContent-Type: {CONTENT_TYPE}\r\n"
+        f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}\r\nContent-Type: {PROBLEM_CONTENT_TYPE}\r\n"
         f"Content-Length: {len(body)}\r\nRetry-After: {limits.RETRY_AFTER_S}\r\nConnection: close\r\n\r\n"
     )
     return head.encode() + body

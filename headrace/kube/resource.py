@@ -6,12 +6,10 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from urllib.parse import quote
 
 from headrace.core.resources.consumer_group import ConsumerGroup
-from headrace.core.resources.lease import BrokerLease
+from headrace.core.resources.kubernetes_objects import BrokerPod, BrokerSet, Secret
+from headrace.core.resources.lease import BrokerLease, OperatorLease
 from headrace.core.resources.metadata import GROUP, VERSION, Object
-from headrace.core.resources.operator_lease import OperatorLease
 from headrace.core.resources.partition_set import PartitionSet
-from headrace.core.resources.pod import BrokerPod, BrokerSet
-from headrace.core.resources.secret import Secret
 from headrace.core.resources.topic import Topic
 
 T = TypeVar("T")

@@ -14,7 +14,7 @@ from headrace.client.transport.brokers import Brokers
 from headrace.client.transport.metadata import TopicLayout
 from headrace.core.errors import LocalError, UnknownTopicError
 from headrace.core.limits import PRODUCE_TIMEOUT_MS_DEFAULT, SPARK_SAMPLE_BYTES
-from headrace.core.records.skim import skim
+from headrace.core.records.header import skim_batches
 from headrace.core.resources.internal_topics import INTERNAL_TOPICS
 from headrace.spark.offsets import Offsets, Partition
 from headrace.spark.options import Connection
@@ -130,7 +130,7 @@ class Catalog:
             lambda: self._brokers.fetch_once(partition.place, offset, max_bytes=SPARK_SAMPLE_BYTES, wait_ms=0),
             partition.topic,
         )
-        run = skim(fetched.batches, _ALL) if fetched.batches else None
+        run = skim_batches(fetched.batches, _ALL) if fetched.batches else None
         return run.nbytes / run.records if run is not None and run.records else 0.0
 
 

@@ -34,7 +34,7 @@ from headrace.client.producer.writer import CompressionName
 from headrace.client.record import as_topic
 from headrace.core.errors import HeadraceError, LocalError
 from headrace.core.records.columns import record_columns
-from headrace.core.staging.identity import writer_name_problem
+from headrace.core.staging.writers import writer_name_problem
 from headrace.spark.options import CONNECTION_OPTIONS, Connection, check_names, choice, optional_number, text
 from headrace.spark.schema import SOURCE_COLUMNS
 

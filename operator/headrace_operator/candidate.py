@@ -11,10 +11,10 @@ from contextlib import aclosing, suppress
 from datetime import UTC, datetime
 from random import Random
 
-from headrace.core.control.candidacy import Candidacy
+from headrace.core.control.liveness import Candidacy
 from headrace.core.limits import API_BACKOFF_MIN_MS, OPERATOR_LEASE_RENEW_MS
+from headrace.core.resources.lease import OperatorLease, operator_lease_name
 from headrace.core.resources.metadata import Metadata
-from headrace.core.resources.operator_lease import OperatorLease, operator_lease_name
 from headrace.kube.client import Backoff, KubeClient
 from headrace.kube.errors import AlreadyExistsError, ApiError, ConflictError, NotFoundError, UnreadableObjectError
 from headrace.kube.resource import OPERATOR_LEASES

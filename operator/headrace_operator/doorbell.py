@@ -18,9 +18,9 @@ from random import Random
 from typing import Any
 
 from headrace.core.limits import API_CONNECT_TIMEOUT_MS, API_REQUEST_TIMEOUT_MS, WATCH_SILENCE_MS_MAX
+from headrace.core.resources.kubernetes_objects import POD_SELECTOR
 from headrace.core.resources.lease import BrokerLease
 from headrace.core.resources.metadata import InvalidResourceError
-from headrace.core.resources.pod import POD_SELECTOR
 from headrace.kube.client import Backoff
 from headrace.kube.credentials import Credentials
 from headrace.kube.resource import LEASES, PARTITION_SETS, PODS, STATEFUL_SETS, TOPICS, Resource

@@ -8,17 +8,18 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, assert_never
 
-from headrace.core.control.actions import Notice, PatchStatus
-from headrace.core.control.group_actions import (
+from headrace.core.control.actions import (
     CreateTopic,
     GroupAction,
+    Notice,
+    PatchStatus,
     PatchTopic,
     ReleaseTopic,
     SetGroupFinalizers,
     TopicAction,
     WriteGroupStatus,
 )
-from headrace.core.control.group_events import Restraint
+from headrace.core.control.conditions import Restraint
 from headrace.core.control.group_view import coordinated_in
 from headrace.core.limits import GROUP_CALLS_MAX
 from headrace.core.resources.consumer_group import ConsumerGroup

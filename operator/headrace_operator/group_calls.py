@@ -8,12 +8,10 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from headrace.core.control.group_errands import Answer, Errand
-from headrace.core.control.group_verdicts import Verdict
-from headrace.core.errors import BrokerUnreachableError, HeadraceError, RemoteError
-from headrace.core.groups.wire import Call
+from headrace.core.control.group_errands import Answer, Errand, Verdict
+from headrace.core.errors import BrokerUnreachableError, HeadraceError, RemoteError, from_problem
+from headrace.core.groups.requests import Call
 from headrace.core.limits import GROUP_ERRAND_REQUESTS_MAX, GROUP_ERRAND_TIMEOUT_MS
-from headrace.core.problem import from_problem
 from headrace.http2.async_transport import AsyncTransport
 from headrace_operator.reporter import content_of
 

@@ -8,9 +8,8 @@ from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from headrace.core.control.group_actions import GroupAction, WriteGroupStatus
-from headrace.core.control.group_errands import Wish
-from headrace.core.control.group_verdicts import Result, Verdict
+from headrace.core.control.actions import GroupAction, WriteGroupStatus
+from headrace.core.control.group_errands import Result, Verdict, Wish
 from headrace.core.groups.identity import GroupState
 from headrace.core.resources.consumer_group import ConsumerGroup
 

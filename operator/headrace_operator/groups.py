@@ -19,13 +19,10 @@ from dataclasses import replace
 from random import Random
 from typing import assert_never
 
-from headrace.core.control.group_actions import GroupAction, TopicAction
-from headrace.core.control.group_asking import GroupAsking
-from headrace.core.control.group_errands import Errand, Wish, errand
-from headrace.core.control.group_patience import GroupPatience
+from headrace.core.control.actions import GroupAction, TopicAction
+from headrace.core.control.group_errands import Errand, GroupAsking, Wish, errand
 from headrace.core.control.group_plan import askable, next_change_ms, plan_groups
-from headrace.core.control.group_resting import GroupResting
-from headrace.core.control.group_view import GroupView
+from headrace.core.control.group_view import GroupPatience, GroupResting, GroupView
 from headrace.core.control.observed import BrokerState
 from headrace.core.groups.identity import GroupName
 from headrace.core.limits import (

@@ -20,8 +20,8 @@ import click
 
 from headrace.core.errors import HeadraceError
 from headrace.core.limits import FINALIZER_WAIT_MS
+from headrace.core.resources.lease import Whereabouts
 from headrace.core.resources.metadata import DEFAULT_CLUSTER
-from headrace.core.resources.whereabouts import Whereabouts
 from headrace.core.units import parse_duration_ms
 from headrace.http2.async_transport import AsyncTransport
 from headrace.kube.client import KubeClient

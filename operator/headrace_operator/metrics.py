@@ -9,9 +9,8 @@ from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from headrace.core.control.actions import Action, ReplaceSet
-from headrace.core.control.changing import ELECTIONS, UNCLEAN, ChangeKind
-from headrace.core.control.health import Health, Standing, standings
+from headrace.core.control.actions import ELECTIONS, UNCLEAN, Action, ChangeKind, ReplaceSet
+from headrace.core.control.status import Health, Standing, standings
 from headrace_operator.group_metrics import GroupMetrics
 from headrace_operator.observer import Picture
 

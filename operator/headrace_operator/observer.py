@@ -12,7 +12,7 @@ import logging
 import time
 from dataclasses import dataclass
 
-from headrace.core.control.liveness import Liveness
+from headrace.core.control.liveness import Liveness, PodDeaths
 from headrace.core.control.observed import (
     Broker,
     DeletionTimers,
@@ -21,12 +21,10 @@ from headrace.core.control.observed import (
     leaving_of,
     regressed_of,
 )
-from headrace.core.control.pods import PodDeaths
 from headrace.core.limits import LEASE_RENEW_INTERVAL_MS, OPERATOR_PULSE_MS
-from headrace.core.resources.lease import CLUSTER_LABEL, BrokerLease, broker_of
-from headrace.core.resources.pod import BrokerPod
+from headrace.core.resources.kubernetes_objects import BrokerPod
+from headrace.core.resources.lease import CLUSTER_LABEL, BrokerLease, Doubts, Whereabouts, broker_of
 from headrace.core.resources.topic import Topic
-from headrace.core.resources.whereabouts import Doubts, Whereabouts
 from headrace.core.types import BrokerId
 from headrace.kube.client import KubeClient
 from headrace.kube.resource import LEASES, PARTITION_SETS, TOPICS

@@ -13,10 +13,9 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
-from headrace.core.control.asking import Asking, Questions
-from headrace.core.control.held import BrokerReport, Epochs
+from headrace.core.control.broker_reports import BrokerReport, Epochs, Promises, promises_request_object
+from headrace.core.control.last_resort import PromiseRequests, Questions
 from headrace.core.control.observed import Broker, BrokerState, Observed
-from headrace.core.control.promises import Promises, ask
 from headrace.core.errors import HeadraceError, RemoteError
 from headrace.core.limits import HELD_TOPICS_MAX, PROMISES_BYTES_MAX, PROMISES_TIMEOUT_MS
 from headrace.core.types import BrokerId, PartitionKey, TopicUid
@@ -30,7 +29,7 @@ _HEADERS = {"content-type": "application/json", "accept": "application/json"}
 class Reporter:
     def __init__(self, transport: AsyncTransport) -> None:
         self._transport = transport
-        self._asking = Asking()
+        self._asking = PromiseRequests()
 
     async def asked(self, observed: Observed, wanted: Questions) -> Observed:
         """`observed` with what the brokers answered, of as much as can be asked at once."""
@@ -65,7 +64,7 @@ class Reporter:
         self, observed: Observed, broker: BrokerId, questions: Mapping[PartitionKey, Epochs]
     ) -> Promises | None:
         asked = observed.brokers[broker]
-        answer = await self._call("POST", asked, "promises", json.dumps(ask(questions)).encode())
+        answer = await self._call("POST", asked, "promises", json.dumps(promises_request_object(questions)).encode())
         try:
             return Promises.parse(answer) if answer is not None else None
         except RemoteError as error:

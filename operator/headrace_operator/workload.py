@@ -8,7 +8,7 @@ import logging
 from collections.abc import Awaitable
 from typing import TypeVar
 
-from headrace.core.resources.pod import POD_SELECTOR, BrokerPod, BrokerSet
+from headrace.core.resources.kubernetes_objects import POD_SELECTOR, BrokerPod, BrokerSet
 from headrace.kube.client import KubeClient
 from headrace.kube.errors import ForbiddenError, NotFoundError, UnreadableObjectError
 from headrace.kube.resource import PODS, STATEFUL_SETS

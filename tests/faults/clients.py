@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from headrace import Consumer, Producer
-from headrace.core.errors import HeadraceError, OffsetOutOfRangeError
-from headrace.core.problem import from_problem
+from headrace.core.errors import HeadraceError, OffsetOutOfRangeError, from_problem
 from headrace.core.records.columns import decode_batches, encode_batch, record_columns
 from headrace.http2.blocking_transport import BlockingTransport, Response
 from tests.faults.history import Look, Outcome, Poll, Row, Write

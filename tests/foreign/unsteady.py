@@ -13,8 +13,7 @@ from contextlib import contextmanager
 
 from aiohttp import web
 
-from headrace.core.errors import PartitionOfflineError
-from headrace.core.problem import CONTENT_TYPE, to_problem
+from headrace.core.errors import PROBLEM_CONTENT_TYPE, PartitionOfflineError, to_problem
 from headrace.http2.async_transport import AsyncResponse, AsyncTransport
 from headrace.http2.bridge import break_off
 from headrace.http2.server import serve
@@ -72,7 +71,7 @@ class _Front:
 
 def _refusal() -> web.Response:
     problem = to_problem(PartitionOfflineError("default/flights/0 has no leader just now; try again"))
-    return web.json_response(problem, status=503, content_type=CONTENT_TYPE, headers={"Retry-After": "1"})
+    return web.json_response(problem, status=503, content_type=PROBLEM_CONTENT_TYPE, headers={"Retry-After": "1"})
 
 
 async def _passed_on(request: web.Request, answer: AsyncResponse, *, breaks_off: bool) -> web.StreamResponse:

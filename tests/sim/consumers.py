@@ -9,8 +9,8 @@ take its Lease for live that others saw run out.
 from dataclasses import dataclass
 
 from headrace.core.errors import HeadraceError
-from headrace.core.replication.contact import Contact
-from headrace.core.replication.fence import Fence
+from headrace.core.log.epochs import Fence
+from headrace.core.replication.leadership import Contact
 from headrace.core.types import LeaderEpoch
 from tests.sim.brokers import Brokers
 from tests.sim.disk import NO_EPOCH_SEEN

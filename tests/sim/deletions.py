@@ -6,19 +6,17 @@ Each is what somebody could write who does not know the rule. `mutations` says w
 from dataclasses import replace
 from typing import Any
 
-from headrace.core.control import electing
+from headrace.core.control import elections
 from headrace.core.control.observed import BrokerState, Observed
 from headrace.core.log.epochs import EpochEnd, LeaderEpochs
 from headrace.core.log.group_commit import GroupCommit
-from headrace.core.log.intact import DiskFacts, ReplicaFacts, why_not_intact
+from headrace.core.log.recovery import DiskFacts, ReplicaFacts, why_not_intact
 from headrace.core.replication import events, seats
-from headrace.core.replication.followers import Ends, Followers, InSyncRules
-from headrace.core.replication.following import Following, Phase
-from headrace.core.replication.isr import Isr
+from headrace.core.replication.following import Agreed, AskAgain, BeginAnew, Following, Phase, reconcile
+from headrace.core.replication.isr import Ends, Followers, InSyncRules, Isr
 from headrace.core.replication.leadership import Leadership
-from headrace.core.replication.seen_epochs import SeenEpochs
+from headrace.core.replication.seats import SeenEpochs
 from headrace.core.replication.set_writer import SetWriter
-from headrace.core.replication.truncation import Agreed, AskAgain, BeginAnew, reconcile
 from headrace.core.resources.partition_set import PartitionSet, PartitionState
 from headrace.core.resources.topic import Durability
 from headrace.core.types import Incarnation, LeaderEpoch, Offset, Seat
@@ -230,14 +228,14 @@ def counts_void(self: Observed, seat: Seat | None) -> bool:
     return seat is not None and seat.broker in self.brokers and self.state_of(seat.broker) is BrokerState.READY
 
 
-def elects_void(self: electing.Elections, state: PartitionState, leader: Seat, *rest: Any) -> Any:
+def elects_void(self: elections.Elections, state: PartitionState, leader: Seat, *rest: Any) -> Any:
     """As if each start renewed all that its broker held."""
     now = self.observed.brokers[leader.broker].seat
     isr = tuple(now if seat.broker == now.broker else seat for seat in state.isr)
     return replace(_ELECT(self, state, leader, *rest), leader=now, isr=isr)
 
 
-_ELECT = electing.Elections._elect
+_ELECT = elections.Elections._elect
 
 
 def only_the_disk_knows(me: object, on_lease: Incarnation, sets: object) -> Incarnation:

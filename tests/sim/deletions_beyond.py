@@ -3,11 +3,9 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from headrace.core.control.held import Epochs, HeldLog
+from headrace.core.control.broker_reports import Epochs, HeldLog, PromisedLog
 from headrace.core.control.observed import Broker
-from headrace.core.control.promises import PromisedLog
-from headrace.core.replication.contact import Contact
-from headrace.core.replication.leadership import Leadership
+from headrace.core.replication.leadership import Contact, Leadership
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.resources.topic import Durability
 from headrace.core.types import BrokerId, TopicUid

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from headrace.core.log.epochs import LeaderEpochs
-from headrace.core.log.intact import DiskFacts, ReplicaFacts, why_not_intact
-from headrace.core.log.recovery import RecoveryReport
+from headrace.core.log.recovery import DiskFacts, RecoveryReport, ReplicaFacts, why_not_intact
 from headrace.core.resources.topic import Durability
 from headrace.core.types import Incarnation, LeaderEpoch, Offset
 

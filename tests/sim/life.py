@@ -10,20 +10,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, assert_never
 
-from headrace.core.control.held import BrokerReport, Epochs, HeldLog
+from headrace.core.control.broker_reports import BrokerReport, Epochs, HeldLog, PromisedLog, may_promise
 from headrace.core.control.liveness import Liveness
-from headrace.core.control.promises import PromisedLog, may_promise
 from headrace.core.errors import DivergedLogError
+from headrace.core.log.epochs import Fence
 from headrace.core.log.group_commit import Sync
-from headrace.core.log.intact import DiskFacts
+from headrace.core.log.recovery import DiskFacts
 from headrace.core.replication import events
 from headrace.core.replication.events import Waiter
-from headrace.core.replication.fence import Fence
 from headrace.core.replication.replica import Replica
 from headrace.core.replication.residency import Holding
 from headrace.core.replication.seats import LogFacts, why_void
-from headrace.core.replication.set_writer import SetWriter
-from headrace.core.replication.wishes import Around, Local, Wish, wishes
+from headrace.core.replication.set_writer import BrokerSituation, LocalReplica, SetWriter, WantedState, wanted_states
 from headrace.core.resources.lease import BrokerLease
 from headrace.core.resources.partition_set import PartitionSet, PartitionState
 from headrace.core.types import Acks, BrokerId, LeaderEpoch, Offset, PartitionId, PartitionKey, Seat
@@ -199,13 +197,13 @@ class Life:
             self.step(events.IsrProposed(self.writer.isr(PARTITION).pending))
         return put
 
-    def _wishes(self, known: PartitionSet) -> list[Wish]:
+    def _wishes(self, known: PartitionSet) -> list[WantedState]:
         failed = "its disk failed" if self.is_broken else ""
         leaving = "it stops" if self.is_draining else "its disk is full" if self.disk.is_full else ""
         regressed = frozenset(uid for lease in self._live() for uid in lease.regressed)
-        around = Around(self.me, self._ready(), self.clock.now_ms, failed, leaving, regressed)
-        local = Local(Holding.OPEN, self._facts, self.setting.rules.min_insync_replicas, self.replica)
-        return wishes(known, {PARTITION: local}, around)
+        around = BrokerSituation(self.me, self._ready(), self.clock.now_ms, failed, leaving, regressed)
+        local = LocalReplica(Holding.OPEN, self._facts, self.setting.rules.min_insync_replicas, self.replica)
+        return wanted_states(known, {PARTITION: local}, around)
 
     def _ready(self) -> list[Seat]:
         ready = (lease for lease in self._live() if not lease.draining and not lease.full and not lease.clean)
@@ -378,7 +376,7 @@ class Life:
             self.network.leave(self, stream)
 
 
-def _kind(wish: Wish, me: Seat, before: PartitionState) -> str:
+def _kind(wish: WantedState, me: Seat, before: PartitionState) -> str:
     """What is counted."""
     if wish.is_claim:
         return "claim renewed" if me in wish.state.isr else "claim given up"

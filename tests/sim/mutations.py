@@ -8,16 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.core.control import electing, recovery
+from headrace.core.control import cluster_recovery, elections
+from headrace.core.control.broker_reports import PromisedLog
 from headrace.core.control.observed import Observed
-from headrace.core.control.promises import PromisedLog
 from headrace.core.log.group_commit import GroupCommit
-from headrace.core.replication import followers, following, leadership, seats, wishes
-from headrace.core.replication.followers import Ends, Followers
+from headrace.core.replication import following, isr, leadership, seats, set_writer
 from headrace.core.replication.following import Following
-from headrace.core.replication.isr import Isr
+from headrace.core.replication.isr import Ends, Followers, Isr
 from headrace.core.replication.leadership import Leadership
-from headrace.core.replication.seen_epochs import SeenEpochs
+from headrace.core.replication.seats import SeenEpochs
 from headrace.core.replication.set_writer import SetWriter
 from headrace.core.resources.topic import Durability
 from tests.sim import brokers, deletions, deletions_beyond, disk, life, operating
@@ -114,7 +113,7 @@ MUTATIONS = (
         "void seats are electable",
         "void-seat-elected",
         LOST,
-        Patch(electing.Elections, "_elect", deletions.elects_void),
+        Patch(elections.Elections, "_elect", deletions.elects_void),
         Patch(Observed, "serves", deletions.counts_void),
     ),
     _mutation("renewal whatever was lost", seats, "_renewed", deletions.always_intact, **LOSING_DISKS),
@@ -165,7 +164,7 @@ MUTATIONS = (
         Patch(Log, "recover", deletions.recovers_without_sync),
         durability=Durability.FSYNC,
     ),
-    _scripted("no floor", "last-replica-standing", LOST, *_floors(followers, electing, seats), **LOSING_DISKS),
+    _scripted("no floor", "last-replica-standing", LOST, *_floors(isr, elections, seats), **LOSING_DISKS),
     _scripted("no floor under commits", "too-few-in-sync", "MinIsr", *_floors(leadership)),
     _scripted(
         "an unknown write is taken as failed",
@@ -234,7 +233,7 @@ MUTATIONS = (
         "the last ISR entry given up",
         "last-entry-given-up",
         "NeverEmpty",
-        Patch(wishes, "give_up", deletions.gives_up_the_last),
+        Patch(set_writer, "give_up", deletions.gives_up_the_last),
     ),
     _scripted("give-ups empty the ISR", "isr-emptied", "NeverEmpty", Patch(seats, "_renewed", deletions.empties)),
     _scripted(
@@ -264,21 +263,25 @@ MUTATIONS = (
         "elections upon data that went back", operating, "regressed_of", deletions_beyond.nobody_regressed, **RESTORED
     ),
     _mutation(
-        "recover in epochs that are known", recovery, "_highest", deletions_beyond.only_what_is_shown, **RESTORED
+        "recover in epochs that are known",
+        cluster_recovery,
+        "_highest",
+        deletions_beyond.only_what_is_shown,
+        **RESTORED,
     ),
     _scripted(
         "recover elects any replica",
         "recovered-with-less",
         LOST,
-        Patch(recovery, "_best", deletions_beyond.last_replica),
+        Patch(cluster_recovery, "_best", deletions_beyond.last_replica),
         **RESTORED,
     ),
     _scripted(
         "recover waits for nobody, and tells no losses",
         "recovered-too-early",
         LOST,
-        Patch(recovery, "_why_blocked", deletions_beyond.nobody_blocks),
-        Patch(recovery, "_losses", deletions_beyond.tells_no_losses),
+        Patch(cluster_recovery, "_why_blocked", deletions_beyond.nobody_blocks),
+        Patch(cluster_recovery, "_losses", deletions_beyond.tells_no_losses),
         covers=True,
         **RESTORED,
     ),

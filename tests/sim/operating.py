@@ -4,12 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from headrace.core.control.actions import ReplaceSet
-from headrace.core.control.held import Epochs
+from headrace.core.control.broker_reports import Epochs, Promises
 from headrace.core.control.last_resort import questions
 from headrace.core.control.liveness import Liveness
 from headrace.core.control.observed import Broker, Observed, SteadyTimers, regressed_of
 from headrace.core.control.plan import plan
-from headrace.core.control.promises import Promises
 from headrace.core.resources.lease import BrokerLease
 from headrace.core.resources.partition_set import PartitionSet, PartitionState
 from headrace.core.resources.topic import Durability, Topic

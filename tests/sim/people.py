@@ -8,8 +8,8 @@ another. It is run again until it has nothing to say.
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from headrace.core.control.held import BrokerReport
-from headrace.core.control.recovery import Cluster, RecoveryPlan, plan_recovery
+from headrace.core.control.broker_reports import BrokerReport
+from headrace.core.control.cluster_recovery import Cluster, RecoveryPlan, plan_recovery
 from headrace.core.resources.partition_set import PartitionSet
 from headrace.core.types import BrokerId
 from tests.sim.api import Api

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.core.control.deletion import FINALIZER
-from headrace.core.replication.followers import InSyncRules
+from headrace.core.replication.isr import InSyncRules
 from headrace.core.resources.metadata import Metadata
 from headrace.core.resources.topic import Topic, TopicSpec
 from headrace.core.types import BrokerId

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from random import Random
 from typing import Any
 
-from headrace.core.replication.followers import InSyncRules
+from headrace.core.replication.isr import InSyncRules
 from headrace.core.resources.metadata import Metadata
 from headrace.core.resources.partition_set import PartitionSet, PartitionState
 from headrace.core.types import BrokerId, Incarnation, LeaderEpoch, PartitionEpoch, Seat, TopicUid

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from headrace.core.records.arrow_message import read_message, time_buffer
 from headrace.core.records.columns import RECORD_SCHEMA, columns_of, encode_batch
 from headrace.core.records.header import BatchHeader, Compression
-from headrace.core.records.record import Record
+from headrace.core.types import Record
 
 TIMESTAMP_MS = 1_763_715_600_000
 

@@ -8,8 +8,7 @@ from headrace.core.log.retention import ClosedSegment
 from headrace.core.records.columns import columns_of, decode_batches, encode_batch
 from headrace.core.records.header import BatchHeader
 from headrace.core.records.raw import RawBatch, split_batches
-from headrace.core.records.record import Record
-from headrace.core.types import LeaderEpoch, Offset
+from headrace.core.types import LeaderEpoch, Offset, Record
 from headrace_broker.storage.compaction_files import Span, prepare_swap, swap
 from headrace_broker.storage.compaction_job import Cleaned, Done, Job
 from headrace_broker.storage.compactor import compact

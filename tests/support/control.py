@@ -12,7 +12,7 @@ from headrace.core.control.actions import (
     ReplaceSet,
     SetFinalizers,
 )
-from headrace.core.control.held import BrokerReport, Epochs, HeldLog
+from headrace.core.control.broker_reports import BrokerReport, Epochs, HeldLog
 from headrace.core.control.observed import Broker, BrokerState, Observed
 from headrace.core.control.plan import plan
 from headrace.core.control.reclaiming import inquiries

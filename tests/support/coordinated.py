@@ -2,11 +2,10 @@
 
 from dataclasses import dataclass, field
 
-from headrace.core.groups.assigning import Topics
+from headrace.core.groups.assignment import Topics
 from headrace.core.groups.events import DeletionReceived, LeaveReceived, TargetOffered
 from headrace.core.groups.group import Group
-from headrace.core.groups.identity import GroupName
-from headrace.core.groups.settings import GroupSettings
+from headrace.core.groups.identity import GroupName, GroupSettings
 from tests.support.group_world import GROUP, World, shape
 
 TOPICS = {"flights": shape("flights", 2)}

@@ -16,8 +16,8 @@ from headrace.core.replication.events import (
     StateApplied,
     Truncated,
 )
-from headrace.core.replication.followers import Ends
 from headrace.core.replication.following import Following
+from headrace.core.replication.isr import Ends
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.resources.topic import Durability
 from headrace.core.types import BrokerId, LeaderEpoch, Offset

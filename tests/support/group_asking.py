@@ -1,6 +1,6 @@
 """What a group answers and refuses, once all is committed: for tests that ask one question at a time."""
 
-from headrace.core.coordinating import Refuse
+from headrace.core.coordinator_events import Refuse
 from headrace.core.errors import HeadraceError
 from headrace.core.groups.entries import OffsetValue
 from headrace.core.groups.events import Answer, CommitReceived, Membership, Request

@@ -3,24 +3,29 @@
 from dataclasses import dataclass, field, replace
 from typing import Any, assert_never
 
-from headrace.core.control.actions import PatchStatus
-from headrace.core.control.conditions import by_type
-from headrace.core.control.group_actions import (
+from headrace.core.control.actions import (
     CreateTopic,
     GroupAction,
+    PatchStatus,
     PatchTopic,
     ReleaseTopic,
     SetGroupFinalizers,
     TopicAction,
     WriteGroupStatus,
 )
-from headrace.core.control.group_errands import Wish, wish_of
+from headrace.core.control.conditions import by_type
+from headrace.core.control.group_errands import Verdict, Wish, wish_of
 from headrace.core.control.group_plan import GroupPlan, plan_groups
-from headrace.core.control.group_verdicts import Verdict
 from headrace.core.control.group_view import GroupView
 from headrace.core.groups.identity import OFFSETS_TOPIC, GroupEpoch, GroupName, GroupState, MemberId
-from headrace.core.resources.consumer_group import ConsumerGroup, ConsumerGroupSpec
-from headrace.core.resources.consumer_group_status import ConsumerGroupStatus, LastReset, MemberStatus, TopicShare
+from headrace.core.resources.consumer_group import (
+    ConsumerGroup,
+    ConsumerGroupSpec,
+    ConsumerGroupStatus,
+    LastReset,
+    MemberStatus,
+    TopicShare,
+)
 from headrace.core.resources.metadata import Metadata
 from headrace.core.resources.topic import Topic
 from headrace.core.types import PartitionId, TopicUid

@@ -8,11 +8,10 @@ from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field
 
-from headrace.core.coordinating import Append, Committed, Deposed, Elected, Read, ReadToEnd, Refuse, Ticked
-from headrace.core.groups.assigning import Partitions
-from headrace.core.groups.checking import Claim, Marks, broken, double_owners, fallen, marks
+from headrace.core.coordinator_events import Append, Committed, Deposed, Elected, Read, ReadToEnd, Refuse, Ticked
+from headrace.core.groups.assignment import Partitions, Subscription
 from headrace.core.groups.coordinator import Coordinator, ForGroup, GroupConfigured, Order, TopicsListed
-from headrace.core.groups.entries import Mark, OffsetValue
+from headrace.core.groups.entries import Image, Mark, OffsetValue
 from headrace.core.groups.events import (
     Answer,
     CommitReceived,
@@ -24,11 +23,9 @@ from headrace.core.groups.events import (
     Request,
     TargetOffered,
 )
-from headrace.core.groups.identity import GroupEpoch, GroupName, MemberId, TopicShape
-from headrace.core.groups.image import Image
+from headrace.core.groups.identity import GroupEpoch, GroupName, GroupSettings, MemberId, TopicShape
+from headrace.core.groups.invariants import Marks, OwnershipClaim, broken, double_owners, fallen, marks
 from headrace.core.groups.records import decode, encode
-from headrace.core.groups.settings import GroupSettings
-from headrace.core.groups.subscriptions import Subscription
 from headrace.core.limits import REBALANCE_TIMEOUT_MS_DEFAULT
 from headrace.core.types import PartitionId, PartitionKey, TopicUid
 
@@ -81,8 +78,8 @@ class Process:
     """Answers to requests before this one are of an earlier life."""
 
     @property
-    def claim(self) -> Claim:
-        return Claim(self.id, self.seen, self.owned)
+    def claim(self) -> OwnershipClaim:
+        return OwnershipClaim(self.id, self.seen, self.owned)
 
     def speak(self) -> Request:
         number = self.numbers.next()
@@ -136,7 +133,7 @@ class World:
         self.told: list[Answer | Refuse] = []
         """On their way to the processes."""
         self.ignored: list[str] = []
-        self.claims: list[Claim] = []
+        self.claims: list[OwnershipClaim] = []
         """Of others than `processes`."""
         self.commits: dict[int, CommitReceived] = {}
         """That are not answered yet."""

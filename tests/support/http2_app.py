@@ -10,8 +10,7 @@ from typing import Any
 
 from aiohttp import web
 
-from headrace.core.errors import RemoteError
-from headrace.core.problem import to_problem
+from headrace.core.errors import RemoteError, to_problem
 from headrace.http2.bodies import BuffersResponse, arriving_chunks
 from headrace.http2.bridge import break_off
 from headrace.http2.server import Server, serve

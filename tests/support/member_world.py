@@ -9,18 +9,20 @@ from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from random import Random
 
-from headrace.core.coordinating import Refuse
+from headrace.core.coordinator_events import Refuse
 from headrace.core.errors import NotCoordinatorError
-from headrace.core.groups.assigning import Partitions
-from headrace.core.groups.checking import Claim
+from headrace.core.groups.assignment import Partitions
 from headrace.core.groups.events import Answer, Membership
 from headrace.core.groups.identity import MemberId, TopicShape
-from headrace.core.groups.membership import Identity, MemberPhase, MemberState
-from headrace.core.groups.membership_events import (
+from headrace.core.groups.invariants import OwnershipClaim
+from headrace.core.groups.membership import (
     Answered,
     Effect,
     Event,
     GivenUp,
+    Identity,
+    MemberPhase,
+    MemberState,
     Refused,
     Revoke,
     Send,
@@ -142,7 +144,7 @@ class MemberWorld:
                 assert partition not in readers, f"{partition}: {readers[partition]} and {attendee.id}"
                 readers[partition] = attendee.id
         states = [attendee.state for attendee in self.attendees if attendee.alive]
-        claims = [Claim(state.identity.member, state.seen, state.owned) for state in states]
+        claims = [OwnershipClaim(state.identity.member, state.seen, state.owned) for state in states]
         self.world.claims = claims
         self.world.check()
 

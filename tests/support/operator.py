@@ -13,7 +13,7 @@ from typing import Any
 
 from aiohttp import web
 
-from headrace.core.control.held import BrokerReport
+from headrace.core.control.broker_reports import BrokerReport
 from headrace.core.resources.lease import CLUSTER_LABEL, BrokerLease, lease_name
 from headrace.core.resources.metadata import Metadata, Object
 from headrace.core.resources.partition_set import PartitionSet, PartitionState

@@ -6,10 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from headrace.core.errors import StorageFailedError
-from headrace.core.log.quota import DiskLimits
+from headrace.core.log.disk_quota import DiskLimits
 from headrace.core.log.segments import LogConfig
-from headrace.core.replication.contact import Contact
-from headrace.core.replication.followers import Ends, InSyncRules
+from headrace.core.replication.isr import Ends, InSyncRules
+from headrace.core.replication.leadership import Contact
 from headrace.core.replication.replica import Replica
 from headrace.core.resources.topic import TopicSpec
 from headrace.core.types import LeaderEpoch, Offset, PartitionId, PartitionKey, Seat, TopicName, TopicUid

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from headrace.core.control.held import HeldLog
+from headrace.core.control.broker_reports import HeldLog
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.types import BrokerId, LeaderEpoch, Offset, PartitionId, PartitionKey, TopicUid
 from tests.support.control import ModelApi, brokers, topic

@@ -10,17 +10,16 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from headrace.core.control.held import Epochs, HeldLog
-from headrace.core.control.promises import PromisedLog
+from headrace.core.control.broker_reports import Epochs, HeldLog, PromisedLog
 from headrace.core.errors import StorageFailedError
-from headrace.core.log.quota import DiskLimits
+from headrace.core.frames.replication_messages import Lane
+from headrace.core.log.disk_quota import DiskLimits
+from headrace.core.log.epochs import Fence
 from headrace.core.log.segments import LogConfig
 from headrace.core.records.raw import split_batches
-from headrace.core.replication.contact import Contact
-from headrace.core.replication.fence import Fence
-from headrace.core.replication.followers import InSyncRules
+from headrace.core.replication.isr import InSyncRules
+from headrace.core.replication.leadership import Contact
 from headrace.core.replication.replica import Replica
-from headrace.core.replication.wire.messages import Lane
 from headrace.core.resources.lease import BrokerLease
 from headrace.core.resources.metadata import Metadata
 from headrace.core.resources.partition_set import PartitionState

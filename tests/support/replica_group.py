@@ -12,13 +12,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from headrace.core.errors import BrokerUnreachableError, HeadraceError, StorageFailedError
-from headrace.core.log.quota import DiskLimits
+from headrace.core.log.disk_quota import DiskLimits
+from headrace.core.log.epochs import Fence
 from headrace.core.log.segments import LogConfig
 from headrace.core.records.raw import RawBatch, split_batches, split_replicated
-from headrace.core.replication.contact import Contact
 from headrace.core.replication.events import AskEpochEnd, Fetch, Report
-from headrace.core.replication.fence import Fence
-from headrace.core.replication.followers import Ends, InSyncRules
+from headrace.core.replication.isr import Ends, InSyncRules
+from headrace.core.replication.leadership import Contact
 from headrace.core.replication.replica import Replica
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.resources.topic import TopicSpec

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from headrace.core.session.frames import MEDIA_TYPE
-from headrace.core.session.messages import (
+from headrace.core.frames.frame import MEDIA_TYPE
+from headrace.core.frames.session_messages import (
     Batches,
     BrokerMessage,
     ClientMessage,
@@ -21,7 +21,7 @@ from headrace.core.session.messages import (
     broker_message,
     broker_reader,
 )
-from headrace.core.session.terms import FetchTerms, ProduceTerms
+from headrace.core.frames.session_terms import FetchTerms, ProduceTerms
 from headrace.core.types import PartitionId, TopicName
 from headrace.http2.async_transport import AsyncStream, AsyncTransport
 from tests.support.patience import patient

@@ -10,8 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 
-from headrace.core.errors import HeadraceError
-from headrace.core.problem import from_problem
+from headrace.core.errors import HeadraceError, from_problem
 from headrace.core.records.columns import decode_batches, encode_batch, record_columns
 from headrace.http2.blocking_transport import BlockingTransport
 from tests.support.history import Entry

@@ -14,10 +14,9 @@ from hmac import compare_digest
 from headrace.core.control.liveness import Liveness
 from headrace.core.errors import UnknownPartitionError, UnknownTopicError
 from headrace.core.replication.seats import older_partitions
-from headrace.core.resources.lease import BrokerLease
+from headrace.core.resources.lease import BrokerLease, Doubts
 from headrace.core.resources.partition_set import PartitionSet, PartitionState
 from headrace.core.resources.topic import Topic, TopicSpec
-from headrace.core.resources.whereabouts import Doubts
 from headrace.core.types import BrokerId, PartitionId, PartitionKey, Seat, TopicName, TopicUid
 
 _log = logging.getLogger(__name__)

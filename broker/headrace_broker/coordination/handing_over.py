@@ -32,7 +32,7 @@ from headrace.core.replication.draining import (
     to_give_away,
     to_hand_over,
 )
-from headrace.core.resources.pod import BrokerSet
+from headrace.core.resources.kubernetes_objects import BrokerSet
 from headrace.core.types import Seat
 from headrace.kube.client import KubeClient
 from headrace.kube.errors import ApiError, NotFoundError

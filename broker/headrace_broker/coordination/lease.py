@@ -16,8 +16,7 @@ from typing import Final, NamedTuple
 
 from headrace.core.errors import HeadraceError
 from headrace.core.limits import CAS_RETRIES_MAX, LEASE_RENEW_INTERVAL_MS
-from headrace.core.replication.regression import Seen, regressed_topics
-from headrace.core.replication.seats import greatest_incarnation
+from headrace.core.replication.seats import Seen, greatest_incarnation, regressed_topics
 from headrace.core.resources.lease import CLUSTER_LABEL, BrokerLease, lease_name
 from headrace.core.resources.metadata import Metadata
 from headrace.core.types import BrokerId, Incarnation, TopicUid

@@ -12,19 +12,23 @@ from typing import assert_never
 
 from headrace.core.errors import DiskFullError
 from headrace.core.limits import HOLDING_RETRY_MS
-from headrace.core.replication.giving_away import Leaving, given_away, moved_in_sight, noted, seen_leaving
 from headrace.core.replication.residency import (
     Action,
     Adopt,
     Close,
     Delete,
-    Observed,
+    Leaving,
+    ObservedPartitions,
     Open,
     Orphan,
     Purge,
     Report,
     Restore,
+    given_away,
+    moved_in_sight,
+    noted_removals,
     plan_residency,
+    seen_leaving,
 )
 from headrace.core.replication.seats import is_superseded
 from headrace.core.resources.partition_set import PartitionSet
@@ -106,16 +110,16 @@ class Reconciler:
         """What others are about to hold instead of this broker. Raises StorageFailedError, DiskFullError."""
         self._leaving = seen_leaving(self._leaving, self._me.broker, sets, self._writing.regressed)
         going = self._holdings.giving_away
-        notes = noted(going.notes, self._me.broker, sets, self._holdings.held())
+        notes = noted_removals(going.notes, self._me.broker, sets, self._holdings.held())
         if notes != going.notes or going.is_behind:
             await asyncio.to_thread(going.write, notes)
 
-    def _observe(self, sets: Sequence[PartitionSet], described: Collection[TopicUid]) -> Observed:
+    def _observe(self, sets: Sequence[PartitionSet], described: Collection[TopicUid]) -> ObservedPartitions:
         going = given_away(self._holdings.giving_away.notes, sets)
         held, logs, opened_for = self._holdings.held(), self._holdings.logs(), self._holdings.opened_for()
         kept = {uid for topic in self._view.topics() for uid in (topic.uid, TopicUid(topic.adopts))}
         in_sight = moved_in_sight(self._leaving, sets)
-        return Observed(
+        return ObservedPartitions(
             self._me, sets, held, logs, opened_for, described, self._holdings.overdue, going, in_sight, kept
         )
 

@@ -14,8 +14,7 @@ from random import Random
 from typing import Any
 
 from headrace.core.limits import SET_CALLS_MAX, SET_WRITE_INTERVAL_MS_MIN
-from headrace.core.replication.set_writer import SetWriter
-from headrace.core.replication.wishes import Wish, isr_changes
+from headrace.core.replication.set_writer import SetWriter, WantedState, isr_changes
 from headrace.core.resources.partition_set import PartitionSet
 from headrace.core.types import PartitionId, Seat
 from headrace.kube.client import Backoff, KubeClient
@@ -45,7 +44,7 @@ class WrittenSet:
     """Something older was shown than is known: only a read tells why."""
     is_gone: bool = False
     """There is no such object any more."""
-    wished: Sequence[Wish] = ()
+    wished: Sequence[WantedState] = ()
     """When it was last looked at."""
     due_ms: float = 0
     """Nothing is sent before."""
@@ -133,7 +132,7 @@ class SetCalls:
         each.call, each.is_stale = None, True
         self._changed.set()
 
-    async def _put(self, each: WrittenSet, put: PartitionSet, wished: Sequence[Wish]) -> None:
+    async def _put(self, each: WrittenSet, put: PartitionSet, wished: Sequence[WantedState]) -> None:
         try:
             landed = await self._client.replace(PARTITION_SETS, put.to_object())
         except Exception as error:

@@ -18,9 +18,8 @@ from collections.abc import Collection, Iterable, Sequence
 
 from headrace.core.limits import ISR_TICK_MS
 from headrace.core.log.epochs import NO_EPOCH
-from headrace.core.replication.regression import may_act_on, regressed_topics, to_remember
-from headrace.core.replication.set_writer import SetWriter
-from headrace.core.replication.wishes import Around, IsrLooks, Local, wishes
+from headrace.core.replication.seats import may_act_on, regressed_topics, to_remember
+from headrace.core.replication.set_writer import BrokerSituation, IsrLooks, LocalReplica, SetWriter, wanted_states
 from headrace.core.resources.partition_set import PartitionSet
 from headrace.core.types import PartitionId, PartitionKey, Seat, TopicUid
 from headrace_broker.clock import monotonic_ms
@@ -49,7 +48,7 @@ class SetWriting:
         self.claims = True
         """Whether this broker takes what it may; whatever is taken from one that stops is not claimed back."""
         self._stopping = self._hampered = self._failed = ""
-        """As in `Around`; the first two are its `leaving`."""
+        """As in `BrokerSituation`; the first two are its `leaving`."""
         self._leases: tuple[Collection[Seat], Collection[TopicUid]] = (), ()
         """What they said when sets were last looked at: who is ready, and what went back. Everything hangs on it."""
 
@@ -133,7 +132,7 @@ class SetWriting:
         if (ready, regressed) != self._leases:
             self._leases = ready, regressed
             self._look_anew()
-        around = Around(
+        around = BrokerSituation(
             self._me,
             ready,
             now_ms,
@@ -197,12 +196,12 @@ class SetWriting:
         for each in self._sets.values():
             each.asked = due.get(each.writer.known.topic_uid, set())
 
-    def _look_at(self, each: WrittenSet, around: Around) -> None:
+    def _look_at(self, each: WrittenSet, around: BrokerSituation) -> None:
         writer, is_whole, each.is_stale = each.writer, each.is_stale, False
         if writer.must_read or each.is_doubted:
             self._calls.read(each)
             return
-        each.wished = wishes(writer.known, self._local(each, around, is_whole=is_whole), around)
+        each.wished = wanted_states(writer.known, self._local(each, around, is_whole=is_whole), around)
         put = writer.write((wish.state for wish in each.wished), regressed=around.regressed)
         if put is None:
             return
@@ -214,7 +213,7 @@ class SetWriting:
             self._looks.forget(put.key(wish.state.id))
         self._calls.put(each, put)
 
-    def _local(self, each: WrittenSet, around: Around, *, is_whole: bool) -> dict[PartitionId, Local]:
+    def _local(self, each: WrittenSet, around: BrokerSituation, *, is_whole: bool) -> dict[PartitionId, LocalReplica]:
         """Of all that is here of the set; else of what is to be asked alone, where nothing has changed."""
         known, local, seen = each.writer.known, {}, self._seen.read()
         for state in known.partitions:

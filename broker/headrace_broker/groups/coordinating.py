@@ -8,7 +8,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any, assert_never
 
-from headrace.core.coordinating import CoordinatorState
+from headrace.core.coordinator_events import CoordinatorState
 from headrace.core.errors import CoordinatorLoadingError, HeadraceError
 from headrace.core.groups.coordinator import Coordinator, ForGroup
 from headrace.core.groups.entries import Entry

@@ -7,13 +7,18 @@ from functools import lru_cache
 from operator import is_not
 
 from headrace.core.errors import CoordinatorLoadingError
-from headrace.core.groups.coordinator import ForGroup, GroupConfigured
+from headrace.core.groups.assignment import Names, names_in
+from headrace.core.groups.coordinator import ForGroup, GroupConfigured, VisibleTopics
 from headrace.core.groups.events import TargetOffered
 from headrace.core.groups.group import Group
-from headrace.core.groups.identity import OFFSETS_TOPIC, GroupName, GroupType, TopicShape, coordinator_partition
-from headrace.core.groups.settings import GroupSettings
-from headrace.core.groups.sight import TopicSight
-from headrace.core.groups.topic_partitions import Names, names_in
+from headrace.core.groups.identity import (
+    OFFSETS_TOPIC,
+    GroupName,
+    GroupSettings,
+    GroupType,
+    TopicShape,
+    coordinator_partition,
+)
 from headrace.core.limits import GROUPS_PER_COORDINATOR_MAX, OFFSETS_PARTITIONS
 from headrace.core.resources.topic import Topic
 from headrace.core.types import BrokerId, PartitionId, PartitionKey, TopicName
@@ -36,7 +41,7 @@ class Coordinators(LogCoordinators[Coordinating]):
         self.listeners: list[GroupsListener] = []
         self._seen: list[Topic] = []
         """All topics, as they were looked at last."""
-        self._sight = TopicSight()
+        self._sight = VisibleTopics()
         self._settings: dict[GroupName, GroupSettings] = {}
         self._names: dict[str, tuple[Mapping[str, TopicShape], Names]] = {}
         """With the topics that they were made of."""

@@ -18,12 +18,11 @@ from itertools import islice
 from typing import Protocol, TypeVar
 
 from headrace.core.errors import HeadraceError, NotReadyError
-from headrace.core.groups.assigning import partitions_of
+from headrace.core.groups.assignment import partitions_of
 from headrace.core.groups.group import Group
 from headrace.core.groups.identity import GroupName, TopicShape
-from headrace.core.groups.lag import Watermarks, partition_lag, topic_lag
+from headrace.core.groups.lag import Watermarks, parse_watermarks, partition_lag, topic_lag, watermarks_request_object
 from headrace.core.groups.status import topics_of
-from headrace.core.groups.watermarks import asked_object, parse_watermarks
 from headrace.core.limits import (
     GROUP_LAG_INTERVAL_MS,
     GROUP_LAG_INTERVAL_MS_MIN,
@@ -32,7 +31,7 @@ from headrace.core.limits import (
     WATERMARKS_ASKED_MAX,
     WATERMARKS_TIMEOUT_MS,
 )
-from headrace.core.replication.fence import Fence
+from headrace.core.log.epochs import Fence
 from headrace.core.types import BrokerId, PartitionKey, TopicUid
 from headrace_broker.clock import monotonic_ms
 from headrace_broker.coordination.cluster_view import ClusterView
@@ -179,7 +178,7 @@ class GroupLags:
         return found
 
     async def _ask_once(self, leader: "_Leader", keys: Iterable[PartitionKey]) -> dict[PartitionKey, Watermarks]:
-        body = json.dumps(asked_object(keys)).encode()
+        body = json.dumps(watermarks_request_object(keys)).encode()
         answer = await self._proxy.send(
             leader,
             "POST",

@@ -16,7 +16,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from headrace.core.groups.group import Group
-from headrace.core.groups.identity import NO_EPOCH, GroupEpoch, GroupName, GroupState, GroupType
+from headrace.core.groups.identity import NO_GROUP_EPOCH, GroupEpoch, GroupName, GroupState, GroupType
 from headrace.core.limits import GROUP_LAG_SERIES_MAX, GROUPS_IN_METRICS_MAX
 from headrace_broker.groups.lag import SeenLag
 from headrace_broker.groups.ports import CoordinatedGroups
@@ -40,7 +40,7 @@ class GroupWriteMetrics:
 
 @dataclass(slots=True)
 class _Counts:
-    epoch: GroupEpoch = NO_EPOCH
+    epoch: GroupEpoch = NO_GROUP_EPOCH
     """The greatest that was seen."""
     rebalances: int = 0
     commits: int = 0
@@ -73,7 +73,7 @@ class GroupMetrics(Collector):
         self._loading.observe(took_s)
         for group in groups:
             found = self._groups.find(group)
-            self._counts[group] = _Counts(NO_EPOCH if found is None else found.image.group.epoch)
+            self._counts[group] = _Counts(NO_GROUP_EPOCH if found is None else found.image.group.epoch)
 
     def changed(self, group: GroupName) -> None:
         found = self._groups.find(group)

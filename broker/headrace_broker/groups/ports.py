@@ -10,11 +10,10 @@ may be ahead of that by what is being written (`is_settled`).
 from collections.abc import Collection
 from typing import Protocol
 
-from headrace.core.groups.assigning import Topics
+from headrace.core.groups.assignment import Topics
 from headrace.core.groups.events import TargetOffered
 from headrace.core.groups.group import Group
-from headrace.core.groups.identity import GroupName, GroupType
-from headrace.core.groups.settings import GroupSettings
+from headrace.core.groups.identity import GroupName, GroupSettings, GroupType
 
 
 class GroupsListener(Protocol):

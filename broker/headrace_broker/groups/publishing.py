@@ -17,11 +17,19 @@ from contextlib import suppress
 from random import Random
 from typing import NamedTuple, assert_never
 
+from headrace.core.groups.entries import Image
 from headrace.core.groups.identity import GroupName, GroupState, GroupType
-from headrace.core.groups.image import Image
-from headrace.core.groups.publishing import Publishing, Turn
+from headrace.core.groups.publishing import (
+    CreateConsumerGroup,
+    DeleteConsumerGroup,
+    Publishing,
+    Turn,
+    Upkeep,
+    WriteStatus,
+    lags_shown,
+    upkeep,
+)
 from headrace.core.groups.status import Report, report_of
-from headrace.core.groups.upkeep import Create, Delete, Upkeep, WriteStatus, lags_shown, upkeep
 from headrace.core.limits import (
     GROUP_REFUSED_MS_MAX,
     GROUP_REFUSED_MS_MIN,
@@ -172,7 +180,9 @@ class GroupPublishing:
         if not self._groups.coordinates(group):
             wanted = self._wanted.get(group)
             if wanted is not None and wanted.until_ms > now_ms and resource is None:
-                return Create(auto_created(group, self._cluster, group_type=wanted.type), "somebody uses it")
+                return CreateConsumerGroup(
+                    auto_created(group, self._cluster, group_type=wanted.type), "somebody uses it"
+                )
             self._wanted.pop(group, None)
             self.forget([group])
             return None
@@ -217,13 +227,13 @@ class GroupPublishing:
 
     async def _carry_out(self, action: Upkeep) -> None:
         match action:
-            case Create(manifest):
+            case CreateConsumerGroup(manifest):
                 created = await self._client.create(CONSUMER_GROUPS, manifest)
                 self._known.put(created)
                 self.changed(created.name)
             case WriteStatus(resource):
                 self._known.put(await self._client.replace(CONSUMER_GROUPS, resource.to_object(), subresource="status"))
-            case Delete(metadata):
+            case DeleteConsumerGroup(metadata):
                 path = metadata.name, metadata.namespace
                 if action.release is not None:
                     released = await self._client.patch(CONSUMER_GROUPS, *path, action.release)
@@ -237,7 +247,9 @@ class GroupPublishing:
 
     async def _failed(self, group: GroupName, action: Upkeep, error: Exception) -> None:
         # Where it is to be created, it is the namespace that is not there.
-        is_stale = isinstance(error, _STALE) and not (isinstance(action, Create) and isinstance(error, NotFoundError))
+        is_stale = isinstance(error, _STALE) and not (
+            isinstance(action, CreateConsumerGroup) and isinstance(error, NotFoundError)
+        )
         self._metrics.writes.labels("conflict" if is_stale else "failed").inc()
         if is_stale:
             try:

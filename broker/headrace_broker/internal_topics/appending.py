@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Generic
 
-from headrace.core.coordinating import Append, EntryT
+from headrace.core.coordinator_events import Append, EntryT
 from headrace.core.errors import HeadraceError
 from headrace.core.limits import (
     COORDINATOR_APPEND_BATCHES_MAX,
@@ -24,8 +24,8 @@ from headrace.core.limits import (
     COORDINATOR_ENCODE_INLINE_BYTES_MAX,
     PRODUCE_TIMEOUT_MS_DEFAULT,
 )
+from headrace.core.log.epochs import Fence
 from headrace.core.records.raw import RawBatch
-from headrace.core.replication.fence import Fence
 from headrace.core.types import Acks, LeaderEpoch
 from headrace_broker.internal_topics.log import Codec
 from headrace_broker.partition import Partition

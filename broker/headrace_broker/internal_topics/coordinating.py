@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from time import perf_counter
 from typing import Any, Generic, Protocol
 
-from headrace.core.coordinating import (
+from headrace.core.coordinator_events import (
     Append,
     Committed,
     CoordinatorState,
@@ -41,7 +41,7 @@ from headrace.core.errors import (
     NotReadyError,
 )
 from headrace.core.limits import COORDINATOR_RELOAD_MS, COORDINATOR_TICK_MS
-from headrace.core.replication.fence import Fence
+from headrace.core.log.epochs import Fence
 from headrace.core.types import Acks, LeaderEpoch
 from headrace_broker.clock import monotonic_ms, wall_ms
 from headrace_broker.internal_topics.appending import Appends

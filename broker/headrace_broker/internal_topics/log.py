@@ -10,12 +10,11 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic
 
-from headrace.core.coordinating import EntryT
+from headrace.core.coordinator_events import EntryT
 from headrace.core.errors import CorruptLogError, UnreadableBatchError
 from headrace.core.limits import BATCH_HEADER_BYTES, READ_INLINE_BYTES_MAX
-from headrace.core.records.header import BatchHeader
+from headrace.core.records.header import BatchHeader, skim_batches
 from headrace.core.records.raw import RawBatch
-from headrace.core.records.skim import skim
 from headrace.core.types import Offset
 from headrace_broker.clock import wall_ms
 from headrace_broker.partition import Partition
@@ -30,7 +29,7 @@ async def prepare() -> None:
 
 
 def _load() -> None:
-    from headrace.core.records import few_rows  # noqa: F401
+    from headrace.core.records import small_batches  # noqa: F401
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +48,7 @@ class Codec(Generic[EntryT]):
         """One batch, which is committed whole or not at all."""
         from headrace.core.records.arrays import bytes_array
         from headrace.core.records.columns import encode_batch, record_columns
-        from headrace.core.records.few_rows import are_few, encode_rows
+        from headrace.core.records.small_batches import are_few, encode_rows
 
         records = [self.encode(entry) for entry in entries]
         keys = [key for key, _ in records]
@@ -80,11 +79,11 @@ class Codec(Generic[EntryT]):
             if not buffers:
                 raise CorruptLogError(f"{partition.place}: nothing can be read at offset {offset}, below {end}")
             yield await asyncio.to_thread(self._decoded, buffers)
-            offset = skim(buffers[-1], _ALL).next_offset
+            offset = skim_batches(buffers[-1], _ALL).next_offset
 
     def _decoded(self, buffers: Sequence[memoryview]) -> tuple[EntryT, ...]:
         from headrace.core.records.columns import decode_batch
-        from headrace.core.records.few_rows import decode_rows
+        from headrace.core.records.small_batches import decode_rows
 
         found: list[EntryT] = []
         for buffer in buffers:

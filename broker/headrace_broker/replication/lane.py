@@ -15,21 +15,13 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any, assert_never
 
-from headrace.core.errors import BrokenSessionError, BrokerUnreachableError, HeadraceError
+from headrace.core.errors import BrokenSessionError, BrokerUnreachableError, HeadraceError, from_problem
+from headrace.core.frames.replication_messages import MEDIA_TYPE, Lane, leader_message, leader_reader
 from headrace.core.limits import (
     REPLICATION_IDLE_MS,
     REPLICATION_TICK_MS,
 )
-from headrace.core.problem import from_problem
-from headrace.core.replication.wire.following import (
-    EpochAnswered,
-    FollowerStream,
-    Happening,
-    Moved,
-    Received,
-    Refused,
-)
-from headrace.core.replication.wire.messages import MEDIA_TYPE, Lane, leader_message, leader_reader
+from headrace.core.replication.follower_stream import EpochAnswered, FollowerStream, Happening, Moved, Received, Refused
 from headrace.core.types import PartitionKey
 from headrace.http2.async_transport import AsyncStream, AsyncTransport
 from headrace.kube.client import Backoff

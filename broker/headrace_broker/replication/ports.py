@@ -16,8 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from headrace.core.replication.contact import Contact
-from headrace.core.replication.followers import Ends
+from headrace.core.replication.isr import Ends
+from headrace.core.replication.leadership import Contact
 from headrace.core.types import LeaderEpoch, Offset, Seat
 from headrace_broker.broker_disk import BrokerDisk
 from headrace_broker.metrics import Metrics

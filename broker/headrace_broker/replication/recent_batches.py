@@ -10,13 +10,13 @@ Invariant: what the runs keep alive is at most twice as much as they have, and t
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from headrace.core.frames.frame import Buffer
 from headrace.core.limits import (
     REPLICATION_JOINED_BYTES,
     REPLICATION_RECENT_BYTES_MAX,
     REPLICATION_RECENT_RUNS_MAX,
 )
 from headrace.core.records.raw import RawBatch
-from headrace.core.session.frames import Buffer
 from headrace.core.types import LeaderEpoch, Offset, PartitionKey
 
 

@@ -13,12 +13,11 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from headrace.core.errors import HeadraceError
+from headrace.core.frames.frame import Buffer
+from headrace.core.frames.replication_messages import AskEpochEnd, Batches, EpochEnded, Failed, Move, Report
 from headrace.core.limits import FETCH_RECORDS_MAX, REPLICATION_READ_BYTES
-from headrace.core.records.skim import skim
-from headrace.core.replication.wire.leading import Due, LeaderChannel, Tip
-from headrace.core.replication.wire.messages import AskEpochEnd, Batches, EpochEnded, Failed, Move, Report
-from headrace.core.replication.wire.throttle import Throttle
-from headrace.core.session.frames import Buffer
+from headrace.core.records.header import skim_batches
+from headrace.core.replication.leader_stream import Due, LeaderChannel, Throttle, Tip
 from headrace.core.types import Offset, Seat
 from headrace_broker.admission import Share
 from headrace_broker.clock import monotonic_ms
@@ -189,7 +188,7 @@ class ServedChannel:
         size, next_offset = sum(map(len, buffers)), offset
         self._stream.throttle.took(size, monotonic_ms())
         if buffers:
-            last = skim(buffers[-1], FETCH_RECORDS_MAX)
+            last = skim_batches(buffers[-1], FETCH_RECORDS_MAX)
             next_offset, is_one_batch = last.next_offset, len(buffers) == 1 and last.batches == 1
             run = Run(self.channel.leader_epoch, buffers, size, next_offset, is_one_batch)
             self.partition.recent.read(self.channel.key, offset, run)

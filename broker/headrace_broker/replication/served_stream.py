@@ -14,9 +14,7 @@ import logging
 from typing import assert_never
 
 from headrace.core.errors import HeadraceError, NotLeaderError, ThrottledError
-from headrace.core.limits import REPLICATION_TICK_MS, REPLICATION_WATERMARK_MS
-from headrace.core.replication.wire.leading import LeaderStream
-from headrace.core.replication.wire.messages import (
+from headrace.core.frames.replication_messages import (
     STREAM,
     Alive,
     AskEpochEnd,
@@ -33,6 +31,8 @@ from headrace.core.replication.wire.messages import (
     follower_message,
     follower_reader,
 )
+from headrace.core.limits import REPLICATION_TICK_MS, REPLICATION_WATERMARK_MS
+from headrace.core.replication.leader_stream import LeaderStream
 from headrace.http2.bodies import RequestBody
 from headrace_broker.clock import monotonic_ms
 from headrace_broker.replication.served_channel import ServedChannel

@@ -16,14 +16,14 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from headrace.core.errors import HeadraceError, NotReadyError
+from headrace.core.frames.replication_messages import Lane
 from headrace.core.limits import (
     REPLICATION_BYTES_HELD_MAX,
     REPLICATION_DRAIN_LOOK_MS,
     REPLICATION_DRAIN_MS,
     REPLICATION_STREAMS_UNKNOWN_MAX,
 )
-from headrace.core.replication.wire.messages import Lane
-from headrace.core.replication.wire.throttle import Throttle
+from headrace.core.replication.leader_stream import Throttle
 from headrace.core.types import BrokerId
 from headrace_broker.admission import Budget
 from headrace_broker.replication.stream_metrics import StreamMetrics

@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from headrace.core.replication.wire.messages import Lane
+from headrace.core.frames.replication_messages import Lane
 from headrace.core.types import BrokerId
 from headrace_broker.registration import Registration
 

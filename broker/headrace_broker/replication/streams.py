@@ -8,9 +8,9 @@ import asyncio
 from dataclasses import dataclass
 
 from headrace.core.errors import BrokerUnreachableError
-from headrace.core.replication.followers import Ends
-from headrace.core.replication.wire.following import FollowerStream
-from headrace.core.replication.wire.messages import Lane
+from headrace.core.frames.replication_messages import Lane
+from headrace.core.replication.follower_stream import FollowerStream
+from headrace.core.replication.isr import Ends
 from headrace.core.types import LeaderEpoch, Offset, PartitionKey, Seat
 from headrace_broker.coordination.cluster_view import ClusterView
 from headrace_broker.partition import Partition

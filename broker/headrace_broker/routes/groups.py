@@ -1,7 +1,7 @@
 """Requests about one consumer group: passed on to its coordinator, or decided here (`headrace_broker.groups`).
 
-What a body says is `headrace.core.groups.wire`'s. Its bytes are counted until it is answered: so long the coordinator
-holds what it said. A heartbeat that waits for news holds none, and is counted among heartbeats alone
+`headrace.core.groups.requests` reads a body. Its bytes are counted until it is answered, because the coordinator holds
+what it said so long. A heartbeat that waits for news holds none, and is counted among heartbeats alone
 (`Admission.heartbeats`).
 """
 
@@ -19,7 +19,6 @@ from headrace.core.errors import (
     NotCoordinatorError,
     UnknownGroupError,
 )
-from headrace.core.groups.describing import group_object
 from headrace.core.groups.events import (
     AbsenceReceived,
     DeletionReceived,
@@ -31,8 +30,7 @@ from headrace.core.groups.events import (
     Request,
 )
 from headrace.core.groups.identity import GroupName, GroupType, TopicShape
-from headrace.core.groups.status import report_of, with_silences
-from headrace.core.groups.wire import (
+from headrace.core.groups.requests import (
     parse_commit,
     parse_heartbeat,
     parse_join,
@@ -40,6 +38,7 @@ from headrace.core.groups.wire import (
     parse_reset,
     reply_object,
 )
+from headrace.core.groups.status import group_object, report_of, with_silences
 from headrace.core.limits import GROUP_BODY_BYTES_MAX, JSON_INLINE_BYTES_MAX
 from headrace_broker.clock import monotonic_ms
 from headrace_broker.groups.coordinating import Coordinating

@@ -9,7 +9,7 @@ import json
 from aiohttp import web
 
 from headrace.core.errors import HeadraceError
-from headrace.core.groups.describing import GroupSummary, groups_object, parse_groups
+from headrace.core.groups.status import GroupSummary, groups_object, parse_groups
 from headrace.core.limits import GROUP_LIST_TIMEOUT_MS, LOOK_ITEMS_MAX
 from headrace.core.types import BrokerId
 from headrace_broker.proxy import PROXIED_HEADER

@@ -12,7 +12,7 @@ from gzip import decompress
 
 from aiohttp import web
 
-from headrace.core.groups.passing import pause_ms, without_waiting
+from headrace.core.groups.requests import answer_pause_ms, heartbeat_without_waiting
 from headrace.core.limits import (
     GROUP_HEARTBEATS_PASSED_ON_MAX,
     GROUP_REQUESTS_PASSED_ON_MAX,
@@ -44,7 +44,7 @@ class PassingOn:
         hurried, wait_ms = _hurried(chunks) if is_small else await asyncio.to_thread(_hurried, chunks)
         answer = await self.other(request, target, (hurried,))
         if answer.status == 200:
-            await self._sleep(pause_ms(_told(answer), wait_ms) / 1000)
+            await self._sleep(answer_pause_ms(_told(answer), wait_ms) / 1000)
         return answer
 
     async def other(self, request: web.Request, target: CoordinatorElsewhere, chunks: Chunks) -> web.Response:
@@ -61,7 +61,7 @@ class PassingOn:
 def _hurried(chunks: Chunks) -> tuple[bytes, int]:
     whole = b"".join(chunks)
     try:
-        body, wait_ms = without_waiting(json.loads(whole))
+        body, wait_ms = heartbeat_without_waiting(json.loads(whole))
     except (ValueError, RecursionError):
         return whole, 0  # which says the coordinator
     return json.dumps(body).encode(), wait_ms

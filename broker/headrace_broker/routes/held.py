@@ -7,7 +7,7 @@ import json
 
 from aiohttp import web
 
-from headrace.core.control.held import BrokerReport, known_epochs
+from headrace.core.control.broker_reports import BrokerReport, known_epochs
 from headrace.core.limits import CONTROL_TIMEOUT_MS
 from headrace.core.types import Seat, TopicUid
 from headrace_broker.routes.parameters import parse_broker, parse_held

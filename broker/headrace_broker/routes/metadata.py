@@ -7,9 +7,8 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from headrace.core.records.time_rules import TimeRules
-from headrace.core.resources.census import census
 from headrace.core.resources.lease import BrokerLease
-from headrace.core.resources.partition_set import PartitionState
+from headrace.core.resources.partition_set import PartitionState, census
 from headrace.core.resources.topic import Topic
 from headrace.core.types import PartitionId, PartitionKey, Seat
 from headrace_broker.fetch import known_end

@@ -24,10 +24,19 @@ from headrace.core.limits import (
     PRODUCE_TIMEOUT_MS_MAX,
     TOPIC_PARTITIONS_MAX,
 )
-from headrace.core.replication.fence import Fence
-from headrace.core.resources.names import group_name_problem, namespace_problem
-from headrace.core.staging.identity import WriterName, writer_name_problem
-from headrace.core.types import Acks, BrokerId, LeaderEpoch, Offset, PartitionId, TopicName, TopicUid
+from headrace.core.log.epochs import Fence
+from headrace.core.staging.writers import WriterName, writer_name_problem
+from headrace.core.types import (
+    Acks,
+    BrokerId,
+    LeaderEpoch,
+    Offset,
+    PartitionId,
+    TopicName,
+    TopicUid,
+    group_name_problem,
+    namespace_problem,
+)
 from headrace_broker.requests import (
     DeleteQuery,
     Edge,

@@ -6,9 +6,8 @@ import re
 
 from aiohttp import ClientPayloadError, web
 
-from headrace.core.errors import HeadraceError, RemoteError, UnsupportedEncodingError
+from headrace.core.errors import PROBLEM_CONTENT_TYPE, HeadraceError, RemoteError, UnsupportedEncodingError, to_problem
 from headrace.core.limits import RETRY_AFTER_S
-from headrace.core.problem import CONTENT_TYPE, to_problem
 from headrace_broker.metrics import Metrics
 
 _log = logging.getLogger(__name__)
@@ -38,7 +37,7 @@ class InternalError(RemoteError):
 
 def problem_response(error: HeadraceError) -> web.Response:
     response = web.Response(
-        status=error.status, body=json.dumps(to_problem(error)).encode() + b"\n", content_type=CONTENT_TYPE
+        status=error.status, body=json.dumps(to_problem(error)).encode() + b"\n", content_type=PROBLEM_CONTENT_TYPE
     )
     if error.retriable:
         response.headers["Retry-After"] = str(RETRY_AFTER_S)

@@ -1,15 +1,14 @@
 """POST of what the operator wants promised: what this broker holds of partitions in which nobody can lead.
 
-`headrace.core.control.promises` says what an answer means. Partitions that are not open here, or of which this broker
-has not applied what the operator saw, are left out of the answer: the operator asks again.
+`headrace.core.control.broker_reports` says what an answer means. Partitions that are not open here, or of which this
+broker has not applied what the operator saw, are left out of the answer: the operator asks again.
 """
 
 import json
 
 from aiohttp import web
 
-from headrace.core.control.held import Epochs
-from headrace.core.control.promises import Promises, parse_questions
+from headrace.core.control.broker_reports import Epochs, Promises, parse_promises_request
 from headrace.core.errors import InvalidRequestError
 from headrace.core.limits import CONTROL_TIMEOUT_MS, PROMISES_BODY_BYTES_MAX
 from headrace.core.types import PartitionKey
@@ -38,6 +37,6 @@ class PromisesRoute:
 
 def _parse(body: bytes) -> dict[PartitionKey, Epochs]:
     try:
-        return parse_questions(json.loads(body))
+        return parse_promises_request(json.loads(body))
     except ValueError as error:
         raise InvalidRequestError(f"no questions to a broker: {error}", field="partitions") from error

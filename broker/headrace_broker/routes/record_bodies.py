@@ -14,8 +14,7 @@ from headrace.core.limits import BATCH_DECOMPRESSED_BYTES_MAX, JSON_FETCH_BYTES_
 from headrace.core.records.arrow_message import unpacked_bytes
 from headrace.core.records.header import BatchHeader, Compression
 from headrace.core.records.raw import RawBatch, split_batches
-from headrace.core.records.record import Record
-from headrace.core.types import Offset
+from headrace.core.types import Offset, Record
 from headrace_broker.fetch import Buffer, Fetched
 from headrace_broker.requests import Place, ValueFormat
 
@@ -56,7 +55,7 @@ def accepted_format(accept: str) -> BodyFormat:
 
 def parse_records(chunks: Sequence[Buffer], body_format: BodyFormat, now_ms: int) -> list[Record]:
     """Of a JSON or NDJSON body. Raises InvalidRequestError with the line or the index."""
-    from headrace.core.records.json_form import parse_json_records, parse_ndjson
+    from headrace.core.records.json_records import parse_json_records, parse_ndjson
 
     body = b"".join(chunks)
     if body_format is BodyFormat.NDJSON:
@@ -165,7 +164,7 @@ def ndjson_pieces(fetched: Fetched, max_records: int | None, value_format: Value
 
     Raises UnreadableBatchError behind the records that come before such a batch.
     """
-    from headrace.core.records.json_form import json_line
+    from headrace.core.records.json_records import json_line
 
     lines: list[bytes] = []
     size = 0
@@ -186,7 +185,7 @@ def ndjson_pieces(fetched: Fetched, max_records: int | None, value_format: Value
 
 
 def _lines(fetched: Fetched, max_records: int, value_format: ValueFormat) -> tuple[list[bytes], Offset]:
-    from headrace.core.records.json_form import json_line
+    from headrace.core.records.json_records import json_line
 
     lines: list[bytes] = []
     left_bytes = JSON_FETCH_BYTES_MAX

@@ -3,9 +3,9 @@
 from aiohttp import web
 
 from headrace.core.errors import InvalidRequestError
+from headrace.core.frames.frame import MEDIA_TYPE as SESSION
+from headrace.core.frames.replication_messages import MEDIA_TYPE as REPLICATION
 from headrace.core.holders import holder_of
-from headrace.core.replication.wire.messages import MEDIA_TYPE as REPLICATION
-from headrace.core.session.frames import MEDIA_TYPE as SESSION
 from headrace.http2.bodies import RequestBody
 from headrace.http2.bridge import ResponseWriter
 from headrace_broker.replication.served_stream import ServedStream

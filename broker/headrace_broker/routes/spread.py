@@ -15,12 +15,11 @@ from aiohttp import web
 
 from headrace.core.errors import HeadraceError, InvalidRequestError
 from headrace.core.murmur2 import partition_for_key
+from headrace.core.records.arrow_message import times_in
 from headrace.core.records.raw import split_batches
-from headrace.core.records.record import Record
 from headrace.core.records.time_rules import Strange, TimeRules
-from headrace.core.records.times import times_in
 from headrace.core.resources.topic import Topic
-from headrace.core.types import Acks, Offset, PartitionId
+from headrace.core.types import Acks, Offset, PartitionId, Record
 from headrace_broker.clock import wall_ms
 from headrace_broker.proxy import Elsewhere
 from headrace_broker.remote import produce_there

@@ -5,7 +5,7 @@ import json
 from aiohttp import web
 
 from headrace.core.errors import InvalidRequestError
-from headrace.core.groups.watermarks import parse_asked, watermarks_object
+from headrace.core.groups.lag import parse_watermarks_request, watermarks_object
 from headrace.core.limits import WATERMARKS_BODY_BYTES_MAX, WATERMARKS_TIMEOUT_MS
 from headrace.core.types import PartitionKey
 from headrace_broker.groups.lag import known_here
@@ -36,6 +36,6 @@ class WatermarksRoute:
 
 def _parse(body: bytes) -> list[PartitionKey]:
     try:
-        return parse_asked(json.loads(body))
+        return parse_watermarks_request(json.loads(body))
     except ValueError as error:
         raise InvalidRequestError(f"the body is no JSON: {error}", field="partitions") from error

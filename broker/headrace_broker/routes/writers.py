@@ -14,8 +14,8 @@ from headrace.core.limits import (
     WRITER_REQUESTS_MAX,
 )
 from headrace.core.staging.coordinator import CommitReceived, StateAsked, Status
-from headrace.core.staging.identity import WriterName
-from headrace.core.staging.wire import parse_commit, staging_object, status_object
+from headrace.core.staging.requests import parse_commit, staging_object, status_object
+from headrace.core.staging.writers import WriterName
 from headrace.core.types import TopicName, TopicUid
 from headrace_broker.internal_topics.coordinators import CoordinatorElsewhere
 from headrace_broker.routes.parameters import parse_no_query, parse_writer

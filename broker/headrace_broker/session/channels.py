@@ -7,9 +7,9 @@ import asyncio
 from collections.abc import Callable
 
 from headrace.core.errors import BrokenSessionError, HeadraceError
-from headrace.core.session.channels import Numbering
-from headrace.core.session.frames import Frame, Kind
-from headrace.core.session.messages import (
+from headrace.core.frames.frame import Frame, Kind
+from headrace.core.frames.session_messages import (
+    ChannelNumbering,
     Close,
     Closed,
     Credit,
@@ -35,7 +35,7 @@ class Channels:
         self._serving = serving
         self._outgoing = outgoing
         self._on_empty = on_empty
-        self._numbering = Numbering()
+        self._numbering = ChannelNumbering()
         self._open: dict[int, Channel] = {}
         self._collecting: dict[ProduceChannel, None] = {}
         """Those that may have something to append."""

@@ -11,10 +11,10 @@ epoch.
 from collections.abc import Callable, Sequence
 
 from headrace.core.errors import HeadraceError
+from headrace.core.frames.frame import Buffer
+from headrace.core.frames.session_messages import UNKNOWN_OFFSET, Batches, Closed, Failed
+from headrace.core.frames.session_terms import FetchTerms
 from headrace.core.limits import FETCH_RECORDS_MAX, SESSION_COLD_READ_BYTES
-from headrace.core.session.frames import Buffer
-from headrace.core.session.messages import UNKNOWN_OFFSET, Batches, Closed, Failed
-from headrace.core.session.terms import FetchTerms
 from headrace.core.types import Offset
 from headrace_broker.fetch import Fetched, fetch, fetch_cached, start_offset
 from headrace_broker.requests import Edge, FetchQuery, ValueFormat

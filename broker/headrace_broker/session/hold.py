@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from headrace.core.errors import HeadraceError, NotLeaderError
-from headrace.core.replication.fence import Fence
-from headrace.core.session.terms import Standing
+from headrace.core.frames.session_terms import Standing
+from headrace.core.log.epochs import Fence
 from headrace.core.types import Offset
 from headrace_broker.fetch import known_end
 from headrace_broker.partition import Partition

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from headrace.core.errors import ThrottledError
+from headrace.core.frames.frame import Buffer
 from headrace.core.limits import (
     SESSION_ANSWERS_BYTES_MAX,
     SESSION_COLD_READS_MAX,
@@ -18,7 +19,6 @@ from headrace.core.limits import (
     SESSION_JOINED_BYTES,
     SESSION_READ_BYTES,
 )
-from headrace.core.session.frames import Buffer
 from headrace_broker.admission import Budget, Share
 
 ROOM_S = 1.0

@@ -11,10 +11,9 @@ from functools import partial
 from typing import NamedTuple
 
 from headrace.core.errors import HeadraceError
+from headrace.core.frames.session_messages import Closed, Failed, Ledger, Produce, Produced, ProduceGroup
 from headrace.core.limits import SESSION_GROUP_BYTES, SESSION_GROUP_FRAMES_MAX
 from headrace.core.records.raw import RawBatch, split_batches
-from headrace.core.session.channels import Group, Ledger
-from headrace.core.session.messages import Closed, Failed, Produce, Produced
 from headrace.core.types import LeaderEpoch
 from headrace_broker.body_checks import check, check_in_thread, take_long
 from headrace_broker.requests import ProduceQuery
@@ -115,7 +114,7 @@ class ProduceChannel:
         """Whether they are written, all of them. One that cannot be written alone fails the channel."""
         if not self._ledger.takes_more:
             return True
-        group = Group(())
+        group = ProduceGroup(())
         batches = [batch for produce in produces for batch in produce.batches]
         try:
             written, epoch = self.hold.partition.append(batches, self._query, partial(self._answered, group))
@@ -154,7 +153,7 @@ class ProduceChannel:
             first += len(batches)
         return answers
 
-    def _answered(self, group: Group, error: HeadraceError | None) -> None:
+    def _answered(self, group: ProduceGroup, error: HeadraceError | None) -> None:
         group.is_done = True
         group.error = self.hold.with_leader(error) if error is not None else None
         if group.answers:  # else `_append` has yet to say what the answers are

@@ -19,8 +19,8 @@ from contextlib import suppress
 from dataclasses import replace
 
 from headrace.core.errors import BrokenSessionError, HeadraceError, SlowClientError
+from headrace.core.frames.session_messages import SESSION, Failed, Heartbeat, client_reader
 from headrace.core.limits import SESSION_GROUP_BYTES, SESSION_GROUP_FRAMES_MAX, SESSION_ROOM_STALLS_MAX
-from headrace.core.session.messages import SESSION, Failed, Heartbeat, client_reader
 from headrace.http2.bodies import RequestBody
 from headrace.http2.slow_clients import Pace
 from headrace_broker.clock import monotonic_ms

@@ -13,7 +13,6 @@ from headrace.core.errors import HeadraceError, OffsetOutOfRangeError
 from headrace.core.limits import STAGING_LOOK_INTERVAL_MS
 from headrace.core.records.raw import stored_times
 from headrace.core.records.time_rules import TimeRules
-from headrace.core.staging.cleaning import Clean, Span
 from headrace.core.staging.coordinator import (
     Answer,
     CommitReceived,
@@ -26,8 +25,8 @@ from headrace.core.staging.coordinator import (
     Status,
     WriterCoordinator,
 )
-from headrace.core.staging.decisions import Share, WriterRecord, decode, encode
-from headrace.core.staging.identity import staging_partitions
+from headrace.core.staging.decisions import Clean, Share, Span, WriterRecord, decode, encode
+from headrace.core.staging.writers import staging_partitions
 from headrace.core.types import PartitionId, TopicName, TopicUid
 from headrace_broker.clock import wall_ms
 from headrace_broker.internal_topics.coordinating import LogCoordinating

@@ -9,14 +9,14 @@ from headrace.core.errors import CoordinatorLoadingError
 from headrace.core.limits import COMMITS_PARTITIONS, ROLL_SHARES_MAX
 from headrace.core.records.time_rules import TimeRules
 from headrace.core.resources.topic import Topic
-from headrace.core.staging.identity import (
+from headrace.core.staging.requests import Staging
+from headrace.core.staging.writers import (
     COMMITS_TOPIC,
     STAGING_TOPIC,
     WriterName,
     commits_partition,
     staging_partitions,
 )
-from headrace.core.staging.wire import Staging
 from headrace.core.types import BrokerId, PartitionId, TopicName, TopicUid
 from headrace_broker.coordination.cluster_view import ClusterView
 from headrace_broker.internal_topics.coordinators import CoordinatorElsewhere, LogCoordinators, OpenPartitions

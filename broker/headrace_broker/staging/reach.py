@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 
 from headrace.core.limits import PRODUCE_TIMEOUT_MS_DEFAULT
+from headrace.core.log.epochs import Fence
 from headrace.core.records.raw import RawBatch
-from headrace.core.replication.fence import Fence
-from headrace.core.staging.cleaning import Span
+from headrace.core.staging.decisions import Span
 from headrace.core.types import Acks, Offset, PartitionId, TopicName, TopicUid
 from headrace_broker.fetch import find_offset
 from headrace_broker.partition import Partition

@@ -23,7 +23,7 @@ from headrace.core.limits import ROLL_BYTES, ROLL_RETRY_MS_MAX, ROLL_RETRY_MS_MI
 from headrace.core.records.header import ProducerNumbers
 from headrace.core.records.raw import RawBatch, renumbered
 from headrace.core.staging.decisions import Decision, Share, StagedBatch
-from headrace.core.staging.identity import ProducerIdentity, WriterName, producer_of
+from headrace.core.staging.writers import ProducerIdentity, WriterName, producer_of
 from headrace.core.types import TopicName, TopicUid
 from headrace_broker.requests import Place
 from headrace_broker.staging.reach import Reach

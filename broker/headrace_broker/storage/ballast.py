@@ -1,8 +1,8 @@
 """A file that only takes up room: given up when the disk is full, so that there is some for what a broker must write.
 
-The reserve of a broker (`headrace.core.log.quota`) keeps its own records off the last of the disk, but others may write
-to the same volume. A start writes its incarnation before anything else: without room for that, it could not even delete
-what retention is over for. Blocks; one caller at a time.
+The reserve of a broker (`headrace.core.log.disk_quota`) keeps its own records off the last of the disk, but others may
+write to the same volume. A start writes its incarnation before anything else: without room for that, it could not even
+delete what retention is over for. Blocks; one caller at a time.
 """
 
 import os

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple, Self
 
 from headrace.core.limits import COMPACTION_KEYS_MAX
-from headrace.core.log.clean_points import CleanPoint
+from headrace.core.log.compaction import CleanPoint
 from headrace.core.log.retention import ClosedSegment
 from headrace.core.types import Offset
 

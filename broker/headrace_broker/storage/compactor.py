@@ -21,14 +21,12 @@ import numpy as np
 
 from headrace.core.errors import CorruptLogError, UnreadableBatchError
 from headrace.core.limits import BATCH_HEADER_BYTES, COMPACTION_CHUNK_BYTES, SEGMENT_BYTES_MAX
-from headrace.core.log.clean_points import CleanPoints
-from headrace.core.log.compaction import groups
+from headrace.core.log.compaction import CleanPoints, groups
 from headrace.core.log.retention import ClosedSegment
 from headrace.core.log.segments import LOG_SUFFIX, segment_name
 from headrace.core.records.columns import decode_batch
-from headrace.core.records.compacting import Batch, BatchCompactor, Keep, ProducersLast
+from headrace.core.records.compacting import Batch, BatchCompactor, Keep, LatestRecords, ProducersLast
 from headrace.core.records.header import BatchHeader
-from headrace.core.records.latest import LatestRecords
 from headrace.core.types import Offset
 from headrace_broker.storage.compaction_files import CleanedSegment, Span, discard_cleaned
 from headrace_broker.storage.compaction_job import Cleaned, Done, Job, Unreadable

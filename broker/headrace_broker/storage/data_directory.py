@@ -22,8 +22,7 @@ from pathlib import Path
 from typing import ClassVar, Final, Self
 
 from headrace.core.errors import LocalError, StorageFailedError
-from headrace.core.log.sealed import DamagedFileError, seal, unseal, unseal_integers
-from headrace.core.log.seen_epochs import EPOCHS_SEEN_FILE
+from headrace.core.log.checkpoints import EPOCHS_SEEN_FILE, DamagedFileError, seal, unseal, unseal_integers
 from headrace.core.log.segments import LogConfig
 from headrace.core.types import Incarnation
 from headrace_broker.storage.ballast import Ballast

@@ -10,8 +10,13 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
-from headrace.core.log.sealed import DamagedFileError
-from headrace.core.log.seen_epochs import EPOCHS_SEEN_FILE, format_epochs_seen, parse_epochs_seen, raised
+from headrace.core.log.checkpoints import (
+    EPOCHS_SEEN_FILE,
+    DamagedFileError,
+    format_epochs_seen,
+    parse_epochs_seen,
+    raised,
+)
 from headrace.core.types import LeaderEpoch, PartitionKey
 from headrace_broker.storage.disk import storage_errors, write_atomically
 

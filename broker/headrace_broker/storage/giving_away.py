@@ -7,8 +7,8 @@ damaged is told of and says no more: then what has moved elsewhere meanwhile is 
 import logging
 from pathlib import Path
 
-from headrace.core.log.sealed import DamagedFileError
-from headrace.core.replication.giving_away import GIVING_AWAY_FILE, Notes, format_giving_away, parse_giving_away
+from headrace.core.log.checkpoints import DamagedFileError
+from headrace.core.replication.residency import GIVING_AWAY_FILE, RemovalNotes, format_giving_away, parse_giving_away
 from headrace_broker.storage.disk import storage_errors, write_atomically
 
 _log = logging.getLogger(__name__)
@@ -18,7 +18,7 @@ class GivingAway:
     def __init__(self, root: Path) -> None:
         """Blocks. Raises OSError."""
         self._path = root / GIVING_AWAY_FILE
-        self.notes: Notes = {}
+        self.notes: RemovalNotes = {}
         """As they are on disk as well, unless `is_behind`."""
         self.is_behind = False
         try:
@@ -28,7 +28,7 @@ class GivingAway:
         except DamagedFileError as error:
             _log.error("%s: what was given away while this broker was away is kept: %s", self._path, error)
 
-    def write(self, notes: Notes) -> None:
+    def write(self, notes: RemovalNotes) -> None:
         """On disk when this returns. Blocks. Raises DiskFullError, StorageFailedError; this life knows all the same."""
         self.notes, self.is_behind = notes, True
         with storage_errors(f"writing {self._path}"):

@@ -9,7 +9,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from headrace.core.control.held import HeldLog
+from headrace.core.control.broker_reports import HeldLog
 from headrace.core.errors import CorruptLogError, HeadraceError
 from headrace.core.log.epochs import NO_EPOCH, LeaderEpochs
 from headrace.core.log.recovery import SegmentFacts, TailScan, scan_start

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
-from headrace.core.log.segments import INDEX_SUFFIX, TIME_INDEX_SUFFIX
-from headrace.core.log.sparse_index import (
+from headrace.core.log.segments import (
+    INDEX_SUFFIX,
     OFFSET_ENTRY_BYTES,
     TIME_ENTRY_BYTES,
+    TIME_INDEX_SUFFIX,
     DamagedIndexError,
     OffsetEntry,
     TimeEntry,

@@ -7,8 +7,7 @@ nothing else deletes or replaces segments of the log (`Cleaner.change`), and non
 from pathlib import Path
 
 from headrace.core.errors import StorageFailedError
-from headrace.core.log.clean_points import CleanPoints
-from headrace.core.log.compaction import CompactableLog, CompactionRules, Later, Pass, plan_pass
+from headrace.core.log.compaction import CleanPoints, CompactableLog, CompactionRules, Later, Pass, plan_pass
 from headrace.core.log.retention import ClosedSegment, SegmentTimes
 from headrace.core.replication.producers import Producers
 from headrace.core.types import Offset

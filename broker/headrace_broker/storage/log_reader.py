@@ -12,7 +12,7 @@ from weakref import WeakMethod
 
 from headrace.core.errors import CorruptBatchError, CorruptLogError, OffsetOutOfRangeError
 from headrace.core.limits import READ_INLINE_BYTES_MAX, READ_POSITIONS_MAX
-from headrace.core.log.sparse_index import DamagedIndexError
+from headrace.core.log.segments import DamagedIndexError
 from headrace.core.records.header import BatchHeader
 from headrace.core.types import Offset
 from headrace_broker.storage.disk import NotCachedError, ReadAt, read_cached, read_once, storage_errors

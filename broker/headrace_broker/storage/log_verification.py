@@ -1,7 +1,7 @@
 """Does the disk still have what was written? Reading the segments of one log through, and who has doubts.
 
 Owned by a `PartitionLog`, on its event loop. Nothing is changed here: what becomes of a damaged log depends on who else
-has what it had (`headrace.core.replication.mending`).
+has what it had (`headrace.core.replication.draining`).
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from headrace.core.errors import CorruptLogError
-from headrace.core.log.sparse_index import BEFORE_ALL_TIMES_MS, DamagedIndexError
+from headrace.core.log.segments import BEFORE_ALL_TIMES_MS, DamagedIndexError
 from headrace.core.types import Offset
 from headrace_broker.storage.disk import ReadAt
 from headrace_broker.storage.segment import Segment

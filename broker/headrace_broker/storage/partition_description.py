@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from headrace.core.log.sealed import DamagedFileError
+from headrace.core.log.checkpoints import DamagedFileError
 from headrace.core.resources.topic import DeletionPolicy, Durability
 from headrace.core.types import PartitionId, PartitionKey, TopicName, TopicUid
 

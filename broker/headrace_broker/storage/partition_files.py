@@ -14,6 +14,7 @@ from headrace.core.log.checkpoints import (
     LOG_START_FILE,
     RECOVERY_POINT_FILE,
     VOID_BEFORE_FILE,
+    DamagedFileError,
     LogPoint,
     format_high_watermark,
     format_log_point,
@@ -24,9 +25,8 @@ from headrace.core.log.checkpoints import (
     parse_log_start,
     parse_void_before,
 )
-from headrace.core.log.clean_points import COMPACTION_FILE, CleanPoints
+from headrace.core.log.compaction import COMPACTION_FILE, CleanPoints
 from headrace.core.log.epochs import EPOCHS_FILE, LeaderEpochs
-from headrace.core.log.sealed import DamagedFileError
 from headrace.core.replication.producers import PRODUCERS_FILE, Producers, ProducerState, format_producers
 from headrace.core.types import Incarnation, Offset
 from headrace_broker.storage.disk import fsync_directory, write_atomically

@@ -29,7 +29,8 @@ from headrace.core.limits import UNSYNCED_SEGMENTS_MAX
 from headrace.core.log.checkpoints import LogPoint
 from headrace.core.log.epochs import LeaderEpochs
 from headrace.core.log.recovery import RecoveryReport, why_not_next
-from headrace.core.log.retention import Expired, Log, Retention, expired, is_over
+from headrace.core.log.retention import Expired, Log, Retention, is_over
+from headrace.core.log.retention import expired_segments as expired
 from headrace.core.log.segments import LogConfig
 from headrace.core.records.raw import RawBatch
 from headrace.core.replication.producers import Producers

@@ -17,10 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from headrace.core.control.held import HeldLog
-from headrace.core.log.checkpoints import LogPoint
+from headrace.core.control.broker_reports import HeldLog
+from headrace.core.log.checkpoints import DamagedFileError, LogPoint, seal, unseal_integers
 from headrace.core.log.epochs import NO_EPOCH
-from headrace.core.log.sealed import DamagedFileError, seal, unseal_integers
 from headrace.core.resources.topic import DeletionPolicy
 from headrace.core.types import Incarnation, Offset, PartitionKey
 from headrace_broker.storage.disk import fsync_directory, shown, storage_errors, write_atomically

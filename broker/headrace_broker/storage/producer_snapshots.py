@@ -16,8 +16,7 @@ from pathlib import Path
 from headrace.core.errors import CorruptLogError
 from headrace.core.limits import PRODUCERS_REBUILD_BYTES
 from headrace.core.log.recovery import SegmentFacts
-from headrace.core.log.segments import INDEX_SUFFIX, LOG_SUFFIX, segment_name
-from headrace.core.log.sparse_index import DamagedIndexError
+from headrace.core.log.segments import INDEX_SUFFIX, LOG_SUFFIX, DamagedIndexError, segment_name
 from headrace.core.replication.producers import Producers
 from headrace.core.types import Offset
 from headrace_broker.storage.disk import FileHandle, read_blocking

@@ -14,10 +14,10 @@ from typing import Final
 from headrace.core.errors import CorruptLogError
 from headrace.core.limits import RECOVERY_CHUNK_BYTES
 from headrace.core.log.checkpoints import LogPoint
-from headrace.core.log.clean_points import CleanPoints
+from headrace.core.log.compaction import CleanPoints
 from headrace.core.log.epochs import EpochStart, LeaderEpochs
 from headrace.core.log.recovery import Cut, Kept, RecoveryReport, ScanStart, SegmentFacts, TailScan, Wanted, scan_start
-from headrace.core.log.trimming import segments_below, start_of
+from headrace.core.log.retention import recovered_log_start, segments_below
 from headrace.core.types import Offset
 from headrace_broker.storage.compaction_files import CLEANED_SUFFIX, SWAP_SUFFIX, finish_swaps
 from headrace_broker.storage.disk import TEMPORARY_SUFFIX, fsync_directory, is_passing, read_blocking
@@ -261,7 +261,7 @@ class _Recovery:
             end=end,
             epochs=scan.epochs,
             producers=self._snapshot,
-            log_start=start_of(self._log_start, first_segment=segments[0].base_offset, log_end=end.offset),
+            log_start=recovered_log_start(self._log_start, first_segment=segments[0].base_offset, log_end=end.offset),
             high_watermark=min(high_watermark, end.offset),
             report=report,
             checkpointed=self._checkpointed,

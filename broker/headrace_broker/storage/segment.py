@@ -16,8 +16,14 @@ from pathlib import Path
 from headrace.core.errors import CorruptLogError, StorageFailedError
 from headrace.core.log.checkpoints import LogPoint
 from headrace.core.log.recovery import SegmentFacts
-from headrace.core.log.segments import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, parse_log_name, segment_name
-from headrace.core.log.sparse_index import DamagedIndexError
+from headrace.core.log.segments import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    DamagedIndexError,
+    parse_log_name,
+    segment_name,
+)
 from headrace.core.records.header import BatchHeader
 from headrace.core.records.raw import RawBatch
 from headrace.core.types import Offset

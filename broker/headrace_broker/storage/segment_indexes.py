@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from headrace.core.errors import CorruptLogError
-from headrace.core.log.sparse_index import DamagedIndexError, IndexCursor, OffsetEntry, TimeEntry
+from headrace.core.log.segments import DamagedIndexError, IndexCursor, OffsetEntry, TimeEntry
 from headrace.core.records.header import BatchHeader
 from headrace.core.types import Offset
 from headrace_broker.storage.disk import TEMPORARY_SUFFIX, FileHandle, fsync_directory, read_blocking

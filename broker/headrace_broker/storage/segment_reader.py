@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from headrace.core.errors import CorruptLogError
 from headrace.core.limits import INDEX_INTERVAL_BYTES
-from headrace.core.log.sparse_index import DamagedIndexError, IndexCursor, OffsetEntry
+from headrace.core.log.segments import DamagedIndexError, IndexCursor, OffsetEntry
 from headrace.core.records.header import BatchHeader
 from headrace.core.types import Offset
 from headrace_broker.storage.disk import ReadAt, shown

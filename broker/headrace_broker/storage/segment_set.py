@@ -18,8 +18,7 @@ from pathlib import Path
 
 from headrace.core.errors import StorageFailedError
 from headrace.core.log.checkpoints import LogPoint
-from headrace.core.log.retention import ClosedSegment
-from headrace.core.log.trimming import segments_below
+from headrace.core.log.retention import ClosedSegment, segments_below
 from headrace.core.types import Offset
 from headrace_broker.storage.compaction_files import Span, swap
 from headrace_broker.storage.disk import NotCachedError, ReadAt, fsync_directory, read_blocking, read_cached, shown

@@ -9,7 +9,7 @@ import logging
 
 from headrace.core.errors import CorruptLogError
 from headrace.core.log.retention import ClosedSegment, SegmentTimes
-from headrace.core.log.sparse_index import DamagedIndexError
+from headrace.core.log.segments import DamagedIndexError
 from headrace_broker.storage.disk import NotCachedError, read_blocking
 from headrace_broker.storage.newest_records import newest_record_ms
 from headrace_broker.storage.segment import Segment

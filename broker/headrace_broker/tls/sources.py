@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from headrace.core.limits import TLS_FILE_BYTES_MAX, TLS_FILES_INTERVAL_MS
-from headrace.core.resources.secret import Secret
+from headrace.core.resources.kubernetes_objects import Secret
 from headrace.kube.client import KubeClient
 from headrace.kube.errors import ApiError, NotFoundError
 from headrace.kube.resource import SECRETS

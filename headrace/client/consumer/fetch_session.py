@@ -25,10 +25,10 @@ from headrace.client.record import TopicPartition
 from headrace.client.transport.calls import Fetched, overdue_error
 from headrace.client.transport.leader_session import LeaderSession
 from headrace.core.errors import HeadraceError
+from headrace.core.frames.session_messages import Batches, BrokerMessage, Close, Credit, OpenFetch
+from headrace.core.frames.session_terms import FetchTerms
 from headrace.core.limits import FETCH_LONG_POLL_MS, FETCH_SILENT_MS, SESSION_SILENCE_MS_MAX
 from headrace.core.log.epochs import NO_EPOCH
-from headrace.core.session.messages import Batches, BrokerMessage, Close, Credit, OpenFetch
-from headrace.core.session.terms import FetchTerms
 
 
 @dataclass(slots=True, eq=False)

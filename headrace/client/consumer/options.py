@@ -22,8 +22,8 @@ from headrace.core.limits import (
 )
 
 if TYPE_CHECKING:
+    from headrace.core.groups.assignment import Subscription
     from headrace.core.groups.identity import MemberId
-    from headrace.core.groups.subscriptions import Subscription
 
 
 Start: TypeAlias = str | int | datetime
@@ -253,7 +253,7 @@ def _check_times(given: Attending) -> None:
 
 
 def _subscription(topics: Sequence[str], pattern: str) -> "Subscription":
-    from headrace.core.groups.subscriptions import Subscription  # every consumer loads this module, members this
+    from headrace.core.groups.assignment import Subscription  # every consumer loads this module, members this
 
     for topic in topics:
         as_topic(topic)

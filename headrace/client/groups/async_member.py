@@ -27,10 +27,10 @@ from headrace.client.record import GroupOffset, TopicPartition
 from headrace.client.transport.async_brokers import AsyncBrokers
 from headrace.client.transport.calls import Call
 from headrace.core.errors import HeadraceError, LocalError, UnknownGroupError, UnknownTopicError
+from headrace.core.groups.assignment import Names
 from headrace.core.groups.events import JoinReceived, Request
 from headrace.core.groups.identity import GroupName
 from headrace.core.groups.status import Report
-from headrace.core.groups.topic_partitions import Names
 from headrace.core.limits import CONSUMER_LEAVE_MS_MIN, GROUP_REQUEST_TIMEOUT_MS
 from headrace.core.types import PartitionKey
 from headrace.http2.blocking_transport import Response

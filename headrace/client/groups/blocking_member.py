@@ -32,10 +32,10 @@ from headrace.client.record import GroupOffset, TopicPartition
 from headrace.client.transport.brokers import Brokers, Workers
 from headrace.client.transport.calls import Call
 from headrace.core.errors import HeadraceError, LocalError, UnknownGroupError, UnknownTopicError
+from headrace.core.groups.assignment import Names
 from headrace.core.groups.events import JoinReceived, Request
 from headrace.core.groups.identity import GroupName, GroupType
 from headrace.core.groups.status import Report
-from headrace.core.groups.topic_partitions import Names
 from headrace.core.limits import (
     CONSUMER_CLOSE_MS_DEFAULT,
     CONSUMER_LEAVE_MS_MIN,

@@ -28,10 +28,10 @@ from headrace.core.errors import (
     StalledError,
     UnknownMemberError,
 )
+from headrace.core.groups.assignment import keys_of
 from headrace.core.groups.events import CommitReceived, HeartbeatReceived, JoinReceived
 from headrace.core.groups.identity import GroupState, MemberId
-from headrace.core.groups.membership import Identity, MemberPhase, MemberState
-from headrace.core.groups.membership_events import (
+from headrace.core.groups.membership import (
     Answered,
     Assigned,
     Doubted,
@@ -39,8 +39,11 @@ from headrace.core.groups.membership_events import (
     Event,
     Failed,
     GivenUp,
+    Identity,
     Left,
     Lost,
+    MemberPhase,
+    MemberState,
     Refused,
     Revoke,
     Send,
@@ -49,7 +52,6 @@ from headrace.core.groups.membership_events import (
 )
 from headrace.core.groups.sessions import Silence
 from headrace.core.groups.status import MemberReport, Report
-from headrace.core.groups.topic_partitions import keys_of
 from headrace.core.limits import GROUP_LOOK_MS_MAX
 from headrace.core.types import PartitionKey, TopicUid
 

@@ -24,8 +24,8 @@ from headrace.client.groups.member import GroupMember, Sending
 from headrace.client.record import TopicPartition
 from headrace.client.transport.calls import Directory
 from headrace.core.errors import HeadraceError
-from headrace.core.groups.membership_events import Revoke
-from headrace.core.groups.topic_partitions import Names
+from headrace.core.groups.assignment import Names
+from headrace.core.groups.membership import Revoke
 from headrace.core.types import PartitionKey
 
 _log = logging.getLogger("headrace.client")

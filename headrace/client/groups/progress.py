@@ -20,10 +20,10 @@ from headrace.client.transport.brokers import Brokers
 from headrace.client.transport.calls import as_namespace
 from headrace.client.transport.discovery import Servers
 from headrace.core.errors import HeadraceError
+from headrace.core.groups.assignment import Names
 from headrace.core.groups.entries import OffsetValue
 from headrace.core.groups.events import CommitReceived
 from headrace.core.groups.identity import GroupName, GroupType
-from headrace.core.groups.topic_partitions import Names
 from headrace.core.limits import (
     OFFSETS_PER_COMMIT_MAX,
     PROGRESS_PATIENCE_MS,

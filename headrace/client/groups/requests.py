@@ -18,12 +18,11 @@ from headrace.core.errors import (
     ThrottledError,
     UnreleasedInstanceError,
 )
-from headrace.core.groups import wire
-from headrace.core.groups.describing import parse_group
+from headrace.core.groups import requests
+from headrace.core.groups.assignment import Names
 from headrace.core.groups.events import Membership, OffsetsAsked, Request
 from headrace.core.groups.identity import GroupName, GroupType
-from headrace.core.groups.status import Report
-from headrace.core.groups.topic_partitions import Names
+from headrace.core.groups.status import Report, parse_group
 from headrace.core.limits import GROUP_REQUEST_TIMEOUT_MS
 from headrace.core.types import PartitionKey, TopicUid
 
@@ -47,7 +46,7 @@ def call_of(
     timeout_ms: int = GROUP_REQUEST_TIMEOUT_MS,
 ) -> Call:
     """To the coordinator's `url` where that is known, else to any broker, which passes it on."""
-    method, path, body = wire.call_of(group, request, names)
+    method, path, body = requests.call_of(group, request, names)
     content = () if body is None else (json.dumps(body, separators=(",", ":")).encode(),)
     return Call(method, path, timeout_ms, url, content, JSON_TYPE)
 
@@ -68,7 +67,7 @@ def offsets_call(
 
 
 def coordinator_call(group: GroupName, group_type: GroupType = GroupType.CONSUMER) -> Call:
-    return Call("GET", f"{_path(group)}/coordinator{wire.type_query(group_type)}", GROUP_REQUEST_TIMEOUT_MS)
+    return Call("GET", f"{_path(group)}/coordinator{requests.type_query(group_type)}", GROUP_REQUEST_TIMEOUT_MS)
 
 
 def description_call(group: GroupName) -> Call:
@@ -82,7 +81,7 @@ def coordinator_url(answer: Answer) -> str | None:
 
 
 def membership(answer: Answer) -> Joined:
-    return _understood(wire.parse_membership, answer)
+    return _understood(requests.parse_membership, answer)
 
 
 def offsets(answer: Answer) -> GroupOffsets:
@@ -91,7 +90,7 @@ def offsets(answer: Answer) -> GroupOffsets:
             found.topic,
             GroupOffset(int(found.value.offset), found.value.metadata, found.value.committed_ms),
         )
-        for found in _understood(wire.parse_offsets, answer)
+        for found in _understood(requests.parse_offsets, answer)
     }
 
 

@@ -18,10 +18,10 @@ import numpy as np
 from headrace.client.record import BatchMetadata, Headers, TopicPartition
 from headrace.core.errors import HeadraceError
 from headrace.core.records.arrays import bytes_array, long_numbers, number_array
+from headrace.core.records.arrow_message import RecordTimes, times_in
 from headrace.core.records.columns import encode_batch, record_columns
-from headrace.core.records.few_rows import are_few, encode_rows
 from headrace.core.records.header import NOT_IDEMPOTENT, Compression, ProducerNumbers
-from headrace.core.records.times import RecordTimes, times_in
+from headrace.core.records.small_batches import are_few, encode_rows
 
 BATCH_OVERHEAD_BYTES = 2560
 """Header, Arrow's message metadata, the padding of 15 buffers to 64 bytes each and of the batch to 64."""

@@ -42,6 +42,8 @@ from headrace.core.errors import (
     StalledError,
     StorageFailedError,
 )
+from headrace.core.frames.session_messages import BrokerMessage, OpenProduce, Produce, Produced
+from headrace.core.frames.session_terms import ProduceTerms
 from headrace.core.limits import (
     CLIENT_STALL_CHECK_MS,
     CLIENT_STALL_SLACK_MS,
@@ -51,11 +53,9 @@ from headrace.core.limits import (
     PRODUCER_PIPELINE_BATCHES_MAX,
 )
 from headrace.core.log.epochs import NO_EPOCH
+from headrace.core.records.arrow_message import RecordTimes
 from headrace.core.records.header import NO_PRODUCER
 from headrace.core.records.time_rules import Reason, Strange
-from headrace.core.records.times import RecordTimes
-from headrace.core.session.messages import BrokerMessage, OpenProduce, Produce, Produced
-from headrace.core.session.terms import ProduceTerms
 
 _log = logging.getLogger("headrace.client")
 

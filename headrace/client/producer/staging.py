@@ -34,11 +34,11 @@ from headrace.core.limits import (
     STAGE_BUFFER_BYTES,
 )
 from headrace.core.records.arrays import long_numbers
-from headrace.core.records.times import times_in
+from headrace.core.records.arrow_message import times_in
 from headrace.core.staging.coordinator import Status
 from headrace.core.staging.decisions import Share, StagedBatch
-from headrace.core.staging.identity import WriterName
-from headrace.core.staging.wire import Staging, commit_body, parse_staging, parse_status, writer_path
+from headrace.core.staging.requests import Staging, commit_body, parse_staging, parse_status, writer_path
+from headrace.core.staging.writers import WriterName
 from headrace.core.types import Offset, PartitionId, PartitionKey, TopicUid
 
 _log = logging.getLogger(__name__)

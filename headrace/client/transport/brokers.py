@@ -29,8 +29,8 @@ from headrace.client.transport.discovery import Servers, find_servers
 from headrace.client.transport.metadata import TopicLayout
 from headrace.client.transport.retry import Retries, Trouble, changes_layout
 from headrace.core.errors import BrokerUnreachableError, HeadraceError, LocalError
+from headrace.core.frames.frame import MEDIA_TYPE
 from headrace.core.limits import OFFSET_REQUESTS_MAX
-from headrace.core.session.frames import MEDIA_TYPE
 from headrace.http2.blocking_transport import BlockingStream, BlockingTransport, Response
 from headrace.http2.exchange import Decode
 from headrace.http2.interrupts import HeldInterrupts

@@ -24,11 +24,11 @@ from headrace.core.errors import (
     ThrottledError,
     UnknownPartitionError,
     UntrustedBrokerError,
+    from_problem,
 )
+from headrace.core.frames.session_terms import FetchTerms, ProduceTerms
 from headrace.core.limits import CONSUMER_FRAME_BYTES_MAX, FETCH_BYTES_MIN, METADATA_TIMEOUT_MS
-from headrace.core.problem import from_problem
-from headrace.core.replication.fence import Fence
-from headrace.core.session.terms import FetchTerms, ProduceTerms
+from headrace.core.log.epochs import Fence
 from headrace.core.types import Acks, LeaderEpoch, Offset, PartitionId, TopicName, TopicUid
 
 SESSIONS_PATH = "/v1/sessions"

@@ -21,8 +21,8 @@ from headrace.client.transport import calls
 from headrace.client.transport.calls import Directory
 from headrace.client.transport.metadata import TopicLayout
 from headrace.core.errors import BrokenSessionError, BrokerUnreachableError, HeadraceError, NotLeaderError
-from headrace.core.session.frames import Frame
-from headrace.core.session.messages import (
+from headrace.core.frames.frame import Frame
+from headrace.core.frames.session_messages import (
     SESSION,
     BrokerMessage,
     Closed,

@@ -1,17 +1,87 @@
-"""What the planner wants done. The operator carries actions out in order, each by compare-and-set on what was observed.
+"""The actions of the planner, for topics and for consumer groups, and the changes of partitions that they write.
 
-Any prefix may be carried out before the operator dies: the next plan goes on from there. An action that meets a
-conflict is dropped together with the rest of its topic's; the next plan, on what is there then, decides again.
+The operator carries actions out in order, each by compare-and-set on what was observed. Any prefix may be carried out
+before the operator dies: the next plan goes on from there. An action that meets a conflict is dropped together with
+the rest of its topic's; the next plan decides again. For groups: one write per object and pass, and everything that
+follows from it is planned once it is seen.
+
+A `Change` is one election or reassignment of one partition; a `Budget` says how much may change in one pass.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import Any, TypeAlias
 
-from headrace.core.control.changing import ChangeKind
-from headrace.core.resources.partition_set import PartitionSet
+from headrace.core.control.observed import BrokerState, Observed
+from headrace.core.limits import LEADER_RETURNS_MAX, REASSIGNMENTS_MAX
+from headrace.core.resources.consumer_group import ConsumerGroup
+from headrace.core.resources.partition_set import PartitionSet, PartitionState
 from headrace.core.resources.topic import Topic
-from headrace.core.types import TopicName
+from headrace.core.types import BrokerId, PartitionEpoch, TopicName
+
+
+class ChangeKind(StrEnum):
+    """What people count, and hear of."""
+
+    ELECTED = "the leader was gone"
+    ELECTED_UNCLEANLY = "the leader was gone, and so was everybody in sync"
+    RESORTED = "nobody in sync had an intact log"
+    MOVED = "the leader is to stop, or to go"
+    RETURNED = "the preferred leader is back"
+    OFFLINE = "nobody can lead"
+    SHRUNK = "lost brokers left the ISR"
+    REASSIGNED = "replicas move"
+
+
+UNCLEAN = frozenset({ChangeKind.ELECTED_UNCLEANLY, ChangeKind.RESORTED})
+"""Acknowledged records may be lost."""
+ELECTIONS = UNCLEAN | {ChangeKind.ELECTED, ChangeKind.MOVED, ChangeKind.RETURNED}
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Write `state`."""
+
+    state: PartitionState
+    reason: str
+    kinds: tuple[ChangeKind, ...]
+    cause: str = ""
+    """Of an election, as a clause that is the same for all partitions which it befalls."""
+    loss: str = ""
+    """What people must be told: records may be missing; empty where none can be."""
+
+
+@dataclass(slots=True)
+class Budget:
+    """What one pass may still do, over all topics. Made anew for each pass, from what is observed."""
+
+    returns: int = LEADER_RETURNS_MAX
+    moves: int = REASSIGNMENTS_MAX
+    leads: Counter[BrokerId] = field(default_factory=Counter)
+    """Partitions that each broker leads, whatever their topic."""
+
+    @classmethod
+    def of(cls, states: Iterable[PartitionState], observed: Observed) -> "Budget":
+        known = list(states)
+        moving = sum(is_copying(state, observed) for state in known)
+        return cls(moves=max(0, REASSIGNMENTS_MAX - moving), leads=leaders_of(known, observed))
+
+
+def leaders_of(states: Iterable[PartitionState], observed: Observed) -> Counter[BrokerId]:
+    """Partitions that each live broker leads."""
+    return Counter(s.leader.broker for s in states if s.leader is not None and observed.holds(s.leader))
+
+
+def is_copying(state: PartitionState, observed: Observed) -> bool:
+    """Whether data moves just now: a new replica whose broker is away takes nobody's turn."""
+    return any(observed.state_of(broker) is not BrokerState.LOST for broker in state.adding)
+
+
+def revised(state: PartitionState, **changes: Any) -> PartitionState:
+    """As it is after `changes`, with the next partition epoch."""
+    return replace(state, partition_epoch=PartitionEpoch(state.partition_epoch + 1), **changes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,3 +156,52 @@ class TopicPlan:
 
     topic: TopicName
     actions: tuple[Action, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTopic:
+    manifest: Mapping[str, Any]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PatchTopic:
+    """Merged into what was observed."""
+
+    topic: Topic
+    patch: Mapping[str, Any]
+    reason: str
+    notices: tuple[Notice, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseTopic:
+    """Only if the API server, asked once more, has no group with offsets in it: a stale view must cost nobody any."""
+
+    topic: Topic
+    finalizers: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetGroupFinalizers:
+    group: ConsumerGroup
+    finalizers: tuple[str, ...]
+    reason: str
+    notices: tuple[Notice, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WriteGroupStatus:
+    """PUT of the status, whole."""
+
+    group: ConsumerGroup
+    """As it is to be, with the resourceVersion that was observed."""
+    reason: str
+    notices: tuple[Notice, ...] = ()
+    assigns: bool = False
+    """Whether a new target is in it."""
+
+
+TopicAction: TypeAlias = CreateTopic | PatchTopic | ReleaseTopic | PatchStatus
+GroupAction: TypeAlias = SetGroupFinalizers | WriteGroupStatus

@@ -1,13 +1,22 @@
-"""Conditions of Topics and ConsumerGroups, as Kubernetes has them: `lastTransitionTime` moves when `status` does, and
-only then."""
+"""The conditions of Topics and ConsumerGroups, and the Events that people read.
 
-from collections.abc import Mapping, Sequence
+As Kubernetes has it, `lastTransitionTime` moves when `status` does, and only then. Of the changes in one PartitionSet
+people get few Events, however many partitions a broker takes with it: one for all partitions that changed leaders for
+the same cause, and one for all that lost records in the same way. What only the topic's conditions tell (offline,
+under-replicated, reassigned) is announced with those. A `Restraint` (one per operator process) bounds them further: of
+one reason (and `about`) about one object, at most one notice in an interval. Pure.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
-from headrace.core.control.actions import Notice
-from headrace.core.resources.conditions import ConditionType
+from headrace.core.control.actions import Change, ChangeKind, Notice
+from headrace.core.limits import GROUP_EVENT_INTERVAL_MS
+from headrace.core.resources.metadata import ConditionType
+from headrace.core.resources.partition_set import PartitionState
+from headrace.core.types import BrokerId
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,3 +100,79 @@ def _of_pausing(condition: Condition, before: Mapping[str, Any], *, switched: bo
 
 def _rfc3339(time_ms: int) -> str:
     return datetime.fromtimestamp(time_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+_LISTED_MAX: Final = 10
+"""Partitions that a message names; the rest is counted."""
+_REASONS: Final = {
+    ChangeKind.ELECTED: "LeaderElected",
+    ChangeKind.MOVED: "LeaderMoved",
+    ChangeKind.RETURNED: "LeaderReturned",
+}
+_LOSSES: Final = {ChangeKind.ELECTED_UNCLEANLY: "UncleanLeaderElection", ChangeKind.RESORTED: "RecordsMayBeLost"}
+
+
+def announce(changes: Sequence[Change]) -> tuple[Notice, ...]:
+    """`changes` are those of one write."""
+    return (*_elections(changes), *_losses(changes))
+
+
+def _elections(changes: Sequence[Change]) -> Iterator[Notice]:
+    told = [change for change in changes if change.kinds[0] in _REASONS]
+    for group in _grouped(told, lambda change: (change.kinds[0], change.cause)):
+        leaders = sorted({change.state.leader.broker for change in group if change.state.leader is not None})
+        by = f"broker{'s' if len(leaders) > 1 else ''} {', '.join(map(str, leaders))}"
+        message = f"{named([change.state for change in group])}: {group[0].cause}; led by {by} now"
+        yield Notice(_REASONS[group[0].kinds[0]], message)
+
+
+def _losses(changes: Sequence[Change]) -> Iterator[Notice]:
+    lossy = [change for change in changes if change.kinds[0] in _LOSSES]
+    for group in _grouped(lossy, lambda change: (change.kinds[0], change.loss)):
+        message = f"{named([change.state for change in group])}: {group[0].loss}"
+        yield Notice(_LOSSES[group[0].kinds[0]], message, warning=True)
+
+
+def _grouped(changes: Sequence[Change], alike: Callable[[Change], Hashable]) -> list[list[Change]]:
+    groups: dict[Hashable, list[Change]] = {}
+    for change in changes:
+        groups.setdefault(alike(change), []).append(change)
+    return list(groups.values())
+
+
+def named(states: Sequence[PartitionState]) -> str:
+    """`partition 3`, or `partitions 0, 1, 2`; of many, the first."""
+    ids = [str(state.id) for state in states]
+    shown = ", ".join(ids[:_LISTED_MAX])
+    more = f" and {len(ids) - _LISTED_MAX} more" if len(ids) > _LISTED_MAX else ""
+    return f"partitions {shown}{more}" if len(ids) > 1 else f"partition {shown}"
+
+
+def named_brokers(brokers: Sequence[BrokerId]) -> str:
+    """`broker 3`, or `brokers 0, 1`, in the order given."""
+    return f"broker{'s' if len(brokers) > 1 else ''} {', '.join(map(str, brokers))}"
+
+
+class Restraint:
+    def __init__(self, interval_ms: int = GROUP_EVENT_INTERVAL_MS) -> None:
+        self._interval_ms = interval_ms
+        self._until_ms: dict[tuple[str, str, str], int] = {}
+        """By the uid of the object, the reason and `about`; those of the last interval, oldest first."""
+
+    def heard(self, uid: str, notices: Iterable[Notice], now_ms: int) -> list[Notice]:
+        """Those to be recorded."""
+        self._forget(now_ms)
+        told = []
+        for notice in notices:
+            kind = (uid, notice.reason, notice.about)
+            if kind not in self._until_ms:
+                self._until_ms[kind] = now_ms + self._interval_ms
+                told.append(notice)
+        return told
+
+    def _forget(self, now_ms: int) -> None:
+        while self._until_ms:
+            oldest = next(iter(self._until_ms))
+            if self._until_ms[oldest] > now_ms:
+                return
+            del self._until_ms[oldest]

@@ -1,4 +1,4 @@
-"""What the operator asks brokers to do for consumer groups: delete one that is to go, set offsets anew. No I/O.
+"""The operator's errands for consumer groups: brokers delete a group that is to go, or set its offsets anew. No I/O.
 
 An errand is a generator: it yields requests to be sent together, is sent their answers in the same order, and returns
 the verdict. Every errand may be repeated: a group that is gone is deleted already, and the coordinator carries a reset
@@ -7,14 +7,24 @@ out once for each id, whatever became of the answers.
     reset   what the group has offsets of (unless topics are named) ──> ends and times of their partitions
             ──> all of them in one request, with the id: all or nothing
     delete  one request
+
+    wished ── a place is free ──> asked ── answered ──> a verdict, shown in conditions
+       └───────── its time has come, and it is wished as before ─────────┘
+
+A wish that is no more is forgotten; a new one is asked for at once. A finished errand is repeated only if the resource
+does not show it after a while. A new process knows nothing and asks again. A group that has members is asked about
+seldom: until they are gone. Invariant: at most one errand for a wish, GROUP_ERRANDS_MAX for all. `GroupAsking` is one
+per operator process.
 """
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import quote
 
-from headrace.core.control.group_verdicts import DONE, Result, Verdict
 from headrace.core.errors import (
+    GroupNotEmptyError,
     HeadraceError,
     InvalidRequestError,
     OffsetOutOfRangeError,
@@ -22,14 +32,49 @@ from headrace.core.errors import (
     UnknownPartitionError,
     UnknownTopicError,
 )
-from headrace.core.groups.assigning import Topics, partitions_of
+from headrace.core.groups.assignment import Topics, names_in, partitions_of
 from headrace.core.groups.entries import OffsetValue
 from headrace.core.groups.events import DeletionReceived, OffsetsAsked, ResetResolved
 from headrace.core.groups.identity import GroupType
-from headrace.core.groups.topic_partitions import names_in
-from headrace.core.groups.wire import Call, call_of, parse_offsets
+from headrace.core.groups.requests import Call, call_of, parse_offsets
+from headrace.core.limits import GROUP_ERRAND_RETRY_MS, GROUP_ERRANDS_MAX, RECONCILE_RESYNC_MS
 from headrace.core.resources.consumer_group import GROUP_FINALIZER, ConsumerGroup, ResetOffsets, ResetTo
 from headrace.core.types import Offset, PartitionKey, TopicUid
+
+_CAUSE_LENGTH_MAX = 300
+
+
+class Result(Enum):
+    DONE = "done"
+    NOT_EMPTY = "the group has members"
+    REFUSED = "it cannot be done as it stands: somebody must change the manifest, or a topic"
+    UNANSWERED = "nobody could do it just now"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    result: Result
+    reason: str
+    """CamelCase, for conditions."""
+    message: str = ""
+    cause: str = field(default="", compare=False)
+    """In full, for the log: which broker it was, and what it said."""
+
+    @classmethod
+    def of(cls, error: HeadraceError) -> "Verdict":
+        if isinstance(error, GroupNotEmptyError):
+            return cls(Result.NOT_EMPTY, error.code, error.message)
+        if error.retriable or error.status >= 500:
+            # The same words for every try, whichever broker it was: a status does not tell each of them anew. What is
+            # not bound to pass by itself is told.
+            why = error.code if error.retriable else f"{error.code}: {error.message[:_CAUSE_LENGTH_MAX]}"
+            message = f"the brokers cannot do it now ({why}), it is tried again"
+            return cls(Result.UNANSWERED, "Unanswered", message, cause=f"{error.code}: {error.message}")
+        return cls(Result.REFUSED, error.code, error.message, cause=f"{error.code}: {error.message}")
+
+
+DONE = Verdict(Result.DONE, "Done")
+
 
 Answer: TypeAlias = Any | HeadraceError
 """A JSON body, or why there is none."""
@@ -185,3 +230,68 @@ def _asked(calls: Sequence[Call]) -> Generator[Sequence[Call], Sequence[Answer],
         if isinstance(answer, HeadraceError):
             raise answer
     return answers
+
+
+@dataclass(slots=True)
+class _Asked:
+    wish: Wish
+    due_ms: int
+    verdict: Verdict | None = None
+    is_held: bool = False
+    """By members, as far as is known; then it is due later."""
+
+    def takes_note_of(self, group: ConsumerGroup) -> None:
+        refused = self.verdict is not None and self.verdict.result is Result.NOT_EMPTY
+        self.is_held = refused and bool(group.status.members)
+
+    @property
+    def next_ms(self) -> int:
+        return self.due_ms + (RECONCILE_RESYNC_MS if self.is_held else 0)
+
+
+class GroupAsking:
+    def __init__(self, most: int = GROUP_ERRANDS_MAX) -> None:
+        self._most = most
+        self._asked: dict[str, _Asked] = {}
+        """By the uid of the group."""
+        self._running: set[Wish] = set()
+
+    def due(self, groups: Iterable[ConsumerGroup], now_ms: int) -> list[tuple[ConsumerGroup, Wish]]:
+        """All groups as they are now -> whom to ask for; each is to be `answered`, or `failed`."""
+        wished = {group.metadata.uid: (group, wish) for group in groups if (wish := wish_of(group)) is not None}
+        self._asked = {
+            uid: known if (known := self._asked.get(uid)) is not None and known.wish == wish else _Asked(wish, now_ms)
+            for uid, (_, wish) in wished.items()
+        }
+        for uid, asked in self._asked.items():
+            asked.takes_note_of(wished[uid][0])
+        waiting = [asked for asked in self._waiting() if asked.next_ms <= now_ms]
+        chosen = sorted(waiting, key=lambda asked: asked.next_ms)[: self._most - len(self._running)]
+        self._running |= {asked.wish for asked in chosen}
+        return [wished[asked.wish.group] for asked in chosen]
+
+    def answered(self, wish: Wish, verdict: Verdict, now_ms: int) -> bool:
+        """Whether it says anything new."""
+        self._running.discard(wish)
+        asked = self._asked.get(wish.group)
+        if asked is None or asked.wish != wish:
+            return False
+        is_new = asked.verdict != verdict
+        pause_ms = RECONCILE_RESYNC_MS if verdict.result in (Result.DONE, Result.REFUSED) else GROUP_ERRAND_RETRY_MS
+        asked.verdict, asked.due_ms = verdict, now_ms + pause_ms
+        return is_new
+
+    def verdicts(self) -> dict[Wish, Verdict]:
+        """The last ones of what is wished for."""
+        return {asked.wish: asked.verdict for asked in self._asked.values() if asked.verdict is not None}
+
+    def next_due_ms(self) -> int | None:
+        due = (asked.next_ms for asked in self._waiting())
+        return min(due, default=None) if len(self._running) < self._most else None
+
+    def _waiting(self) -> list[_Asked]:
+        return [asked for asked in self._asked.values() if asked.wish not in self._running]
+
+    def drop(self) -> None:
+        """This operator does not act any more: nothing that it has heard counts. What it has sent comes to its end."""
+        self._asked = {}

@@ -1,14 +1,25 @@
-"""What the planner looks at for consumer groups: the groups as their watch tells them, and the rest as the last pass of
-the reconcile loop has read it."""
+"""The view of the planner for consumer groups: what it looks at, and which groups need no look or must wait.
+
+- `GroupView`: the groups as their watch tells them, and the rest as the last pass of the reconcile loop has read it.
+- `GroupResting`: a group rests if nothing was to be done about it, and it, and all that was looked at, is as it was. So
+  with a thousand groups, of which one changes all the time, a pass costs one. Forgetting everything is always right.
+- `GroupPatience`: a group whose last writes have failed (its status is too large for the API server, a webhook is away
+  for its namespace) must block nobody else: it has pauses of its own, which double with every failure in a row up to
+  PAUSE_MS_MAX and end with a write that lands. A conflict is no failure by itself.
+
+No I/O; one `GroupResting` and one `GroupPatience` per operator process, used in its event loop.
+"""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final, NamedTuple
 
-from headrace.core.control.announcing import named_brokers
+from headrace.core.control.conditions import named_brokers
+from headrace.core.control.group_errands import Verdict, Wish
 from headrace.core.control.observed import BrokerState, Observed
 from headrace.core.groups.identity import OFFSETS_TOPIC, TopicShape, coordinator_partition
-from headrace.core.limits import OFFSETS_PARTITIONS
+from headrace.core.limits import OFFSETS_PARTITIONS, RECONCILE_INTERVAL_MS_MIN, RECONCILE_RESYNC_MS
 from headrace.core.resources.consumer_group import ConsumerGroup
 from headrace.core.resources.topic import Topic
 from headrace.core.types import BrokerId, PartitionId
@@ -127,3 +138,111 @@ def _missing(topic: Topic | None, view: GroupView) -> str:
     if not view.observed.in_state(BrokerState.READY):
         return f"{OFFSETS_TOPIC} cannot be made before a broker is ready: start one"
     return f"{OFFSETS_TOPIC} is about to be made"
+
+
+PAUSE_MS_MAX: Final = RECONCILE_RESYNC_MS
+_DOUBLINGS_MAX: Final = (PAUSE_MS_MAX // RECONCILE_INTERVAL_MS_MIN).bit_length()
+
+
+@dataclass(slots=True)
+class _Failing:
+    failures: int = 0
+    until_ms: int = 0
+    is_stuck: bool = False
+    """Whether it was more than a conflict."""
+
+
+class GroupPatience:
+    def __init__(self) -> None:
+        self._failing: dict[str, _Failing] = {}
+        """By the uid of the group."""
+
+    def held(self, uids: Collection[str], now_ms: int) -> frozenset[str]:
+        """Whom to leave alone now. `uids` are all groups that there are: others are forgotten, and old failures too."""
+        self._failing = {
+            uid: failing
+            for uid, failing in self._failing.items()
+            if uid in uids and failing.until_ms + PAUSE_MS_MAX > now_ms
+        }
+        return frozenset(uid for uid, failing in self._failing.items() if failing.until_ms > now_ms)
+
+    def landed(self, uid: str) -> None:
+        self._failing.pop(uid, None)
+
+    def overtaken(self, uid: str, now_ms: int) -> None:
+        """Somebody else has written it meanwhile."""
+        failing = self._failing.setdefault(uid, _Failing())
+        failing.until_ms = now_ms + _pause_ms(failing.failures)
+        failing.failures += 1
+
+    def failed(self, uid: str, now_ms: int) -> None:
+        """The API server could not do it."""
+        failing = self._failing.setdefault(uid, _Failing())
+        failing.failures += 1
+        failing.until_ms = now_ms + _pause_ms(failing.failures)
+        failing.is_stuck = True
+
+    def refused(self, uid: str, now_ms: int) -> None:
+        """It will not do it, unless somebody changes something."""
+        self._failing[uid] = _Failing(_DOUBLINGS_MAX, now_ms + PAUSE_MS_MAX, is_stuck=True)
+
+    def next_ms(self, now_ms: int) -> int | None:
+        """When the next pause ends."""
+        return min((each.until_ms for each in self._failing.values() if each.until_ms > now_ms), default=None)
+
+    @property
+    def stuck(self) -> int:
+        """Groups that cannot be written."""
+        return sum(failing.is_stuck for failing in self._failing.values())
+
+
+def _pause_ms(failures: int) -> int:
+    doubled = (1 << min(failures, _DOUBLINGS_MAX)) - 1
+    return min(doubled * RECONCILE_INTERVAL_MS_MIN, PAUSE_MS_MAX)
+
+
+class _Seen(NamedTuple):
+    group: ConsumerGroup
+    verdict: Verdict | None
+
+
+class GroupResting:
+    def __init__(self) -> None:
+        self._seen: dict[str, _Seen] = {}
+        """By uid: those about which nothing was to be done."""
+        self._looked_at: tuple[object, ...] = ()
+        """The picture, and ..."""
+        self._around: tuple[object, ...] = ()
+        """... what plans depend on in it: most pictures are the same in this."""
+
+    def among(self, view: GroupView, verdicts: Mapping[Wish, Verdict]) -> frozenset[str]:
+        """The uids of those that rest."""
+        self._look_around(view)
+        said = {wish.group: verdict for wish, verdict in verdicts.items()}
+        return frozenset(
+            uid
+            for group in view.groups
+            if (seen := self._seen.get(uid := group.metadata.uid)) is not None
+            and seen.group is group
+            and seen.verdict is said.get(uid)
+        )
+
+    def _look_around(self, view: GroupView) -> None:
+        looked_at = (view.topics, view.observed, view.settled, view.is_whole)
+        if self._looked_at and all(a is b for a, b in zip(looked_at, self._looked_at, strict=True)):
+            return
+        coordinators = Coordinators.of(view)
+        # Whether it is settled matters only where somebody has no coordinator.
+        around = (view.shapes(), coordinators, view.settled or coordinators.are_complete)
+        if around != self._around:
+            self._seen = {}
+        self._looked_at, self._around = looked_at, around
+
+    def settle(self, view: GroupView, verdicts: Mapping[Wish, Verdict], planned: Collection[str]) -> None:
+        """Of `view` only `planned` have something to be done."""
+        said = {wish.group: verdict for wish, verdict in verdicts.items()}
+        self._seen = {
+            group.metadata.uid: _Seen(group, said.get(group.metadata.uid))
+            for group in view.groups
+            if group.metadata.uid not in planned and group.spec.paused_until_ms is None
+        }

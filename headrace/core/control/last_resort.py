@@ -1,32 +1,33 @@
-"""Who leads where nobody in the ISR can: an offline partition whose seats cannot be renewed (design section 6).
+"""The last resort for an offline partition whose seats cannot be renewed: brokers promise, then one is elected.
 
     offline, nobody in the ISR can be elected ── a replica's broker is away, drains or is not proved ──> wait for it
-        ── all are there ──> ask them (`promises`)
+        ── all are there ──> ask them (`broker_reports`)
              ── a member of the ISR says that its log is intact ──> it renews its seat in a moment: wait
              ── one has not promised ──────────────────────────────> ask again
              ── all have, and no member of the ISR is intact ──────> the greatest (epoch, end) leads, in sync alone
     the topic allows unclean elections, a member of the ISR runs ── a replica's broker is lost ──> nobody waits for it
-             (where all of the ISR are lost, `electing` has elected already)
+             (where all of the ISR are lost, `elections` has elected already)
 
-The end is that of the durable log under `Fsync`. What only those in the ISR had is lost where their logs are: that is
-said in an Event, loudly. It takes no permission, unlike an unclean election, because nothing better is to be had: all
-that anybody holds has been looked at.
+The end is that of the durable log under `Fsync`. Records that only lost logs had are lost: an Event says that loudly.
+It takes no permission, unlike an unclean election, because all that anybody has was looked at. A broker that never
+comes back is waited for without end: `awaited` and the Topic's conditions name it, and say how people may go on
+(design section 6). Invariants: a leader is chosen only among all replicas, each of which has promised in its present
+life, but for those that are lost where the topic allows that; and by a write that fails where anything has changed
+since. Its epoch is above what was promised.
 
-Whoever never comes back is waited for without end: `awaited` and the Topic's conditions name it, and say how people
-who know that it is gone for good may go on.
-
-Invariants: a leader is chosen only among all replicas, each of which has promised in its present life, but for those
-that are lost where the topic allows that; and by a write that fails where anything has changed since. Its epoch is
-above what was promised.
+A request takes PROMISES_ASKED_MAX partitions. `PromiseRequests` (one per operator) gives each its turn, in the order
+of their keys; a partition is asked about at all its replicas in the same pass.
 """
 
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TypeAlias
 
-from headrace.core.control.changing import Change, ChangeKind, revised
-from headrace.core.control.held import Epochs
+from headrace.core.control.actions import Change, ChangeKind, revised
+from headrace.core.control.broker_reports import Epochs, PromisedLog, Promises
 from headrace.core.control.observed import BrokerState, Observed
-from headrace.core.control.promises import PromisedLog
+from headrace.core.limits import PROMISES_ASKED_MAX
 from headrace.core.resources.partition_set import PartitionSet, PartitionState
 from headrace.core.resources.topic import Topic, TopicSpec
 from headrace.core.types import BrokerId, LeaderEpoch, PartitionKey
@@ -127,3 +128,49 @@ def _loss(spec: TopicSpec, state: PartitionState, best: BrokerId, logs: Mapping[
         f"no log of those in sync is intact ({damages}): broker {best} leads with the greatest log of {whom},"
         f" {holds}; acknowledged records beyond that are lost"
     )
+
+
+Questions: TypeAlias = Mapping[BrokerId, Mapping[PartitionKey, Epochs]]
+
+
+class PromiseRequests:
+    def __init__(self, most: int = PROMISES_ASKED_MAX) -> None:
+        self._most = most
+        self._last: PartitionKey | None = None
+        """The end of the last turn."""
+        self._silent: dict[PartitionKey, Collection[BrokerId]] = {}
+        """Of what is wanted: who did not answer when it was last asked."""
+
+    def turn(self, wanted: Questions) -> Questions:
+        """What of it to ask now."""
+        holders = _holders(wanted)
+        self._silent = {key: brokers for key, brokers in self._silent.items() if key in holders}
+        asked: dict[BrokerId, dict[PartitionKey, Epochs]] = defaultdict(dict)
+        for key in self._in_turn(sorted(holders)):
+            if any(len(asked[broker]) == self._most for broker in holders[key]):
+                break
+            for broker in holders[key]:
+                asked[broker][key] = wanted[broker][key]
+            self._last = key
+        return {broker: keys for broker, keys in asked.items() if keys}
+
+    def heard(
+        self, asked: Questions, answers: Mapping[BrokerId, Promises]
+    ) -> Mapping[PartitionKey, Collection[BrokerId]]:
+        """`answers` are all that came of a turn -> who has not answered, of everything that is wanted."""
+        answered = {(broker, key) for broker, promises in answers.items() for key in promises.logs}
+        for key, brokers in _holders(asked).items():
+            self._silent[key] = [broker for broker in brokers if (broker, key) not in answered]
+        return dict(self._silent)
+
+    def _in_turn(self, keys: Sequence[PartitionKey]) -> Sequence[PartitionKey]:
+        begin = bisect_right(keys, self._last) if self._last is not None else 0
+        return [*keys[begin:], *keys[:begin]]
+
+
+def _holders(asked: Questions) -> Mapping[PartitionKey, Sequence[BrokerId]]:
+    holders: dict[PartitionKey, list[BrokerId]] = defaultdict(list)
+    for broker, keys in asked.items():
+        for key in keys:
+            holders[key].append(broker)
+    return holders

@@ -1,21 +1,34 @@
-"""Who is alive, as far as one reader can tell: by the reader's own monotonic clock, never by a Lease's timestamps.
+"""The liveness of brokers and operators, as far as one reader can tell: by its own monotonic clock, never a timestamp.
 
-A broker is live for LEASE_DURATION_MS after the reader last saw its Lease change. A Lease that the reader has only ever
-seen in one state may have been left behind long ago: its broker is live for now, but not *proven*, and is given nothing
-new. A Lease that appears while the reader looks is proven at once. This is a failure detector and no more: safety comes
-from epochs (design section 6).
+A broker is live for LEASE_DURATION_MS after the reader last saw its Lease change. A Lease that was only ever seen in
+one state may be old: its broker is live for now, but not *proven*, and is given nothing new. This is a failure
+detector and no more: safety comes from epochs (design section 6). After any gap in its own contact with the API server
+the reader calls `restart`: it could not hear anything. One `Liveness` per process, used by operator and brokers.
 
-Where somebody knows better (its Pod has ended), a broker is lost at once, until its Lease changes: `died`.
+    a Pod that was there is gone, or is another of its name ─┐
+    its container runs no longer, or is not the one that ran ├──> the process that ran until then is dead
+    a container that does not run, the first time we look   ─┘
+    a container that runs again after we saw it dead         ──> no news: its Lease says who lives
 
-After any gap in its own contact with the API server the reader calls `restart`: what it did not hear, it could not
-hear. One object per process, used by operator and brokers; all times are the same monotonic milliseconds.
+A dead broker is lost at once and until its Lease changes (`Liveness.died`). A wrong guess costs an election and no
+record. A Pod that is to be deleted is not dead: its broker drains.
+
+    standing by ── nobody has the operators' Lease, or an earlier life of this very identity does ──> bid
+                ── another has it, and it has not changed for its whole duration ─────────────────────> bid
+    bid ── landed ──> acting, for the duration from when the write was sent; renewed in time
+        └─ conflict, or no answer ──> look again
+    acting ── not renewed in time, or somebody else has it ──> standing by
+
+A turn that has run out ends, even if nobody looked meanwhile. At most one operator acts at a time, as far as clocks
+run equally fast. Nothing depends on that: every write of an operator is a compare-and-set on what it observed.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from headrace.core.limits import LEASE_DURATION_MS
-from headrace.core.resources.lease import BrokerLease
+from headrace.core.limits import LEASE_DURATION_MS, OPERATOR_LEASE_DURATION_MS, OPERATOR_LEASE_RENEW_MS
+from headrace.core.resources.kubernetes_objects import BrokerPod
+from headrace.core.resources.lease import BrokerLease, OperatorLease
 from headrace.core.types import BrokerId, Incarnation
 
 
@@ -89,3 +102,89 @@ class Liveness:
         """When the next live broker is lost unless its Lease changes; None when no broker is live."""
         ends = (sign.seen_ms + self._duration_ms for sign in self._signs.values() if not sign.dead)
         return min((end for end in ends if end > now_ms), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    pod: BrokerPod
+    at_ms: int
+
+
+class PodDeaths:
+    def __init__(self) -> None:
+        self._seen: dict[BrokerId, _Look] = {}
+
+    def observe(self, pods: Iterable[BrokerPod], now_ms: int) -> Mapping[BrokerId, int]:
+        """All Pods of brokers as they are just now -> who died since the last look, and when that look was.
+
+        A life that began after that look may be a newer one. Of what was dead when it was first seen: this very moment.
+        """
+        present = {pod.broker: _Look(pod, now_ms) for pod in pods}
+        gone = [broker for broker in self._seen if broker not in present]
+        ended = [broker for broker, look in present.items() if self._has_ended(look.pod)]
+        deaths = {broker: self._seen[broker].at_ms if broker in self._seen else now_ms for broker in (*gone, *ended)}
+        self._seen = present
+        return deaths
+
+    def _has_ended(self, pod: BrokerPod) -> bool:
+        before = self._seen.get(pod.broker)
+        if before is None:
+            return not pod.running
+        if before.pod == pod:
+            return False
+        return before.pod.running or not pod.running
+
+
+class Candidacy:
+    def __init__(self, me: str, vacant: OperatorLease) -> None:
+        """`vacant` is what is written first where there is no Lease."""
+        self._me = me
+        self._vacant = vacant
+        self._seen = vacant
+        self._changed_ms = 0
+        """When it was first seen in this state."""
+        self._asked_ms: int | None = None
+        """When the last write that landed was sent; None where this process does not hold the Lease."""
+
+    @property
+    def holder(self) -> str:
+        """As last seen; empty where there is none."""
+        return self._seen.holder
+
+    def acts(self, now_ms: int) -> bool:
+        return self._asked_ms is not None and now_ms < self._asked_ms + OPERATOR_LEASE_DURATION_MS
+
+    def observe(self, lease: OperatorLease | None, now_ms: int) -> None:
+        """The Lease as a linearizable read shows it; None where there is none."""
+        found = lease or self._vacant
+        if (found.holder, found.renew_time) != (self._seen.holder, self._seen.renew_time):
+            self._changed_ms = now_ms
+        if found.holder != self._me:
+            self._asked_ms = None
+        self._seen = found
+
+    def due_ms(self) -> int:
+        """When to bid, or to renew; what is observed until then may change it."""
+        if self._asked_ms is not None:
+            return self._asked_ms + OPERATOR_LEASE_RENEW_MS
+        if self._seen.holder in ("", self._me):
+            return self._changed_ms
+        return self._changed_ms + OPERATOR_LEASE_DURATION_MS
+
+    def bid(self, wall_time: str) -> OperatorLease:
+        """What to write, by compare-and-set on what was observed; `wall_time` is for people."""
+        return self._seen.held_by(self._me, wall_time)
+
+    def won(self, lease: OperatorLease, asked_ms: int, now_ms: int) -> bool:
+        """The write that was sent at `asked_ms` has landed -> whether a turn begins, and none just goes on."""
+        acted = self.acts(now_ms)
+        self._seen, self._asked_ms = lease, asked_ms
+        return self.acts(now_ms) and not acted
+
+    def resign(self) -> OperatorLease | None:
+        """What to write so that another acts at once; None where the Lease is another's, as far as was observed.
+
+        This process acts no more, whatever becomes of the write.
+        """
+        self._asked_ms = None
+        return self._seen.vacated() if self._seen.holder == self._me else None

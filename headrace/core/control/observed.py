@@ -4,13 +4,12 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from headrace.core.control.held import BrokerReport
+from headrace.core.control.broker_reports import BrokerReport, Promises
 from headrace.core.control.liveness import Liveness
-from headrace.core.control.promises import Promises
 from headrace.core.limits import FINALIZER_WAIT_MS, LEADER_RETURN_DELAY_MS
+from headrace.core.resources.kubernetes_objects import BrokerSet
 from headrace.core.resources.lease import BrokerLease
 from headrace.core.resources.partition_set import PartitionSet, PartitionState
-from headrace.core.resources.pod import BrokerSet
 from headrace.core.resources.topic import Topic
 from headrace.core.types import BrokerId, Incarnation, PartitionKey, Seat, TopicUid
 

@@ -1,35 +1,100 @@
 """`plan(desired, observed, now_ms)`: what to do next, for every topic of this cluster. Pure and level-triggered.
 
-It looks at full state only, so it does not matter what was seen before, what was done before, or where a predecessor
-died: whatever is missing is planned, what is there is not, and where nothing is missing the plan is empty. Writes that
-change what stands in PartitionSets come in one pass, the status that describes them in the next, which sees them: a
-status never promises what has not landed.
+It looks at full state only, so it does not matter what was seen or done before, or where a predecessor died: a missing
+step is planned, and where nothing is missing the plan is empty. Writes that change PartitionSets come in one pass, the
+status that describes them in the next, which sees them: a status never promises what has not landed.
 
 Order within a topic: sets of a dead namesake go first (a topic that was deleted and created again), then the finalizer
-(no data without it), then seats: elections and moves of what is placed together with places for what is not, one write
-per set. A topic with `MetadataRegressed` is described and nothing else: its epochs went back, and whatever is written
-on top of them would be lost, or lose, when they return. Topics come in the order of their names, so that placing them
-again after half a pass gives the same seats.
+(no data without it), then seats: elections and moves of placed partitions together with places for the others, one
+write per set. A topic with `MetadataRegressed` is described and nothing else: its epochs went back, and a write on top
+of them would be lost, or lose, when they return. Topics come in the order of their names, so that placing them again
+after half a pass gives the same seats.
+
+`tend` is the part for placed partitions: elections, the last resort, moves. A partition that an election has changed
+moves in the next pass, which sees the new leader.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from headrace.core.control.actions import Action, CreateSet, DeleteOrphanSet, ReplaceSet, TopicPlan
-from headrace.core.control.changing import Budget
+from headrace.core.control.actions import (
+    Action,
+    Budget,
+    Change,
+    CreateSet,
+    DeleteOrphanSet,
+    ReplaceSet,
+    TopicPlan,
+    leaders_of,
+)
+from headrace.core.control.conditions import announce
 from headrace.core.control.deletion import confirm_places, delete_topic, keep_marks
+from headrace.core.control.elections import Elections, preference_of
+from headrace.core.control.last_resort import resort
 from headrace.core.control.observed import BrokerState, Observed
-from headrace.core.control.placing import TooFewBrokers, missing_partitions, placed_in, seat_new
-from headrace.core.control.reassigning import Unfinished
+from headrace.core.control.placement import Load, Replicas, TooFewBrokers, missing_partitions, placed_in, seat_new
+from headrace.core.control.reassignment import Unfinished, reassign
 from headrace.core.control.reclaiming import Claims, Reclaimed, Withheld, doubtful_partitions, noted_or_told, reclaim
 from headrace.core.control.status import Outlook, pause, summarize
-from headrace.core.control.tending import Round, Tended, tend
-from headrace.core.placement.spread import Load, Replicas
 from headrace.core.resources.lease import CLUSTER_LABEL
 from headrace.core.resources.partition_set import PartitionSet, PartitionState
 from headrace.core.resources.topic import Places, Topic
-from headrace.core.types import TopicName, TopicUid
+from headrace.core.types import PartitionId, TopicName, TopicUid
+
+_REASONS_MAX = 3
+"""Reasons that one write gives for the log; the rest is counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tended:
+    writes: tuple[ReplaceSet, ...]
+    """At most one for each set."""
+    unfinished: Unfinished = field(default_factory=Unfinished)
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What a pass knows beside the topic itself."""
+
+    observed: Observed
+    budget: Budget
+    others: Load
+    """What all other topics load the brokers with."""
+
+
+def tend(topic: Topic, sets: Sequence[PartitionSet], around: Round) -> Tended:
+    """The writes that bring `sets`, all of the topic, on by one step."""
+    spec = topic.spec
+    states = [state for partition_set in sets for state in partition_set.partitions]
+    elections = Elections(spec, around.observed, around.budget, leaders_of(states, around.observed))
+    elected = {state.id: change for state in states if (change := elections.look_at(state))}
+    for partition_set in sets:
+        for state in partition_set.partitions:
+            resorted = resort(spec, partition_set, state, around.observed)
+            if resorted is not None:
+                elected[state.id] = resorted
+    now = [elected[state.id].state if state.id in elected else state for state in states]
+    preferred = preference_of(topic, now).wanted
+    moved = reassign(spec, now, around.observed, around.budget, around.others, preferred)
+    return Tended(_writes(sets, {**moved.changes, **elected}), moved.unfinished)
+
+
+def _writes(sets: Sequence[PartitionSet], changes: Mapping[PartitionId, Change]) -> tuple[ReplaceSet, ...]:
+    writes = []
+    for partition_set in sets:
+        own = [changes[state.id] for state in partition_set.partitions if state.id in changes]
+        if own:
+            changed = partition_set.with_partitions(*(change.state for change in own))
+            kinds = tuple(kind for change in own for kind in change.kinds)
+            writes.append(ReplaceSet(changed, _reason(own), announce(own), kinds))
+    return tuple(writes)
+
+
+def _reason(changes: Sequence[Change]) -> str:
+    told = "; ".join(f"partition {change.state.id}: {change.reason}" for change in changes[:_REASONS_MAX])
+    more = len(changes) - _REASONS_MAX
+    return f"{told}; and {more} more partitions" if more > 0 else told
 
 
 def plan(desired: Sequence[Topic], observed: Observed, now_ms: int) -> tuple[TopicPlan, ...]:

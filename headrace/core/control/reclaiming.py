@@ -25,15 +25,14 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from headrace.core.control.actions import Notice
-from headrace.core.control.announcing import named, named_brokers
-from headrace.core.control.conditions import by_type
+from headrace.core.control.broker_reports import HeldLog
+from headrace.core.control.conditions import by_type, named, named_brokers
 from headrace.core.control.deletion import FINALIZER
-from headrace.core.control.held import HeldLog
 from headrace.core.control.observed import BrokerState, Observed
-from headrace.core.control.placing import missing_partitions
+from headrace.core.control.placement import missing_partitions
 from headrace.core.limits import TOPIC_PARTITIONS_MAX
-from headrace.core.resources.conditions import ConditionType
 from headrace.core.resources.lease import lease_name
+from headrace.core.resources.metadata import ConditionType
 from headrace.core.resources.partition_set import PartitionSet, PartitionState
 from headrace.core.resources.topic import ADOPT_ANNOTATION, Places, Topic
 from headrace.core.types import (

@@ -1,26 +1,29 @@
-"""The groups of one partition of the offsets topic, on the broker that leads it: what is true is what its log says.
+"""The groups of one partition of the offsets topic, on the broker that leads it: its log is the truth.
 
     idle ── elected ──> loading ── the log was read to its end ──> active ── deposed ──> idle
 
 The shell appends the batches of `Append` in order, reports `Committed` when the high watermark has passed them, and
-`Deposed` as soon as one cannot be appended or the broker leads no more: then whatever was decided since is thrown away,
-and whoever leads next knows what was committed. Nothing is told to anybody before all that was decided earlier is
-committed, refusals included; so it never has to be taken back.
+`Deposed` as soon as one cannot be appended or the broker leads no more. Everything that was decided since is thrown
+away then, and the next leader knows what was committed. Nothing is answered before all that was decided earlier is
+committed, refusals included, so no answer has to be taken back. A heartbeat without news needs no record: before it
+answers, the shell must know that it still leads, as before it answers `latest` (`Replica.check_latest`).
 
-A heartbeat without news needs no record: before it answers, the shell must know that it still leads, as it must before
-it answers `latest` (`Replica.check_latest`); a deposed coordinator could hand out what it knew long ago.
+Owned by one partition's task. Bounds: groups; requests that wait for their records, and the bytes of these. Offsets
+are refused before anything else is: while they flood a coordinator, members must be heard, or their sessions end.
 
-Owned by one partition's task. Bounds: groups; requests that wait for their records, and the bytes of these. Offsets are
-refused before anything else is: while they flood a coordinator, members must be heard, or their sessions end.
+`VisibleTopics` is what a broker tells groups of topics: which there are, and which were deleted for sure. A topic that
+is out of sight may be back (the API server's data may have been lost or restored), so a namespace whose topics all
+vanish is not told, unless every one of them was being deleted. A deletion is sure if the Topic was seen while it was
+being deleted together with its data, and then was gone. One per broker; bounded by DELETED_TOPICS_REMEMBERED_MAX.
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import TypeAlias, assert_never
 
-from headrace.core.coordinating import (
+from headrace.core.coordinator_events import (
     Append,
     Committed,
     CoordinatorState,
@@ -38,7 +41,7 @@ from headrace.core.errors import (
     NotCoordinatorError,
     ThrottledError,
 )
-from headrace.core.groups.entries import Entry
+from headrace.core.groups.entries import Entry, Image
 from headrace.core.groups.events import (
     Answer,
     Changed,
@@ -54,19 +57,20 @@ from headrace.core.groups.events import (
     TopicsSeen,
 )
 from headrace.core.groups.group import Group
-from headrace.core.groups.identity import GroupName, GroupState, TopicShape
-from headrace.core.groups.image import Image
-from headrace.core.groups.record_sizes import bytes_of
+from headrace.core.groups.identity import GroupName, GroupSettings, GroupState, TopicShape
+from headrace.core.groups.members import type_problem
+from headrace.core.groups.records import records_bytes_max
 from headrace.core.groups.sessions import NEVER
-from headrace.core.groups.settings import GroupSettings
-from headrace.core.groups.type_check import type_problem
 from headrace.core.limits import (
     COORDINATOR_COMMITS_UNANSWERED_MAX,
     COORDINATOR_UNANSWERED_MAX,
     COORDINATOR_UNCOMMITTED_BYTES_MAX,
     COORDINATOR_UNCOMMITTED_OFFSETS_BYTES_MAX,
+    DELETED_TOPICS_REMEMBERED_MAX,
     GROUPS_PER_COORDINATOR_MAX,
 )
+from headrace.core.resources.topic import DeletionPolicy, Topic
+from headrace.core.types import TopicUid
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +281,7 @@ class Coordinator:
 
     def _append(self, decided: Persist) -> Append[Entry]:
         self._appended += 1
-        size_bytes = bytes_of(decided.entries)
+        size_bytes = records_bytes_max(decided.entries)
         self._uncommitted.append((self._appended, size_bytes))
         self._uncommitted_bytes += size_bytes
         return Append(self._appended, decided.entries, decided.reason, size_bytes)
@@ -306,3 +310,49 @@ class Coordinator:
         self._committed = self._appended
         error = NotCoordinatorError(f"this broker coordinates the group no more ({reason}): ask for its coordinator")
         return [Refuse(request, error, reason) for request in requests]
+
+
+class VisibleTopics:
+    def __init__(self) -> None:
+        self.topics: dict[str, Mapping[str, TopicShape]] = {}
+        """By namespace, as groups were told last."""
+        self._going: set[TopicUid] = set()
+        """Those whose deletion has begun."""
+        self._deleted: dict[TopicUid, None] = {}
+        """Oldest first."""
+
+    def look(self, topics: Iterable[Topic]) -> list[TopicsListed | TopicDeleted]:
+        """All topics of the cluster, as they are now; what is news to groups."""
+        seen: dict[str, dict[str, TopicShape]] = {}
+        going: set[TopicUid] = set()
+        for topic in topics:
+            shape = TopicShape(topic.uid, topic.spec.partitions)
+            seen.setdefault(topic.metadata.namespace, {})[topic.metadata.name] = shape
+            if topic.metadata.deletion_timestamp and topic.spec.deletion_policy is DeletionPolicy.DELETE:
+                going.add(topic.uid)
+        present = {shape.uid for listed in seen.values() for shape in listed.values()}
+        for uid in self._deleted.keys() & present:
+            del self._deleted[uid]  # a restored API server has it again, and groups commit again
+        deleted = sorted(self._going - present)
+        self._going = going
+        self._remember(deleted)
+        namespaces = sorted({*self.topics, *seen})
+        told = [self._listed(namespace, seen.get(namespace, {})) for namespace in namespaces]
+        return [*(each for each in told if each is not None), *map(TopicDeleted, deleted)]
+
+    def all(self) -> list[TopicsListed | TopicDeleted]:
+        """For a coordinator that has heard of nothing yet."""
+        listed = [TopicsListed(namespace, topics) for namespace, topics in sorted(self.topics.items())]
+        return [*listed, *map(TopicDeleted, self._deleted)]
+
+    def _listed(self, namespace: str, topics: Mapping[str, TopicShape]) -> TopicsListed | None:
+        before = self.topics.get(namespace, {})
+        if topics == before or (not topics and any(shape.uid not in self._deleted for shape in before.values())):
+            return None
+        self.topics[namespace] = topics
+        return TopicsListed(namespace, topics)
+
+    def _remember(self, deleted: Iterable[TopicUid]) -> None:
+        self._deleted |= dict.fromkeys(deleted)
+        while len(self._deleted) > DELETED_TOPICS_REMEMBERED_MAX:
+            del self._deleted[next(iter(self._deleted))]

@@ -9,12 +9,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from headrace.core.coordinating import Refuse, Ticked
-from headrace.core.groups.assigning import Partitions
+from headrace.core.coordinator_events import Refuse, Ticked
+from headrace.core.groups.assignment import Partitions, Subscription
 from headrace.core.groups.entries import Entry, OffsetValue
-from headrace.core.groups.identity import NO_EPOCH, GroupEpoch, GroupName, GroupType, MemberId, TopicShape
-from headrace.core.groups.settings import GroupSettings
-from headrace.core.groups.subscriptions import Subscription
+from headrace.core.groups.identity import (
+    NO_GROUP_EPOCH,
+    GroupEpoch,
+    GroupName,
+    GroupSettings,
+    GroupType,
+    MemberId,
+    TopicShape,
+)
 from headrace.core.limits import REBALANCE_TIMEOUT_MS_DEFAULT
 from headrace.core.types import PartitionKey, TopicUid
 
@@ -71,7 +77,7 @@ class CommitReceived:
     """When they were committed says the coordinator."""
     member: MemberId | None = None
     """None: from outside, which only a group without members takes."""
-    epoch: GroupEpoch = NO_EPOCH
+    epoch: GroupEpoch = NO_GROUP_EPOCH
     type: GroupType = GroupType.CONSUMER
     """Of the group that it is meant for."""
 

@@ -1,24 +1,38 @@
-"""One consumer group, as its coordinator runs it: `step(event, now_ms)` gives what to commit, and whom to tell what.
+"""One consumer group, as its coordinator runs it: `step(event, now_ms)` gives what to commit, and what to answer.
 
-    dead ── a member joins, or offsets are committed ──> assigning or empty    (with members: `sharing`)
+    dead ── a member joins, or offsets are committed ──> assigning or empty    (with members: `rebalancing`)
     empty ── a member joins ──> assigning ──> reconciling ──> stable ── the last member goes ──> empty
     empty ── deleted, or its offsets have expired ──> dead
 
 All that must outlive this coordinator is in the image, and changed by records alone; sessions, timers and heartbeats
-that wait are in memory. A step makes one decision: its records are one batch, and what it answers is true only once
-that batch is committed, so that `Persist` comes first and `coordinator` holds back the rest. Where the batch cannot be
-committed, the whole object is thrown away and read again from the log.
+that wait are in memory. A step makes one decision: its records are one batch, and its answers are true only once that
+batch is committed, so `Persist` comes first and `coordinator` keeps the rest back. If the batch cannot be committed,
+the whole object is thrown away and read again from the log.
 
-Invariants (`checking`): no partition has two owners; epochs and revisions only rise. Called by `coordinator`.
+A commit of a member counts for partitions that it has had without interruption since the epoch in which it made the
+commit (KIP-1251); one that comes later is refused, whole. Without a member, only a group that has none takes commits.
+Offsets belong to a topic's uid. While a group has members its offsets never age; once it is empty, each is forgotten
+`offsetsRetention` after that or after it was committed, whichever is later. A topic that is merely out of sight keeps
+its offsets; those of a topic that was deleted go at once.
+
+Invariants (`invariants`): no partition has two owners; epochs and revisions only rise. Called by `coordinator`.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
+from itertools import islice
 from typing import assert_never
 
-from headrace.core.coordinating import Refuse, Ticked
-from headrace.core.errors import HeadraceError
-from headrace.core.groups.draft import Draft
-from headrace.core.groups.entries import GroupKey, GroupRecord, OffsetKey, OffsetRecord
+from headrace.core.coordinator_events import Refuse, Ticked
+from headrace.core.errors import (
+    BatchTooLargeError,
+    FencedMemberError,
+    GroupFullError,
+    GroupNotEmptyError,
+    HeadraceError,
+    InvalidRequestError,
+)
+from headrace.core.groups.entries import GroupKey, GroupRecord, Image, OffsetKey, OffsetRecord, OffsetValue
 from headrace.core.groups.events import (
     AbsenceReceived,
     Answer,
@@ -43,16 +57,104 @@ from headrace.core.groups.events import (
     TopicDeleted,
     TopicsSeen,
 )
-from headrace.core.groups.identity import NO_EPOCH, GroupState, GroupType, MemberId
-from headrace.core.groups.image import Image
-from headrace.core.groups.members import Members, unknown_member
-from headrace.core.groups.offsets import check_commit, check_empty, check_offsets, expired, is_forgotten, of_topic
+from headrace.core.groups.identity import NO_GROUP_EPOCH, GroupSettings, GroupState, GroupType, MemberId, Retention
+from headrace.core.groups.members import Draft, Members, may_commit, type_problem, unknown_member
+from headrace.core.groups.rebalancing import Sharing
+from headrace.core.groups.records import offset_bytes
 from headrace.core.groups.sessions import Sessions, Silence, Waiting, heartbeat_ms
-from headrace.core.groups.settings import GroupSettings, Retention
-from headrace.core.groups.sharing import Sharing
-from headrace.core.groups.type_check import type_problem
-from headrace.core.limits import GROUP_EXPIRY_INTERVAL_MS, GROUP_HEARTBEAT_MS_RECONCILING
+from headrace.core.limits import (
+    GROUP_EXPIRY_INTERVAL_MS,
+    GROUP_HEARTBEAT_MS_RECONCILING,
+    GROUP_OFFSETS_MAX,
+    OFFSET_METADATA_BYTES_MAX,
+    OFFSETS_BYTES_PER_COMMIT_MAX,
+    OFFSETS_PER_COMMIT_MAX,
+)
 from headrace.core.murmur2 import murmur2
+from headrace.core.types import PartitionKey, TopicUid
+
+
+def check_commit(image: Image, event: CommitReceived) -> None:
+    """Raises InvalidRequestError, BatchTooLargeError, GroupFullError, GroupNotEmptyError, UnknownMemberError and
+    FencedMemberError."""
+    if len(event.offsets) > OFFSETS_PER_COMMIT_MAX:
+        raise InvalidRequestError(
+            f"the commit has {len(event.offsets)} offsets: at most {OFFSETS_PER_COMMIT_MAX} in one request, and any"
+            " number of requests"
+        )
+    check_offsets(image, event.offsets)
+    if event.member is None:
+        check_empty(image, "to commit offsets from outside")
+        return
+    current = image.currents.get(event.member)
+    if current is None:
+        raise unknown_member(image.name, event.member)
+    late = [partition for partition in event.offsets if not may_commit(current, partition, event.epoch)]
+    if late:
+        raise FencedMemberError(
+            f"nothing is committed: in epoch {event.epoch} member {event.member} did not have {min(late)}, or has not"
+            f" had it ever since; it is in {current.epoch} now",
+            memberEpoch=current.epoch,
+        )
+
+
+def check_offsets(image: Image, offsets: Mapping[PartitionKey, OffsetValue]) -> None:
+    """Raises InvalidRequestError, BatchTooLargeError and GroupFullError."""
+    for partition, value in offsets.items():
+        if value.offset < 0:
+            raise InvalidRequestError(f"offset {value.offset} of {partition}: offsets begin at 0")
+        if len(value.metadata.encode(errors="surrogatepass")) > OFFSET_METADATA_BYTES_MAX:
+            raise InvalidRequestError(f"the metadata of {partition} has more than {OFFSET_METADATA_BYTES_MAX} bytes")
+    if len(image.offsets) + sum(partition not in image.offsets for partition in offsets) > GROUP_OFFSETS_MAX:
+        raise GroupFullError(
+            f"{image.name} remembers the offsets of {GROUP_OFFSETS_MAX} partitions, and no more: use a second group",
+            limit=GROUP_OFFSETS_MAX,
+        )
+    size_bytes = sum(offset_bytes(image.name, partition, value) for partition, value in offsets.items())
+    if size_bytes > OFFSETS_BYTES_PER_COMMIT_MAX:
+        raise BatchTooLargeError(
+            f"{len(offsets)} offsets take {size_bytes} bytes with their metadata, and at most"
+            f" {OFFSETS_BYTES_PER_COMMIT_MAX} are taken at once: send them in several requests, or with less metadata",
+            limit=OFFSETS_BYTES_PER_COMMIT_MAX,
+        )
+
+
+def check_empty(image: Image, what_for: str) -> None:
+    """Raises GroupNotEmptyError."""
+    if image.members:
+        raise GroupNotEmptyError(
+            f"{image.name} has {len(image.members)} members; {what_for} it must have none: stop them, or wait for their"
+            " sessions to expire",
+            members=len(image.members),
+        )
+
+
+def expired_offsets(image: Image, wall_ms: int) -> list[PartitionKey]:
+    """What to forget now: not everything at once where it is much."""
+    before_ms = _forgotten_before_ms(image, wall_ms)
+    if image.members or before_ms is None:
+        return []
+    since = image.group.empty_since_ms
+    old = (partition for partition, value in image.offsets.items() if max(since, value.committed_ms) <= before_ms)
+    return list(islice(old, OFFSETS_PER_COMMIT_MAX))
+
+
+def is_forgotten(image: Image, wall_ms: int) -> bool:
+    """Whether nothing of the group is left that anybody could ask for. One that was reset stays: the same reset must
+    not be carried out again."""
+    before_ms = _forgotten_before_ms(image, wall_ms)
+    old = before_ms is not None and image.group.empty_since_ms <= before_ms
+    return image.is_known and old and not (image.members or image.offsets or image.group.last_reset)
+
+
+def _forgotten_before_ms(image: Image, wall_ms: int) -> int | None:
+    """None: nothing is."""
+    retention = image.group.retention
+    return None if retention is None or retention.ms is None else wall_ms - retention.ms
+
+
+def offsets_of_topic(image: Image, uid: TopicUid) -> list[PartitionKey]:
+    return [partition for partition in image.offsets if partition.uid == uid]
 
 
 class Group:
@@ -99,7 +201,7 @@ class Group:
             case TopicsSeen(topics):
                 self._sharing.see_topics(topics)
             case TopicDeleted(uid):
-                for partition in of_topic(self.image, uid):
+                for partition in offsets_of_topic(self.image, uid):
                     self._draft.put(OffsetRecord(OffsetKey(self.image.name, partition), None), "its topic was deleted")
             case Configured(settings):
                 self._settings = self._members.settings = settings
@@ -126,7 +228,7 @@ class Group:
         match event:
             case JoinReceived():
                 self._members.join(event, now_ms)
-                self._await(event.member, Waiting(event.request, NO_EPOCH, 0, now_ms))
+                self._await(event.member, Waiting(event.request, NO_GROUP_EPOCH, 0, now_ms))
             case HeartbeatReceived():
                 self._members.heartbeat(event, now_ms)
                 until_ms = now_ms + min(event.wait_ms, heartbeat_ms(self._settings.session_ms))
@@ -190,7 +292,7 @@ class Group:
         if now_ms < self._expire_at_ms:
             return
         self._expire_at_ms = now_ms + GROUP_EXPIRY_INTERVAL_MS
-        for partition in expired(self.image, self.wall_ms):
+        for partition in expired_offsets(self.image, self.wall_ms):
             self._draft.put(OffsetRecord(OffsetKey(self.image.name, partition), None), "expired")
         if is_forgotten(self.image, self.wall_ms):
             self._forget_all("nothing is left of it")

@@ -1,12 +1,15 @@
-"""The names and numbers of consumer groups, and which partition of the offsets topic a group belongs to.
+"""The names, numbers and settings of consumer groups, and the partition of the offsets topic that a group belongs to.
 
 A group is named as its ConsumerGroup. A member names itself: it makes up its id once in its life, so that a join whose
-answer was lost is known again. Epochs are compared, never counted: they rise by as much as they like.
+answer was lost is known again. Epochs are compared, never counted: they rise by as much as they like. The settings
+stand here, apart from coordinator and resource, so that a reader of a ConsumerGroup need not load a coordinator.
 """
 
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple, NewType
 
+from headrace.core.limits import GROUP_SESSION_MS_DEFAULT
 from headrace.core.murmur2 import partition_for_key
 from headrace.core.types import PartitionId, TopicUid
 
@@ -18,7 +21,7 @@ MemberId = NewType("MemberId", str)
 GroupEpoch = NewType("GroupEpoch", int)
 """Version of who is in a group and what there is to share out; member epochs are group epochs, reached one by one."""
 
-NO_EPOCH: Final = GroupEpoch(0)
+NO_GROUP_EPOCH: Final = GroupEpoch(0)
 """Of a group that has had no members, and of a member that is about to join."""
 
 
@@ -61,3 +64,29 @@ class TopicShape(NamedTuple):
 def coordinator_partition(group: GroupName, partition_count: int) -> PartitionId:
     """The partition of the offsets topic whose leader coordinates `group`."""
     return partition_for_key(str(group).encode(), partition_count)
+
+
+class Assignor(StrEnum):
+    """Spelled as in `spec.assignor`."""
+
+    UNIFORM = "Uniform"
+    RANGE = "Range"
+
+
+class Retention(NamedTuple):
+    """The time for which a group without members keeps its offsets."""
+
+    ms: int | None
+    """None: for ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """`spec` of the ConsumerGroup, in milliseconds; None: without end, or not."""
+
+    assignor: Assignor = Assignor.UNIFORM
+    session_ms: int = GROUP_SESSION_MS_DEFAULT
+    offsets_retention_ms: int | None = 7 * 24 * 3_600_000
+    paused_until_ms: int | None = None
+    """A time by the clock of `now_ms`, before which no member gets partitions."""
+    type: GroupType = GroupType.CONSUMER

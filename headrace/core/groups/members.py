@@ -1,18 +1,27 @@
-"""Who is in a group: joining, heartbeats, leaving, and being thrown out.
+"""The members of a group: joining, heartbeats, leaving, being thrown out, and giving up before being given (KIP-848).
 
     unknown ── join ──> in       (the group's epoch rises)            in ── leave, session expired, too slow ──> unknown
     unknown ── join with the instance id of a member that is away or silent ──> in, in its place; the other is unknown
     in ── join ──> in            (its answer was lost, or it lost all: nothing changes, nothing counts as given up)
     in, static ── absence ──> away ── join ──> in                      away ── session expired ──> unknown
 
-Whoever is refused with UnknownMember, FencedMember or FencedInstance must give up all it has: the coordinator counts
-on it, and whatever it sends later is refused. A static member that is alive is never replaced: the second process of
-its instance id waits. A join that comes late, of a process that is gone, is a member for one session at most.
+    settled ── the target lacks something it has ──> revoking ── it says so itself, or it is away ──> waiting, settled
+       └─────── the target has something more ──> waiting (for others to give up) ── each that is free ──> settled
 
-Raises before anything is put into the draft. Owned by one `Group`.
+A member that is refused with UnknownMember, FencedMember or FencedInstance must give up all it has: the coordinator
+counts on it. A static member that is alive is never replaced: the second process of its instance id waits. A member's
+epoch stays while it gives up, so that it can still commit what it has read; it becomes the assignment's epoch with the
+next partitions. A heartbeat counts only with the (epoch, revision) of the last answer. Members join and commit to
+groups of type Consumer, a Spark query reports to its own type (`type_problem`): the two never mix.
+
+Invariant: a partition that a member may believe to own is in `assigned` or `revoking` of its record, from before it is
+told until after it says that it gave it up. A `Draft` collects the records of one decision, and applies them to the
+image as they are put; `Members` raises before anything is put. Both are owned by one `Group`.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from headrace.core.errors import (
     FencedInstanceError,
@@ -21,23 +30,36 @@ from headrace.core.errors import (
     InvalidRequestError,
     UnknownMemberError,
     UnreleasedInstanceError,
+    WrongGroupTypeError,
 )
-from headrace.core.groups.draft import Draft
+from headrace.core.groups.assignment import Partitions
 from headrace.core.groups.entries import (
     CurrentKey,
     CurrentRecord,
     CurrentValue,
+    Entry,
+    GroupKey,
+    GroupRecord,
+    GroupValue,
+    Image,
+    Key,
     MemberKey,
     MemberRecord,
     MemberValue,
+    OffsetRecord,
     TargetKey,
     TargetRecord,
 )
-from headrace.core.groups.events import AbsenceReceived, HeartbeatReceived, JoinReceived, LeaveReceived
-from headrace.core.groups.identity import GroupName, MemberId
-from headrace.core.groups.member import has_given_up
+from headrace.core.groups.events import (
+    AbsenceReceived,
+    CommitReceived,
+    HeartbeatReceived,
+    JoinReceived,
+    LeaveReceived,
+    ResetResolved,
+)
+from headrace.core.groups.identity import GroupEpoch, GroupName, GroupSettings, GroupType, MemberId
 from headrace.core.groups.sessions import Sessions
-from headrace.core.groups.settings import GroupSettings
 from headrace.core.limits import (
     CLIENT_ADDRESS_LENGTH_MAX,
     GROUP_MEMBERS_MAX,
@@ -46,6 +68,119 @@ from headrace.core.limits import (
     REBALANCE_TIMEOUT_MS_MAX,
     REBALANCE_TIMEOUT_MS_MIN,
 )
+from headrace.core.types import PartitionKey
+
+
+class Draft:
+    def __init__(self, image: Image) -> None:
+        self.image = image
+        self.regrouped = False
+        """Members, or what they subscribe to, changed: the group's epoch must rise."""
+        self.touched = False
+        """More than offsets changed."""
+        self.moved: set[MemberId] = set()
+        """Members that have, or are to have, something else now."""
+        self._entries: dict[Key, Entry] = {}
+        self._reasons: dict[str, None] = {}
+
+    @property
+    def next_epoch(self) -> GroupEpoch:
+        """The group's epoch once this decision is made, where it rises: once a decision, whoever joins with it."""
+        return GroupEpoch(self.image.group.epoch + 1)
+
+    def put(self, entry: Entry, reason: str) -> None:
+        self.image.apply(entry)
+        self._entries.pop(entry.key, None)
+        self._entries[entry.key] = entry
+        self._reasons[reason] = None
+        self.touched = self.touched or not isinstance(entry, OffsetRecord)
+        if isinstance(entry, TargetRecord | CurrentRecord):
+            self.moved.add(entry.key.member)
+
+    def put_group(self, value: GroupValue, reason: str) -> None:
+        self.put(GroupRecord(GroupKey(self.image.name), value), reason)
+
+    def put_current(self, member: MemberId, value: CurrentValue, reason: str) -> None:
+        """With the next revision."""
+        raised = replace(value, revision=value.revision + 1)
+        self.put(CurrentRecord(CurrentKey(self.image.name, member), raised), reason)
+
+    def remove(self, member: MemberId, reason: str) -> None:
+        """Whatever the member had is free now."""
+        name = self.image.name
+        self.put(MemberRecord(MemberKey(name, member), None), reason)
+        self.put(CurrentRecord(CurrentKey(name, member), None), reason)
+        if member in self.image.targets:
+            self.put(TargetRecord(TargetKey(name, member), None), reason)
+
+    def take(self) -> tuple[tuple[Entry, ...], str]:
+        """What was put since it was last taken, and why."""
+        taken = tuple(self._entries.values()), "; ".join(self._reasons)
+        self._entries, self._reasons, self.moved = {}, {}, set()
+        self.regrouped = self.touched = False
+        return taken
+
+
+def type_problem(group: GroupName, event: Any, said: GroupType) -> WrongGroupTypeError | None:
+    """`said`: by the group's log, or by its ConsumerGroup; a use must suit both. None: it suits this."""
+    wanted = _wanted(event)
+    if wanted is None or wanted is said:
+        return None
+    if wanted is GroupType.SPARK:
+        return WrongGroupTypeError(
+            f"{group} is of type Consumer, and its members commit its offsets: let the query report to a group of"
+            " another name, or delete this one first"
+        )
+    if isinstance(event, ResetResolved):
+        return WrongGroupTypeError(
+            f"{group} is of type Spark, whose query has its position in a checkpoint of its own: start the query with"
+            " another checkpoint"
+        )
+    return WrongGroupTypeError(
+        f"{group} is of type Spark: it shows how far a query is, which shares partitions out itself; take another name"
+        " for the group"
+    )
+
+
+def _wanted(event: Any) -> GroupType | None:
+    """What the group must be; None: either will do."""
+    match event:
+        case CommitReceived():
+            return event.type
+        case JoinReceived() | ResetResolved():
+            return GroupType.CONSUMER
+        case _:
+            return None
+
+
+def has_given_up(current: CurrentValue, owned: Partitions) -> CurrentValue:
+    """The member has seen `current`, and owns this: what of `revoking` it does not own is free."""
+    left = {partition: epoch for partition, epoch in current.revoking.items() if partition in owned}
+    return replace(current, revoking=left)
+
+
+def advance(
+    current: CurrentValue, target: Partitions, assignment_epoch: GroupEpoch, is_free: Callable[[PartitionKey], bool]
+) -> CurrentValue:
+    """The next step, or `current` where there is none. `is_free`: nobody else has it."""
+    if current.revoking:
+        return current
+    kept = {partition: epoch for partition, epoch in current.assigned.items() if partition in target}
+    if len(kept) < len(current.assigned) and not current.away:
+        given_up = {partition: epoch for partition, epoch in current.assigned.items() if partition not in target}
+        return replace(current, assigned=kept, revoking=given_up)
+    epoch = max(current.epoch, assignment_epoch)
+    given = {partition: epoch for partition in target if partition not in kept and is_free(partition)}
+    if epoch == current.epoch and not given and len(kept) == len(current.assigned):
+        return current
+    return replace(current, epoch=epoch, assigned=kept | given)
+
+
+def may_commit(current: CurrentValue, partition: PartitionKey, epoch: GroupEpoch) -> bool:
+    """Whether a commit that the member made in `epoch` is no late one: it has had the partition without interruption
+    since (KIP-1251)."""
+    since = current.assigned.get(partition, current.revoking.get(partition))
+    return since is not None and since <= epoch <= current.epoch
 
 
 class Members:

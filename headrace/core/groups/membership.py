@@ -8,19 +8,18 @@
     joining, in ── stopped ──> leaving ── answered, refused, or not answered in time ──> gone
 
 Everything is measured from when a request was sent, which is before the coordinator heard it: so the member knows that
-it has lost everything before the coordinator hands it to others, as long as it is ticked at `next_ms`, or `holds` is
+it has lost everything before the coordinator gives it to others, as long as it is ticked at `next_ms`, or `holds` is
 asked before records are handed out. Only a static member that is silent is replaced sooner; then epochs fence commits.
 
 An answer counts if its request is of this life (since all was lost last), and brings news if its (epoch, revision) is
 above what was seen. So answers and requests may be lost, late and doubled. Heartbeats wait at the coordinator for news
-(`waits`), one after the other; what is to be said at once overtakes the one that waits.
-
-Owned by one consumer. Bound: requests on their way.
+(`waits`), one after the other; an urgent message overtakes the one that waits. Owned by one consumer. Bound: requests
+on their way. Loaded by members of groups only.
 """
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import assert_never
+from typing import TypeAlias, assert_never
 
 from headrace.core.errors import (
     FencedInstanceError,
@@ -29,28 +28,10 @@ from headrace.core.errors import (
     UnknownMemberError,
     UntrustedBrokerError,
 )
-from headrace.core.groups.assigning import Partitions
+from headrace.core.groups.assignment import Partitions, Subscription
 from headrace.core.groups.entries import Mark
 from headrace.core.groups.events import AbsenceReceived, HeartbeatReceived, JoinReceived, LeaveReceived, Membership
-from headrace.core.groups.identity import NO_EPOCH, GroupEpoch, MemberId
-from headrace.core.groups.membership_events import (
-    Answered,
-    Assigned,
-    Doubted,
-    Effect,
-    Event,
-    Failed,
-    GivenUp,
-    Left,
-    Lost,
-    Refused,
-    Revoke,
-    Send,
-    Stopped,
-    Subscribed,
-    Ticked,
-)
-from headrace.core.groups.subscriptions import Subscription
+from headrace.core.groups.identity import NO_GROUP_EPOCH, GroupEpoch, MemberId
 from headrace.core.limits import (
     GROUP_HEARTBEAT_MS_MAX,
     GROUP_HEARTBEAT_MS_RECONCILING,
@@ -63,7 +44,113 @@ from headrace.core.limits import (
 )
 from headrace.core.murmur2 import murmur2
 
-_NOWHERE: Mark = (NO_EPOCH, 0)
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    request: int
+    membership: Membership | None
+    """None: of a request to leave."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """By the coordinator, by a broker on the way, or by nobody: connections and time limits included."""
+
+    request: int
+    error: HeadraceError
+
+
+@dataclass(frozen=True, slots=True)
+class Ticked:
+    """`MemberState.next_ms` is reached; earlier does no harm."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribed:
+    subscription: Subscription
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """What a `Revoke` was about is read no more, and what was read of it is committed."""
+
+    ticket: int
+
+
+@dataclass(frozen=True, slots=True)
+class Doubted:
+    """A commit was refused as late: the coordinator is to say how things are."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """Nothing is read any more, and all is committed."""
+
+    for_a_while: bool = False
+    """Another process of the same instance id will take over: partitions wait for it."""
+
+
+Event: TypeAlias = Answered | Refused | Ticked | Subscribed | GivenUp | Doubted | Stopped
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """To the coordinator, beside whatever is on its way: an answer to an earlier one may be waited for or not."""
+
+    request: JoinReceived | HeartbeatReceived | LeaveReceived | AbsenceReceived
+    timeout_ms: int
+    """Who is not answered by then may stop waiting: it is sent again."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """Read these as well, from what the group has committed."""
+
+    partitions: Partitions
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Revoke:
+    """Stop reading these, commit what was read, and say `GivenUp`; until then heartbeats say that they are owned."""
+
+    ticket: int
+    partitions: Partitions
+    by_ms: int
+    """Later all is lost."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """All that was owned, and what was to be given up, may be somebody else's: stop reading at once, commit nothing."""
+
+    partitions: Partitions
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """For good: this member will not be in the group again."""
+
+    error: HeadraceError
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """It is over, as was asked for."""
+
+    reason: str
+
+
+Effect: TypeAlias = Send | Assigned | Revoke | Lost | Failed | Left
+
+
+_NOWHERE: Mark = (NO_GROUP_EPOCH, 0)
 _NOTHING: Partitions = frozenset()
 
 

@@ -1,27 +1,33 @@
-"""When a broker looks at the ConsumerGroups of the groups that it coordinates: at once, and never too often.
+"""The ConsumerGroups of the groups that a broker coordinates: when to look at each, what to write, how many may be new.
 
     changed, lag_changed ──> due ── take ──> looked at ── nothing is to be written ──> (until the next change)
                               ^                  └─ began ──> on its way ── ended ──┘
                               └──────── hold, failed ────────────┘
+    the group lives, there is no ConsumerGroup ──> create it    there is one, which says something else ──> WriteStatus
+    it is dead, and a broker created its ConsumerGroup ──> delete it; one that somebody made stays, and is empty
 
-What is shown of a group is decided when its turn comes, so that a hundred changes, or an hour without API server, cost
-one write of what is true then. Between two writes of one group lie GROUP_STATUS_INTERVAL_MS; for the sake of its lag
-alone, GROUP_LAG_STATUS_INTERVAL_MS; in each second there are GROUP_WRITES_PER_SECOND_MAX of all groups together, and
-GROUP_WRITES_IN_FLIGHT_MAX of them are on their way at once.
+A group is looked at when its turn comes, so that a hundred changes, or an hour without API server, cost one write of
+what is true then. Between two writes of one group lie GROUP_STATUS_INTERVAL_MS, for its lag alone
+GROUP_LAG_STATUS_INTERVAL_MS; GROUP_WRITES_PER_SECOND_MAX and GROUP_WRITES_IN_FLIGHT_MAX bound all groups together.
+Changes go before lags, but after GROUP_CHANGES_IN_A_ROW_MAX changes a lag is next; of either kind the one that has
+waited longest. Bounded by the groups that the broker coordinates: `forget` the others.
 
-Changes go before lags, as operators and members wait for them: lags are written GROUP_LAG_WRITES_PER_SECOND_MAX times a
-second, so that with many groups each of them has its turn later; but after GROUP_CHANGES_IN_A_ROW_MAX changes one of
-them is next. Of either kind it is whoever has waited longest.
-
-Pure; one per broker. Bounded by the groups that it coordinates: `forget` those that it does no more.
+A ConsumerGroup whose group is not there yet goes only if nobody has joined by GROUP_UNUSED_MS. One that belongs to
+another cluster, or is of another type than the group that lives, is left alone. `Newcomers` bounds how fast one client
+may bring groups into being, each of which is an object of the cluster's API: GROUPS_NEW_BURST at once, then one every
+GROUPS_NEW_INTERVAL_MS. Pure; one of each per broker.
 """
 
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
-from headrace.core.groups.identity import GroupName
+from headrace.core.errors import ThrottledError
+from headrace.core.groups.identity import GroupName, GroupState
+from headrace.core.groups.status import Report, reported
+from headrace.core.holders import HolderRate
 from headrace.core.limits import (
     GROUP_CHANGES_IN_A_ROW_MAX,
     GROUP_LAG_STATUS_INTERVAL_MS,
@@ -29,7 +35,13 @@ from headrace.core.limits import (
     GROUP_STATUS_INTERVAL_MS,
     GROUP_WRITES_IN_FLIGHT_MAX,
     GROUP_WRITES_PER_SECOND_MAX,
+    GROUPS_NEW_BURST,
+    GROUPS_NEW_CLIENTS_MAX,
+    GROUPS_NEW_INTERVAL_MS,
 )
+from headrace.core.resources.consumer_group import GROUP_FINALIZER, ConsumerGroup, ConsumerGroupStatus, auto_created
+from headrace.core.resources.metadata import Metadata
+from headrace.core.types import TopicUid
 
 _SECOND_MS = 1_000
 
@@ -218,3 +230,98 @@ class Publishing:
         self._changes.set(group, None if changed_ms is None else max(changed_ms, known.not_before_ms))
         lag_not_before_ms = max(known.not_before_ms, known.lag_not_before_ms)
         self._lags.set(group, None if lag_ms is None else max(lag_ms, lag_not_before_ms))
+
+
+@dataclass(frozen=True, slots=True)
+class CreateConsumerGroup:
+    manifest: Mapping[str, Any]
+    reason: str = "it has none"
+
+
+@dataclass(frozen=True, slots=True)
+class WriteStatus:
+    resource: ConsumerGroup
+    """With the version that it is based on."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteConsumerGroup:
+    """Nobody is to hold it any more: an operator that comes late would delete the offsets of those who join again."""
+
+    metadata: Metadata
+    reason: str
+
+    @property
+    def release(self) -> dict[str, Any] | None:
+        """A merge patch that comes first, on the version that was read; None where it is not held."""
+        if GROUP_FINALIZER not in self.metadata.finalizers:
+            return None
+        others = [each for each in self.metadata.finalizers if each != GROUP_FINALIZER]
+        return {"metadata": {"resourceVersion": self.metadata.resource_version, "finalizers": others}}
+
+
+Upkeep: TypeAlias = CreateConsumerGroup | WriteStatus | DeleteConsumerGroup
+
+
+def upkeep(
+    resource: ConsumerGroup | None, report: Report, cluster: str, wall_ms: int, *, is_for_lag: bool, is_unused: bool
+) -> Upkeep | None:
+    """`is_for_lag`: it is time to show the lag. `is_unused`: there was time enough for somebody to join."""
+    is_dead = report.state is GroupState.DEAD
+    if resource is None:
+        return (
+            None if is_dead else CreateConsumerGroup(auto_created(report.group, cluster, report.retention, report.type))
+        )
+    if resource.spec.cluster != cluster or not (is_dead or resource.spec.type is report.type):
+        return None
+    if is_dead and resource.auto_created:
+        if resource.deleting or not (is_unused or was_shown(resource)):
+            return None
+        return DeleteConsumerGroup(
+            resource.metadata, "the group is forgotten" if was_shown(resource) else "nobody has joined"
+        )
+    return _status(resource, reported(resource, report, wall_ms), is_for_lag=is_for_lag)
+
+
+def was_shown(resource: ConsumerGroup) -> bool:
+    """Whether a coordinator has ever said anything of it."""
+    return resource.status.state is not None
+
+
+def lags_shown(resource: ConsumerGroup | None) -> dict[TopicUid, int | None]:
+    """What its status says: as good as anything until a new coordinator has looked for itself."""
+    return {} if resource is None else {topic.uid: topic.lag for topic in resource.status.topics}
+
+
+def _status(before: ConsumerGroup, after: ConsumerGroup, *, is_for_lag: bool) -> WriteStatus | None:
+    if before.status == after.status:
+        return None
+    if _without_lags(before.status) != _without_lags(after.status):
+        return WriteStatus(after, "the group changed")
+    return WriteStatus(after, "its lag changed") if is_for_lag else None
+
+
+def _without_lags(status: ConsumerGroupStatus) -> ConsumerGroupStatus:
+    return replace(status, topics=tuple(topic._replace(lag=None) for topic in status.topics))
+
+
+class Newcomers:
+    def __init__(self, burst: int = GROUPS_NEW_BURST, interval_ms: int = GROUPS_NEW_INTERVAL_MS) -> None:
+        self._burst = burst
+        self._rate = HolderRate(burst, interval_ms, GROUPS_NEW_CLIENTS_MAX)
+
+    def __len__(self) -> int:
+        """Of clients of whom anything is remembered."""
+        return len(self._rate)
+
+    def take(self, holder: str | None, now_ms: int) -> None:
+        """One more new group of this client's. Raises ThrottledError."""
+        wait_ms = self._rate.wait_ms(holder, now_ms)
+        if wait_ms > 0:
+            raise ThrottledError(
+                f"{holder} has made {self._burst} new groups in a row; the next is taken in {wait_ms / 1000:.1f} s:"
+                " use groups that there are, or create ConsumerGroups",
+                retryAfterMs=round(wait_ms),
+            )
+        self._rate.take(holder, now_ms)

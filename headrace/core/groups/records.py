@@ -1,16 +1,21 @@
-"""The bytes of the offsets topic's records: keys and values as JSON, versioned. What they mean stands in `entries`.
+"""The bytes of the offsets topic's records: keys and values as JSON, versioned. `entries` says what they mean.
 
 A key is an array without spaces, `[kind, 1, namespace, group, ...]`, the same bytes for the same key, as compaction
-asks for; a value is an object with its own `version`; a tombstone is null. Whatever this version of Headrace does not
-know is refused: a broker that skipped it would coordinate a group of which it knows only half.
+asks for; a value is an object with its own `version`; a tombstone is null. A record that this version of Headrace does
+not know is refused: a broker that skipped it would coordinate a group of which it knows only half.
+
+`records_bytes_max` says how many bytes records take at most, without making them: text as it is, numbers at their
+longest. So a decision that is too large is refused before it is made, and a large one leaves the event loop. Pure;
+called by `coordinator`, by `group` for offsets, and by the broker that reads and writes the log.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from json.encoder import encode_basestring
 from typing import Any, assert_never
 
-from headrace.core.coordinating import UnreadableRecordError
-from headrace.core.groups.assigning import Partitions
+from headrace.core.coordinator_events import UnreadableRecordError
+from headrace.core.groups.assignment import Partitions, Subscription
 from headrace.core.groups.entries import (
     CurrentKey,
     CurrentRecord,
@@ -29,10 +34,69 @@ from headrace.core.groups.entries import (
     TargetKey,
     TargetRecord,
 )
-from headrace.core.groups.identity import GroupEpoch, GroupName, GroupType, MemberId, TopicShape
-from headrace.core.groups.settings import Assignor, Retention
-from headrace.core.groups.subscriptions import Subscription
+from headrace.core.groups.identity import Assignor, GroupEpoch, GroupName, GroupType, MemberId, Retention, TopicShape
 from headrace.core.types import LeaderEpoch, Offset, PartitionId, PartitionKey, TopicUid
+
+_NUMBER = 20
+_KEY = 40
+"""Kind and version, a number, and what stands between."""
+_OBJECT = 240
+"""Names and numbers of the largest kind of value."""
+_OFFSET = 70 + 3 * _NUMBER
+_BETWEEN = 6
+"""Marks between one text or number and the next."""
+
+
+def records_bytes_max(entries: Iterable[Entry]) -> int:
+    return sum(map(_entry_bytes, entries))
+
+
+def offset_bytes(group: GroupName, partition: PartitionKey, value: OffsetValue | None) -> int:
+    """Of one `OffsetRecord`."""
+    key = _KEY + _texts(group) + _texts((partition.uid,))
+    return key if value is None else key + _OFFSET + _texts((value.metadata,))
+
+
+def _entry_bytes(entry: Entry) -> int:
+    match entry:
+        case OffsetRecord(key, value):
+            return offset_bytes(key.group, key.partition, value)
+        case GroupRecord(key, value):
+            return _KEY + _texts(key.group) + (0 if value is None else _group_bytes(value))
+        case MemberRecord(key, value):
+            return _KEY + _texts((*key.group, key.member)) + (0 if value is None else _member_bytes(value))
+        case TargetRecord(key, value):
+            body = 0 if value is None else _OBJECT + _partitions_bytes(value, 1)
+            return _KEY + _texts((*key.group, key.member)) + body
+        case CurrentRecord(key, value):
+            return _KEY + _texts((*key.group, key.member)) + (0 if value is None else _current_bytes(value))
+        case _:
+            assert_never(entry)
+
+
+def _group_bytes(value: GroupValue) -> int:
+    topics = value.inputs.topics
+    named = _texts(topics) + _texts(shape.uid for shape in topics.values()) + _NUMBER * len(topics)
+    return _OBJECT + named + _texts((value.last_reset,))
+
+
+def _member_bytes(value: MemberValue) -> int:
+    said = value.subscription
+    return _OBJECT + _texts((*said.names, said.pattern, value.instance, value.client_address))
+
+
+def _current_bytes(value: CurrentValue) -> int:
+    return _OBJECT + _partitions_bytes(value.assigned, 2) + _partitions_bytes(value.revoking, 2)
+
+
+def _partitions_bytes(partitions: Collection[PartitionKey], numbers: int) -> int:
+    """Listed by topic, with so many numbers for each."""
+    return _texts({uid for uid, _ in partitions}) + (numbers * _NUMBER + _BETWEEN) * len(partitions)
+
+
+def _texts(texts: Iterable[str]) -> int:
+    return sum(len(encode_basestring(text).encode(errors="surrogatepass")) + _BETWEEN for text in texts)
+
 
 _VERSION = 1
 _ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""Which part of a log is compacted, and when: decisions, no I/O.
+"""The decisions of compaction: which part of a log is compacted, when, and up to where it was done. No I/O.
 
 Compaction keeps the last record of each key. It works on closed segments below the high watermark whose records are
 older than `compaction.minLag`; what has come since the last pass is the dirty part of them. A pass reads the keys of
@@ -7,15 +7,23 @@ the dirty part, then writes all of these segments anew without the records that 
     nothing is due ──> Later: look again when a segment is closed, or at `at_ms`
     enough is dirty | something has been dirty for too long | tombstones have been kept for long enough ──> Pass
 
-Called by `headrace_broker.compaction`; what stays of each batch is `headrace.core.records.compacting`'s.
+Each pass adds a `CleanPoint` to the file `compaction-checkpoint`: the records between the point before and this one
+are compacted since then. Tombstones are kept for `compaction.deleteRetention` from that time on, so that readers that
+are not too far behind hear of them. Invariants: ends and times rise from point to point; all but the last point have
+tombstones. Without the file the log counts as not compacted: it is done again, and its tombstones stay for longer.
+
+Called by `headrace_broker.compaction`; `records.compacting` decides what stays of each batch.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from itertools import pairwise
+from typing import Final, NamedTuple, Self
 
 from headrace.core.errors import InvalidRequestError
 from headrace.core.limits import (
+    CLEAN_POINTS_MAX,
     COMPACTION_DIRTY_PERCENT_MIN,
     COMPACTION_KEY_BYTES,
     COMPACTION_KEYS_MAX,
@@ -28,11 +36,86 @@ from headrace.core.limits import (
     SEGMENT_BYTES_MAX,
     SEGMENT_OFFSETS_MAX,
 )
-from headrace.core.log.clean_points import CleanPoints
+from headrace.core.log.checkpoints import DamagedFileError, seal, unseal
 from headrace.core.log.retention import ClosedSegment, SegmentTimes
 from headrace.core.records.raw import RawBatch
 from headrace.core.resources.topic import CleanupPolicy, TopicSpec
 from headrace.core.types import Offset
+
+COMPACTION_FILE: Final = "compaction-checkpoint"
+
+
+class CleanPoint(NamedTuple):
+    end: Offset
+    """The log is compacted below."""
+    clean_ms: int
+    """Since when."""
+    tombstones: int
+    """How many there are below, and not below the point before."""
+
+
+class CleanPoints:
+    """Those of one log, in order; a value."""
+
+    def __init__(self, points: Sequence[CleanPoint] = ()) -> None:
+        self.points = tuple(points)
+
+    @property
+    def end(self) -> Offset:
+        """The log is compacted below; 0 where it never was."""
+        return self.points[-1].end if self.points else Offset(0)
+
+    def tombstones_from(self, now_ms: int, retention_ms: int) -> Offset:
+        """Tombstones below have been kept for long enough."""
+        over = [point.end for point in self.points if point.clean_ms + retention_ms <= now_ms]
+        return over[-1] if over else Offset(0)
+
+    def next_removal_ms(self, retention_ms: int) -> int | None:
+        """When the first tombstones have been kept for long enough; None where there are none."""
+        return next((point.clean_ms + retention_ms for point in self.points if point.tombstones), None)
+
+    def after_pass(self, end: Offset, now_ms: int, tombstones: Sequence[int]) -> "CleanPoints":
+        """The log is compacted below `end` now, which never falls.
+
+        `tombstones` are the offsets, ascending, of those that are left.
+        """
+        ends = [(point.end, point.clean_ms) for point in self.points]
+        if end > self.end:
+            ends.append((end, max(now_ms, ends[-1][1] if ends else now_ms)))
+        points, before = [], 0
+        for point_end, clean_ms in ends:
+            below = bisect_left(tombstones, point_end)
+            points.append(CleanPoint(point_end, clean_ms, below - before))
+            before = below
+        return CleanPoints(_bounded([point for point in points if point.tombstones or point.end == end]))
+
+    def format(self) -> bytes:
+        return seal(COMPACTION_FILE, [" ".join(map(str, point)) for point in self.points])
+
+    @classmethod
+    def parse(cls, content: bytes) -> "CleanPoints":
+        """Raises DamagedFileError."""
+        lines = unseal(COMPACTION_FILE, content)
+        try:
+            rows = [tuple(map(int, line.split(" "))) for line in lines]
+            points = [CleanPoint(Offset(end), clean_ms, tombstones) for end, clean_ms, tombstones in rows]
+        except ValueError as error:
+            raise DamagedFileError(f"{lines} are not rows of an offset, a time and a number") from error
+        if any(a.end >= b.end or a.clean_ms > b.clean_ms for a, b in pairwise(points)):
+            raise DamagedFileError(f"{lines}: offsets and times must rise")
+        return cls(points)
+
+
+def _bounded(points: list[CleanPoint]) -> list[CleanPoint]:
+    """A point joins the one after it where that leaves the smallest gap: tombstones may stay longer, never shorter.
+
+    Gaps so stay even, and the first point stays what it is: the oldest tombstones go in time, however many come.
+    """
+    while len(points) > CLEAN_POINTS_MAX:
+        gone = min(range(1, len(points) - 1), key=lambda i: points[i + 1].clean_ms - points[i - 1].clean_ms)
+        after = points[gone + 1]
+        points[gone : gone + 2] = [after._replace(tombstones=points[gone].tombstones + after.tombstones)]
+    return points
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,20 +1,27 @@
-"""Which leader epoch begins at which offset of a log: the file `leader-epoch-checkpoint` (KIP-101, KIP-279).
+"""The leader epochs of a log, and the fence that checks a request against the present one.
 
-Owned by one partition's log, for as long as that is open: `assign` when a batch is written, `cut` when the log ends
-lower, `forget_below` when it starts higher; `end_of` is what a leader answers to a follower that reconciles
-(`headrace.core.replication.truncation`). Invariants: epochs and start offsets rise from entry to entry; an entry's
-epoch is that of every batch from its offset to the next entry's, so the first one may begin below the log's start.
-Batches carry their epoch, so whatever lies above the recovery point is found again by recovery, and the file has to be
-right only below it. The list is replaced as a whole where it shrinks: a sync in another thread looks at it meanwhile.
+`LeaderEpochs` says which leader epoch begins at which offset: the file `leader-epoch-checkpoint` (KIP-101, KIP-279).
+Owned by one partition's log while that is open: `assign` when a batch is written, `cut` when the log ends lower,
+`forget_below` when it starts higher; `end_of` is a leader's answer to a follower that reconciles
+(`replication.following`). Invariants: epochs and start offsets rise from entry to entry; an entry's epoch is that of
+every batch from its offset to the next entry's, so the first one may begin below the log's start. Recovery finds all
+above the recovery point again, so the file has to be right only below it. The list is replaced as a whole where it
+shrinks: a sync in another thread looks at it meanwhile.
+
+A `Fence` is what a request knows of its partition: the topic's uid and the leader epoch (KIP-320). A mismatch is
+refused with what is true now, before anything else happens, so that a client with an old view can neither write to
+nor read from another history.
 """
 
 from bisect import bisect_right
 from collections.abc import Iterable
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, NamedTuple, Self
 
-from headrace.core.log.sealed import DamagedFileError, seal, unseal
-from headrace.core.types import LeaderEpoch, Offset
+from headrace.core.errors import FencedEpochError, StaleTopicError
+from headrace.core.log.checkpoints import DamagedFileError, seal, unseal
+from headrace.core.types import LeaderEpoch, Offset, TopicUid
 
 EPOCHS_FILE: Final = "leader-epoch-checkpoint"
 NO_EPOCH: Final = LeaderEpoch(-1)
@@ -101,3 +108,29 @@ def _epoch_of(start: EpochStart) -> LeaderEpoch:
 
 def _offset_of(start: EpochStart) -> Offset:
     return start.offset
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """None means that the client does not say."""
+
+    topic_uid: TopicUid | None = None
+    leader_epoch: LeaderEpoch | None = None
+
+    def check_topic(self, label: str, actual: TopicUid) -> None:
+        """Raises StaleTopicError. `label` is the topic as people write it."""
+        if self.topic_uid is not None and self.topic_uid != actual:
+            raise StaleTopicError(
+                f"topicUid {self.topic_uid} is not that of topic {label}: it was deleted and created again, and is"
+                f" {actual} now; start over with its new offsets",
+                topicUid=actual,
+            )
+
+    def check_epoch(self, label: str, actual: LeaderEpoch) -> None:
+        """Raises FencedEpochError. `label` is the partition as people write it."""
+        if self.leader_epoch is not None and self.leader_epoch != actual:
+            raise FencedEpochError(
+                f"leaderEpoch {self.leader_epoch} is not that of {label}, which is {actual} now; read the topic's"
+                " metadata again",
+                leaderEpoch=actual,
+            )

@@ -1,4 +1,4 @@
-"""What of a log is kept when it is opened? The decisions of recovery, without I/O.
+"""The decisions of recovery: what of a log is kept when it is opened, and whether it is still intact. No I/O.
 
 A log is trusted below its recovery point and scanned above it, batch by batch, to the first one that was not written
 whole or does not follow from the one before:
@@ -6,8 +6,12 @@ whole or does not follow from the one before:
     wanted ──(more bytes)──> kept ──> kept ──> ... ──> cut | end of the last segment
 
 Invariants: offsets of kept batches have no gap, epochs never fall, every kept batch above the recovery point has its
-CRC checked. A cut is final: what comes after it goes, later segments included. Called by
-`headrace_broker.storage.recovery`, which reads, truncates and syncs, and by `glance`, which only looks.
+CRC checked. A cut is final: everything after it goes, later segments included.
+
+A log is intact if it still has everything that its broker voted for. Only then the replica renews its seat in the ISR
+after a restart (design section 6): one that votes with less can lose acknowledged records, so an unknown fact counts
+as lost. Earlier starts tell what they found by `void-before` (`replication.seats`). Called by
+`headrace_broker.storage`, which reads, truncates and syncs, and by the broker's opening of a partition.
 """
 
 from collections.abc import Sequence
@@ -20,7 +24,8 @@ from headrace.core.limits import BATCH_HEADER_BYTES
 from headrace.core.log.checkpoints import LogPoint
 from headrace.core.log.epochs import LeaderEpochs
 from headrace.core.records.header import CRC_FROM, BatchHeader
-from headrace.core.types import LeaderEpoch, Offset
+from headrace.core.resources.topic import Durability
+from headrace.core.types import Incarnation, LeaderEpoch, Offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,3 +163,51 @@ class RecoveryReport:
     """Checkpoints that were missing or damaged, and indexes that had to be rebuilt, as `name: reason`."""
     checkpoints_whole: bool
     """Whether recovery point and high-watermark checkpoint could be read, so that the two answers above are sure."""
+
+
+@dataclass(frozen=True, slots=True)
+class DiskFacts:
+    """Of the data directory, as it was found at this start."""
+
+    incarnation: Incarnation
+    """The last life of the broker that this disk knows of; 0 for an empty disk."""
+    known_incarnation: Incarnation
+    """The greatest life of the broker that its Lease and the PartitionSets know of."""
+    stopped_cleanly: bool
+    same_boot: bool
+    """The kernel has not restarted since the last life: what was in its page cache still is."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaFacts:
+    """Of one partition's directory."""
+
+    recovery: RecoveryReport | None
+    """None where there is no directory."""
+    durability: Durability
+
+
+def why_not_intact(disk: DiskFacts, replica: ReplicaFacts) -> str:
+    """What this start found: the first reason, as part of a sentence for people; empty where the log is intact."""
+    recovery = replica.recovery
+    if recovery is None:
+        return "its directory is not on this disk"
+    if disk.known_incarnation > disk.incarnation:
+        return f"this disk missed a life of the broker: it knows {disk.incarnation}, there was {disk.known_incarnation}"
+    return _what_recovery_lost(recovery) or _what_a_crash_may_lose(disk, replica.durability)
+
+
+def _what_recovery_lost(recovery: RecoveryReport) -> str:
+    if not recovery.checkpoints_whole:
+        return f"its checkpoints cannot tell what it held ({'; '.join(recovery.damaged_files)})"
+    if recovery.cut_below_recovery_point:
+        return f"records below the recovery point are damaged ({recovery.cut_reason})"
+    if recovery.cut_below_high_watermark:
+        return f"committed records are damaged ({recovery.cut_reason})"
+    return ""
+
+
+def _what_a_crash_may_lose(disk: DiskFacts, durability: Durability) -> str:
+    if durability is Durability.FSYNC or disk.stopped_cleanly or disk.same_boot:
+        return ""
+    return "the machine went down without a clean stop, and durability Replicated leaves the last records in memory"

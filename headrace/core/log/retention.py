@@ -1,29 +1,32 @@
-"""Which segments of a log are too old, or too many: retention by time and by size. Decisions, no I/O.
+"""The start of a log: which segments are too old or too many, and which records people deleted. Decisions, no I/O.
 
-Whole closed segments go, oldest first, and only what lies below the high watermark; who has read them does not matter.
+Whole closed segments go, oldest first, and only below the high watermark; readers do not matter.
 
-- By size: the oldest segment goes while what stays without it still has `retention.bytes`. A log so holds that much,
-  and up to a segment more.
+- By size: the oldest segment goes while the rest still has `retention.bytes`. A log so has that much, and up to a
+  segment more.
 - By time: a segment goes when its newest record is older than `retention.time`. A time that lies in the future says
   nothing about age, so there the time of the last write counts: one wrong clock must not keep a log for ever.
 
-A segment that compaction has left no record in has no age, and goes with the next one that has. It takes next to no
-room, and a reader who is somewhere in it has missed nothing that retention is over for.
+A segment in which compaction has left no record has no age, and goes with the next one that has. The segment that is
+written to is never deleted; where its newest record is too old, the log goes on in another one (`is_over`).
 
-The segment that is written to is never deleted; where its newest record is too old, the log goes on in another one
-(`is_over`), and it is a closed segment then. Called by `headrace_broker.partition` and `headrace_broker.storage`.
+A log's start is an offset of its own (`log-start-checkpoint`): it may lie within a segment, even within a batch, and
+records below it are shown to nobody. Invariants: the start never falls, except with the end of a log that was cut
+below it; it never passes the high watermark. Called by `headrace_broker.partition` and `headrace_broker.storage`.
 """
 
-from collections.abc import Callable, Iterable
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, Self
 
+from headrace.core.errors import OffsetOutOfRangeError
 from headrace.core.resources.topic import CleanupPolicy, TopicSpec
 from headrace.core.types import Offset
 
 
-class Reason(StrEnum):
+class ExpiryReason(StrEnum):
     """Why a segment is deleted."""
 
     TIME = "time"
@@ -74,7 +77,7 @@ class SegmentTimes(NamedTuple):
 
 class Expired(NamedTuple):
     segment: ClosedSegment
-    reason: Reason
+    reason: ExpiryReason
 
 
 class Log(NamedTuple):
@@ -87,7 +90,7 @@ class Log(NamedTuple):
     high_watermark: Offset
 
 
-def expired(
+def expired_segments(
     log: Log, retention: Retention, now_ms: int, times_of: Callable[[ClosedSegment], SegmentTimes]
 ) -> list[Expired]:
     """The segments that go, oldest first; `times_of` is asked only where their size does not decide."""
@@ -99,10 +102,10 @@ def expired(
             break
         left_bytes -= segment.size_bytes
         if retention.size_bytes is not None and left_bytes >= retention.size_bytes:
-            found.append(Expired(segment, Reason.SIZE))
+            found.append(Expired(segment, ExpiryReason.SIZE))
             decided = len(found)
         elif retention.time_ms is not None and is_over(times := times_of(segment), retention.time_ms, now_ms):
-            found.append(Expired(segment, Reason.TIME))
+            found.append(Expired(segment, ExpiryReason.TIME))
             if times.has_records:
                 decided = len(found)
         else:
@@ -113,3 +116,32 @@ def expired(
 def is_over(times: SegmentTimes, retention_ms: int, now_ms: int) -> bool:
     """Whether the segment's newest record is older than `retention_ms`."""
     return now_ms - times.aged_from(now_ms) > retention_ms
+
+
+def log_start_after(before: Offset, *, log_start: Offset, high_watermark: Offset, label: str) -> Offset:
+    """The log's start once everything below `before` is deleted; where that is gone already, the start it has.
+
+    Raises OffsetOutOfRangeError above the high watermark: what is not committed cannot be deleted. `label` is the
+    partition as people write it.
+    """
+    if before > high_watermark:
+        raise OffsetOutOfRangeError(
+            f"beforeOffset {before} is above the high watermark of {label}, which holds {log_start} to"
+            f" {high_watermark} (exclusive): delete up to {high_watermark}, or up to 'latest'",
+            logStartOffset=log_start,
+            highWatermark=high_watermark,
+        )
+    return max(before, log_start)
+
+
+def recovered_log_start(checkpoint: Offset | None, *, first_segment: Offset, log_end: Offset) -> Offset:
+    """Where a log starts that was just recovered; None for a checkpoint that is missing or damaged.
+
+    A log that was cut below its start is empty from its new end on: what is appended there is new, and must be shown.
+    """
+    return first_segment if checkpoint is None else min(max(checkpoint, first_segment), log_end)
+
+
+def segments_below(start: Offset, bases: Sequence[Offset]) -> int:
+    """How many of a log's segments, which begin at `bases`, hold nothing from `start` on; never the last one."""
+    return bisect_right(bases, start, 1) - 1 if bases else 0

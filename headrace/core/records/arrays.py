@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from headrace.core.errors import BatchTooLargeError
 from headrace.core.limits import BATCH_BYTES_MAX, RECORD_HEADERS_MAX
-from headrace.core.records.record import RecordHeaders
+from headrace.core.types import RecordHeaders
 
 HEADER_TYPE: Final = pa.struct([pa.field("name", pa.string(), nullable=False), pa.field("value", pa.binary())])
 HEADERS_TYPE: Final = pa.list_(pa.field("item", HEADER_TYPE, nullable=False))

@@ -1,23 +1,31 @@
-"""Reads the metadata of an Arrow IPC record-batch message with a few bounds-checked reads, without pyarrow.
+"""The Arrow IPC message of a batch, read without pyarrow: its metadata, and the one column of times.
 
 The flatbuffer at the body's start says how many rows there are. Offsets are given out by the number in the header, so
-a batch in which the two differ would give two records one offset. Whoever hands the body to pyarrow asks more before
-that: are there exactly the buffers that the schema needs, do they lie within the body, and how much will they be once
-they are decompressed?
+a batch in which the two differ would give two records one offset. Before the body goes to pyarrow more is checked: are
+there exactly the buffers that the schema needs, do they lie within the body, and how much will they be once they are
+decompressed? Every read is of a slice that has the metadata and no more: a pointer out of it is a CorruptBatchError.
 
     body          0xFFFFFFFF | i32 metadata length | flatbuffer Message | buffers, each at a multiple of 8
     Message       fields: 0 version, 1 header type (3 = RecordBatch), 2 header, 3 body length
     RecordBatch   fields: 0 length, 1 nodes [(length, null count)], 2 buffers [(offset, length)], 3 compression
     source        Arrow columnar format, "Encapsulated message format"; FlatBuffers internals, "Tables"
 
-Every read is of a slice that holds the metadata and no more: whatever points outside of it is a CorruptBatchError.
+A broker believes a header's times: the time index, retention and look-ups by time know nothing else. So it reads the
+column that they must agree with (`read_times`), eight bytes a record, before it takes a batch; a compressed column is
+decompressed alone. Called by `raw.split_batches`; `time_rules` compares the times with what a topic allows.
 """
 
 import struct
+from collections.abc import Sequence
 from typing import Final, NamedTuple, Self
 
 from headrace.core.errors import CorruptBatchError
-from headrace.core.limits import BATCH_DECOMPRESSED_BYTES_MAX, BATCH_HEADER_BYTES, BATCH_METADATA_BYTES_MAX
+from headrace.core.limits import (
+    BATCH_DECOMPRESSED_BYTES_MAX,
+    BATCH_HEADER_BYTES,
+    BATCH_METADATA_BYTES_MAX,
+    TIMES_COUNTED_PLAINLY_MAX,
+)
 from headrace.core.records.header import ALIGNMENT_BYTES, BatchHeader, Compression
 
 PREFIX_BYTES: Final = 8
@@ -246,3 +254,92 @@ def _claimed_bytes(message: ArrowMessage, body: memoryview, buffers: list[tuple[
             raise CorruptBatchError(f"a compressed buffer of {size} bytes claims {claimed} bytes once decompressed")
         total += size if claimed == STORED_AS_IS else claimed
     return total
+
+
+TIME_BYTES: Final = _I64.size
+_CODECS: Final = {Compression.LZ4: "lz4", Compression.ZSTD: "zstd"}
+
+
+class RecordTimes(NamedTuple):
+    """Times in milliseconds since 1970, in the order of the records."""
+
+    each: memoryview
+    """As int64."""
+    oldest_ms: int
+    newest_ms: int
+
+    def first_outside(self, low_ms: int, high_ms: int) -> int | None:
+        """Index of the first record whose time is below `low_ms` or above `high_ms`; None where there is none."""
+        if low_ms <= self.oldest_ms and self.newest_ms <= high_ms:
+            return None
+        return next(index for index, time_ms in enumerate(self.each) if not low_ms <= time_ms <= high_ms)
+
+    def count_outside(self, low_ms: int, high_ms: int) -> int:
+        """How many there are of those."""
+        if low_ms <= self.oldest_ms and self.newest_ms <= high_ms:
+            return 0
+        if len(self.each) <= TIMES_COUNTED_PLAINLY_MAX:
+            return sum(not low_ms <= time_ms <= high_ms for time_ms in self.each)
+        import numpy as np
+
+        numbers = np.frombuffer(self.each, np.int64)
+        return int(((numbers < low_ms) | (numbers > high_ms)).sum())
+
+
+def times_in(column: memoryview) -> RecordTimes:
+    """Of one int64 for each record, one at least, in memory that need not be aligned."""
+    each = column.cast("B").cast("q")
+    if len(each) <= TIMES_COUNTED_PLAINLY_MAX:
+        return RecordTimes(each, min(each), max(each))
+    import numpy as np
+
+    numbers = np.frombuffer(each, np.int64)
+    return RecordTimes(each, int(numbers.min()), int(numbers.max()))
+
+
+def read_times(header: BatchHeader, message: ArrowMessage, body: Sequence[memoryview]) -> RecordTimes:
+    """The times of a whole batch with records; `body` is all that follows its header, in pieces.
+
+    Raises CorruptBatchError where there is not one for each record, or the header says other ones.
+    """
+    at, size = time_buffer(message, header.compression)
+    column = _slice(body, at - BATCH_HEADER_BYTES, size)
+    needed = header.record_count * TIME_BYTES
+    if header.compression is not Compression.NONE:
+        column = _decompressed(column, needed, header.compression)
+    if len(column) < needed:
+        raise CorruptBatchError(f"the times of {header.record_count} records take {needed} bytes, not {len(column)}")
+    times = times_in(column[:needed])
+    if (header.base_timestamp_ms, header.max_timestamp_ms) != (times.each[0], times.newest_ms):
+        raise CorruptBatchError(
+            f"base_timestamp_ms is {header.base_timestamp_ms} and max_timestamp_ms {header.max_timestamp_ms}: the first"
+            f" record's time is {times.each[0]}, the greatest {times.newest_ms}"
+        )
+    return times
+
+
+def _slice(pieces: Sequence[memoryview], at: int, size: int) -> memoryview:
+    """These bytes of the pieces together: a copy only where a piece ends within them."""
+    found: list[memoryview] = []
+    for piece in pieces:
+        if at < len(piece) and size:
+            found.append(piece[at : at + size])
+            size -= len(found[-1])
+        at = max(0, at - len(piece))
+    return found[0] if len(found) == 1 else memoryview(b"".join(found))
+
+
+def _decompressed(column: memoryview, needed: int, compression: Compression) -> memoryview:
+    if len(column) < _I64.size:
+        raise CorruptBatchError(f"the compressed times take {len(column)} bytes: they begin with their length, 8 bytes")
+    (claimed,) = _I64.unpack_from(column)
+    if claimed == STORED_AS_IS:
+        return column[_I64.size :]
+    if claimed < needed or claimed > needed + BATCH_HEADER_BYTES:
+        raise CorruptBatchError(f"the times take {needed} bytes, and claim {claimed} once they are decompressed")
+    import pyarrow as pa
+
+    try:
+        return memoryview(pa.decompress(column[_I64.size :], claimed, codec=_CODECS[compression])).cast("B")
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise CorruptBatchError(f"the times cannot be decompressed: {error}") from error

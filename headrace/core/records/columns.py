@@ -45,8 +45,7 @@ from headrace.core.records.header import (
     ProducerNumbers,
 )
 from headrace.core.records.raw import RawBatch, batch_crc
-from headrace.core.records.record import Record
-from headrace.core.types import LeaderEpoch, Offset
+from headrace.core.types import LeaderEpoch, Offset, Record
 
 RECORD_SCHEMA: Final = pa.schema(
     [

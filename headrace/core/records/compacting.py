@@ -1,22 +1,25 @@
-"""A run of batches without the records that compaction drops: batch by batch in, batch by batch out. Pure.
+"""The records that compaction keeps: the last one of each key, and the batches without the others. Pure.
 
-    batch ──> a control batch, or what lies beyond the records that are known: passed on as it is
+    batch ──> a control batch, or one beyond the records that are known: passed on as it is
           ──> one that was written so that nobody can decode it: the same, and counted
           ──> one that tells how far a producer has come: stands for itself
           ──> any other joins the batches before it, until they are large enough, differ, or `flush` says so
 
-Offsets never change. The batches that come out cover the same offsets as those that went in, without a hole between
-them, so that a log's batches follow each other after compaction as before: what a batch has lost are gaps within it
-(`offset_delta`), and a run of which nothing stays becomes a batch without records. Invariants: a batch that comes out
-has one leader epoch and one time type; the last batches of each producer keep its id and its sequence numbers, and are
-joined with no others; what nothing was taken from and nothing was joined with comes out with the bytes it had.
+`LatestRecords` serves one pass over one log and is bounded: it takes whole batches while there is room, and says up to
+which offset it knows (`end`). An offset below `end` is in it if its key has no later record below `end`. Keys are
+compared as they are, very long ones by a digest of 64 bytes, which no short key can be mistaken for.
 
-Called by `headrace_broker.storage.compactor`.
+Offsets never change. The batches that come out cover the same offsets as those that went in, without a hole between
+them: what a batch has lost are gaps within it (`offset_delta`), and a run of which nothing stays becomes a batch
+without records. Invariants: a batch that comes out has one leader epoch and one time type; the last batches of each
+producer keep its id and its sequence numbers, and are joined with no others; a batch that lost nothing and was joined
+with nothing keeps its bytes. Called by `headrace_broker.storage.compactor`.
 """
 
 from collections import deque
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,9 +30,58 @@ from headrace.core.errors import UnreadableBatchError
 from headrace.core.limits import COMPACTED_BATCH_BYTES, PRODUCER_BATCHES_REMEMBERED
 from headrace.core.records.columns import SPARSE_RECORD_SCHEMA, DecodedBatch, assemble, decode_batch, record_columns
 from headrace.core.records.header import NO_PRODUCER, SPARSE_BIT, BatchHeader
-from headrace.core.records.latest import LatestRecords
 from headrace.core.records.raw import emptied_batch
 from headrace.core.types import LeaderEpoch, Offset
+
+_KEY_BYTES_MAX = 64
+_NEVER = -1
+
+
+class LatestRecords:
+    def __init__(self, end: Offset, keys_max: int) -> None:
+        """Of no batch yet; the first one will start at `end`."""
+        self.end = end
+        self._keys_max = keys_max
+        self._offsets: dict[bytes, int] = {}
+
+    def add(self, batch: DecodedBatch) -> bool:
+        """Take the next batch; False, and nothing of it is taken, where it might not fit. The first one always does."""
+        if self._offsets and len(self._offsets) + len(batch.offsets) > self._keys_max:
+            return False
+        keys = batch.records.column(0)
+        self._offsets.update(zip(_bounded(keys), batch.offsets.tolist(), strict=True))
+        self._offsets.pop(_NO_KEY, None)
+        self.end = batch.header.next_offset
+        return True
+
+    def skip(self, end: Offset) -> None:
+        """What comes before `end` holds no records."""
+        self.end = end
+
+    def are_last(self, batch: DecodedBatch) -> npt.NDArray[np.bool_]:
+        """Of each record of a batch below `end`, whether its key has no later one; false for those without a key."""
+        keys = batch.records.column(0)
+        found = map(self._offsets.get, _bounded(keys), [_NEVER] * len(keys))
+        later = np.fromiter(found, np.int64, len(keys)) > batch.offsets
+        if keys.null_count:
+            later |= keys.is_null().to_numpy(zero_copy_only=False)
+        return np.asarray(~later, np.bool_)
+
+
+_NO_KEY: Any = None
+
+
+def _bounded(keys: pa.Array) -> Iterable[Any]:
+    """The keys, and None where there is none."""
+    entries: list[Any] = keys.to_pylist()
+    if all(key is None or len(key) <= _KEY_BYTES_MAX for key in entries):
+        return entries
+    return [_digest(key) if key is not None and len(key) > _KEY_BYTES_MAX else key for key in entries]
+
+
+def _digest(key: bytes) -> bytes:
+    return blake2b(key).digest() + b"\0"  # One byte longer than any key that is not digested.
+
 
 Batch = Sequence[bytes | memoryview]
 """One batch, as buffers to be written one after the other; the header stands in the first one."""

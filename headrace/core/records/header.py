@@ -6,7 +6,9 @@ producer's; a leader writes `base_offset` and `leader_epoch` outside of it, so t
 
 `BatchHeader` is a value and always well-formed by itself: `unpack` refuses everything else, so nobody checks a header
 twice. It is a named tuple, not a dataclass, because a broker makes one or two per batch: 0.8 us instead of 2.4 us.
-Called by producers (pack), brokers (unpack, stamp), consumers and recovery (unpack).
+`skim_batches` counts a run of whole batches at a tenth of that: it looks only at the length and the record count of
+each, on the event loop, for tens of thousands of batches; a reader that decodes them checks both checksums.
+Called by producers (pack), brokers (unpack, stamp, skim), consumers and recovery (unpack).
 """
 
 import struct
@@ -203,3 +205,35 @@ def _broken_count_rule(header: BatchHeader) -> str:
             " the offsets after them must fit 63 bits"
         )
     return ""
+
+
+_LENGTHS: Final = struct.Struct("<12xI16xi28x")
+"""`batch_bytes` and `record_count` of a header; as long as one."""
+
+
+class BatchRun(NamedTuple):
+    """At least one batch."""
+
+    nbytes: int
+    batches: int
+    records: int
+    next_offset: Offset
+
+
+def skim_batches(buffer: bytes | bytearray | memoryview, records_max: int) -> BatchRun:
+    """The first batches of `buffer` until `records_max` records are among them; one batch at least.
+
+    Raises CorruptBatchError where the first or the last of them is damaged, or ends beyond the buffer.
+    """
+    unpack, end = _LENGTHS.unpack_from, len(buffer)
+    at = last = batches = records = 0
+    while at <= end - BATCH_HEADER_BYTES and (records < records_max or not batches):
+        size, count = unpack(buffer, at)
+        if size < BATCH_HEADER_BYTES:
+            break
+        last, at = at, at + size
+        batches += 1
+        records += count
+    BatchHeader.unpack(buffer)
+    final = BatchHeader.unpack(buffer, last if at <= end else end)
+    return BatchRun(at, batches, records, final.next_offset)

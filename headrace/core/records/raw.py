@@ -18,7 +18,14 @@ from crc32c import crc32c
 
 from headrace.core.errors import BatchTooLargeError, CorruptBatchError
 from headrace.core.limits import BATCH_HEADER_BYTES
-from headrace.core.records.arrow_message import METADATA_END_MAX, ArrowMessage, read_message, unpacked_bytes
+from headrace.core.records.arrow_message import (
+    METADATA_END_MAX,
+    ArrowMessage,
+    RecordTimes,
+    read_message,
+    read_times,
+    unpacked_bytes,
+)
 from headrace.core.records.header import (
     APPEND_TIME_BIT,
     COMPRESSION_BITS,
@@ -32,7 +39,6 @@ from headrace.core.records.header import (
     ProducerNumbers,
 )
 from headrace.core.records.header import stamp as stamp_head
-from headrace.core.records.times import RecordTimes, read_times
 from headrace.core.types import LeaderEpoch, Offset
 
 _NO_TIME_MS: Final = -1

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from headrace.core.errors import InvalidTimestampError
 from headrace.core.limits import TIMESTAMP_AHEAD_MS, TIMESTAMP_MS_MAX
+from headrace.core.records.arrow_message import RecordTimes
 from headrace.core.records.raw import RawBatch
-from headrace.core.records.times import RecordTimes
 from headrace.core.units import format_duration_ms
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""What a broker that was asked to stop waits for, so that nobody misses it. Pure; asked again with every change.
+"""The end of a broker's life that nobody misses: what a stopping broker waits for, and when a damaged log may be cut.
 
     asked to stop ──> draining ── enough others are in sync without it, or no broker is there that might catch up
                                ── it leads nothing that another replica could lead ──> steps down ──> stops
@@ -6,18 +6,19 @@
         another broker can take it          ──> waits until no PartitionSet names this one any more
         none can, and writes go on without  ──> goes with it: the topic has one copy less until somebody helps
         none can, and acks=all would stop   ──> waits, for people: for another broker, or fewer replicas
+    damage found in a log ──> others have it all ──> this life ends as every stop does
+                            │    ──> others still have it all ──> the next life cuts the log there and fetches again
+                            └──> nobody else has it ──> nothing is cut: the rest can still be read
 
-A rolling update stops the next broker while the last one may catch up still. So a broker stays where too few others are
-in sync and a ready broker has a replica that is not: else writes would stop, or all of the partition. What is as good
-as it gets keeps nobody: all other replicas in sync, or the rest on brokers that are away or drain. Whether a replica
-does catch up is not known here: one whose log its broker cannot open is waited for, too, until the time is over.
+A rolling update stops the next broker while the last one may still catch up. So a broker stays while too few others
+are in sync and a ready broker has a replica that is not. It waits for bounded times, and not where nobody is there to
+do anything: every other member of the ISR is away or drains (a whole cluster stops), no broker is to stay, or the
+operator leaves the topic alone. A broker that is waited for in vain is needed: without it the partition would be below
+`minInsyncReplicas`.
 
-The operator moves leaderships and replicas; a broker only waits, for bounded times, and not for what nobody is there
-to do: where every other member of the ISR is away or drains too, as when a whole cluster stops, where no broker is to
-stay, and where the operator leaves the topic alone, there is nobody to wait for. (Strimzi refuses a scale-down that
-strands replicas; whoever asks Kubernetes itself for fewer Pods cannot be refused, only kept waiting.)
-
-Invariant: who is waited for in vain is needed: without this broker the partition would be below `minInsyncReplicas`.
+The votes of a life count on what it had, so nothing that it voted for is cut in it: the next incarnation cuts, when
+the old seat is void. What is cut is in as many other logs as must be in sync, whose brokers live; the only replica
+cuts nothing. Pure; asked again with every change, by the broker's coordination and its verification.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -25,8 +26,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from headrace.core.replication.isr import floor, settled
+from headrace.core.resources.kubernetes_objects import BrokerSet
 from headrace.core.resources.partition_set import PartitionSet, PartitionState
-from headrace.core.resources.pod import BrokerSet
 from headrace.core.resources.topic import Topic
 from headrace.core.types import BrokerId, Seat, TopicUid
 
@@ -119,3 +120,9 @@ def _can_do_without(placed_here: Placed, me: BrokerId, staying: BrokerSet, ready
     state = placed_here.state
     others = [seat for seat in state.isr if seat.broker != me and seat in ready and staying.asks_for(seat.broker)]
     return len(others) >= floor(state, placed_here.min_insync_replicas)
+
+
+def others_have_it(state: PartitionState, me: Seat, ready: Collection[Seat], min_insync_replicas: int) -> bool:
+    """Whether enough others are in sync; `ready` are the seats whose brokers live, do not drain and have room."""
+    others = sum(seat.broker != me.broker and seat in ready for seat in state.isr)
+    return others >= max(1, min(floor(state, min_insync_replicas), len(settled(state)) - 1))

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from headrace.core.log.epochs import EpochEnd
 from headrace.core.log.group_commit import Sync
-from headrace.core.replication.followers import Ends, InSyncRules
-from headrace.core.replication.isr import PendingIsr
+from headrace.core.replication.isr import Ends, InSyncRules, PendingIsr
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.types import Acks, LeaderEpoch, Offset, Seat
 

@@ -1,33 +1,33 @@
-"""One partition on one broker that another broker leads: agree with its log, then append what it sends. No I/O.
+"""The follower's side of one partition: agree with the leader's log, then append what the leader sends. No I/O.
 
     resting ── a state names another leader ──> apart ── connected ──> reconciling ── agreed ──> fetching
        ^── it names none, or this seat, or          ^── disconnected, a later epoch,  ──┘           │
-           this broker is no replica any more       └── or what is offered does not follow on ──────┘
+           this broker is no replica any more       └── or the offered batches do not follow on ────┘
+    reconciling: ask(last epoch) ──answer──> AskAgain: truncate, ask for the epoch before ──> ... ──> Agreed
+                                    └──────> BeginAnew: nothing of this log is the leader's
 
-Nothing is fetched, and no end is reported, before both logs agree (`truncation`), on every new stream and in every
-epoch: a report is a vote, and the sign of life that keeps this replica in the ISR: whatever is received is answered by
-one. What another stream or epoch asked for is void: answers carry their epoch and are dropped
-where that is over; a cut that has begun is finished first, whoever leads by then.
+Reconciliation by epoch (KIP-101, KIP-279): one leader wrote each epoch, so two logs that both hold an epoch are one
+up to the end of the shorter. The leader answers with its greatest epoch that is not above the one asked for. The high
+watermark has no say: a follower's may be too low, and truncating to it loses committed records. A leader that has
+nothing as old as the follower's last epoch vouches for none of it, but the follower's log never ends below the start
+of the leader's first epoch: those offsets were committed, and must not be given away again. Where the two logs part
+below the follower's start, a leader out of sync was elected: the follower drops all and begins anew (Kafka's
+`truncateFullyAndStartAt`).
 
-What the leader offers may not follow on, without a fault of anybody: its log begins above the end of this one (then
-this one begins anew there), or its compaction has joined batches across the end of this one (then it is cut to where
-they begin, or begins anew at 0 where that is below its start). An empty log that knows no epoch cannot tell whether
-what lies below its start was deleted or discarded: unless it is in sync it begins anew at 0 under a leader that still
-has some of that, and reports nothing before it knows. Each time the logs are reconciled again.
+Nothing is fetched and nothing is reported before both logs agree, on every new stream and in every epoch: a report is
+a vote and the sign of life that keeps this replica in the ISR. Answers carry their epoch and are dropped when it is
+over; a cut that has begun is finished first. The offered batches may not follow on without a fault (the leader's log
+starts later, or its compaction has joined batches across this end): the logs are reconciled again. A member of the
+ISR never cuts what it knows as committed: it raises DivergedLogError until it is no member any more.
 
-A member of the ISR never cuts what it knows as committed: no leader that was elected from the ISR asks for that, so a
-fault is likelier than a reason, and the last copy may be here. It raises DivergedLogError, again and again, until it is
-no member any more: then nobody relies on what it holds, and what is missing at the leader was lost by those who were
-told so (an unclean election, `headrace cluster recover`).
-
-Invariants: the epoch that is followed never falls, nor does it change its leader (where the API server says so, nobody
-is followed); the high watermark never passes the log end, and falls only with a log that is cut below it; what is
-reported is on disk as far as `durable_end` says; the log start follows the leader's, below the high watermark. The
-group commit is that of the log, shared with `leadership`, as one of the two acts at a time. Owned by `replica`.
+Invariants: the followed epoch never falls and never changes its leader; the high watermark never passes the log end,
+and falls only with a log that is cut below it; a report is on disk as far as `durable_end` says; nothing that both
+logs hold is cut. The group commit is shared with `leadership`: one of the two acts at a time. Owned by `replica`.
 """
 
+from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol, assert_never
+from typing import Final, Protocol, assert_never
 
 from headrace.core.errors import DivergedLogError
 from headrace.core.log.epochs import NO_EPOCH, EpochEnd, LeaderEpochs
@@ -54,11 +54,97 @@ from headrace.core.replication.events import (
     Truncated,
     Unfollow,
 )
-from headrace.core.replication.followers import Ends
-from headrace.core.replication.seen_epochs import SeenEpochs
-from headrace.core.replication.truncation import FIRST, Agreed, AskAgain, BeginAnew, question, reconcile
+from headrace.core.replication.isr import Ends
+from headrace.core.replication.seats import SeenEpochs
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.types import LeaderEpoch, Offset, Seat
+
+
+@dataclass(frozen=True, slots=True)
+class AskAgain:
+    """Truncate to `end`, then ask for the end of `epoch`, which is the last that is left."""
+
+    end: Offset
+    epoch: LeaderEpoch
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Agreed:
+    """Truncate to `end`: what is left is the leader's too."""
+
+    end: Offset
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class BeginAnew:
+    """Drop all of the log, and what it knows of epochs.
+
+    It goes on at `offset`: not below its end, where the leader has deleted whatever it holds; or at `FIRST`, as that of
+    a new replica.
+    """
+
+    offset: Offset
+    reason: str
+
+
+FIRST: Final = Offset(0)
+"""Where a log begins that never held anything."""
+
+
+def question(epochs: LeaderEpochs, log_end: Offset, leader_epoch: LeaderEpoch) -> LeaderEpoch | None:
+    """For the end of which epoch the leader is to be asked; None where there is nothing that could differ."""
+    if epochs.latest != NO_EPOCH:
+        return epochs.latest
+    return leader_epoch if log_end > FIRST else None
+
+
+def reconcile(
+    epochs: LeaderEpochs, log_start: Offset, log_end: Offset, answer: EpochEnd
+) -> AskAgain | Agreed | BeginAnew:
+    """What the leader's answer to `question` means for this log.
+
+    `end` may lie within a batch that compaction has joined: `PartitionLog.truncate` says where the log then ends.
+    Raises DivergedLogError for an answer that no leader gives.
+    """
+    if epochs.latest == NO_EPOCH:
+        return _unplaced(log_start, answer.end_offset)
+    if answer.epoch > epochs.latest:
+        raise DivergedLogError(
+            f"the leader answers with the end of epoch {answer.epoch}, above {epochs.latest} that it was asked for"
+        )
+    if answer.epoch == NO_EPOCH:
+        return _unknown(epochs, log_start, log_end, answer.end_offset)
+    mine = epochs.end_of(answer.epoch, log_end)
+    end = min(mine.end_offset, answer.end_offset)
+    if end < log_start:
+        parted = f"this log starts at {log_start}, but it and the leader's part at {end}"
+        return BeginAnew(FIRST, f"{parted}: a leader out of sync was elected")
+    if mine.epoch == answer.epoch:
+        return Agreed(end, f"epoch {mine.epoch} ends at {mine.end_offset} here, at {answer.end_offset} for the leader")
+    left = LeaderEpochs(epochs.starts)
+    left.cut(end)
+    return AskAgain(end, left.latest, f"the leader has no epoch from {answer.epoch + 1} to {epochs.latest}")
+
+
+def _unknown(epochs: LeaderEpochs, log_start: Offset, log_end: Offset, first: Offset) -> AskAgain | Agreed | BeginAnew:
+    """The leader's first epoch, above all of this log's, begins at `first`."""
+    reason = f"the leader has nothing of epoch {epochs.latest} or before"
+    if first < log_start:
+        return BeginAnew(FIRST, f"{reason}, and its first begins at {first}, below {log_start}, where this log starts")
+    if first == log_start:
+        return Agreed(log_start, reason)
+    if first >= log_end:
+        return BeginAnew(first, reason)
+    return AskAgain(first, epochs.latest, f"{reason}, and its first begins at {first}")
+
+
+def _unplaced(log_start: Offset, leader_end: Offset) -> Agreed | BeginAnew:
+    """An empty log that knows no epoch."""
+    if leader_end < log_start:
+        return BeginAnew(FIRST, f"the leader's log ends at {leader_end}, below {log_start}, where this log starts")
+    return Agreed(log_start, f"this log is empty, and the leader's ends at {leader_end}")
 
 
 class LogView(Protocol):

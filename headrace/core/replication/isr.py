@@ -1,16 +1,27 @@
-"""Who may be in sync: the ISR that is known to have landed, and what is on its way to the API server. No I/O.
+"""The replicas in sync: the ISR that landed, the writes of it that may still land, and the followers' votes. No I/O.
 
-A write whose outcome is not known may have landed, or land later. So the high watermark counts everybody who may be in
-the ISR (the maximal ISR: a proposed addition counts at once), and `minInsyncReplicas` only those who are in it whatever
-becomes of the write (a proposed removal counts at once there, and nowhere else). Source: Kafka's `maximalIsr`, KIP-497.
+A write whose outcome is not known may have landed, or land later. So the high watermark counts everybody that may be
+in the ISR (the maximal ISR: a proposed addition counts at once), and `minInsyncReplicas` only those that are in it
+whatever becomes of the write. Source: Kafka's `maximalIsr`, KIP-497. `certain` <= the landed ISR <= `maximal`.
 
-Invariants: `certain` <= the landed ISR <= `maximal`; what is pending only grows until it is decided.
+`Followers` is what a leader knows of its followers in one epoch: made anew for every leader epoch, positions by seat,
+so that no vote outlives its epoch or the life of its broker. A vote is the durable end under `Fsync` and the log end
+under `Replicated`. A follower is caught up when it vouches for all that the leader had when it reported last (Kafka's
+`lastCaughtUpTimeMs`).
+
+Invariants: a member that cannot be reached leaves the ISR only while `min_insync_replicas` others remain; the leader
+never leaves; a follower joins once it vouches for everything below the high watermark and the start of the epoch, and
+only while its stream is there, its Lease is live and it does not drain. Owned by `leadership`.
 """
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
+from typing import Self
 
+from headrace.core.limits import FOLLOWER_AWAY_MS, REPLICA_LAG_MS_MAX
 from headrace.core.resources.partition_set import PartitionState
-from headrace.core.types import BrokerId, PartitionEpoch, Seat
+from headrace.core.resources.topic import Durability, TopicSpec
+from headrace.core.types import BrokerId, Offset, PartitionEpoch, Seat
 
 
 def floor(state: PartitionState, min_insync_replicas: int) -> int:
@@ -69,3 +80,126 @@ class Isr:
         """Of the next write: above the landed one and every attempt."""
         last = self.state.partition_epoch if self.pending is None else self.pending.partition_epoch
         return PartitionEpoch(last + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """Of one replica's log (both exclusive)."""
+
+    log_end: Offset
+    durable_end: Offset
+
+    def vouched(self, durability: Durability) -> Offset:
+        return self.durable_end if durability is Durability.FSYNC else self.log_end
+
+
+@dataclass(slots=True)
+class _Follower:
+    last_caught_up_ms: int
+    leader_end: Offset
+    """Of the leader when this follower reported last ..."""
+    reported_ms: int
+    """... and when that was."""
+    ends: Ends | None = None
+    heard_ms: int | None = None
+    """When the leader sent what this follower has answered last."""
+    left_ms: int | None = None
+    """When its stream ended, if that was since it reported."""
+
+
+@dataclass(frozen=True, slots=True)
+class InSyncRules:
+    """What the ISR is judged by."""
+
+    durability: Durability
+    min_insync_replicas: int = 1
+    replica_lag_ms_max: int = REPLICA_LAG_MS_MAX
+
+    @classmethod
+    def of_topic(cls, spec: TopicSpec) -> Self:
+        return cls(spec.durability, spec.min_insync_replicas)
+
+
+class Followers:
+    def __init__(self, epoch_start: Offset, began_ms: int) -> None:
+        """`epoch_start`: where the leader's log ended when the epoch began."""
+        self.epoch_start = epoch_start
+        self._began_ms = began_ms
+        self._by_seat: dict[Seat, _Follower] = {}
+
+    def reported(self, seat: Seat, ends: Ends, leader: Ends, rules: InSyncRules, now_ms: int) -> None:
+        """`seat` has reconciled its log with the leader's in this epoch, and holds so much of it."""
+        leader_end = leader.vouched(rules.durability)
+        follower = self._by_seat.setdefault(seat, _Follower(self._began_ms, leader_end, now_ms))
+        vouched = ends.vouched(rules.durability)
+        if vouched >= leader_end:
+            follower.last_caught_up_ms = now_ms
+        elif vouched >= follower.leader_end:
+            follower.last_caught_up_ms = max(follower.last_caught_up_ms, follower.reported_ms)
+        follower.ends, follower.leader_end, follower.reported_ms = ends, leader_end, now_ms
+        follower.left_ms = None
+
+    def left(self, seat: Seat, now_ms: int) -> None:
+        """Its stream has ended: it may be dead, long before its Lease says so."""
+        if seat in self._by_seat:
+            self._by_seat[seat].left_ms = now_ms
+
+    def is_away(self, seat: Seat, rules: InSyncRules, now_ms: int) -> bool:
+        """Whether nothing will be heard of it soon: it has left for longer than a moment, or is silent."""
+        follower = self._by_seat.get(seat)
+        if follower is None:
+            return now_ms - self._began_ms > rules.replica_lag_ms_max
+        if follower.left_ms is not None and now_ms - follower.left_ms >= FOLLOWER_AWAY_MS:
+            return True
+        return now_ms - follower.reported_ms > rules.replica_lag_ms_max
+
+    def heard(self, seat: Seat, at_ms: int) -> None:
+        """What it has just reported answers what the leader sent then."""
+        self._by_seat[seat].heard_ms = at_ms
+
+    def heard_ms(self, seat: Seat) -> int | None:
+        """When it last was in touch for sure; None: not in this epoch."""
+        follower = self._by_seat.get(seat)
+        return None if follower is None else follower.heard_ms
+
+    def log_end(self, broker: BrokerId) -> Offset:
+        """Of its present life; 0 before it has said anything in this epoch."""
+        seats = [seat for seat in self._by_seat if seat.broker == broker]
+        ends = self._by_seat[max(seats)].ends if seats else None
+        return Offset(0) if ends is None else ends.log_end
+
+    def vote(self, seat: Seat, durability: Durability) -> Offset | None:
+        """None: it has said nothing in this epoch."""
+        follower = self._by_seat.get(seat)
+        return None if follower is None or follower.ends is None else follower.ends.vouched(durability)
+
+    def wanted_isr(
+        self, state: PartitionState, high_watermark: Offset, live: Collection[Seat], rules: InSyncRules, now_ms: int
+    ) -> tuple[Seat, ...]:
+        """`state` is known to have landed; `live` are the seats whose Leases are live and that do not drain."""
+        kept = self._without_lagging(state, rules, now_ms)
+        joining = [seat for seat in sorted(live) if self._may_join(seat, state, high_watermark, rules)]
+        replaced = {seat.broker for seat in joining}
+        return (*(seat for seat in kept if seat.broker not in replaced), *joining)
+
+    def _without_lagging(self, state: PartitionState, rules: InSyncRules, now_ms: int) -> Iterable[Seat]:
+        lagging = [(self._lag_ms(seat, now_ms), seat) for seat in state.isr if seat != state.leader]
+        late = sorted((each for each in lagging if each[0] > rules.replica_lag_ms_max), reverse=True)
+        may_leave = max(0, len(state.isr) - floor(state, rules.min_insync_replicas))
+        leaving = {seat for _, seat in late[:may_leave]}
+        return [seat for seat in state.isr if seat not in leaving]
+
+    def _lag_ms(self, seat: Seat, now_ms: int) -> int:
+        follower = self._by_seat.get(seat)
+        return now_ms - (self._began_ms if follower is None else follower.last_caught_up_ms)
+
+    def _may_join(self, seat: Seat, state: PartitionState, high_watermark: Offset, rules: InSyncRules) -> bool:
+        vote = self.vote(seat, rules.durability)
+        if (
+            vote is None
+            or seat in state.isr
+            or seat.broker not in state.replicas
+            or self._by_seat[seat].left_ms is not None
+        ):
+            return False
+        return vote >= high_watermark and vote >= self.epoch_start

@@ -1,34 +1,36 @@
-"""One partition on one broker as its leader: does it lead, what is committed, who may be answered. No I/O.
+"""The leader's side of one partition: does it lead, what is committed, who may be answered. No I/O.
 
     resting ── state names this seat, in no epoch below the log's ──> leading ── any other state, or closed ──> resting
     leading: appended ──> Sync ──> synced ──> Acknowledge, RaiseHighWatermark
                            └── failed ──> GiveUp                     (the broker surrenders every seat and stops)
              repeated ──> Acknowledge as soon as its original is what this request asks for
 
-The high watermark (exclusive) is the smallest vote of all who may be in the ISR (the maximal ISR, `isr`), and moves
+The high watermark (exclusive) is the smallest vote of all that may be in the ISR (the maximal ISR, `isr`), and moves
 only while at least `min_insync_replicas` surely are. A vote is the durable end under `Fsync` and the log end under
-`Replicated`; a member that has said nothing in this epoch holds the high watermark where it is (`followers`).
+`Replicated`; a member that has said nothing in this epoch keeps the high watermark where it is.
 
-A new leader serves what it inherited as committed. Until the high watermark has reached the start of its epoch it does
-not say what is the latest, because its predecessor may have said more; nor does it, or answer what asks for less than a
-commit, while it may have been replaced without knowing (`contact`).
+A new leader serves what it inherited as committed. It does not say what is the latest before the high watermark has
+reached the start of its epoch, nor while it may have been replaced without knowing: then it also answers nothing that
+asks for less than a commit. `Contact` decides that: a Lease that was renewed within its duration, or a message in
+this epoch from each member of the ISR, because one of them would have been elected. `Redundancy` is what people alert
+on.
 
-Invariants: the applied partition epoch never goes back; nobody leads in an epoch below one that this replica has seen,
-or in one that had another leader (`seen_epochs`); the high watermark never goes back and never passes the log end; a
-waiter is answered exactly once; acks=all only below the high watermark. Owned by `replica`.
+Invariants: the applied partition epoch never goes back; no leader in an epoch below one that this replica has seen,
+or in one that had another leader (`seats.SeenEpochs`); the high watermark never goes back and never passes the log
+end; a waiter is answered exactly once; acks=all only below the high watermark. Owned by `replica`.
 """
 
 from bisect import insort
 from collections import deque
-from collections.abc import Collection
-from dataclasses import replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from operator import itemgetter
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 from headrace.core.errors import NotEnoughReplicasError, NotLeaderError, NotReadyError, PartitionOfflineError
-from headrace.core.log.epochs import NO_EPOCH
+from headrace.core.limits import LEASE_DURATION_MS
+from headrace.core.log.epochs import NO_EPOCH, Fence
 from headrace.core.log.group_commit import GroupCommit
-from headrace.core.replication.contact import Contact
 from headrace.core.replication.events import (
     Abandon,
     Acknowledge,
@@ -53,14 +55,45 @@ from headrace.core.replication.events import (
     Waiter,
     WriteFailed,
 )
-from headrace.core.replication.fence import Fence
-from headrace.core.replication.followers import Ends, Followers, InSyncRules
-from headrace.core.replication.isr import Isr, floor, settled
-from headrace.core.replication.redundancy import Redundancy
-from headrace.core.replication.seats import supersedes
-from headrace.core.replication.seen_epochs import SeenEpochs
+from headrace.core.replication.isr import Ends, Followers, InSyncRules, Isr, floor, settled
+from headrace.core.replication.seats import SeenEpochs, supersedes
 from headrace.core.resources.partition_set import PartitionState
-from headrace.core.types import Acks, LeaderEpoch, Offset, Seat
+from headrace.core.types import Acks, BrokerId, LeaderEpoch, Offset, Seat
+
+
+class Contact(NamedTuple):
+    """A tuple, because each append without acks=all looks at one."""
+
+    now_ms: int
+    lease_renewed_ms: int
+    """When the request was sent that renewed the Lease last."""
+
+    @property
+    def has_lease(self) -> bool:
+        return self.is_recent(self.lease_renewed_ms)
+
+    def is_recent(self, at_ms: int | None) -> bool:
+        """Whether that lies within a Lease's duration; None: it never happened."""
+        return at_ms is not None and self.now_ms - at_ms < LEASE_DURATION_MS
+
+
+@dataclass(frozen=True, slots=True)
+class Redundancy:
+    replicas: int
+    """Those that are to stay; one that is being added is missed by nobody yet."""
+    in_sync: int
+    needed: int
+    """`minInsyncReplicas`, but no more than there are replicas."""
+    lags: Mapping[BrokerId, int]
+    """How many offsets each other replica lacks: everything, before it has said anything in this epoch."""
+
+    @property
+    def is_under_replicated(self) -> bool:
+        return self.in_sync < self.replicas
+
+    @property
+    def is_under_min_isr(self) -> bool:
+        return self.in_sync < self.needed
 
 
 class Leadership:

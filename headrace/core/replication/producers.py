@@ -25,7 +25,7 @@ from typing import Final, NamedTuple, Self
 
 from headrace.core.errors import FencedProducerError, OutOfOrderSequenceError
 from headrace.core.limits import PRODUCER_BATCHES_REMEMBERED, PRODUCER_EXPIRY_MS, PRODUCERS_REMEMBERED_MAX
-from headrace.core.log.sealed import DamagedFileError, seal, unseal
+from headrace.core.log.checkpoints import DamagedFileError, seal, unseal
 from headrace.core.records.header import NO_PRODUCER, SEQUENCES, BatchHeader
 from headrace.core.types import Offset
 

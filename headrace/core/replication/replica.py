@@ -17,8 +17,7 @@ from collections.abc import Collection
 from typing import Final, assert_never
 
 from headrace.core.errors import NotReadyError
-from headrace.core.log.epochs import NO_EPOCH
-from headrace.core.replication.contact import Contact
+from headrace.core.log.epochs import NO_EPOCH, Fence
 from headrace.core.replication.events import (
     Appended,
     Closed,
@@ -42,12 +41,9 @@ from headrace.core.replication.events import (
     Truncated,
     WriteFailed,
 )
-from headrace.core.replication.fence import Fence
-from headrace.core.replication.followers import InSyncRules
 from headrace.core.replication.following import Following, LogView
-from headrace.core.replication.isr import Isr
-from headrace.core.replication.leadership import Leadership
-from headrace.core.replication.redundancy import Redundancy
+from headrace.core.replication.isr import InSyncRules, Isr
+from headrace.core.replication.leadership import Contact, Leadership, Redundancy
 from headrace.core.replication.seats import supersedes
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.types import Acks, LeaderEpoch, Offset, Seat

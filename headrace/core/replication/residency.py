@@ -1,27 +1,115 @@
-"""Which partitions live on this broker: what is to be opened, deleted, set aside. Pure and level-triggered.
+"""The partitions that live on this broker: what to open, delete, set aside, and what was given away. Level-triggered.
 
     nothing ──> open
     open, its set was deleted and made anew ──> close ──> open  (as if it had been seen to be gone)
-    on disk, set is deleting ──> delete          (then `wishes` surrender the seats, so that the operator can go on)
+    on disk, set is deleting ──> delete          (then its seats are surrendered, so that the operator can go on)
     on disk, moved to others while this life looked ──> delete
-    on disk, moved to others while it was away ──> orphan ── for too long ──> purge    (else what is placed elsewhere
-                                                               is left alone: the API's data may have gone back)
+    on disk, moved to others while it was away ──> orphan ── for too long ──> purge
     on disk, in no set       ──> orphan                  (never deleted: the API's data may have gone back)
     orphaned, a set has it   ──> restore ──> open            (what was moved to others: once it is placed here again)
     orphaned, another topic goes on with it, here ──> adopt ──> open         (never opened empty beside it)
     orphaned for too long    ──> purge                   (while no set names the uid, no topic has it or claims it)
 
-Called by `headrace_broker.coordination` with everything that is known whenever anything changes, only once the lists
-are complete; correct after any prefix of its own actions, since each of them changes what is observed.
+The file `giving-away` notes with its partition epoch each partition here that `removing` names this broker for; one
+that is led elsewhere in a later epoch was given away. Without such a note, data that the API server places elsewhere
+is kept, because the API's own data may have gone back. The note outlives the process and does not say why the replica
+was dropped (`cluster recover` may have done it), so the data is deleted at once only where this life saw the move to
+its end (`Leaving`).
+
+Called by `headrace_broker.coordination` whenever anything changes, once the lists are complete; correct after any
+prefix of its own actions, since each of them changes what is observed.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
+from headrace.core.log.checkpoints import DamagedFileError, seal, unseal
 from headrace.core.replication.seats import LogFacts, Regressed, claim
 from headrace.core.resources.partition_set import PartitionSet, PartitionState
-from headrace.core.types import PartitionKey, Seat, SetUid, TopicName, TopicUid
+from headrace.core.types import (
+    BrokerId,
+    LeaderEpoch,
+    PartitionEpoch,
+    PartitionId,
+    PartitionKey,
+    Seat,
+    SetUid,
+    TopicName,
+    TopicUid,
+)
+
+GIVING_AWAY_FILE: Final = "giving-away"
+
+RemovalNotes = Mapping[PartitionKey, PartitionEpoch]
+"""By partition: the epoch in which this broker was first to be removed."""
+
+Leaving = Mapping[PartitionKey, tuple[SetUid, LeaderEpoch]]
+"""By partition: in which set and leader epoch this life last saw that this broker is to be removed. In memory only."""
+
+
+def noted_removals(
+    before: RemovalNotes, me: BrokerId, sets: Iterable[PartitionSet], held: Collection[PartitionKey]
+) -> dict[PartitionKey, PartitionEpoch]:
+    """What is to be remembered, now that `sets` are seen; `held` is everything that is on the disk."""
+    notes = {key: epoch for key, epoch in before.items() if key in held}
+    for partition_set in sets:
+        for state in partition_set.partitions:
+            key = partition_set.key(state.id)
+            if me in state.removing:
+                notes.setdefault(key, state.partition_epoch)
+            elif me in state.replicas:
+                notes.pop(key, None)
+    return notes
+
+
+def given_away(notes: RemovalNotes, sets: Iterable[PartitionSet]) -> frozenset[PartitionKey]:
+    """Those of which a set shows what has become of them since."""
+    states = ((each.key(state.id), state) for each in sets for state in each.partitions)
+    return frozenset(key for key, state in states if key in notes and state.partition_epoch > notes[key])
+
+
+def seen_leaving(
+    before: Leaving, me: BrokerId, sets: Iterable[PartitionSet], regressed: Collection[TopicUid]
+) -> dict[PartitionKey, tuple[SetUid, LeaderEpoch]]:
+    """What this life has seen, now that it sees `sets`; nothing of topics whose metadata is seen to have gone back."""
+    leaving: dict[PartitionKey, tuple[SetUid, LeaderEpoch]] = {}
+    for partition_set in sets:
+        for state in partition_set.partitions:
+            key = partition_set.key(state.id)
+            if partition_set.topic_uid in regressed:
+                continue
+            if me in state.removing:
+                leaving[key] = partition_set.uid, state.leader_epoch
+            elif key in before and me not in state.replicas:
+                leaving[key] = before[key]
+    return leaving
+
+
+def moved_in_sight(leaving: Leaving, sets: Iterable[PartitionSet]) -> frozenset[PartitionKey]:
+    """Those that the same leader goes on with: it has all that is committed. `cluster recover` raises the epoch.
+
+    A set that was deleted and made anew may say of the same epoch what was never so.
+    """
+    states = ((each, state) for each in sets for state in each.partitions)
+    shown = ((each.key(state.id), (each.uid, state.leader_epoch)) for each, state in states)
+    return frozenset(key for key, seen in shown if leaving.get(key) == seen)
+
+
+def format_giving_away(notes: RemovalNotes) -> bytes:
+    """A line for each partition: uid, partition, partition epoch."""
+    return seal(GIVING_AWAY_FILE, [f"{key.uid} {key.partition} {epoch}" for key, epoch in notes.items()])
+
+
+def parse_giving_away(content: bytes) -> dict[PartitionKey, PartitionEpoch]:
+    """Raises DamagedFileError."""
+    lines = unseal(GIVING_AWAY_FILE, content)
+    try:
+        rows = [line.split(" ") for line in lines]
+        return {PartitionKey(TopicUid(uid), PartitionId(int(n))): PartitionEpoch(int(epoch)) for uid, n, epoch in rows}
+    except ValueError as error:
+        raise DamagedFileError(f"{lines[:3]} are not rows of a uid, a partition and an epoch") from error
 
 
 class Holding(Enum):
@@ -38,7 +126,7 @@ _SETTLED = (Holding.RESTING, Holding.OPEN, Holding.BROKEN)
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class ObservedPartitions:
     me: Seat
     sets: Sequence[PartitionSet]
     """Of every topic of the cluster."""
@@ -126,7 +214,7 @@ class Report:
 Action = Open | Close | Delete | Orphan | Purge | Restore | Adopt | Report
 
 
-def plan_residency(observed: Observed) -> list[Action]:
+def plan_residency(observed: ObservedPartitions) -> list[Action]:
     """What to do now. Partitions that are busy are left alone until they are not."""
     actions: list[Action] = []
     for partition_set in observed.sets:
@@ -138,7 +226,7 @@ def plan_residency(observed: Observed) -> list[Action]:
     return [*actions, *_unknown_to_the_api(observed)]
 
 
-def _plan(partition_set: PartitionSet, observed: Observed) -> list[Action]:
+def _plan(partition_set: PartitionSet, observed: ObservedPartitions) -> list[Action]:
     return [
         *_restored(partition_set, observed),
         *_adopted(partition_set, observed),
@@ -148,7 +236,7 @@ def _plan(partition_set: PartitionSet, observed: Observed) -> list[Action]:
     ]
 
 
-def _outlived(partition_set: PartitionSet, observed: Observed) -> Iterator[Close]:
+def _outlived(partition_set: PartitionSet, observed: ObservedPartitions) -> Iterator[Close]:
     """Opened for a set that is gone, though nobody here may have seen it go.
 
     What its replica has heard of that set, and of its epochs, says nothing about this one: it would take every state of
@@ -160,7 +248,7 @@ def _outlived(partition_set: PartitionSet, observed: Observed) -> Iterator[Close
             yield Close(key, f"{partition_set.metadata.name} was deleted and made anew")
 
 
-def _restored(partition_set: PartitionSet, observed: Observed) -> Iterator[Restore]:
+def _restored(partition_set: PartitionSet, observed: ObservedPartitions) -> Iterator[Restore]:
     for state in partition_set.partitions:
         key = partition_set.key(state.id)
         is_given_away = (
@@ -170,7 +258,7 @@ def _restored(partition_set: PartitionSet, observed: Observed) -> Iterator[Resto
             yield Restore(key, f"topic {partition_set.topic_name} is back")
 
 
-def _adopted(partition_set: PartitionSet, observed: Observed) -> Iterator[Adopt]:
+def _adopted(partition_set: PartitionSet, observed: ObservedPartitions) -> Iterator[Adopt]:
     for state, old in _yet_to_adopt(partition_set, observed):
         is_back = any(old.uid == each.topic_uid for each in observed.sets)
         if observed.held[old] is Holding.ORPHANED and not is_back:
@@ -178,7 +266,9 @@ def _adopted(partition_set: PartitionSet, observed: Observed) -> Iterator[Adopt]
             yield Adopt(partition_set.key(state.id), old, state, reason)
 
 
-def _yet_to_adopt(partition_set: PartitionSet, observed: Observed) -> Iterator[tuple[PartitionState, PartitionKey]]:
+def _yet_to_adopt(
+    partition_set: PartitionSet, observed: ObservedPartitions
+) -> Iterator[tuple[PartitionState, PartitionKey]]:
     """What is placed here and is held here under its old uid alone."""
     adopted = partition_set.adopted
     for state in partition_set.partitions if adopted else ():
@@ -187,7 +277,7 @@ def _yet_to_adopt(partition_set: PartitionSet, observed: Observed) -> Iterator[t
             yield state, old
 
 
-def _opened(partition_set: PartitionSet, observed: Observed) -> Iterator[Open]:
+def _opened(partition_set: PartitionSet, observed: ObservedPartitions) -> Iterator[Open]:
     if partition_set.topic_uid not in observed.described:
         return
     waiting = {state.id for state, _ in _yet_to_adopt(partition_set, observed)}
@@ -199,7 +289,7 @@ def _opened(partition_set: PartitionSet, observed: Observed) -> Iterator[Open]:
             yield Open(key, partition_set.topic_name, state, partition_set.uid, reason)
 
 
-def _vacated(partition_set: PartitionSet, observed: Observed) -> Iterator[Delete | Orphan | Purge]:
+def _vacated(partition_set: PartitionSet, observed: ObservedPartitions) -> Iterator[Delete | Orphan | Purge]:
     """Deleted at once only where others surely have all of it: if the API went back, this may be the only copy."""
     moved = f"{partition_set.metadata.name} has moved it to other brokers"
     for state in partition_set.partitions:
@@ -216,7 +306,7 @@ def _vacated(partition_set: PartitionSet, observed: Observed) -> Iterator[Delete
             yield Purge(key, f"{moved}, and not back within the orphan retention")
 
 
-def _regressed(partition_set: PartitionSet, observed: Observed) -> Iterator[Report]:
+def _regressed(partition_set: PartitionSet, observed: ObservedPartitions) -> Iterator[Report]:
     for state in partition_set.partitions:
         key = partition_set.key(state.id)
         claimed = claim(state, observed.me, observed.logs[key]) if key in observed.logs else None
@@ -224,7 +314,7 @@ def _regressed(partition_set: PartitionSet, observed: Observed) -> Iterator[Repo
             yield Report(key, partition_set.topic_name, claimed.reason)
 
 
-def _plan_deletion(partition_set: PartitionSet, observed: Observed) -> list[Action]:
+def _plan_deletion(partition_set: PartitionSet, observed: ObservedPartitions) -> list[Action]:
     reason = f"topic {partition_set.topic_name} is being deleted"
     actions: list[Action] = list(_restored(partition_set, observed))
     for state in partition_set.partitions:
@@ -234,7 +324,7 @@ def _plan_deletion(partition_set: PartitionSet, observed: Observed) -> list[Acti
     return actions
 
 
-def _unknown_to_the_api(observed: Observed) -> Iterator[Orphan | Purge]:
+def _unknown_to_the_api(observed: ObservedPartitions) -> Iterator[Orphan | Purge]:
     known = {partition_set.key(state.id) for partition_set in observed.sets for state in partition_set.partitions}
     uids = {partition_set.topic_uid for partition_set in observed.sets}
     for key, holding in observed.held.items():

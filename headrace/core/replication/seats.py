@@ -1,21 +1,36 @@
-"""Seats and incarnations: what a broker may claim when it comes back, and what it gives up (design section 6).
+"""Seats, incarnations and the epochs that were seen: what a broker may claim when it comes back (design section 6).
 
 A seat (leadership, ISR membership) belongs to one life of a broker: every start takes a greater incarnation, and the
 seats of older ones are void. Leadership is never renewed, only won under a new leader epoch; the only replica of a
-partition elects itself, because nobody else could know more. All of it is written by compare-and-set on the
-PartitionSet that was read: these functions say what to write, `headrace_broker.coordination` writes it.
+partition elects itself, because nobody else could know more. These functions say what to write;
+`headrace_broker.coordination` writes it by compare-and-set.
 
-Invariants: an incarnation is never used twice; leader and partition epochs only rise; a claim names the claimant's own
-present seat and nobody else's.
+Epochs never go back. A broker puts the highest leader epoch of each of its partitions on disk before it acts on it,
+and believes no lower one from then on. A state with a lower epoch, or with the same epoch under another leader, says
+that the API server's data went back: nobody follows it or leads in it, and nobody is elected for that topic until
+`headrace cluster recover` has set epochs above all (`SeenEpochs`, `regressed_topics`).
+
+Invariants: an incarnation is never used twice; leader and partition epochs only rise; a claim names the claimant's
+own present seat and nobody else's.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from headrace.core.log.epochs import NO_EPOCH
 from headrace.core.replication.isr import floor
 from headrace.core.resources.partition_set import PartitionSet, PartitionState
-from headrace.core.types import BrokerId, Incarnation, LeaderEpoch, PartitionEpoch, PartitionId, Seat
+from headrace.core.types import (
+    BrokerId,
+    Incarnation,
+    LeaderEpoch,
+    PartitionEpoch,
+    PartitionId,
+    PartitionKey,
+    Seat,
+    TopicUid,
+)
 
 NO_LIFE: Final = Incarnation(0)
 """Before the first life of every broker."""
@@ -191,3 +206,59 @@ def _loss(state: PartitionState, me: Seat, log: LogFacts) -> str:
     void = why_void(state, me, log)
     # Before the first election there was nobody who could have acknowledged anything.
     return f"acknowledged records may be missing: {void}" if void and state.leader_epoch > 0 else ""
+
+
+class SeenEpochs:
+    def __init__(self, last: LeaderEpoch) -> None:
+        self.last = last
+        """The greatest that the log holds, or that was ever applied."""
+        self._led_by: Seat | None = None
+        """Who leads in it, as far as is known."""
+
+    def regression(self, state: PartitionState) -> str:
+        """Why this state is not to be believed, as a sentence with the remedy; else empty."""
+        remedy = "its data went back; run `headrace cluster recover`"
+        epoch, leader = state.leader_epoch, state.leader
+        if epoch < self.last:
+            return f"the API server's leader epoch is {epoch}, below {self.last} that this replica has seen: {remedy}"
+        if epoch == self.last and None not in (leader, self._led_by) and leader != self._led_by:
+            return f"the API server says that {leader} leads in epoch {epoch}, in which {self._led_by} led: {remedy}"
+        return ""
+
+    def note(self, state: PartitionState) -> None:
+        """It is believed."""
+        if state.leader is not None or state.leader_epoch > self.last:
+            self._led_by = state.leader
+        self.last = state.leader_epoch
+
+
+Seen = Mapping[PartitionKey, LeaderEpoch]
+
+
+def may_act_on(state: PartitionState, me: BrokerId, seen: LeaderEpoch) -> bool:
+    """Whether its epoch is on disk, as `seen` is; of what is placed elsewhere nothing has to be remembered."""
+    return me not in state.replicas or state.leader_epoch <= seen
+
+
+def to_remember(sets: Iterable[PartitionSet], me: BrokerId, seen: Seen) -> dict[PartitionKey, LeaderEpoch]:
+    """Epochs of this broker's partitions that have to be on disk before anybody acts on them.
+
+    Of topics that are being deleted nothing is acted on any more, and what is forgotten with the data stays forgotten.
+    """
+    return {
+        partition_set.key(state.id): state.leader_epoch
+        for partition_set in sets
+        if not partition_set.deleting
+        for state in partition_set.partitions
+        if not may_act_on(state, me, seen.get(partition_set.key(state.id), NO_EPOCH))
+    }
+
+
+def regressed_topics(sets: Iterable[PartitionSet], seen: Seen) -> frozenset[TopicUid]:
+    """Topics with a partition in a lower epoch than this broker has seen, wherever it is placed by now."""
+    return frozenset(
+        partition_set.topic_uid
+        for partition_set in sets
+        for state in partition_set.partitions
+        if state.leader_epoch < seen.get(partition_set.key(state.id), NO_EPOCH)
+    )

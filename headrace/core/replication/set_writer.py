@@ -1,4 +1,10 @@
-"""Compare-and-set writes of one PartitionSet whose outcome may stay unknown (design section 5). No I/O.
+"""The writes of a broker to one PartitionSet: the states that it wants there, and the compare-and-set that writes them.
+
+    the topic is being deleted, its data is gone ──> surrender: out of the replicas
+    the disk failed ──> every seat is given up, but for the last entry of an ISR
+    a seat of an older life ──> renewed where the log is intact, else given up (`claim`)
+    it stops, or its disk is full ──> it steps down where enough others are in sync and ready
+    it leads ──> the ISR that `Replica.wanted_isr` asks for
 
     settled ── write ──> writing ── 200 ──> settled
                             └── anything else ──> undecided ── read, then write again on the same version ──> writing
@@ -6,27 +12,174 @@
     undecided ── a read finds that the object is gone ──> settled
     any ── a read shows older epochs than are known ──> regressed ── a state above all that is known ──> settled
 
-A PUT that timed out may land at any later time, as long as the version that it was based on is the present one. It is
-decided by its own 200, by a state with a greater partition epoch, or by a read (a GET without resourceVersion) that
-began after it and shows another version: from then on it cannot land. A conflict decides nothing: who answered it may
-have seen the first of two attempts. Until it is decided the next attempt goes out on the same version, with greater
-partition epochs, so that a lost PUT cannot hold up a partition for ever: one of them lands, or a read shows why not.
+`wanted_states` is level-triggered: it is asked again and again with the set as it is known to have landed.
+`SetWriter` makes one PUT of the answer. A PUT that timed out may land at any later time, while the version that it was
+based on is the present one. It is decided by its own 200, by a state with a greater partition epoch, or by a read (a
+GET without resourceVersion) that began after it and shows another version. A conflict decides nothing: the first of
+two attempts may have caused it. Until then the next attempt goes out on the same version, with greater partition
+epochs (design section 5). A read that shows an older state than one that landed proves that the API server's data went
+back: nothing is believed or written until `headrace cluster recover` has set epochs above what is known.
 
-A read that shows an older state than one that landed proves that the API server's data went back. Nothing is believed
-of that, and nothing written, until somebody has set epochs above what is known (`headrace cluster recover`).
-
-Invariants: one PUT is in flight; whatever is based on a version is forgotten only once that version is known to be
-over; no partition epoch of `known` ever falls. Owned by a broker's coordination, one for each PartitionSet that it
-holds a part of; told of everything it sees.
+Invariants: one PUT is in flight; a write is forgotten only once its version is known to be over; no partition epoch of
+`known` ever falls. One `SetWriter` for each PartitionSet that a broker has a part of. Called by
+`headrace_broker.coordination` and by the simulator.
 """
 
-from collections.abc import Collection, Iterable
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol
 
+from headrace.core.limits import ISR_LOOK_INTERVAL_MS
 from headrace.core.replication.isr import Isr
-from headrace.core.replication.seats import older_partitions, supersedes
+from headrace.core.replication.residency import Holding
+from headrace.core.replication.seats import (
+    Claim,
+    LogFacts,
+    claim,
+    give_up,
+    older_partitions,
+    step_down,
+    supersedes,
+    surrender,
+)
 from headrace.core.resources.partition_set import PartitionSet, PartitionState
-from headrace.core.types import PartitionId, TopicUid
+from headrace.core.types import PartitionEpoch, PartitionId, PartitionKey, Seat, TopicUid
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSituation:
+    """The broker, as far as all its partitions are concerned."""
+
+    me: Seat
+    ready: Collection[Seat]
+    """Of all brokers, whose Leases are live, that do not drain and have room for records."""
+    now_ms: int
+    failed: str = ""
+    """Why nothing on its disk can be trusted any more, as a clause."""
+    leaving: str = ""
+    """Why its replicas had better not be waited for, as a clause: it stops, or its disk is full."""
+    regressed: Collection[TopicUid] = ()
+    """Topics of which some broker knows later states than the API server: nothing is written upon older ones."""
+    claims: bool = True
+    """Whether it takes what it may: not while it stops."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalReplica:
+    """What this broker has of a partition, and what is to be known of it."""
+
+    holding: Holding
+    log: LogFacts | None = None
+    """While it is open."""
+    min_insync_replicas: int = 1
+    leader: "Leader | None" = None
+    """The replica, where it is time to ask it whom it wants in sync."""
+
+
+class Leader(Protocol):
+    """A `Replica`, which may lead."""
+
+    @property
+    def leads(self) -> bool: ...
+    @property
+    def state(self) -> PartitionState | None: ...
+    def wanted_isr(self, live: Collection[Seat], now_ms: int) -> tuple[Seat, ...]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class WantedState:
+    state: PartitionState
+    reason: str
+    loss: str = ""
+    """What the Topic's owner must be told once it has landed."""
+    is_claim: bool = False
+    """Of a broker that comes back: it is not ready before that has landed."""
+
+
+def wanted_states(
+    partition_set: PartitionSet, local: Mapping[PartitionId, LocalReplica], around: BrokerSituation
+) -> list[WantedState]:
+    """For `partition_set`, the newest state that is known to have landed."""
+    if partition_set.topic_uid in around.regressed:
+        return []
+    if partition_set.deleting:
+        wished = (_surrendered(state, local.get(state.id), around) for state in partition_set.partitions)
+    else:
+        # While one log of the set is still being recovered its claims wait: a restart writes each set once.
+        waits = not around.claims or any(each.holding is Holding.BUSY for each in local.values())
+        held = ((state, local[state.id]) for state in partition_set.partitions if state.id in local)
+        wished = (_wanted_state(state, here, around, claims=not waits) for state, here in held)
+    return [wish for wish in wished if wish is not None]
+
+
+def _surrendered(state: PartitionState, here: LocalReplica | None, around: BrokerSituation) -> WantedState | None:
+    surrendered = surrender(state, around.me.broker) if here is None else None
+    return None if surrendered is None else WantedState(surrendered, f"partition {state.id}: its data is deleted")
+
+
+def _wanted_state(
+    state: PartitionState, here: LocalReplica, around: BrokerSituation, *, claims: bool
+) -> WantedState | None:
+    label = f"partition {state.id}"
+    if around.failed:
+        given = give_up(state, around.me)
+        return None if given is None else WantedState(given, f"{label}: {around.failed}")
+    claimed = claim(state, around.me, here.log) if here.log is not None and claims else None
+    if isinstance(claimed, Claim):
+        loss = f"{label}: {claimed.loss}" if claimed.loss else ""
+        return WantedState(claimed.state, f"{label}: {claimed.reason}", loss, is_claim=True)
+    stepped = step_down(state, around.me, around.ready, here.min_insync_replicas) if around.leaving else None
+    if stepped is not None:
+        return WantedState(stepped, f"{label}: {around.leaving}")
+    return _wanted_isr_state(state, here.leader, around) if here.leader is not None else None
+
+
+def _wanted_isr_state(state: PartitionState, leader: Leader, around: BrokerSituation) -> WantedState | None:
+    # A leader that has not heard of this state yet judges another one.
+    if not leader.leads or leader.state != state:
+        return None
+    isr = leader.wanted_isr(around.ready, around.now_ms)
+    if set(isr) == set(state.isr):
+        return None
+    gone, new = _names(set(state.isr) - set(isr)), _names(set(isr) - set(state.isr))
+    changes = [*([f"{gone} out of sync"] if gone else []), *([f"{new} in sync"] if new else [])]
+    wanted = replace(state, isr=isr, partition_epoch=PartitionEpoch(state.partition_epoch + 1))
+    return WantedState(wanted, f"partition {state.id}: {', '.join(changes)}")
+
+
+def _names(seats: Iterable[Seat]) -> str:
+    return " and ".join(str(seat) for seat in sorted(seats))
+
+
+def isr_changes(before: PartitionSet, after: PartitionSet, me: Seat) -> tuple[int, int]:
+    """How many ISRs under this leader have shrunk, and how many have grown, by whomever that was written."""
+    led = {state.id: set(state.isr) for state in before.partitions if state.leader == me}
+    changes = [(led[state.id], set(state.isr)) for state in after.partitions if state.id in led and state.leader == me]
+    return sum(bool(old - new) for old, new in changes), sum(bool(new - old) for old, new in changes)
+
+
+class IsrLooks:
+    """When the ISR of each led partition is to be looked at next: often while somebody is missing, else seldom.
+
+    An ISR that is whole changes only when a member has lagged for long, so that being late by a part of
+    `replica_lag_ms_max` costs little, and a thousand idle partitions cost next to nothing. All of them are due at the
+    same moments: a set is looked at as a whole.
+    """
+
+    def __init__(self) -> None:
+        self._due_ms: dict[PartitionKey, int] = {}
+
+    def is_due(self, key: PartitionKey, now_ms: int) -> bool:
+        return self._due_ms.get(key, 0) <= now_ms
+
+    def looked(self, key: PartitionKey, state: PartitionState, ready: Collection[Seat], now_ms: int) -> None:
+        """`state` is what it was looked at in: a whole ISR of brokers that are ready can wait."""
+        is_whole = len(state.isr) == len(state.replicas) and all(seat in ready for seat in state.isr)
+        self._due_ms[key] = (now_ms // ISR_LOOK_INTERVAL_MS + 1) * ISR_LOOK_INTERVAL_MS if is_whole else 0
+
+    def forget(self, key: PartitionKey) -> None:
+        """It is to be looked at at once when it is led again."""
+        self._due_ms.pop(key, None)
 
 
 class SetWriter:

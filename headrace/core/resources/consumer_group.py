@@ -1,23 +1,175 @@
 """ConsumerGroup: how a group is to be run, and what its coordinator and the operator say of it (`crds/consumergroups`).
 
-Whoever asks for nothing special needs none: the coordinator's broker creates it with the defaults where a group of that
-name comes to life, and deletes what it created itself when the group is forgotten. The status has two writers, each
-with fields of its own (`groups.status`); both PUT it with the `resourceVersion` that they read.
+A group that needs nothing special needs no resource: the coordinator's broker creates it with the defaults when a
+group of that name comes to life, and deletes what it created itself when the group is forgotten. The status has two
+writers, each with fields of its own (`groups.status`); both PUT it with the `resourceVersion` that they read. It names
+topics by name, with their uids in `topics`; conditions stay as they were. Points in time are RFC 3339 in the resource,
+milliseconds since 1970 here.
 """
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from headrace.core.groups.identity import GroupName, GroupType
-from headrace.core.groups.settings import Assignor, GroupSettings, Retention
+from headrace.core.groups.identity import (
+    NO_GROUP_EPOCH,
+    Assignor,
+    GroupEpoch,
+    GroupName,
+    GroupSettings,
+    GroupState,
+    GroupType,
+    MemberId,
+    Retention,
+)
 from headrace.core.limits import GROUP_SESSION_MS_MAX, GROUP_SESSION_MS_MIN
-from headrace.core.resources.consumer_group_status import ConsumerGroupStatus
 from headrace.core.resources.lease import CLUSTER_LABEL
 from headrace.core.resources.metadata import API_VERSION, DEFAULT_CLUSTER, InvalidResourceError, Metadata, Object
-from headrace.core.resources.moments import format_moment, parse_moment_ms
-from headrace.core.types import Offset, PartitionId
+from headrace.core.types import BrokerId, Offset, PartitionId, TopicUid
 from headrace.core.units import UNLIMITED, parse_duration_ms, parse_limited_duration_ms
+
+
+def parse_moment_ms(text: str) -> int:
+    """`"2026-12-01T00:00:00Z"` -> 1796083200000. Raises ValueError with the accepted form."""
+    try:
+        moment = datetime.fromisoformat(text.upper())  # the API server takes "z" as well
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise ValueError(f"{text!r} is no point in time: write one as RFC 3339 does, for example 2026-12-01T00:00:00Z")
+    return round(moment.timestamp() * 1000)
+
+
+def format_moment(time_ms: int) -> str:
+    """In whole seconds, as `metav1.Time`."""
+    return datetime.fromtimestamp(time_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class TopicShare(NamedTuple):
+    """Partitions of one topic, as a status lists them."""
+
+    topic: str
+    partitions: tuple[PartitionId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MemberStatus:
+    member: MemberId
+    instance: str = ""
+    client_address: str = ""
+    epoch: GroupEpoch = NO_GROUP_EPOCH
+    topics: tuple[str, ...] = ()
+    """That exist and that it subscribes to, patterns resolved."""
+    assignment: tuple[TopicShare, ...] = ()
+    """What it is to have, as of `assignmentEpoch`."""
+    owned: tuple[TopicShare, ...] = ()
+    """What it has, what it is giving up included."""
+
+    @classmethod
+    def parse(cls, raw: Object) -> "MemberStatus":
+        return cls(
+            member=MemberId(raw["memberId"]),
+            instance=raw.get("instanceId", ""),
+            client_address=raw.get("clientAddress", ""),
+            epoch=GroupEpoch(raw.get("memberEpoch", NO_GROUP_EPOCH)),
+            topics=tuple(raw.get("topics") or ()),
+            assignment=_shares(raw.get("assignment") or ()),
+            owned=_shares(raw.get("owned") or ()),
+        )
+
+    def to_object(self) -> dict[str, Any]:
+        return {
+            "memberId": self.member,
+            "instanceId": self.instance,
+            "clientAddress": self.client_address,
+            "memberEpoch": self.epoch,
+            "topics": [*self.topics],
+            "assignment": [{"topic": share.topic, "partitions": [*share.partitions]} for share in self.assignment],
+            "owned": [{"topic": share.topic, "partitions": [*share.partitions]} for share in self.owned],
+        }
+
+
+class TopicStatus(NamedTuple):
+    topic: str
+    uid: TopicUid
+    lag: int | None
+    """Readable records that the group has not committed; None: not known."""
+
+    def to_object(self) -> dict[str, Any]:
+        raw: dict[str, Any] = {"topic": self.topic, "uid": self.uid, "lagKnown": self.lag is not None}
+        return raw if self.lag is None else {**raw, "lag": self.lag}
+
+
+class LastReset(NamedTuple):
+    id: str
+    time: str = ""
+    result: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupStatus:
+    observed_generation: int = 0
+    state: GroupState | None = None
+    """None: `Unknown`, no coordinator has said anything yet."""
+    group_epoch: GroupEpoch = NO_GROUP_EPOCH
+    assignment_epoch: GroupEpoch = NO_GROUP_EPOCH
+    """The `group_epoch` that the members' `assignment` was made for."""
+    coordinator: BrokerId | None = None
+    members: tuple[MemberStatus, ...] = ()
+    topics: tuple[TopicStatus, ...] = ()
+    last_reset: LastReset | None = None
+    conditions: tuple[Mapping[str, Any], ...] = ()
+    """As they were read."""
+
+    @property
+    def lag(self) -> str:
+        """Of all topics together."""
+        lags = [topic.lag for topic in self.topics if topic.lag is not None]
+        return str(sum(lags)) if len(lags) == len(self.topics) else "unknown"
+
+    @classmethod
+    def parse(cls, raw: Object) -> "ConsumerGroupStatus":
+        state, reset = raw.get("state", "Unknown"), raw.get("lastReset")
+        return cls(
+            observed_generation=raw.get("observedGeneration", 0),
+            state=None if state == "Unknown" else GroupState(state),
+            group_epoch=GroupEpoch(raw.get("groupEpoch", NO_GROUP_EPOCH)),
+            assignment_epoch=GroupEpoch(raw.get("assignmentEpoch", NO_GROUP_EPOCH)),
+            coordinator=BrokerId(raw["coordinator"]) if "coordinator" in raw else None,
+            members=tuple(map(MemberStatus.parse, raw.get("members") or ())),
+            topics=tuple(
+                TopicStatus(each["topic"], TopicUid(each.get("uid", "")), each.get("lag"))
+                for each in raw.get("topics") or ()
+            ),
+            last_reset=None if not reset else LastReset(*(reset.get(name, "") for name in LastReset._fields)),
+            conditions=tuple(raw.get("conditions") or ()),
+        )
+
+    def to_object(self) -> dict[str, Any]:
+        raw: dict[str, Any] = {
+            "observedGeneration": self.observed_generation,
+            "state": "Unknown" if self.state is None else self.state.value,
+            "groupEpoch": self.group_epoch,
+            "assignmentEpoch": self.assignment_epoch,
+            "memberCount": len(self.members),
+            "lag": self.lag,
+            "topicNames": ",".join(topic.topic for topic in self.topics),
+            "members": [member.to_object() for member in self.members],
+            "topics": [topic.to_object() for topic in self.topics],
+            "conditions": [dict(condition) for condition in self.conditions],
+        }
+        if self.coordinator is not None:
+            raw["coordinator"] = self.coordinator
+        if self.last_reset is not None:
+            raw["lastReset"] = {name: value for name, value in self.last_reset._asdict().items() if value}
+        return raw
+
+
+def _shares(raw: Iterable[Object]) -> tuple[TopicShare, ...]:
+    return tuple(TopicShare(each["topic"], tuple(map(PartitionId, each["partitions"]))) for each in raw)
+
 
 AUTO_CREATED_LABEL = "headrace.io/auto-created"
 """On a ConsumerGroup that nobody asked for: it goes when its group does."""

@@ -15,7 +15,7 @@ from headrace.core.limits import (
 from headrace.core.resources.lease import CLUSTER_LABEL
 from headrace.core.resources.metadata import API_VERSION
 from headrace.core.resources.topic import INTERNAL_LABEL, CleanupPolicy, DeletionPolicy
-from headrace.core.staging.identity import COMMITS_TOPIC, STAGING_TOPIC
+from headrace.core.staging.writers import COMMITS_TOPIC, STAGING_TOPIC
 
 INTERNAL_TOPICS: Final = frozenset((OFFSETS_TOPIC, COMMITS_TOPIC, STAGING_TOPIC))
 """The names of all of them: no pattern finds them. Brokers alone read them and delete their records ..."""

@@ -1,7 +1,11 @@
-"""What every Kubernetes object carries, and the parsing that all resources share."""
+"""The metadata that every Kubernetes object carries, the parsing that all resources share, and the types of conditions.
+
+`ConditionType` lists what Headrace writes into the status of its resources; `control.conditions` makes them.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, TypeAlias
 
 Object: TypeAlias = Mapping[str, Any]
@@ -79,3 +83,17 @@ class Metadata:
         }
         raw.update({name: value for name, value in optional.items() if value})
         return raw
+
+
+class ConditionType(StrEnum):
+    READY = "Ready"
+    UNDER_REPLICATED = "UnderReplicated"
+    OFFLINE = "Offline"
+    REASSIGNING = "Reassigning"
+    PAUSED = "Paused"
+    PREFERRED_LEADERS = "PreferredLeaders"
+    """True while all that the annotation asks for can be done; there only where the annotation is."""
+    IN_USE = "InUse"
+    """A condition of the internal topic."""
+    OFFSETS_RESET = "OffsetsReset"
+    """A condition of a ConsumerGroup whose `spec.resetOffsets` is to be carried out."""

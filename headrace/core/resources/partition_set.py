@@ -1,13 +1,15 @@
 """PartitionSet: who leads and who is in sync, for at most 100 partitions of one Topic (design section 6).
 
-Written by the operator and by partition leaders, always by PUT with the `resourceVersion` that was read. Each change of
-a partition raises its `partition_epoch`; a state whose `partition_epoch` is not above the one applied is ignored.
+Written by the operator and by partition leaders, always by PUT with the `resourceVersion` that was read. Each change
+of a partition raises its `partition_epoch`; a state whose `partition_epoch` is not above the one applied is ignored.
 
 The annotation `headrace.io/adopted: <uid>/<partition>,<partition>...` names partitions that go on with the data of
-another topic, of which brokers hold directories under that uid. It is written with their first state and stays.
+another topic, of which brokers have directories under that uid. It is written with their first state and stays.
+A `Census` adds up the states of all partitions, for people that ask how a cluster is.
 """
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -167,3 +169,27 @@ def _parse_seat(raw: Object) -> Seat:
 
 def _seat_object(seat: Seat) -> dict[str, int]:
     return {"broker": seat.broker, "incarnation": seat.incarnation}
+
+
+@dataclass(frozen=True, slots=True)
+class Census:
+    partitions: int
+    offline: int
+    """Without a leader that lives."""
+    under_replicated: int
+    """With a replica that is not in sync, or does not live."""
+    leaders: Mapping[BrokerId, int]
+    """Partitions that each broker leads; a broker that has none may be missing."""
+    replicas: Mapping[BrokerId, int]
+
+
+def census(states: Iterable[PartitionState], live: Collection[Seat]) -> Census:
+    """`live` are brokers in their present life, those that drain included."""
+    known = list(states)
+    return Census(
+        partitions=len(known),
+        offline=sum(state.leader not in live for state in known),
+        under_replicated=sum(len([seat for seat in state.isr if seat in live]) < len(state.target) for state in known),
+        leaders=Counter(state.leader.broker for state in known if state.leader is not None and state.leader in live),
+        replicas=Counter(broker for state in known for broker in state.replicas),
+    )

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias, assert_never
 
-from headrace.core.coordinating import (
+from headrace.core.coordinator_events import (
     Append,
     Committed,
     CoordinatorState,
@@ -45,9 +45,8 @@ from headrace.core.limits import (
     WRITER_RETENTION_MS,
     WRITERS_PER_COORDINATOR_MAX,
 )
-from headrace.core.staging.cleaning import Clean, Cleaning, Span
-from headrace.core.staging.decisions import Counts, Decision, StagedBatch, WriterRecord, bytes_of
-from headrace.core.staging.identity import WriterName
+from headrace.core.staging.decisions import Clean, Cleaning, Counts, Decision, Span, StagedBatch, WriterRecord, bytes_of
+from headrace.core.staging.writers import WriterName
 from headrace.core.types import PartitionId
 
 _FORGET_INTERVAL_MS = 60_000

@@ -11,8 +11,8 @@ import random
 import socket
 from typing import Protocol, assert_never
 
+from headrace.core.resources.kubernetes_objects import bootstrap_service
 from headrace.core.resources.metadata import DEFAULT_CLUSTER, Metadata, Object
-from headrace.core.resources.service import bootstrap_service
 from headrace.dev.supervisor import workload
 from headrace.dev.supervisor.workload import (
     NAME,

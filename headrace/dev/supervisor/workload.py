@@ -37,8 +37,8 @@ from headrace.core.limits import (
     HANDOVER_TIMEOUT_MS,
     STEP_DOWN_TIMEOUT_MS,
 )
+from headrace.core.resources.kubernetes_objects import BOOTSTRAP_PORT, BOOTSTRAP_PORT_NAME, bootstrap_service
 from headrace.core.resources.metadata import DEFAULT_CLUSTER, Metadata, Object
-from headrace.core.resources.service import BOOTSTRAP_PORT, BOOTSTRAP_PORT_NAME, bootstrap_service
 from headrace.dev.supervisor.pod_status import IMAGE, PodStatus, parse_pod_status
 
 NAME = "headrace"

@@ -3,7 +3,7 @@
 from headrace.core.limits import PARTITIONS_PER_SET_MAX
 from headrace.core.records.columns import columns_of, encode_batch
 from headrace.core.records.header import ProducerNumbers
-from headrace.core.records.record import Record
+from headrace.core.types import Record
 from tests.support.batches import TIMESTAMP_MS
 from tests.support.cluster import Cluster, http
 from tests.support.waiting import wait_for

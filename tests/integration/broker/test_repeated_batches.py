@@ -2,7 +2,7 @@
 
 from headrace.core.records.columns import columns_of, encode_batch
 from headrace.core.records.header import ProducerNumbers
-from headrace.core.records.record import Record
+from headrace.core.types import Record
 from tests.support.batches import TIMESTAMP_MS
 from tests.support.cluster import Answer, Cluster, Program, http
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from headrace.core.errors import BrokerUnreachableError, HeadraceError, NotLeaderError, NotReadyError
-from headrace.core.session.messages import Batches, Failed, Opened, Produce, Produced
+from headrace.core.frames.session_messages import Batches, Failed, Opened, Produce, Produced
 from headrace.core.types import Acks
 from tests.support.batches import batch_of
 from tests.support.cluster import Cluster, Program

@@ -3,7 +3,7 @@
 import json
 import subprocess
 
-from headrace.core.log.sealed import seal
+from headrace.core.log.checkpoints import seal
 from tests.support.cluster import Cluster, http
 from tests.support.patience import patient
 from tests.support.tools import require_tool

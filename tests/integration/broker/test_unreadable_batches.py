@@ -13,8 +13,8 @@ from aiohttp import ClientSession
 from headrace.client.consumer.async_consumer import AsyncConsumer
 from headrace.client.record import TopicPartition
 from headrace.core.errors import UnreadableBatchError
+from headrace.core.log.epochs import Fence
 from headrace.core.records.raw import split_batches
-from headrace.core.replication.fence import Fence
 from headrace.core.resources.lease import BrokerLease
 from headrace.core.resources.metadata import Metadata
 from headrace.core.types import Acks, BrokerId, Incarnation

@@ -14,10 +14,10 @@ from aiohttp import ClientPayloadError, ClientSession
 
 from headrace.core.errors import BrokerUnreachableError
 from headrace.core.limits import H2_STREAM_SEND_BUFFER_BYTES, H2_STREAM_WINDOW_BYTES, WATCH_READ_BYTES
+from headrace.core.log.epochs import Fence
 from headrace.core.records.columns import decode_batches
 from headrace.core.records.header import BatchHeader
 from headrace.core.records.raw import HEARTBEAT
-from headrace.core.replication.fence import Fence
 from headrace.core.types import LeaderEpoch, PartitionEpoch
 from headrace.http2.async_transport import AsyncTransport
 from headrace_broker.requests import DeleteQuery

@@ -22,7 +22,7 @@ from headrace.client.consumer.consumer import Consumer
 from headrace.client.producer.producer import Producer
 from headrace.client.record import TopicPartition
 from headrace.core.records.arrays import header_rows
-from headrace.core.records.record import Record
+from headrace.core.types import Record
 from tests.support.batches import TIMESTAMP_MS
 from tests.support.cluster import Cluster, http
 from tests.support.examples import examples

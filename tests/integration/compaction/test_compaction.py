@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import headrace
-from headrace.core.log.clean_points import CleanPoints
+from headrace.core.log.compaction import CleanPoints
 from headrace.core.records.columns import encode_batch, record_columns
 from tests.integration.compaction.conftest import EAGER
 from tests.support.cluster import Cluster, Program, http

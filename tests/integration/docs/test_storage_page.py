@@ -7,7 +7,7 @@ from unittest.mock import create_autospec
 import yaml
 
 from headrace.core.log.compaction import CompactionRules
-from headrace.core.log.quota import DiskLimits
+from headrace.core.log.disk_quota import DiskLimits
 from headrace.core.log.retention import Retention
 from headrace.core.resources.topic import Topic
 from headrace_broker.broker_disk import BrokerDisk

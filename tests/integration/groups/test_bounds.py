@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 
 from headrace.core.groups import coordinator
-from headrace.core.groups.identity import OFFSETS_TOPIC, GroupName
-from headrace.core.groups.newcomers import Newcomers
-from headrace.core.groups.settings import GroupSettings
-from headrace.core.groups.wire import reply_object
+from headrace.core.groups.identity import OFFSETS_TOPIC, GroupName, GroupSettings
+from headrace.core.groups.publishing import Newcomers
+from headrace.core.groups.requests import reply_object
 from headrace.core.limits import (
     JSON_INLINE_BYTES_MAX,
     JSON_INLINE_ITEMS_MAX,

@@ -5,9 +5,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 from aiohttp import web
 
-from headrace.core.control.held import Epochs
+from headrace.core.control.broker_reports import Epochs, PromisedLog, Promises
 from headrace.core.control.observed import Broker, BrokerState, Observed
-from headrace.core.control.promises import PromisedLog, Promises
 from headrace.core.limits import PROMISES_BYTES_MAX
 from headrace.core.types import (
     BrokerId,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.core.resources.operator_lease import OperatorLease, operator_lease_name
+from headrace.core.resources.lease import OperatorLease, operator_lease_name
 from headrace.kube.errors import NotFoundError
 from headrace.kube.resource import OPERATOR_LEASES
 from tests.support.operator import Cluster, Operator

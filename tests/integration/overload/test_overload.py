@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from headrace.core.frames.frame import Kind, pack_head
+from headrace.core.frames.session_messages import Opened, Produce
 from headrace.core.records.columns import encode_batch, record_columns
-from headrace.core.session.frames import Kind, pack_head
-from headrace.core.session.messages import Opened, Produce
 from headrace.http2.async_transport import AsyncTransport
 from headrace_broker.admission import Admission
 from tests.support.cluster import Cluster, http, running_cluster

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.core.log.sealed import seal
+from headrace.core.log.checkpoints import seal
 from headrace.core.resources.lease import BrokerLease
 from tests.support.cluster import http
 from tests.support.patience import patient

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from headrace.core.errors import BrokerUnreachableError, CorruptLogError, NotEnoughReplicasError
+from headrace.core.frames.replication_messages import MEDIA_TYPE, Hello, Lane
 from headrace.core.limits import (
     REPLICATION_BEHIND_BYTES_MAX,
     REPLICATION_IN_FLIGHT_BYTES_MAX,
     REPLICATION_STREAMS_UNKNOWN_MAX,
 )
-from headrace.core.replication.wire import leading
-from headrace.core.replication.wire.messages import MEDIA_TYPE, Hello, Lane
+from headrace.core.replication import leader_stream
 from headrace.core.types import Acks
 from headrace.http2.async_transport import AsyncStream, AsyncTransport
 from headrace_broker.clock import monotonic_ms
@@ -184,7 +184,7 @@ async def test_should_say_so_and_try_again_where_the_leader_cannot_read(
 async def test_should_refuse_only_what_is_too_much_for_a_stream(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leading, "REPLICATION_CHANNELS_MAX", 1)
+    monkeypatch.setattr(leader_stream, "REPLICATION_CHANNELS_MAX", 1)
     async with replica_apps(tmp_path, brokers=2, partitions=2) as apps:
         apps.lead_all(0, isr=(0,))
         refused = "headrace_broker_replication_refused_total"
@@ -354,7 +354,7 @@ async def test_should_bound_those_that_do_not_say_whose_they_are(apps: ReplicaAp
 async def test_should_cut_off_who_speaks_and_never_says_hello(
     apps: ReplicaApps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leading, "REPLICATION_HELLO_MS_MAX", 600)
+    monkeypatch.setattr(leader_stream, "REPLICATION_HELLO_MS_MAX", 600)
     async with AsyncTransport() as transport:
         stream = await nameless(apps[0], transport)
         await cut_off(stream, says=Hello(apps[1].seat, Lane.LIVE).pack()[:-1])

@@ -6,8 +6,8 @@ import sys
 from asyncio.subprocess import PIPE, Process
 from pathlib import Path
 
+from headrace.core.frames.session_messages import Batches, BrokerMessage, Opened, broker_message, broker_reader
 from headrace.core.records.raw import split_batches
-from headrace.core.session.messages import Batches, BrokerMessage, Opened, broker_message, broker_reader
 from tests.support import raw_session
 from tests.support.broker_app import BrokerApp
 from tests.support.patience import patient

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterator
 from random import Random
 
-from headrace.core.session.messages import (
+from headrace.core.frames.session_messages import (
     NO_SEQUENCE,
     ClientMessage,
     Close,

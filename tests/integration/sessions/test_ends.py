@@ -14,8 +14,8 @@ from headrace.core.errors import (
     SlowClientError,
     UnknownTopicError,
 )
-from headrace.core.session.frames import HEAD_BYTES, MEDIA_TYPE, Kind, pack_head
-from headrace.core.session.messages import Batches, Close, Closed, Credit, Failed, Opened, Produce
+from headrace.core.frames.frame import HEAD_BYTES, MEDIA_TYPE, Kind, pack_head
+from headrace.core.frames.session_messages import Batches, Close, Closed, Credit, Failed, Opened, Produce
 from headrace.http2.async_transport import AsyncTransport
 from headrace.http2.slow_clients import Pace, Patience
 from headrace_broker.clock import monotonic_ms

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import pytest
 
 from headrace.core.errors import FencedEpochError, OffsetOutOfRangeError, StorageFailedError
+from headrace.core.frames.session_messages import Batches, Close, Closed, Credit, Failed, Heartbeat, Opened, Produce
+from headrace.core.log.epochs import Fence
 from headrace.core.records.raw import split_batches
-from headrace.core.replication.fence import Fence
-from headrace.core.session.messages import Batches, Close, Closed, Credit, Failed, Heartbeat, Opened, Produce
 from headrace.core.types import Acks, Offset
 from headrace_broker.requests import DeleteQuery, Edge, ProduceQuery
 from headrace_broker.session.fetching import FetchChannel

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import assert_never
 
-from headrace.core.coordinating import (
+from headrace.core.coordinator_events import (
     Append,
     Committed,
     CoordinatorState,
@@ -22,7 +22,7 @@ from headrace.core.coordinating import (
 )
 from headrace.core.errors import CoordinatorLoadingError, HeadraceError, NotCoordinatorError, NotReadyError
 from headrace.core.groups.coordinator import Coordinator, Event, ForGroup, GroupConfigured, Order, Told, TopicsListed
-from headrace.core.groups.entries import Entry, GroupRecord, OffsetRecord
+from headrace.core.groups.entries import Entry, GroupRecord, Image, OffsetRecord
 from headrace.core.groups.events import (
     Answer,
     Changed,
@@ -35,12 +35,11 @@ from headrace.core.groups.events import (
 )
 from headrace.core.groups.group import Group
 from headrace.core.groups.identity import GroupState
-from headrace.core.groups.image import Image
+from headrace.core.groups.publishing import CreateConsumerGroup, DeleteConsumerGroup, Upkeep, WriteStatus, upkeep
 from headrace.core.groups.records import decode, encode
 from headrace.core.groups.status import Report, offered_of, report_of
-from headrace.core.groups.upkeep import Create, Delete, Upkeep, WriteStatus, upkeep
-from headrace.core.replication.contact import Contact
-from headrace.core.replication.fence import Fence
+from headrace.core.log.epochs import Fence
+from headrace.core.replication.leadership import Contact
 from headrace.core.resources.consumer_group import ConsumerGroup
 from headrace.core.resources.metadata import DEFAULT_CLUSTER
 from headrace.core.types import Acks, LeaderEpoch, Offset
@@ -184,12 +183,12 @@ class Coordinating:
         report = self._report()
         self._promises.show(report)
         match self._upkeep(report):
-            case Create(manifest):
+            case CreateConsumerGroup(manifest):
                 self._promises.is_unheard |= report.retention is None
                 self._shared.resource.write(self, None, ConsumerGroup.parse(manifest))
             case WriteStatus(content):
                 self._shared.resource.write(self, self.known, content)
-            case Delete():
+            case DeleteConsumerGroup():
                 self._shared.resource.write(self, self.known, None)
             case None:
                 raise AssertionError("it has something to show")

@@ -4,21 +4,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from headrace.core.coordinating import CoordinatorState
+from headrace.core.coordinator_events import CoordinatorState
 from headrace.core.errors import HeadraceError
-from headrace.core.groups.assigning import Partitions
+from headrace.core.groups.assignment import Partitions
 from headrace.core.groups.coordinator import Coordinator, Event, GroupConfigured, Order, Told
-from headrace.core.groups.entries import CurrentValue
+from headrace.core.groups.entries import CurrentValue, Image
 from headrace.core.groups.events import HeartbeatReceived, ResetResolved
 from headrace.core.groups.group import Group
-from headrace.core.groups.identity import GroupEpoch, GroupName, MemberId
-from headrace.core.groups.image import Image
-from headrace.core.groups.member import advance, has_given_up
-from headrace.core.groups.members import Members
+from headrace.core.groups.identity import GroupEpoch, GroupName, GroupSettings, MemberId, Retention
+from headrace.core.groups.members import Members, advance, has_given_up
 from headrace.core.groups.membership import MemberPhase, MemberState
+from headrace.core.groups.rebalancing import misfit
 from headrace.core.groups.sessions import Sessions
-from headrace.core.groups.settings import GroupSettings, Retention
-from headrace.core.groups.targets import misfit
 from headrace.core.resources.consumer_group import ConsumerGroupSpec
 from headrace.core.types import PartitionKey
 from tests.sim.groups.coordinating import Coordinating

@@ -3,11 +3,10 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from headrace.core.groups.identity import MemberId
-from headrace.core.groups.image import Image
+from headrace.core.groups.entries import Image
+from headrace.core.groups.identity import Assignor, MemberId
 from headrace.core.groups.membership import Identity
-from headrace.core.groups.settings import Assignor
-from headrace.core.groups.targets import target_of
+from headrace.core.groups.rebalancing import target_of
 from headrace.core.types import BrokerId
 from tests.sim.api import Api
 from tests.sim.brokers import Brokers

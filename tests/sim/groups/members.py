@@ -8,15 +8,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from headrace.core.coordinating import Refuse
+from headrace.core.coordinator_events import Refuse
 from headrace.core.errors import FencedMemberError, NotCoordinatorError, UnknownMemberError
-from headrace.core.groups.assigning import Partitions
-from headrace.core.groups.checking import Claim
+from headrace.core.groups.assignment import Partitions, Subscription
 from headrace.core.groups.entries import OffsetValue
 from headrace.core.groups.events import Answer, CommitReceived, Membership, Offsets, OffsetsAsked, Request
 from headrace.core.groups.identity import MemberId
-from headrace.core.groups.membership import Identity, MemberPhase, MemberState
-from headrace.core.groups.membership_events import (
+from headrace.core.groups.invariants import OwnershipClaim
+from headrace.core.groups.membership import (
     Answered,
     Assigned,
     Doubted,
@@ -24,8 +23,11 @@ from headrace.core.groups.membership_events import (
     Event,
     Failed,
     GivenUp,
+    Identity,
     Left,
     Lost,
+    MemberPhase,
+    MemberState,
     Refused,
     Revoke,
     Send,
@@ -33,7 +35,6 @@ from headrace.core.groups.membership_events import (
     Subscribed,
     Ticked,
 )
-from headrace.core.groups.subscriptions import Subscription
 from headrace.core.limits import GROUP_HEARTBEAT_MS_MAX, STATIC_SILENT_HEARTBEATS
 from headrace.core.types import BrokerId, Offset, PartitionKey
 from tests.sim.groups.post import Post
@@ -90,8 +91,8 @@ class Member:
         """Offsets, by request; those that are still to be begun with."""
 
     @property
-    def claim(self) -> Claim:
-        return Claim(self.id, self.state.seen, self.state.owned)
+    def claim(self) -> OwnershipClaim:
+        return OwnershipClaim(self.id, self.state.seen, self.state.owned)
 
     @property
     def is_due(self) -> bool:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from headrace.core.groups import group, offsets, sharing
+from headrace.core.groups import group, rebalancing
 from headrace.core.groups.coordinator import Coordinator
 from headrace.core.groups.group import Group
 from headrace.core.groups.members import Members
@@ -24,10 +24,10 @@ def _scripted(name: str, golden: str, breaks: str, *patches: Patch, covers: bool
 FOR_EVER: dict[str, Any] = {"retention_days": -1}
 
 GROUP_MUTATIONS = (
-    _mutation("given before it was given up", sharing, "advance", deletions.everything_is_free),
-    _mutation("taken away without a word", sharing, "advance", deletions.taken_away),
+    _mutation("given before it was given up", rebalancing, "advance", deletions.everything_is_free),
+    _mutation("taken away without a word", rebalancing, "advance", deletions.taken_away),
     _mutation("a member says what it has not given up", MemberState, "_next_request", deletions.says_it_gave_up),
-    _mutation("commits of any partition", offsets, "may_commit", deletions.may_always_commit),
+    _mutation("commits of any partition", group, "may_commit", deletions.may_always_commit),
     _mutation("commits of anybody", group, "check_commit", deletions.commits_of_anybody),
     _mutation("sessions never end", Sessions, "overdue", deletions.never_overdue, rests=True, focus="member killed"),
     _mutation(
@@ -45,7 +45,7 @@ GROUP_MUTATIONS = (
         Patch(Sessions, "begin", deletions.no_session),
     ),
     _mutation("told before it is committed", Coordinator, "_released", deletions.told_at_once),
-    _mutation("any target fits", sharing, "misfit", deletions.fits_whoever_has_members, focus="target wrong"),
+    _mutation("any target fits", rebalancing, "misfit", deletions.fits_whoever_has_members, focus="target wrong"),
     _mutation("reset whoever reads", group, "check_empty", deletions.whoever_is_in_it),
     _scripted("reset again", "reset-said-twice", "ResetOnceAndEmpty", Patch(Group, "_reset", deletions.resets_again)),
     _mutation(

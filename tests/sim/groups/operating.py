@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from headrace.core.control.group_errands import Wish, wish_of
-from headrace.core.coordinating import Refuse
+from headrace.core.coordinator_events import Refuse
 from headrace.core.groups.entries import OffsetValue
 from headrace.core.groups.events import Answer, DeletionReceived, ResetResolved, TargetOffered
 from headrace.core.groups.identity import MemberId

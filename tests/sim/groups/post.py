@@ -7,7 +7,7 @@ expects it any more.
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
-from headrace.core.coordinating import Refuse
+from headrace.core.coordinator_events import Refuse
 from headrace.core.groups.events import Answer, Request, ResetResolved
 from headrace.core.types import BrokerId
 from tests.sim.brokers import Brokers

@@ -18,11 +18,10 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TypeAlias
 
-from headrace.core.groups.checking import Claim, Marks, broken, double_owners, fallen, marks
-from headrace.core.groups.entries import Mark, OffsetRecord, OffsetValue
+from headrace.core.groups.entries import Image, Mark, OffsetRecord, OffsetValue
 from headrace.core.groups.events import Answer, CommitReceived, DeletionReceived, Done, Membership, ResetResolved
-from headrace.core.groups.identity import NO_EPOCH, GroupEpoch, MemberId
-from headrace.core.groups.image import Image
+from headrace.core.groups.identity import NO_GROUP_EPOCH, GroupEpoch, MemberId
+from headrace.core.groups.invariants import Marks, OwnershipClaim, broken, double_owners, fallen, marks
 from headrace.core.groups.status import Report
 from headrace.core.types import PartitionKey
 from tests.sim.groups.shared import GROUP, Batch, Shared
@@ -90,7 +89,7 @@ class Promises:
             raise BrokenPromiseError("SoundRecords", str(problems))
         self._marks = after
         for member, mark in after.members.items():
-            self.told[member] = max(mark, self.told.get(member, (NO_EPOCH, 0)))
+            self.told[member] = max(mark, self.told.get(member, (NO_GROUP_EPOCH, 0)))
         if not self.image.is_known:
             # Whoever reads on begins anew.
             self.covered.clear()
@@ -153,7 +152,7 @@ class Promises:
         """A coordinator does."""
         self.catch_up()
         match answer.reply:
-            case Membership(epoch, revision) if (epoch, revision) > self.told.get(member, (NO_EPOCH, 0)):
+            case Membership(epoch, revision) if (epoch, revision) > self.told.get(member, (NO_GROUP_EPOCH, 0)):
                 what = f"{member} is told {(epoch, revision)}, committed is {self.told.get(member)}"
                 raise BrokenPromiseError("ToldWhatIsCommitted", what)
             case Done() if answer.request in self.shared.commits and answer.request not in self.written:
@@ -183,7 +182,7 @@ class Promises:
             raise BrokenPromiseError("SkipsNothing", what)
         self.covered[partition] = max(self.covered[partition], end)
 
-    def check(self, claims: Iterable[Claim]) -> None:
+    def check(self, claims: Iterable[OwnershipClaim]) -> None:
         found = double_owners(self.image, claims)
         if found:
             raise BrokenPromiseError("NoDoubleAssignment", str(found))

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from headrace.core.coordinating import Refuse
+from headrace.core.coordinator_events import Refuse
 from headrace.core.groups.entries import Entry
 from headrace.core.groups.events import Answer, CommitReceived, DeletionReceived, ResetResolved
 from headrace.core.groups.identity import GroupName, MemberId, TopicShape

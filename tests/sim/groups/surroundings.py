@@ -11,9 +11,8 @@ from typing import Any
 
 from headrace.core.groups.coordinator import ForGroup
 from headrace.core.groups.events import TargetOffered
-from headrace.core.groups.identity import MemberId, TopicShape
-from headrace.core.groups.settings import Assignor
-from headrace.core.groups.targets import target_of
+from headrace.core.groups.identity import Assignor, MemberId, TopicShape
+from headrace.core.groups.rebalancing import target_of
 from headrace.core.resources.consumer_group import ConsumerGroupSpec, ResetOffsets, ResetTo
 from headrace.core.types import PartitionId, PartitionKey, TopicUid
 from tests.sim.groups.coordinating import Coordinating

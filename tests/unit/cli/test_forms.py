@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.cli.record_formats import Rows, json_lines, table, table_title, values
-from headrace.core.records.json_form import to_json
-from headrace.core.records.record import Record, RecordHeaders
-from headrace.core.types import Offset
+from headrace.core.records.json_records import to_json
+from headrace.core.types import Offset, Record, RecordHeaders
 
 SOME_BYTES = st.none() | st.text().map(str.encode) | st.binary()
 

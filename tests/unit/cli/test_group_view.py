@@ -6,13 +6,12 @@ from typing import Any
 from headrace.cli.group_brokers import Live
 from headrace.cli.group_view import GroupView, compact
 from headrace.client.record import TopicPartition
+from headrace.core.groups.assignment import TopicPartitions
 from headrace.core.groups.entries import OffsetValue
-from headrace.core.groups.identity import GroupEpoch, GroupName, GroupState, GroupType, MemberId
+from headrace.core.groups.identity import Assignor, GroupEpoch, GroupName, GroupState, GroupType, MemberId
 from headrace.core.groups.lag import Watermarks
-from headrace.core.groups.settings import Assignor
+from headrace.core.groups.requests import TopicOffset
 from headrace.core.groups.status import MemberReport, Report
-from headrace.core.groups.topic_partitions import TopicPartitions
-from headrace.core.groups.wire import TopicOffset
 from headrace.core.resources.consumer_group import ConsumerGroup, ConsumerGroupSpec
 from headrace.core.types import BrokerId, LeaderEpoch, Offset, PartitionId, PartitionKey, TopicUid
 

@@ -17,7 +17,7 @@ from headrace.cli.record_formats import Rows
 from headrace.core.limits import JSON_LINE_BYTES_MAX
 from headrace.core.records.arrays import header_rows
 from headrace.core.records.columns import columns_of
-from headrace.core.records.record import Record
+from headrace.core.types import Record
 from tests.support.batches import RECORDS
 
 

@@ -1,7 +1,7 @@
 """How far replicas are behind, from what brokers told."""
 
 from headrace.cli.replica_lag import lags
-from headrace.core.control.held import BrokerReport, HeldLog
+from headrace.core.control.broker_reports import BrokerReport, HeldLog
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.types import (
     BrokerId,

@@ -10,8 +10,16 @@ from headrace.client.transport import calls
 from headrace.client.transport.calls import Fetched
 from headrace.client.transport.metadata import PartitionLayout, TopicLayout
 from headrace.core.errors import BrokerUnreachableError, NotLeaderError
-from headrace.core.session.frames import Frame
-from headrace.core.session.messages import Batches, Close, Credit, Failed, OpenFetch, client_message, client_reader
+from headrace.core.frames.frame import Frame
+from headrace.core.frames.session_messages import (
+    Batches,
+    Close,
+    Credit,
+    Failed,
+    OpenFetch,
+    client_message,
+    client_reader,
+)
 from headrace.core.types import LeaderEpoch, Offset
 
 LAYOUT = TopicLayout("flights", "uid-1", 1 << 20, (PartitionLayout("http://a:1", 3),), 0)

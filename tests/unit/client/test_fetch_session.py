@@ -8,8 +8,7 @@ from headrace.client.transport import calls
 from headrace.client.transport.calls import Fetched
 from headrace.client.transport.metadata import PartitionLayout, TopicLayout
 from headrace.core.errors import BrokerUnreachableError, NotLeaderError
-from headrace.core.limits import FETCH_LONG_POLL_MS, FETCH_SILENT_MS, SESSION_SILENCE_MS_MAX
-from headrace.core.session.messages import (
+from headrace.core.frames.session_messages import (
     Batches,
     Close,
     Credit,
@@ -18,6 +17,7 @@ from headrace.core.session.messages import (
     client_message,
     client_reader,
 )
+from headrace.core.limits import FETCH_LONG_POLL_MS, FETCH_SILENT_MS, SESSION_SILENCE_MS_MAX
 from headrace.core.types import LeaderEpoch, Offset
 
 LAYOUT = TopicLayout("flights", "uid-1", 1 << 20, (PartitionLayout("http://a:1", 3),), 0)

@@ -7,7 +7,7 @@ import pytest
 
 from headrace.client.consumer.options import Attending, Callbacks, GroupOptions, group_options
 from headrace.core.errors import LocalError
-from headrace.core.groups.subscriptions import Subscription
+from headrace.core.groups.assignment import Subscription
 
 
 def test_should_have_no_group_where_none_is_named() -> None:

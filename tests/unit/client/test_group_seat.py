@@ -14,7 +14,7 @@ from headrace.client.groups.assigned_partitions import Commit
 from headrace.client.groups.member import GroupMember, Sending
 from headrace.client.record import Record, TopicPartition
 from headrace.client.transport.retry import RetryPolicy, Trouble
-from headrace.core.coordinating import Append, Committed, Elected, ReadToEnd, Refuse, Ticked
+from headrace.core.coordinator_events import Append, Committed, Elected, ReadToEnd, Refuse, Ticked
 from headrace.core.errors import (
     BrokerUnreachableError,
     FencedInstanceError,
@@ -26,6 +26,7 @@ from headrace.core.errors import (
     StalledError,
     UnknownTopicError,
 )
+from headrace.core.groups.assignment import names_in
 from headrace.core.groups.coordinator import Coordinator, ForGroup, Order, TopicsListed
 from headrace.core.groups.events import (
     AbsenceReceived,
@@ -41,7 +42,6 @@ from headrace.core.groups.events import (
 )
 from headrace.core.groups.identity import GroupName, MemberId, TopicShape
 from headrace.core.groups.status import Report, report_of, with_silences
-from headrace.core.groups.topic_partitions import names_in
 from headrace.core.types import BrokerId, PartitionKey, TopicUid
 
 GROUP = GroupName("default", "billing")

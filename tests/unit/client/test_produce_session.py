@@ -9,8 +9,7 @@ from headrace.client.record import TopicPartition
 from headrace.client.transport import calls
 from headrace.client.transport.metadata import PartitionLayout, TopicLayout
 from headrace.core.errors import BrokerUnreachableError, HeadraceError, NotLeaderError, NotReadyError
-from headrace.core.limits import LEADER_SILENT_MS
-from headrace.core.session.messages import (
+from headrace.core.frames.session_messages import (
     SESSION,
     Closed,
     Failed,
@@ -21,6 +20,7 @@ from headrace.core.session.messages import (
     client_message,
     client_reader,
 )
+from headrace.core.limits import LEADER_SILENT_MS
 from headrace.core.types import LeaderEpoch, Offset
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)

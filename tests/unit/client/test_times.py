@@ -6,7 +6,7 @@ import pytest
 
 from headrace.client.producer.in_flight import TimeWarnings
 from headrace.client.transport.metadata import TopicLayout
-from headrace.core.records.times import RecordTimes, times_in
+from headrace.core.records.arrow_message import RecordTimes, times_in
 
 NOW_MS = 1_790_000_000_000
 

@@ -1,7 +1,6 @@
 """A cluster in numbers: only leaders and replicas that live count as there."""
 
-from headrace.core.resources.census import census
-from headrace.core.resources.partition_set import PartitionState
+from headrace.core.resources.partition_set import PartitionState, census
 from headrace.core.types import BrokerId, Incarnation, LeaderEpoch, PartitionEpoch, PartitionId, Seat
 
 ZERO, ONE, TWO = (Seat(BrokerId(broker), Incarnation(2)) for broker in range(3))

@@ -9,12 +9,10 @@ from hypothesis import strategies as st
 from headrace.core.errors import CorruptBatchError
 from headrace.core.limits import COMPACTED_BATCH_BYTES
 from headrace.core.records.columns import columns_of, decode_batch, encode_batch
-from headrace.core.records.compacting import BatchCompactor, Keep, ProducersLast, Tally
+from headrace.core.records.compacting import BatchCompactor, Keep, LatestRecords, ProducersLast, Tally
 from headrace.core.records.header import CONTROL_BIT, BatchHeader, Compression, ProducerNumbers
-from headrace.core.records.latest import LatestRecords
 from headrace.core.records.raw import RawBatch, split_batches
-from headrace.core.records.record import Record
-from headrace.core.types import LeaderEpoch, Offset
+from headrace.core.types import LeaderEpoch, Offset, Record
 from tests.support.batches import TIMESTAMP_MS, packed, poisoned
 
 NOTHING_ELSE = Keep(Offset(0), Offset(0), ProducersLast(Offset(0), ()))

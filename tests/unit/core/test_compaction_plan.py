@@ -20,8 +20,10 @@ from headrace.core.limits import (
     SEGMENT_BYTES_MAX,
     SEGMENT_OFFSETS_MAX,
 )
-from headrace.core.log.clean_points import CleanPoint, CleanPoints
+from headrace.core.log.checkpoints import DamagedFileError, seal
 from headrace.core.log.compaction import (
+    CleanPoint,
+    CleanPoints,
     CompactableLog,
     CompactionRules,
     Later,
@@ -34,7 +36,6 @@ from headrace.core.log.compaction import (
     retry_ms,
 )
 from headrace.core.log.retention import ClosedSegment, SegmentTimes
-from headrace.core.log.sealed import DamagedFileError, seal
 from headrace.core.records.columns import encode_batch, record_columns
 from headrace.core.records.raw import RawBatch, split_batches
 from headrace.core.resources.topic import TopicSpec

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from headrace.core.control.actions import Notice, PatchStatus, ReplaceSet
-from headrace.core.control.changing import ChangeKind
+from headrace.core.control.actions import ChangeKind, Notice, PatchStatus, ReplaceSet
 from headrace.core.types import BrokerId
 from tests.support.control import broker, brokers, topic
 from tests.support.replicated import ReplicatedCluster

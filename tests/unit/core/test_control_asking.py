@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.control.asking import Asking, Questions
-from headrace.core.control.held import Epochs
-from headrace.core.control.promises import PromisedLog, Promises
+from headrace.core.control.broker_reports import Epochs, PromisedLog, Promises
+from headrace.core.control.last_resort import PromiseRequests, Questions
 from headrace.core.types import (
     BrokerId,
     LeaderEpoch,
@@ -46,20 +45,20 @@ def answer(broker: int, *numbers: int) -> dict[BrokerId, Promises]:
 
 
 def test_should_ask_of_everything_that_fits() -> None:
-    asking, all_of_it = Asking(2), wanted({0: (1, 2), 1: (1, 3)})
+    asking, all_of_it = PromiseRequests(2), wanted({0: (1, 2), 1: (1, 3)})
     assert asking.turn(all_of_it) == all_of_it
     assert asking.turn(all_of_it) == all_of_it
     assert asking.turn({}) == {}
 
 
 def test_should_come_round_to_those_that_wait_behind_others_that_never_answer() -> None:
-    asking, all_of_it = Asking(2), wanted(dict.fromkeys(range(5), (1, 2)))
+    asking, all_of_it = PromiseRequests(2), wanted(dict.fromkeys(range(5), (1, 2)))
     turns = [partitions(asking.turn(all_of_it)) for _ in range(5)]
     assert turns == [{0, 1}, {2, 3}, {4, 0}, {1, 2}, {3, 4}]
 
 
 def test_should_ask_all_replicas_of_a_partition_in_the_same_turn() -> None:
-    asked = Asking(1).turn(wanted({0: (1, 2), 1: (2, 3), 2: (3, 4)}))
+    asked = PromiseRequests(1).turn(wanted({0: (1, 2), 1: (2, 3), 2: (3, 4)}))
     assert asked == wanted({0: (1, 2)})
 
 
@@ -68,7 +67,7 @@ def test_should_ask_all_replicas_of_a_partition_in_the_same_turn() -> None:
     most=st.integers(1, 4),
 )
 def test_should_let_each_have_its_turn(replicas: dict[int, Collection[int]], most: int) -> None:
-    asking, all_of_it = Asking(most), wanted({number: tuple(each) for number, each in replicas.items()})
+    asking, all_of_it = PromiseRequests(most), wanted({number: tuple(each) for number, each in replicas.items()})
     seen: set[int] = set()
     for _ in replicas:
         asked = asking.turn(all_of_it)
@@ -82,7 +81,7 @@ def test_should_let_each_have_its_turn(replicas: dict[int, Collection[int]], mos
 
 @pytest.mark.parametrize("most", [1, 2])
 def test_should_remember_who_was_silent_until_it_answers_or_nobody_wants_to_know(most: int) -> None:
-    asking, all_of_it = Asking(most), wanted({0: (1, 2), 1: (1, 2)})
+    asking, all_of_it = PromiseRequests(most), wanted({0: (1, 2), 1: (1, 2)})
     for _ in range(2):
         silent = asking.heard(asking.turn(all_of_it), answer(1, 0, 1))
     assert silent == {key(0): [2], key(1): [2]}

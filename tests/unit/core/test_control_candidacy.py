@@ -2,10 +2,10 @@
 
 import pytest
 
-from headrace.core.control.candidacy import Candidacy
+from headrace.core.control.liveness import Candidacy
 from headrace.core.limits import OPERATOR_LEASE_DURATION_MS, OPERATOR_LEASE_RENEW_MS
+from headrace.core.resources.lease import OperatorLease, operator_lease_name
 from headrace.core.resources.metadata import Metadata
-from headrace.core.resources.operator_lease import OperatorLease, operator_lease_name
 
 VACANT = OperatorLease(Metadata(operator_lease_name("headrace"), "default"))
 DURATION, RENEW = OPERATOR_LEASE_DURATION_MS, OPERATOR_LEASE_RENEW_MS

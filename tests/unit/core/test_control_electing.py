@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from headrace.core.control.changing import Budget, Change
-from headrace.core.control.electing import Elections
+from headrace.core.control.actions import Budget, Change
+from headrace.core.control.elections import Elections
 from headrace.core.control.observed import Broker, BrokerState, Observed
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.types import BrokerId, Seat

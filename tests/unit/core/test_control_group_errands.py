@@ -4,10 +4,8 @@ from typing import Any
 import pytest
 
 from headrace.core.control.actions import Notice
-from headrace.core.control.group_asking import GroupAsking
-from headrace.core.control.group_errands import Errand, Wish, errand, wish_of
-from headrace.core.control.group_events import Restraint
-from headrace.core.control.group_verdicts import DONE, Result, Verdict
+from headrace.core.control.conditions import Restraint
+from headrace.core.control.group_errands import DONE, Errand, GroupAsking, Result, Verdict, Wish, errand, wish_of
 from headrace.core.errors import (
     BrokerUnreachableError,
     GroupFullError,
@@ -17,10 +15,9 @@ from headrace.core.errors import (
     RemoteError,
 )
 from headrace.core.groups.identity import TopicShape
-from headrace.core.groups.wire import Call
+from headrace.core.groups.requests import Call
 from headrace.core.limits import GROUP_ERRAND_RETRY_MS, RECONCILE_RESYNC_MS
-from headrace.core.resources.consumer_group import ConsumerGroup
-from headrace.core.resources.consumer_group_status import LastReset
+from headrace.core.resources.consumer_group import ConsumerGroup, LastReset
 from headrace.core.types import TopicUid
 from tests.support.group_control import group, member, status
 

@@ -1,4 +1,4 @@
-from headrace.core.control.group_patience import PAUSE_MS_MAX, GroupPatience
+from headrace.core.control.group_view import PAUSE_MS_MAX, GroupPatience
 
 ALL = {"a", "b"}
 

@@ -4,11 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.control.group_actions import SetGroupFinalizers, WriteGroupStatus
-from headrace.core.control.group_errands import wish_of
+from headrace.core.control.actions import SetGroupFinalizers, WriteGroupStatus
+from headrace.core.control.group_errands import DONE, Verdict, wish_of
 from headrace.core.control.group_plan import askable, next_change_ms, plan_groups
-from headrace.core.control.group_resting import GroupResting
-from headrace.core.control.group_verdicts import DONE, Verdict
+from headrace.core.control.group_view import GroupResting
 from headrace.core.control.observed import BrokerState
 from headrace.core.errors import (
     CoordinatorLoadingError,
@@ -18,8 +17,7 @@ from headrace.core.errors import (
     UnknownTopicError,
 )
 from headrace.core.groups.identity import GroupState
-from headrace.core.resources.consumer_group import ConsumerGroup
-from headrace.core.resources.consumer_group_status import MemberStatus, TopicStatus
+from headrace.core.resources.consumer_group import ConsumerGroup, MemberStatus, TopicStatus
 from headrace.core.types import TopicUid
 from tests.support.control import NOW_MS, ModelApi, broker, brokers, topic
 from tests.support.group_control import ModelGroups, group, member, share

@@ -1,7 +1,7 @@
 from dataclasses import replace
 
-from headrace.core.control.health import Health, Standing, standings
 from headrace.core.control.observed import BrokerState
+from headrace.core.control.status import Health, Standing, standings
 from headrace.core.types import BrokerId
 from tests.support.control import brokers, topic
 from tests.support.replicated import ReplicatedCluster

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.control.held import BrokerReport, Epochs, HeldLog, known_epochs
+from headrace.core.control.broker_reports import BrokerReport, Epochs, HeldLog, known_epochs
 from headrace.core.errors import RemoteError
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.types import LeaderEpoch, Offset, PartitionEpoch, PartitionId, PartitionKey, TopicUid

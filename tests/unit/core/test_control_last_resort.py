@@ -5,13 +5,11 @@ from typing import Any
 
 import pytest
 
-from headrace.core.control.actions import PatchStatus, ReplaceSet
-from headrace.core.control.changing import ChangeKind
-from headrace.core.control.held import Epochs
+from headrace.core.control.actions import ChangeKind, PatchStatus, ReplaceSet
+from headrace.core.control.broker_reports import Epochs, PromisedLog, Promises
 from headrace.core.control.last_resort import questions
 from headrace.core.control.observed import BrokerState
 from headrace.core.control.plan import plan
-from headrace.core.control.promises import PromisedLog, Promises
 from headrace.core.types import BrokerId, LeaderEpoch, Offset, PartitionId, PartitionKey, Seat, TopicUid
 from tests.support.control import NOW_MS, ModelApi, broker, brokers, topic
 from tests.support.partition_sets import seat

@@ -12,9 +12,9 @@ from headrace.core.control.observed import (
     leaving_of,
     regressed_of,
 )
+from headrace.core.resources.kubernetes_objects import BrokerSet
 from headrace.core.resources.lease import BrokerLease
 from headrace.core.resources.metadata import Metadata
-from headrace.core.resources.pod import BrokerSet
 from headrace.core.types import BrokerId, Incarnation, Seat, TopicUid
 from tests.support.control import broker
 from tests.support.partition_sets import partition_state, seat

@@ -3,9 +3,8 @@ from typing import Any
 
 import pytest
 
-from headrace.core.control.actions import PatchStatus
+from headrace.core.control.actions import CreateTopic, PatchStatus, PatchTopic
 from headrace.core.control.conditions import by_type
-from headrace.core.control.group_actions import CreateTopic, PatchTopic
 from headrace.core.control.observed import BrokerState
 from headrace.core.resources.consumer_group import ConsumerGroup
 from headrace.core.resources.topic import CleanupPolicy, DeletionPolicy, Topic

@@ -1,7 +1,7 @@
 """Pods tell of a broker's death before its Lease does."""
 
-from headrace.core.control.pods import PodDeaths
-from headrace.core.resources.pod import BrokerPod
+from headrace.core.control.liveness import PodDeaths
+from headrace.core.resources.kubernetes_objects import BrokerPod
 from headrace.core.types import BrokerId
 
 

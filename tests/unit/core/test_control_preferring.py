@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from headrace.core.control.conditions import Condition, by_type, notices
-from headrace.core.control.preferring import Preference, preference_of, preferred_condition
-from headrace.core.resources.conditions import ConditionType
+from headrace.core.control.elections import Preference, preference_of, preferred_condition
+from headrace.core.resources.metadata import ConditionType
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.resources.topic import PREFERRED_ANNOTATION, Topic
 from headrace.core.types import BrokerId, PartitionId

@@ -2,8 +2,14 @@ from typing import Any
 
 import pytest
 
-from headrace.core.control.held import Epochs
-from headrace.core.control.promises import PromisedLog, Promises, ask, may_promise, parse_questions
+from headrace.core.control.broker_reports import (
+    Epochs,
+    PromisedLog,
+    Promises,
+    may_promise,
+    parse_promises_request,
+    promises_request_object,
+)
 from headrace.core.errors import RemoteError
 from headrace.core.log.epochs import NO_EPOCH
 from headrace.core.resources.topic import Durability
@@ -20,7 +26,7 @@ def epochs(leader: int, partition: int) -> Epochs:
 
 def test_should_read_what_was_asked_and_what_was_answered() -> None:
     asked = {KEY: epochs(4, 9), PartitionKey(TopicUid("uid-0"), PartitionId(0)): epochs(1, 1)}
-    assert parse_questions(ask(asked)) == asked
+    assert parse_promises_request(promises_request_object(asked)) == asked
     answer = Promises(seat(2, 5), {KEY: LOG})
     assert Promises.parse(answer.to_object()) == answer
     assert answer.to_object()["partitions"][0]["renewable"] is False
@@ -45,18 +51,20 @@ def test_should_read_what_was_asked_and_what_was_answered() -> None:
 )
 def test_should_refuse_what_is_no_question(document: Any) -> None:
     with pytest.raises(ValueError, match="the body must be"):
-        parse_questions(document)
+        parse_promises_request(document)
 
 
 def test_should_refuse_more_questions_than_one_request_has() -> None:
-    entry = ask({KEY: epochs(1, 1)})["partitions"][0]
+    entry = promises_request_object({KEY: epochs(1, 1)})["partitions"][0]
     with pytest.raises(ValueError, match="10001 partitions, at most 10000"):
-        parse_questions({"partitions": [entry] * 10_001})
+        parse_promises_request({"partitions": [entry] * 10_001})
 
 
 def test_should_take_whole_numbers_however_they_are_written() -> None:
     entry = {"topicUid": "u", "partition": 3.0, "leaderEpoch": 4.0, "partitionEpoch": 9}
-    assert parse_questions({"partitions": [entry]}) == {PartitionKey(TopicUid("u"), PartitionId(3)): epochs(4, 9)}
+    assert parse_promises_request({"partitions": [entry]}) == {
+        PartitionKey(TopicUid("u"), PartitionId(3)): epochs(4, 9)
+    }
 
 
 @pytest.mark.parametrize("document", [{}, {"broker": 1, "incarnation": 1, "partitions": [{"topicUid": "u"}]}])

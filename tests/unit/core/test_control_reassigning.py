@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from headrace.core.control.changing import Budget
+from headrace.core.control.actions import Budget
 from headrace.core.control.observed import Broker, BrokerState, Observed
-from headrace.core.control.reassigning import Reassignment, Unfinished, reassign
-from headrace.core.placement.spread import Load
+from headrace.core.control.placement import Load
+from headrace.core.control.reassignment import Reassignment, Unfinished, reassign
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.types import BrokerId, PartitionId, Seat
 from tests.support.control import broker, brokers, topic

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.control.actions import CreateSet, PatchStatus, ReplaceSet, SetFinalizers
-from headrace.core.control.held import BrokerReport, Epochs
+from headrace.core.control.broker_reports import BrokerReport, Epochs
 from headrace.core.control.observed import BrokerState, Observed
 from headrace.core.control.plan import plan
 from headrace.core.control.reclaiming import asks_again, inquiries

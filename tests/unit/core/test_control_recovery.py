@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from headrace.core.control.held import BrokerReport, Epochs, HeldLog
-from headrace.core.control.recovery import Cluster, RecoveryPlan, plan_recovery
+from headrace.core.control.broker_reports import BrokerReport, Epochs, HeldLog
+from headrace.core.control.cluster_recovery import Cluster, RecoveryPlan, plan_recovery
 from headrace.core.log.epochs import NO_EPOCH
 from headrace.core.resources.partition_set import PartitionSet
 from headrace.core.resources.topic import Topic

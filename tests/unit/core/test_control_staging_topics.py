@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from headrace.core.control.group_actions import PatchTopic
+from headrace.core.control.actions import PatchTopic
 from headrace.core.resources.internal_topics import commits_manifest, staging_manifest
 from headrace.core.resources.topic import CleanupPolicy, Topic
 from tests.support.control import ModelApi, brokers, topic

@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.groups.assigning import Assignment, Subscriber, Subscribers, assign, partitions_of
-from headrace.core.groups.identity import MemberId, TopicShape
-from headrace.core.groups.settings import Assignor
+from headrace.core.groups.assignment import Assignment, Subscriber, Subscribers, assign, partitions_of
+from headrace.core.groups.identity import Assignor, MemberId, TopicShape
 from tests.support.group_world import member, parts, shape
 
 _NAMES = ["customers", "flights", "orders", "refunds"]

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from headrace.core.groups.checking import Claim, broken, double_owners, fallen, marks
+from headrace.core.groups.assignment import Subscription
 from headrace.core.groups.entries import (
     CurrentKey,
     CurrentRecord,
@@ -13,6 +13,7 @@ from headrace.core.groups.entries import (
     GroupKey,
     GroupRecord,
     GroupValue,
+    Image,
     MemberKey,
     MemberRecord,
     MemberValue,
@@ -20,8 +21,7 @@ from headrace.core.groups.entries import (
     TargetRecord,
 )
 from headrace.core.groups.identity import GroupEpoch
-from headrace.core.groups.image import Image
-from headrace.core.groups.subscriptions import Subscription
+from headrace.core.groups.invariants import OwnershipClaim, broken, double_owners, fallen, marks
 from tests.support.group_world import GROUP, member, part, parts
 
 FIVE, SIX, NINE = GroupEpoch(5), GroupEpoch(6), GroupEpoch(9)
@@ -43,7 +43,10 @@ def sound() -> Image:
 
 def test_should_find_nothing_when_all_is_well() -> None:
     assert broken(sound()) == []
-    claims = [Claim(member("a"), (SIX, 2), parts("flights", 0)), Claim(member("b"), (SIX, 2), parts("flights", 1))]
+    claims = [
+        OwnershipClaim(member("a"), (SIX, 2), parts("flights", 0)),
+        OwnershipClaim(member("b"), (SIX, 2), parts("flights", 1)),
+    ]
     assert double_owners(sound(), claims) == []
     assert fallen(marks(sound()), marks(sound())) == []
 
@@ -71,17 +74,20 @@ def test_should_find_what_records_must_not_say(entry: Entry, said: str) -> None:
 
 def test_should_find_who_believes_more_than_is_true_and_may_commit() -> None:
     image = sound()
-    more = Claim(member("a"), (SIX, 2), parts("flights", 0, 1))
+    more = OwnershipClaim(member("a"), (SIX, 2), parts("flights", 0, 1))
     assert "not in its record" in double_owners(image, [more])[0]
     image.apply(current("b", _TWO))
-    both = [Claim(member("a"), (SIX, 2), parts("flights", 0)), Claim(member("b"), (SIX, 2), parts("flights", 0))]
+    both = [
+        OwnershipClaim(member("a"), (SIX, 2), parts("flights", 0)),
+        OwnershipClaim(member("b"), (SIX, 2), parts("flights", 0)),
+    ]
     assert "has two owners: a and b" in double_owners(image, both)[0]
 
 
 def test_should_let_those_believe_what_they_like_who_are_no_members_in_this_life() -> None:
     strangers = [
-        Claim(member("c"), (SIX, 2), parts("flights", 0)),
-        Claim(member("a"), (GroupEpoch(4), 9), parts("flights", 0, 1)),
+        OwnershipClaim(member("c"), (SIX, 2), parts("flights", 0)),
+        OwnershipClaim(member("a"), (GroupEpoch(4), 9), parts("flights", 0, 1)),
     ]
     assert double_owners(sound(), strangers) == []
 

@@ -6,8 +6,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from headrace.core.groups.entries import OffsetValue
 from headrace.core.groups.events import AbsenceReceived, LeaveReceived, Request, TargetOffered
-from headrace.core.groups.settings import Assignor, GroupSettings
-from headrace.core.groups.targets import target_of
+from headrace.core.groups.identity import Assignor, GroupSettings
+from headrace.core.groups.rebalancing import target_of
 from headrace.core.types import Offset, PartitionKey
 from tests.support.examples import examples
 from tests.support.group_world import Process, World, member, shape

@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from headrace.core.coordinating import (
+from headrace.core.coordinator_events import (
     Append,
     Committed,
     CoordinatorState,
@@ -16,8 +16,9 @@ from headrace.core.coordinating import (
     Refuse,
     Ticked,
 )
+from headrace.core.groups.assignment import Subscription
 from headrace.core.groups.coordinator import Coordinator, ForGroup, GroupConfigured, Order, TopicsListed
-from headrace.core.groups.entries import Entry, OffsetValue
+from headrace.core.groups.entries import Entry, Image, OffsetValue
 from headrace.core.groups.events import (
     Answer,
     Changed,
@@ -33,10 +34,7 @@ from headrace.core.groups.events import (
     TopicDeleted,
 )
 from headrace.core.groups.group import Group
-from headrace.core.groups.identity import GroupEpoch, GroupName, GroupType
-from headrace.core.groups.image import Image
-from headrace.core.groups.settings import GroupSettings
-from headrace.core.groups.subscriptions import Subscription
+from headrace.core.groups.identity import GroupEpoch, GroupName, GroupSettings, GroupType
 from headrace.core.limits import (
     ASSIGNMENT_TIMEOUT_MS,
     COORDINATOR_COMMITS_UNANSWERED_MAX,

@@ -12,8 +12,7 @@ from headrace.core.groups.events import (
     OffsetsAsked,
     ResetResolved,
 )
-from headrace.core.groups.identity import GroupState
-from headrace.core.groups.settings import GroupSettings, Retention
+from headrace.core.groups.identity import GroupSettings, GroupState, Retention
 from headrace.core.limits import (
     GROUP_OFFSETS_MAX,
     OFFSET_METADATA_BYTES_MAX,

@@ -18,11 +18,10 @@ import pytest
 
 from headrace.core import errors
 from headrace.core.errors import HeadraceError
-from headrace.core.groups.assigning import Partitions
+from headrace.core.groups.assignment import Partitions, Subscription
 from headrace.core.groups.events import HeartbeatReceived, JoinReceived, Membership
 from headrace.core.groups.identity import GroupEpoch
-from headrace.core.groups.membership import Identity, MemberState
-from headrace.core.groups.membership_events import (
+from headrace.core.groups.membership import (
     Answered,
     Assigned,
     Doubted,
@@ -30,8 +29,10 @@ from headrace.core.groups.membership_events import (
     Event,
     Failed,
     GivenUp,
+    Identity,
     Left,
     Lost,
+    MemberState,
     Refused,
     Revoke,
     Send,
@@ -39,7 +40,6 @@ from headrace.core.groups.membership_events import (
     Subscribed,
     Ticked,
 )
-from headrace.core.groups.subscriptions import Subscription
 from tests.support.group_world import member, parts
 
 FOLDER = Path(__file__).parents[2] / "golden" / "membership"

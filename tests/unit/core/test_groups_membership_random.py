@@ -7,12 +7,11 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.core.groups.assignment import Subscription
 from headrace.core.groups.events import TargetOffered
-from headrace.core.groups.membership import Identity, MemberPhase
-from headrace.core.groups.membership_events import Lost, Subscribed
-from headrace.core.groups.settings import GroupSettings
-from headrace.core.groups.subscriptions import Subscription
-from headrace.core.groups.targets import target_of
+from headrace.core.groups.identity import GroupSettings
+from headrace.core.groups.membership import Identity, Lost, MemberPhase, Subscribed
+from headrace.core.groups.rebalancing import target_of
 from tests.support.examples import examples
 from tests.support.group_world import member, shape
 from tests.support.member_world import Attendee, MemberWorld, Network

@@ -3,7 +3,7 @@
 import pytest
 
 from headrace.core.errors import ThrottledError
-from headrace.core.groups.newcomers import Newcomers
+from headrace.core.groups.publishing import Newcomers
 from headrace.core.limits import GROUPS_NEW_CLIENTS_MAX
 
 

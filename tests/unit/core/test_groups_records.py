@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.coordinating import UnreadableRecordError
+from headrace.core.coordinator_events import UnreadableRecordError
+from headrace.core.groups.assignment import Subscription
 from headrace.core.groups.entries import (
     CurrentKey,
     CurrentRecord,
@@ -26,11 +27,8 @@ from headrace.core.groups.entries import (
     TargetKey,
     TargetRecord,
 )
-from headrace.core.groups.identity import GroupEpoch, GroupName, GroupType, MemberId, TopicShape
-from headrace.core.groups.record_sizes import bytes_of
-from headrace.core.groups.records import decode, encode
-from headrace.core.groups.settings import Assignor, Retention
-from headrace.core.groups.subscriptions import Subscription
+from headrace.core.groups.identity import Assignor, GroupEpoch, GroupName, GroupType, MemberId, Retention, TopicShape
+from headrace.core.groups.records import decode, encode, records_bytes_max
 from headrace.core.types import LeaderEpoch, Offset, PartitionId, PartitionKey, TopicUid
 from tests.support.group_world import GROUP, member, part, parts, shape
 
@@ -87,7 +85,7 @@ def test_should_be_read_as_it_was_written(entry: Entry) -> None:
 @given(st.lists(entries, max_size=3))
 def test_should_know_their_size_without_making_them(some: list[Entry]) -> None:
     sizes = [sum(map(len, (key, value or b""))) for key, value in map(encode, some)]
-    assert sum(sizes) <= bytes_of(some)
+    assert sum(sizes) <= records_bytes_max(some)
 
 
 def test_should_not_think_large_what_is_small() -> None:
@@ -98,7 +96,7 @@ def test_should_not_think_large_what_is_small() -> None:
         )
         key, value = encode(noted)
         assert value is not None
-        assert bytes_of([noted]) <= len(key) + len(value) + 150
+        assert records_bytes_max([noted]) <= len(key) + len(value) + 150
 
 
 _VALUES: list[tuple[Entry, object, object]] = [

@@ -4,10 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from headrace.core.groups.assignment import Subscription
 from headrace.core.groups.entries import (
     CurrentKey,
     CurrentRecord,
     CurrentValue,
+    Image,
     MemberKey,
     MemberRecord,
     MemberValue,
@@ -21,10 +23,7 @@ from headrace.core.groups.events import (
     Membership,
     TargetOffered,
 )
-from headrace.core.groups.identity import GroupEpoch
-from headrace.core.groups.image import Image
-from headrace.core.groups.settings import GroupSettings
-from headrace.core.groups.subscriptions import Subscription
+from headrace.core.groups.identity import GroupEpoch, GroupSettings
 from headrace.core.types import Offset
 from tests.support.group_asking import FLIGHTS, membership, refused, told
 from tests.support.group_world import GROUP, Process, World, member, part, parts

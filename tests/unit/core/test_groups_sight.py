@@ -2,10 +2,9 @@
 
 from dataclasses import replace
 
-from headrace.core.groups.coordinator import TopicsListed
+from headrace.core.groups.coordinator import TopicsListed, VisibleTopics
 from headrace.core.groups.events import TopicDeleted
 from headrace.core.groups.identity import TopicShape
-from headrace.core.groups.sight import TopicSight
 from headrace.core.limits import DELETED_TOPICS_REMEMBERED_MAX
 from headrace.core.resources.metadata import Metadata
 from headrace.core.resources.topic import Topic, TopicSpec
@@ -30,7 +29,7 @@ def deleted(name: str) -> TopicDeleted:
 
 
 def test_should_tell_each_namespace_once_and_again_when_it_changed() -> None:
-    sight = TopicSight()
+    sight = VisibleTopics()
     here, there = topic("flights", 2), topic("orders", namespace="shop")
     assert sight.look([here, there]) == [
         TopicsListed("default", shapes(flights=2)),
@@ -42,7 +41,7 @@ def test_should_tell_each_namespace_once_and_again_when_it_changed() -> None:
 
 
 def test_should_not_tell_that_all_of_a_namespace_vanished() -> None:
-    sight = TopicSight()
+    sight = VisibleTopics()
     sight.look([topic("flights"), topic("orders"), topic("bills", namespace="shop")])
     assert sight.look([topic("bills", namespace="shop")]) == []
     assert sight.topics["default"] == shapes(flights=1, orders=1)
@@ -52,7 +51,7 @@ def test_should_not_tell_that_all_of_a_namespace_vanished() -> None:
 
 
 def test_should_be_sure_of_a_deletion_that_began_and_is_over() -> None:
-    sight = TopicSight()
+    sight = VisibleTopics()
     sight.look([topic("flights"), topic("orders")])
     assert sight.look([going(topic("flights")), topic("orders")]) == []
     assert sight.look([topic("orders")]) == [TopicsListed("default", shapes(orders=1)), deleted("flights")]
@@ -61,27 +60,27 @@ def test_should_be_sure_of_a_deletion_that_began_and_is_over() -> None:
 
 
 def test_should_tell_that_a_namespace_is_empty_when_its_last_topic_was_deleted() -> None:
-    sight = TopicSight()
+    sight = VisibleTopics()
     sight.look([going(topic("flights"))])
     assert sight.look([]) == [TopicsListed("default", {}), deleted("flights")]
 
 
 def test_should_not_take_retained_data_for_deleted() -> None:
-    sight = TopicSight()
+    sight = VisibleTopics()
     sight.look([going(topic("flights", deletionPolicy="Retain")), topic("orders")])
     assert sight.look([topic("orders")]) == [TopicsListed("default", shapes(orders=1))]
 
 
 def test_should_not_take_a_topic_for_deleted_whose_deletion_was_undone() -> None:
     """A restored API server has it as it was before."""
-    sight = TopicSight()
+    sight = VisibleTopics()
     sight.look([going(topic("flights")), topic("orders")])
     assert sight.look([topic("flights"), topic("orders")]) == []
     assert sight.look([topic("orders")]) == [TopicsListed("default", shapes(orders=1))]
 
 
 def test_should_not_repeat_a_deletion_that_was_undone_when_it_was_over() -> None:
-    sight = TopicSight()
+    sight = VisibleTopics()
     sight.look([going(topic("flights")), topic("orders")])
     assert deleted("flights") in sight.look([topic("orders")])
     sight.look([topic("flights"), topic("orders")])
@@ -89,7 +88,7 @@ def test_should_not_repeat_a_deletion_that_was_undone_when_it_was_over() -> None
 
 
 def test_should_remember_the_last_deletions_only() -> None:
-    sight = TopicSight()
+    sight = VisibleTopics()
     for number in range(DELETED_TOPICS_REMEMBERED_MAX + 1):
         sight.look([going(topic(f"t{number}")), topic("orders")])
         sight.look([topic("orders")])

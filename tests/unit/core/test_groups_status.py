@@ -5,26 +5,22 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from headrace.core.control.group_errands import wish_of
-from headrace.core.groups.assigning import partitions_of
-from headrace.core.groups.describing import (
-    GroupSummary,
-    group_object,
-    groups_object,
-    parse_group,
-    parse_groups,
-)
-from headrace.core.groups.entries import OffsetValue
+from headrace.core.groups.assignment import partitions_of
+from headrace.core.groups.entries import Image, OffsetValue
 from headrace.core.groups.events import CommitReceived, LeaveReceived, ResetResolved
-from headrace.core.groups.identity import GroupEpoch, GroupState, GroupType, MemberId, TopicShape
-from headrace.core.groups.image import Image
+from headrace.core.groups.identity import Assignor, GroupEpoch, GroupState, GroupType, MemberId, TopicShape
 from headrace.core.groups.lag import Watermarks, partition_lag, topic_lag
 from headrace.core.groups.sessions import Silence
-from headrace.core.groups.settings import Assignor
 from headrace.core.groups.status import (
+    GroupSummary,
     MemberReport,
     Report,
     assigned,
+    group_object,
+    groups_object,
     offered_of,
+    parse_group,
+    parse_groups,
     report_of,
     reported,
     target_for,
@@ -33,13 +29,11 @@ from headrace.core.groups.status import (
 from headrace.core.resources.consumer_group import (
     ConsumerGroup,
     ConsumerGroupSpec,
-    ResetOffsets,
-    ResetTo,
-)
-from headrace.core.resources.consumer_group_status import (
     ConsumerGroupStatus,
     LastReset,
     MemberStatus,
+    ResetOffsets,
+    ResetTo,
     TopicShare,
     TopicStatus,
 )

@@ -4,10 +4,16 @@ from dataclasses import replace
 
 from headrace.core.groups.entries import OffsetValue
 from headrace.core.groups.events import CommitReceived, DeletionReceived, LeaveReceived
-from headrace.core.groups.identity import GroupState, GroupType
-from headrace.core.groups.settings import GroupSettings
+from headrace.core.groups.identity import GroupSettings, GroupState, GroupType
+from headrace.core.groups.publishing import (
+    CreateConsumerGroup,
+    DeleteConsumerGroup,
+    Upkeep,
+    WriteStatus,
+    lags_shown,
+    upkeep,
+)
 from headrace.core.groups.status import Report, report_of
-from headrace.core.groups.upkeep import Create, Delete, Upkeep, WriteStatus, lags_shown, upkeep
 from headrace.core.resources.consumer_group import ConsumerGroup, ConsumerGroupSpec, auto_created
 from headrace.core.resources.metadata import Metadata
 from headrace.core.types import BrokerId, Offset, TopicUid
@@ -54,7 +60,7 @@ def shown(world: World, resource: ConsumerGroup, lag: int | None = None) -> Cons
 def test_should_create_what_is_missing_and_then_say_what_is_true() -> None:
     world = joined()
     action = kept(None, report(world))
-    assert isinstance(action, Create)
+    assert isinstance(action, CreateConsumerGroup)
     assert ConsumerGroup.parse(action.manifest).auto_created
     resource = shown(world, found())
     assert (resource.status.state, len(resource.status.members)) == (GroupState.ASSIGNING, 1)
@@ -68,7 +74,7 @@ def test_should_create_again_what_was_lost_with_the_retention_that_the_group_had
     for kept_ms in (None, 30 * 86_400_000):
         world.configure(GroupSettings(offsets_retention_ms=kept_ms))
         action = kept(None, report(world))
-        assert isinstance(action, Create)
+        assert isinstance(action, CreateConsumerGroup)
         assert ConsumerGroup.parse(action.manifest).spec.offsets_retention_ms == kept_ms
 
 
@@ -95,12 +101,12 @@ def test_should_delete_with_a_forgotten_group_only_what_a_broker_has_created() -
     assert dead.state is GroupState.DEAD
     assert kept(None, dead) is None
     action = kept(shown_found, dead)
-    assert isinstance(action, Delete)
+    assert isinstance(action, DeleteConsumerGroup)
     assert action.metadata.uid == "found"
     assert action.release == {"metadata": {"resourceVersion": "7", "finalizers": ["example.com/mine"]}}
     unheld = replace(shown_found, metadata=replace(shown_found.metadata, finalizers=("example.com/mine",)))
     action = kept(unheld, dead)
-    assert isinstance(action, Delete)
+    assert isinstance(action, DeleteConsumerGroup)
     assert action.release is None
     going = replace(shown_found, metadata=replace(shown_found.metadata, deletion_timestamp="2024-01-01T00:00:00Z"))
     assert kept(going, dead) is None, "it is being deleted"
@@ -111,7 +117,7 @@ def test_should_delete_with_a_forgotten_group_only_what_a_broker_has_created() -
 def test_should_wait_for_those_for_whom_it_was_created_before_there_was_a_coordinator() -> None:
     world = World(dict(TOPICS))
     assert kept(found(), report(world)) is None
-    assert isinstance(kept(found(), report(world), is_unused=True), Delete)
+    assert isinstance(kept(found(), report(world), is_unused=True), DeleteConsumerGroup)
 
 
 def test_should_leave_the_group_of_another_cluster_alone() -> None:
@@ -132,7 +138,7 @@ def reported() -> World:
 def test_should_show_the_progress_of_a_query_in_a_group_of_its_type() -> None:
     world = reported()
     action = kept(None, report(world))
-    assert isinstance(action, Create)
+    assert isinstance(action, CreateConsumerGroup)
     assert ConsumerGroup.parse(action.manifest).spec.type is GroupType.SPARK
     spark = replace(MADE, spec=ConsumerGroupSpec(type=GroupType.SPARK))
     status = shown(world, spark, lag=7).status

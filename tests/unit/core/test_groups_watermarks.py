@@ -5,8 +5,13 @@ import json
 import pytest
 
 from headrace.core.errors import InvalidRequestError
-from headrace.core.groups.lag import Watermarks
-from headrace.core.groups.watermarks import asked_object, parse_asked, parse_watermarks, watermarks_object
+from headrace.core.groups.lag import (
+    Watermarks,
+    parse_watermarks,
+    parse_watermarks_request,
+    watermarks_object,
+    watermarks_request_object,
+)
 from headrace.core.limits import TOPIC_PARTITIONS_MAX, WATERMARKS_ASKED_MAX, WATERMARKS_BODY_BYTES_MAX
 from headrace.core.types import Offset, PartitionId, PartitionKey, TopicUid
 from tests.support.group_world import part
@@ -14,7 +19,7 @@ from tests.support.group_world import part
 
 def test_should_read_what_it_writes() -> None:
     asked = [part("flights", 0), part("flights", 3), part("orders", 1)]
-    assert parse_asked(json.loads(json.dumps(asked_object(asked)))) == asked
+    assert parse_watermarks_request(json.loads(json.dumps(watermarks_request_object(asked)))) == asked
     found = {part("flights", 0): Watermarks(Offset(3), Offset(12)), part("orders", 1): Watermarks(Offset(0), Offset(0))}
     assert parse_watermarks(json.loads(json.dumps(watermarks_object(found)))) == found
 
@@ -23,11 +28,11 @@ def test_should_have_room_for_as_many_as_may_be_asked_for() -> None:
     longest = [
         PartitionKey(TopicUid("0f6cdb5e-6a51-4f3e-9c3d-5f8f6a1f7a10"), PartitionId(TOPIC_PARTITIONS_MAX - 1))
     ] * WATERMARKS_ASKED_MAX
-    body = asked_object(longest)
-    assert parse_asked(body) == longest
+    body = watermarks_request_object(longest)
+    assert parse_watermarks_request(body) == longest
     assert len(json.dumps(body)) < WATERMARKS_BODY_BYTES_MAX
     with pytest.raises(InvalidRequestError, match="at most 4096; ask in several requests"):
-        parse_asked(asked_object([*longest, longest[0]]))
+        parse_watermarks_request(watermarks_request_object([*longest, longest[0]]))
 
 
 @pytest.mark.parametrize(
@@ -42,7 +47,7 @@ def test_should_have_room_for_as_many_as_may_be_asked_for() -> None:
 )
 def test_should_refuse_what_is_no_question(body: object, said: str) -> None:
     with pytest.raises(InvalidRequestError, match=said):
-        parse_asked(body)
+        parse_watermarks_request(body)
 
 
 def test_should_refuse_what_is_no_answer() -> None:

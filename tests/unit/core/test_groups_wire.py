@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.errors import HeadraceError
-from headrace.core.groups.assigning import Partitions, partitions_of
-from headrace.core.groups.describing import parse_groups
+from headrace.core.groups.assignment import Partitions, Subscription, names_in, partitions_of
 from headrace.core.groups.entries import OffsetValue
 from headrace.core.groups.events import (
     AbsenceReceived,
@@ -28,9 +27,7 @@ from headrace.core.groups.events import (
     ResetResolved,
 )
 from headrace.core.groups.identity import GroupEpoch, GroupType
-from headrace.core.groups.subscriptions import Subscription
-from headrace.core.groups.topic_partitions import names_in
-from headrace.core.groups.wire import (
+from headrace.core.groups.requests import (
     call_of,
     parse_commit,
     parse_heartbeat,
@@ -41,6 +38,7 @@ from headrace.core.groups.wire import (
     parse_reset,
     reply_object,
 )
+from headrace.core.groups.status import parse_groups
 from headrace.core.log.epochs import NO_EPOCH
 from headrace.core.types import LeaderEpoch, Offset, PartitionKey
 from tests.support.group_world import GROUP, member, part, parts, shape

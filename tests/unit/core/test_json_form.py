@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from headrace.core.errors import BatchTooLargeError, HeadraceError, InvalidRequestError
 from headrace.core.limits import JSON_DEPTH_MAX, JSON_LINE_BYTES_MAX, RECORD_HEADERS_MAX
-from headrace.core.records.json_form import (
+from headrace.core.records.json_records import (
     ValueFormat,
     json_line,
     parse_json_records,
@@ -19,8 +19,7 @@ from headrace.core.records.json_form import (
     parse_printed_line,
     to_json,
 )
-from headrace.core.records.record import Record
-from headrace.core.types import Offset
+from headrace.core.types import Offset, Record
 from tests.support.batches import RECORDS
 
 NOW_MS = 1_763_715_600_000

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from headrace.core.log.checkpoints import (
     RECOVERY_POINT_FILE,
+    DamagedFileError,
     LogPoint,
     format_high_watermark,
     format_log_point,
@@ -17,9 +18,11 @@ from headrace.core.log.checkpoints import (
     parse_log_point,
     parse_log_start,
     parse_void_before,
+    seal,
+    unseal,
+    unseal_integers,
 )
 from headrace.core.log.epochs import NO_EPOCH, EpochEnd, EpochStart, LeaderEpochs
-from headrace.core.log.sealed import DamagedFileError, seal, unseal, unseal_integers
 from headrace.core.types import Incarnation, LeaderEpoch, Offset
 
 POINT = LogPoint(Offset(812), Offset(512), 65536, 1767225600000)

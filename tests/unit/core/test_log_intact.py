@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from headrace.core.log.intact import DiskFacts, ReplicaFacts, why_not_intact
-from headrace.core.log.recovery import RecoveryReport
+from headrace.core.log.recovery import DiskFacts, RecoveryReport, ReplicaFacts, why_not_intact
 from headrace.core.resources.topic import Durability
 from headrace.core.types import Incarnation
 

@@ -4,7 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.log.retention import ClosedSegment, Log, Reason, Retention, SegmentTimes, expired, is_over
+from headrace.core.log.retention import (
+    ClosedSegment,
+    ExpiryReason,
+    Log,
+    Retention,
+    SegmentTimes,
+    expired_segments,
+    is_over,
+)
 from headrace.core.resources.topic import TopicSpec
 from headrace.core.types import Offset
 
@@ -25,8 +33,10 @@ def ages(*ages_ms: int) -> dict[Offset, SegmentTimes]:
     return {Offset(10 * i): SegmentTimes(NOW_MS - age, NOW_MS) for i, age in enumerate(ages_ms)}
 
 
-def reasons(log: Log, retention: Retention, times: dict[Offset, SegmentTimes]) -> list[Reason]:
-    return [each.reason for each in expired(log, retention, NOW_MS, lambda segment: times[segment.base_offset])]
+def reasons(log: Log, retention: Retention, times: dict[Offset, SegmentTimes]) -> list[ExpiryReason]:
+    return [
+        each.reason for each in expired_segments(log, retention, NOW_MS, lambda segment: times[segment.base_offset])
+    ]
 
 
 def never(segment: ClosedSegment) -> SegmentTimes:
@@ -41,30 +51,30 @@ def test_should_take_what_a_topic_promises_but_under_compaction_alone() -> None:
 
 
 def test_should_delete_nothing_and_look_at_nothing_when_everything_is_kept() -> None:
-    assert expired(log(closed(5, 5)), UNLIMITED, NOW_MS, never) == []
+    assert expired_segments(log(closed(5, 5)), UNLIMITED, NOW_MS, never) == []
 
 
 def test_should_delete_the_oldest_as_long_as_enough_stays_without_it() -> None:
     segments = closed(10, 20, 30)
     for active_bytes, count in ((49, 0), (50, 1), (69, 1), (70, 2), (100, 3)):
-        found = expired(log(segments, active_bytes=active_bytes), Retention(None, 100), NOW_MS, never)
+        found = expired_segments(log(segments, active_bytes=active_bytes), Retention(None, 100), NOW_MS, never)
         assert [each.segment for each in found] == segments[:count]
 
 
 def test_should_delete_what_is_older_than_promised_up_to_the_first_that_is_not() -> None:
-    assert reasons(log(closed(1, 1, 1)), Retention(500, None), ages(501, 500, 900)) == [Reason.TIME]
-    assert reasons(log(closed(1, 1, 1)), Retention(500, None), ages(501, 501, 900)) == [Reason.TIME] * 3
+    assert reasons(log(closed(1, 1, 1)), Retention(500, None), ages(501, 500, 900)) == [ExpiryReason.TIME]
+    assert reasons(log(closed(1, 1, 1)), Retention(500, None), ages(501, 501, 900)) == [ExpiryReason.TIME] * 3
 
 
 def test_should_apply_both_limits_and_say_which_it_was() -> None:
     found = reasons(log(closed(40, 40, 40, 40)), Retention(500, 100), ages(900, 900, 600, 100))
-    assert found == [Reason.SIZE, Reason.TIME, Reason.TIME]
+    assert found == [ExpiryReason.SIZE, ExpiryReason.TIME, ExpiryReason.TIME]
 
 
 @pytest.mark.parametrize(("high_watermark", "count"), [(9, 0), (10, 1), (19, 1), (20, 2)])
 def test_should_delete_only_what_is_committed(high_watermark: int, count: int) -> None:
     committed = log(closed(5, 5), high_watermark=high_watermark)
-    assert len(expired(committed, Retention(0, 0), NOW_MS, never)) == count
+    assert len(expired_segments(committed, Retention(0, 0), NOW_MS, never)) == count
 
 
 def test_should_go_by_the_last_write_when_a_time_lies_in_the_future() -> None:
@@ -79,9 +89,9 @@ def test_should_keep_a_segment_without_records_until_the_next_one_goes() -> None
     old = {**young, Offset(20): SegmentTimes(NOW_MS - 501, NOW_MS)}
     assert reasons(log(closed(1, 1)), Retention(500, None), young) == []
     assert reasons(log(closed(1, 1, 1)), Retention(500, None), young) == []
-    assert reasons(log(closed(1, 1, 1)), Retention(500, None), old) == [Reason.TIME] * 3
+    assert reasons(log(closed(1, 1, 1)), Retention(500, None), old) == [ExpiryReason.TIME] * 3
     by_size = reasons(log(closed(1, 1, 9)), Retention(500, 10), young)
-    assert by_size == [Reason.SIZE], "what is too much goes, whatever is in it"
+    assert by_size == [ExpiryReason.SIZE], "what is too much goes, whatever is in it"
 
 
 @given(
@@ -96,15 +106,15 @@ def test_should_keep_as_much_as_promised_and_no_segment_that_nothing_protects(
     segments, times = closed(*(size for size, _ in drawn)), ages(*(age for _, age in drawn))
     whole = log(segments, active_bytes=active_bytes)
 
-    found = expired(whole, Retention(time_ms, size_bytes), NOW_MS, lambda segment: times[segment.base_offset])
+    found = expired_segments(whole, Retention(time_ms, size_bytes), NOW_MS, lambda segment: times[segment.base_offset])
 
     assert [each.segment for each in found] == segments[: len(found)]
     left = whole.size_bytes - sum(each.segment.size_bytes for each in found)
     for each, (_, age) in zip(found, drawn, strict=False):
-        assert each.reason is Reason.SIZE or (time_ms is not None and age > time_ms)
-    if any(each.reason is Reason.SIZE for each in found):
+        assert each.reason is ExpiryReason.SIZE or (time_ms is not None and age > time_ms)
+    if any(each.reason is ExpiryReason.SIZE for each in found):
         assert size_bytes is not None
-    if size_bytes is not None and found and found[-1].reason is Reason.SIZE:
+    if size_bytes is not None and found and found[-1].reason is ExpiryReason.SIZE:
         assert left >= size_bytes
     if len(found) < len(segments):
         oldest, (size, age) = segments[len(found)], drawn[len(found)]

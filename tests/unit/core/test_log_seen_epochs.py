@@ -2,8 +2,14 @@
 
 import pytest
 
-from headrace.core.log.sealed import DamagedFileError, seal
-from headrace.core.log.seen_epochs import EPOCHS_SEEN_FILE, format_epochs_seen, parse_epochs_seen, raised
+from headrace.core.log.checkpoints import (
+    EPOCHS_SEEN_FILE,
+    DamagedFileError,
+    format_epochs_seen,
+    parse_epochs_seen,
+    raised,
+    seal,
+)
 from headrace.core.types import LeaderEpoch, PartitionId, PartitionKey, TopicUid
 
 KEY = PartitionKey(TopicUid("6f0c-11"), PartitionId(0))

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.limits import INDEX_INTERVAL_BYTES
-from headrace.core.log.sparse_index import (
+from headrace.core.log.segments import (
     BEFORE_ALL_TIMES_MS,
     DamagedIndexError,
     IndexCursor,

@@ -5,20 +5,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.errors import OffsetOutOfRangeError
-from headrace.core.log.trimming import segments_below, start_after, start_of
+from headrace.core.log.retention import log_start_after, recovered_log_start, segments_below
 from headrace.core.types import Offset
 
 
 @pytest.mark.parametrize(("before", "start"), [(0, 3), (3, 3), (4, 4), (9, 9)])
 def test_should_move_the_start_forward_only(before: int, start: int) -> None:
-    assert start_after(Offset(before), log_start=Offset(3), high_watermark=Offset(9), label="x") == start
+    assert log_start_after(Offset(before), log_start=Offset(3), high_watermark=Offset(9), label="x") == start
 
 
 def test_should_refuse_to_delete_what_is_not_committed() -> None:
     with pytest.raises(
         OffsetOutOfRangeError, match=r"beforeOffset 10 is above .* default/x/0, which holds 3 to 9"
     ) as e:
-        start_after(Offset(10), log_start=Offset(3), high_watermark=Offset(9), label="default/x/0")
+        log_start_after(Offset(10), log_start=Offset(3), high_watermark=Offset(9), label="default/x/0")
     assert e.value.details == {"logStartOffset": 3, "highWatermark": 9}
 
 
@@ -28,7 +28,7 @@ def test_should_refuse_to_delete_what_is_not_committed() -> None:
 )
 def test_should_start_where_the_checkpoint_says_as_far_as_the_log_reaches(checkpoint: int | None, start: int) -> None:
     known = None if checkpoint is None else Offset(checkpoint)
-    assert start_of(known, first_segment=Offset(5), log_end=Offset(20)) == start
+    assert recovered_log_start(known, first_segment=Offset(5), log_end=Offset(20)) == start
 
 
 @pytest.mark.parametrize(("start", "dropped"), [(0, 0), (9, 0), (10, 1), (19, 1), (20, 2), (99, 2)])

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from headrace.core.placement.moving import Ground, level, refit
-from headrace.core.placement.spread import Candidate, Load, Replicas, spread
+from headrace.core.control.placement import Candidate, Ground, Load, Replicas, level, refit, spread
 from headrace.core.types import BrokerId
 
 NO_LOAD = Load()

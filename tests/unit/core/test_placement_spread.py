@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.placement.spread import Candidate, Load, Replicas, spread
+from headrace.core.control.placement import Candidate, Load, Replicas, spread
 from headrace.core.types import BrokerId
 
 NO_LOAD = Load()

@@ -8,8 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core import errors
-from headrace.core.errors import BrokerUnreachableError, HeadraceError, NotLeaderError, RemoteError
-from headrace.core.problem import from_problem, to_problem
+from headrace.core.errors import (
+    BrokerUnreachableError,
+    HeadraceError,
+    NotLeaderError,
+    RemoteError,
+    from_problem,
+    to_problem,
+)
 from headrace.core.types import BrokerId, Incarnation, PartitionId, PartitionKey, Seat, TopicName, TopicUid
 
 

@@ -13,7 +13,7 @@ from headrace.core.limits import BATCH_DECOMPRESSED_BYTES_MAX
 from headrace.core.records.arrow_message import ArrowMessage, read_message, unpacked_bytes
 from headrace.core.records.columns import columns_of, decode_batch
 from headrace.core.records.header import BatchHeader, Compression
-from headrace.core.records.record import Record
+from headrace.core.types import Record
 from tests.support.batches import RECORDS, batch_of, encoded, mislabelled, sealed
 
 METADATA_AT = 72

@@ -25,8 +25,7 @@ from headrace.core.records.columns import (
 )
 from headrace.core.records.header import APPEND_TIME_BIT, SPARSE_BIT, BatchHeader, Compression
 from headrace.core.records.raw import HEARTBEAT, RawBatch, split_batches
-from headrace.core.records.record import Record
-from headrace.core.types import LeaderEpoch, Offset
+from headrace.core.types import LeaderEpoch, Offset, Record
 from tests.support.batches import (
     RECORDS,
     TIMESTAMP_MS,

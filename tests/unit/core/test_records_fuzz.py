@@ -13,7 +13,7 @@ from headrace.core.errors import BatchTooLargeError, CorruptBatchError
 from headrace.core.records.columns import check_body, columns_of, decode_batch, decode_batches
 from headrace.core.records.header import Compression
 from headrace.core.records.raw import split_batches
-from headrace.core.records.record import Record
+from headrace.core.types import Record
 from tests.support.batches import batch_of, encoded, sealed
 from tests.support.examples import examples
 

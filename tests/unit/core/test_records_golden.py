@@ -24,10 +24,9 @@ from headrace.core.records.columns import (
     encode_batch,
 )
 from headrace.core.records.header import APPEND_TIME_BIT, SPARSE_BIT, BatchHeader, Compression, ProducerNumbers
-from headrace.core.records.json_form import to_json
+from headrace.core.records.json_records import to_json
 from headrace.core.records.raw import HEARTBEAT, emptied_batch, split_batches
-from headrace.core.records.record import Record
-from headrace.core.types import LeaderEpoch, Offset
+from headrace.core.types import LeaderEpoch, Offset, Record
 from tests.support.batches import TIMESTAMP_MS, encoded, message_of, packed
 
 FOLDER = Path(__file__).parents[2] / "golden" / "batches"

@@ -20,8 +20,7 @@ from headrace.core.records.header import (
     Compression,
     stamp,
 )
-from headrace.core.records.record import Record
-from headrace.core.types import LeaderEpoch, Offset
+from headrace.core.types import LeaderEpoch, Offset, Record
 from tests.support.batches import sealed
 
 I16, I32, I64 = (st.integers(-(1 << bits), (1 << bits) - 1) for bits in (15, 31, 63))

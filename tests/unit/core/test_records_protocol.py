@@ -10,8 +10,7 @@ from headrace.core.limits import BATCH_DECOMPRESSED_BYTES_MAX, BATCH_METADATA_BY
 from headrace.core.records.columns import RECORD_SCHEMA, SPARSE_RECORD_SCHEMA, decode_batch
 from headrace.core.records.header import MAGIC, BatchHeader
 from headrace.core.records.raw import split_batches
-from headrace.core.records.record import Record
-from headrace.core.types import LeaderEpoch, Offset
+from headrace.core.types import LeaderEpoch, Offset, Record
 
 PROTOCOL = (Path(__file__).parents[3] / "docs" / "protocol.md").read_text()
 STRUCT_CODES = {"i16": "h", "i32": "i", "i64": "q", "u8": "B", "u16": "H", "u32": "I"}

@@ -13,8 +13,7 @@ from headrace.core.limits import BATCH_METADATA_BYTES_MAX
 from headrace.core.records.columns import columns_of, decode_batch, encode_batch
 from headrace.core.records.header import APPEND_TIME_BIT, CONTROL_BIT, BatchHeader, Compression, ProducerNumbers
 from headrace.core.records.raw import HEARTBEAT, RawBatch, emptied_batch, renumbered, split_batches, split_replicated
-from headrace.core.records.record import Record
-from headrace.core.types import LeaderEpoch, Offset
+from headrace.core.types import LeaderEpoch, Offset, Record
 from tests.support.batches import TIMESTAMP_MS, batch_of, message_of, packed, sealed
 
 LIMIT = 8 << 20

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.errors import CorruptBatchError
-from headrace.core.records.header import MAGIC, NO_PRODUCER, BatchHeader
-from headrace.core.records.skim import Run, skim
+from headrace.core.records.header import MAGIC, NO_PRODUCER, BatchHeader, BatchRun, skim_batches
 from headrace.core.types import LeaderEpoch, Offset
 
 
@@ -41,14 +40,14 @@ def _run(counts: Sequence[int]) -> tuple[bytes, list[BatchHeader]]:
 def test_should_take_one_batch_at_least_and_stop_at_enough(records_max: int, batches: int, records: int) -> None:
     buffer, headers = _run([2, 3, 1])
     expected = sum(each.batch_bytes for each in headers[:batches])
-    assert skim(buffer, records_max) == Run(expected, batches, records, Offset(records))
+    assert skim_batches(buffer, records_max) == BatchRun(expected, batches, records, Offset(records))
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=30), st.integers(0, 100))
 def test_should_take_whole_batches_until_there_are_enough_records(counts: list[int], records_max: int) -> None:
     buffer, headers = _run(counts)
     taken = [each for i, each in enumerate(headers) if i == 0 or sum(counts[:i]) < records_max]
-    assert skim(buffer, records_max) == Run(
+    assert skim_batches(buffer, records_max) == BatchRun(
         sum(each.batch_bytes for each in taken),
         len(taken),
         sum(each.record_count for each in taken),
@@ -60,13 +59,13 @@ def test_should_take_whole_batches_until_there_are_enough_records(counts: list[i
 def test_should_refuse_a_run_that_ends_within_a_batch(cut: int) -> None:
     buffer, _ = _run([1, 2])
     with pytest.raises(CorruptBatchError):
-        skim(buffer[:-cut], 100)
+        skim_batches(buffer[:-cut], 100)
 
 
 def test_should_refuse_a_length_that_leads_nowhere() -> None:
     buffer, _ = _run([1])
     damaged = buffer[:12] + bytes(4) + buffer[16:]
     with pytest.raises(CorruptBatchError, match="stamp_checksum"):
-        skim(damaged, 100)
+        skim_batches(damaged, 100)
     with pytest.raises(CorruptBatchError, match="ends within a batch"):
-        skim(b"", 100)
+        skim_batches(b"", 100)

@@ -13,8 +13,8 @@ from headrace.core.replication.draining import (
     to_give_away,
     to_hand_over,
 )
+from headrace.core.resources.kubernetes_objects import BrokerSet
 from headrace.core.resources.partition_set import PartitionState
-from headrace.core.resources.pod import BrokerSet
 from headrace.core.types import BrokerId, Seat, TopicUid
 from tests.support.control import topic
 from tests.support.partition_sets import partition_set, partition_state, seat

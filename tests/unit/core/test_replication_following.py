@@ -21,8 +21,8 @@ from headrace.core.replication.events import (
     Truncate,
     Unfollow,
 )
-from headrace.core.replication.followers import Ends
 from headrace.core.replication.following import Following, Phase
+from headrace.core.replication.isr import Ends
 from headrace.core.resources.topic import Durability
 from headrace.core.types import BrokerId, LeaderEpoch, Offset, PartitionEpoch
 from tests.support.follower import EPOCH, IN_SYNC, LEADER, ME, STATE, THIRD, Follower, Log, fetch_from

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from headrace.core.log.sealed import DamagedFileError, seal
-from headrace.core.replication.giving_away import (
+from headrace.core.log.checkpoints import DamagedFileError, seal
+from headrace.core.replication.residency import (
     GIVING_AWAY_FILE,
     format_giving_away,
     given_away,
     moved_in_sight,
-    noted,
+    noted_removals,
     parse_giving_away,
     seen_leaving,
 )
@@ -31,17 +31,17 @@ def at(
 
 
 def test_should_note_when_it_is_first_to_be_removed() -> None:
-    assert noted({}, ME, [at(3, removing=(ME,))], ()) == {KEY: 3}
-    assert noted({KEY: PartitionEpoch(3)}, ME, [at(4, removing=(ME,))], {KEY}) == {KEY: 3}
-    assert noted({}, ME, [at(3, removing=(OTHER,))], {KEY}) == {}
+    assert noted_removals({}, ME, [at(3, removing=(ME,))], ()) == {KEY: 3}
+    assert noted_removals({KEY: PartitionEpoch(3)}, ME, [at(4, removing=(ME,))], {KEY}) == {KEY: 3}
+    assert noted_removals({}, ME, [at(3, removing=(OTHER,))], {KEY}) == {}
 
 
 def test_should_forget_what_is_to_stay_and_what_is_deleted() -> None:
     notes = {KEY: PartitionEpoch(3)}
-    assert noted(notes, ME, [at(4)], {KEY}) == {}
-    assert noted(notes, ME, [at(4, replicas=(OTHER,))], {KEY}) == notes
-    assert noted(notes, ME, [], {KEY}) == notes
-    assert noted(notes, ME, [at(4, replicas=(OTHER,))], ()) == {}
+    assert noted_removals(notes, ME, [at(4)], {KEY}) == {}
+    assert noted_removals(notes, ME, [at(4, replicas=(OTHER,))], {KEY}) == notes
+    assert noted_removals(notes, ME, [], {KEY}) == notes
+    assert noted_removals(notes, ME, [at(4, replicas=(OTHER,))], ()) == {}
 
 
 def test_should_believe_nothing_that_is_older_than_the_note() -> None:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from headrace.core.errors import FencedEpochError, NotLeaderError, PartitionOfflineError, StaleTopicError
 from headrace.core.limits import REPLICATED_SYNC_BYTES
+from headrace.core.log.epochs import Fence
 from headrace.core.log.group_commit import Sync
 from headrace.core.replication.events import (
     Abandon,
@@ -28,8 +29,7 @@ from headrace.core.replication.events import (
     Ticked,
     Waiter,
 )
-from headrace.core.replication.fence import Fence
-from headrace.core.replication.followers import InSyncRules
+from headrace.core.replication.isr import InSyncRules
 from headrace.core.replication.leadership import Leadership
 from headrace.core.resources.topic import Durability
 from headrace.core.types import Acks, BrokerId, LeaderEpoch, Offset, PartitionEpoch, TopicUid

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from headrace.core.errors import NotEnoughReplicasError, NotReadyError
 from headrace.core.limits import FOLLOWER_AWAY_MS, LEASE_DURATION_MS
-from headrace.core.replication.contact import Contact
+from headrace.core.log.epochs import Fence
 from headrace.core.replication.events import (
     Acknowledge,
     Appended,
@@ -23,10 +23,8 @@ from headrace.core.replication.events import (
     Synced,
     Waiter,
 )
-from headrace.core.replication.fence import Fence
-from headrace.core.replication.followers import Ends, InSyncRules
-from headrace.core.replication.isr import Isr, floor
-from headrace.core.replication.leadership import Leadership
+from headrace.core.replication.isr import Ends, InSyncRules, Isr, floor
+from headrace.core.replication.leadership import Contact, Leadership
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.resources.topic import Durability
 from headrace.core.types import Acks, BrokerId, LeaderEpoch, Offset, PartitionEpoch, Seat

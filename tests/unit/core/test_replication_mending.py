@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.core.replication.mending import others_have_it
+from headrace.core.replication.draining import others_have_it
 from headrace.core.types import Seat
 from tests.support.partition_sets import partition_state, seat
 

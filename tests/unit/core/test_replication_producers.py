@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from headrace.core.errors import FencedProducerError, OutOfOrderSequenceError
 from headrace.core.limits import PRODUCER_BATCHES_REMEMBERED, PRODUCER_EXPIRY_MS, PRODUCERS_REMEMBERED_MAX
-from headrace.core.log.sealed import DamagedFileError, seal
+from headrace.core.log.checkpoints import DamagedFileError, seal
 from headrace.core.records.columns import plain_header
 from headrace.core.records.header import SEQUENCES, BatchHeader
 from headrace.core.replication.producers import PRODUCERS_FILE, Producers, ProducerState, Remembered, format_producers

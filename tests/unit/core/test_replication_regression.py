@@ -1,7 +1,7 @@
 """Epochs that rise are remembered; epochs below those are known for data that went back."""
 
 from headrace.core.log.epochs import NO_EPOCH
-from headrace.core.replication.regression import may_act_on, regressed_topics, to_remember
+from headrace.core.replication.seats import may_act_on, regressed_topics, to_remember
 from headrace.core.types import BrokerId, LeaderEpoch, PartitionId, PartitionKey, TopicUid
 from tests.support.partition_sets import partition_set, partition_state, seat
 

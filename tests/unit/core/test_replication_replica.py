@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from headrace.core.errors import NotLeaderError, NotReadyError
-from headrace.core.log.epochs import EpochEnd, EpochStart, LeaderEpochs
+from headrace.core.log.epochs import EpochEnd, EpochStart, Fence, LeaderEpochs
 from headrace.core.log.group_commit import Sync
-from headrace.core.replication.contact import Contact
 from headrace.core.replication.events import (
     Abandon,
     Acknowledge,
@@ -42,9 +41,8 @@ from headrace.core.replication.events import (
     Waiter,
     WriteFailed,
 )
-from headrace.core.replication.fence import Fence
-from headrace.core.replication.followers import Ends, InSyncRules
-from headrace.core.replication.isr import PendingIsr
+from headrace.core.replication.isr import Ends, InSyncRules, PendingIsr
+from headrace.core.replication.leadership import Contact
 from headrace.core.replication.replica import Replica
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.resources.topic import Durability

@@ -13,7 +13,7 @@ from headrace.core.replication.residency import (
     Close,
     Delete,
     Holding,
-    Observed,
+    ObservedPartitions,
     Open,
     Orphan,
     Purge,
@@ -46,7 +46,7 @@ def plan(
     described_uids = {UID} if described else set()
     overdue_keys, going_keys = {KEY} if overdue else set(), {KEY} if going else set()
     opened = {key: THE_FIRST for key, holding in (held or {}).items() if holding is Holding.OPEN}
-    observed = Observed(ME, sets, held or {}, logs or {}, opened, described_uids, overdue_keys, going_keys)
+    observed = ObservedPartitions(ME, sets, held or {}, logs or {}, opened, described_uids, overdue_keys, going_keys)
     return plan_residency(replace(observed, moved_in_sight={KEY} if going == IN_SIGHT else set(), kept=kept))
 
 

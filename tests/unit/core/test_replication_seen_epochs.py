@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.core.replication.seen_epochs import SeenEpochs
+from headrace.core.replication.seats import SeenEpochs
 from headrace.core.types import LeaderEpoch, Seat
 from tests.support.partition_sets import partition_state, seat
 

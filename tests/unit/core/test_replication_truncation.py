@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from headrace.core.errors import DivergedLogError
 from headrace.core.log.epochs import NO_EPOCH, EpochEnd, EpochStart, LeaderEpochs
-from headrace.core.replication.truncation import Agreed, AskAgain, BeginAnew, question, reconcile
+from headrace.core.replication.following import Agreed, AskAgain, BeginAnew, question, reconcile
 from headrace.core.types import LeaderEpoch, Offset
 
 History = list[int]

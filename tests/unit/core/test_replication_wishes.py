@@ -10,7 +10,14 @@ from headrace.core.limits import ISR_LOOK_INTERVAL_MS
 from headrace.core.replication.isr import floor
 from headrace.core.replication.residency import Holding
 from headrace.core.replication.seats import LogFacts
-from headrace.core.replication.wishes import Around, IsrLooks, Local, Wish, isr_changes, wishes
+from headrace.core.replication.set_writer import (
+    BrokerSituation,
+    IsrLooks,
+    LocalReplica,
+    WantedState,
+    isr_changes,
+    wanted_states,
+)
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.types import BrokerId, LeaderEpoch, PartitionId, PartitionKey, Seat, TopicUid
 from tests.support.partition_sets import partition_set, partition_state, seat
@@ -40,33 +47,33 @@ def shared(number: int = 0, *, leader: Seat | None = ME, isr: tuple[Seat, ...] =
 
 
 def wished(
-    *states: PartitionState, local: Local, ready: Collection[Seat] = ALL, leaving: str = "", failed: str = ""
-) -> list[Wish]:
-    around = Around(ME, ready, 0, failed, leaving)
-    return wishes(partition_set(*states), {state.id: local for state in states}, around)
+    *states: PartitionState, local: LocalReplica, ready: Collection[Seat] = ALL, leaving: str = "", failed: str = ""
+) -> list[WantedState]:
+    around = BrokerSituation(ME, ready, 0, failed, leaving)
+    return wanted_states(partition_set(*states), {state.id: local for state in states}, around)
 
 
-def opened(**changes: object) -> Local:
-    return replace(Local(Holding.OPEN, LOG, min_insync_replicas=2), **changes)  # type: ignore[arg-type]
+def opened(**changes: object) -> LocalReplica:
+    return replace(LocalReplica(Holding.OPEN, LOG, min_insync_replicas=2), **changes)  # type: ignore[arg-type]
 
 
 def test_should_want_nothing_of_what_is_not_here() -> None:
-    assert wishes(partition_set(shared()), {}, Around(ME, ALL, 0)) == []
+    assert wanted_states(partition_set(shared()), {}, BrokerSituation(ME, ALL, 0)) == []
     assert wished(shared(), local=opened()) == []
 
 
 def test_should_claim_all_its_seats_in_one_write_when_it_returns() -> None:
     old = [partition_state(p, leader=seat(0, 1)) for p in range(3)]
     local = {
-        PartitionId(0): Local(Holding.OPEN, LOG),
-        PartitionId(1): Local(Holding.OPEN, LogFacts(LeaderEpoch(1), damage="12 bytes were cut")),
-        PartitionId(2): Local(Holding.BUSY),
+        PartitionId(0): LocalReplica(Holding.OPEN, LOG),
+        PartitionId(1): LocalReplica(Holding.OPEN, LogFacts(LeaderEpoch(1), damage="12 bytes were cut")),
+        PartitionId(2): LocalReplica(Holding.BUSY),
     }
-    around = Around(ME, ALL, 0)
-    assert wishes(partition_set(*old), local, around) == []
-    local[PartitionId(2)] = Local(Holding.BROKEN)
+    around = BrokerSituation(ME, ALL, 0)
+    assert wanted_states(partition_set(*old), local, around) == []
+    local[PartitionId(2)] = LocalReplica(Holding.BROKEN)
 
-    claimed = wishes(partition_set(*old), local, around)
+    claimed = wanted_states(partition_set(*old), local, around)
 
     assert [(wish.state.id, wish.state.leader, wish.is_claim) for wish in claimed] == [(0, ME, True), (1, ME, True)]
     assert [wish.loss for wish in claimed] == [
@@ -84,15 +91,20 @@ def test_should_renew_and_give_up_its_seats_among_several() -> None:
 
 
 def test_should_claim_nothing_while_it_stops() -> None:
-    local = {ZERO: Local(Holding.OPEN, LOG)}
-    assert wishes(partition_set(partition_state(leader=seat(0, 1))), local, Around(ME, ALL, 0, claims=False)) == []
+    local = {ZERO: LocalReplica(Holding.OPEN, LOG)}
+    assert (
+        wanted_states(
+            partition_set(partition_state(leader=seat(0, 1))), local, BrokerSituation(ME, ALL, 0, claims=False)
+        )
+        == []
+    )
 
 
 def test_should_write_nothing_about_a_topic_whose_later_states_another_broker_knows() -> None:
     old = partition_set(shared(isr=(seat(0, 1), SECOND)))
-    around = Around(ME, ALL, 0)
-    assert wishes(old, {ZERO: opened()}, around)
-    assert wishes(old, {ZERO: opened()}, replace(around, regressed={old.topic_uid})) == []
+    around = BrokerSituation(ME, ALL, 0)
+    assert wanted_states(old, {ZERO: opened()}, around)
+    assert wanted_states(old, {ZERO: opened()}, replace(around, regressed={old.topic_uid})) == []
 
 
 def test_should_write_nothing_where_epochs_went_back() -> None:
@@ -101,10 +113,10 @@ def test_should_write_nothing_where_epochs_went_back() -> None:
 
 def test_should_surrender_once_its_data_is_deleted() -> None:
     deleting = partition_set(partition_state(leader=ME), partition_state(1, leader=SECOND), deleting=True)
-    around = Around(ME, ALL, 0)
-    assert wishes(deleting, {ZERO: Local(Holding.OPEN, LOG)}, around) == []
-    (surrendered,) = wishes(deleting, {}, around)
-    assert surrendered == Wish(surrendered.state, "partition 0: its data is deleted")
+    around = BrokerSituation(ME, ALL, 0)
+    assert wanted_states(deleting, {ZERO: LocalReplica(Holding.OPEN, LOG)}, around) == []
+    (surrendered,) = wanted_states(deleting, {}, around)
+    assert surrendered == WantedState(surrendered.state, "partition 0: its data is deleted")
     assert surrendered.state.replicas == ()
 
 
@@ -130,8 +142,8 @@ def test_should_not_ask_a_leader_that_does_not_lead_in_this_very_state() -> None
 
 def test_should_look_after_the_isr_while_another_log_of_the_set_is_busy() -> None:
     states = [shared(isr=(ME, SECOND)), shared(1, isr=(seat(0, 1), SECOND))]
-    local = {ZERO: opened(leader=Leader(states[0], ALL)), PartitionId(1): Local(Holding.BUSY, LOG)}
-    (wish,) = wishes(partition_set(*states), local, Around(ME, ALL, 0))
+    local = {ZERO: opened(leader=Leader(states[0], ALL)), PartitionId(1): LocalReplica(Holding.BUSY, LOG)}
+    (wish,) = wanted_states(partition_set(*states), local, BrokerSituation(ME, ALL, 0))
     assert wish.state.isr == ALL
 
 

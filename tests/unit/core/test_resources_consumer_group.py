@@ -4,23 +4,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.groups.identity import GroupEpoch, GroupName, GroupState, GroupType, MemberId
-from headrace.core.groups.settings import Assignor, Retention
+from headrace.core.groups.identity import Assignor, GroupEpoch, GroupName, GroupState, GroupType, MemberId, Retention
 from headrace.core.limits import GROUP_SESSION_MS_MAX, GROUP_SESSION_MS_MIN
 from headrace.core.resources.consumer_group import (
     ConsumerGroup,
     ConsumerGroupSpec,
-    ResetOffset,
-    ResetOffsets,
-    ResetTo,
-    auto_created,
-)
-from headrace.core.resources.consumer_group_status import (
     ConsumerGroupStatus,
     LastReset,
     MemberStatus,
+    ResetOffset,
+    ResetOffsets,
+    ResetTo,
     TopicShare,
     TopicStatus,
+    auto_created,
 )
 from headrace.core.resources.metadata import InvalidResourceError, Metadata
 from headrace.core.types import BrokerId, Offset, PartitionId, TopicUid

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.core.resources.names import group_name_problem, namespace_problem, topic_name_problem
+from headrace.core.types import group_name_problem, namespace_problem, topic_name_problem
 
 
 @pytest.mark.parametrize("name", ["orders", "a", "a-1", "0", "x" * 63])

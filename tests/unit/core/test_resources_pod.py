@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
+from headrace.core.resources.kubernetes_objects import BrokerPod, BrokerSet
 from headrace.core.resources.metadata import InvalidResourceError
-from headrace.core.resources.pod import BrokerPod, BrokerSet
 from headrace.core.types import BrokerId
 
 RUNNING = {"state": {"running": {"startedAt": "2026-11-21T09:00:00Z"}}}

@@ -1,7 +1,7 @@
 import pytest
 
+from headrace.core.resources.kubernetes_objects import Secret
 from headrace.core.resources.metadata import InvalidResourceError
-from headrace.core.resources.secret import Secret
 
 
 def test_should_hold_the_bytes_and_not_show_them() -> None:

@@ -1,5 +1,5 @@
+from headrace.core.resources.kubernetes_objects import bootstrap_service
 from headrace.core.resources.metadata import DEFAULT_CLUSTER
-from headrace.core.resources.service import bootstrap_service
 
 
 def test_should_name_the_bootstrap_service_after_the_cluster() -> None:

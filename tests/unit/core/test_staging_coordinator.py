@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.coordinating import (
+from headrace.core.coordinator_events import (
     Append,
     Committed,
     CoordinatorState,
@@ -34,7 +34,6 @@ from headrace.core.limits import (
     WRITER_RETENTION_MS,
     WRITERS_PER_COORDINATOR_MAX,
 )
-from headrace.core.staging.cleaning import Clean, Span
 from headrace.core.staging.coordinator import (
     Answer,
     CommitReceived,
@@ -47,8 +46,8 @@ from headrace.core.staging.coordinator import (
     Status,
     WriterCoordinator,
 )
-from headrace.core.staging.decisions import Decision, Share, StagedBatch, WriterRecord
-from headrace.core.staging.identity import WriterName
+from headrace.core.staging.decisions import Clean, Decision, Share, Span, StagedBatch, WriterRecord
+from headrace.core.staging.writers import WriterName
 from headrace.core.types import Offset, PartitionId, PartitionKey, TopicUid
 from tests.support.examples import examples
 

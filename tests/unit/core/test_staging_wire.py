@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.coordinating import UnreadableRecordError
+from headrace.core.coordinator_events import UnreadableRecordError
 from headrace.core.errors import InvalidRequestError
 from headrace.core.limits import (
     COMMIT_WAIT_MS_MAX,
@@ -28,14 +28,7 @@ from headrace.core.staging.decisions import (
     decode,
     encode,
 )
-from headrace.core.staging.identity import (
-    WriterName,
-    commits_partition,
-    producer_of,
-    staging_partitions,
-    writer_name_problem,
-)
-from headrace.core.staging.wire import (
+from headrace.core.staging.requests import (
     Staging,
     commit_body,
     parse_commit,
@@ -44,6 +37,13 @@ from headrace.core.staging.wire import (
     staging_object,
     status_object,
     writer_path,
+)
+from headrace.core.staging.writers import (
+    WriterName,
+    commits_partition,
+    producer_of,
+    staging_partitions,
+    writer_name_problem,
 )
 from headrace.core.types import Offset, PartitionId, PartitionKey, TopicName, TopicUid
 

@@ -2,9 +2,8 @@
 
 import pytest
 
-from headrace.core.resources.lease import CLUSTER_LABEL, BrokerLease, lease_name
+from headrace.core.resources.lease import CLUSTER_LABEL, BrokerLease, Doubts, Whereabouts, lease_name
 from headrace.core.resources.metadata import Metadata
-from headrace.core.resources.whereabouts import Doubts, Whereabouts
 from headrace.core.types import BrokerId, Incarnation
 
 POD = "http://logs-{}.logs.data.svc:9701"

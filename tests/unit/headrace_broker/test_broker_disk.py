@@ -7,7 +7,7 @@ import pytest
 
 from headrace.core.errors import DiskFullError, StorageFailedError
 from headrace.core.limits import DISK_BALLAST_BYTES
-from headrace.core.log.quota import DiskLimits
+from headrace.core.log.disk_quota import DiskLimits
 from headrace_broker.broker_disk import BrokerDisk
 from headrace_broker.metrics import Metrics
 from headrace_broker.storage.ballast import BALLAST_FILE, Ballast

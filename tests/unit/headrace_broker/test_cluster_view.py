@@ -6,11 +6,10 @@ import pytest
 
 from headrace.core.errors import UnknownPartitionError, UnknownTopicError
 from headrace.core.limits import LEASE_DURATION_MS
-from headrace.core.resources.lease import BrokerLease
+from headrace.core.resources.lease import BrokerLease, Doubts, Whereabouts
 from headrace.core.resources.metadata import Metadata
 from headrace.core.resources.partition_set import PartitionSet
 from headrace.core.resources.topic import Topic, TopicSpec
-from headrace.core.resources.whereabouts import Doubts, Whereabouts
 from headrace.core.types import (
     BrokerId,
     Incarnation,

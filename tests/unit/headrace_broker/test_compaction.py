@@ -9,10 +9,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from headrace.core.limits import COMPACTION_KEYS_MAX
-from headrace.core.log.quota import DiskLimits
+from headrace.core.log.disk_quota import DiskLimits
+from headrace.core.log.epochs import Fence
 from headrace.core.log.segments import LogConfig
-from headrace.core.replication.fence import Fence
-from headrace.core.replication.followers import InSyncRules
+from headrace.core.replication.isr import InSyncRules
 from headrace.core.replication.replica import Replica
 from headrace.core.resources.topic import TopicSpec
 from headrace.core.types import Acks, Offset, PartitionId, PartitionKey, TopicName, TopicUid

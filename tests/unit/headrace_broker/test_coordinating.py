@@ -14,6 +14,7 @@ from headrace.core.errors import (
     UnknownMemberError,
     UnreadableBatchError,
 )
+from headrace.core.groups.assignment import Subscription
 from headrace.core.groups.coordinator import TopicsListed
 from headrace.core.groups.entries import OffsetValue
 from headrace.core.groups.events import (
@@ -27,13 +28,21 @@ from headrace.core.groups.events import (
     Reply,
 )
 from headrace.core.groups.identity import GroupEpoch, GroupName, GroupType, MemberId, TopicShape
-from headrace.core.groups.subscriptions import Subscription
+from headrace.core.log.epochs import Fence
 from headrace.core.records.columns import columns_of
 from headrace.core.records.raw import split_batches
-from headrace.core.records.record import Record
-from headrace.core.replication.fence import Fence
 from headrace.core.resources.partition_set import PartitionState
-from headrace.core.types import Acks, LeaderEpoch, Offset, PartitionEpoch, PartitionId, PartitionKey, Seat, TopicUid
+from headrace.core.types import (
+    Acks,
+    LeaderEpoch,
+    Offset,
+    PartitionEpoch,
+    PartitionId,
+    PartitionKey,
+    Record,
+    Seat,
+    TopicUid,
+)
 from headrace_broker.clock import wall_ms
 from headrace_broker.groups.coordinating import Coordinating
 from headrace_broker.internal_topics.requests import Requests

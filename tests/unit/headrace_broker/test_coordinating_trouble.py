@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from headrace.core.errors import CoordinatorLoadingError, NotCoordinatorError
+from headrace.core.groups.assignment import Subscription
 from headrace.core.groups.entries import Entry, OffsetValue
 from headrace.core.groups.events import CommitReceived, Done, JoinReceived, Membership, Reply
 from headrace.core.groups.identity import GroupName, MemberId
-from headrace.core.groups.subscriptions import Subscription
 from headrace.core.limits import COORDINATOR_ENCODE_INLINE_BYTES_MAX, LEASE_DURATION_MS, OFFSET_METADATA_BYTES_MAX
 from headrace.core.records.raw import RawBatch
-from headrace.core.replication.contact import Contact
-from headrace.core.replication.followers import Ends
+from headrace.core.replication.isr import Ends
+from headrace.core.replication.leadership import Contact
 from headrace.core.types import BrokerId, LeaderEpoch, Offset, PartitionEpoch, PartitionId, PartitionKey
 from headrace_broker.clock import monotonic_ms
 from headrace_broker.groups.coordinating import OFFSETS_LOG

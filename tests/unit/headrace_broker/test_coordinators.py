@@ -9,18 +9,19 @@ import pytest
 from aiohttp.test_utils import make_mocked_request
 
 from headrace.core.errors import CoordinatorLoadingError, NotCoordinatorError, UnknownGroupError
+from headrace.core.groups.assignment import Subscription
 from headrace.core.groups.coordinator import TopicsListed
 from headrace.core.groups.events import JoinReceived, LeaveReceived, Membership, TopicDeleted
 from headrace.core.groups.identity import (
     OFFSETS_TOPIC,
+    Assignor,
     GroupName,
+    GroupSettings,
     GroupType,
     MemberId,
     TopicShape,
     coordinator_partition,
 )
-from headrace.core.groups.settings import Assignor, GroupSettings
-from headrace.core.groups.subscriptions import Subscription
 from headrace.core.resources.lease import BrokerLease
 from headrace.core.resources.metadata import Metadata
 from headrace.core.resources.topic import Topic, TopicSpec

@@ -12,10 +12,9 @@ import pytest
 from aiohttp import web
 
 from headrace.core.errors import HeadraceError
+from headrace.core.groups.entries import Image
 from headrace.core.groups.identity import GroupName, TopicShape
-from headrace.core.groups.image import Image
-from headrace.core.groups.lag import Watermarks, partition_lag
-from headrace.core.groups.watermarks import parse_asked, watermarks_object
+from headrace.core.groups.lag import Watermarks, parse_watermarks_request, partition_lag, watermarks_object
 from headrace.core.resources.lease import BrokerLease
 from headrace.core.resources.metadata import Metadata
 from headrace.core.resources.partition_set import PartitionSet
@@ -47,7 +46,7 @@ class Leaders:
     answer: Callable[[], web.Response] | None = None
 
     async def send(self, leader: Target, method: str, path: str, **more: Any) -> web.Response:
-        keys = parse_asked(json.loads(b"".join(more["body"])))
+        keys = parse_watermarks_request(json.loads(b"".join(more["body"])))
         self.asked.append((f"{method} {leader.url}{path}", keys))
         if self.answer is not None:
             return self.answer()

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from headrace.core.groups.identity import GroupName
-from headrace.core.groups.settings import GroupSettings
+from headrace.core.groups.identity import GroupName, GroupSettings
 from headrace.core.resources.consumer_group import ConsumerGroup
 from headrace.core.resources.metadata import Metadata
 from headrace.kube.resource import ObjectKey

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from headrace.core.replication.draining import Placed
-from headrace.core.resources.pod import BrokerSet
+from headrace.core.resources.kubernetes_objects import BrokerSet
 from headrace.core.types import BrokerId, Seat
 from headrace.kube.errors import ApiError, ApiUnavailableError, NotFoundError
 from headrace_broker.coordination import handing_over

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from headrace.core.control.held import HeldLog
+from headrace.core.control.broker_reports import HeldLog
+from headrace.core.log.disk_quota import DiskLimits
 from headrace.core.log.epochs import NO_EPOCH
-from headrace.core.log.intact import DiskFacts
-from headrace.core.log.quota import DiskLimits
+from headrace.core.log.recovery import DiskFacts
 from headrace.core.log.segments import LogConfig
 from headrace.core.replication.residency import Holding
 from headrace.core.resources.topic import TopicSpec

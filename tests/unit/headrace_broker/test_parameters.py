@@ -8,7 +8,7 @@ from multidict import MultiDict
 from headrace.core.errors import InvalidRequestError
 from headrace.core.groups.identity import GroupName
 from headrace.core.limits import FETCH_BYTES_DEFAULT, FETCH_BYTES_MAX, FETCH_RECORDS_MAX
-from headrace.core.replication.fence import Fence
+from headrace.core.log.epochs import Fence
 from headrace.core.types import Acks, LeaderEpoch, Offset, PartitionId, TopicName, TopicUid
 from headrace_broker.requests import (
     DeleteQuery,

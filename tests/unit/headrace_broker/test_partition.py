@@ -16,8 +16,8 @@ from headrace.core.errors import (
 )
 from headrace.core.holders import HolderRate
 from headrace.core.limits import SEGMENT_BYTES_MIN
+from headrace.core.log.epochs import Fence
 from headrace.core.records.raw import split_batches
-from headrace.core.replication.fence import Fence
 from headrace.core.resources.topic import TopicSpec
 from headrace.core.types import Acks, LeaderEpoch, Offset, PartitionEpoch
 from headrace_broker.admission import Budget

@@ -8,8 +8,7 @@ import pytest
 from headrace.core.errors import BatchTooLargeError, InvalidRequestError, UnreadableBatchError
 from headrace.core.limits import JSON_FETCH_BYTES_MAX, WATCH_LINES_BYTES
 from headrace.core.records.header import BatchHeader, Compression
-from headrace.core.records.record import Record
-from headrace.core.types import LeaderEpoch, Offset, TopicUid
+from headrace.core.types import LeaderEpoch, Offset, Record, TopicUid
 from headrace_broker.fetch import Fetched
 from headrace_broker.requests import ValueFormat
 from headrace_broker.routes.headers import fetch_headers

@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 
 from headrace.core.errors import FencedProducerError, HeadraceError, OutOfOrderSequenceError
+from headrace.core.log.epochs import Fence
 from headrace.core.records.columns import columns_of, encode_batch
 from headrace.core.records.header import ProducerNumbers
 from headrace.core.records.raw import RawBatch, split_batches
-from headrace.core.records.record import Record
-from headrace.core.replication.fence import Fence
-from headrace.core.types import Acks
+from headrace.core.types import Acks, Record
 from headrace_broker.metrics import Metrics
 from headrace_broker.partition import Partition
 from headrace_broker.requests import ProduceQuery

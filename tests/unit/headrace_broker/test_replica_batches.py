@@ -7,14 +7,13 @@ from pathlib import Path
 import pytest
 
 from headrace.core.errors import DivergedLogError
+from headrace.core.log.epochs import Fence
 from headrace.core.records.columns import columns_of, encode_batch
 from headrace.core.records.header import ProducerNumbers
 from headrace.core.records.raw import RawBatch, split_batches
-from headrace.core.records.record import Record
-from headrace.core.replication.fence import Fence
-from headrace.core.replication.followers import Ends
+from headrace.core.replication.isr import Ends
 from headrace.core.resources.topic import Durability
-from headrace.core.types import Acks, LeaderEpoch, Offset
+from headrace.core.types import Acks, LeaderEpoch, Offset, Record
 from headrace_broker.requests import ProduceQuery
 from tests.support.batches import TIMESTAMP_MS
 from tests.support.logs import NOW_MS

@@ -17,7 +17,7 @@ from headrace.core.errors import (
     StorageFailedError,
 )
 from headrace.core.limits import SEGMENT_BYTES_MIN
-from headrace.core.replication.fence import Fence
+from headrace.core.log.epochs import Fence
 from headrace.core.types import Acks, Offset
 from headrace_broker.fetch import fetch, find_offset
 from headrace_broker.requests import DeleteQuery, Edge, FetchQuery, OffsetsQuery, ProduceQuery, ValueFormat

@@ -16,7 +16,7 @@ from headrace.core.errors import (
 from headrace.core.records.raw import RawBatch, split_batches
 from headrace.core.replication.producers import Producers
 from headrace.core.staging.decisions import Decision, Share, StagedBatch
-from headrace.core.staging.identity import STAGING_TOPIC, WriterName, producer_of
+from headrace.core.staging.writers import STAGING_TOPIC, WriterName, producer_of
 from headrace.core.types import LeaderEpoch, Offset, PartitionId, PartitionKey, TopicName, TopicUid
 from headrace_broker.requests import Place
 from headrace_broker.staging.reach import Reach

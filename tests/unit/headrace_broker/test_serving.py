@@ -4,8 +4,7 @@ from collections.abc import AsyncIterator, Collection, Mapping
 
 import pytest
 
-from headrace.core.control.held import Epochs, HeldLog
-from headrace.core.control.promises import PromisedLog
+from headrace.core.control.broker_reports import Epochs, HeldLog, PromisedLog
 from headrace.core.errors import (
     NotLeaderError,
     NotReadyError,
@@ -14,7 +13,7 @@ from headrace.core.errors import (
     UnknownPartitionError,
     UnknownTopicError,
 )
-from headrace.core.replication.fence import Fence
+from headrace.core.log.epochs import Fence
 from headrace.core.resources.lease import BrokerLease
 from headrace.core.resources.metadata import Metadata
 from headrace.core.resources.topic import Topic, TopicSpec

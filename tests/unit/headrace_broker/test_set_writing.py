@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from headrace.core.replication.residency import Holding
 from headrace.core.replication.seats import LogFacts
-from headrace.core.replication.wishes import Local
+from headrace.core.replication.set_writer import LocalReplica
 from headrace.core.resources.partition_set import PartitionSet
 from headrace.core.types import BrokerId, LeaderEpoch, PartitionEpoch, PartitionId, PartitionKey, Seat
 from headrace.kube.errors import ApiUnavailableError, NotFoundError
@@ -43,8 +43,8 @@ class Here:
     def held(self) -> dict[object, Holding]:
         return {}
 
-    def local(self, *_: object, **__: object) -> Local:
-        return Local(Holding.OPEN, LogFacts(LeaderEpoch(1)), 2)
+    def local(self, *_: object, **__: object) -> LocalReplica:
+        return LocalReplica(Holding.OPEN, LogFacts(LeaderEpoch(1)), 2)
 
     def read(self) -> dict[object, LeaderEpoch]:
         return {}

@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 
 from headrace.core.limits import API_BACKOFF_MIN_MS
+from headrace.core.resources.lease import OperatorLease
 from headrace.core.resources.metadata import Metadata
-from headrace.core.resources.operator_lease import OperatorLease
 from headrace.kube.errors import ApiError, ConflictError, UnreadableObjectError
 from headrace_operator.candidate import Candidate
 from headrace_operator.observer import Scope

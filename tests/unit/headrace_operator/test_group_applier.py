@@ -5,10 +5,11 @@ from typing import Any, cast
 
 import pytest
 
-from headrace.core.control.actions import Notice, PatchStatus
-from headrace.core.control.group_actions import (
+from headrace.core.control.actions import (
     CreateTopic,
     GroupAction,
+    Notice,
+    PatchStatus,
     PatchTopic,
     ReleaseTopic,
     SetGroupFinalizers,

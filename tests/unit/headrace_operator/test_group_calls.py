@@ -7,12 +7,10 @@ from typing import Any
 
 from aiohttp import web
 
-from headrace.core.control.group_errands import Answer
-from headrace.core.control.group_verdicts import DONE, Verdict
-from headrace.core.errors import BrokerUnreachableError, GroupNotEmptyError, RemoteError
-from headrace.core.groups.wire import Call
+from headrace.core.control.group_errands import DONE, Answer, Verdict
+from headrace.core.errors import BrokerUnreachableError, GroupNotEmptyError, RemoteError, to_problem
+from headrace.core.groups.requests import Call
 from headrace.core.limits import GROUP_ERRAND_REQUESTS_MAX
-from headrace.core.problem import to_problem
 from headrace.http2.async_transport import AsyncTransport
 from headrace.http2.server import serve
 from headrace_operator.group_calls import GroupCalls

@@ -8,9 +8,8 @@ from typing import Any, cast
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from headrace.core.control.group_actions import GroupAction, SetGroupFinalizers, TopicAction
-from headrace.core.control.group_errands import Errand
-from headrace.core.control.group_verdicts import DONE, Verdict
+from headrace.core.control.actions import GroupAction, SetGroupFinalizers, TopicAction
+from headrace.core.control.group_errands import DONE, Errand, Verdict
 from headrace.core.limits import GROUP_WRITES_PER_PASS_MAX
 from headrace.core.resources.consumer_group import ConsumerGroup
 from headrace.kube.errors import ApiError, ApiUnavailableError, ForbiddenError, NotFoundError

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from headrace.core.control.held import BrokerReport
+from headrace.core.control.broker_reports import BrokerReport
 from headrace.core.control.observed import Observed
 from headrace.core.types import BrokerId, TopicUid
 from headrace_operator.inquiry import Inquiry

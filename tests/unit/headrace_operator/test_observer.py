@@ -5,10 +5,9 @@ from typing import Any, cast
 import pytest
 
 from headrace.core.control.observed import BrokerState
-from headrace.core.resources.lease import CLUSTER_LABEL, BrokerLease, lease_name
+from headrace.core.resources.kubernetes_objects import BrokerPod, BrokerSet
+from headrace.core.resources.lease import CLUSTER_LABEL, BrokerLease, Whereabouts, lease_name
 from headrace.core.resources.metadata import Metadata
-from headrace.core.resources.pod import BrokerPod, BrokerSet
-from headrace.core.resources.whereabouts import Whereabouts
 from headrace.core.types import BrokerId, Incarnation
 from headrace.kube.client import Listing
 from headrace.kube.errors import ApiError, ForbiddenError, NotFoundError

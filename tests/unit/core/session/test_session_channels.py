@@ -7,9 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.errors import BrokenSessionError, HeadraceError, NotLeaderError, NotReadyError, ThrottledError
+from headrace.core.frames.session_messages import (
+    NO_SEQUENCE,
+    ChannelNumbering,
+    Closed,
+    Failed,
+    Ledger,
+    Produced,
+    ProduceGroup,
+)
 from headrace.core.limits import SESSION_CHANNELS_MAX, SESSION_PRODUCES_PENDING_MAX
-from headrace.core.session.channels import Group, Ledger, Numbering
-from headrace.core.session.messages import NO_SEQUENCE, Closed, Failed, Produced
 from headrace.core.types import LeaderEpoch, Offset
 
 
@@ -17,13 +24,13 @@ def produced(sequence: int) -> Produced:
     return Produced(1, sequence, Offset(sequence), Offset(sequence), Offset(0), LeaderEpoch(1))
 
 
-def appended(ledger: Ledger, *sequences: int) -> Group:
-    group = Group([produced(sequence) for sequence in sequences])
+def appended(ledger: Ledger, *sequences: int) -> ProduceGroup:
+    group = ProduceGroup([produced(sequence) for sequence in sequences])
     ledger.appended(group)
     return group
 
 
-def settle(group: Group, error: HeadraceError | None = None) -> None:
+def settle(group: ProduceGroup, error: HeadraceError | None = None) -> None:
     group.is_done, group.error = True, error
 
 
@@ -111,7 +118,7 @@ def test_should_bound_what_is_pending() -> None:
 
 
 def test_should_number_channels_upwards() -> None:
-    numbering = Numbering()
+    numbering = ChannelNumbering()
     numbering.take(1, 0)
     numbering.take(5, 1)
     numbering.check_was_opened(3)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.errors import BrokenSessionError
-from headrace.core.session.frames import HEAD_BYTES, Frame, FrameReader, Kind, pack_head
+from headrace.core.frames.frame import HEAD_BYTES, Frame, FrameReader, Kind, pack_head
 
 BOUNDS = {int(Kind.PRODUCE): 1000, int(Kind.CLOSE): 0}
 

@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.errors import BrokenSessionError, InvalidRequestError, NotLeaderError
-from headrace.core.replication.fence import Fence
-from headrace.core.session.frames import Frame, Kind, pack_head
-from headrace.core.session.messages import (
+from headrace.core.frames.frame import Frame, Kind, pack_head
+from headrace.core.frames.session_messages import (
     Batches,
     BrokerMessage,
     ClientMessage,
@@ -29,7 +28,8 @@ from headrace.core.session.messages import (
     client_message,
     client_reader,
 )
-from headrace.core.session.terms import FetchTerms, ProduceTerms, Standing
+from headrace.core.frames.session_terms import FetchTerms, ProduceTerms, Standing
+from headrace.core.log.epochs import Fence
 from headrace.core.types import Acks, LeaderEpoch, Offset, PartitionId, TopicName, TopicUid
 
 TOPIC, PARTITION = TopicName("default", "flights"), PartitionId(3)

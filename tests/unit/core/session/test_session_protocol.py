@@ -4,6 +4,18 @@ import re
 import struct
 from pathlib import Path
 
+from headrace.core.frames.frame import HEAD_BYTES, MEDIA_TYPE, Kind, pack_head
+from headrace.core.frames.session_messages import (
+    Credit,
+    OpenProduce,
+    Produce,
+    Produced,
+    broker_message,
+    broker_reader,
+    client_message,
+    client_reader,
+)
+from headrace.core.frames.session_terms import FetchTerms, ProduceTerms
 from headrace.core.limits import (
     HTTP_STALL_BYTES,
     HTTP_STALL_MS,
@@ -14,18 +26,6 @@ from headrace.core.limits import (
     SESSION_PRODUCES_PENDING_MAX,
     SESSIONS_MAX,
 )
-from headrace.core.session.frames import HEAD_BYTES, MEDIA_TYPE, Kind, pack_head
-from headrace.core.session.messages import (
-    Credit,
-    OpenProduce,
-    Produce,
-    Produced,
-    broker_message,
-    broker_reader,
-    client_message,
-    client_reader,
-)
-from headrace.core.session.terms import FetchTerms, ProduceTerms
 from headrace.core.types import LeaderEpoch, Offset, PartitionId, TopicName
 
 PROTOCOL = (Path(__file__).parents[4] / "docs" / "protocol.md").read_text()

@@ -3,16 +3,7 @@
 import pytest
 
 from headrace.core.errors import BrokenSessionError, BrokerUnreachableError, DivergedLogError, NotLeaderError
-from headrace.core.limits import (
-    REPLICATION_ALIVE_MS,
-    REPLICATION_SILENCE_MS_MAX,
-    REPLICATION_TICK_MS,
-    REPLICATION_UNREPORTED_BYTES,
-)
-from headrace.core.log.epochs import EpochEnd
-from headrace.core.replication.followers import Ends
-from headrace.core.replication.wire.following import EpochAnswered, FollowerStream, Moved, Received, Refused
-from headrace.core.replication.wire.messages import (
+from headrace.core.frames.replication_messages import (
     Alive,
     AskEpochEnd,
     Batches,
@@ -31,6 +22,15 @@ from headrace.core.replication.wire.messages import (
     follower_message,
     follower_reader,
 )
+from headrace.core.limits import (
+    REPLICATION_ALIVE_MS,
+    REPLICATION_SILENCE_MS_MAX,
+    REPLICATION_TICK_MS,
+    REPLICATION_UNREPORTED_BYTES,
+)
+from headrace.core.log.epochs import EpochEnd
+from headrace.core.replication.follower_stream import EpochAnswered, FollowerStream, Moved, Received, Refused
+from headrace.core.replication.isr import Ends
 from headrace.core.resources.topic import Durability
 from headrace.core.types import LeaderEpoch, Offset, PartitionId, PartitionKey, TopicUid
 from tests.support.partition_sets import seat

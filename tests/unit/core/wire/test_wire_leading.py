@@ -3,6 +3,7 @@
 import pytest
 
 from headrace.core.errors import BrokenSessionError, DivergedLogError, NotReadyError, ThrottledError
+from headrace.core.frames.replication_messages import Follow, Hello, Lane
 from headrace.core.limits import (
     REPLICATION_BEHIND_BYTES_MAX,
     REPLICATION_CHANNELS_MAX,
@@ -10,9 +11,8 @@ from headrace.core.limits import (
     REPLICATION_IN_FLIGHT_BYTES_MAX,
     REPLICATION_STREAM_BYTES_MAX,
 )
-from headrace.core.replication.followers import Ends
-from headrace.core.replication.wire.leading import Due, LeaderChannel, LeaderStream, Tip
-from headrace.core.replication.wire.messages import Follow, Hello, Lane
+from headrace.core.replication.isr import Ends
+from headrace.core.replication.leader_stream import Due, LeaderChannel, LeaderStream, Tip
 from headrace.core.types import BrokerId, Incarnation, LeaderEpoch, Offset, PartitionId, PartitionKey, TopicUid
 from tests.support.partition_sets import seat
 

@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 
 from headrace.core.errors import BrokenSessionError, CorruptLogError, DivergedLogError, HeadraceError
-from headrace.core.log.epochs import EpochEnd
-from headrace.core.replication.followers import Ends
-from headrace.core.replication.wire.messages import (
+from headrace.core.frames.frame import Frame, pack_head
+from headrace.core.frames.replication_messages import (
     Alive,
     AskEpochEnd,
     Batches,
@@ -27,7 +26,8 @@ from headrace.core.replication.wire.messages import (
     leader_message,
     leader_reader,
 )
-from headrace.core.session.frames import Frame, pack_head
+from headrace.core.log.epochs import EpochEnd
+from headrace.core.replication.isr import Ends
 from headrace.core.types import LeaderEpoch, Offset, PartitionId, PartitionKey, TopicUid
 from tests.support.partition_sets import seat
 

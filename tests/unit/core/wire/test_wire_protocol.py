@@ -3,21 +3,7 @@
 import re
 from pathlib import Path
 
-from headrace.core.limits import (
-    REPLICATION_ALIVE_MS,
-    REPLICATION_BACKOFF_MAX_MS,
-    REPLICATION_BACKOFF_MIN_MS,
-    REPLICATION_BEHIND_BYTES_MAX,
-    REPLICATION_HELLO_MS_MAX,
-    REPLICATION_IN_FLIGHT_BYTES_MAX,
-    REPLICATION_SILENCE_MS_MAX,
-    REPLICATION_STREAM_BYTES_MAX,
-    REPLICATION_STREAMS_UNKNOWN_MAX,
-    REPLICATION_UNREPORTED_BYTES,
-    REPLICATION_WATERMARK_MS,
-)
-from headrace.core.replication.followers import Ends
-from headrace.core.replication.wire.messages import (
+from headrace.core.frames.replication_messages import (
     MEDIA_TYPE,
     Batches,
     Fetch,
@@ -31,6 +17,20 @@ from headrace.core.replication.wire.messages import (
     leader_message,
     leader_reader,
 )
+from headrace.core.limits import (
+    REPLICATION_ALIVE_MS,
+    REPLICATION_BACKOFF_MAX_MS,
+    REPLICATION_BACKOFF_MIN_MS,
+    REPLICATION_BEHIND_BYTES_MAX,
+    REPLICATION_HELLO_MS_MAX,
+    REPLICATION_IN_FLIGHT_BYTES_MAX,
+    REPLICATION_SILENCE_MS_MAX,
+    REPLICATION_STREAM_BYTES_MAX,
+    REPLICATION_STREAMS_UNKNOWN_MAX,
+    REPLICATION_UNREPORTED_BYTES,
+    REPLICATION_WATERMARK_MS,
+)
+from headrace.core.replication.isr import Ends
 from headrace.core.types import LeaderEpoch, Offset, PartitionId, PartitionKey, TopicUid
 from tests.support.partition_sets import seat
 

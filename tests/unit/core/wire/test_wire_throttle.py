@@ -1,7 +1,7 @@
 """How fast those who are far behind are sent what they lack."""
 
 from headrace.core.limits import REPLICATION_READ_BYTES
-from headrace.core.replication.wire.throttle import Throttle
+from headrace.core.replication.leader_stream import Throttle
 
 
 def test_should_not_wait_without_a_rate() -> None:

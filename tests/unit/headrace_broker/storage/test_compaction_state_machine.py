@@ -12,9 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from headrace.core.log.compaction import CompactionRules
 from headrace.core.log.segments import LogConfig
-from headrace.core.records.record import Record
 from headrace.core.resources.topic import Durability
-from headrace.core.types import LeaderEpoch, Offset
+from headrace.core.types import LeaderEpoch, Offset, Record
 from headrace_broker.storage.compaction_job import Cleaned, Done, Job
 from headrace_broker.storage.compactor import compact
 from headrace_broker.storage.partition_log import PartitionLog

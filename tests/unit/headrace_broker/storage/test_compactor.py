@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headrace.core.errors import CorruptBatchError, CorruptLogError, UnreadableBatchError
-from headrace.core.log.clean_points import CleanPoint
+from headrace.core.log.compaction import CleanPoint
 from headrace.core.records.columns import decode_batch
 from headrace.core.records.header import BatchHeader
 from headrace.core.records.raw import RawBatch, split_batches

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from headrace.core.errors import StorageFailedError
-from headrace.core.log.clean_points import CleanPoint
-from headrace.core.log.compaction import CompactionRules, Later
+from headrace.core.log.compaction import CleanPoint, CompactionRules, Later
 from headrace.core.types import Offset
 from headrace_broker.storage.compaction_job import Cleaned, Done, Job
 from headrace_broker.storage.compactor import compact

@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.control.held import HeldLog
+from headrace.core.control.broker_reports import HeldLog
 from headrace.core.errors import StorageFailedError
-from headrace.core.log.checkpoints import LogPoint
+from headrace.core.log.checkpoints import DamagedFileError, LogPoint
 from headrace.core.log.epochs import NO_EPOCH
-from headrace.core.log.sealed import DamagedFileError
 from headrace.core.types import Incarnation, LeaderEpoch, Offset, PartitionId, PartitionKey, TopicName, TopicUid
 from headrace_broker.storage.disk import shown
 from headrace_broker.storage.partition_description import (

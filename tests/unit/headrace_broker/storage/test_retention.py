@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from headrace.core.errors import DiskFullError
-from headrace.core.log.retention import Expired, Reason, Retention
+from headrace.core.log.retention import Expired, ExpiryReason, Retention
 from headrace.core.types import Offset
 from headrace_broker.storage.partition_log import PartitionLog
 from headrace_broker.storage.threads import StorageThreads
@@ -56,7 +56,7 @@ async def test_should_know_the_newest_record_of_each_segment_after_a_restart_too
             assert len(await expired(each, Retention(0, None), newest_ms)) == count - 1
             found = await expired(each, Retention(0, None), newest_ms + 1)
             assert [(item.segment.base_offset, item.reason) for item in found] == [
-                (base, Reason.TIME) for base in starts[:count]
+                (base, ExpiryReason.TIME) for base in starts[:count]
             ]
             assert found[-1].segment.next_offset == starts[count]
 
@@ -65,7 +65,7 @@ async def test_should_delete_what_it_found_and_say_how_much_that_is(log: Partiti
     fill(log, 200)
     size, files = log.size_bytes, [path.stat().st_size for path in log_files(log.directory)]
     found = await expired(log, Retention(None, size - files[0] - files[1]), NOW_MS)
-    assert [item.reason for item in found] == [Reason.SIZE] * 2
+    assert [item.reason for item in found] == [ExpiryReason.SIZE] * 2
     assert await log.delete_before(found[-1].segment.next_offset) == files[:2]
     assert log.size_bytes == size - files[0] - files[1]
     assert await expired(log, Retention(None, log.size_bytes), NOW_MS) == []

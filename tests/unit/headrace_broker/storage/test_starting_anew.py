@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headrace.core.errors import DiskFullError, OffsetOutOfRangeError, StorageFailedError
-from headrace.core.log.clean_points import CleanPoint, CleanPoints
+from headrace.core.log.compaction import CleanPoint, CleanPoints
 from headrace.core.log.epochs import EpochStart
 from headrace.core.records.header import ProducerNumbers
 from headrace.core.types import LeaderEpoch, Offset

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from headrace.core.errors import CorruptLogError, OffsetOutOfRangeError
-from headrace.core.log.clean_points import CleanPoint, CleanPoints
+from headrace.core.log.compaction import CleanPoint, CleanPoints
 from headrace.core.log.epochs import EpochStart
 from headrace.core.log.retention import Retention
 from headrace.core.records.header import ProducerNumbers

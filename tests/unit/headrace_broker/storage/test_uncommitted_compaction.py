@@ -14,8 +14,7 @@ from headrace.core.errors import OffsetOutOfRangeError
 from headrace.core.log.compaction import CompactionRules, Later
 from headrace.core.log.retention import Retention
 from headrace.core.records.columns import decode_batches
-from headrace.core.records.record import Record
-from headrace.core.types import LeaderEpoch, Offset
+from headrace.core.types import LeaderEpoch, Offset, Record
 from headrace_broker.storage.compaction_job import Cleaned
 from headrace_broker.storage.compactor import compact
 from headrace_broker.storage.partition_log import PartitionLog

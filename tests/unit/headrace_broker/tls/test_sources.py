@@ -4,8 +4,8 @@ from typing import cast
 
 import pytest
 
+from headrace.core.resources.kubernetes_objects import Secret
 from headrace.core.resources.metadata import Metadata
-from headrace.core.resources.secret import Secret
 from headrace.kube.client import KubeClient
 from headrace.kube.errors import ApiError, ApiUnavailableError, ForbiddenError, NotFoundError
 from headrace_broker.tls.material import Material, Unreadable

@@ -1,0 +1,11 @@
+"""The two framed protocols of a broker: sessions of clients, and the replication streams between brokers.
+
+    session      client:   OpenProduce, Produce, OpenFetch, Credit, Close
+                 broker:   Opened, Produced, Batches, Failed, Closed, Heartbeat
+    replication  follower: Hello, Follow, AskEpochEnd, Fetch, Report, Unfollow, Alive
+                 leader:   EpochEnded, Batches, Move, Failed, Heartbeat
+
+A session is one stream that carries produces and fetches of many partitions. A replication stream carries all
+partitions that one broker follows of another. In both each partition has a channel of its own. docs/protocol.md has
+every byte.
+"""

@@ -1,0 +1,159 @@
+"""A frame of a session or a replication stream: a head of 48 bytes, then a payload. No I/O.
+
+The head is the same for every frame, so that one `unpack` reads it. Its four numbers mean different things for each
+kind (`session_messages` and `replication_messages` name them, docs/protocol.md has every byte). A payload is JSON or
+whole batches. It is either never joined: its chunks are views of what arrived and keep that alive; or it is copied,
+piece by piece, into memory that the reader's owner allocates for it.
+
+A `FrameReader` cuts one direction of one stream into frames, for the lifetime of the stream. It is given the longest
+payload of each kind that the other side may send, and refuses a frame by its head, before anything of it is kept.
+After it has raised, the stream is over. Used by both sides.
+"""
+
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from headrace.core.errors import BrokenSessionError
+
+HEAD_BYTES: Final = 48
+
+MEDIA_TYPE: Final = "application/vnd.headrace.session"
+"""Content type of a session's request and of its answer."""
+
+_HEAD = struct.Struct("<BBHIIi4q")
+
+Buffer = bytes | bytearray | memoryview
+
+
+class Kind(IntEnum):
+    """First byte of a frame. What brokers send has the highest bit set."""
+
+    OPEN_PRODUCE = 0x01
+    PRODUCE = 0x02
+    OPEN_FETCH = 0x03
+    CREDIT = 0x04
+    CLOSE = 0x05
+    OPENED = 0x81
+    PRODUCED = 0x82
+    BATCHES = 0x83
+    FAILED = 0x84
+    CLOSED = 0x85
+    HEARTBEAT = 0x86
+
+
+class Frame(NamedTuple):
+    kind: int
+    channel: int
+    """0 is the session itself."""
+    leader_epoch: int
+    first: int
+    second: int
+    third: int
+    fourth: int
+    payload: list[memoryview]
+    """In order; no chunk is empty. One chunk where the reader allocates."""
+
+
+def pack_head(kind: int, channel: int, payload_bytes: int, leader_epoch: int = 0, *numbers: int) -> bytes:
+    """`numbers`: the four of the kind; those that are not given are 0."""
+    return _HEAD.pack(kind, 0, 0, channel, payload_bytes, leader_epoch, *numbers, *_ZEROS[len(numbers) :])
+
+
+_LENGTH_AT = 8
+_ZEROS = (0, 0, 0, 0)
+
+
+class FrameReader:
+    def __init__(
+        self, payload_bytes_max: Mapping[int, int], allocate: Callable[[int], memoryview] | None = None
+    ) -> None:
+        """`payload_bytes_max`: by kind, of those that may come. `allocate` gives so many bytes for a whole payload;
+        without it, what is received must not change."""
+        self._payload_bytes_max = payload_bytes_max
+        self._allocate = allocate
+        self._memory: memoryview | None = None
+        """What `allocate` gave for the payload under way."""
+        self._head = bytearray()
+        """Of a frame whose head a chunk ended within."""
+        self._frame: Frame | None = None
+        """Its head is read, and some of its payload."""
+        self.missing_bytes = 0
+        """What the payload of the frame under way still lacks."""
+        self._begun = 0
+
+    @property
+    def is_between_frames(self) -> bool:
+        """A session may end here."""
+        return self._frame is None and not self._head
+
+    @property
+    def kept(self) -> int:
+        """The number of the frame whose payload has come in part, as views of what arrived; 0 where there is none."""
+        return self._begun if self._frame is not None else 0
+
+    def is_one_frame(self, chunk: bytes) -> bool:
+        """Whether this is a whole frame, and nothing else."""
+        return (
+            self.is_between_frames
+            and len(chunk) >= HEAD_BYTES
+            and len(chunk) == HEAD_BYTES + int.from_bytes(chunk[_LENGTH_AT : _LENGTH_AT + 4], "little")
+        )
+
+    def receive(self, chunk: Buffer) -> Iterator[Frame]:
+        """The frames that are whole now, in order. Raises BrokenSessionError.
+
+        They are cut as they are asked for, since a chunk may have very many: all of them, before the next chunk.
+        """
+        view = memoryview(chunk).cast("B")
+        at, end = 0, len(view)
+        while at < end:
+            if self._frame is None:
+                at = self._read_head(view, at)
+                if self._frame is None:
+                    return
+            taken = min(self.missing_bytes, end - at)
+            if taken:
+                if self._memory is None:
+                    self._frame.payload.append(view[at : at + taken])
+                else:
+                    filled = len(self._memory) - self.missing_bytes
+                    self._memory[filled : filled + taken] = view[at : at + taken]
+                self.missing_bytes -= taken
+                at += taken
+            if not self.missing_bytes:
+                frame, self._frame = self._frame, None
+                yield frame
+
+    def _read_head(self, view: memoryview, at: int) -> int:
+        """Where the payload begins; there is no frame as long as the head is not whole."""
+        if self._head or len(view) - at < HEAD_BYTES:
+            taken = min(HEAD_BYTES - len(self._head), len(view) - at)
+            self._head += view[at : at + taken]
+            if len(self._head) == HEAD_BYTES:
+                self._begin(self._head, 0)
+                self._head = bytearray()
+            return at + taken
+        self._begin(view, at)
+        return at + HEAD_BYTES
+
+    def _begin(self, buffer: bytearray | memoryview, at: int) -> None:
+        (kind, flags, reserved, channel, size, leader_epoch, first, second, third, fourth) = _HEAD.unpack_from(
+            buffer, at
+        )
+        most = self._payload_bytes_max.get(kind)
+        if most is None:
+            known = ", ".join(f"{each:#04x}" for each in self._payload_bytes_max)
+            raise BrokenSessionError(f"frame type {kind:#04x} is unknown: send one of {known}")
+        if flags or reserved:
+            raise BrokenSessionError(f"flags are {flags:#04x} and reserved is {reserved:#06x}: both must be 0")
+        if size > most:
+            raise BrokenSessionError(
+                f"length is {size} in a frame of type {kind:#04x}: send {most} bytes at most in one frame"
+            )
+        self._memory = self._allocate(size) if self._allocate is not None and size else None
+        payload = [] if self._memory is None else [self._memory]
+        self._frame = Frame(kind, channel, leader_epoch, first, second, third, fourth, payload)
+        self.missing_bytes = size
+        self._begun += 1

@@ -1,0 +1,121 @@
+"""The quota of a broker's disk: how much more may be written, and the reserve that stays free. Decisions, no I/O.
+
+    open ──> an append that finds no room ──> full ──> measured, with room to spare ──> open
+
+All appends of a broker take from one budget. Measuring takes time while appends go on, so everything is counted in
+bytes taken since the start: a measurement says how many were taken when it began, and what is appended meanwhile
+counts as if it had not been seen. The budget so errs by little, and never to the side of too much.
+
+The reserve keeps the broker alive: checkpoints, indexes, compaction and the deletion of records go on in it. A full
+disk takes nothing until there is room to spare, and for what was refused, so that it does not fill and empty with
+every segment deleted. An append that the whole quota could not take is refused and changes nothing. Called by
+`headrace_broker.broker_disk`.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from headrace.core.errors import DiskFullError
+from headrace.core.limits import DISK_RESERVE_BYTES_MAX, DISK_ROOM_TO_SPARE_BYTES_MAX
+from headrace.core.units import format_bytes
+
+_RESERVE_PART: Final = 20
+"""A volume keeps one part of so many in reserve."""
+_SPARE_PART: Final = 64
+"""Room to spare is one part of so many, of the quota or of the volume."""
+_ENDLESS: Final = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class DiskLimits:
+    """As the broker was told."""
+
+    quota_bytes: int | None = None
+    """What its data may take; None: as much as there is."""
+    reserve_bytes: int | None = None
+    """What stays free on the volume; None: a twentieth of it, at most DISK_RESERVE_BYTES_MAX."""
+
+
+class DiskBudget:
+    def __init__(self, limits: DiskLimits) -> None:
+        self.taken_bytes = 0
+        """By appends, since the start."""
+        self.used_bytes = 0
+        """By all of the broker's data, when it was last counted."""
+        self.quota_bytes = limits.quota_bytes
+        self.reserve_bytes = limits.reserve_bytes or 0
+        """What is kept free on the volume as it is now."""
+        self.is_full = False
+        """Nothing is taken, whatever room there is."""
+        self._refused_bytes = 0
+        """The append that found no room."""
+        self._limits = limits
+        self._free_bytes = self._volume_bytes = _ENDLESS
+        # Appends are refused from so many bytes taken on:
+        self._quota_end = self._reserve_end = self._end = _ENDLESS
+
+    @property
+    def room_bytes(self) -> int | None:
+        """What may still be appended, by quota and volume. None before either is known."""
+        return None if self._end == _ENDLESS else max(0, self._end - self.taken_bytes)
+
+    def take(self, size: int) -> None:
+        """For an append of `size` bytes, which is about to be written. Raises DiskFullError."""
+        if self.is_full or self.taken_bytes + size > self._end:
+            if not self.is_full and size <= min(self.quota_bytes or _ENDLESS, self._volume_bytes - self.reserve_bytes):
+                self.is_full, self._refused_bytes = True, size
+            raise self._refusal(size)
+        self.taken_bytes += size
+
+    def looked_at_volume(self, free_bytes: int, volume_bytes: int, taken_before: int) -> None:
+        """The file system has so much left for this process, of so much in all."""
+        self._free_bytes, self._volume_bytes = free_bytes, volume_bytes
+        if self._limits.reserve_bytes is None:
+            self.reserve_bytes = min(volume_bytes // _RESERVE_PART, DISK_RESERVE_BYTES_MAX)
+        self._reserve_end = taken_before + free_bytes - self.reserve_bytes
+        self._maybe_open()
+
+    def counted_data(self, used_bytes: int, taken_before: int) -> None:
+        """All files of the broker together have so many bytes."""
+        self.used_bytes = used_bytes
+        if self.quota_bytes is not None:
+            self._quota_end = taken_before + self.quota_bytes - used_bytes
+        self._maybe_open()
+
+    def gave_back(self, size: int) -> None:
+        """So many bytes were deleted: there is room by the quota at once, on the volume when it is looked at next."""
+        self.used_bytes -= size
+        if self.quota_bytes is not None:
+            self._quota_end += size
+        self._maybe_open()
+
+    def _maybe_open(self) -> None:
+        self._end = min(self._quota_end, self._reserve_end)
+        by_quota, on_volume = self._quota_end - self.taken_bytes, self._reserve_end - self.taken_bytes
+        if by_quota >= self._wanted(self.quota_bytes) and on_volume >= self._wanted(self._volume_bytes):
+            self.is_full, self._refused_bytes = False, 0
+
+    def _wanted(self, whole_bytes: int | None) -> int:
+        """The room that opens a full disk: 0 where there is no limit."""
+        spare = 0 if whole_bytes is None else min(whole_bytes // _SPARE_PART, DISK_ROOM_TO_SPARE_BYTES_MAX)
+        return max(spare, self._refused_bytes)
+
+    def _refusal(self, size: int) -> DiskFullError:
+        quota_bytes, left_by_quota = self.quota_bytes, self._quota_end - self.taken_bytes
+        if quota_bytes is not None and left_by_quota < max(size, self._wanted(quota_bytes)):
+            used_bytes = quota_bytes - left_by_quota
+            return DiskFullError(
+                f"the broker's data takes {format_bytes(used_bytes)} of its quota of {format_bytes(quota_bytes)}"
+                f" (--disk-quota), and these records take {format_bytes(size)}: delete records or topics that nobody"
+                " needs, shorten their retention, or raise the quota",
+                usedBytes=used_bytes,
+                quotaBytes=quota_bytes,
+            )
+        free_bytes = self._reserve_end - self.taken_bytes + self.reserve_bytes
+        return DiskFullError(
+            f"the broker's volume has {format_bytes(free_bytes)} free and keeps {format_bytes(self.reserve_bytes)} of"
+            f" them in reserve (--disk-reserve), and these records take {format_bytes(size)}: delete records or topics"
+            " that nobody needs, shorten their retention, or grow the volume",
+            freeBytes=free_bytes,
+            reserveBytes=self.reserve_bytes,
+        )

@@ -1,0 +1,211 @@
+"""The follower's side of one replication stream: the channel of each partition, and the messages that wait. No I/O.
+
+    channel: opened (FOLLOW) ── asks, answers ──> FETCH ──> BATCHES, reports ──> closed, moved or failed: over
+
+Messages wait until `take`, and leave in one piece. Of a partition's reports only the last one leaves, behind all
+else, and only if it differs from the report before it. A report that changes no vote (batches are received and not
+synced yet) waits for the next one that does, but not for long. The sign of life (ALIVE) says that nothing has changed
+on any channel. Reports and signs of life carry back the leader's time as it was last heard, so that the leader knows
+what they can vouch for.
+
+Invariants: channel numbers only rise, so that a message for a channel that is over is known and dropped; a partition
+has one channel at most; nothing is reported before FETCH. Owned by the broker's shell from the opening of a stream to
+its end.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, assert_never
+
+from headrace.core.errors import BrokenSessionError, BrokerUnreachableError, HeadraceError
+from headrace.core.frames.frame import Buffer
+from headrace.core.frames.replication_messages import (
+    STREAM,
+    Alive,
+    AskEpochEnd,
+    Batches,
+    EpochEnded,
+    Failed,
+    Fetch,
+    Follow,
+    Heartbeat,
+    Hello,
+    Lane,
+    LeaderMessage,
+    Move,
+    Pulse,
+    Report,
+    StreamSilence,
+    Unfollow,
+)
+from headrace.core.limits import REPLICATION_UNREPORTED_BYTES
+from headrace.core.log.epochs import EpochEnd
+from headrace.core.replication.isr import Ends
+from headrace.core.resources.topic import Durability
+from headrace.core.types import LeaderEpoch, Offset, PartitionKey, Seat
+
+
+class EpochAnswered(NamedTuple):
+    key: PartitionKey
+    leader_epoch: LeaderEpoch
+    answer: EpochEnd
+
+
+class Received(NamedTuple):
+    key: PartitionKey
+    leader_epoch: LeaderEpoch
+    batches: Sequence[Buffer]
+    high_watermark: Offset
+    log_start_offset: Offset
+
+
+class Moved(NamedTuple):
+    """Its channel is over: it belongs on the other stream."""
+
+    key: PartitionKey
+
+
+class Refused(NamedTuple):
+    """Its channel is over, and the leader says why."""
+
+    key: PartitionKey
+    error: HeadraceError
+
+
+Happening = EpochAnswered | Received | Moved | Refused
+
+
+@dataclass(slots=True)
+class _Channel:
+    number: int
+    key: PartitionKey
+    leader_epoch: LeaderEpoch
+    reported: Ends | None = None
+    """What was last said, or is to be said with the next `take`."""
+    unreported_bytes: int = 0
+    """Received since."""
+
+
+class FollowerStream:
+    def __init__(self, me: Seat, lane: Lane, now_ms: int) -> None:
+        self._said = [Hello(me, lane).pack()]
+        self._by_number: dict[int, _Channel] = {}
+        self._by_key: dict[PartitionKey, _Channel] = {}
+        self._reports: dict[int, Ends] = {}
+        """By channel, that are to be said ..."""
+        self._held: dict[int, Ends] = {}
+        """... and that may wait."""
+        self._highest = STREAM
+        self._leader_ms = 0
+        """The leader's time as it was last heard."""
+        self._silence = StreamSilence(now_ms)
+        self._pulse = Pulse(now_ms)
+
+    @property
+    def has_heard(self) -> bool:
+        """The leader has answered."""
+        return self._leader_ms > 0
+
+    def open(self, key: PartitionKey, leader_epoch: LeaderEpoch) -> None:
+        assert key not in self._by_key, "an older channel is closed first"
+        self._highest += 1
+        channel = _Channel(self._highest, key, leader_epoch)
+        self._by_number[channel.number] = self._by_key[key] = channel
+        self._said.append(Follow(channel.number, leader_epoch, key).pack())
+
+    def close(self, key: PartitionKey, why: HeadraceError | None = None) -> None:
+        """Nothing more is wanted of it; `why` is what is wrong with what came. Nothing where it is over already."""
+        channel = self._forget(self._by_key.get(key))
+        if channel is not None:
+            self._said.append(Unfollow(channel.number, channel.leader_epoch, why).pack())
+
+    def ask_epoch_end(self, key: PartitionKey, leader_epoch: LeaderEpoch, epoch: LeaderEpoch) -> None:
+        channel = self._channel(key, leader_epoch)
+        if channel is not None:
+            self._said.append(AskEpochEnd(channel.number, leader_epoch, epoch).pack())
+
+    def fetch(self, key: PartitionKey, leader_epoch: LeaderEpoch, offset: Offset) -> None:
+        channel = self._channel(key, leader_epoch)
+        if channel is not None:
+            self._said.append(Fetch(channel.number, leader_epoch, offset).pack())
+
+    def report(self, key: PartitionKey, leader_epoch: LeaderEpoch, ends: Ends, durability: Durability) -> None:
+        """`durability`: by which of the ends this replica votes."""
+        channel = self._channel(key, leader_epoch)
+        if channel is None or ends == channel.reported:
+            return
+        before = channel.reported
+        is_vote = before is None or ends.vouched(durability) != before.vouched(durability)
+        is_said_anyway = channel.number in self._reports or channel.unreported_bytes >= REPLICATION_UNREPORTED_BYTES
+        if is_vote or is_said_anyway:
+            self._report(channel, ends)
+        else:
+            self._held[channel.number] = ends
+
+    def _report(self, channel: _Channel, ends: Ends) -> None:
+        channel.reported = self._reports[channel.number] = ends
+        channel.unreported_bytes = 0
+        self._held.pop(channel.number, None)
+
+    def take(self) -> bytes:
+        """What is to be said now; empty where that is nothing."""
+        said, self._said = self._said, []
+        for number, ends in self._reports.items():
+            channel = self._by_number[number]
+            said.append(Report(number, channel.leader_epoch, ends, self._leader_ms).pack())
+        self._reports.clear()
+        return b"".join(said)
+
+    def tick(self, now_ms: int) -> None:
+        """Every REPLICATION_TICK_MS. Raises BrokerUnreachableError where the leader has said nothing for too long."""
+        if self._silence.lasts_too_long(now_ms):
+            raise BrokerUnreachableError("the leader says nothing any more", unprocessed=False)
+        if self._pulse.is_due(now_ms):
+            for number, ends in tuple(self._held.items()):
+                self._report(self._by_number[number], ends)
+            # Behind what waits to be reported, which it would else stand for.
+            self._said = [self.take(), Alive(self._leader_ms).pack()]
+
+    def receive(self, message: LeaderMessage, now_ms: int) -> Happening | None:
+        """Raises BrokenSessionError, and what the leader ends the stream with."""
+        self._silence.heard(now_ms)
+        match message:
+            case Batches(number, epoch, _, watermark, start, leader_ms, batches):
+                self._leader_ms = leader_ms
+                channel = self._known(number)
+                if channel is None:
+                    return None
+                channel.unreported_bytes += sum(map(len, batches))
+                return Received(channel.key, epoch, batches, watermark, start)
+            case Heartbeat(leader_ms):
+                self._leader_ms = leader_ms
+                return None
+            case EpochEnded(number, epoch, answer):
+                channel = self._known(number)
+                return EpochAnswered(channel.key, epoch, answer) if channel else None
+            case Move(number):
+                channel = self._forget(self._known(number))
+                return Moved(channel.key) if channel else None
+            case Failed(number, error):
+                if number == STREAM:
+                    raise error
+                channel = self._forget(self._known(number))
+                return Refused(channel.key, error) if channel else None
+            case _:
+                assert_never(message)
+
+    def _channel(self, key: PartitionKey, leader_epoch: LeaderEpoch) -> _Channel | None:
+        channel = self._by_key.get(key)
+        return channel if channel is not None and channel.leader_epoch == leader_epoch else None
+
+    def _known(self, number: int) -> _Channel | None:
+        if number > self._highest or number == STREAM:
+            raise BrokenSessionError(f"the leader speaks of channel {number}: 1 to {self._highest} were opened")
+        return self._by_number.get(number)
+
+    def _forget(self, channel: _Channel | None) -> _Channel | None:
+        if channel is not None:
+            del self._by_number[channel.number], self._by_key[channel.key]
+            self._reports.pop(channel.number, None)
+            self._held.pop(channel.number, None)
+        return channel

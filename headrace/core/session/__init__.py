@@ -1,1 +1,0 @@
-"""Sessions: one stream that carries produces and fetches of many partitions (docs/protocol.md)."""
