@@ -1,20 +1,25 @@
-"""What a broker takes on at one time, so that no load ever makes it run out of memory: requests, and their bytes.
+"""The load that a broker accepts at one time, so that none ever makes it run out of memory: requests, and their bytes.
 
-Whatever is held for clients is counted as it comes, and given back when it is gone: bodies on their way in by what has
-arrived of them, never by what is claimed, and records on their way out until the client's connection has taken them.
-What does not fit is refused (429, Retry-After), and costs next to nothing. Nobody holds more of anything than is left
-for all others (`core.holders`). Answers under pressure become smaller before any is refused: half of what is left is
-granted at most, so that a few large ones never shut out the small. JSON takes several times its bytes while it is made
-or read: it waits for its turn.
+Everything that is held for clients is counted as it comes, and given back when it is gone: bodies on their way in by
+the bytes that have arrived, never by an announced length, and records on their way out until the client's connection
+has taken them. A request that does not fit is refused (429, Retry-After), which costs next to nothing. Nobody holds
+more of anything than is left for all others (`core.holders`). Answers under pressure become smaller before any is
+refused: half of what is left is granted at most, so that a few large ones never shut out the small. JSON takes several
+times its bytes while it is made or read: it waits for its turn.
 
 One `Admission` per process, for its lifetime; used on the event loop only. Invariant: `left_bytes` of a budget and all
 shares of it sum up to its limit. A share may be larger than what was granted, by the one batch that every fetch gets.
+
+`memory_limit_bytes` reads once, at the start, how much memory this process may use before the kernel ends it: a
+container's limit, or all memory of the machine. A limit that cannot be read is none.
 """
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Self
 
 from headrace.core.errors import ThrottledError
@@ -37,6 +42,24 @@ from headrace.core.limits import (
     WATERMARKS_REQUESTS_IN_FLIGHT_MAX,
 )
 from headrace.core.log.compaction import compactor_bytes
+
+_CGROUPS = Path("/sys/fs/cgroup")
+_LIMIT_FILES = ("memory.max", "memory/memory.limit_in_bytes")
+"""Of version 2 and of version 1; in a container they are those of the container itself."""
+
+
+def memory_limit_bytes(cgroups: Path = _CGROUPS) -> int:
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min([machine, *(limit for name in _LIMIT_FILES if (limit := _limit_in(cgroups / name)) is not None)])
+
+
+def _limit_in(file: Path) -> int | None:
+    try:
+        text = file.read_text().strip()
+    except OSError:
+        return None
+    return int(text) if text.isascii() and text.isdecimal() else None
+
 
 _ROOM_S = 1.0
 

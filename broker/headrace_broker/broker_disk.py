@@ -14,9 +14,7 @@ from headrace.core.limits import DISK_COUNT_INTERVAL_MS, DISK_COUNT_TIME_PART_MA
 from headrace.core.log.disk_quota import DiskBudget, DiskLimits
 from headrace_broker.clock import monotonic_ms
 from headrace_broker.metrics import Metrics
-from headrace_broker.storage.ballast import Ballast
-from headrace_broker.storage.disk import storage_errors
-from headrace_broker.storage.disk_space import Volume, bytes_in, volume_of
+from headrace_broker.storage.disk import Ballast, Volume, bytes_in, storage_errors, volume_of
 
 _log = logging.getLogger(__name__)
 

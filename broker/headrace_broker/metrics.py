@@ -1,15 +1,16 @@
-"""What Prometheus is told, under `headrace_broker_*`.
+"""The metrics of a broker process, for Prometheus: names begin with `headrace_broker_`.
 
-Counters and histograms are kept as things happen; what a partition is (sizes, offsets, who leads) is read when it is
-scraped. One `Metrics` per process, made at its start. A partition keeps its own labelled counters, so that the data
-path never looks labels up.
+Counters and histograms are kept as things happen; the state of a partition (sizes, offsets, who leads) is read when it
+is scraped. One `Metrics` per process, made at its start. A partition keeps its own labelled counters, so that the data
+path never looks labels up. `Registration` makes all metrics of the process in one registry, under their whole names, so
+that each can be searched for; sessions, replication, the cluster and coordinators register theirs through it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
@@ -19,7 +20,25 @@ from headrace.core.log.retention import ExpiryReason
 from headrace.core.replication.leadership import Redundancy
 from headrace.core.types import Offset, PartitionId, TopicName
 from headrace_broker.admission import Admission
-from headrace_broker.registration import Registration
+
+
+class Registration:
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.registry = registry
+
+    def counter(self, name: str, text: str, *labels: str, values: Iterable[str] = ()) -> Counter:
+        """`values` of its one label are shown as 0 from the start: what has not happened yet can be told from none."""
+        counter = Counter(name, text, labels, registry=self.registry)
+        for value in values:
+            counter.labels(value)
+        return counter
+
+    def gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(name, text, labels, registry=self.registry)
+
+    def histogram(self, name: str, text: str, *labels: str, buckets: Sequence[float]) -> Histogram:
+        return Histogram(name, text, labels, buckets=buckets, registry=self.registry)
+
 
 _PARTITION_LABELS = ("namespace", "topic", "partition")
 _TRAFFIC = {

@@ -4,12 +4,12 @@
     asked to stop ──> not ready, draining ──> hand over ──> finish requests ──> close the logs ──> say that the stop was
                                                clean ──> 0          asked again ──> hand nothing more over
     asked to stop before it has an incarnation ──> 0
-    a log is damaged ──> as if asked to stop, but a new life begins then, in the same process (`verification`)
+    a log is damaged ──> as if asked to stop, but a new life begins then, in the same process (`Verification`)
     disk failed   ──> not ready ──> give up every seat ──> stop ──> 1         superseded ──> stop at once ──> 1
 
 The port is taken before the Lease, because the Lease says where this broker listens, and after the certificate. The
-incarnation is on disk before it is in the Lease. Where the API server is away, the start waits for it
-(`coordination.patience`).
+incarnation is on disk before it is in the Lease. While the API server is away, the start waits for it
+(`cluster.lease`).
 """
 
 import asyncio
@@ -37,36 +37,29 @@ from headrace.http2.async_transport import AsyncTransport
 from headrace.http2.memory import keep_large_buffers
 from headrace.http2.server import Server, Terms, serve
 from headrace.kube.client import KubeClient
-from headrace_broker.admission import Admission
+from headrace_broker.admission import Admission, memory_limit_bytes
 from headrace_broker.broker_disk import BrokerDisk
 from headrace_broker.clock import monotonic_ms
-from headrace_broker.compaction import Compaction
-from headrace_broker.coordination.cluster_view import ClusterView
-from headrace_broker.coordination.coordination import Coordination, Here
-from headrace_broker.coordination.lease import LeaseHolder, vacant_lease
-from headrace_broker.groups.lag import GroupLags
-from headrace_broker.groups.showing import Showing
-from headrace_broker.holdings import Holdings
-from headrace_broker.housekeeping import Housekeeping
-from headrace_broker.memory_limit import memory_limit_bytes
+from headrace_broker.cluster.lease import LeaseHolder, vacant_lease
+from headrace_broker.cluster.membership import ClusterMembership, LocalParts
+from headrace_broker.cluster.view import ClusterView
+from headrace_broker.coordinators.consumer_groups import GroupReporting
+from headrace_broker.coordinators.coordinators import CommitTopicMaker
+from headrace_broker.coordinators.group_lag import GroupLags
+from headrace_broker.http.app import ALWAYS_ANSWERED, broker_app
+from headrace_broker.http.proxy import Proxy
 from headrace_broker.metrics import Metrics
-from headrace_broker.opening import Opener
-from headrace_broker.proxy import Proxy
-from headrace_broker.replication.ports import Host
-from headrace_broker.replication.streams import FollowerStreams
-from headrace_broker.routes.app import ALWAYS_ANSWERED, broker_app
+from headrace_broker.partition.compaction import Compaction, CompactionProcess
+from headrace_broker.partition.following import Host
+from headrace_broker.partition.holdings import Holdings
+from headrace_broker.partition.housekeeping import Housekeeping, Verification
+from headrace_broker.partition.opening import Opener
+from headrace_broker.replication.follower_streams import FollowerStreams
 from headrace_broker.serving import Readiness, Serving
 from headrace_broker.settings import Settings, TlsFiles
-from headrace_broker.staging.making import Making
 from headrace_broker.stop_signals import StopSignals
-from headrace_broker.storage.compaction_process import CompactionProcess
-from headrace_broker.storage.data_directory import DataDirectory, keep_private
-from headrace_broker.storage.directory_lock import DataDirectoryInUseError
-from headrace_broker.tls.identity import Identity
-from headrace_broker.tls.material import Source
-from headrace_broker.tls.sources import Files, WatchedSecret
-from headrace_broker.transports import Transports
-from headrace_broker.verification import Verification
+from headrace_broker.storage.data_directory import DataDirectory, DataDirectoryInUseError, keep_private
+from headrace_broker.tls import TlsIdentity, TlsSource, Transports, WatchedFiles, WatchedSecret
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -196,16 +189,16 @@ class _Broker:
     def _namespace(self) -> str:
         return self._settings.namespace or self._client.namespace
 
-    def _identity_for(self) -> Identity | None:
+    def _identity_for(self) -> TlsIdentity | None:
         settings = self._settings
         if settings.tls is None:
             return None
         if isinstance(settings.tls, TlsFiles):
-            source: Source = Files(settings.tls.certificate, settings.tls.key, settings.tls.authority)
+            source: TlsSource = WatchedFiles(settings.tls.certificate, settings.tls.key, settings.tls.authority)
         else:
             source = WatchedSecret(self._client, self._namespace, settings.tls.name)
         host = urlsplit(settings.advertised_url).hostname or settings.host
-        return Identity(source, host, self._transports, self._metrics.registry)
+        return TlsIdentity(source, host, self._transports, self._metrics.registry)
 
     def _own_names(self) -> frozenset[str] | None:
         """Of a broker that listens on loopback alone: a page whose name leads there is no client."""
@@ -257,8 +250,8 @@ class _Broker:
         streams = FollowerStreams(me, self._view, self._transports, self._serving.followers.metrics)
         host = Host(self._metrics, self._disk, streams, lambda: Contact(monotonic_ms(), lease.renewed_ms))
         opener = Opener(self._data, found, me, host)
-        here = Here(self._holdings, opener, self._data.epochs_seen, self._disk, self._metrics.registry)
-        coordination = Coordination(me, self._client, self._view, lease, here, self._namespace)
+        here = LocalParts(self._holdings, opener, self._data.epochs_seen, self._disk, self._metrics.registry)
+        coordination = ClusterMembership(me, self._client, self._view, lease, here, self._namespace)
         warn = coordination.teller.warn
         verification = Verification(me, self._holdings, self._view, warn, self._metrics.registry)
         if self.returned:
@@ -271,7 +264,7 @@ class _Broker:
             self._compaction().run(),
             self._serving.groups.run(),
             self._serving.writers.run(),
-            Making(self._client, self._view, self._serving.writers).run(),
+            CommitTopicMaker(self._client, self._view, self._serving.writers).run(),
             *self._showing(me).work(),
             self._disk.watch(),
             *verification.work(self._mend),
@@ -295,11 +288,11 @@ class _Broker:
             await coordination.close()
             await streams.close()
 
-    def _showing(self, me: Seat) -> Showing:
+    def _showing(self, me: Seat) -> GroupReporting:
         """Of the groups that are coordinated here."""
         serving = self._serving
         lags = GroupLags(me.broker, self._view, self._holdings, serving.proxy, serving.groups)
-        made = Showing(me.broker, self._client, self._view, serving.groups, lags, self._metrics.registry)
+        made = GroupReporting(me.broker, self._client, self._view, serving.groups, lags, self._metrics.registry)
         serving.groups.listeners += made.listeners
         return made
 
@@ -331,7 +324,9 @@ class _Broker:
             for ended in done:
                 ended.result()
 
-    async def _drain(self, server: Server, coordination: Coordination, tasks: Sequence[asyncio.Task[None]]) -> None:
+    async def _drain(
+        self, server: Server, coordination: ClusterMembership, tasks: Sequence[asyncio.Task[None]]
+    ) -> None:
         self._readiness.why_not = "it drains"
         handover = asyncio.create_task(coordination.hand_over())
         self._hurry.add_done_callback(lambda _: handover.cancel())
@@ -344,7 +339,7 @@ class _Broker:
         self._serving.drain()
         await server.close(DRAIN_TIMEOUT_MS / 1000)
 
-    async def _become_ready(self, coordination: Coordination) -> None:
+    async def _become_ready(self, coordination: ClusterMembership) -> None:
         await coordination.settled.wait()
         self._readiness.why_not = ""
         _log.info("broker %d is ready", self._settings.broker)

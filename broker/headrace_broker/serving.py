@@ -20,19 +20,17 @@ from headrace.core.resources.internal_topics import INTERNAL_TOPICS, STAGED_INTO
 from headrace.core.resources.topic import Topic
 from headrace.core.types import BrokerId, LeaderEpoch, PartitionKey, Seat, TopicName, TopicUid
 from headrace_broker.admission import Admission, Budget, Requests, Share
-from headrace_broker.coordination.cluster_view import ClusterView
-from headrace_broker.groups.coordinators import Coordinators
+from headrace_broker.cluster.view import ClusterView
+from headrace_broker.coordinators.coordinators import GroupCoordinators, WriterCoordinators
+from headrace_broker.coordinators.writer_coordinator import PartitionAccess
+from headrace_broker.http.proxy import PEER_KEY_HEADER, Elsewhere, Proxy, passed_on_for
+from headrace_broker.http.uploads import Questions
 from headrace_broker.metrics import Metrics
-from headrace_broker.partition import Partition
-from headrace_broker.proxy import PEER_KEY_HEADER, Elsewhere, Proxy, passed_on_for
-from headrace_broker.replication.served_streams import ServedStreams
-from headrace_broker.replication.stream_metrics import StreamMetrics
-from headrace_broker.requests import Place
-from headrace_broker.routes.uploads import Questions
-from headrace_broker.session.sessions import Sessions
-from headrace_broker.staging.coordinators import WriterCoordinators
-from headrace_broker.staging.reach import Reach
-from headrace_broker.watching import Watches
+from headrace_broker.partition.fetch import OpenWatches
+from headrace_broker.partition.partition import Partition
+from headrace_broker.partition.queries import Place
+from headrace_broker.replication.open_streams import ServedStreams, StreamMetrics
+from headrace_broker.sessions.open_sessions import OpenSessions
 
 
 class Partitions(Protocol):
@@ -67,7 +65,7 @@ class Serving:
     metrics: Metrics
     readiness: Readiness
     admission: Admission = field(default_factory=Admission)
-    watches: Watches = field(default_factory=Watches)
+    watches: OpenWatches = field(default_factory=OpenWatches)
     newcomers: Newcomers = field(default_factory=Newcomers)
     catch_up_rate: int | None = None
     """Bytes a second for followers that are far behind; None: as fast as it goes."""
@@ -75,20 +73,20 @@ class Serving:
     """Of the brokers' Leases."""
     life: Seat | None = None
     """Of this very process, once it has one. The view may show the Lease of an earlier or a later one."""
-    groups: Coordinators = field(init=False)
+    groups: GroupCoordinators = field(init=False)
     writers: WriterCoordinators = field(init=False)
-    sessions: Sessions = field(init=False)
+    sessions: OpenSessions = field(init=False)
     followers: ServedStreams = field(init=False)
     questions: Questions = field(init=False)
 
     def __post_init__(self) -> None:
-        self.groups = Coordinators(self.me, self.namespace, self.view, self.partitions)
-        reach = Reach(self.locate, self.proxy)
+        self.groups = GroupCoordinators(self.me, self.namespace, self.view, self.partitions)
+        reach = PartitionAccess(self.locate, self.proxy)
         registry = self.metrics.registry
         self.writers = WriterCoordinators(self.me, self.namespace, self.view, self.partitions, reach, registry)
         self.followers = ServedStreams(StreamMetrics(self.metrics.registry), self.catch_up_rate)
         self.questions = Questions(self.admission.control_bodies)
-        self.sessions = Sessions.for_memory(self.admission.bodies.limit_bytes)
+        self.sessions = OpenSessions.for_memory(self.admission.bodies.limit_bytes)
 
     def is_broker(self, request: web.Request) -> bool:
         """Whether another broker of this cluster sends it, be it for a client."""

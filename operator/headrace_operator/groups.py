@@ -37,10 +37,9 @@ from headrace.kube.client import Backoff, KubeClient
 from headrace.kube.errors import ApiError, NotFoundError, UnreadableObjectError
 from headrace.kube.resource import CONSUMER_GROUPS, ObjectKey
 from headrace.kube.watch import Changed, Listed, Removed, Unreadable, WatchEvent, watch
-from headrace_operator.applier import Outcome
-from headrace_operator.group_applier import GroupApplier
-from headrace_operator.group_calls import GroupCalls
-from headrace_operator.group_metrics import GroupMetrics
+from headrace_operator.applier import GroupApplier, Outcome
+from headrace_operator.broker_calls import GroupCalls
+from headrace_operator.metrics import GroupMetrics
 from headrace_operator.observer import Picture, Scope, monotonic_ms
 
 _log = logging.getLogger(__name__)

@@ -1,6 +1,7 @@
 """`headrace-operator`: the command, its options, and the order in which the operator's parts start and stop.
 
-Exit codes: 0 after SIGTERM or SIGINT, 1 with a sentence where it cannot start, 2 for wrong usage.
+`/healthz` and `/metrics` are served for kubelet and Prometheus, for as long as the block of `serve_health` runs. Exit
+codes: 0 after SIGTERM or SIGINT, 1 with a sentence where it cannot start, 2 for wrong usage.
 """
 
 import asyncio
@@ -9,14 +10,16 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Coroutine, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from random import Random
 from typing import Any
 from urllib.parse import urlsplit
 
 import click
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST
 
 from headrace.core.errors import HeadraceError
 from headrace.core.limits import FINALIZER_WAIT_MS
@@ -26,18 +29,42 @@ from headrace.core.units import parse_duration_ms
 from headrace.http2.async_transport import AsyncTransport
 from headrace.kube.client import KubeClient
 from headrace.kube.events import EventRecorder
-from headrace_operator.applier import Applier
+from headrace_operator.applier import Applier, GroupApplier
 from headrace_operator.authority import Authority
+from headrace_operator.broker_calls import GroupCalls, Reporter
 from headrace_operator.candidate import Candidate
-from headrace_operator.doorbell import Doorbell
-from headrace_operator.group_applier import GroupApplier
-from headrace_operator.group_calls import GroupCalls
 from headrace_operator.groups import Groups
-from headrace_operator.http import serving
+from headrace_operator.kopf_watches import Doorbell
 from headrace_operator.metrics import Metrics
 from headrace_operator.observer import Observer, Scope
 from headrace_operator.reconciler import Reconciler
-from headrace_operator.reporter import Reporter
+
+
+@asynccontextmanager
+async def serve_health(host: str, port: int, reconciler: Reconciler, metrics: Metrics) -> AsyncIterator[int]:
+    """Yields the port that it listens on. Raises OSError where the port is taken."""
+    runner = web.AppRunner(health_application(reconciler, metrics), access_log=None)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host, port).start()
+        yield int(runner.addresses[0][1])
+    finally:
+        await runner.cleanup()
+
+
+def health_application(reconciler: Reconciler, metrics: Metrics) -> web.Application:
+    async def healthz(_: web.Request) -> web.Response:
+        if reconciler.healthy:
+            return web.Response(text="ok\n")
+        return web.Response(status=503, text="the reconcile loop stands still\n")
+
+    async def exposition(_: web.Request) -> web.Response:
+        return web.Response(body=metrics.exposition(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    app = web.Application()
+    app.add_routes([web.get("/healthz", healthz), web.get("/metrics", exposition)])
+    return app
+
 
 _COMPONENT = "headrace-operator"
 _log = logging.getLogger(__name__)
@@ -136,7 +163,9 @@ async def operate(options: Options) -> None:
         )
         async with AsyncExitStack() as stack:
             if options.metrics_port is not None:
-                port = await stack.enter_async_context(serving(options.host, options.metrics_port, reconciler, metrics))
+                port = await stack.enter_async_context(
+                    serve_health(options.host, options.metrics_port, reconciler, metrics)
+                )
                 _log.info("/healthz and /metrics on http://%s:%d", options.host, port)
             doorbell.start()
             stack.push_async_callback(doorbell.stop)

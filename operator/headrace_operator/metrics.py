@@ -1,20 +1,81 @@
-"""What Prometheus sees of the operator. One registry per process; names begin with `headrace_operator_`.
+"""The metrics of the operator, for Prometheus. One registry per process; names begin with `headrace_operator_`.
 
 Gauges are of the last picture, whichever operator of several it was that looked; counters count what this process has
-written. The names are those that Kafka users alert on, as Prometheus spells them: `docs/architecture.md` has the table.
+written, for topics and for groups. What members of groups do, brokers count. The names are those that Kafka users alert
+on, as Prometheus spells them: `docs/architecture.md` has the table.
 """
 
 from collections import Counter as Tally
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from headrace.core.control.actions import ELECTIONS, UNCLEAN, Action, ChangeKind, ReplaceSet
+from headrace.core.control.actions import (
+    ELECTIONS,
+    UNCLEAN,
+    Action,
+    ChangeKind,
+    GroupAction,
+    ReplaceSet,
+    WriteGroupStatus,
+)
+from headrace.core.control.group_errands import Result, Verdict, Wish
 from headrace.core.control.status import Health, Standing, standings
-from headrace_operator.group_metrics import GroupMetrics
+from headrace.core.groups.identity import GroupState
+from headrace.core.resources.consumer_group import ConsumerGroup
 from headrace_operator.observer import Picture
 
 _NAMESPACE = "headrace_operator"
+_UNKNOWN = "Unknown"
+
+
+class GroupMetrics:
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._groups = Gauge(
+            "consumer_groups", "ConsumerGroups by state.", ["state"], namespace=_NAMESPACE, registry=registry
+        )
+        self.stuck = Gauge(
+            "stuck_groups",
+            "ConsumerGroups that cannot be written: the API server refuses it.",
+            namespace=_NAMESPACE,
+            registry=registry,
+        )
+        self.unreadable = Gauge(
+            "unreadable_groups",
+            "ConsumerGroups that cannot be read, and are left alone until somebody mends them.",
+            namespace=_NAMESPACE,
+            registry=registry,
+        )
+        self._targets = Counter(
+            "group_assignments",
+            "Assignments that were published for coordinators.",
+            namespace=_NAMESPACE,
+            registry=registry,
+        )
+        self._asked = Counter(
+            "group_requests",
+            "Deletions and resets that brokers were asked for, by what came of them.",
+            ["what", "result"],
+            namespace=_NAMESPACE,
+            registry=registry,
+        )
+        self.pass_seconds = Histogram(
+            "group_pass_seconds", "Time of one look at all groups.", namespace=_NAMESPACE, registry=registry
+        )
+
+    def seen(self, groups: Iterable[ConsumerGroup]) -> None:
+        """Those of this cluster."""
+        states = Tally(_UNKNOWN if group.status.state is None else group.status.state.value for group in groups)
+        for state in (_UNKNOWN, *(each.value for each in GroupState if each is not GroupState.DEAD)):
+            self._groups.labels(state).set(states[state])
+
+    def landed(self, action: GroupAction) -> None:
+        self._targets.inc(isinstance(action, WriteGroupStatus) and action.assigns)
+
+    def asked(self, wish: Wish, verdict: Verdict) -> None:
+        what = "delete" if wish.reset is None else "reset"
+        names = {Result.DONE: "done", Result.NOT_EMPTY: "not_empty", Result.REFUSED: "refused"}
+        self._asked.labels(what, names.get(verdict.result, "unanswered")).inc()
 
 
 class Metrics:

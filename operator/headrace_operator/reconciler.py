@@ -31,10 +31,9 @@ from headrace.core.types import TopicName
 from headrace.kube.client import Backoff
 from headrace.kube.errors import ApiError
 from headrace_operator.applier import Applier, Outcome
-from headrace_operator.inquiry import Inquiry
+from headrace_operator.broker_calls import Inquiry, Reporter
 from headrace_operator.metrics import Metrics
 from headrace_operator.observer import Observer, Picture, monotonic_ms
-from headrace_operator.reporter import Reporter
 
 _log = logging.getLogger(__name__)
 

@@ -9,9 +9,9 @@ from headrace.core.records.columns import columns_of, decode_batches, encode_bat
 from headrace.core.records.header import BatchHeader
 from headrace.core.records.raw import RawBatch, split_batches
 from headrace.core.types import LeaderEpoch, Offset, Record
-from headrace_broker.storage.compaction_files import Span, prepare_swap, swap
-from headrace_broker.storage.compaction_job import Cleaned, Done, Job
-from headrace_broker.storage.compactor import compact
+from headrace_broker.storage.compaction_files import Cleaned, Done, Job, Span, prepare_swap
+from headrace_broker.storage.compaction_files import swap_in as swap
+from headrace_broker.storage.compaction_worker import compact
 from headrace_broker.storage.partition_log import PartitionLog
 from headrace_broker.storage.segment import segments_in
 from tests.support.logs import END, EPOCH, NOW_MS

@@ -18,8 +18,8 @@ from headrace.core.records.raw import RawBatch, split_batches
 from headrace.core.resources.topic import Durability
 from headrace.core.types import Incarnation, LeaderEpoch, PartitionId, PartitionKey, TopicName, TopicUid
 from headrace_broker.storage.data_directory import DataDirectory
-from headrace_broker.storage.partition_description import PartitionDescription
 from headrace_broker.storage.partition_log import PartitionLog
+from headrace_broker.storage.partition_store import PartitionDescription
 
 CONFIG = LogConfig(segment_bytes=1_000_000, segment_ms=1 << 40, durability=Durability.FSYNC)
 IN_FLIGHT_MAX = 50

@@ -39,18 +39,18 @@ from headrace.http2.async_transport import AsyncTransport
 from headrace.http2.server import Server, serve
 from headrace_broker.broker_disk import BrokerDisk
 from headrace_broker.clock import monotonic_ms
-from headrace_broker.coordination.cluster_view import ClusterView
+from headrace_broker.cluster.view import ClusterView
+from headrace_broker.http.app import broker_app
+from headrace_broker.http.proxy import Proxy
 from headrace_broker.metrics import Metrics
-from headrace_broker.partition import Partition
-from headrace_broker.proxy import Proxy
-from headrace_broker.replication.ports import Host
-from headrace_broker.replication.streams import FollowerStreams
-from headrace_broker.requests import Place, ProduceQuery
-from headrace_broker.routes.app import broker_app
+from headrace_broker.partition.following import Host
+from headrace_broker.partition.partition import Partition
+from headrace_broker.partition.queries import Place, ProduceQuery
+from headrace_broker.replication.follower_streams import FollowerStreams
 from headrace_broker.serving import Readiness, Serving
 from headrace_broker.storage.data_directory import DataDirectory
-from headrace_broker.storage.partition_description import PartitionDescription
-from headrace_broker.transports import Transports
+from headrace_broker.storage.partition_store import PartitionDescription
+from headrace_broker.tls import Transports
 from tests.support.batches import batch_of
 from tests.support.partition_sets import partition_set, partition_state, seat
 from tests.support.waiting import eventually

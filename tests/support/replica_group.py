@@ -37,11 +37,11 @@ from headrace.core.types import (
 from headrace_broker.broker_disk import BrokerDisk
 from headrace_broker.clock import monotonic_ms
 from headrace_broker.metrics import Metrics
-from headrace_broker.partition import Partition
-from headrace_broker.replication.ports import Host
-from headrace_broker.requests import Place, ProduceQuery
+from headrace_broker.partition.following import Host
+from headrace_broker.partition.partition import Partition
+from headrace_broker.partition.queries import Place, ProduceQuery
 from headrace_broker.storage.data_directory import DataDirectory
-from headrace_broker.storage.partition_description import PartitionDescription
+from headrace_broker.storage.partition_store import PartitionDescription
 from tests.support.batches import batch_of
 from tests.support.partition_sets import partition_state, seat
 from tests.support.waiting import eventually

@@ -88,6 +88,6 @@ def test_should_load_no_command_when_help_lists_them() -> None:
 
 def test_should_still_find_the_libraries_when_they_are_asked_for_later() -> None:
     loaded = loaded_by(
-        "import headrace.dev.api.cel_library, headrace_operator.kopf_library; import cel.cli, kubernetes.aio.config"
+        "import headrace.dev.api.cel_library, headrace_operator.kopf_watches; import cel.cli, kubernetes.aio.config"
     )
     assert loaded.any_of("typer", "kubernetes.aio.config")

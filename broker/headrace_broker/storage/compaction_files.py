@@ -1,4 +1,11 @@
-"""How a part of a log is replaced by its compacted form, so that a crash at any point leaves the old or the new one.
+"""The hand-over of compacted segments, from the process that compacts to the broker that owns the log: messages and
+files.
+
+The two processes tell each other values, as lines of JSON:
+
+    broker ──Job──> compactor ──Cleaned──> broker swaps it in ──> "go on" ──> ... ──> Done | Failed
+
+A part of a log is replaced by its compacted form so that a crash at any point leaves the old or the new one:
 
     BASE.log.cleaned        being written, with its two indexes: worth nothing yet
           │ 1  the indexes become .swap
@@ -7,23 +14,128 @@
           │ 4  the new indexes take the place of the old ones
           ▼ 5  BASE.log: done
 
-What a step needs is on disk before it is taken. An opening that finds 2 goes on from there (`finish_swaps`); everything
-else that ends in .cleaned or .swap it removes. While steps 2 to 5 go on, nobody opens these segments; readers that have
-them open already keep what they have. Blocks. Raises OSError.
+Everything that a step needs is on disk before the step is taken. An opening that finds 2 goes on from there
+(`finish_swaps`); it removes everything else that ends in .cleaned or .swap. While steps 2 to 5 go on, nobody opens
+these segments; readers that have them open already keep what they have. Blocks. Raises OSError.
+
+Light on purpose: a broker imports this, and never what a compactor needs to look into records; the compactor imports no
+asyncio.
 """
 
+import json
 import os
 from collections.abc import Sequence
+from enum import StrEnum
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
-from headrace.core.limits import COMPACTION_CHUNK_BYTES
+from headrace.core.limits import COMPACTION_CHUNK_BYTES, COMPACTION_KEYS_MAX
+from headrace.core.log.compaction import CleanPoint
+from headrace.core.log.retention import ClosedSegment
 from headrace.core.log.segments import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, parse_log_name, segment_name
 from headrace.core.records.header import BatchHeader
 from headrace.core.types import Offset
 from headrace_broker.storage.disk import Buffer, FileHandle, fsync_directory, read_blocking
 from headrace_broker.storage.segment import delete_segment
 from headrace_broker.storage.segment_indexes import SegmentIndexes
+
+GO_ON: Final = b"go on\n"
+
+
+class Job(NamedTuple):
+    """One pass over one log."""
+
+    directory: str
+    segments: tuple[ClosedSegment, ...]
+    dirty_from: Offset
+    tombstones_from: Offset
+    log_start: Offset
+    segment_bytes: int
+    points: tuple[CleanPoint, ...]
+    now_ms: int
+    reason: str
+    producers: tuple[int, ...]
+    """Those idempotent ones whose last batches must stay."""
+    keys_max: int = COMPACTION_KEYS_MAX
+
+    @classmethod
+    def parse(cls, line: bytes) -> Self:
+        fields: dict[str, Any] = json.loads(line)
+        fields["segments"] = tuple(ClosedSegment(*each) for each in fields["segments"])
+        return cls(**_with_points(fields))
+
+
+class Cleaned(NamedTuple):
+    """One segment is written and on disk, and waits to be swapped in."""
+
+    base_offset: Offset
+    next_offset: Offset
+    size_bytes: int
+    bytes_before: int
+
+
+class Unreadable(NamedTuple):
+    """Batches that nobody can decode, which stay as they are."""
+
+    batches: int
+    first_offset: Offset
+
+
+class Done(NamedTuple):
+    """The pass is over; `points` holds when all that was cleaned is swapped in."""
+
+    points: tuple[CleanPoint, ...]
+    records_before: int
+    records_after: int
+    without_key: int
+    unreadable: Unreadable | None = None
+
+
+class FailureCause(StrEnum):
+    """Why a pass has failed."""
+
+    CHANGED = "changed"
+    """Segments were deleted meanwhile: plan it again."""
+    DISK = "disk"
+    DAMAGED = "damaged"
+    """A batch is not what was written: the log cannot be compacted."""
+    MEMORY = "memory"
+    ENDED = "ended"
+    """The process that compacts was killed, or made a mistake; mostly memory is why."""
+
+
+class Failed(NamedTuple):
+    why: FailureCause
+    message: str
+
+
+CompactorMessage = Cleaned | Done | Failed
+_KINDS: Final = {kind.__name__: kind for kind in (Cleaned, Done, Failed)}
+
+
+def format_job(job: Job) -> bytes:
+    return json.dumps(job._asdict()).encode() + b"\n"
+
+
+def format_message(told: CompactorMessage) -> bytes:
+    return json.dumps({"kind": type(told).__name__, **told._asdict()}).encode() + b"\n"
+
+
+def parse_message(line: bytes) -> CompactorMessage:
+    fields = json.loads(line)
+    kind = fields.pop("kind")
+    if kind == Done.__name__:
+        unreadable = fields["unreadable"]
+        fields = _with_points(fields) | {"unreadable": Unreadable(*unreadable) if unreadable is not None else None}
+    if kind == Failed.__name__:
+        fields["why"] = FailureCause(fields["why"])
+    told: CompactorMessage = _KINDS[kind](**fields)
+    return told
+
+
+def _with_points(fields: dict[str, Any]) -> dict[str, Any]:
+    return fields | {"points": tuple(CleanPoint(*each) for each in fields["points"])}
+
 
 CLEANED_SUFFIX: Final = ".cleaned"
 SWAP_SUFFIX: Final = ".swap"
@@ -46,7 +158,7 @@ class CleanedSegment:
         self._directory = directory
         discard_cleaned(directory, span)
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL
-        self._log = FileHandle(directory / _name(span, LOG_SUFFIX + CLEANED_SUFFIX), flags)
+        self._log = FileHandle(directory / _segment_name(span, LOG_SUFFIX + CLEANED_SUFFIX), flags)
         name = directory / segment_name(span.base_offset)
         self._indexes = SegmentIndexes.create(name, span.base_offset, CLEANED_SUFFIX)
 
@@ -75,9 +187,9 @@ class CleanedSegment:
 
 def discard_cleaned(directory: Path, span: Span) -> None:
     """Remove what was written for it, as far as it is there and not decided on."""
-    (directory / _name(span, LOG_SUFFIX + CLEANED_SUFFIX)).unlink(missing_ok=True)
+    (directory / _segment_name(span, LOG_SUFFIX + CLEANED_SUFFIX)).unlink(missing_ok=True)
     for suffix in _INDEXES:
-        (directory / _name(span, suffix + CLEANED_SUFFIX)).unlink(missing_ok=True)
+        (directory / _segment_name(span, suffix + CLEANED_SUFFIX)).unlink(missing_ok=True)
         (directory / _swap_name(span, suffix)).unlink(missing_ok=True)
 
 
@@ -90,15 +202,15 @@ def discard_all_cleaned(directory: Path) -> None:
 def prepare_swap(directory: Path, span: Span) -> None:
     """Step 1: after a failure it may be tried again, or discarded."""
     for suffix in _INDEXES:
-        os.rename(directory / _name(span, suffix + CLEANED_SUFFIX), directory / _swap_name(span, suffix))
+        os.rename(directory / _segment_name(span, suffix + CLEANED_SUFFIX), directory / _swap_name(span, suffix))
     fsync_directory(directory)
 
 
-def swap(directory: Path, span: Span) -> None:
+def swap_in(directory: Path, span: Span) -> None:
     """Steps 2 to 5: after a failure only the next opening can tell what is there."""
-    os.rename(directory / _name(span, LOG_SUFFIX + CLEANED_SUFFIX), directory / _swap_name(span, LOG_SUFFIX))
+    os.rename(directory / _segment_name(span, LOG_SUFFIX + CLEANED_SUFFIX), directory / _swap_name(span, LOG_SUFFIX))
     fsync_directory(directory)
-    _finish(directory, span)
+    _finish_swap(directory, span)
 
 
 def finish_swaps(directory: Path) -> None:
@@ -106,22 +218,22 @@ def finish_swaps(directory: Path) -> None:
     for path in sorted(directory.glob(f"*{LOG_SUFFIX}{SWAP_SUFFIX}")):
         span = _parse_swap_name(path.name)
         if span is not None:
-            _finish(directory, span)
+            _finish_swap(directory, span)
     for leftover in directory.glob(f"*{SWAP_SUFFIX}"):
         leftover.unlink()
     discard_all_cleaned(directory)
 
 
-def _finish(directory: Path, span: Span) -> None:
+def _finish_swap(directory: Path, span: Span) -> None:
     for base in sorted(_bases_in(directory)):
         if span.base_offset < base < span.next_offset:
             delete_segment(directory, base)
     for suffix in _INDEXES:
         new = directory / _swap_name(span, suffix)
         if new.exists():
-            os.rename(new, directory / _name(span, suffix))
+            os.rename(new, directory / _segment_name(span, suffix))
     fsync_directory(directory)
-    os.rename(directory / _swap_name(span, LOG_SUFFIX), directory / _name(span, LOG_SUFFIX))
+    os.rename(directory / _swap_name(span, LOG_SUFFIX), directory / _segment_name(span, LOG_SUFFIX))
     fsync_directory(directory)
 
 
@@ -131,7 +243,7 @@ def _bases_in(directory: Path) -> list[Offset]:
     return [base for base in found if base is not None]
 
 
-def _name(span: Span, suffix: str) -> str:
+def _segment_name(span: Span, suffix: str) -> str:
     return segment_name(span.base_offset) + suffix
 
 

@@ -1,8 +1,18 @@
-"""The process that compacts for a broker: jobs come on standard input, what becomes of them is told on standard output.
+"""The process that compacts for a broker: jobs come on standard input, results are told on standard output.
 
-Started by `compaction_process` when there is something to do, at a lower priority, so that produce and fetch come
-first. Does one job at a time, no faster than `COMPACTION_BYTES_PER_SECOND`. Ends at once, in the middle of whatever it
-does, when its input ends: then the broker is gone, and another one may be opening the same logs.
+Run as `python -m headrace_broker.storage.compaction_worker` by `CompactionProcess` when there is something to do, at a
+lower priority, so that produce and fetch come first. It is a process of its own because it looks at every record:
+Python would hold up the broker's event loop meanwhile. No module of the broker imports this one: it loads numpy and
+pyarrow. Does one job at a time, no faster than `COMPACTION_BYTES_PER_SECOND`. Ends at once, in the middle of whatever
+it does, when its input ends: then the broker is gone, and another one may be opening the same logs.
+
+    segments' dirty part ──> LatestRecords ──> groups of segments ──> CleanedSegment, one at a time ──> Done
+
+A pass reads closed segments and writes their compacted forms beside them. It changes nothing that is there; the broker
+swaps each segment in as it comes (`compaction_files`), so that the disk needs room for one of them. Memory is bounded
+by the keys of a pass (`COMPACTION_KEYS_MAX`) and a few chunks. A batch that was written so that nobody can decode it
+stays as it is, and the pass goes on: older records of its keys stay as well. Raises OSError; CorruptBatchError and
+CorruptLogError where a batch was damaged: then the log stays as it is.
 """
 
 import os
@@ -10,14 +20,187 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
+from typing import Any
 
-from headrace.core.errors import CorruptBatchError, CorruptLogError, HeadraceError
-from headrace.core.limits import COMPACTION_BYTES_PER_SECOND
-from headrace_broker.storage.compaction_job import GO_ON, Failed, Job, Told, Why, format_told
-from headrace_broker.storage.compactor import compact
+import numpy as np
+
+from headrace.core.errors import CorruptBatchError, CorruptLogError, HeadraceError, UnreadableBatchError
+from headrace.core.limits import (
+    BATCH_HEADER_BYTES,
+    COMPACTION_BYTES_PER_SECOND,
+    COMPACTION_CHUNK_BYTES,
+    SEGMENT_BYTES_MAX,
+)
+from headrace.core.log.compaction import CleanPoints, groups
+from headrace.core.log.retention import ClosedSegment
+from headrace.core.log.segments import LOG_SUFFIX, segment_name
+from headrace.core.records.columns import decode_batch
+from headrace.core.records.compacting import Batch, BatchCompactor, Keep, LatestRecords, ProducersLast
+from headrace.core.records.header import BatchHeader
+from headrace.core.types import Offset
+from headrace_broker.storage.compaction_files import (
+    GO_ON,
+    Cleaned,
+    CleanedSegment,
+    CompactorMessage,
+    Done,
+    Failed,
+    FailureCause,
+    Job,
+    Span,
+    Unreadable,
+    discard_cleaned,
+    format_message,
+)
+from headrace_broker.storage.disk import FileHandle, read_blocking, shown
+
+_SAME_MAX = 1 << 16
+"""Batches of a segment that are remembered instead of being written, in the hope that all of it stays as it is."""
+PaceBytes = Callable[[int], None]
+"""Told how many bytes were read: may wait."""
+
+
+def compact(job: Job, pace: PaceBytes) -> Iterator[Cleaned | Done]:
+    """The last one is Done. A segment is written when the caller asks for the next one: the last is swapped in then."""
+    latest, producers = _latest_records(job, pace)
+    compactor = BatchCompactor(latest, Keep(job.log_start, job.tombstones_from, producers))
+    segments = [segment for segment in job.segments if segment.base_offset < latest.end]
+    for group in groups(segments, job.segment_bytes):
+        cleaned = _write_cleaned(Path(job.directory), group, compactor, pace)
+        if cleaned is not None:
+            yield cleaned
+    tally = compactor.tally
+    tombstones: Any = np.concatenate([*tally.tombstones, np.empty(0, np.int64)])
+    points = CleanPoints(job.points).after_pass(latest.end, job.now_ms, tombstones)
+    unreadable = Unreadable(len(tally.unreadable), tally.unreadable[0]) if tally.unreadable else None
+    yield Done(points.points, tally.records_before, tally.records_after, tally.without_key, unreadable)
+
+
+def _latest_records(job: Job, pace: PaceBytes) -> tuple[LatestRecords, ProducersLast]:
+    """Of the dirty part, as far as it fits."""
+    dirty = [segment for segment in job.segments if segment.next_offset > job.dirty_from]
+    latest = LatestRecords(job.dirty_from, job.keys_max)
+    producers = ProducersLast(job.dirty_from, frozenset(job.producers))
+    for segment in dirty:
+        for header, content in _batches_in(Path(job.directory), segment, pace):
+            if header.next_offset <= job.dirty_from:
+                continue
+            if header.is_empty or header.is_control:
+                latest.skip(header.next_offset)
+            elif not _add_records(latest, header, content):
+                return latest, producers
+            producers.add(header)
+    return latest, producers
+
+
+def _add_records(latest: LatestRecords, header: BatchHeader, content: memoryview) -> bool:
+    """False where it might not fit."""
+    try:
+        return latest.add(decode_batch(content))
+    except UnreadableBatchError:
+        latest.skip(header.next_offset)
+        return True
+
+
+class _Target:
+    """Where the compacted form of a group goes: nowhere for as long as it is what is there already."""
+
+    def __init__(self, directory: Path, group: Sequence[ClosedSegment]) -> None:
+        self._directory = directory
+        self._group = group
+        self._same: list[BatchHeader] = []
+        """The group's first batches, as they are."""
+        self.span = Span(group[0].base_offset, group[-1].next_offset)
+        self.cleaned: CleanedSegment | None = None
+
+    def put(self, batch: Batch) -> None:
+        # What is passed on as it is comes as the one view that it was read into.
+        if self.cleaned is None and isinstance(batch[0], memoryview) and self._may_be_same():
+            self._same.append(BatchHeader.unpack(batch[0]))
+        else:
+            self._begun().append(batch)
+
+    def finish(self) -> CleanedSegment | None:
+        """On disk; None, and nothing was written, where the group is one segment that loses nothing."""
+        cleaned = self.cleaned if len(self._group) == 1 else self._begun()
+        if cleaned is not None:
+            if cleaned.size > SEGMENT_BYTES_MAX:
+                raise CorruptLogError(
+                    f"{_path(self._directory, self._group[0])} would grow to {cleaned.size} bytes, an index can name"
+                    f" positions up to {SEGMENT_BYTES_MAX}: give the topic a smaller segment.bytes"
+                )
+            cleaned.finish(max(_path(self._directory, segment).stat().st_mtime_ns for segment in self._group))
+        return cleaned
+
+    def _may_be_same(self) -> bool:
+        return len(self._group) == 1 and len(self._same) < _SAME_MAX
+
+    def _begun(self) -> CleanedSegment:
+        if self.cleaned is None:
+            self.cleaned = CleanedSegment(self._directory, self.span)
+            self.cleaned.copy(FileHandle(_path(self._directory, self._group[0]), os.O_RDONLY), self._same)
+        return self.cleaned
+
+
+def _write_cleaned(
+    directory: Path, group: Sequence[ClosedSegment], compactor: BatchCompactor, pace: PaceBytes
+) -> Cleaned | None:
+    """None, and nothing stays written, where the segment would be the one that is there."""
+    target = _Target(directory, group)
+    try:
+        for segment in group:
+            for header, content in _batches_in(directory, segment, pace):
+                for batch in compactor.add(header, content):
+                    target.put(batch)
+            for batch in compactor.flush():
+                target.put(batch)
+        cleaned = target.finish()
+    except BaseException:
+        discard_cleaned(directory, target.span)
+        raise
+    bytes_before = sum(segment.size_bytes for segment in group)
+    return None if cleaned is None else Cleaned(*target.span, cleaned.size, bytes_before)
+
+
+def _batches_in(directory: Path, segment: ClosedSegment, pace: PaceBytes) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """(header, bytes) of each batch of a closed segment."""
+    log = FileHandle(_path(directory, segment), os.O_RDONLY)
+    window, at, position, offset = memoryview(b""), 0, 0, segment.base_offset
+    while position < segment.size_bytes:
+        left = segment.size_bytes - position
+        wanted = min(BATCH_HEADER_BYTES, left)
+        if len(window) - at >= wanted:
+            header = _header_at(window, at, log, offset)
+            if header.batch_bytes <= len(window) - at:
+                yield header, window[at : at + header.batch_bytes]
+                at, position, offset = at + header.batch_bytes, position + header.batch_bytes, header.next_offset
+                continue
+            wanted = header.batch_bytes
+        size = min(left, max(COMPACTION_CHUNK_BYTES, wanted))
+        pace(size)
+        window, at = memoryview(read_blocking(log, position, size)), 0
+        if size < wanted:
+            raise CorruptLogError(f"{shown(log.path)} ends within the batch at position {position}")
+    if offset != segment.next_offset:
+        raise CorruptLogError(
+            f"{shown(log.path)} ends at offset {offset}, the next segment starts at {segment.next_offset}"
+        )
+
+
+def _header_at(window: memoryview, at: int, log: FileHandle, offset: Offset) -> BatchHeader:
+    header = BatchHeader.unpack(window, at)
+    if header.base_offset != offset:
+        raise CorruptLogError(f"{shown(log.path)} goes on with offset {header.base_offset} where {offset} must be")
+    return header
+
+
+def _path(directory: Path, segment: ClosedSegment) -> Path:
+    return directory / (segment_name(segment.base_offset) + LOG_SUFFIX)
+
 
 _NICENESS = 10
 _ENDED_FIRST = "1000"
@@ -43,13 +226,13 @@ def main() -> None:
         # Where memory runs out the kernel is to end this process, not the broker.
         Path("/proc/self/oom_score_adj").write_text(_ENDED_FIRST)
     lines = SimpleQueue[bytes]()
-    threading.Thread(target=_read, args=(lines,), daemon=True).start()
+    threading.Thread(target=_read_input, args=(lines,), daemon=True).start()
     pace = Pace(COMPACTION_BYTES_PER_SECOND)
     while True:
         _work(Job.parse(lines.get()), pace, lines)
 
 
-def _read(lines: "SimpleQueue[bytes]") -> None:
+def _read_input(lines: "SimpleQueue[bytes]") -> None:
     for line in sys.stdin.buffer:
         lines.put(line)
     os._exit(0)
@@ -62,19 +245,19 @@ def _work(job: Job, pace: Pace, lines: "SimpleQueue[bytes]") -> None:
             if lines.get() != GO_ON:
                 return
     except MemoryError:
-        _tell(Failed(Why.MEMORY, f"compacting {job.directory} takes more memory than there is"))
+        _tell(Failed(FailureCause.MEMORY, f"compacting {job.directory} takes more memory than there is"))
     except FileNotFoundError as error:
-        _tell(Failed(Why.CHANGED, str(error)))
+        _tell(Failed(FailureCause.CHANGED, str(error)))
     except OSError as error:
-        _tell(Failed(Why.DISK, f"compacting {job.directory} failed: {error.strerror}"))
+        _tell(Failed(FailureCause.DISK, f"compacting {job.directory} failed: {error.strerror}"))
     except (CorruptBatchError, CorruptLogError) as error:
-        _tell(Failed(Why.DAMAGED, error.message))
+        _tell(Failed(FailureCause.DAMAGED, error.message))
     except HeadraceError as error:
-        _tell(Failed(Why.DISK, error.message))
+        _tell(Failed(FailureCause.DISK, error.message))
 
 
-def _tell(told: Told) -> None:
-    sys.stdout.buffer.write(format_told(told))
+def _tell(told: CompactorMessage) -> None:
+    sys.stdout.buffer.write(format_message(told))
     sys.stdout.buffer.flush()
 
 

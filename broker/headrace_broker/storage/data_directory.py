@@ -1,44 +1,174 @@
 """A broker's data directory: whose disk this is, and what it remembers of the broker's last life.
 
-    lock           held by one process
+    lock           held by one process: an exclusive `flock`, which the kernel lets go of when the process ends
     disk.json      {"format": 1, "diskId": "..."}, written once: an empty volume in its place has another id, or none
     incarnation    the last one that was taken, on disk before it is
     epochs-seen    the greatest leader epoch of each partition that this broker has seen
+    giving-away    what this broker was seen to give away
     ballast        takes up room, and is given up where there is none left
     boot-id        of the kernel, at the last open
     clean-stop     there from a clean `close` to the next open
 
-Lives from `open` to `close`; `store` holds the partitions, `threads` wait for the disk. Everything blocks. Raises
-StorageFailedError and DiskFullError for what the disk refuses.
+Lives from `open` to `close`; `store` holds the partitions, `threads` wait for the disk. Everything blocks; `write` and
+`forget` of `EpochsSeen` run in threads. Raises StorageFailedError and DiskFullError for what the disk refuses.
+
+Invariants of `epochs-seen`: no epoch falls; what `read` returns is on disk. The file is made with the data directory,
+so one that is missing was lost: then, as when it is damaged, `damage` says so, and the directory voids every seat,
+because nobody knows any more what was promised. A `giving-away` that is missing says that there is nothing; one that is
+damaged is logged and says no more: then what has moved elsewhere meanwhile is kept, and nothing else is lost.
 """
 
+import fcntl
 import json
 import logging
 import os
 import stat
+import threading
 import uuid
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar, Final, Self
 
 from headrace.core.errors import LocalError, StorageFailedError
-from headrace.core.log.checkpoints import EPOCHS_SEEN_FILE, DamagedFileError, seal, unseal, unseal_integers
+from headrace.core.log.checkpoints import (
+    EPOCHS_SEEN_FILE,
+    DamagedFileError,
+    format_epochs_seen,
+    parse_epochs_seen,
+    raised,
+    seal,
+    unseal,
+    unseal_integers,
+)
 from headrace.core.log.segments import LogConfig
-from headrace.core.types import Incarnation
-from headrace_broker.storage.ballast import Ballast
-from headrace_broker.storage.directory_lock import LOCK_FILE, DirectoryLock
-from headrace_broker.storage.disk import TEMPORARY_SUFFIX, fsync_directory, storage_errors, write_atomically
-from headrace_broker.storage.disk_space import volume_of
-from headrace_broker.storage.epochs_seen import EpochsSeen
-from headrace_broker.storage.giving_away import GivingAway
-from headrace_broker.storage.partition_description import PartitionDescription
+from headrace.core.replication.residency import GIVING_AWAY_FILE, RemovalNotes, format_giving_away, parse_giving_away
+from headrace.core.types import Incarnation, LeaderEpoch, PartitionKey
+from headrace_broker.storage.disk import (
+    TEMPORARY_SUFFIX,
+    Ballast,
+    FileHandle,
+    fsync_directory,
+    storage_errors,
+    volume_of,
+    write_atomically,
+)
 from headrace_broker.storage.partition_log import PartitionLog
-from headrace_broker.storage.partition_store import PartitionStore
+from headrace_broker.storage.partition_store import PartitionDescription, PartitionStore
 from headrace_broker.storage.threads import StorageThreads
 
+LOCK_FILE = "lock"
+
+
+class DataDirectoryInUseError(LocalError):
+    """Another process works on this data directory; `directory`, and `pid` where it is known."""
+
+    code: ClassVar[str] = "DataDirectoryInUse"
+
+
+class DirectoryLock:
+    """Held from its making until `release`, or until the process ends, however it ends."""
+
+    def __init__(self, directory: Path) -> None:
+        """Raises DataDirectoryInUseError, OSError."""
+        self._file: FileHandle | None = FileHandle(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT)
+        try:
+            fcntl.flock(self._file.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = os.pread(self._file.fd, 32, 0).decode(errors="replace").strip()
+            raise _in_use(directory, holder) from error
+        os.ftruncate(self._file.fd, 0)
+        os.pwrite(self._file.fd, f"{os.getpid()}\n".encode(), 0)
+
+    def release(self) -> None:
+        self._file = None
+
+
+def _in_use(directory: Path, holder: str) -> DataDirectoryInUseError:
+    who = f"process {holder}" if holder.isdecimal() else "another process"
+    details = {"pid": int(holder)} if holder.isdecimal() else {}
+    return DataDirectoryInUseError(
+        f"the data directory {directory} is in use by {who}; stop that broker, or give this one a directory of its own",
+        directory=str(directory),
+        **details,
+    )
+
+
+class EpochsSeen:
+    def __init__(self, root: Path) -> None:
+        """Blocks. Raises OSError."""
+        self._path = root / EPOCHS_SEEN_FILE
+        self._turn = threading.Lock()
+        self._epochs: dict[PartitionKey, LeaderEpoch] = {}
+        """As on disk, but for what was forgotten since. Replaced as a whole."""
+        self.damage = ""
+        """Why it is not known what was seen; empty where it is."""
+        try:
+            self._epochs = parse_epochs_seen(self._path.read_bytes())
+        except FileNotFoundError:
+            self.damage = f"{EPOCHS_SEEN_FILE}: missing"
+        except DamagedFileError as error:
+            self.damage = f"{EPOCHS_SEEN_FILE}: {error}"
+
+    @staticmethod
+    def create(root: Path) -> None:
+        """Of a new data directory, which has seen nothing. Raises OSError."""
+        write_atomically(root / EPOCHS_SEEN_FILE, format_epochs_seen({}))
+
+    def read(self) -> dict[PartitionKey, LeaderEpoch]:
+        """All that is on disk, also of partitions that have no directory here yet."""
+        return dict(self._epochs)
+
+    def write(self, seen: Mapping[PartitionKey, LeaderEpoch]) -> None:
+        """On disk when this returns, those of other partitions as they were. An epoch below a known one is ignored.
+
+        One sync for all of them, and none where nothing rises. Blocks. Raises DiskFullError, StorageFailedError; then
+        nothing of it counts as seen.
+        """
+        with self._turn:
+            epochs = raised(self._epochs, seen)
+            if epochs != self._epochs:
+                with storage_errors(f"writing {self._path}"):
+                    write_atomically(self._path, format_epochs_seen(epochs))
+                self._epochs = epochs
+
+    def forget(self, key: PartitionKey) -> None:
+        """Its data is deleted for good, and its uid never returns. The file loses it with the next write."""
+        with self._turn:
+            self._epochs = {each: epoch for each, epoch in self._epochs.items() if each != key}
+
+    def begin_anew(self) -> None:
+        """After damage, once every seat is void. Blocks. Raises OSError."""
+        self.create(self._path.parent)
+
+
 _log = logging.getLogger(__name__)
+
+
+class GivingAway:
+    def __init__(self, root: Path) -> None:
+        """Blocks. Raises OSError."""
+        self._path = root / GIVING_AWAY_FILE
+        self.notes: RemovalNotes = {}
+        """As they are on disk as well, unless `is_behind`."""
+        self.is_behind = False
+        try:
+            self.notes = parse_giving_away(self._path.read_bytes())
+        except FileNotFoundError:
+            pass
+        except DamagedFileError as error:
+            _log.error("%s: what was given away while this broker was away is kept: %s", self._path, error)
+
+    def write(self, notes: RemovalNotes) -> None:
+        """On disk when this returns. Blocks. Raises DiskFullError, StorageFailedError; this life knows all the same."""
+        self.notes, self.is_behind = notes, True
+        with storage_errors(f"writing {self._path}"):
+            write_atomically(self._path, format_giving_away(notes))
+        self.is_behind = False
+
+
 _DISK, _INCARNATION, _BOOT_ID, _CLEAN_STOP = "disk.json", "incarnation", "boot-id", "clean-stop"
-_FORMAT = 1
+_DISK_FORMAT = 1
 _MAY_BE_THERE: Final = frozenset(
     {LOCK_FILE, EPOCHS_SEEN_FILE, EPOCHS_SEEN_FILE + TEMPORARY_SUFFIX, _DISK + TEMPORARY_SUFFIX, "lost+found"}
 )
@@ -169,11 +299,11 @@ def _disk_id(path: Path) -> str:
     if not file.exists():
         _check_empty(path)
         EpochsSeen.create(path)
-        write_atomically(file, json.dumps({"format": _FORMAT, "diskId": str(uuid.uuid4())}).encode() + b"\n")
+        write_atomically(file, json.dumps({"format": _DISK_FORMAT, "diskId": str(uuid.uuid4())}).encode() + b"\n")
     try:
         document = json.loads(file.read_bytes())
-        if document["format"] != _FORMAT:
-            raise NotADataDirectoryError(f"{file} has format {document['format']}, this broker reads {_FORMAT}")
+        if document["format"] != _DISK_FORMAT:
+            raise NotADataDirectoryError(f"{file} has format {document['format']}, this broker reads {_DISK_FORMAT}")
         return str(document["diskId"])
     except (ValueError, TypeError, KeyError) as error:
         raise StorageFailedError(

@@ -1,8 +1,15 @@
-"""Files as the log needs them: descriptors that outlive their readers, whole writes, atomic small files, typed errors.
+"""Files as the log needs them, and the room for them: descriptors that outlive their readers, whole writes, atomic
+small files, typed errors; how full the volume is.
 
 A `FileHandle` closes its descriptor when the last reference to it goes, not before: a segment may be deleted or
 replaced while a thread reads from it, and a descriptor that was closed too early would by then name another file.
-Everything here blocks, except `read_cached`. Called by the other modules of this package only.
+
+`Ballast` is a file that only takes up room: given up when the disk is full, so that there is some for the broker's own
+writes. The reserve of a broker (`headrace.core.log.quota`) keeps its own records off the last of the disk, but others
+may write to the same volume. A start writes its incarnation before anything else: without room for that, it could not
+even delete segments that retention is over for.
+
+Everything here blocks, except `read_cached`. Called by the other modules of this package, and by `broker_disk`.
 """
 
 import errno
@@ -10,10 +17,10 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from headrace.core.errors import CorruptLogError, DiskFullError, HeadraceError, StorageFailedError, ThrottledError
-from headrace.core.limits import READ_INLINE_BYTES_MAX, READ_ONCE_BYTES_MIN, WRITEV_BUFFERS_MAX
+from headrace.core.limits import DISK_BALLAST_BYTES, READ_INLINE_BYTES_MAX, READ_ONCE_BYTES_MIN, WRITEV_BUFFERS_MAX
 
 Buffer = bytes | bytearray | memoryview
 
@@ -195,3 +202,73 @@ def _after(buffers: Sequence[Buffer], written: int) -> Sequence[Buffer]:
             return [memoryview(buffer)[written:], *buffers[i + 1 :]]
         written -= len(buffer)
     return ()
+
+
+class Volume(NamedTuple):
+    free_bytes: int
+    """What this process may still write."""
+    volume_bytes: int
+
+
+def volume_of(path: Path) -> Volume:
+    """The file system that `path` lies on. Raises StorageFailedError."""
+    with storage_errors(f"asking how full the volume of {path} is"):
+        seen = os.statvfs(path)
+    return Volume(seen.f_bavail * seen.f_frsize, seen.f_blocks * seen.f_frsize)
+
+
+def bytes_in(directory: Path) -> int:
+    """Of all files below; what goes away meanwhile may be counted or not. Raises StorageFailedError."""
+    with storage_errors(f"counting the files in {directory}"):
+        return sum(_file_sizes(str(directory)))
+
+
+def _file_sizes(directory: str) -> Iterator[int]:
+    try:
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    yield from _file_sizes(entry.path)
+                else:
+                    yield _file_size(entry)
+    except FileNotFoundError:
+        return
+
+
+def _file_size(entry: os.DirEntry[str]) -> int:
+    try:
+        return entry.stat(follow_symlinks=False).st_size
+    except FileNotFoundError:
+        return 0
+
+
+BALLAST_FILE: Final = "ballast"
+_BALLAST_ROOM: Final = 4
+"""Taken where the volume has so many times its size free."""
+
+
+class Ballast:
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / BALLAST_FILE
+        self._is_there = self._path.exists()
+
+    def give_up_where_full(self, volume: Volume) -> None:
+        """Raises OSError."""
+        if self._is_there and volume.free_bytes < DISK_BALLAST_BYTES:
+            self._path.unlink()
+            fsync_directory(self._path.parent)
+            self._is_there = False
+
+    def tend(self, volume: Volume) -> None:
+        """Give it up on a full volume, take it again on one that has room. Raises OSError."""
+        self.give_up_where_full(volume)
+        if not self._is_there and volume.free_bytes >= _BALLAST_ROOM * DISK_BALLAST_BYTES:
+            self._take()
+            self._is_there = True
+
+    def _take(self) -> None:
+        new = self._path.with_name(BALLAST_FILE + TEMPORARY_SUFFIX)
+        with open(new, "wb") as file:
+            os.posix_fallocate(file.fileno(), 0, DISK_BALLAST_BYTES)
+            os.fsync(file.fileno())
+        os.rename(new, self._path)

@@ -1,7 +1,8 @@
-"""The compaction of one log that is open: what a pass may touch, swapping in what it made, remembering how far it came.
+"""The compaction of one log that is open: which segments a pass may touch, swapping in the compacted ones, remembering
+how far it came.
 
-Owned by a `PartitionLog`. The pass itself runs in another process (`compactor`). Everything here is called while
-nothing else deletes or replaces segments of the log (`Cleaner.change`), and none of it is cancelled.
+Owned by a `PartitionLog`. The pass itself runs in another process (`compaction_worker`). Everything here is called
+while nothing else deletes or replaces segments of the log (`Cleaner.change`), and none of it is cancelled.
 """
 
 from pathlib import Path
@@ -11,13 +12,19 @@ from headrace.core.log.compaction import CleanPoints, CompactableLog, Compaction
 from headrace.core.log.retention import ClosedSegment, SegmentTimes
 from headrace.core.replication.producers import Producers
 from headrace.core.types import Offset
-from headrace_broker.storage.compaction_files import Span, discard_all_cleaned, discard_cleaned, prepare_swap
-from headrace_broker.storage.compaction_job import Cleaned, Done, Job
+from headrace_broker.storage.compaction_files import (
+    Cleaned,
+    Done,
+    Job,
+    Span,
+    discard_all_cleaned,
+    discard_cleaned,
+    prepare_swap,
+)
 from headrace_broker.storage.disk import shown, storage_error, storage_errors
 from headrace_broker.storage.log_syncer import LogSyncer
 from headrace_broker.storage.partition_files import PartitionFiles
-from headrace_broker.storage.segment_set import SegmentSet
-from headrace_broker.storage.segment_times import ClosedSegmentTimes
+from headrace_broker.storage.segment_set import ClosedSegmentTimes, SegmentSet
 from headrace_broker.storage.threads import StorageThreads
 
 

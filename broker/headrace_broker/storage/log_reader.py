@@ -16,7 +16,7 @@ from headrace.core.log.segments import DamagedIndexError
 from headrace.core.records.header import BatchHeader
 from headrace.core.types import Offset
 from headrace_broker.storage.disk import NotCachedError, ReadAt, read_cached, read_once, storage_errors
-from headrace_broker.storage.segment_reader import Extent, SegmentView, batches_since, extent, locate
+from headrace_broker.storage.segment import Extent, SegmentView, batches_since, extent_from, locate_batch
 from headrace_broker.storage.segment_set import SegmentGoneError, SegmentSet
 from headrace_broker.storage.threads import StorageThreads
 
@@ -141,13 +141,13 @@ class LogReader:
             view = self._segments.view(offset, read)
             with _damage_of(view):
                 start = self._position(view, read, offset)
-                found = extent(view, read, start, max_bytes, up_to)
+                found = extent_from(view, read, start, max_bytes, up_to)
             if found is None or (buffers and found.position - start > max_bytes):
                 break
             end = _Place(view.segment.serial, found)
             buffers.append(memoryview(read(view.segment.log, start, found.position - start)))
             if found.position < view.size:
-                break  # The next batch was left out by `extent`: it need not be looked for again.
+                break  # The next batch was left out by `extent_from`: it need not be looked for again.
             max_bytes -= found.position - start
             offset = found.offset
         return buffers, end
@@ -157,7 +157,7 @@ class LogReader:
             return 0
         known = self._positions.get(offset)
         if known is None or known.segment != view.segment.serial:
-            return locate(view, read, offset)
+            return locate_batch(view, read, offset)
         return known.end.position
 
     def _find(self, read: ReadAt, timestamp_ms: int, up_to: Offset) -> tuple[Offset, int] | None:

@@ -42,8 +42,7 @@ from headrace_broker.storage.log_reader import LogReader
 from headrace_broker.storage.log_syncer import LogSyncer
 from headrace_broker.storage.log_verification import LogVerification
 from headrace_broker.storage.recovery import RecoveredLog, recover
-from headrace_broker.storage.segment_set import SegmentSet
-from headrace_broker.storage.segment_times import ClosedSegmentTimes
+from headrace_broker.storage.segment_set import ClosedSegmentTimes, SegmentSet
 from headrace_broker.storage.threads import StorageThreads
 
 logger = logging.getLogger(__name__)

@@ -1,37 +1,153 @@
-"""The partitions on one disk: created, described, set aside, taken back, deleted.
+"""The partitions on one disk: created, described, surveyed, set aside, taken back, deleted.
 
     partitions/<uid>-<partition>/     what this broker holds
     orphaned/<uid>-<partition>/       what no API object names any more: kept, taken back when the uid returns, purged
     .trash/                           being created or deleted; emptied on open
 
+Each directory has a `partition.json`: whose data it holds, for people and for the day when the API object is gone.
+
+    {"format": 1, "namespace": "default", "name": "flights", "uid": "6f...", "partition": 3, "spec": {...}}
+
+`spec` is the topic's, spelled as in the resource; the deletion policy in it decides whether orphaned data may ever be
+deleted. The uid and the partition are in the directory's name too, so the file may be lost without losing the data.
+
+`survey_log` tells how far a log reaches that is not open, without a change to it, to find the latest replica. After
+kill -9 checkpoints may be far behind, so the batches above the recovery point are followed, by their headers: a body
+that is damaged shows only when the log is opened.
+
 Owned by a `DataDirectory`, which has locked the disk. Everything blocks. Invariants: a directory in `partitions/` is
-complete, because it is built in `.trash/` and renamed; data leaves the disk only by `delete` and `purge`; a
-partition is in one of the two places at most. Raises StorageFailedError and DiskFullError for what the disk refuses.
+complete, because it is built in `.trash/` and renamed; data leaves the disk only by `delete` and `purge`; a partition
+is in one of the two places at most. Raises StorageFailedError and DiskFullError for what the disk refuses.
 """
 
+import json
 import os
 import shutil
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Self
 
 from headrace.core.control.broker_reports import HeldLog
+from headrace.core.errors import CorruptLogError, HeadraceError
 from headrace.core.log.checkpoints import DamagedFileError, LogPoint, seal, unseal_integers
-from headrace.core.log.epochs import NO_EPOCH
-from headrace.core.resources.topic import DeletionPolicy
-from headrace.core.types import Incarnation, Offset, PartitionKey
-from headrace_broker.storage.disk import fsync_directory, shown, storage_errors, write_atomically
-from headrace_broker.storage.glance import glance
-from headrace_broker.storage.partition_description import (
-    DESCRIPTION_FILE,
-    PartitionDescription,
-    directory_name,
-    parse_directory_name,
+from headrace.core.log.epochs import NO_EPOCH, LeaderEpochs
+from headrace.core.log.recovery import SegmentFacts, TailScan, scan_start
+from headrace.core.log.segments import LOG_SUFFIX, segment_name
+from headrace.core.resources.topic import DeletionPolicy, Durability
+from headrace.core.types import Incarnation, Offset, PartitionId, PartitionKey, TopicName, TopicUid
+from headrace_broker.storage.disk import (
+    FileHandle,
+    fsync_directory,
+    read_blocking,
+    shown,
+    storage_errors,
+    write_atomically,
 )
 from headrace_broker.storage.partition_files import PartitionFiles
 from headrace_broker.storage.recovery import begin_log
+from headrace_broker.storage.segment import segments_in
+from headrace_broker.storage.segment_indexes import walk_batches
+
+DESCRIPTION_FILE: Final = "partition.json"
+_DESCRIPTION_FORMAT = 1
+
+
+def directory_name(key: PartitionKey) -> str:
+    return f"{key.uid}-{key.partition}"
+
+
+def parse_directory_name(name: str) -> PartitionKey | None:
+    """None for a name that is not a partition's."""
+    uid, dash, partition = name.rpartition("-")
+    if not (uid and dash and partition.isascii() and partition.isdecimal()):
+        return None
+    return PartitionKey(TopicUid(uid), PartitionId(int(partition)))
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDescription:
+    topic: TopicName
+    key: PartitionKey
+    spec: dict[str, Any]
+    """The topic's spec as it was last seen."""
+
+    @property
+    def deletion_policy(self) -> DeletionPolicy:
+        """`Retain` where the spec says something that this version does not know."""
+        try:
+            return DeletionPolicy(self.spec.get("deletionPolicy", DeletionPolicy.DELETE))
+        except ValueError:
+            return DeletionPolicy.RETAIN
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether what is acknowledged is on disk (durability Fsync, which is the default too)."""
+        return str(self.spec.get("durability", Durability.FSYNC)) == Durability.FSYNC
+
+    def format(self) -> bytes:
+        document = {
+            "format": _DESCRIPTION_FORMAT,
+            "namespace": self.topic.namespace,
+            "name": self.topic.name,
+            "uid": self.key.uid,
+            "partition": self.key.partition,
+            "spec": self.spec,
+        }
+        return json.dumps(document, indent=2).encode() + b"\n"
+
+    @classmethod
+    def parse(cls, content: bytes) -> Self:
+        """Raises DamagedFileError."""
+        try:
+            document = json.loads(content)
+            if document["format"] != _DESCRIPTION_FORMAT:
+                raise DamagedFileError(f"format is {document['format']}, this version reads {_DESCRIPTION_FORMAT}")
+            topic = TopicName(str(document["namespace"]), str(document["name"]))
+            key = PartitionKey(TopicUid(str(document["uid"])), PartitionId(int(document["partition"])))
+            return cls(topic, key, dict(document["spec"]))
+        except (ValueError, TypeError, KeyError) as error:
+            raise DamagedFileError(f"it is no description of a partition: {error!r}") from error
+
+
+def survey_log(directory: Path) -> HeldLog:
+    """What recovery would keep, as far as headers tell; `trouble` where it cannot be read."""
+    try:
+        with storage_errors(f"reading {shown(directory)}"):
+            scan = _scan_segments(directory)
+    except HeadraceError as error:
+        return HeldLog(NO_EPOCH, Offset(0), trouble=error.message)
+    return HeldLog(scan.epochs.latest, scan.next_offset)
+
+
+def _scan_segments(directory: Path) -> TailScan:
+    """Raises OSError, StorageFailedError."""
+    files, segments = PartitionFiles(directory), segments_in(directory)
+    if not segments:
+        return TailScan(Offset(0), LeaderEpochs())
+    epochs, cut_at = files.epochs(), files.cut_at()
+    start = scan_start(segments, files.recovery_point() if epochs else None)
+    scan = TailScan(start.offset, epochs or LeaderEpochs())
+    scan.epochs.cut(start.offset)
+    position = start.position
+    for facts in segments[start.segment :]:
+        if position == 0 and scan.enter_segment(facts.base_offset):
+            break
+        _follow_batches(scan, directory, facts, position, cut_at.offset if cut_at else None)
+        position = 0
+    return scan
+
+
+def _follow_batches(scan: TailScan, directory: Path, facts: SegmentFacts, position: int, limit: Offset | None) -> None:
+    log = FileHandle(directory / (segment_name(facts.base_offset) + LOG_SUFFIX), os.O_RDONLY)
+    with suppress(CorruptLogError):  # The log ends there, as it would for recovery.
+        for at, header in walk_batches(log, read_blocking, position, facts.size_bytes):
+            is_cut = limit is not None and header.base_offset >= limit
+            if is_cut or at + header.batch_bytes > facts.size_bytes or not scan.follow(header):
+                return
+
 
 _ORPHANED_SINCE: Final = "orphaned-since"
 _LOOKS: Final = 3
@@ -148,7 +264,7 @@ class PartitionStore:
     def _look_at(self, key: PartitionKey) -> HeldLog | None:
         path = self._path(key)
         path = path if path.is_dir() else self._orphaned / path.name
-        return glance(path) if path.is_dir() else None
+        return survey_log(path) if path.is_dir() else None
 
     def void_before(self, key: PartitionKey) -> Incarnation | None:
         """Seats of older incarnations are void; None where that file is damaged: then all are."""

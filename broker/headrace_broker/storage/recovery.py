@@ -1,31 +1,91 @@
-"""Opening a partition's directory: find the end of the log, cut what is torn, put on disk what is kept.
+"""The opening of a partition's directory: find the end of the log, cut what is torn, put on disk what is kept.
 
 `headrace.core.log.recovery` decides, this module reads, truncates and syncs. After a clean stop nothing is scanned and
-nothing is written; after a crash the scan starts at the recovery point. Blocks; run it in a thread. Raises OSError.
+nothing is written; after a crash the scan starts at the recovery point. Invariant: batches, indexes and names go to
+disk before the checkpoints that vouch for them.
 
-What is kept goes to disk before the checkpoints that vouch for it: batches, indexes and names first.
+`ProducerSnapshot` is what a log knows of its idempotent producers, kept on disk: `producer-snapshot`, in step with the
+recovery point. A start takes the snapshot, cuts it to where its scan begins, and notes what the scan keeps: so it has
+to be right only below the recovery point, and is written before that moves. It may know more: what lies above is cut
+away. If it is damaged, the headers of the newest `PRODUCERS_REBUILD_BYTES` below are looked at instead; a producer that
+wrote last before that counts as not known, and any sequence of its is taken. If there is none, nobody has written
+below. Written by `log_syncer` in its thread.
+
+Blocks; run it in a thread. Raises OSError, CorruptLogError.
 """
 
 import os
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from headrace.core.errors import CorruptLogError
-from headrace.core.limits import RECOVERY_CHUNK_BYTES
+from headrace.core.limits import PRODUCERS_REBUILD_BYTES, RECOVERY_CHUNK_BYTES
 from headrace.core.log.checkpoints import LogPoint
 from headrace.core.log.compaction import CleanPoints
 from headrace.core.log.epochs import EpochStart, LeaderEpochs
 from headrace.core.log.recovery import Cut, Kept, RecoveryReport, ScanStart, SegmentFacts, TailScan, Wanted, scan_start
 from headrace.core.log.retention import recovered_log_start, segments_below
+from headrace.core.log.segments import INDEX_SUFFIX, LOG_SUFFIX, DamagedIndexError, segment_name
+from headrace.core.replication.producers import Producers
 from headrace.core.types import Offset
 from headrace_broker.storage.compaction_files import CLEANED_SUFFIX, SWAP_SUFFIX, finish_swaps
-from headrace_broker.storage.disk import TEMPORARY_SUFFIX, fsync_directory, is_passing, read_blocking
+from headrace_broker.storage.disk import TEMPORARY_SUFFIX, FileHandle, fsync_directory, is_passing, read_blocking
 from headrace_broker.storage.partition_files import PartitionFiles
-from headrace_broker.storage.producer_snapshots import ProducerSnapshot, rebuild_producers
 from headrace_broker.storage.segment import Segment, delete_segment, segments_in
+from headrace_broker.storage.segment_indexes import OFFSET_INDEX, IndexFile, walk_batches
 
-_UNFINISHED: Final = (TEMPORARY_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX)
+
+class ProducerSnapshot:
+    """Of one log that is open. `is_written`: the file says the same as `producers` does."""
+
+    def __init__(self, files: PartitionFiles, producers: Producers, *, is_written: bool) -> None:
+        self.producers = producers
+        self._files = files
+        self._revision = producers.revision if is_written else -1
+        """What the file says."""
+
+    def write(self) -> None:
+        """Where there is something new. Raises OSError."""
+        # Taken first: what is noted meanwhile is written again the next time.
+        revision = self.producers.revision
+        if revision == self._revision:
+            return
+        states = self.producers.states()
+        if states or self._files.has_producers():
+            self._files.write_producers(states)
+        self._revision = revision
+
+
+def rebuild_producers(directory: Path, segments: Sequence[SegmentFacts], now_ms: int) -> Producers:
+    """From the newest of these segments, each as far as it is known to be whole, in order."""
+    producers, left_bytes, skipped = Producers(), PRODUCERS_REBUILD_BYTES, len(segments)
+    while skipped and left_bytes > 0:
+        skipped -= 1
+        left_bytes -= segments[skipped].size_bytes
+    for facts in segments[skipped:]:
+        start = _batch_at(directory, facts.base_offset, -left_bytes) if left_bytes < 0 else 0
+        left_bytes = 0
+        log = FileHandle(directory / (segment_name(facts.base_offset) + LOG_SUFFIX), os.O_RDONLY)
+        with suppress(CorruptLogError):  # Whoever reads there hears of it.
+            for _, header in walk_batches(log, read_blocking, start, facts.size_bytes):
+                producers.note(header, now_ms)
+    return producers
+
+
+def _batch_at(directory: Path, base_offset: Offset, position: int) -> int:
+    """Where a batch starts, at `position` or not far below; the segment's start where its index cannot tell."""
+    try:
+        index = IndexFile.open(directory / (segment_name(base_offset) + INDEX_SUFFIX), OFFSET_INDEX, base_offset)
+        entry = index.last_while(read_blocking, lambda entry: entry.position <= position)
+    except DamagedIndexError:
+        return 0
+    return entry.position if entry is not None else 0
+
+
+_UNFINISHED_SUFFIXES: Final = (TEMPORARY_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +111,7 @@ class RecoveredLog:
 def recover(directory: Path, now_ms: int) -> RecoveredLog:
     """`now_ms` becomes the age of the active segment where its own is not known."""
     # One listing for all: a long log has hundreds of files.
-    if any(name.endswith(_UNFINISHED) for name in os.listdir(directory)):
+    if any(name.endswith(_UNFINISHED_SUFFIXES) for name in os.listdir(directory)):
         for leftover in directory.glob(f"*{TEMPORARY_SUFFIX}"):
             leftover.unlink()
         finish_swaps(directory)

@@ -1,19 +1,27 @@
-"""One segment: a `.log` file with its two indexes. Opening, appending, cutting back, syncing.
+"""One segment: a `.log` file with its two indexes. Opening, appending, cutting back, syncing, and finding batches in
+it.
 
 The last segment of a log is active: the partition's task appends to it. All others are closed, and nothing in them
-changes but indexes that are built again; compaction replaces them as a whole. Reading is `segment_reader`'s.
+changes but indexes that are built again; compaction replaces them as a whole.
+
+A reader finds batches by offset, by size, by time, from headers and index entries only. Its argument `read` says
+whether to wait for the disk (`disk.read_cached`, `disk.read_blocking`); the segment may be appended to meanwhile, so
+callers say up to where it is theirs (`SegmentView`). Lookups raise DamagedIndexError where an index must be built
+again, CorruptLogError where batches are damaged, and what `read` raises.
 
 Invariants: `size` bytes of the log are whole batches; the indexes hold an entry for each batch that is due one, and for
-no other; what lies beyond in a file was never reported to anybody. Called by `partition_log` and `recovery`. Raises
-OSError where nothing else is said.
+no other; bytes beyond `size` in a file were never reported to anybody. Called by `segment_set`, `log_reader` and
+`recovery`. Raises OSError where nothing else is said.
 """
 
 import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from headrace.core.errors import CorruptLogError, StorageFailedError
+from headrace.core.limits import INDEX_INTERVAL_BYTES
 from headrace.core.log.checkpoints import LogPoint
 from headrace.core.log.recovery import SegmentFacts
 from headrace.core.log.segments import (
@@ -21,14 +29,16 @@ from headrace.core.log.segments import (
     LOG_SUFFIX,
     TIME_INDEX_SUFFIX,
     DamagedIndexError,
+    IndexCursor,
+    OffsetEntry,
     parse_log_name,
     segment_name,
 )
 from headrace.core.records.header import BatchHeader
 from headrace.core.records.raw import RawBatch
 from headrace.core.types import Offset
-from headrace_broker.storage.disk import FileHandle, shown
-from headrace_broker.storage.segment_indexes import SegmentIndexes, rebuild_indexes
+from headrace_broker.storage.disk import FileHandle, ReadAt, shown
+from headrace_broker.storage.segment_indexes import SegmentIndexes, rebuild_indexes, walk_batches
 
 _APPENDING = os.O_RDWR | os.O_APPEND
 _SERIALS = itertools.count()
@@ -160,3 +170,98 @@ def segments_in(directory: Path) -> list[SegmentFacts]:
         found = [(parse_log_name(entry.name), entry) for entry in entries if entry.name.endswith(LOG_SUFFIX)]
         segments = [SegmentFacts(base, entry.stat().st_size) for base, entry in found if base is not None]
     return sorted(segments, key=lambda segment: segment.base_offset)
+
+
+_WALKED_BYTES = 4 * INDEX_INTERVAL_BYTES
+"""A shorter run is walked from its start: that is faster than a search in the index."""
+
+
+class SegmentView(NamedTuple):
+    """What a reader may see of a segment."""
+
+    segment: Segment
+    size: int
+    end_offset: Offset
+    """Where the next segment starts, or the log ends."""
+
+
+class Extent(NamedTuple):
+    """End of a run of whole batches."""
+
+    position: int
+    offset: Offset
+
+
+def locate_batch(view: SegmentView, read: ReadAt, offset: Offset) -> int:
+    """Position of the batch that holds `offset`, which lies in [base, end) of the segment."""
+    segment = view.segment
+    guess = (offset - segment.base_offset) / (view.end_offset - segment.base_offset)
+    entry = segment.indexes.by_offset.last_while(read, lambda entry: entry.offset <= offset, guess)
+    entry = entry or OffsetEntry(segment.base_offset, 0)
+    cursor = IndexCursor(entry.position)
+    for position, header in _walk_from(view, read, entry):
+        if header.base_offset <= offset and cursor.is_due(position):
+            raise DamagedIndexError(f"{shown(segment.log.path)}: the batch at {position} has no index entry")
+        if header.next_offset > offset:
+            return position
+    raise CorruptLogError(f"{shown(segment.log.path)} ends before offset {offset}")
+
+
+def batch_holding(view: SegmentView, read: ReadAt, offset: Offset) -> tuple[int, Offset]:
+    """(position, base offset) of the batch that holds `offset`; by the batches alone where an index is damaged."""
+    try:
+        start = locate_batch(view, read, offset)
+    except DamagedIndexError:
+        start = 0
+    for position, header in walk_batches(view.segment.log, read, start, view.size):
+        if header.next_offset > offset:
+            return position, header.base_offset
+    raise CorruptLogError(f"{shown(view.segment.log.path)} ends before offset {offset}")
+
+
+def extent_from(view: SegmentView, read: ReadAt, start: int, max_bytes: int, up_to: Offset) -> Extent | None:
+    """Where the batches from `start` on end that together have at most `max_bytes`, but one batch at least.
+
+    None where even the first one reaches beyond `up_to`.
+    """
+    whole = Extent(view.size, view.end_offset)
+    limit = Extent(min(start + max_bytes, view.size), min(up_to, view.end_offset))
+    if limit == whole:
+        return whole
+    entry = None if limit.position - start < _WALKED_BYTES else _last_entry(view, read, limit)
+    if entry is None or entry.position <= start:
+        return _grow_extent(walk_batches(view.segment.log, read, start, view.size), None, limit)
+    return _grow_extent(_walk_from(view, read, entry), Extent(entry.position, entry.offset), limit)
+
+
+def batches_since(view: SegmentView, read: ReadAt, timestamp_ms: int) -> Iterator[tuple[int, BatchHeader]]:
+    """(position, header) of the batches that say they have a record of `timestamp_ms` or later."""
+    entry = view.segment.indexes.by_time.last_while(read, lambda entry: entry.max_timestamp_ms < timestamp_ms)
+    start = locate_batch(view, read, entry.offset) if entry and entry.offset < view.end_offset else 0
+    for position, header in walk_batches(view.segment.log, read, start, view.size):
+        if header.max_timestamp_ms >= timestamp_ms and not header.is_empty:
+            yield position, header
+
+
+def _last_entry(view: SegmentView, read: ReadAt, limit: Extent) -> OffsetEntry | None:
+    return view.segment.indexes.by_offset.last_while(
+        read,
+        lambda entry: entry.position <= limit.position and entry.offset <= limit.offset,
+        guess=limit.position / view.size,
+    )
+
+
+def _grow_extent(headers: Iterator[tuple[int, BatchHeader]], end: Extent | None, limit: Extent) -> Extent | None:
+    for position, header in headers:
+        after = Extent(position + header.batch_bytes, header.next_offset)
+        if after.offset > limit.offset or (after.position > limit.position and end):
+            break
+        end = after
+    return end
+
+
+def _walk_from(view: SegmentView, read: ReadAt, entry: OffsetEntry) -> Iterator[tuple[int, BatchHeader]]:
+    for position, header in walk_batches(view.segment.log, read, entry.position, view.size):
+        if position == entry.position and header.base_offset != entry.offset:
+            raise DamagedIndexError(f"{shown(view.segment.log.path)}: offset {entry.offset} is not at {position}")
+        yield position, header

@@ -1,32 +1,123 @@
-"""The segments of one log: which there are, which are open, and where the log ends.
+"""The segments of one log: which there are, which are open, where the log ends, and how old each is.
 
 Owned by a `PartitionLog`. Its task rolls, drops and publishes the ends (`start_offset`, `tip`); readers in other
-threads take a `view`, which never reaches beyond the end that was published when it was taken. Which closed segments
-are open `OpenSegments` says; one that is let go of, deleted or replaced by its compacted form stays open for as long as
-a reader or a sync holds it.
+threads take a `view`, which never reaches beyond the end that was published when it was taken. `OpenSegments` says
+which closed segments are open; one that is let go of, deleted or replaced by its compacted form stays open for as long
+as a reader or a sync holds it. Nothing here takes longer the more segments there are, except for retention and metrics.
 
 A cut is the one change to bytes that readers may have under their eyes. It is made in a thread, while the task waits;
-`cuts` counts before any file changes, so whoever reads compares it before and after, and throws away what it has read
+`cuts` counts before any file changes, so that a reader compares it before and after, and throws away what it has read
 of two histories (`history`).
-Nothing here takes longer the more segments there are, but what retention and metrics ask for.
+
+`NewestRecords` knows the time of the newest record of each closed segment: where a lookup by time begins. Times need
+not rise from segment to segment, so the search is over their running maximum, which does. Segments of an earlier life
+are looked at once, by the first lookup, in any thread. Compaction and deletion only lower a segment's newest time: a
+maximum that is too great costs a lookup one segment more, never a record. `ClosedSegmentTimes` says how old a closed
+segment is, for retention, which asks for the oldest one again and again: a segment is opened once when it becomes the
+oldest. One caller at a time, while nothing else deletes or replaces segments.
 """
 
+import logging
 import threading
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
-from headrace.core.errors import StorageFailedError
+from headrace.core.errors import CorruptLogError, StorageFailedError
 from headrace.core.log.checkpoints import LogPoint
-from headrace.core.log.retention import ClosedSegment, segments_below
+from headrace.core.log.retention import ClosedSegment, SegmentTimes, segments_below
+from headrace.core.log.segments import BEFORE_ALL_TIMES_MS, DamagedIndexError
 from headrace.core.types import Offset
-from headrace_broker.storage.compaction_files import Span, swap
+from headrace_broker.storage.compaction_files import Span, swap_in
 from headrace_broker.storage.disk import NotCachedError, ReadAt, fsync_directory, read_blocking, read_cached, shown
-from headrace_broker.storage.newest_records import NewestRecords, newest_record_ms
-from headrace_broker.storage.open_segments import OpenSegments
 from headrace_broker.storage.recovery import RecoveredLog
-from headrace_broker.storage.segment import Segment, delete_segment
-from headrace_broker.storage.segment_reader import SegmentView, batch_holding
+from headrace_broker.storage.segment import Segment, SegmentView, batch_holding, delete_segment
+from headrace_broker.storage.segment_indexes import walk_batches
+from headrace_broker.storage.threads import OpenSegments
+
+_AFTER_ALL_TIMES_MS = (1 << 63) - 1
+
+
+class _Running(NamedTuple):
+    bases: Sequence[Offset]
+    """The very list that the maxima belong to: it only grows, and is replaced where anything else happens to it."""
+    maxima: Sequence[int]
+    """Of the first segments of `bases`, each with all before."""
+
+
+class NewestRecords:
+    def __init__(self) -> None:
+        self._known: dict[tuple[Offset, Offset], int] = {}
+        """By base and end offset: segments that are merged are other segments."""
+        self._running = _Running((), ())
+
+    def note(self, bases: Sequence[Offset], end: Offset, newest_ms: int) -> None:
+        """Of the last of these segments, which is being closed."""
+        if len(self._known) > 2 * len(bases):
+            self._forget_all_but(bases)
+        self._known[bases[-1], end] = newest_ms
+
+    def first_since(self, timestamp_ms: int, bases: Sequence[Offset], newest_of: Callable[[Offset], int]) -> int:
+        """Index of the first segment that may hold a record of `timestamp_ms` or later; of the active one at most.
+
+        `newest_of` looks at the segment with this base. Raises what it raises, but for damage.
+        """
+        closed = len(bases) - 1
+        running = self._running
+        maxima = running.maxima if running.bases is bases else ()
+        if not maxima or maxima[-1] < timestamp_ms:
+            maxima = self._extended(maxima, timestamp_ms, bases, newest_of)
+        return min(bisect_left(maxima, timestamp_ms), closed)
+
+    def _extended(
+        self, maxima: Sequence[int], timestamp_ms: int, bases: Sequence[Offset], newest_of: Callable[[Offset], int]
+    ) -> Sequence[int]:
+        longer = list(maxima)
+        newest = longer[-1] if longer else BEFORE_ALL_TIMES_MS
+        for index in range(len(longer), len(bases) - 1):
+            if newest >= timestamp_ms:
+                break
+            newest = max(newest, self._newest(bases[index], bases[index + 1], newest_of))
+            longer.append(newest)
+        if len(longer) > len(maxima):
+            self._publish(_Running(bases, longer))
+        return longer
+
+    def _publish(self, running: _Running) -> None:
+        if self._running.bases is not running.bases:
+            self._forget_all_but(running.bases)
+        self._running = running
+
+    def _forget_all_but(self, bases: Sequence[Offset]) -> None:
+        """Segments were dropped or merged: what is known of them is of no use any more."""
+        kept = {key: self._known.get(key) for key in pairwise(bases)}
+        self._known = {key: newest_ms for key, newest_ms in kept.items() if newest_ms is not None}
+
+    def _newest(self, base: Offset, end: Offset, newest_of: Callable[[Offset], int]) -> int:
+        known = self._known.get((base, end))
+        if known is None:
+            try:
+                known = self._known[base, end] = newest_of(base)
+            except (DamagedIndexError, CorruptLogError):
+                # Whoever searches it finds the damage, and sees to it.
+                return _AFTER_ALL_TIMES_MS
+        return known
+
+
+def newest_record_ms(segment: Segment, read: ReadAt) -> int:
+    """Of a closed one, from the last entry of its time index and the batches after it.
+
+    Raises DamagedIndexError, CorruptLogError, and what `read` raises.
+    """
+    newest_ms, position = BEFORE_ALL_TIMES_MS, 0
+    count = segment.indexes.count
+    if count:
+        newest_ms = segment.indexes.by_time.entry(read, count - 1).max_timestamp_ms
+        position = segment.indexes.by_offset.entry(read, count - 1).position
+    headers = walk_batches(segment.log, read, position, segment.size)
+    return max([newest_ms, *(header.max_timestamp_ms for _, header in headers)])
 
 
 class SegmentGoneError(Exception):
@@ -109,7 +200,7 @@ class SegmentSet:
                 if base in self._replacing:
                     self._closed.pop(base, None)
             try:
-                swap(self._directory, span)
+                swap_in(self._directory, span)
             except OSError:
                 self._replace_failed = True
                 raise
@@ -290,3 +381,37 @@ class SegmentSet:
     def let_go(self, base: Offset) -> None:
         """Of a closed segment that has not been read for longest."""
         self._closed.pop(base, None)
+
+
+logger = logging.getLogger(__name__)
+
+
+class ClosedSegmentTimes:
+    def __init__(self, segments: SegmentSet) -> None:
+        self._segments = segments
+        self._last: tuple[ClosedSegment, SegmentTimes] | None = None
+
+    def known(self, segment: ClosedSegment) -> SegmentTimes:
+        """Without a look at the disk. Raises NotCachedError."""
+        if self._last is None or self._last[0] != segment:
+            raise NotCachedError
+        return self._last[1]
+
+    def look(self, segment: ClosedSegment) -> SegmentTimes:
+        """Blocks. Raises OSError."""
+        try:
+            return self.known(segment)
+        except NotCachedError:
+            times = _times_of(self._segments.glimpse(segment.base_offset))
+        self._last = segment, times
+        return times
+
+
+def _times_of(segment: Segment) -> SegmentTimes:
+    written_ms = segment.log.written_ms()
+    try:
+        return SegmentTimes(newest_record_ms(segment, read_blocking), written_ms)
+    except (DamagedIndexError, CorruptLogError) as error:
+        # What is damaged must not be kept for ever. Whoever reads it has the index built again.
+        logger.warning("%s: its age is that of its file: %s", segment.log.path, error)
+        return SegmentTimes(written_ms, written_ms)

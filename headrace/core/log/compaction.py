@@ -12,7 +12,7 @@ are compacted since then. Tombstones are kept for `compaction.deleteRetention` f
 are not too far behind hear of them. Invariants: ends and times rise from point to point; all but the last point have
 tombstones. Without the file the log counts as not compacted: it is done again, and its tombstones stay for longer.
 
-Called by `headrace_broker.compaction`; `records.compacting` decides what stays of each batch.
+Called by `headrace_broker.partition.compaction`; `records.compacting` decides what stays of each batch.
 """
 
 from bisect import bisect_left

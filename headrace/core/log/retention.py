@@ -12,7 +12,8 @@ written to is never deleted; where its newest record is too old, the log goes on
 
 A log's start is an offset of its own (`log-start-checkpoint`): it may lie within a segment, even within a batch, and
 records below it are shown to nobody. Invariants: the start never falls, except with the end of a log that was cut
-below it; it never passes the high watermark. Called by `headrace_broker.partition` and `headrace_broker.storage`.
+below it; it never passes the high watermark. Called by `headrace_broker.partition.partition` and
+`headrace_broker.storage`.
 """
 
 from bisect import bisect_right

@@ -13,7 +13,7 @@ Offsets never change. The batches that come out cover the same offsets as those 
 them: what a batch has lost are gaps within it (`offset_delta`), and a run of which nothing stays becomes a batch
 without records. Invariants: a batch that comes out has one leader epoch and one time type; the last batches of each
 producer keep its id and its sequence numbers, and are joined with no others; a batch that lost nothing and was joined
-with nothing keeps its bytes. Called by `headrace_broker.storage.compactor`.
+with nothing keeps its bytes. Called by `headrace_broker.storage.compaction_worker`.
 """
 
 from collections import deque

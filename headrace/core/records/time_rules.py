@@ -9,8 +9,8 @@ for its topic as it is written, and one of the future says nothing about its age
 - Taken, and told: what is older than `retention.time`, and what is more than an hour ahead.
 
 `now_ms` is the clock of whoever asks: the leader's, or for warnings of its own a client's. Called by
-`headrace_broker.partition`, the routes, the coordinators of writers, and by producers, who know no more of the topic
-than `retention_ms`.
+`headrace_broker.partition.partition`, the routes, the coordinators of writers, and by producers, who know no more of
+the topic than `retention_ms`.
 """
 
 from collections.abc import Container, Iterable, Sequence

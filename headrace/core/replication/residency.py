@@ -16,7 +16,7 @@ is kept, because the API's own data may have gone back. The note outlives the pr
 was dropped (`cluster recover` may have done it), so the data is deleted at once only where this life saw the move to
 its end (`Leaving`).
 
-Called by `headrace_broker.coordination` whenever anything changes, once the lists are complete; correct after any
+Called by `headrace_broker.cluster` whenever anything changes, once the lists are complete; correct after any
 prefix of its own actions, since each of them changes what is observed.
 """
 

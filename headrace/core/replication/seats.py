@@ -3,7 +3,7 @@
 A seat (leadership, ISR membership) belongs to one life of a broker: every start takes a greater incarnation, and the
 seats of older ones are void. Leadership is never renewed, only won under a new leader epoch; the only replica of a
 partition elects itself, because nobody else could know more. These functions say what to write;
-`headrace_broker.coordination` writes it by compare-and-set.
+`headrace_broker.cluster` writes it by compare-and-set.
 
 Epochs never go back. A broker puts the highest leader epoch of each of its partitions on disk before it acts on it,
 and believes no lower one from then on. A state with a lower epoch, or with the same epoch under another leader, says

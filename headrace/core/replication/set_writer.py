@@ -22,7 +22,7 @@ back: nothing is believed or written until `headrace cluster recover` has set ep
 
 Invariants: one PUT is in flight; a write is forgotten only once its version is known to be over; no partition epoch of
 `known` ever falls. One `SetWriter` for each PartitionSet that a broker has a part of. Called by
-`headrace_broker.coordination` and by the simulator.
+`headrace_broker.cluster` and by the simulator.
 """
 
 from collections.abc import Collection, Iterable, Mapping

@@ -14,8 +14,8 @@ from headrace.core.types import BrokerId, Incarnation, TopicUid
 from headrace.kube.client import KubeClient
 from headrace.kube.errors import NotFoundError
 from headrace.kube.resource import LEASES, PARTITION_SETS
-from headrace_broker.coordination import lease as lease_module
-from headrace_broker.coordination.lease import LeaseHolder, Taken, vacant_lease
+from headrace_broker.cluster import lease as lease_module
+from headrace_broker.cluster.lease import LeaseHolder, Taken, vacant_lease
 from headrace_broker.metrics import Metrics
 from tests.support.cluster import Cluster
 from tests.support.partition_sets import partition_state, seat

@@ -23,7 +23,7 @@ from headrace.spark.offsets import OffsetRange, Partition
 from headrace.spark.options import Connection
 from headrace.spark.range_reader import reader_of
 from headrace_broker.clock import monotonic_ms
-from headrace_broker.requests import ProduceQuery
+from headrace_broker.partition.queries import ProduceQuery
 from tests.support.batches import batch_of, mislabelled, poisoned
 from tests.support.broker_app import KEY, BrokerApp, running_app
 from tests.support.failing_disk import before_each

@@ -20,8 +20,8 @@ from headrace.core.records.header import BatchHeader
 from headrace.core.records.raw import HEARTBEAT
 from headrace.core.types import LeaderEpoch, PartitionEpoch
 from headrace.http2.async_transport import AsyncTransport
-from headrace_broker.requests import DeleteQuery
-from headrace_broker.requests import Edge as Ends
+from headrace_broker.partition.queries import DeleteQuery
+from headrace_broker.partition.queries import Edge as Ends
 from tests.support.broker_app import BrokerApp, running_app
 from tests.support.partition_sets import partition_state, seat
 from tests.support.patience import patient

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace_broker.storage.compaction_job import Cleaned, Done, Failed, Job, Told, Why
-from headrace_broker.storage.compaction_process import CompactionProcess
+from headrace_broker.partition.compaction import CompactionProcess
+from headrace_broker.storage.compaction_files import Cleaned, CompactorMessage, Done, Failed, FailureCause, Job
 from headrace_broker.storage.threads import StorageThreads
 from tests.support.compaction import append, job, keyed, rows_from, swap_in
 from tests.support.descriptors import descriptors_left
@@ -34,7 +34,9 @@ def filled(directory: Path, threads: StorageThreads) -> Path:
     return log_directory
 
 
-async def story(process: CompactionProcess, asked: Job, between: Callable[[Job, Cleaned], None]) -> list[Told]:
+async def story(
+    process: CompactionProcess, asked: Job, between: Callable[[Job, Cleaned], None]
+) -> list[CompactorMessage]:
     told = []
     async with aclosing(process.run(asked)) as steps:
         async for each in steps:
@@ -90,7 +92,11 @@ async def test_should_tell_what_went_wrong_and_go_on_with_the_next_job(tmp_path:
         (await story(process, job(whole), kill))[-1],
     ]
 
-    assert [each.why for each in found if isinstance(each, Failed)] == [Why.DAMAGED, Why.CHANGED, Why.ENDED]
+    assert [each.why for each in found if isinstance(each, Failed)] == [
+        FailureCause.DAMAGED,
+        FailureCause.CHANGED,
+        FailureCause.ENDED,
+    ]
     done = (await story(process, job(whole), swap_in))[-1]
     assert isinstance(done, Done)
     await process.close()
@@ -102,5 +108,5 @@ async def test_should_fail_the_job_when_the_process_cannot_be_started(tmp_path: 
     with descriptors_left(0):
         (failed,) = await story(process, asked, swap_in)
     assert isinstance(failed, Failed)
-    assert failed.why is Why.ENDED
+    assert failed.why is FailureCause.ENDED
     assert "Too many open files" in failed.message

@@ -14,8 +14,8 @@ from headrace.core.limits import (
     STATIC_SILENT_HEARTBEATS,
 )
 from headrace.core.resources.consumer_group import ConsumerGroup, ConsumerGroupSpec
-from headrace_broker.groups.lag import SeenLag
-from headrace_broker.groups.metrics import GroupMetrics
+from headrace_broker.coordinators.group_lag import SeenLag
+from headrace_broker.coordinators.group_metrics import GroupMetrics
 from tests.support.coordinated import Coordinated
 from tests.support.group_world import part
 from tests.support.pages import follow

@@ -11,12 +11,12 @@ from headrace.core.log.disk_quota import DiskLimits
 from headrace.core.log.retention import Retention
 from headrace.core.resources.topic import Topic
 from headrace_broker.broker_disk import BrokerDisk
-from headrace_broker.compaction_metrics import CompactionMetrics
-from headrace_broker.holdings import Holdings
 from headrace_broker.main import main as broker
 from headrace_broker.metrics import Metrics
-from headrace_broker.replication.stream_metrics import StreamMetrics
-from headrace_broker.verification import Verification, View
+from headrace_broker.partition.compaction import CompactionMetrics
+from headrace_broker.partition.holdings import Holdings
+from headrace_broker.partition.housekeeping import KnownCluster, Verification
+from headrace_broker.replication.open_streams import StreamMetrics
 from tests.support.partition_sets import seat
 
 PAGE = (Path(__file__).parents[3] / "docs" / "storage.md").read_text()
@@ -41,7 +41,9 @@ def test_should_name_options_and_metrics_that_there_are(tmp_path: Path) -> None:
     streams.watch_followed(lambda lane: 0)
     streams.watch_served(lambda: (), dict)
     BrokerDisk(tmp_path, DiskLimits(1, 1), metrics, lambda reason: None)
-    Verification(seat(0), create_autospec(Holdings), create_autospec(View), lambda *told: None, metrics.registry)
+    Verification(
+        seat(0), create_autospec(Holdings), create_autospec(KnownCluster), lambda *told: None, metrics.registry
+    )
     known = {family.name for family in metrics.registry.collect()}
     named = {name.removesuffix("_total") for name in re.findall(r"headrace_broker_[a-z_]+", PAGE)}
     assert named <= known

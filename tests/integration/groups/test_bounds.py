@@ -26,7 +26,7 @@ from headrace.core.resources.metadata import Metadata
 from headrace.core.resources.topic import Topic, TopicSpec
 from headrace.core.types import TopicUid
 from headrace.http2.async_transport import AsyncResponse, AsyncTransport
-from headrace_broker.routes import groups
+from headrace_broker.http import groups
 from tests.support.broker_app import KEY, BrokerApp, running_app
 from tests.support.waiting import eventually
 

@@ -21,10 +21,9 @@ from headrace.kube.client import KubeClient
 from headrace.kube.errors import ApiUnavailableError, ConflictError, ForbiddenError, NotFoundError
 from headrace.kube.resource import CONSUMER_GROUPS, Resource
 from headrace_broker.clock import monotonic_ms
-from headrace_broker.groups import publishing
-from headrace_broker.groups.metrics import GroupWriteMetrics
-from headrace_broker.groups.publishing import GroupPublishing, Wanted
-from headrace_broker.groups.watching import GroupWatching, KnownGroups
+from headrace_broker.coordinators import consumer_groups as publishing
+from headrace_broker.coordinators.consumer_groups import GroupPublishing, GroupWatching, KnownGroups, WantedGroup
+from headrace_broker.coordinators.group_metrics import GroupWriteMetrics
 from tests.support.coordinated import TOPICS, Coordinated
 from tests.support.group_world import GROUP, part
 from tests.support.kube_api import namespace, some_api
@@ -305,10 +304,12 @@ async def test_should_give_up_whom_nobody_has_wanted_for_long(
     monkeypatch.setattr(publishing, "GROUPS_WANTED_MAX", 1)
     monkeypatch.setattr(publishing, "GROUP_WANTED_MS", 60_000)
     async with Scripted.of(client) as scripted, showing(scripted, groups) as shown:
-        shown.publishing._wanted[GroupName("default", "first")] = Wanted(monotonic_ms() + 60_000, GroupType.CONSUMER)
+        shown.publishing._wanted[GroupName("default", "first")] = WantedGroup(
+            monotonic_ms() + 60_000, GroupType.CONSUMER
+        )
         shown.publishing.wanted(GroupName("default", "second"))
         assert [*shown.publishing._wanted] == [("default", "first")], "there is no place"
-        shown.publishing._wanted[GroupName("default", "first")] = Wanted(monotonic_ms(), GroupType.CONSUMER)
+        shown.publishing._wanted[GroupName("default", "first")] = WantedGroup(monotonic_ms(), GroupType.CONSUMER)
         shown.publishing.wanted(GroupName("default", "second"))
         await eventually(lambda: scripted.created == ["second"], "it is created")
 

@@ -18,11 +18,11 @@ from headrace.kube.errors import NotFoundError
 from headrace.kube.events import EventRecorder
 from headrace.kube.resource import LEASES, PARTITION_SETS, TOPICS
 from headrace_operator.applier import Applier, Outcome
-from headrace_operator.http import serving
+from headrace_operator.broker_calls import Reporter
+from headrace_operator.main import serve_health
 from headrace_operator.metrics import Metrics
 from headrace_operator.observer import Observer, Scope
 from headrace_operator.reconciler import Reconciler
-from headrace_operator.reporter import Reporter
 from tests.support.operator import Cluster
 from tests.support.partition_sets import partition_set
 
@@ -159,7 +159,7 @@ async def test_should_serve_health_and_metrics(cluster: Cluster) -> None:
     metrics = Metrics()
     reporter = Reporter(AsyncTransport())
     reconciler = Reconciler(observer(cluster), reporter, applier(cluster), metrics, Random(1), acts=lambda: True)
-    async with serving("127.0.0.1", 0, reconciler, metrics) as port, aiohttp.ClientSession() as session:
+    async with serve_health("127.0.0.1", 0, reconciler, metrics) as port, aiohttp.ClientSession() as session:
         async with session.get(f"http://127.0.0.1:{port}/healthz") as response:
             assert (response.status, await response.text()) == (200, "ok\n")
         async with session.get(f"http://127.0.0.1:{port}/metrics") as response:

@@ -20,7 +20,7 @@ from headrace.core.types import (
 )
 from headrace.http2.async_transport import AsyncTransport
 from headrace.http2.server import serve
-from headrace_operator.reporter import Reporter
+from headrace_operator.broker_calls import Reporter
 from tests.support.partition_sets import seat
 
 KEY = PartitionKey(TopicUid("u"), PartitionId(0))

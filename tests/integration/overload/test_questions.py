@@ -9,7 +9,7 @@ import pytest
 
 from headrace.core.limits import CONTROL_REQUESTS_IN_FLIGHT_MAX, CONTROL_UPLOADS_MAX
 from headrace.core.types import BrokerId
-from headrace_broker.coordination.lease import vacant_lease
+from headrace_broker.cluster.lease import vacant_lease
 from tests.support.broker_app import BrokerApp, running_app
 from tests.support.patience import patient
 from tests.support.waiting import eventually

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from headrace.core.types import BrokerId
-from headrace_broker.coordination.lease import vacant_lease
-from headrace_broker.proxy import PEER_KEY_HEADER, PROXIED_HEADER
+from headrace_broker.cluster.lease import vacant_lease
+from headrace_broker.http.proxy import PEER_KEY_HEADER, PROXIED_HEADER
 from tests.support.batches import batch_of
 from tests.support.broker_app import BrokerApp, running_app
 from tests.support.patience import patient

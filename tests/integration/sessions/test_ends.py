@@ -19,8 +19,8 @@ from headrace.core.frames.session_messages import Batches, Close, Closed, Credit
 from headrace.http2.async_transport import AsyncTransport
 from headrace.http2.slow_clients import Pace, Patience
 from headrace_broker.clock import monotonic_ms
-from headrace_broker.session.fetching import FetchChannel
-from headrace_broker.session.session import Session
+from headrace_broker.sessions.channels import FetchChannel
+from headrace_broker.sessions.session import Session
 from headrace_broker.storage import log_reader
 from headrace_broker.storage.disk import NotCachedError
 from tests.support.batches import batch_of

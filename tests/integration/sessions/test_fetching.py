@@ -10,8 +10,8 @@ from headrace.core.frames.session_messages import Batches, Close, Closed, Credit
 from headrace.core.log.epochs import Fence
 from headrace.core.records.raw import split_batches
 from headrace.core.types import Acks, Offset
-from headrace_broker.requests import DeleteQuery, Edge, ProduceQuery
-from headrace_broker.session.fetching import FetchChannel
+from headrace_broker.partition.queries import DeleteQuery, Edge, ProduceQuery
+from headrace_broker.sessions.channels import FetchChannel
 from headrace_broker.storage import log_reader
 from headrace_broker.storage.disk import Buffer, FileHandle, NotCachedError, read_blocking, read_cached
 from tests.support.batches import batch_of

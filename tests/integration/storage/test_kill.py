@@ -11,8 +11,7 @@ import pytest
 from headrace.core.records.columns import encode_batch, record_columns
 from headrace.core.records.header import BatchHeader
 from headrace.core.types import Offset
-from headrace_broker.storage.data_directory import DataDirectory
-from headrace_broker.storage.directory_lock import DataDirectoryInUseError
+from headrace_broker.storage.data_directory import DataDirectory, DataDirectoryInUseError
 from tests.support.log_writer import CONFIG, DESCRIPTION, split_file
 from tests.support.logs import END
 

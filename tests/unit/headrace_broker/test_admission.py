@@ -15,8 +15,7 @@ from headrace.core.limits import (
     REQUEST_BODY_BYTES_MAX,
     REQUEST_BYTES_IN_FLIGHT_MAX,
 )
-from headrace_broker.admission import Admission, Budget, Requests
-from headrace_broker.memory_limit import memory_limit_bytes
+from headrace_broker.admission import Admission, Budget, Requests, memory_limit_bytes
 
 MIB = 1 << 20
 

@@ -8,7 +8,7 @@ from headrace.core.records.columns import record_columns
 from headrace.core.records.header import Compression
 from headrace.core.records.raw import RawBatch, split_batches
 from headrace_broker.admission import Admission
-from headrace_broker.body_checks import check_all
+from headrace_broker.partition.record_checks import check_batches
 from tests.support.batches import encoded
 
 MANY = JSON_BATCH_BYTES_MIN // 32
@@ -25,7 +25,7 @@ async def test_should_read_the_times_of_what_is_compressed() -> None:
         [encoded(record_columns([b"v"], timestamps_ms=7), Compression.ZSTD)], batch_bytes_max=1 << 20
     )
     assert newest_of(batches) is None, "nothing is unpacked before there is room for it"
-    await check_all(batches, Admission.for_memory(1 << 30))
+    await check_batches(batches, Admission.for_memory(1 << 30))
     assert newest_of(batches) == 7
 
 
@@ -35,6 +35,6 @@ async def test_should_refuse_small_batches_that_take_much_memory_together() -> N
     small = encoded(record_columns([None] * MANY, timestamps_ms=7), Compression.ZSTD)
     assert len(small) < MANY // 2, "a part of what its times alone take"
     one = split_batches([small], batch_bytes_max=1 << 20)
-    await check_all(one, admission)
+    await check_batches(one, admission)
     with pytest.raises(BatchTooLargeError, match="of a request at most: send smaller batches, or fewer at once"):
-        await check_all(split_batches([small * 8], batch_bytes_max=1 << 20), admission)
+        await check_batches(split_batches([small * 8], batch_bytes_max=1 << 20), admission)

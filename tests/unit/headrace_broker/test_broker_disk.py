@@ -10,8 +10,7 @@ from headrace.core.limits import DISK_BALLAST_BYTES
 from headrace.core.log.disk_quota import DiskLimits
 from headrace_broker.broker_disk import BrokerDisk
 from headrace_broker.metrics import Metrics
-from headrace_broker.storage.ballast import BALLAST_FILE, Ballast
-from headrace_broker.storage.disk_space import Volume, bytes_in, volume_of
+from headrace_broker.storage.disk import BALLAST_FILE, Ballast, Volume, bytes_in, volume_of
 
 
 def disk_of(root: Path, quota_bytes: int | None, metrics: Metrics) -> BrokerDisk:

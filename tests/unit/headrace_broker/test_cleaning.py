@@ -9,9 +9,9 @@ from headrace.core.errors import CorruptLogError
 from headrace.core.replication.replica import Replica
 from headrace.core.types import Offset, PartitionId, TopicName
 from headrace_broker.broker_disk import BrokerDisk
-from headrace_broker.cleaning import Cleaner
 from headrace_broker.metrics import Metrics
-from headrace_broker.requests import Place
+from headrace_broker.partition.cleaning import Cleaner
+from headrace_broker.partition.queries import Place
 from tests.support.logs import SMALL, fill, new_log_directory, open_log, storage_threads
 
 PLACE = Place(TopicName("default", "flights"), PartitionId(0))

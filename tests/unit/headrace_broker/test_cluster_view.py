@@ -19,7 +19,7 @@ from headrace.core.types import (
     TopicName,
     TopicUid,
 )
-from headrace_broker.coordination.cluster_view import ClusterView
+from headrace_broker.cluster.view import ClusterView
 from tests.support.partition_sets import partition_set, partition_state, seat
 
 FLIGHTS = TopicName("default", "flights")

@@ -17,14 +17,22 @@ from headrace.core.replication.replica import Replica
 from headrace.core.resources.topic import TopicSpec
 from headrace.core.types import Acks, Offset, PartitionId, PartitionKey, TopicName, TopicUid
 from headrace_broker.broker_disk import BrokerDisk
-from headrace_broker.compaction import Compaction
 from headrace_broker.metrics import Metrics
-from headrace_broker.partition import Partition
-from headrace_broker.requests import Place, ProduceQuery
-from headrace_broker.storage.compaction_job import Cleaned, Done, Failed, Job, Told, Unreadable, Why
-from headrace_broker.storage.compactor import compact
+from headrace_broker.partition.compaction import Compaction
+from headrace_broker.partition.partition import Partition
+from headrace_broker.partition.queries import Place, ProduceQuery
+from headrace_broker.storage.compaction_files import (
+    Cleaned,
+    CompactorMessage,
+    Done,
+    Failed,
+    FailureCause,
+    Job,
+    Unreadable,
+)
+from headrace_broker.storage.compaction_worker import compact
 from headrace_broker.storage.data_directory import DataDirectory
-from headrace_broker.storage.partition_description import PartitionDescription
+from headrace_broker.storage.partition_store import PartitionDescription
 from tests.support.compaction import append, keyed
 from tests.support.partition_sets import partition_state, seat
 from tests.support.partitions import alone
@@ -60,11 +68,11 @@ class Holding:
 class InProcess:
     """Passes without a process; `trouble` may replace what is told, or raise."""
 
-    def __init__(self, trouble: Callable[[Told], Told] = lambda told: told) -> None:
+    def __init__(self, trouble: Callable[[CompactorMessage], CompactorMessage] = lambda told: told) -> None:
         self.jobs: list[Job] = []
         self.trouble = trouble
 
-    async def run(self, job: Job) -> AsyncGenerator[Told, None]:
+    async def run(self, job: Job) -> AsyncGenerator[CompactorMessage, None]:
         self.jobs.append(job)
         for told in compact(job, lambda size: None):
             yield self.trouble(told)
@@ -118,7 +126,7 @@ async def test_should_not_take_a_segment_for_compacted_that_lost_records_before_
 ) -> None:
     deleted = False
 
-    def delete(told: Told) -> Told:
+    def delete(told: CompactorMessage) -> CompactorMessage:
         nonlocal deleted
         if isinstance(told, Cleaned) and not deleted:
             deleted = True
@@ -137,7 +145,7 @@ async def test_should_not_take_a_segment_for_compacted_that_lost_records_before_
 async def test_should_leave_a_log_alone_for_longer_and_longer_whatever_is_appended(
     partition: Partition, caplog: pytest.LogCaptureFixture
 ) -> None:
-    passes = InProcess(lambda told: Failed(Why.ENDED, "killed"))
+    passes = InProcess(lambda told: Failed(FailureCause.ENDED, "killed"))
     running = Running(partition, passes)
     leftover = partition.log.directory / f"{0:020d}.log.cleaned"
     leftover.write_bytes(b"half of it")
@@ -157,7 +165,7 @@ async def test_should_leave_a_log_alone_for_longer_and_longer_whatever_is_append
 
 
 async def test_should_survive_a_mistake_of_its_own(partition: Partition) -> None:
-    def mistake(told: Told) -> Told:
+    def mistake(told: CompactorMessage) -> CompactorMessage:
         raise AssertionError("a mistake")
 
     running = Running(partition, InProcess(mistake))
@@ -171,7 +179,7 @@ async def test_should_tell_once_of_batches_that_nobody_can_decode(
 ) -> None:
     found: list[Unreadable | None] = [Unreadable(2, Offset(7))]
 
-    def with_some(told: Told) -> Told:
+    def with_some(told: CompactorMessage) -> CompactorMessage:
         return told._replace(unreadable=found[-1]) if isinstance(told, Done) else told
 
     async def another_pass() -> float | None:

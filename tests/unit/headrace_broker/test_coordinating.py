@@ -44,12 +44,12 @@ from headrace.core.types import (
     TopicUid,
 )
 from headrace_broker.clock import wall_ms
-from headrace_broker.groups.coordinating import Coordinating
-from headrace_broker.internal_topics.requests import Requests
+from headrace_broker.coordinators.group_coordinator import GroupCoordinating
+from headrace_broker.coordinators.log_coordinator import WaitingRequests
+from headrace_broker.coordinators.writer_coordinator import COMMITS_LOG
 from headrace_broker.metrics import Metrics
-from headrace_broker.partition import Partition
-from headrace_broker.requests import ProduceQuery
-from headrace_broker.staging.coordinating import COMMITS_LOG
+from headrace_broker.partition.partition import Partition
+from headrace_broker.partition.queries import ProduceQuery
 from tests.support.batches import batch_of, encoded, poisoned
 from tests.support.failing_disk import failing_sync
 from tests.support.partition_sets import partition_state, seat
@@ -91,7 +91,7 @@ class Told:
 
 
 class Asker:
-    def __init__(self, coordinating: Coordinating, requests: Requests[Reply]) -> None:
+    def __init__(self, coordinating: GroupCoordinating, requests: WaitingRequests[Reply]) -> None:
         self.coordinating = coordinating
         self._requests = requests
 
@@ -134,8 +134,8 @@ def coordinated(partition: Partition, told: Told) -> AbstractAsyncContextManager
 
 @asynccontextmanager
 async def _coordinated(partition: Partition, told: Told) -> AsyncIterator[Asker]:
-    requests = Requests[Reply]()
-    coordinating = Coordinating(partition, requests, [told])
+    requests = WaitingRequests[Reply]()
+    coordinating = GroupCoordinating(partition, requests, [told])
     coordinating.step(TOPICS)
     task = asyncio.create_task(coordinating.run())
     await eventually(lambda: coordinating.is_active or not partition.leads, "it is active")
@@ -241,8 +241,8 @@ async def test_should_not_coordinate_what_it_cannot_read(partition: Partition, t
     newer = Record(b'["newer",9,"default","billing"]', b"{}", 0)
     batches = split_batches([encoded(columns_of([newer]))], batch_bytes_max=1 << 20)
     await partition.produce(batches, ProduceQuery(Acks.ALL, 30_000, Fence()))
-    requests = Requests[Reply]()
-    coordinating = Coordinating(partition, requests, [told])
+    requests = WaitingRequests[Reply]()
+    coordinating = GroupCoordinating(partition, requests, [told])
     task = asyncio.create_task(coordinating.run())
     await eventually(lambda: told.count("ended") > 0, "it has given up")
     with pytest.raises(NotCoordinatorError):

@@ -19,10 +19,10 @@ from headrace.core.replication.isr import Ends
 from headrace.core.replication.leadership import Contact
 from headrace.core.types import BrokerId, LeaderEpoch, Offset, PartitionEpoch, PartitionId, PartitionKey
 from headrace_broker.clock import monotonic_ms
-from headrace_broker.groups.coordinating import OFFSETS_LOG
-from headrace_broker.internal_topics.log import Codec
+from headrace_broker.coordinators.coordinator_log import EntryCodec
+from headrace_broker.coordinators.group_coordinator import OFFSETS_LOG
 from headrace_broker.metrics import Metrics
-from headrace_broker.partition import Partition
+from headrace_broker.partition.partition import Partition
 from tests.support.partition_sets import partition_state, seat
 from tests.support.partitions import ME, led_partition
 from tests.support.patience import patient
@@ -125,7 +125,7 @@ class Gate:
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
     gate = Gate()
-    monkeypatch.setattr(Codec, "encoded", lambda _, entries: gate(entries))
+    monkeypatch.setattr(EntryCodec, "encoded", lambda _, entries: gate(entries))
     return gate
 
 

@@ -27,14 +27,13 @@ from headrace.core.resources.metadata import Metadata
 from headrace.core.resources.topic import Topic, TopicSpec
 from headrace.core.types import BrokerId, Incarnation, PartitionKey, TopicUid
 from headrace.http2.async_transport import AsyncTransport
-from headrace_broker.coordination.cluster_view import ClusterView
-from headrace_broker.groups.coordinating import Coordinating
-from headrace_broker.groups.coordinators import Coordinators
-from headrace_broker.internal_topics.coordinators import CoordinatorElsewhere
+from headrace_broker.cluster.view import ClusterView
+from headrace_broker.coordinators.coordinators import CoordinatorElsewhere, GroupCoordinators
+from headrace_broker.coordinators.group_coordinator import GroupCoordinating
+from headrace_broker.http.groups import GroupRoutes
+from headrace_broker.http.proxy import Proxy
 from headrace_broker.metrics import Metrics
-from headrace_broker.partition import Partition
-from headrace_broker.proxy import Proxy
-from headrace_broker.routes.groups import GroupRoutes
+from headrace_broker.partition.partition import Partition
 from headrace_broker.serving import Readiness, Serving
 from tests.support.partition_sets import partition_set, partition_state, seat
 from tests.support.partitions import KEY, ME, led_partition
@@ -95,8 +94,8 @@ def opened() -> Open:
 
 
 @pytest.fixture
-async def coordinators(view: ClusterView, opened: Open) -> AsyncIterator[Coordinators]:
-    made = Coordinators(ME.broker, "default", view, opened)
+async def coordinators(view: ClusterView, opened: Open) -> AsyncIterator[GroupCoordinators]:
+    made = GroupCoordinators(ME.broker, "default", view, opened)
     running = asyncio.create_task(made.run())
     yield made
     running.cancel()
@@ -115,14 +114,14 @@ async def partition(tmp_path: Path, view: ClusterView, opened: Open) -> AsyncIte
         yield partition
 
 
-async def active(coordinators: Coordinators) -> Coordinating:
+async def active(coordinators: GroupCoordinators) -> GroupCoordinating:
     await eventually(lambda: coordinators.coordinates(HERE), "it coordinates")
     target = coordinators.locate(HERE)
-    assert isinstance(target, Coordinating)
+    assert isinstance(target, GroupCoordinating)
     return target
 
 
-async def join(coordinators: Coordinators, target: Coordinating) -> Membership:
+async def join(coordinators: GroupCoordinators, target: GroupCoordinating) -> Membership:
     request = JoinReceived(target.requests.next_number(), MemberId("m1"), Subscription.parse(["flights"]))
     reply = await target.ask(HERE, request)
     assert isinstance(reply, Membership)
@@ -130,7 +129,7 @@ async def join(coordinators: Coordinators, target: Coordinating) -> Membership:
 
 
 async def test_should_ask_for_the_offsets_topic_until_it_is_there(
-    coordinators: Coordinators, view: ClusterView
+    coordinators: GroupCoordinators, view: ClusterView
 ) -> None:
     told = Told()
     coordinators.listeners.append(told)
@@ -146,7 +145,7 @@ async def test_should_ask_for_the_offsets_topic_until_it_is_there(
 
 
 async def test_should_know_who_coordinates(
-    coordinators: Coordinators, view: ClusterView, opened: Open, partition: Partition
+    coordinators: GroupCoordinators, view: ClusterView, opened: Open, partition: Partition
 ) -> None:
     await active(coordinators)
     elsewhere = coordinators.locate(THERE)
@@ -168,7 +167,7 @@ async def test_should_know_who_coordinates(
 
 
 async def test_should_remember_settings_for_whom_it_may_coordinate_later(
-    coordinators: Coordinators, view: ClusterView, opened: Open, tmp_path: Path
+    coordinators: GroupCoordinators, view: ClusterView, opened: Open, tmp_path: Path
 ) -> None:
     coordinators.configure(HERE, GroupSettings(session_ms=7_000, assignor=Assignor.RANGE))
     coordinators.configure(THERE, GroupSettings(session_ms=8_000))
@@ -187,7 +186,7 @@ async def test_should_remember_settings_for_whom_it_may_coordinate_later(
 
 
 async def test_should_describe_nothing_that_is_not_committed(
-    coordinators: Coordinators, view: ClusterView, partition: Partition
+    coordinators: GroupCoordinators, view: ClusterView, partition: Partition
 ) -> None:
     target = await active(coordinators)
     async with AsyncTransport() as transport:
@@ -211,7 +210,7 @@ async def test_should_describe_nothing_that_is_not_committed(
 
 
 async def test_should_keep_topics_of_which_all_vanished(
-    coordinators: Coordinators, view: ClusterView, partition: Partition
+    coordinators: GroupCoordinators, view: ClusterView, partition: Partition
 ) -> None:
     target = await active(coordinators)
     await join(coordinators, target)
@@ -227,7 +226,7 @@ async def test_should_keep_topics_of_which_all_vanished(
     assert target.coordinator.groups[HERE].image.group.inputs.topics["flights"].partitions == 3
 
 
-async def test_should_refuse_everybody_once_it_drains(coordinators: Coordinators, partition: Partition) -> None:
+async def test_should_refuse_everybody_once_it_drains(coordinators: GroupCoordinators, partition: Partition) -> None:
     target = await active(coordinators)
     assert not coordinators.is_loading
     await join(coordinators, target)
@@ -240,7 +239,7 @@ async def test_should_refuse_everybody_once_it_drains(coordinators: Coordinators
 
 
 async def test_should_begin_again_after_a_mistake_of_its_own(
-    coordinators: Coordinators, partition: Partition, monkeypatch: pytest.MonkeyPatch
+    coordinators: GroupCoordinators, partition: Partition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = Told()
     coordinators.listeners.append(told)
@@ -260,7 +259,7 @@ async def test_should_begin_again_after_a_mistake_of_its_own(
 
 
 async def test_should_look_at_topics_only_when_one_of_them_changed(
-    coordinators: Coordinators, view: ClusterView, partition: Partition, monkeypatch: pytest.MonkeyPatch
+    coordinators: GroupCoordinators, view: ClusterView, partition: Partition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """PartitionSets change all the time, in a cluster of ten thousand topics."""
     await active(coordinators)
@@ -286,7 +285,7 @@ async def test_should_look_at_topics_only_when_one_of_them_changed(
 
 
 async def test_should_wait_for_its_tasks_though_it_has_drained(
-    coordinators: Coordinators, partition: Partition
+    coordinators: GroupCoordinators, partition: Partition
 ) -> None:
     await active(coordinators)
     (task,) = coordinators._tasks.values()

@@ -19,11 +19,11 @@ from headrace.core.resources.lease import BrokerLease
 from headrace.core.resources.metadata import Metadata
 from headrace.core.resources.partition_set import PartitionSet
 from headrace.core.types import BrokerId, Incarnation, Offset, PartitionId, PartitionKey, TopicUid
-from headrace_broker.coordination.cluster_view import ClusterView
-from headrace_broker.groups import lag as lag_module
-from headrace_broker.groups.lag import GroupLags
-from headrace_broker.partition import Partition
-from headrace_broker.proxy import Proxy, Target
+from headrace_broker.cluster.view import ClusterView
+from headrace_broker.coordinators import group_lag as lag_module
+from headrace_broker.coordinators.group_lag import GroupLags
+from headrace_broker.http.proxy import Proxy, Target
+from headrace_broker.partition.partition import Partition
 from tests.support.coordinated import Coordinated
 from tests.support.group_world import GROUP, World, part
 from tests.support.partition_sets import partition_state, seat

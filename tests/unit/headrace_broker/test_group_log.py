@@ -6,7 +6,7 @@ import sys
 from headrace.core.groups.entries import Entry, GroupKey, GroupRecord, GroupValue, OffsetKey, OffsetRecord, OffsetValue
 from headrace.core.records.columns import decode_batches
 from headrace.core.types import Offset
-from headrace_broker.groups.coordinating import OFFSETS_LOG
+from headrace_broker.coordinators.group_coordinator import OFFSETS_LOG
 from tests.support.group_world import GROUP, part
 from tests.support.patience import patient
 

@@ -4,9 +4,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from headrace.core.types import TopicUid
-from headrace_broker.groups import metrics as metrics_module
-from headrace_broker.groups.lag import SeenLag
-from headrace_broker.groups.metrics import GroupMetrics
+from headrace_broker.coordinators import group_metrics as metrics_module
+from headrace_broker.coordinators.group_lag import SeenLag
+from headrace_broker.coordinators.group_metrics import GroupMetrics
 from tests.support.coordinated import Coordinated
 from tests.support.group_world import GROUP, part
 

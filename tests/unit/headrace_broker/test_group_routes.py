@@ -20,10 +20,10 @@ from headrace.core.limits import (
 from headrace.core.types import BrokerId, PartitionId
 from headrace.http2.async_transport import AsyncTransport
 from headrace_broker.admission import Admission
-from headrace_broker.internal_topics.coordinators import CoordinatorElsewhere
-from headrace_broker.proxy import Proxy, passed_on_for
-from headrace_broker.routes.app import _counted
-from headrace_broker.routes.groups_passing import PassingOn
+from headrace_broker.coordinators.coordinators import CoordinatorElsewhere
+from headrace_broker.http.app import _counted
+from headrace_broker.http.groups import GroupForwarding
+from headrace_broker.http.proxy import Proxy, passed_on_for
 from tests.support.waiting import eventually
 
 THERE = CoordinatorElsewhere("default/billing", PartitionId(0), BrokerId(1), "http://b1")
@@ -97,7 +97,7 @@ def passed(on: Pass, body: bytes, count: int) -> list["asyncio.Task[web.Response
 
 async def test_should_let_hundreds_of_members_wait_and_still_commit_and_leave(slow: Slow, pauses: Pauses) -> None:
     """All of them behind one broker that does not coordinate their group."""
-    passing = PassingOn(slow, pauses)
+    passing = GroupForwarding(slow, pauses)
     waiting = passed(passing.heartbeat, WAITING, GROUP_HEARTBEATS_PASSED_ON_MAX)
     await eventually(lambda: slow.waiting == GROUP_HEARTBEATS_PASSED_ON_MAX, "as many wait there as may")
     for number in range(200):
@@ -116,7 +116,7 @@ async def test_should_let_hundreds_of_members_wait_and_still_commit_and_leave(sl
 
 @pytest.mark.parametrize("is_gzipped", [False, True])
 async def test_should_hand_over_news_at_once(slow: Slow, pauses: Pauses, is_gzipped: bool) -> None:
-    passing = PassingOn(slow, pauses)
+    passing = GroupForwarding(slow, pauses)
     slow.is_gzipped = is_gzipped
     waiting = passed(passing.heartbeat, WAITING, GROUP_HEARTBEATS_PASSED_ON_MAX)
     await eventually(lambda: slow.waiting == len(waiting), "as many wait there as may")
@@ -132,7 +132,7 @@ async def test_should_hand_over_news_at_once(slow: Slow, pauses: Pauses, is_gzip
 async def test_should_leave_it_to_the_coordinator_what_is_wrong_with_a_heartbeat(
     slow: Slow, pauses: Pauses, body: bytes
 ) -> None:
-    passing = PassingOn(slow, pauses)
+    passing = GroupForwarding(slow, pauses)
     waiting = passed(passing.heartbeat, WAITING, GROUP_HEARTBEATS_PASSED_ON_MAX)
     await eventually(lambda: slow.waiting == len(waiting), "as many wait there as may")
     assert (await passed(passing.heartbeat, body, 1)[0]).status == 200
@@ -142,7 +142,7 @@ async def test_should_leave_it_to_the_coordinator_what_is_wrong_with_a_heartbeat
 
 
 async def test_should_pass_on_so_many_requests_at_a_time_and_say_where_to_ask(slow: Slow) -> None:
-    passing = PassingOn(slow)
+    passing = GroupForwarding(slow)
     others = passed(passing.other, WAITING, GROUP_REQUESTS_PASSED_ON_MAX)
     await eventually(lambda: slow.waiting == GROUP_REQUESTS_PASSED_ON_MAX, "as many are asked as may")
     with pytest.raises(NotCoordinatorError, match="as many") as refusal:

@@ -10,8 +10,8 @@ from headrace.core.resources.consumer_group import ConsumerGroup
 from headrace.core.resources.metadata import Metadata
 from headrace.kube.resource import ObjectKey
 from headrace.kube.watch import Changed, Listed, Removed, Unreadable, WatchEvent
-from headrace_broker.groups import watching
-from headrace_broker.groups.watching import GroupWatching, KnownGroups
+from headrace_broker.coordinators import consumer_groups
+from headrace_broker.coordinators.consumer_groups import GroupWatching, KnownGroups
 from tests.support.coordinated import Coordinated
 
 BILLING, AUDIT = (GroupName("default", name) for name in ("billing", "audit"))
@@ -29,7 +29,7 @@ class Watched:
         self._watching = GroupWatching(NOBODY, "headrace", self.known, groups)
         self._watching.on_change = self.changes.append
         self._events: Sequence[WatchEvent[ConsumerGroup]] = ()
-        monkeypatch.setattr(watching, "watch", lambda *_: self._watch())
+        monkeypatch.setattr(consumer_groups, "watch", lambda *_: self._watch())
 
     async def _watch(self) -> AsyncIterator[WatchEvent[ConsumerGroup]]:
         for event in self._events:

@@ -11,8 +11,8 @@ from headrace.core.replication.draining import Placed
 from headrace.core.resources.kubernetes_objects import BrokerSet
 from headrace.core.types import BrokerId, Seat
 from headrace.kube.errors import ApiError, ApiUnavailableError, NotFoundError
-from headrace_broker.coordination import handing_over
-from headrace_broker.coordination.handing_over import Handover
+from headrace_broker.cluster import membership
+from headrace_broker.cluster.membership import Handover
 from tests.support.partition_sets import partition_state, seat
 
 
@@ -38,7 +38,7 @@ WANTED = cast("BrokerSet", SimpleNamespace(asks_for=lambda broker: True))
 async def looks(client: Client, monkeypatch: pytest.MonkeyPatch) -> int:
     """How often it asked until it went, where nobody takes anything and a look takes 100 s."""
     clock = SimpleNamespace(ms=0)
-    monkeypatch.setattr(handing_over, "monotonic_ms", lambda: clock.ms)
+    monkeypatch.setattr(membership, "monotonic_ms", lambda: clock.ms)
     handover = Handover(
         seat(2), cast("Any", client), cast("Any", SimpleNamespace(cluster="x")), cast("Any", None), "ns"
     )
@@ -72,7 +72,7 @@ class Catching:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, catches_up_ms: int = 10_000_000) -> None:
         self.ms, self.looks, self.catches_up_ms = 0, 0, catches_up_ms
         self.ready: set[Seat] = {seat(1), seat(2)}
-        monkeypatch.setattr(handing_over, "monotonic_ms", lambda: self.ms)
+        monkeypatch.setattr(membership, "monotonic_ms", lambda: self.ms)
         monkeypatch.setattr(asyncio, "sleep", self.sleep)
         view: Any = SimpleNamespace(ready_seats=lambda now_ms: self.ready)
         self.handover = Handover(seat(0), cast("Any", None), view, cast("Any", None), "ns")

@@ -8,9 +8,9 @@ from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
+from headrace_broker.http import app
+from headrace_broker.http.app import HealthRoutes
 from headrace_broker.metrics import Metrics
-from headrace_broker.routes import health
-from headrace_broker.routes.health import HealthRoutes
 from headrace_broker.serving import Readiness
 
 
@@ -25,7 +25,7 @@ async def test_should_write_metrics_down_in_a_thread_as_they_were_when_asked(mon
         gauge.set(2)
         return generate_latest(registry)
 
-    monkeypatch.setattr(health, "generate_latest", written)
+    monkeypatch.setattr(app, "generate_latest", written)
     answer = await HealthRoutes(Readiness(), metrics).metrics(make_mocked_request("GET", "/metrics"))
     assert b"\nheadrace_test 1.0\n" in cast("bytes", cast("web.Response", answer).body)
     assert threads != [threading.main_thread()]

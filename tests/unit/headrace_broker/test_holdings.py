@@ -16,11 +16,11 @@ from headrace.core.replication.residency import Holding
 from headrace.core.resources.topic import TopicSpec
 from headrace.core.types import Incarnation, LeaderEpoch, PartitionId, PartitionKey, SetUid, TopicName, TopicUid
 from headrace_broker.broker_disk import BrokerDisk
-from headrace_broker.holdings import Holdings
 from headrace_broker.metrics import Metrics
-from headrace_broker.opening import Opener
+from headrace_broker.partition.holdings import Holdings
+from headrace_broker.partition.opening import Opener
 from headrace_broker.storage.data_directory import DataDirectory
-from headrace_broker.storage.partition_description import PartitionDescription
+from headrace_broker.storage.partition_store import PartitionDescription
 from tests.support.failing_disk import failing_sync
 from tests.support.partition_sets import partition_set, partition_state, seat
 from tests.support.partitions import alone

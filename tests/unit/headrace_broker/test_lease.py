@@ -19,7 +19,7 @@ from headrace.kube.errors import (
     ForbiddenError,
     NotFoundError,
 )
-from headrace_broker.coordination.lease import LeaseHolder, Taken, vacant_lease
+from headrace_broker.cluster.lease import LeaseHolder, Taken, vacant_lease
 from headrace_broker.metrics import Metrics
 from tests.support.patience import patient
 

@@ -13,14 +13,13 @@ from headrace.core import limits
 from headrace.core.errors import HeadraceError, InvalidRequestError
 from headrace.core.types import Acks, BrokerId
 from headrace.http2.async_transport import AsyncTransport
-from headrace_broker.coordination.cluster_view import ClusterView
+from headrace_broker.cluster.view import ClusterView
+from headrace_broker.http import parameters
+from headrace_broker.http.app import broker_app, openapi
+from headrace_broker.http.proxy import Proxy
+from headrace_broker.http.record_bodies import BodyFormat
 from headrace_broker.metrics import Metrics
-from headrace_broker.proxy import Proxy
-from headrace_broker.requests import Edge, ValueFormat
-from headrace_broker.routes import parameters
-from headrace_broker.routes.app import broker_app
-from headrace_broker.routes.openapi import openapi
-from headrace_broker.routes.record_bodies import BodyFormat
+from headrace_broker.partition.queries import Edge, ValueFormat
 from headrace_broker.serving import Readiness, Serving
 from tests.unit.headrace_broker.test_serving import Nothing
 

@@ -10,17 +10,7 @@ from headrace.core.groups.identity import GroupName
 from headrace.core.limits import FETCH_BYTES_DEFAULT, FETCH_BYTES_MAX, FETCH_RECORDS_MAX
 from headrace.core.log.epochs import Fence
 from headrace.core.types import Acks, LeaderEpoch, Offset, PartitionId, TopicName, TopicUid
-from headrace_broker.requests import (
-    DeleteQuery,
-    Edge,
-    FetchQuery,
-    OffsetsQuery,
-    Place,
-    ProduceQuery,
-    ValueFormat,
-    WatchQuery,
-)
-from headrace_broker.routes.parameters import (
+from headrace_broker.http.parameters import (
     parse_delete,
     parse_fetch,
     parse_group,
@@ -29,6 +19,16 @@ from headrace_broker.routes.parameters import (
     parse_place,
     parse_produce,
     parse_spread,
+)
+from headrace_broker.partition.queries import (
+    DeleteQuery,
+    Edge,
+    FetchQuery,
+    OffsetsQuery,
+    Place,
+    ProduceQuery,
+    ValueFormat,
+    WatchQuery,
 )
 
 PATH = {"namespace": "default", "topic": "flights", "partition": "3"}

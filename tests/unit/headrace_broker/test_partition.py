@@ -21,11 +21,18 @@ from headrace.core.records.raw import split_batches
 from headrace.core.resources.topic import TopicSpec
 from headrace.core.types import Acks, LeaderEpoch, Offset, PartitionEpoch
 from headrace_broker.admission import Budget
-from headrace_broker.fetch import fetch, find_offset
 from headrace_broker.metrics import Metrics
-from headrace_broker.partition import Partition
-from headrace_broker.requests import DeleteQuery, Edge, FetchQuery, OffsetsQuery, ProduceQuery, ValueFormat, WatchQuery
-from headrace_broker.watching import Watches, watch
+from headrace_broker.partition.fetch import OpenWatches, fetch, find_offset, watch
+from headrace_broker.partition.partition import Partition
+from headrace_broker.partition.queries import (
+    DeleteQuery,
+    Edge,
+    FetchQuery,
+    OffsetsQuery,
+    ProduceQuery,
+    ValueFormat,
+    WatchQuery,
+)
 from tests.support.batches import TIMESTAMP_MS, batch_of
 from tests.support.descriptors import descriptors_left
 from tests.support.failing_disk import failing_sync
@@ -331,7 +338,7 @@ async def test_should_stamp_the_epoch_that_it_leads_in(partition: Partition) -> 
 
 
 async def test_should_give_a_stream_its_next_piece_when_it_is_its_clients_turn(partition: Partition) -> None:
-    watches, answers = Watches(rate=HolderRate(1, 1e9, 10)), Budget("answers", 1 << 30)
+    watches, answers = OpenWatches(rate=HolderRate(1, 1e9, 10)), Budget("answers", 1 << 30)
     query = WatchQuery(Edge.LATEST, 1 << 20, None, Fence(), ValueFormat.TEXT)
     with answers.share("10.0.0.1") as share, answers.share(None) as unbounded:
         stream, others = (watch(partition, query, watches, each) for each in (share, unbounded))

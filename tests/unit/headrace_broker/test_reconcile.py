@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from headrace.core.errors import DiskFullError
-from headrace_broker.coordination.reconcile import Reconciler
+from headrace_broker.cluster.reconciler import Reconciler
 from tests.support.partition_sets import partition_set, partition_state, seat
 
 

@@ -9,10 +9,8 @@ from headrace.core.errors import BatchTooLargeError, InvalidRequestError, Unread
 from headrace.core.limits import JSON_FETCH_BYTES_MAX, WATCH_LINES_BYTES
 from headrace.core.records.header import BatchHeader, Compression
 from headrace.core.types import LeaderEpoch, Offset, Record, TopicUid
-from headrace_broker.fetch import Fetched
-from headrace_broker.requests import ValueFormat
-from headrace_broker.routes.headers import fetch_headers
-from headrace_broker.routes.record_bodies import (
+from headrace_broker.http.fetch import fetch_headers
+from headrace_broker.http.record_bodies import (
     BodyFormat,
     accepted_format,
     content_format,
@@ -23,6 +21,8 @@ from headrace_broker.routes.record_bodies import (
     parse_batches,
     unpacked_bytes_of,
 )
+from headrace_broker.partition.fetch import Fetched
+from headrace_broker.partition.queries import ValueFormat
 from tests.support.batches import batch_of, boastful, mislabelled, poisoned, sealed
 
 

@@ -13,8 +13,8 @@ from headrace.core.records.header import ProducerNumbers
 from headrace.core.records.raw import RawBatch, split_batches
 from headrace.core.types import Acks, Record
 from headrace_broker.metrics import Metrics
-from headrace_broker.partition import Partition
-from headrace_broker.requests import ProduceQuery
+from headrace_broker.partition.partition import Partition
+from headrace_broker.partition.queries import ProduceQuery
 from tests.support.batches import TIMESTAMP_MS
 from tests.support.partitions import led_partition
 

@@ -14,7 +14,7 @@ from headrace.core.records.raw import RawBatch, split_batches
 from headrace.core.replication.isr import Ends
 from headrace.core.resources.topic import Durability
 from headrace.core.types import Acks, LeaderEpoch, Offset, Record
-from headrace_broker.requests import ProduceQuery
+from headrace_broker.partition.queries import ProduceQuery
 from tests.support.batches import TIMESTAMP_MS
 from tests.support.logs import NOW_MS
 from tests.support.replica_group import ReplicaGroup, produce, produce_batches, replica_group

@@ -19,8 +19,8 @@ from headrace.core.errors import (
 from headrace.core.limits import SEGMENT_BYTES_MIN
 from headrace.core.log.epochs import Fence
 from headrace.core.types import Acks, Offset
-from headrace_broker.fetch import fetch, find_offset
-from headrace_broker.requests import DeleteQuery, Edge, FetchQuery, OffsetsQuery, ProduceQuery, ValueFormat
+from headrace_broker.partition.fetch import fetch, find_offset
+from headrace_broker.partition.queries import DeleteQuery, Edge, FetchQuery, OffsetsQuery, ProduceQuery, ValueFormat
 from tests.support.failing_disk import failing_sync
 from tests.support.logs import flip_bit, log_files
 from tests.support.replica_group import ReplicaGroup, produce, replica_group

@@ -18,9 +18,8 @@ from headrace.core.replication.producers import Producers
 from headrace.core.staging.decisions import Decision, Share, StagedBatch
 from headrace.core.staging.writers import STAGING_TOPIC, WriterName, producer_of
 from headrace.core.types import LeaderEpoch, Offset, PartitionId, PartitionKey, TopicName, TopicUid
-from headrace_broker.requests import Place
-from headrace_broker.staging.reach import Reach
-from headrace_broker.staging.rolling import Rolling
+from headrace_broker.coordinators.writer_coordinator import PartitionAccess, RollForward
+from headrace_broker.partition.queries import Place
 from tests.support.batches import batch_of
 
 WRITER = WriterName("default", "query")
@@ -30,7 +29,7 @@ COUNT = 12
 
 
 @dataclass
-class Partitions(Reach):
+class Partitions(PartitionAccess):
     """The staging topic, and one partition that knows its producers as brokers do."""
 
     log: list[bytes] = field(default_factory=list)
@@ -64,8 +63,8 @@ class Partitions(Reach):
         self.acknowledged = len(self.log)
 
 
-def rolling(partitions: Partitions) -> Rolling:
-    return Rolling(partitions, TopicName("home", STAGING_TOPIC), asyncio.Semaphore(2))
+def rolling(partitions: Partitions) -> RollForward:
+    return RollForward(partitions, TopicName("home", STAGING_TOPIC), asyncio.Semaphore(2))
 
 
 def decided(batch: int = 0, count: int = COUNT) -> Decision:

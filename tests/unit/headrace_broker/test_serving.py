@@ -28,11 +28,11 @@ from headrace.core.types import (
     TopicUid,
 )
 from headrace.http2.async_transport import AsyncTransport
-from headrace_broker.coordination.cluster_view import ClusterView
+from headrace_broker.cluster.view import ClusterView
+from headrace_broker.http.proxy import Elsewhere, Proxy
 from headrace_broker.metrics import Metrics
-from headrace_broker.partition import Partition
-from headrace_broker.proxy import Elsewhere, Proxy
-from headrace_broker.requests import Place
+from headrace_broker.partition.partition import Partition
+from headrace_broker.partition.queries import Place
 from headrace_broker.serving import Readiness, Serving
 from tests.support.partition_sets import partition_set, partition_state, seat
 

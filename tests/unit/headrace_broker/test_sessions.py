@@ -7,7 +7,7 @@ import pytest
 
 from headrace.core.errors import HeadraceError, ThrottledError
 from headrace.core.limits import H2_REQUEST_WINDOW_BYTES, H2_STREAM_WINDOW_BYTES, SESSION_WINDOWS_PART, SESSIONS_MAX
-from headrace_broker.session.sessions import Sessions
+from headrace_broker.sessions.open_sessions import OpenSessions
 
 MIB = 1 << 20
 
@@ -26,7 +26,7 @@ class Pushed:
 
 
 @contextmanager
-def opened(sessions: Sessions, count: int) -> Iterator[list[Pushed]]:
+def opened(sessions: OpenSessions, count: int) -> Iterator[list[Pushed]]:
     pushed = [Pushed() for _ in range(count)]
     with ExitStack() as stack:
         for each in pushed:
@@ -35,7 +35,7 @@ def opened(sessions: Sessions, count: int) -> Iterator[list[Pushed]]:
 
 
 async def test_should_give_each_session_its_part_of_what_may_be_pushed() -> None:
-    sessions = Sessions.for_memory(512 * MIB)
+    sessions = OpenSessions.for_memory(512 * MIB)
     with opened(sessions, 1) as (first,):
         assert first.windows == [H2_STREAM_WINDOW_BYTES]
         with opened(sessions, 99) as others:
@@ -47,8 +47,8 @@ async def test_should_give_each_session_its_part_of_what_may_be_pushed() -> None
 
 
 async def test_should_take_no_more_sessions_than_have_room_for_the_smallest_window() -> None:
-    assert Sessions.for_memory(512 * MIB).places.most == SESSIONS_MAX
-    few = Sessions.for_memory(16 * MIB)
+    assert OpenSessions.for_memory(512 * MIB).places.most == SESSIONS_MAX
+    few = OpenSessions.for_memory(16 * MIB)
     with opened(few, 128) as pushed:
         assert {each.windows[-1] for each in pushed} == {H2_REQUEST_WINDOW_BYTES}
         with pytest.raises(ThrottledError, match="128 sessions"), few.one_more(Pushed(), None):

@@ -15,10 +15,8 @@ from headrace.core.replication.set_writer import LocalReplica
 from headrace.core.resources.partition_set import PartitionSet
 from headrace.core.types import BrokerId, LeaderEpoch, PartitionEpoch, PartitionId, PartitionKey, Seat
 from headrace.kube.errors import ApiUnavailableError, NotFoundError
-from headrace_broker.coordination.cluster_view import ClusterView
-from headrace_broker.coordination.set_calls import SetCalls, WrittenSet
-from headrace_broker.coordination.set_metrics import SetMetrics
-from headrace_broker.coordination.set_writing import SetWriting
+from headrace_broker.cluster.sets import SetCalls, SetMetrics, SetWriting, WrittenSet
+from headrace_broker.cluster.view import ClusterView
 from tests.support.partition_sets import partition_set, partition_state, seat
 from tests.support.patience import patient
 

@@ -13,11 +13,11 @@ from headrace.core.resources.partition_set import PartitionState
 from headrace.core.resources.topic import Durability
 from headrace.core.types import LeaderEpoch, Offset, PartitionKey, Seat, TopicName, TopicUid
 from headrace_broker.metrics import Metrics
-from headrace_broker.partition import Partition
+from headrace_broker.partition.housekeeping import Verification
+from headrace_broker.partition.partition import Partition
 from headrace_broker.storage.disk import shown
 from headrace_broker.storage.partition_files import PartitionFiles
 from headrace_broker.storage.partition_store import PartitionStore
-from headrace_broker.verification import Verification
 from tests.support.logs import fill, flip_bit, log_files
 from tests.support.partition_sets import partition_state, seat
 from tests.support.partitions import KEY, ME, led_partition

@@ -6,7 +6,7 @@ import pytest
 
 from headrace.core.limits import API_BACKOFF_MAX_MS, FINALIZER_WAIT_MS
 from headrace.kube.credentials import Credentials
-from headrace_operator.doorbell import connection_of, kopf_settings
+from headrace_operator.kopf_watches import connection_of, kopf_settings
 from headrace_operator.observer import Scope
 
 SETTINGS = kopf_settings(Scope("blue", "data", FINALIZER_WAIT_MS), Random(1))

@@ -18,8 +18,7 @@ from headrace.core.control.actions import (
 from headrace.core.resources.consumer_group import ConsumerGroup
 from headrace.kube.client import Listing
 from headrace.kube.errors import AlreadyExistsError, ApiBusyError, ApiError, ApiUnavailableError, ForbiddenError
-from headrace_operator.applier import Outcome
-from headrace_operator.group_applier import GroupApplier
+from headrace_operator.applier import GroupApplier, Outcome
 from tests.support.control import topic
 from tests.support.group_control import group
 from tests.support.waiting import eventually

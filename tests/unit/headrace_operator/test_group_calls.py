@@ -13,7 +13,7 @@ from headrace.core.groups.requests import Call
 from headrace.core.limits import GROUP_ERRAND_REQUESTS_MAX
 from headrace.http2.async_transport import AsyncTransport
 from headrace.http2.server import serve
-from headrace_operator.group_calls import GroupCalls
+from headrace_operator.broker_calls import GroupCalls
 from tests.support.patience import patient
 from tests.support.waiting import eventually
 

@@ -10,7 +10,7 @@ import pytest
 from headrace.core.control.broker_reports import BrokerReport
 from headrace.core.control.observed import Observed
 from headrace.core.types import BrokerId, TopicUid
-from headrace_operator.inquiry import Inquiry
+from headrace_operator.broker_calls import Inquiry
 from tests.support.partition_sets import seat
 from tests.support.waiting import eventually
 

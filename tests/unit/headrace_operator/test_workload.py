@@ -6,7 +6,7 @@ import pytest
 
 from headrace.kube.client import Listing
 from headrace.kube.errors import ApiError, ApiUnavailableError, ForbiddenError, NotFoundError, UnreadableObjectError
-from headrace_operator.workload import Workload
+from headrace_operator.observer import Workload
 
 
 class Api:

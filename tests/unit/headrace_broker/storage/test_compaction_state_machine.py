@@ -14,8 +14,8 @@ from headrace.core.log.compaction import CompactionRules
 from headrace.core.log.segments import LogConfig
 from headrace.core.resources.topic import Durability
 from headrace.core.types import LeaderEpoch, Offset, Record
-from headrace_broker.storage.compaction_job import Cleaned, Done, Job
-from headrace_broker.storage.compactor import compact
+from headrace_broker.storage.compaction_files import Cleaned, Done, Job
+from headrace_broker.storage.compaction_worker import compact
 from headrace_broker.storage.partition_log import PartitionLog
 from headrace_broker.storage.threads import StorageThreads
 from tests.support.compaction import Rows, append, keyed, rows_from

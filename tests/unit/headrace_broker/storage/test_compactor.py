@@ -15,8 +15,8 @@ from headrace.core.records.columns import decode_batch
 from headrace.core.records.header import BatchHeader
 from headrace.core.records.raw import RawBatch, split_batches
 from headrace.core.types import LeaderEpoch, Offset
-from headrace_broker.storage.compaction_job import Cleaned
-from headrace_broker.storage.compactor import compact
+from headrace_broker.storage.compaction_files import Cleaned
+from headrace_broker.storage.compaction_worker import compact
 from headrace_broker.storage.partition_log import PartitionLog
 from headrace_broker.storage.threads import StorageThreads
 from tests.support.batches import mislabelled, poisoned

@@ -9,9 +9,13 @@ import pytest
 
 from headrace.core.errors import StorageFailedError
 from headrace.core.types import Incarnation, PartitionId, PartitionKey, TopicName, TopicUid
-from headrace_broker.storage.data_directory import DataDirectory, NotADataDirectoryError, keep_private
-from headrace_broker.storage.directory_lock import DataDirectoryInUseError
-from headrace_broker.storage.partition_description import PartitionDescription
+from headrace_broker.storage.data_directory import (
+    DataDirectory,
+    DataDirectoryInUseError,
+    NotADataDirectoryError,
+    keep_private,
+)
+from headrace_broker.storage.partition_store import PartitionDescription
 from tests.support.logs import CONFIG, NOW_MS, fill, flip_bit
 
 KEY = PartitionKey(TopicUid("6f0c-11"), PartitionId(3))

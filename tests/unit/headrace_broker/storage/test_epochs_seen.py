@@ -10,7 +10,7 @@ import pytest
 from headrace.core.errors import DiskFullError
 from headrace.core.types import Incarnation, LeaderEpoch, PartitionId, PartitionKey, TopicName, TopicUid
 from headrace_broker.storage.data_directory import DataDirectory
-from headrace_broker.storage.partition_description import PartitionDescription
+from headrace_broker.storage.partition_store import PartitionDescription
 from tests.support.failing_disk import before_each
 from tests.support.logs import NOW_MS, file_size_limit
 

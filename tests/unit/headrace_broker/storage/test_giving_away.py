@@ -7,7 +7,7 @@ import pytest
 
 from headrace.core.errors import DiskFullError
 from headrace.core.types import PartitionEpoch, PartitionId, PartitionKey, TopicUid
-from headrace_broker.storage.giving_away import GivingAway
+from headrace_broker.storage.data_directory import GivingAway
 from tests.support.logs import file_size_limit
 
 NOTES = {PartitionKey(TopicUid("uid-1"), PartitionId(0)): PartitionEpoch(3)}

@@ -10,8 +10,8 @@ import pytest
 from headrace.core.errors import StorageFailedError
 from headrace.core.log.compaction import CleanPoint, CompactionRules, Later
 from headrace.core.types import Offset
-from headrace_broker.storage.compaction_job import Cleaned, Done, Job
-from headrace_broker.storage.compactor import compact
+from headrace_broker.storage.compaction_files import Cleaned, Done, Job
+from headrace_broker.storage.compaction_worker import compact
 from headrace_broker.storage.partition_log import PartitionLog
 from headrace_broker.storage.threads import StorageThreads
 from tests.support.compaction import Rows, append, keyed, last_of_each_key, next_offset, rows_from

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from headrace.core.types import Offset
 from headrace_broker.storage import disk
-from headrace_broker.storage.open_segments import OpenSegments
 from headrace_broker.storage.partition_log import PartitionLog
-from headrace_broker.storage.threads import StorageThreads
+from headrace_broker.storage.threads import OpenSegments, StorageThreads
 from tests.support.examples import examples
 from tests.support.logs import (
     END,

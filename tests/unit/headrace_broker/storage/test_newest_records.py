@@ -1,7 +1,7 @@
 """What is known of segments stays in proportion to how many there are, whoever comes and goes."""
 
 from headrace.core.types import Offset
-from headrace_broker.storage.newest_records import NewestRecords
+from headrace_broker.storage.segment_set import NewestRecords
 
 
 def _never(base: Offset) -> int:

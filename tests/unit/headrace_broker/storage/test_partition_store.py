@@ -15,13 +15,14 @@ from headrace.core.log.checkpoints import DamagedFileError, LogPoint
 from headrace.core.log.epochs import NO_EPOCH
 from headrace.core.types import Incarnation, LeaderEpoch, Offset, PartitionId, PartitionKey, TopicName, TopicUid
 from headrace_broker.storage.disk import shown
-from headrace_broker.storage.partition_description import (
+from headrace_broker.storage.partition_files import PartitionFiles
+from headrace_broker.storage.partition_store import (
     PartitionDescription,
+    PartitionStore,
+    StoredPartition,
     directory_name,
     parse_directory_name,
 )
-from headrace_broker.storage.partition_files import PartitionFiles
-from headrace_broker.storage.partition_store import PartitionStore, StoredPartition
 from tests.support.logs import CONFIG, fill, log_files, open_log, storage_threads
 
 KEY = PartitionKey(TopicUid("6f0c-11"), PartitionId(3))

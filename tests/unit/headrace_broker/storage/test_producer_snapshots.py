@@ -9,8 +9,8 @@ from headrace.core.log.compaction import CompactionRules
 from headrace.core.records.header import ProducerNumbers
 from headrace.core.replication.producers import PRODUCERS_FILE, ProducerState
 from headrace.core.types import Offset
-from headrace_broker.storage import producer_snapshots
-from headrace_broker.storage.compaction_job import Job
+from headrace_broker.storage import recovery
+from headrace_broker.storage.compaction_files import Job
 from headrace_broker.storage.partition_log import PartitionLog
 from headrace_broker.storage.threads import StorageThreads
 from tests.support.logs import EPOCH, NOW_MS, SMALL, fill, flip_bit, log_files, open_log, raw_batch
@@ -113,7 +113,7 @@ def test_should_look_at_the_batches_when_the_snapshot_is_damaged(
 def test_should_look_at_the_newest_batches_only_when_there_are_many(
     filled: PartitionLog, directory: Path, threads: StorageThreads, monkeypatch: pytest.MonkeyPatch, has_index: bool
 ) -> None:
-    monkeypatch.setattr(producer_snapshots, "PRODUCERS_REBUILD_BYTES", 30_000)
+    monkeypatch.setattr(recovery, "PRODUCERS_REBUILD_BYTES", 30_000)
     filled.close()
     flip_bit(directory / PRODUCERS_FILE, 400)
     if not has_index:

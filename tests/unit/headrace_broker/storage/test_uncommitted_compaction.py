@@ -15,8 +15,8 @@ from headrace.core.log.compaction import CompactionRules, Later
 from headrace.core.log.retention import Retention
 from headrace.core.records.columns import decode_batches
 from headrace.core.types import LeaderEpoch, Offset, Record
-from headrace_broker.storage.compaction_job import Cleaned
-from headrace_broker.storage.compactor import compact
+from headrace_broker.storage.compaction_files import Cleaned
+from headrace_broker.storage.compaction_worker import compact
 from headrace_broker.storage.partition_log import PartitionLog
 from headrace_broker.storage.threads import StorageThreads
 from tests.support.compaction import append, keyed, rows_from

@@ -12,9 +12,9 @@ from headrace.core.log.segments import segment_name
 from headrace.core.types import Incarnation, Offset, PartitionId, PartitionKey, TopicName, TopicUid
 from headrace_broker.storage.data_directory import DataDirectory
 from headrace_broker.storage.disk import Buffer, FileHandle, read_blocking, shown
-from headrace_broker.storage.partition_description import PartitionDescription
+from headrace_broker.storage.log_verification import SegmentCheck
 from headrace_broker.storage.partition_log import PartitionLog
-from headrace_broker.storage.segment_check import SegmentCheck
+from headrace_broker.storage.partition_store import PartitionDescription
 from headrace_broker.storage.threads import StorageThreads
 from tests.support.logs import END, NOW_MS, SMALL, fill, flip_bit, log_files, open_log, values_from
 from tests.support.replicas import replicate
@@ -85,7 +85,7 @@ async def test_should_find_a_sector_that_cannot_be_read(
             raise StorageFailedError("reading failed: Input/output error")
         return read_blocking(file, position, length)
 
-    monkeypatch.setattr("headrace_broker.storage.segment_check.read_once", read)
+    monkeypatch.setattr("headrace_broker.storage.log_verification.read_once", read)
     found = await log.verification.verify(no_pace)
     assert found is not None
     assert found.point.segment == int(bad.stem)
@@ -95,7 +95,7 @@ async def test_should_find_a_sector_that_cannot_be_read(
 async def test_should_read_batches_that_are_larger_than_a_piece(
     log: PartitionLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace_broker.storage.segment_check.VERIFY_CHUNK_BYTES", 100)
+    monkeypatch.setattr("headrace_broker.storage.log_verification.VERIFY_CHUNK_BYTES", 100)
     fill(log, 100)
     assert await log.verification.verify(no_pace) is None
 

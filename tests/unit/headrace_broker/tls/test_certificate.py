@@ -10,20 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trustme import KeyType
 
-from headrace_broker.tls.certificate import load
-from headrace_broker.tls.material import Material, Pem, UnusableTlsError
+from headrace_broker.tls import Pem, TlsMaterial, UnusableTlsError, load_certificate
 from tests.support.certificates import Authority
 
 AUTHORITY = Authority()
 
 
-def material(secret: dict[str, bytes]) -> Material:
+def material(secret: dict[str, bytes]) -> TlsMaterial:
     certificate, key, authority = (Pem(name, secret[name]) for name in ("tls.crt", "tls.key", "ca.crt"))
-    return Material(certificate, key, authority)
+    return TlsMaterial(certificate, key, authority)
 
 
 def test_should_take_a_good_one_and_know_when_it_expires() -> None:
-    certificate = load(material(AUTHORITY.secret(expires="2999-05-01")), "localhost")
+    certificate = load_certificate(material(AUTHORITY.secret(expires="2999-05-01")), "localhost")
     assert (certificate.expires_s, certificate.doubt) == (32482512000, "")
     assert certificate.trust.get_ca_certs()
 
@@ -31,7 +30,7 @@ def test_should_take_a_good_one_and_know_when_it_expires() -> None:
 def test_should_leave_no_file_open() -> None:
     good = material(AUTHORITY.secret())
     before = len(os.listdir("/proc/self/fd"))
-    load(good, "localhost")
+    load_certificate(good, "localhost")
     assert len(os.listdir("/proc/self/fd")) == before
 
 
@@ -55,7 +54,7 @@ def test_should_leave_no_file_open() -> None:
 )
 def test_should_refuse_what_no_client_would_accept(change: dict[str, bytes], sentence: str) -> None:
     with pytest.raises(UnusableTlsError) as refused:
-        load(material(AUTHORITY.secret() | change), "localhost")
+        load_certificate(material(AUTHORITY.secret() | change), "localhost")
     assert refused.value.message == sentence
 
 
@@ -64,7 +63,7 @@ def test_should_refuse_with_a_sentence_whatever_the_bytes_are(name: str, noise: 
     secret = AUTHORITY.secret()
     broken = secret[name][:at] + noise + secret[name][at + len(noise) :]
     with suppress(UnusableTlsError):  # Noise between two certificates does no harm.
-        load(material(secret | {name: broken}), "localhost")
+        load_certificate(material(secret | {name: broken}), "localhost")
 
 
 def test_should_refuse_a_key_with_a_passphrase_without_asking_for_it(tmp_path: Path) -> None:
@@ -73,7 +72,7 @@ def test_should_refuse_a_key_with_a_passphrase_without_asking_for_it(tmp_path: P
     command = ["openssl", "pkcs8", "-topk8", "-in", str(tmp_path / "key"), "-passout", "pass:secret"]
     locked = subprocess.run(command, capture_output=True, check=True).stdout
     with pytest.raises(UnusableTlsError, match=r"^tls\.key holds no private key .* without a passphrase$"):
-        load(material(secret | {"tls.key": locked}), "localhost")
+        load_certificate(material(secret | {"tls.key": locked}), "localhost")
 
 
 def test_should_refuse_a_key_that_is_too_weak(tmp_path: Path) -> None:
@@ -81,7 +80,7 @@ def test_should_refuse_a_key_that_is_too_weak(tmp_path: Path) -> None:
     subprocess.run(command.split(), cwd=tmp_path, capture_output=True, check=True)
     weak = {"tls.crt": (tmp_path / "crt").read_bytes(), "tls.key": (tmp_path / "key").read_bytes()}
     with pytest.raises(UnusableTlsError, match=r"^tls\.crt cannot be used: EE_KEY_TOO_SMALL$"):
-        load(material(AUTHORITY.secret() | weak), "localhost")
+        load_certificate(material(AUTHORITY.secret() | weak), "localhost")
 
 
 def test_should_refuse_a_certificate_that_is_for_clients_only(tmp_path: Path) -> None:
@@ -93,11 +92,11 @@ def test_should_refuse_a_certificate_that_is_for_clients_only(tmp_path: Path) ->
     with pytest.raises(
         UnusableTlsError, match=r"^tls\.crt cannot be used: un(supported|suitable) certificate purpose$"
     ):
-        load(material(AUTHORITY.secret() | other), "localhost")
+        load_certificate(material(AUTHORITY.secret() | other), "localhost")
 
 
 def test_should_doubt_one_that_other_brokers_will_not_accept() -> None:
-    elsewhere = load(material(AUTHORITY.secret("broker-0.example")), "broker-1.example")
+    elsewhere = load_certificate(material(AUTHORITY.secret("broker-0.example")), "broker-1.example")
     assert elsewhere.doubt.startswith("has a certificate that does not cover 'broker-1.example'")
-    another = load(material(AUTHORITY.secret() | {"ca.crt": Authority().pem}), "localhost")
+    another = load_certificate(material(AUTHORITY.secret() | {"ca.crt": Authority().pem}), "localhost")
     assert another.doubt.startswith("has a certificate of an authority that is not trusted here")

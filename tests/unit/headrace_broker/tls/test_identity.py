@@ -8,16 +8,15 @@ from contextlib import contextmanager
 from prometheus_client import CollectorRegistry
 
 from headrace.http2.async_transport import AsyncTransport
-from headrace_broker.tls.identity import Identity
-from headrace_broker.tls.material import Material, Pem, Unreadable
+from headrace_broker.tls import Pem, TlsIdentity, TlsMaterial, UnreadableTls
 from tests.support.certificates import Authority
 
 AUTHORITY = Authority()
 
 
-def material(expires: str) -> Material:
+def material(expires: str) -> TlsMaterial:
     secret = AUTHORITY.secret(expires=expires)
-    return Material(*(Pem(name, secret[name]) for name in ("tls.crt", "tls.key", "ca.crt")))
+    return TlsMaterial(*(Pem(name, secret[name]) for name in ("tls.crt", "tls.key", "ca.crt")))
 
 
 @contextmanager
@@ -38,10 +37,10 @@ class ShortOfFiles:
     def __init__(self) -> None:
         self._new = material("2999-05-01")
 
-    async def read(self) -> Material | Unreadable:
+    async def read(self) -> TlsMaterial | UnreadableTls:
         return material("2998-05-01")
 
-    async def changes(self) -> AsyncGenerator[Material | Unreadable, None]:
+    async def changes(self) -> AsyncGenerator[TlsMaterial | UnreadableTls, None]:
         with no_more_files():
             yield self._new
         yield self._new
@@ -50,7 +49,7 @@ class ShortOfFiles:
 async def test_should_take_a_certificate_once_there_are_files_for_it() -> None:
     registry = CollectorRegistry()
     async with AsyncTransport() as transport:
-        identity = Identity(ShortOfFiles(), "localhost", transport, registry)
+        identity = TlsIdentity(ShortOfFiles(), "localhost", transport, registry)
         await identity.take_on()
         await identity.keep_fresh()
     assert registry.get_sample_value("headrace_broker_tls_certificate_expiry_timestamp_seconds") == 32482512000

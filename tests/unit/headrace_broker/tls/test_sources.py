@@ -8,8 +8,7 @@ from headrace.core.resources.kubernetes_objects import Secret
 from headrace.core.resources.metadata import Metadata
 from headrace.kube.client import KubeClient
 from headrace.kube.errors import ApiError, ApiUnavailableError, ForbiddenError, NotFoundError
-from headrace_broker.tls.material import Material, Unreadable
-from headrace_broker.tls.sources import WatchedSecret
+from headrace_broker.tls import TlsMaterial, UnreadableTls, WatchedSecret
 
 AWAY = ApiUnavailableError("nobody answers")
 SECRET = Secret(Metadata(name="brokers-tls", namespace="default"), {"tls.crt": b"certificate", "tls.key": b"key"})
@@ -28,7 +27,7 @@ class Api:
         return answer
 
 
-async def read(*answers: Secret | ApiError) -> Material | Unreadable:
+async def read(*answers: Secret | ApiError) -> TlsMaterial | UnreadableTls:
     api = Api(*answers)
     found = await WatchedSecret(cast("KubeClient", api), "default", "brokers-tls").read()
     assert api.answers == [], "it is read once"
@@ -37,7 +36,7 @@ async def read(*answers: Secret | ApiError) -> Material | Unreadable:
 
 async def test_should_wait_for_an_api_server_that_is_away() -> None:
     found = await read(AWAY, AWAY, SECRET)
-    assert isinstance(found, Material)
+    assert isinstance(found, TlsMaterial)
     assert (found.certificate.content, found.key.content, found.authority) == (b"certificate", b"key", None)
 
 
@@ -50,5 +49,5 @@ async def test_should_wait_for_an_api_server_that_is_away() -> None:
 )
 async def test_should_wait_for_no_other_answer(refusal: ApiError, said: str) -> None:
     found = await read(AWAY, refusal)
-    assert isinstance(found, Unreadable)
+    assert isinstance(found, UnreadableTls)
     assert found.reason.startswith(said)

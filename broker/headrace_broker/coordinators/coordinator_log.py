@@ -1,0 +1,244 @@
+"""The log of one coordinator, as what was decided: entries in, one batch for each decision; batches out, as entries.
+
+pyarrow is loaded in a thread before the first of either (`load_codec`). Batches are decoded in a thread, too: the log
+of a busy coordinator has a hundred thousand of them.
+
+`TermAppends` writes what one term of a coordinator has decided: in order, each decision as a batch of its own.
+
+    decided ──> encoded (at once; in a thread where it is large) ──> appended, with what came meanwhile ──> committed
+
+Decisions behind a large one wait for it. Appends that come together are written together; the next ones go on their way
+while those before wait for the high watermark. One object for each term. Invariants: nothing is appended in another
+epoch than the term's; a failure is told once, nothing that follows is appended, and nobody is told any more what became
+of what was: the log says it. Called by `log_coordinator`.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Generic
+
+from headrace.core.coordinator_events import Append, EntryT
+from headrace.core.errors import CorruptLogError, HeadraceError, UnreadableBatchError
+from headrace.core.limits import (
+    BATCH_HEADER_BYTES,
+    COORDINATOR_APPEND_BATCHES_MAX,
+    COORDINATOR_APPEND_BYTES,
+    COORDINATOR_APPENDS_IN_FLIGHT_MAX,
+    COORDINATOR_ENCODE_INLINE_BYTES_MAX,
+    PRODUCE_TIMEOUT_MS_DEFAULT,
+    READ_INLINE_BYTES_MAX,
+)
+from headrace.core.log.epochs import Fence
+from headrace.core.records.header import BatchHeader, skim_batches
+from headrace.core.records.raw import RawBatch
+from headrace.core.types import Acks, LeaderEpoch, Offset
+from headrace_broker.clock import wall_ms
+from headrace_broker.partition.partition import Partition
+from headrace_broker.partition.queries import ProduceQuery
+
+_log = logging.getLogger(__name__)
+_READ_ALL = 1 << 62
+
+
+async def load_codec() -> None:
+    """Load what encodes and decodes: a third of a second, once in a process."""
+    await asyncio.to_thread(_load_pyarrow)
+
+
+def _load_pyarrow() -> None:
+    from headrace.core.records import small_batches  # noqa: F401
+
+
+@dataclass(frozen=True, slots=True)
+class EntryCodec(Generic[EntryT]):
+    """What the records of one internal topic are."""
+
+    encode: Callable[[EntryT], tuple[bytes, bytes | None]]
+    """Key and value; None is a tombstone."""
+    decode: Callable[[bytes, bytes | None], EntryT]
+    """Raises UnreadableRecordError."""
+    leaves_out: bool = False
+    """A batch that nobody can decode is left out, loudly: what was decided before it holds again. False: it is worse to
+    forget a decision than to decide nothing."""
+
+    def encoded(self, entries: Sequence[EntryT]) -> RawBatch:
+        """One batch, which is committed whole or not at all."""
+        from headrace.core.records.arrays import bytes_array
+        from headrace.core.records.columns import encode_batch, record_columns
+        from headrace.core.records.small_batches import are_few, encode_rows
+
+        records = [self.encode(entry) for entry in entries]
+        keys = [key for key, _ in records]
+        values = [value for _, value in records]
+        now_ms = wall_ms()
+        whole = [value for value in values if value is not None]
+        if are_few(values, keys, sum(map(len, keys)) + sum(map(len, whole))):
+            chunks = encode_rows(whole, keys, [now_ms] * len(keys))
+        else:
+            # As arrays: of lists with a tombstone Arrow would ask pandas, and import it first, which takes seconds.
+            chunks = encode_batch(record_columns(bytes_array(values), bytes_array(keys), timestamps_ms=now_ms))
+        # Not checked as a client's would be: its keys are there, and its checksums were made a moment ago.
+        whole_batch = b"".join(chunks)
+        head, body = (
+            memoryview(bytearray(whole_batch[:BATCH_HEADER_BYTES])),
+            memoryview(whole_batch)[BATCH_HEADER_BYTES:],
+        )
+        return RawBatch(BatchHeader.unpack(head), [head, body], keyless_count=0)
+
+    async def entries(self, partition: Partition, end: Offset) -> AsyncIterator[tuple[EntryT, ...]]:
+        """All that the log holds below `end`, which is the end of a batch and committed, in order.
+
+        Raises UnreadableRecordError, CorruptBatchError, and what `PartitionLog.read` raises.
+        """
+        offset = partition.log.log_start_offset
+        while offset < end:
+            buffers = await partition.log.read(offset, max_bytes=READ_INLINE_BYTES_MAX, up_to=end)
+            if not buffers:
+                raise CorruptLogError(f"{partition.place}: nothing can be read at offset {offset}, below {end}")
+            yield await asyncio.to_thread(self._decoded, buffers)
+            offset = skim_batches(buffers[-1], _READ_ALL).next_offset
+
+    def _decoded(self, buffers: Sequence[memoryview]) -> tuple[EntryT, ...]:
+        from headrace.core.records.columns import decode_batch
+        from headrace.core.records.small_batches import decode_rows
+
+        found: list[EntryT] = []
+        for buffer in buffers:
+            at = 0
+            while at < len(buffer):
+                header = BatchHeader.unpack(buffer, at)
+                batch = buffer[at : at + header.batch_bytes]
+                at += header.batch_bytes
+                if (rows := decode_rows(batch, header)) is not None:
+                    found += map(self.decode, *rows)
+                elif not header.is_empty:
+                    try:
+                        records = decode_batch(batch).records
+                    except UnreadableBatchError as error:
+                        if not self.leaves_out:
+                            raise
+                        _log.error("left out of a coordinator's log: %s", error.message)
+                        continue
+                    found += map(self.decode, records.column(0).to_pylist(), records.column(1).to_pylist())
+        return tuple(found)
+
+
+class _Decision(Generic[EntryT]):
+    __slots__ = ("batch", "order")
+
+    def __init__(self, order: Append[EntryT]) -> None:
+        self.order = order
+        self.batch: RawBatch | None = None
+        """None while it is yet to be encoded."""
+
+
+class TermAppends(Generic[EntryT]):
+    def __init__(
+        self,
+        partition: Partition,
+        codec: EntryCodec[EntryT],
+        epoch: LeaderEpoch,
+        committed: Callable[[int], None],
+        failed: Callable[[str], None],
+    ) -> None:
+        """`committed` is told the number of an order, and means all before it; `failed` why the term is over."""
+        self._partition = partition
+        self._codec = codec
+        self._query = ProduceQuery(Acks.ALL, PRODUCE_TIMEOUT_MS_DEFAULT, Fence(leader_epoch=epoch))
+        self._committed = committed
+        self._failed = failed
+        self._queue: deque[_Decision[EntryT]] = deque()
+        """Not appended yet, in order."""
+        self._large: deque[_Decision[EntryT]] = deque()
+        """Those of them that are for the thread."""
+        self._in_flight = 0
+        """Appends that are not committed yet."""
+        self._flushing: asyncio.Handle | None = None
+        self._encoding: asyncio.Task[None] | None = None
+        self._is_over = False
+
+    def add(self, order: Append[EntryT]) -> None:
+        decided = _Decision(order)
+        if order.size_bytes <= COORDINATOR_ENCODE_INLINE_BYTES_MAX:
+            decided.batch = self._codec.encoded(order.entries)
+            self._flush_soon()
+        else:
+            self._large.append(decided)
+            if self._encoding is None:
+                self._encoding = asyncio.create_task(self._encode_large(), name=f"encode {self._partition.place}")
+        self._queue.append(decided)
+
+    def stop(self) -> None:
+        """The term is over: nothing is appended any more, and nobody told of anything."""
+        self._is_over = True
+        self._queue.clear()
+        self._large.clear()
+        if self._flushing is not None:
+            self._flushing.cancel()
+
+    async def _encode_large(self) -> None:
+        """One after the other: each has its bytes in memory several times meanwhile."""
+        try:
+            while self._large:
+                decided = self._large.popleft()
+                decided.batch = await asyncio.to_thread(self._codec.encoded, decided.order.entries)
+                self._flush_soon()
+        except Exception as error:
+            _log.exception("%s: a decision cannot be encoded", self._partition.place)
+            self._fail(repr(error))
+        finally:
+            self._encoding = None
+
+    def _flush_soon(self) -> None:
+        """After whatever else the loop has at hand: it may be more of the same."""
+        if self._flushing is None and not self._is_over:
+            self._flushing = asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flushing = None
+        while self._in_flight < COORDINATOR_APPENDS_IN_FLIGHT_MAX:
+            number, batches = self._take()
+            if not batches:
+                return
+            self._in_flight += 1
+            try:
+                self._partition.append(batches, self._query, partial(self._appended, number))
+            except HeadraceError as error:
+                self._fail(error.message)
+            except Exception as error:  # else these would be lost, and the next ones taken for all before them
+                _log.exception("%s: appending failed", self._partition.place)
+                self._fail(repr(error))
+
+    def _take(self) -> tuple[int, list[RawBatch]]:
+        """What the next call appends, and the number of its last; nothing while the first is yet to be encoded."""
+        batches: list[RawBatch] = []
+        number = size = 0
+        while self._queue and len(batches) < COORDINATOR_APPEND_BATCHES_MAX:
+            batch = self._queue[0].batch
+            if batch is None or (batches and size + batch.nbytes > COORDINATOR_APPEND_BYTES):
+                break
+            number = self._queue.popleft().order.number
+            batches.append(batch)
+            size += batch.nbytes
+        return number, batches
+
+    def _appended(self, number: int, error: HeadraceError | None) -> None:
+        """Told what became of an append, maybe before `append` returns."""
+        if self._is_over:
+            return
+        if error is not None:
+            self._fail(error.message)
+            return
+        self._in_flight -= 1
+        if self._queue:
+            self._flush_soon()
+        self._committed(number)
+
+    def _fail(self, reason: str) -> None:
+        if not self._is_over:
+            self.stop()
+            self._failed(reason)

@@ -1,0 +1,329 @@
+"""One partition of an internal topic on this broker: its coordinator, and the log that the coordinator lives by.
+
+    waiting ── this broker leads ──> loading ── read to its end, writable ──> active
+       └──── (after a pause where it failed) ──── another leads, an append or a read failed ──────┘
+
+Runs as one task for as long as the partition is open here; the decisions of the core (`core.groups.coordinator`,
+`core.staging.coordinator`) are carried out at once, on the event loop, and written by `coordinator_log`. If that fails,
+or the core makes a mistake, the coordinator is deposed before anything else happens, and begins again from the log,
+which says what became of it. `WaitingRequests` are those who wait for its answers: requests by number, each answered
+once.
+
+Invariants: nothing is appended in another epoch than the one that the coordinator was elected in; what is told without
+a record is told only while this broker knows that it leads; once it is deposed, nobody waits for an answer.
+"""
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from time import perf_counter
+from typing import Any, Generic, Protocol, TypeVar
+
+from headrace.core.coordinator_events import (
+    Append,
+    Committed,
+    CoordinatorState,
+    Deposed,
+    Elected,
+    EntryT,
+    Read,
+    ReadToEnd,
+    Refuse,
+    Ticked,
+    UnreadableRecordError,
+)
+from headrace.core.errors import (
+    CoordinatorLoadingError,
+    CorruptBatchError,
+    HeadraceError,
+    NotCoordinatorError,
+    NotLeaderError,
+    NotReadyError,
+)
+from headrace.core.limits import COORDINATOR_RELOAD_MS, COORDINATOR_TICK_MS
+from headrace.core.log.epochs import Fence
+from headrace.core.types import Acks, LeaderEpoch
+from headrace_broker.clock import monotonic_ms, wall_ms
+from headrace_broker.coordinators.coordinator_log import EntryCodec, TermAppends, load_codec
+from headrace_broker.partition.partition import Partition
+
+ReplyT = TypeVar("ReplyT")
+
+
+class WaitingRequests(Generic[ReplyT]):
+    def __init__(self) -> None:
+        self._last = 0
+        self._asked: dict[int, asyncio.Future[ReplyT]] = {}
+
+    @property
+    def waiting(self) -> int:
+        return len(self._asked)
+
+    def next_number(self) -> int:
+        self._last += 1
+        return self._last
+
+    def expect(self, number: int) -> "asyncio.Future[ReplyT]":
+        """Its answer, before the coordinator is told of the request. Raises what it is refused with."""
+        answer = self._asked[number] = asyncio.get_running_loop().create_future()
+        return answer
+
+    def answer(self, number: int, reply: ReplyT) -> None:
+        answer = self._asked.pop(number)
+        # Whoever waited may have gone away meanwhile: then the future is cancelled.
+        if not answer.done():
+            answer.set_result(reply)
+
+    def refuse(self, number: int, error: HeadraceError) -> None:
+        answer = self._asked.pop(number)
+        if not answer.done():
+            answer.set_exception(error)
+
+    def refuse_all(self, error: HeadraceError) -> None:
+        """Whoever is left: nobody else will answer them."""
+        for number in [*self._asked]:
+            self.refuse(number, error)
+
+
+_log = logging.getLogger(__name__)
+_NO_EPOCH = LeaderEpoch(0)
+
+
+class Machine(Protocol):
+    """A coordinator of `headrace.core`: events in, orders out; both have those of `core.coordinating` among them."""
+
+    @property
+    def state(self) -> CoordinatorState: ...
+
+    def step(self, event: Any, now_ms: int) -> Sequence[Any]: ...
+
+
+class LogCoordinating(ABC, Generic[EntryT, ReplyT]):
+    def __init__(
+        self, partition: Partition, machine: Machine, codec: EntryCodec[EntryT], requests: WaitingRequests[ReplyT]
+    ) -> None:
+        self.partition = partition
+        self.requests = requests
+        """Those that it has yet to answer, and no others."""
+        self._machine = machine
+        self._codec = codec
+        self._label = str(partition.place)
+        self._epoch = _NO_EPOCH
+        """That the coordinator was elected in, while it is not deposed."""
+        self._appends: TermAppends[EntryT] | None = None
+        """Of the term that the coordinator was elected for, while it is not deposed: an epoch may have two."""
+        self._failed = False
+        """The term that is over ended by itself, not by an election."""
+        self._news = asyncio.Event()
+        """The partition may have another leader or high watermark, or the coordinator is deposed."""
+        self._ticking: asyncio.TimerHandle | None = None
+
+    # -- what each kind has of its own ---------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def has_work(self) -> bool:
+        """Whether time matters to it."""
+
+    @property
+    @abstractmethod
+    def holds(self) -> str:
+        """What it coordinates just now, in words."""
+
+    @abstractmethod
+    def _tell(self, order: Any, problem: HeadraceError | None) -> None:
+        """Carry out an order that neither appends nor refuses; `problem`: why this broker must not tell anything that
+        it did not write."""
+
+    @abstractmethod
+    def _is_answer(self, order: Any) -> bool:
+        """Whether it may say what only a coordinator knows that still is one."""
+
+    @abstractmethod
+    def _began(self, took_s: float) -> None:
+        """It is active."""
+
+    @abstractmethod
+    def _ends(self) -> None:
+        """It is about to be deposed: what it holds is still there."""
+
+    @abstractmethod
+    def _ended(self) -> None:
+        """It is deposed."""
+
+    # ------------------------------------------------------------------------------------------------------------------
+
+    @property
+    def is_active(self) -> bool:
+        return self._machine.state is CoordinatorState.ACTIVE
+
+    @property
+    def leads(self) -> bool:
+        return self.partition.leads
+
+    def ask_machine(self, number: int, event: Any, label: str) -> "asyncio.Future[ReplyT]":
+        """The answer, once it may be told. Raises what it is refused with. `label`: whom it is about."""
+        answer = self.requests.expect(number)
+        if self._ticking is None:
+            self.step(Ticked(wall_ms()))  # it may have had nothing for hours: records are kept with the time
+        if not self.step(event):
+            self.requests.refuse_all(NotCoordinatorError(f"the coordinator of {label} failed; try again"))
+        return answer
+
+    def check_begun(self, label: str) -> None:
+        """Raises CoordinatorLoadingError where it leads and does not coordinate yet, or not again after a failure:
+        nobody else does meanwhile."""
+        if self._machine.state is CoordinatorState.IDLE:
+            raise CoordinatorLoadingError(f"this broker is about to begin as the coordinator of {label}: try again")
+
+    async def run(self) -> None:
+        """Until it is cancelled, or the partition is closed for good."""
+        self.partition.follow(self._moved)
+        try:
+            while True:
+                await self._until_led()
+                await self._serve_term()
+                if self._failed:
+                    await asyncio.sleep(COORDINATOR_RELOAD_MS / 1000)
+        finally:
+            self.partition.unfollow(self._moved)
+            self.depose("it is led here no more")
+
+    def step(self, event: Any) -> bool:
+        """Whether it went well: a coordinator that makes a mistake begins again."""
+        try:
+            orders = self._machine.step(event, monotonic_ms())
+            # What a commit releases is proven by it; what a deposed coordinator says is only that it is none.
+            problem = None if isinstance(event, Committed | Deposed) else self._problem(orders)
+            for order in orders:
+                self._carry_out(order, problem)
+        except Exception:  # a mistake of our own: what is in memory may not be what the log says
+            if isinstance(event, Deposed):
+                raise
+            _log.exception("%s: the coordinator failed", self._label)
+            self._fail(f"it failed at {type(event).__name__}")
+            return False
+        if self._ticking is None and self.is_active and self.has_work:
+            self._ticking = asyncio.get_running_loop().call_later(COORDINATOR_TICK_MS / 1000, self._tick)
+        return True
+
+    def depose(self, reason: str) -> None:
+        if self._machine.state is CoordinatorState.IDLE:
+            return
+        self._ends()
+        self._epoch = _NO_EPOCH
+        if self._appends is not None:
+            self._appends.stop()
+        if self._ticking is not None:
+            self._ticking.cancel()
+        self._appends = self._ticking = None
+        try:
+            self.step(Deposed(reason))
+        finally:
+            # The core does not know of those whose answers were lost by a mistake.
+            self.requests.refuse_all(NotCoordinatorError(f"the coordinator is none any more ({reason}): try again"))
+            self._news.set()
+        _log.info("%s: coordinated here no more: %s", self._label, reason)
+        self._ended()
+
+    async def _until_led(self) -> None:
+        while not self.leads:
+            self._news.clear()
+            await self._news.wait()
+
+    async def _serve_term(self) -> None:
+        """One epoch, until it is over."""
+        epoch = self._epoch = self.partition.replica.leader_epoch
+        self._failed = False
+        self._appends = TermAppends(self.partition, self._codec, epoch, self._committed, self._fail)
+        self.step(Elected())
+        try:
+            await self._load(epoch)
+        except (HeadraceError, UnreadableRecordError, CorruptBatchError) as error:
+            if self._epoch == epoch:
+                _log.error("%s: cannot be coordinated: %s", self._label, error)
+                self._fail(str(error))
+        while self._epoch == epoch:
+            self._news.clear()
+            await self._news.wait()
+
+    async def _load(self, epoch: LeaderEpoch) -> None:
+        """All that the log holds now. Raises what reading raises, and NotLeaderError where the term is over."""
+        started, count = perf_counter(), 0
+        end = self.partition.log.log_end_offset
+        await load_codec()
+        while self.partition.high_watermark < end or not self._is_writable(epoch):
+            await self.partition.moved(COORDINATOR_RELOAD_MS / 1000)
+        async for run in self._codec.entries(self.partition, end):
+            self._check_term(epoch)
+            self.step(Read(run))
+            count += len(run)
+        self._check_term(epoch)
+        self.step(ReadToEnd(wall_ms()))
+        took_s = perf_counter() - started
+        _log.info("%s: coordinates %s, read %d records in %.3f s", self._label, self.holds, count, took_s)
+        self._began(took_s)
+
+    def _is_writable(self, epoch: LeaderEpoch) -> bool:
+        """Raises NotLeaderError: a coordinator that cannot write would be deposed by the first who asks."""
+        self._check_term(epoch)
+        try:
+            replica, contact = self.partition.replica, self.partition.contact
+            replica.check_latest(self._label, contact)
+            replica.check_writable(self._label, Fence(leader_epoch=epoch), Acks.ALL, contact)
+        except HeadraceError as error:
+            _log.debug("%s: not coordinated yet: %s", self._label, error)
+            return False
+        return True
+
+    def _check_term(self, epoch: LeaderEpoch) -> None:
+        if self._epoch != epoch:
+            raise NotLeaderError(f"{self._label} is led here no more in epoch {epoch}")
+
+    def _moved(self) -> None:
+        self._news.set()
+        if self._epoch and not (self.leads and self.partition.replica.leader_epoch == self._epoch):
+            self.depose("another leader was elected")
+
+    def _committed(self, number: int) -> None:
+        self.step(Committed(number))
+
+    def _fail(self, reason: str) -> None:
+        """It still leads, maybe, and yet goes no further."""
+        self._failed = True
+        self.depose(reason)
+
+    def _tick(self) -> None:
+        self._ticking = None
+        self.step(Ticked(wall_ms()))
+
+    def _problem(self, orders: Sequence[Any]) -> HeadraceError | None:
+        """Why this broker must not tell anything that it did not write."""
+        if self.is_active and any(isinstance(order, Refuse) or self._is_answer(order) for order in orders):
+            try:
+                self.check_sure()
+            except HeadraceError as error:
+                return error
+        return None
+
+    def check_sure(self) -> None:
+        """Whether this broker leads, and knows it. Raises NotCoordinatorError, CoordinatorLoadingError."""
+        replica = self.partition.replica
+        try:
+            replica.check_leader(self._label, Fence(leader_epoch=self._epoch))
+            replica.check_latest(self._label, self.partition.contact)
+        except NotReadyError as error:
+            raise CoordinatorLoadingError(error.message) from error
+        except HeadraceError as error:
+            raise NotCoordinatorError(f"this broker coordinates {self._label} no more: {error.message}") from error
+
+    def _carry_out(self, order: Any, problem: HeadraceError | None) -> None:
+        match order:
+            case Append():
+                assert self._appends is not None, "it was elected"
+                self._appends.add(order)
+            case Refuse(request, error, _):
+                self.requests.refuse(request, problem or error)
+            case _:
+                self._tell(order, problem)

@@ -1,0 +1,356 @@
+"""The aiohttp application: every path, what is done around each request, and the routes that belong to no resource.
+
+Every failure becomes a problem document (RFC 9457): typed errors, unknown paths, and our own mistakes.
+
+GET /healthz, /readyz and /metrics say whether the process is alive, whether it takes requests, and what Prometheus
+wants to know; they are answered under any load. GET /openapi.json is `openapi.yaml`, which stands beside this module,
+as JSON: read with the first request and kept, so a broker that nobody asks never loads a YAML parser. A unit test
+checks that every path is in it, and no other; `make openapi-check` checks that it is true. POST /v1/sessions begins a
+session of a client or a replication stream of a broker: one request in which both sides go on talking.
+"""
+
+import asyncio
+import json
+import logging
+import re
+from collections.abc import Iterator, Sequence
+from functools import cache
+from importlib.resources import files
+from time import perf_counter
+
+from aiohttp import ClientPayloadError, web
+from aiohttp.typedefs import Handler, Middleware
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.metrics_core import Metric
+
+from headrace.core.browsers import SAFE_METHODS, why_foreign, why_not_here
+from headrace.core.errors import (
+    PROBLEM_CONTENT_TYPE,
+    ForeignPageError,
+    HeadraceError,
+    InvalidRequestError,
+    NotReadyError,
+    RemoteError,
+    UnsupportedEncodingError,
+    to_problem,
+)
+from headrace.core.frames.frame import MEDIA_TYPE as SESSION
+from headrace.core.frames.replication_messages import MEDIA_TYPE as REPLICATION
+from headrace.core.holders import holder_of
+from headrace.core.limits import RETRY_AFTER_S
+from headrace.http2.bodies import RequestBody
+from headrace.http2.bridge import ResponseWriter
+from headrace_broker.admission import Admission, Requests
+from headrace_broker.http.control import HeldRoute, PromisesRoute, WatermarksRoute
+from headrace_broker.http.fetch import FetchRoute, OffsetsRoute
+from headrace_broker.http.groups import GroupRoutes, GroupsRoute
+from headrace_broker.http.metadata import MetadataRoutes
+from headrace_broker.http.parameters import parse_no_query
+from headrace_broker.http.produce import DeleteRoute, ProduceRoute, SpreadRoute
+from headrace_broker.http.record_bodies import compressed
+from headrace_broker.http.writers import WriterRoutes
+from headrace_broker.metrics import Metrics
+from headrace_broker.replication.leader_stream import ServedStream
+from headrace_broker.serving import Readiness, Serving
+from headrace_broker.sessions.session import Session
+
+_log = logging.getLogger(__name__)
+_TOPIC_RECORDS = re.compile(r"(?P<topic>/v1/namespaces/[^/]+/topics/[^/]+)/records")
+
+
+class UnknownPathError(RemoteError):
+    """No route has this path (HTTP 404)."""
+
+    code = "UnknownPath"
+    status = 404
+
+
+class MethodNotAllowedError(RemoteError):
+    """The path exists, with other methods (HTTP 405); `allow` lists them."""
+
+    code = "MethodNotAllowed"
+    status = 405
+
+
+class InternalError(RemoteError):
+    """A mistake of the broker's own (HTTP 500); its log has the traceback."""
+
+    code = "Internal"
+    status = 500
+
+
+def problem_response(error: HeadraceError) -> web.Response:
+    response = web.Response(
+        status=error.status, body=json.dumps(to_problem(error)).encode() + b"\n", content_type=PROBLEM_CONTENT_TYPE
+    )
+    if error.retriable:
+        response.headers["Retry-After"] = str(RETRY_AFTER_S)
+    if isinstance(error, UnsupportedEncodingError):
+        response.headers["Accept-Encoding"] = "gzip, identity"
+    return response
+
+
+def problem_of(request: web.Request, error: Exception, metrics: Metrics) -> web.Response:
+    """What the client is told of a handler's failure, which is counted by code. Raised where nobody is to be told."""
+    if isinstance(error, (ConnectionError, ClientPayloadError)):
+        raise error  # the client went away
+    if isinstance(error, web.HTTPException) and error.status < 400:
+        raise error
+    if isinstance(error, web.HTTPMethodNotAllowed) and request.method == "OPTIONS":
+        return web.Response(status=204, headers={"Allow": _allowed(error)})
+    failure = _failure(request, error)
+    metrics.errors.labels(failure.code).inc()
+    response = problem_response(failure)
+    if isinstance(failure, MethodNotAllowedError):
+        response.headers["Allow"] = str(failure.details["allow"])
+    return response
+
+
+def _failure(request: web.Request, error: Exception) -> HeadraceError:
+    match error:
+        case HeadraceError():
+            return error
+        case web.HTTPMethodNotAllowed():
+            return _method_not_allowed(request, error)
+        case web.HTTPException():
+            return _http_failure(request, error)
+        case _:
+            _log.error("%s %s failed", request.method, request.path, exc_info=error)
+            return InternalError("the broker failed to answer; its log says why")
+
+
+def _http_failure(request: web.Request, error: web.HTTPException) -> HeadraceError:
+    if error.status == 404:
+        return UnknownPathError(f"{request.method} {request.path}: there is no such path; GET /openapi.json lists them")
+    return InternalError(f"{request.method} {request.path}: {error.reason}")
+
+
+def _method_not_allowed(request: web.Request, error: web.HTTPMethodNotAllowed) -> MethodNotAllowedError:
+    said = f"{request.method} {request.path}: this path takes {_allowed(error)}"
+    # Records are read where they have offsets: whoever produced to a topic looks for them under the same path first.
+    topic = _TOPIC_RECORDS.fullmatch(request.path)
+    if topic is not None:
+        said += f"; records are read and deleted at {topic['topic']}/partitions/{{partition}}/records"
+    return MethodNotAllowedError(said, allow=_allowed(error))
+
+
+def _allowed(error: web.HTTPMethodNotAllowed) -> str:
+    return ", ".join(sorted({*error.allowed_methods, "OPTIONS"}))
+
+
+async def openapi(_: web.Request) -> web.StreamResponse:
+    """GET /openapi.json"""
+    return web.Response(body=await asyncio.to_thread(_openapi_document), content_type="application/json")
+
+
+@cache
+def _openapi_document() -> bytes:
+    import yaml
+
+    text = files("headrace_broker.http").joinpath("openapi.yaml").read_text()
+    return json.dumps(yaml.safe_load(text)).encode() + b"\n"
+
+
+class HealthRoutes:
+    def __init__(self, readiness: Readiness, metrics: Metrics) -> None:
+        self._readiness = readiness
+        self._metrics = metrics
+
+    async def healthz(self, _: web.Request) -> web.StreamResponse:
+        """GET /healthz: the event loop turns."""
+        return web.Response(text="ok\n")
+
+    async def readyz(self, _: web.Request) -> web.StreamResponse:
+        """GET /readyz: requests are taken. 503 with the reason while they are not."""
+        if self._readiness.why_not:
+            raise NotReadyError(f"this broker takes no requests: {self._readiness.why_not}")
+        return web.Response(text="ok\n")
+
+    async def metrics(self, _: web.Request) -> web.StreamResponse:
+        """GET /metrics: Prometheus' text format. To write that down takes much longer than to look."""
+        seen = _SeenMetrics([*self._metrics.registry.collect()])
+        body = await asyncio.to_thread(generate_latest, seen)
+        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+
+class _SeenMetrics(CollectorRegistry):
+    """What was there at one moment."""
+
+    def __init__(self, families: Sequence[Metric]) -> None:
+        super().__init__()
+        self._families = families
+
+    def collect(self) -> Iterator[Metric]:
+        return iter(self._families)
+
+
+class SessionsRoute:
+    """POST /v1/sessions"""
+
+    def __init__(self, serving: Serving) -> None:
+        self._serving = serving
+
+    async def __call__(self, request: web.Request) -> web.StreamResponse:
+        parse_no_query(request.query)
+        if is_replication(request):
+            return await self._replicate(request)
+        holder = self._serving.holder(request)
+        session = Session(self._serving, _stream_body(request), holder)
+        with self._serving.sessions.one_more(session, holder):
+            response, writer = await _begun_response(request, SESSION)
+            await session.run(writer)
+            await response.write_eof()
+            return response
+
+    async def _replicate(self, request: web.Request) -> web.StreamResponse:
+        stream = ServedStream(self._serving, _stream_body(request))
+        with self._serving.followers.one_more(stream, holder_of(request.remote or "")):
+            response, writer = await _begun_response(request, REPLICATION)
+            await stream.run(writer)
+            await response.write_eof()
+            return response
+
+
+def is_replication(request: web.Request) -> bool:
+    """Whether another broker follows here: that is refused for no load of clients."""
+    return request.path == "/v1/sessions" and _content_type(request) == REPLICATION
+
+
+async def _begun_response(request: web.Request, content_type: str) -> tuple[web.StreamResponse, ResponseWriter]:
+    response = web.StreamResponse(headers={"Content-Type": content_type})
+    writer = await response.prepare(request)
+    assert isinstance(writer, ResponseWriter), "over HTTP/2"
+    return response, writer
+
+
+def _content_type(request: web.Request) -> str:
+    return request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+
+
+def _stream_body(request: web.Request) -> RequestBody:
+    """Raises InvalidRequestError."""
+    if _content_type(request) not in (SESSION, REPLICATION):
+        content_type = request.headers.get("Content-Type", "")
+        raise InvalidRequestError(f"Content-Type {content_type!r}: must be {SESSION}", field="Content-Type")
+    body: object = request.content
+    if not isinstance(body, RequestBody):
+        version = f"{request.version.major}.{request.version.minor}"
+        raise InvalidRequestError(
+            f"HTTP/{version}: a session needs HTTP/2, whose streams go both ways at once; use it, or produce and fetch"
+            " by single requests",
+            field="HTTP version",
+        )
+    return body
+
+
+_TOPICS = "/v1/namespaces/{namespace}/topics"
+_TOPIC = _TOPICS + "/{topic}"
+_PARTITION = _TOPIC + "/partitions/{partition}"
+_GROUPS = "/v1/namespaces/{namespace}/groups"
+_GROUP = _GROUPS + "/{group}"
+_MEMBER = _GROUP + "/members/{member}"
+_WRITER = "/v1/namespaces/{namespace}/writers/{writer}"
+_CONTROL = "/v1/brokers/"
+_HEARTBEAT = "/heartbeat"
+ALWAYS_ANSWERED = frozenset({"/healthz", "/readyz", "/metrics"})
+"""Answered under any load: whoever watches over a broker must not take a busy one for a dead one."""
+
+
+def broker_app(serving: Serving, own_names: frozenset[str] | None = None) -> web.Application:
+    """`own_names`: of a broker for this machine alone, beside those of loopback; None: any name may lead to it."""
+    metadata = MetadataRoutes(serving)
+    groups = GroupRoutes(serving)
+    writers = WriterRoutes(serving)
+    health = HealthRoutes(serving.readiness, serving.metrics)
+    serving.metrics.watches.set_function(lambda: serving.watches.open)
+    serving.sessions.register(serving.metrics.registry)
+    app = web.Application(middlewares=[_around(serving, own_names)])
+    app.add_routes(
+        [
+            # They are tried in this order: the paths of records come first, then those of members that are at work.
+            web.post(_PARTITION + "/records", ProduceRoute(serving).__call__),
+            web.get(_PARTITION + "/records", FetchRoute(serving).__call__),
+            web.delete(_PARTITION + "/records", DeleteRoute(serving).__call__),
+            web.get(_PARTITION + "/offsets", OffsetsRoute(serving).__call__),
+            web.post(_GROUP + "/offsets", groups.commit),
+            web.get(_GROUP + "/offsets", groups.offsets),
+            web.post(_MEMBER + "/heartbeat", groups.heartbeat),
+            web.post("/v1/sessions", SessionsRoute(serving).__call__),
+            web.post(_TOPIC + "/records", SpreadRoute(serving).__call__),
+            web.get(_TOPIC, metadata.topic),
+            web.get(_TOPICS, metadata.topics),
+            web.put(_MEMBER, groups.join),
+            web.delete(_MEMBER, groups.leave),
+            web.get(_GROUP + "/coordinator", groups.coordinator),
+            web.post(_GROUP + "/reset", groups.reset),
+            web.get(_GROUP, groups.describe),
+            web.delete(_GROUP, groups.delete),
+            web.get(_GROUPS, GroupsRoute(serving).__call__),
+            web.post(_WRITER + "/commits", writers.commit),
+            web.get(_WRITER, writers.describe),
+            web.get("/healthz", health.healthz),
+            web.get("/readyz", health.readyz),
+            web.get("/metrics", health.metrics),
+            web.get("/openapi.json", openapi),
+            web.get("/v1/cluster", metadata.cluster),
+            web.get("/v1/prometheus/targets", metadata.targets),
+            web.get("/v1/brokers/{broker}/held", HeldRoute(serving).__call__),
+            web.post("/v1/brokers/{broker}/promises", PromisesRoute(serving).__call__),
+            web.post("/v1/brokers/{broker}/watermarks", WatermarksRoute(serving).__call__),
+        ]
+    )
+    return app
+
+
+def _around(serving: Serving, own_names: frozenset[str] | None) -> Middleware:
+    """Admits, times, compresses, and answers failures: in one middleware, because each more costs every request.
+
+    What a web page has a browser send is refused (`core.browsers`).
+    """
+    metrics, admission = serving.metrics, serving.admission
+
+    @web.middleware
+    async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
+        started = perf_counter()
+        try:
+            try:
+                _check_sender(request, own_names)
+                with _counted(admission, request).one_more(serving.holder(request)):
+                    response = await handler(request)
+            except Exception as error:
+                response = problem_of(request, error, metrics)
+            return await compressed(request, response) if isinstance(response, web.Response) else response
+        finally:
+            # Known paths only: a label must not be what a client makes up.
+            resource = request.match_info.route.resource
+            route, method = (resource.canonical, _verb(request)) if resource is not None else ("none", "any")
+            metrics.request_time(method, route).observe(perf_counter() - started)
+
+    return middleware
+
+
+def _check_sender(request: web.Request, own_names: frozenset[str] | None) -> None:
+    """Raises ForeignPageError."""
+    headers = request.headers
+    why = why_not_here(headers.get("Host", ""), own_names) if own_names is not None else None
+    if why is None and request.method not in SAFE_METHODS:
+        why = why_foreign(headers.get("Host", ""), headers.get("Origin"), headers.get("Sec-Fetch-Site"))
+    if why is not None:
+        raise ForeignPageError(why)
+
+
+def _counted(admission: Admission, request: web.Request) -> Requests:
+    """Among which it is counted: each of them may be full without the others."""
+    path = request.path
+    if path.startswith(_CONTROL):
+        # What has a body is counted once that is there (`uploads.Questions`).
+        return admission.control if request.method in ("GET", "HEAD") else admission.others
+    if request.method == "POST" and path.endswith(_HEARTBEAT):
+        return admission.heartbeats
+    return admission.others if path in ALWAYS_ANSWERED or is_replication(request) else admission.clients
+
+
+def _verb(request: web.Request) -> str:
+    """The method; a stream that goes on for as long as its client likes is told apart, as Kubernetes does."""
+    return "WATCH" if request.method == "GET" and request.query.get("watch") == "true" else request.method

@@ -1,0 +1,279 @@
+"""Requests to other brokers: those of clients, passed on to the partition's leader, and this broker's own.
+
+Any broker takes any request. One hop only: a request that was passed on already is refused with the leader that this
+broker knows, so that two brokers with different views never bounce it. One pooled HTTP/2 connection per leader, for the
+life of the process.
+
+A request that is passed on says for which address, and brings the key of this broker's Lease: other brokers believe the
+address for the key's sake (`Serving.is_broker`), and count the request for that client and not for this broker.
+
+`produce_there`, `fetch_there`, `edge_there` and `delete_there` ask the leader of a partition that this broker does not
+lead. They raise what the leader answers with, as the client of that leader would get it, and NotLeaderError if it
+cannot be reached.
+"""
+
+import json
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Any, Protocol
+from urllib.parse import quote, urlencode
+
+from aiohttp import web
+
+from headrace.core.errors import BrokerUnreachableError, HeadraceError, NotLeaderError, ThrottledError, from_problem
+from headrace.core.limits import DELETE_TIMEOUT_MS, PRODUCE_TIMEOUT_MS_DEFAULT, PROXY_MARGIN_MS
+from headrace.core.log.epochs import Fence
+from headrace.core.types import BrokerId, Offset
+from headrace.http2.async_transport import AsyncResponse, AsyncTransport
+from headrace.http2.bridge import break_off
+from headrace_broker.admission import Share
+from headrace_broker.http.record_bodies import BodyFormat
+from headrace_broker.partition.queries import Edge, Place, ProduceQuery
+
+_log = logging.getLogger(__name__)
+
+PROXIED_HEADER = "Headrace-Proxied"
+"""With the address of the client, where there is one."""
+PEER_KEY_HEADER = "Headrace-Peer-Key"
+"""With what stands in the sender's Lease, where nobody but brokers, operators and administrators reads it."""
+NO_CLIENT = "1"
+"""In place of an address, where a broker asks for itself."""
+_FORWARDED = ("content-type", "accept", "accept-encoding")
+"""Not the coding of the body, which is decoded before it is passed on."""
+_RETURNED = ("content-type", "content-encoding", "vary", "retry-after", "allow", "accept-encoding")
+
+
+class Target(Protocol):
+    """Another broker that a request is for."""
+
+    @property
+    def url(self) -> str:
+        """Empty where it is not known."""
+
+    def error(self, why: str) -> HeadraceError:
+        """What the client is told where the broker's answer cannot be had; `why` goes on from a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """The leader of a partition that this broker does not lead."""
+
+    place: Place
+    leader: BrokerId
+    url: str
+    """Empty where it is not known."""
+
+    def error(self, why: str) -> NotLeaderError:
+        return NotLeaderError(
+            f"this broker does not lead {self.place}; broker {self.leader} does{why}", leader=self.leader, url=self.url
+        )
+
+
+class Proxy:
+    def __init__(self, transport: AsyncTransport, peer_key: str = "") -> None:
+        """`peer_key`: as in this broker's Lease; without one, others take it for a client."""
+        self._transport = transport
+        self._peer_key = peer_key
+        self._streams: set[AsyncResponse] = set()
+        """Answers that are passed on while they come."""
+        self._draining = False
+
+    async def forward(
+        self,
+        request: web.Request,
+        elsewhere: Target,
+        body: Sequence[bytes | memoryview],
+        timeout_ms: int,
+        share: Share | None = None,
+    ) -> web.Response:
+        """The other broker's answer, counted in `share`. Raises the target's error where it cannot be had."""
+        headers = _forwarded(request, elsewhere)
+        with _reaching(elsewhere):
+            headers[PROXIED_HEADER.lower()] = request.remote or NO_CLIENT
+            answer = await self._ask(
+                elsewhere, request.method, request.path_qs, headers=headers, body=body, timeout_ms=timeout_ms
+            )
+            if share is not None:
+                _count(answer, share)
+            return await _whole(answer)
+
+    async def send(
+        self,
+        elsewhere: Target,
+        method: str,
+        path: str,
+        *,
+        headers: dict[str, str],
+        body: Sequence[bytes | memoryview],
+        timeout_ms: int,
+    ) -> web.Response:
+        """Ask the other broker. Raises the target's error where it cannot be reached."""
+        with _reaching(elsewhere):
+            answer = await self._ask(elsewhere, method, path, headers=headers, body=body, timeout_ms=timeout_ms)
+            return await _whole(answer)
+
+    async def _ask(
+        self,
+        elsewhere: Target,
+        method: str,
+        path: str,
+        *,
+        headers: dict[str, str],
+        body: Sequence[bytes | memoryview],
+        timeout_ms: int,
+    ) -> AsyncResponse:
+        return await self._transport.request(
+            method,
+            elsewhere.url.rstrip("/") + path,
+            headers={PROXIED_HEADER.lower(): NO_CLIENT, **self._signed(), **headers},
+            body=body,
+            timeout_s=(timeout_ms + PROXY_MARGIN_MS) / 1000,
+        )
+
+    async def relay(self, request: web.Request, elsewhere: Target, silence_ms: int) -> web.StreamResponse:
+        """A stream of another broker's, passed on as it comes; broken off where it breaks off or falls silent.
+
+        Raises the target's error where it cannot be had. What the other broker refuses is its answer.
+        """
+        headers = _forwarded(request, elsewhere)
+        headers |= {PROXIED_HEADER.lower(): request.remote or NO_CLIENT, **self._signed()}
+        url = elsewhere.url.rstrip("/") + request.path_qs
+        with _reaching(elsewhere):
+            answer = await self._transport.request(
+                request.method, url, headers=headers, timeout_s=(silence_ms + PROXY_MARGIN_MS) / 1000
+            )
+            if answer.status != 200 or request.method == "HEAD":
+                return await _whole(answer)
+        self._streams.add(answer)
+        try:
+            return await self._pass_on(request, answer)
+        finally:
+            self._streams.discard(answer)
+            answer.cancel()
+
+    async def _pass_on(self, request: web.Request, answer: AsyncResponse) -> web.StreamResponse:
+        response = web.StreamResponse(headers=_returned(answer))
+        await response.prepare(request)
+        if self._draining:
+            answer.cancel()
+        try:
+            async for chunk in answer.chunks():
+                await response.write(chunk)
+        except BrokerUnreachableError as error:
+            _log.info("%s: broken off: %s", request.path, error)
+            break_off(request)
+        else:
+            await response.write_eof()
+        return response
+
+    def _signed(self) -> dict[str, str]:
+        return {PEER_KEY_HEADER.lower(): self._peer_key} if self._peer_key else {}
+
+    def drain(self) -> None:
+        """Break off what is passed on: its clients ask another broker."""
+        self._draining = True
+        for answer in self._streams:
+            answer.cancel()
+
+
+def passed_on_for(request: web.Request) -> str | None:
+    """The address of the client that another broker asks for; None where it says none."""
+    said = request.headers.get(PROXIED_HEADER, "")
+    try:
+        return str(ip_address(said))
+    except ValueError:
+        return None
+
+
+def _forwarded(request: web.Request, elsewhere: Target) -> dict[str, str]:
+    """Headers for the other broker. Raises the target's error where the request was passed on once already."""
+    if PROXIED_HEADER in request.headers:
+        raise elsewhere.error("; the request was passed on once already")
+    return {name: request.headers[name] for name in _FORWARDED if name in request.headers}
+
+
+@contextmanager
+def _reaching(elsewhere: Target) -> Iterator[None]:
+    if not elsewhere.url:
+        raise elsewhere.error(", but its URL is not known")
+    try:
+        yield
+    except BrokerUnreachableError as error:
+        raise elsewhere.error(f", but it cannot be reached from here: {error.message}") from error
+
+
+def _count(answer: AsyncResponse, share: Share) -> None:
+    """Before it is read. Raises ThrottledError."""
+    try:
+        share.take(int(answer.headers.get("content-length", 0)))
+    except ThrottledError:
+        answer.cancel()
+        raise
+
+
+async def _whole(answer: AsyncResponse) -> web.Response:
+    return web.Response(status=answer.status, body=await answer.read(), headers=_returned(answer))
+
+
+def _returned(answer: AsyncResponse) -> dict[str, str]:
+    return {name: value for name, value in answer.headers.items() if name in _RETURNED or name.startswith("headrace-")}
+
+
+_BATCHES = BodyFormat.BATCHES.value
+
+
+async def produce_there(
+    proxy: Proxy, target: Elsewhere, query: ProduceQuery, body: Sequence[bytes | memoryview], client: str = NO_CLIENT
+) -> Offset:
+    """Offset of the first record of these batches. `client`: the address of whoever they are of."""
+    asked = {"acks": query.acks.value, "timeoutMs": query.timeout_ms, **_fenced(query.fence)}
+    if query.is_committed:
+        asked["committed"] = "true"
+    headers = {"content-type": _BATCHES, PROXIED_HEADER.lower(): client}
+    path = _partition_path(target, "records", asked)
+    answer = await proxy.send(target, "POST", path, headers=headers, body=body, timeout_ms=query.timeout_ms)
+    return Offset(_document(answer).get("baseOffset", 0))
+
+
+async def fetch_there(proxy: Proxy, target: Elsewhere, offset: Offset, max_bytes: int, fence: Fence) -> memoryview:
+    """Whole batches, from that which `offset` is in."""
+    path = _partition_path(target, "records", {"offset": offset, "maxBytes": max_bytes, **_fenced(fence)})
+    headers = {"accept": _BATCHES}
+    answer = await proxy.send(target, "GET", path, headers=headers, body=(), timeout_ms=PRODUCE_TIMEOUT_MS_DEFAULT)
+    if answer.status >= 300:
+        _document(answer)
+    assert isinstance(answer.body, bytes), "it was read whole"
+    return memoryview(answer.body)
+
+
+async def edge_there(proxy: Proxy, target: Elsewhere, edge: Edge, fence: Fence) -> Offset:
+    """Where what can be read begins, or ends."""
+    path = _partition_path(target, "offsets", {"timestamp": edge.value, **_fenced(fence)})
+    answer = await proxy.send(target, "GET", path, headers={}, body=(), timeout_ms=PRODUCE_TIMEOUT_MS_DEFAULT)
+    return Offset(_document(answer)["offset"])
+
+
+async def delete_there(proxy: Proxy, target: Elsewhere, before: Offset, fence: Fence) -> None:
+    path = _partition_path(target, "records", {"beforeOffset": before, **_fenced(fence)})
+    _document(await proxy.send(target, "DELETE", path, headers={}, body=(), timeout_ms=DELETE_TIMEOUT_MS))
+
+
+def _fenced(fence: Fence) -> dict[str, str]:
+    return {} if fence.topic_uid is None else {"topicUid": fence.topic_uid}
+
+
+def _partition_path(target: Elsewhere, resource: str, query: Mapping[str, str | int]) -> str:
+    namespace, topic = (quote(part, safe="") for part in target.place.topic)
+    base = f"/v1/namespaces/{namespace}/topics/{topic}/partitions/{target.place.partition}"
+    return f"{base}/{resource}?{urlencode(query)}"
+
+
+def _document(answer: web.Response) -> dict[str, Any]:
+    """Raises the error that a problem document names."""
+    document: dict[str, Any] = json.loads(answer.text or "{}")
+    if answer.status >= 300:
+        raise from_problem(document, answer.status)
+    return document

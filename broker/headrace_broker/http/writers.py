@@ -1,0 +1,103 @@
+"""Requests of writers that stage what they commit: passed on to the writer's coordinator, or decided here."""
+
+import asyncio
+import json
+
+from aiohttp import web
+
+from headrace.core.errors import HeadraceError, InvalidRequestError, NotCoordinatorError, ThrottledError
+from headrace.core.limits import (
+    COMMIT_BODY_BYTES_MAX,
+    COMMIT_WAIT_MS_MAX,
+    JSON_INLINE_BYTES_MAX,
+    PRODUCE_TIMEOUT_MS_DEFAULT,
+    WRITER_REQUESTS_MAX,
+)
+from headrace.core.staging.coordinator import CommitReceived, StateAsked, Status
+from headrace.core.staging.requests import parse_commit, staging_object, status_object
+from headrace.core.staging.writers import WriterName
+from headrace.core.types import TopicName, TopicUid
+from headrace_broker.coordinators.coordinators import CoordinatorElsewhere
+from headrace_broker.coordinators.writer_coordinator import WriterCoordinating
+from headrace_broker.http.parameters import parse_no_query, parse_writer
+from headrace_broker.http.produce import json_answer
+from headrace_broker.http.uploads import Chunks, take_body
+from headrace_broker.serving import Serving
+
+
+class WriterRoutes:
+    def __init__(self, serving: Serving) -> None:
+        self._serving = serving
+        self._writers = serving.writers
+        self._passed_on = 0
+        """Requests that other brokers have yet to answer."""
+
+    async def describe(self, request: web.Request) -> web.StreamResponse:
+        """GET /v1/namespaces/{ns}/writers/{w}"""
+        writer = self._named(request)
+        target = self._writers.locate(writer)
+        if isinstance(target, CoordinatorElsewhere):
+            return await self._pass_on(request, target, ())
+        status = await self._ask(target, writer, StateAsked(target.requests.next_number(), writer))
+        me = self._serving.me
+        coordinator = {"broker": me, "url": self._serving.url_of(me)}
+        staging = staging_object(self._writers.staging(writer))
+        return json_answer({**status_object(status), "coordinator": coordinator, "staging": staging})
+
+    async def commit(self, request: web.Request) -> web.StreamResponse:
+        """POST /v1/namespaces/{ns}/writers/{w}/commits"""
+        writer = self._named(request)
+        self._writers.locate(writer)  # what needs no body is found out before one is read
+        with self._serving.body_share(request) as share:
+            chunks = await take_body(request, share, COMMIT_BODY_BYTES_MAX)
+            target = self._writers.locate(writer)
+            if isinstance(target, CoordinatorElsewhere):
+                return await self._pass_on(request, target, chunks)
+            number, uid = target.requests.next_number(), self._writers.staging(writer).uid
+            asked = await self._parsed(chunks, number, writer, uid)
+            for topic in {share.topic for share in asked.decision.shares}:
+                self._serving.check_writable(TopicName(writer.namespace, topic))
+            return json_answer(status_object(await self._ask(target, writer, asked)))
+
+    def _named(self, request: web.Request) -> WriterName:
+        parse_no_query(request.query)
+        writer = parse_writer(request.match_info)
+        self._serving.check_view()
+        return writer
+
+    async def _parsed(self, chunks: Chunks, number: int, writer: WriterName, uid: TopicUid) -> CommitReceived:
+        """Raises InvalidRequestError."""
+        size = sum(map(len, chunks))
+        if size <= JSON_INLINE_BYTES_MAX:
+            return _parse(chunks, number, writer, uid)
+        async with self._serving.admission.converting(size):
+            return await asyncio.to_thread(_parse, chunks, number, writer, uid)
+
+    async def _ask(self, target: WriterCoordinating, writer: WriterName, asked: CommitReceived | StateAsked) -> Status:
+        """Raises what it is refused with; where another broker decides by now, with its address."""
+        try:
+            return await target.ask(asked)
+        except NotCoordinatorError as error:
+            try:
+                there = self._writers.locate(writer)
+            except HeadraceError:
+                raise error from None
+            raise (there.error("") if isinstance(there, CoordinatorElsewhere) else error) from error
+
+    async def _pass_on(self, request: web.Request, target: CoordinatorElsewhere, chunks: Chunks) -> web.Response:
+        if self._passed_on >= WRITER_REQUESTS_MAX:
+            raise ThrottledError("this broker passes on as many requests of writers as it may: ask the coordinator")
+        self._passed_on += 1
+        try:
+            timeout_ms = COMMIT_WAIT_MS_MAX + PRODUCE_TIMEOUT_MS_DEFAULT
+            return await self._serving.proxy.forward(request, target, chunks, timeout_ms)
+        finally:
+            self._passed_on -= 1
+
+
+def _parse(chunks: Chunks, number: int, writer: WriterName, uid: TopicUid) -> CommitReceived:
+    try:
+        body = json.loads(b"".join(chunks))
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequestError(f"the body is not JSON: {error}", field="body") from error
+    return parse_commit(body, number, writer, uid)

@@ -1,0 +1,434 @@
+"""One replication stream, on the leader's side: hears what the follower says, and sends what its channels have to send.
+
+    open ── HELLO ──> introduced ── FOLLOW, FETCH, reports ... ──> the follower ends it, or breaks the protocol
+      └── not in time: cut off                                ├──> the follower falls silent: cut off
+                                                              └──> this broker stops: FAILED on channel 0
+
+Frames are handled where they were received, without a turn of the loop in between, as long as they come alone; answers
+to them leave together. High watermarks with which no batches come wait a moment for each other. One timer for the whole
+stream looks whether the follower lives, and says that this broker does. Made by the route, for one request.
+
+A `ServedChannel` is one partition that is sent to one follower: it reads what is due, and tells the partition what is
+reported. `LeaderChannel` (core) says what is due and what has to move.
+
+    nothing due ── append, report ──> due ── its turn ──> a frame ──> due, or nothing due
+      │                                │                    └── far behind, or caught up ──> MOVE, over
+      │                                └── not in the page cache ──> reading in a thread ──> due
+      └── high watermark ──> due a little later, with others of its stream
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol, assert_never
+
+from headrace.core.errors import HeadraceError, NotLeaderError, ThrottledError
+from headrace.core.frames.frame import Buffer
+from headrace.core.frames.replication_messages import (
+    STREAM,
+    Alive,
+    AskEpochEnd,
+    Batches,
+    EpochEnded,
+    Failed,
+    Fetch,
+    Follow,
+    FollowerMessage,
+    Heartbeat,
+    Hello,
+    Lane,
+    Move,
+    Report,
+    Unfollow,
+    follower_message,
+    follower_reader,
+)
+from headrace.core.limits import (
+    FETCH_RECORDS_MAX,
+    REPLICATION_READ_BYTES,
+    REPLICATION_TICK_MS,
+    REPLICATION_WATERMARK_MS,
+)
+from headrace.core.records.header import skim_batches
+from headrace.core.replication.leader_stream import Due, LeaderChannel, LeaderStream, Throttle, Tip
+from headrace.core.types import Offset, Seat
+from headrace.http2.bodies import RequestBody
+from headrace_broker.admission import Share
+from headrace_broker.clock import monotonic_ms
+from headrace_broker.partition.partition import Partition
+from headrace_broker.replication.recent_batches import Run
+from headrace_broker.serving import Serving
+from headrace_broker.sessions.outgoing import OutgoingFrames, ReadAhead, StreamWriter
+
+
+class Read(NamedTuple):
+    """What is sent next."""
+
+    buffers: Sequence[Buffer]
+    nbytes: int
+    next_offset: Offset
+    log_end: Offset
+    """As it was when they were read."""
+
+
+class ChannelStream(Protocol):
+    """Whose channel it is."""
+
+    outgoing: OutgoingFrames
+    throttle: Throttle
+    """How fast its batches may be read."""
+
+    def say_later(self, channel: "ServedChannel") -> None:
+        """It has something to say that may wait a moment for others."""
+
+    def sent(self, nbytes: int) -> None:
+        """So many bytes of batches."""
+
+    def end_channel(self, channel: "ServedChannel", last_word: Failed | Move) -> None: ...
+
+
+class ServedChannel:
+    def __init__(self, channel: LeaderChannel, partition: Partition, stream: ChannelStream) -> None:
+        """Raises what `check_serves` raises."""
+        partition.check_serves(channel.leader_epoch)
+        self.channel = channel
+        self.partition = partition
+        self._stream = stream
+        self._cold = ReadAhead[Read](stream.outgoing, self)
+        self._reads_ahead = False
+        """The last piece came from a thread."""
+        partition.follow_appends(self.wake)
+
+    def leave(self, seat: Seat) -> None:
+        """It is over, or its stream is."""
+        self.partition.follower_left(seat, self.channel.leader_epoch)
+        self.partition.unfollow_appends(self.wake)
+        self._stream.outgoing.silence(self)
+        self._cold.cancel()
+
+    def answer(self, question: AskEpochEnd) -> EpochEnded:
+        """Raises what `check_serves` raises."""
+        answer = self.partition.epoch_end(question.leader_epoch, question.epoch)
+        return EpochEnded(question.channel, question.leader_epoch, answer)
+
+    def fetch(self, offset: Offset) -> None:
+        """Raises DivergedLogError."""
+        self.channel.fetch(offset, self._tip)
+        self.wake()
+
+    def report(self, seat: Seat, report: Report) -> None:
+        self.channel.reported(report.ends)
+        self.partition.follower_reported(seat, report.leader_epoch, report.ends, report.leader_ms)
+        self.wake()
+
+    def report_again(self, seat: Seat, leader_ms: int) -> None:
+        """What it reported last is still so."""
+        if self.channel.ends is not None:
+            self.partition.follower_reported(seat, self.channel.leader_epoch, self.channel.ends, leader_ms)
+            self.wake()
+
+    @property
+    def lag(self) -> int:
+        """Records that the follower has not reported."""
+        ends = self.channel.ends
+        return max(0, self._tip.log_end - ends.log_end) if ends is not None else 0
+
+    def wake(self) -> None:
+        """There may be something to send, or to say."""
+        match self.channel.due(self._tip):
+            case Due.NOW:
+                self.speak()
+            case Due.LATER:
+                self._stream.say_later(self)
+
+    def speak(self) -> None:
+        if not self._cold.is_under_way:
+            self._stream.outgoing.let_speak(self)
+
+    def speak_if_due(self) -> None:
+        """What could wait has waited."""
+        if self.channel.due(self._tip) is not Due.NOTHING:
+            self.speak()
+
+    def next_frame(self, max_bytes: int) -> Sequence[Buffer]:
+        channel = self.channel
+        try:
+            self.partition.check_serves(channel.leader_epoch)
+            read = self._read(max_bytes)
+        except HeadraceError as error:
+            self._stream.end_channel(self, Failed(channel.number, error))
+            return ()
+        return self._frame(read) if read is not None else ()
+
+    def _frame(self, read: Read) -> list[Buffer]:
+        channel, tip, size = self.channel, self._tip, read.nbytes
+        frame = Batches(
+            channel.number,
+            channel.leader_epoch,
+            read.next_offset,
+            tip.high_watermark,
+            tip.log_start,
+            monotonic_ms(),
+            read.buffers,
+        ).buffers()
+        self._stream.sent(size)
+        if channel.sent(size, read.next_offset, tip._replace(log_end=read.log_end)):
+            self._stream.end_channel(self, Move(channel.number, channel.leader_epoch))
+        elif self._reads_ahead and channel.due(self._tip) is Due.NOW:
+            self._begin_reading()
+        else:
+            self.wake()
+        return frame
+
+    def _read(self, max_bytes: int) -> Read | None:
+        """None where it has to be waited for."""
+        if self._cold.is_under_way:
+            read = self._cold.take()
+            self._reads_ahead = read is not None
+            return read
+        self._reads_ahead = False
+        tip = self._tip
+        offset, room = self.channel.start(tip), self._piece(max_bytes)
+        if offset >= tip.log_end or not room:
+            return Read((), 0, offset, tip.log_end)
+        recent = self.partition.recent.find(self.channel.key, self.channel.leader_epoch, offset, room)
+        if recent is not None:
+            return Read(recent.buffers, recent.nbytes, recent.next_offset, tip.log_end)
+        # What has lain on the disk for a while is checked before it is handed on as a copy.
+        if self._stream.throttle.wait_ms(monotonic_ms()) or offset < self.partition.log.active_segment:
+            buffers = None
+        else:
+            buffers = self.partition.log.read_cached(offset, max_bytes=room, up_to=tip.log_end)
+        if buffers is None:
+            self._begin_reading()
+            return None
+        return self._found(buffers, offset, tip)
+
+    def _piece(self, max_bytes: int) -> int:
+        return min(max_bytes, self._stream.throttle.piece_bytes, self.channel.room_bytes)
+
+    def _begin_reading(self) -> None:
+        self._cold.begin(self._read_cold)
+
+    async def _read_cold(self, share: Share) -> Read:
+        await asyncio.sleep(self._stream.throttle.wait_ms(monotonic_ms()) / 1000)
+        tip = self._tip
+        offset, room = self.channel.start(tip), max(1, self._piece(REPLICATION_READ_BYTES))
+        buffers = await self.partition.log.read_checked(offset, max_bytes=share.grant(room), up_to=tip.log_end)
+        share.resize(sum(map(len, buffers)))
+        return self._found(buffers, offset, tip)
+
+    def _found(self, buffers: Sequence[Buffer], offset: Offset, tip: Tip) -> Read:
+        size, next_offset = sum(map(len, buffers)), offset
+        self._stream.throttle.took(size, monotonic_ms())
+        if buffers:
+            last = skim_batches(buffers[-1], FETCH_RECORDS_MAX)
+            next_offset, is_one_batch = last.next_offset, len(buffers) == 1 and last.batches == 1
+            run = Run(self.channel.leader_epoch, buffers, size, next_offset, is_one_batch)
+            self.partition.recent.read(self.channel.key, offset, run)
+        return Read(buffers, size, next_offset, tip.log_end)
+
+    @property
+    def _tip(self) -> Tip:
+        log = self.partition.log
+        return Tip(log.log_start_offset, log.log_end_offset, self.partition.high_watermark)
+
+
+_log = logging.getLogger(__name__)
+
+
+class ServedStream:
+    def __init__(self, serving: Serving, body: RequestBody) -> None:
+        self._serving = serving
+        self._streams = serving.followers
+        self._body = body
+        self._reader = follower_reader()
+        self._stream = LeaderStream(monotonic_ms())
+        self._channels: dict[int, ServedChannel] = {}
+        self.outgoing = OutgoingFrames(self._streams.budget, None)
+        self.throttle = self._streams.throttles[Lane.LIVE]
+        self._waiting: dict[ServedChannel, None] = {}
+        """They have something to say that may wait."""
+        self._is_over = False
+        self._telling: asyncio.TimerHandle | None = None
+        self._ticking: asyncio.TimerHandle | None = None
+
+    @property
+    def lag(self) -> int:
+        return sum(channel.lag for channel in self._channels.values())
+
+    @property
+    def is_awaited(self) -> bool:
+        return any(channel.partition.replica.waits for channel in self._channels.values())
+
+    async def run(self, writer: StreamWriter) -> None:
+        """Until it is over."""
+        self._tick()
+        reading = asyncio.create_task(self._read(), name="replication stream")
+        reading.add_done_callback(self.outgoing.fail_with)
+        try:
+            await self.outgoing.write_to(writer)
+        finally:
+            self._body.at_once = None
+            reading.cancel()
+            self._leave()
+
+    def end(self, why: HeadraceError) -> None:
+        """With this as its last word, where it has said none yet."""
+        if self._is_over:
+            return
+        self._is_over = True
+        self._body.at_once = None
+        self._leave()
+        self.outgoing.say(Failed(STREAM, why).pack())
+        self.outgoing.end()
+
+    def say_later(self, channel: ServedChannel) -> None:
+        self._waiting[channel] = None
+        if self._telling is None:
+            self._telling = asyncio.get_running_loop().call_later(REPLICATION_WATERMARK_MS / 1000, self._tell)
+
+    def sent(self, nbytes: int) -> None:
+        self._streams.metrics.bytes_out.inc(nbytes)
+
+    def end_channel(self, channel: ServedChannel, last_word: Failed | Move) -> None:
+        self._forget(channel)
+        if isinstance(last_word, Failed):
+            self._refuse(last_word)
+        else:
+            self.outgoing.say(last_word.pack())
+
+    async def _read(self) -> None:
+        self._body.at_once = self._receive_at_once
+        try:
+            while chunks := await self._body.take_chunks():
+                for chunk in chunks:
+                    self._receive(chunk)
+        except HeadraceError as error:
+            self.end(error)
+        else:
+            self._leave()
+            self.outgoing.end()
+
+    def _receive_at_once(self, chunk: bytes) -> bool:
+        try:
+            self._receive(chunk)
+        except HeadraceError as error:
+            self.end(error)
+        except Exception as error:
+            # A mistake of ours ends this stream, as it would in the reader, and not the connection that calls.
+            self.outgoing.fail(error)
+        return True
+
+    def _receive(self, chunk: bytes) -> None:
+        """Raises what ends the stream."""
+        self._stream.silence.heard(monotonic_ms())
+        self.outgoing.gather()
+        try:
+            for frame in self._reader.receive(chunk):
+                self._serve(follower_message(frame))
+            for fed in self._stream.take_fed():
+                self._channels[fed.number].wake()
+        finally:
+            self.outgoing.speak()
+
+    def _serve(self, message: FollowerMessage) -> None:
+        match message:
+            case Hello():
+                self._greet(message)
+            case Follow():
+                self._follow(message)
+            case Alive(leader_ms):
+                if self._stream.repeats.is_due(monotonic_ms()):
+                    for channel in tuple(self._channels.values()):
+                        channel.report_again(self._stream.seat, leader_ms)
+            case Report() | AskEpochEnd() | Fetch() | Unfollow():
+                found = self._stream.find(message.channel)
+                if found is not None:
+                    self._hear(self._channels[found.number], message)
+            case _:
+                assert_never(message)
+
+    def _greet(self, hello: Hello) -> None:
+        lease = self._serving.view.lease(hello.seat.broker)
+        self._stream.begin(hello, self._serving.me, lease.incarnation if lease is not None else None)
+        self.throttle = self._streams.throttles[hello.lane]
+        self._streams.introduce(self, hello.seat.broker, hello.lane)
+        self.outgoing.say(Heartbeat(monotonic_ms()).pack())
+
+    def _follow(self, follow: Follow) -> None:
+        try:
+            channel = self._stream.open(follow)
+        except ThrottledError as error:
+            self._refuse(Failed(follow.channel, error))
+            return
+        try:
+            partition = self._serving.partitions.find(follow.key)
+            if partition is None:
+                raise NotLeaderError(f"{follow.key} is not open on this broker; try again")
+            self._channels[follow.channel] = ServedChannel(channel, partition, self)
+        except HeadraceError as error:
+            self._stream.close(channel)
+            self._refuse(Failed(follow.channel, error))
+
+    def _hear(self, channel: ServedChannel, message: Report | AskEpochEnd | Fetch | Unfollow) -> None:
+        try:
+            match message:
+                case Report():
+                    channel.report(self._stream.seat, message)
+                case AskEpochEnd():
+                    self.outgoing.say(channel.answer(message).pack())
+                case Fetch():
+                    channel.fetch(message.offset)
+                case Unfollow(_, _, why):
+                    self._forget(channel)
+                    if why is not None:
+                        self._complain(channel, why)
+        except HeadraceError as error:
+            self.end_channel(channel, Failed(message.channel, error))
+
+    def _complain(self, channel: ServedChannel, why: HeadraceError) -> None:
+        self._streams.metrics.broken.labels(why.code).inc()
+        # A full disk passes, and its broker says so itself.
+        _log.log(
+            logging.DEBUG if why.retriable else logging.WARNING,
+            "%s: %s cannot use what it was sent: %s",
+            channel.partition.place,
+            self._stream.seat,
+            why.message,
+        )
+
+    def _refuse(self, refusal: Failed) -> None:
+        self._streams.metrics.refused.labels(refusal.error.code).inc()
+        self.outgoing.say(refusal.pack())
+
+    def _forget(self, channel: ServedChannel) -> None:
+        del self._channels[channel.channel.number]
+        self._waiting.pop(channel, None)
+        self._stream.close(channel.channel)
+        channel.leave(self._stream.seat)
+
+    def _tell(self) -> None:
+        self._telling = None
+        waiting, self._waiting = self._waiting, {}
+        for channel in waiting:
+            channel.speak_if_due()
+
+    def _tick(self) -> None:
+        now_ms = monotonic_ms()
+        if self._stream.silence.lasts_too_long(now_ms):
+            self._streams.cut_off(self, "its follower says nothing any more")
+            return
+        if self._stream.is_late(now_ms):
+            self._streams.cut_off(self, "nobody has said whose it is")
+            return
+        if self._stream.pulse.is_due(now_ms):
+            self.outgoing.say(Heartbeat(now_ms).pack())
+        self._ticking = asyncio.get_running_loop().call_later(REPLICATION_TICK_MS / 1000, self._tick)
+
+    def _leave(self) -> None:
+        for timer in (self._telling, self._ticking):
+            if timer is not None:
+                timer.cancel()
+        for channel in tuple(self._channels.values()):
+            self._forget(channel)

@@ -1,0 +1,254 @@
+"""The frames that one stream still has to send, and whose turn it is. One writer: nothing is ever written in between.
+
+Answers wait here for as long as the event loop has something else to do, and leave together. After them each channel
+that has something to send sends one frame a turn, so that one far behind never keeps another waiting; small frames
+leave together, too. If the other side does not take the frames, that holds up the writer, and after some answers the
+reader of the stream too. Lives as long as its session or replication stream, which alone uses it.
+
+`ReadAhead` is a read that has to wait for the disk: made in a thread, then held until its turn to be sent has come.
+
+    idle ── begin ──> waiting for its turn to read ──> reading ──> ready (the writer is told) ── take ──> idle
+
+One for each channel that reads, so that whoever is far behind is read for ahead of the writer, and never holds it up.
+The bytes that were read are counted in the budget of the stream until they are taken.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, Protocol, TypeVar
+
+from headrace.core.errors import HeadraceError, ThrottledError
+from headrace.core.frames.frame import Buffer
+from headrace.core.limits import (
+    SESSION_ANSWERS_BYTES_MAX,
+    SESSION_COLD_READS_MAX,
+    SESSION_GROUP_FRAMES_MAX,
+    SESSION_JOINED_BYTES,
+    SESSION_READ_BYTES,
+)
+from headrace_broker.admission import Budget, Share
+
+ROOM_S = 1.0
+"""Whoever waits for room in a budget looks again after this, too."""
+
+
+class FrameSource(Protocol):
+    def next_frame(self, max_bytes: int) -> Sequence[Buffer]:
+        """One frame in pieces, with so many bytes of batches at most, or one batch; nothing where there is none."""
+
+
+class StreamWriter(Protocol):
+    def put(self, chunk: Buffer) -> None:
+        """Never waits."""
+
+    async def write(self, chunk: Buffer) -> None:
+        """Waits until the client takes what was written. Raises when it is gone."""
+
+
+class OutgoingFrames:
+    def __init__(self, budget: Budget, holder: str | None) -> None:
+        """`budget`: of what is on its way to clients, over all requests; `holder`: this client."""
+        self._budget = budget
+        self._holder = holder
+        self.cold_reads = asyncio.Semaphore(SESSION_COLD_READS_MAX)
+        """What has to be read from the disk, and is held until its turn comes."""
+        self._said: list[bytes] = []
+        self._said_bytes = 0
+        self._ready: dict[FrameSource, None] = {}
+        """In turn."""
+        self._woken: asyncio.Future[None] | None = None
+        """The writer has nothing to do."""
+        self._room: asyncio.Future[None] | None = None
+        """The reader waits until answers are gone."""
+        self._is_gathering = False
+        self._writer: StreamWriter | None = None
+        self._put_bytes = 0
+        """Written since it was last seen that the client takes it."""
+        self._ended = False
+        self._failure: BaseException | None = None
+        self.written_s = asyncio.get_running_loop().time()
+        """When the last frame was written, by the loop's clock."""
+
+    def share(self) -> Share:
+        """Of what is on its way, for something that is read."""
+        return self._budget.share(self._holder)
+
+    def say(self, frame: bytes) -> None:
+        self._said.append(frame)
+        self._said_bytes += len(frame)
+        if not self._is_gathering:
+            self._wake()
+
+    @property
+    def is_idle(self) -> bool:
+        """The writer waits for something to write, and the client takes what is written."""
+        return self._woken is not None and not self._woken.done() and self._put_bytes <= SESSION_JOINED_BYTES
+
+    def gather(self) -> None:
+        """More is about to be said: nothing is written before `speak`."""
+        self._is_gathering = True
+
+    def speak(self) -> None:
+        """Write what was said, at once where the client takes all that is written; else the writer does it."""
+        self._is_gathering = False
+        if not self._said:
+            return
+        if not self.is_idle or self._writer is None:
+            self._wake()
+        else:
+            said = self._take()
+            self._put_bytes += len(said)
+            self._writer.put(said)
+
+    def let_speak(self, source: FrameSource) -> None:
+        """It has something to send, or may have."""
+        self._ready[source] = None
+        self._wake()
+
+    def silence(self, source: FrameSource) -> None:
+        self._ready.pop(source, None)
+
+    def end(self) -> None:
+        """Nothing more comes: `write_to` returns when everything is written."""
+        self._ended = True
+        self._wake()
+
+    def fail(self, error: BaseException) -> None:
+        """`write_to` raises it."""
+        self._failure = error
+        self._wake()
+
+    def fail_with(self, task: asyncio.Task[None]) -> None:
+        """What ended this task is a mistake of ours, which nobody else hears of: it ends the session."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self.fail(error)
+
+    async def room(self) -> None:
+        """Wait until few answers are waiting for the client to take them."""
+        while self._said_bytes > SESSION_ANSWERS_BYTES_MAX:
+            self._room = asyncio.get_running_loop().create_future()
+            await self._room
+
+    async def write_to(self, writer: StreamWriter) -> None:
+        """Write as there is something to write, until the end."""
+        self._writer = writer
+        while self._failure is None:
+            if self._said:
+                await writer.write(self._take())
+                self._put_bytes = 0
+            elif self._ready:
+                await self._write_some(writer.write)
+            elif self._ended:
+                return
+            else:
+                self._woken = asyncio.get_running_loop().create_future()
+                await self._woken
+                self._woken = None
+        raise self._failure
+
+    async def _write_some(self, write: Callable[[Buffer], Awaitable[None]]) -> None:
+        """One large frame, or several small ones in one piece."""
+        with self.share() as share:
+            try:
+                granted = share.grant(SESSION_READ_BYTES)
+            except ThrottledError:
+                await self._pause(share)
+                return
+            buffers, size = self._gather(granted)
+            share.resize(size)
+            for buffer in [b"".join(buffers)] if size <= SESSION_JOINED_BYTES else buffers:
+                await write(buffer)
+        if size:
+            self.written_s = asyncio.get_running_loop().time()
+            # A fast client with much to read must not keep the loop from all others.
+            await asyncio.sleep(0)
+
+    async def _pause(self, share: Share) -> None:
+        """Until there may be room for batches, or something else to say."""
+        room = asyncio.create_task(share.room(ROOM_S), name="session waits for room")
+        self._woken = asyncio.get_running_loop().create_future()
+        try:
+            await asyncio.wait((room, self._woken), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            room.cancel()
+            self._woken = None
+
+    def _gather(self, granted: int) -> tuple[list[Buffer], int]:
+        """The frames of those whose turn it is, as long as they are small and few; and how many bytes that is."""
+        buffers: list[Buffer] = []
+        size = 0
+        for _ in range(min(len(self._ready), SESSION_GROUP_FRAMES_MAX)):
+            source = next(iter(self._ready))
+            del self._ready[source]
+            frame = source.next_frame(granted - size)
+            buffers += frame
+            size += sum(map(len, frame))
+            if size > SESSION_JOINED_BYTES // 2:
+                break
+        return buffers, size
+
+    def _take(self) -> bytes:
+        said = b"".join(self._said)
+        self._said.clear()
+        self._said_bytes = 0
+        self.written_s = asyncio.get_running_loop().time()
+        if self._room is not None and not self._room.done():
+            self._room.set_result(None)
+        return said
+
+    def _wake(self) -> None:
+        if self._woken is not None and not self._woken.done():
+            self._woken.set_result(None)
+
+
+T = TypeVar("T")
+
+
+class ReadAhead(Generic[T]):
+    def __init__(self, outgoing: OutgoingFrames, source: FrameSource) -> None:
+        """`source` is let speak as soon as something was read for it."""
+        self._outgoing = outgoing
+        self._source = source
+        self._reading: asyncio.Task[None] | None = None
+        self._read: T | HeadraceError | None = None
+
+    @property
+    def is_under_way(self) -> bool:
+        """Until `take`."""
+        return self._reading is not None
+
+    def begin(self, read: Callable[[Share], Awaitable[T]]) -> None:
+        """`read` counts what it reads in the share; ThrottledError is no failure of it, it is called again."""
+        self._reading = asyncio.create_task(self._run(read), name="session reads")
+        self._reading.add_done_callback(self._outgoing.fail_with)
+
+    def take(self) -> T | None:
+        """What was read; None where that is not there yet. Raises what the read raised."""
+        read = self._read
+        if read is None:
+            return None
+        self._read, self._reading = None, None
+        self._taken.set_result(None)
+        if isinstance(read, HeadraceError):
+            raise read
+        return read
+
+    def cancel(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+
+    async def _run(self, read: Callable[[Share], Awaitable[T]]) -> None:
+        """Ends when the writer has taken over what was read: until then it is counted here."""
+        async with self._outgoing.cold_reads:
+            with self._outgoing.share() as share:
+                self._taken = asyncio.get_running_loop().create_future()
+                while self._read is None:
+                    try:
+                        self._read = await read(share)
+                    except ThrottledError:
+                        await share.room(ROOM_S)
+                    except HeadraceError as error:
+                        self._read = error
+                self._outgoing.let_speak(self._source)
+                await self._taken

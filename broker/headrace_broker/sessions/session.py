@@ -1,0 +1,339 @@
+"""One session: reads frames, hands them to their channels, and writes what these say, until either side ends it.
+
+    open ── the client's body ends ──> ending ── no channel is left ──> ended
+      ├── the broker drains ──> draining ── no channel is left ──> ended
+      ├── the client breaks the framing ──> FAILED on channel 0 ──> ended
+      └── the client is gone ──> the task is cancelled
+
+Two tasks: the handler's own writes, the other reads. Frames that have arrived are handled without waiting, some at a
+time; then the collected batches are appended, and others have the loop. A single frame that comes alone is handled, and
+answered, where it was received: no turn of the loop lies between. Nothing waits for a partition: partitions call back.
+The rest of a frame that is not whole has its room in the broker's budget of bodies before it is read; a session that
+finds none is not read until there is some, and `open_sessions` bounds what its client may push until then.
+
+`Channels` opens the channels of a session, hands frames to them and says their last words; `on_empty` is called
+whenever the last one is gone. Made by the route, for one request.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import replace
+
+from headrace.core.errors import BrokenSessionError, HeadraceError, SlowClientError
+from headrace.core.frames.frame import Frame, Kind
+from headrace.core.frames.session_messages import (
+    SESSION,
+    ChannelNumbering,
+    Close,
+    Closed,
+    Credit,
+    Failed,
+    Heartbeat,
+    Opened,
+    OpenFetch,
+    OpenProduce,
+    Produce,
+    client_message,
+    client_reader,
+)
+from headrace.core.limits import SESSION_GROUP_BYTES, SESSION_GROUP_FRAMES_MAX, SESSION_ROOM_STALLS_MAX
+from headrace.http2.bodies import RequestBody
+from headrace.http2.slow_clients import Pace
+from headrace_broker.clock import monotonic_ms
+from headrace_broker.partition.queries import Place, ProduceQuery
+from headrace_broker.serving import Serving
+from headrace_broker.sessions.channels import FetchChannel, LedPartition, ProduceChannel
+from headrace_broker.sessions.outgoing import ROOM_S, OutgoingFrames, StreamWriter
+
+Channel = ProduceChannel | FetchChannel
+
+
+class Channels:
+    def __init__(self, serving: Serving, outgoing: OutgoingFrames, on_empty: Callable[[], None]) -> None:
+        self._serving = serving
+        self._outgoing = outgoing
+        self._on_empty = on_empty
+        self._numbering = ChannelNumbering()
+        self._open: dict[int, Channel] = {}
+        self._collecting: dict[ProduceChannel, None] = {}
+        """Those that may have something to append."""
+        self._checking: asyncio.Task[None] | None = None
+        self._refusal: HeadraceError | None = None
+        """Why no more are opened."""
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    @property
+    def is_pending(self) -> bool:
+        """Somebody waits for an answer to a produce."""
+        return any(channel.is_pending for channel in self._open.values())
+
+    @property
+    def is_checking(self) -> bool:
+        """A produce takes long to check: no frame is to be served before that is done."""
+        return self._checking is not None and not self._checking.done()
+
+    async def checked(self) -> None:
+        """Wait until nothing is being checked."""
+        if self._checking is not None:
+            await asyncio.wait([self._checking])
+            self._checking = None
+
+    def serve(self, frame: Frame) -> None:
+        """Raises BrokenSessionError. What is produced is appended with the next `flush`."""
+        if frame.kind in (Kind.OPEN_PRODUCE, Kind.OPEN_FETCH):
+            self._begin(frame)
+            return
+        message, channel = client_message(frame), self._open.get(frame.channel)
+        match message:
+            case _ if channel is None:
+                self._numbering.check_was_opened(frame.channel)
+            case Produce() if isinstance(channel, ProduceChannel):
+                channel.collect(message)
+                self._collecting[channel] = None
+                self._checking = channel.checking
+            case Credit() if isinstance(channel, FetchChannel):
+                channel.add_credit(message.nbytes)
+            case Close():
+                channel.close()
+            case _:
+                raise BrokenSessionError(
+                    f"channel {frame.channel} is no channel for {Kind(frame.kind).name}: open another one for it"
+                )
+
+    def flush(self) -> None:
+        for channel in self._collecting:
+            channel.flush()
+        self._collecting.clear()
+
+    def close(self) -> None:
+        """The client wants no more of any."""
+        for channel in tuple(self._open.values()):
+            channel.close()
+
+    def fail(self, why: HeadraceError) -> None:
+        """Each as soon as what was produced is answered; no more are opened."""
+        self._refusal = why
+        for channel in tuple(self._open.values()):
+            channel.fail(why)
+
+    def leave(self) -> None:
+        """The session is over: nobody listens any more."""
+        for channel in self._open.values():
+            channel.leave()
+        self._open.clear()
+        self._collecting.clear()
+
+    def _begin(self, frame: Frame) -> None:
+        try:
+            self._numbering.take(frame.channel, len(self._open))
+            if self._refusal is not None:
+                raise self._refusal
+            opened = self._opened(client_message(frame))
+        except BrokenSessionError:
+            raise
+        except HeadraceError as error:
+            self._say_last(Failed(frame.channel, error))
+        else:
+            self._outgoing.say(opened.pack())
+
+    def _opened(self, opening: object) -> Opened:
+        match opening:
+            case OpenProduce(number, terms):
+                self._serving.check_writable(terms.topic, stages=True)
+                hold = LedPartition.take(self._serving, Place(terms.topic, terms.partition), terms.fence)
+                opened = Opened(number, hold.standing())
+                query = ProduceQuery(terms.acks, terms.timeout_ms, hold.fence)
+                self._open[number] = ProduceChannel(number, hold, query, self._outgoing, self._over)
+            case OpenFetch(number, terms):
+                self._serving.check_readable(terms.topic)
+                hold = LedPartition.take(self._serving, Place(terms.topic, terms.partition), terms.fence)
+                channel = FetchChannel(number, hold, terms, self._outgoing, self._over)
+                opened = Opened(number, hold.standing(channel.offset))
+                self._open[number] = channel
+            case _:
+                raise AssertionError("one of the two")
+        self._open[number].begin()
+        return opened
+
+    def _over(self, last_word: Failed | Closed) -> None:
+        self._open.pop(last_word.channel).leave()
+        self._say_last(last_word)
+
+    def _say_last(self, last_word: Failed | Closed) -> None:
+        if isinstance(last_word, Failed):
+            self._serving.metrics.errors.labels(last_word.error.code).inc()
+        self._outgoing.say(last_word.pack())
+        if not self._open:
+            self._on_empty()
+
+
+class Session:
+    def __init__(self, serving: Serving, body: RequestBody, holder: str | None) -> None:
+        """`holder`: the client, as far as shares are concerned."""
+        self._serving = serving
+        self._body = body
+        self._reader = client_reader()
+        self._outgoing = OutgoingFrames(serving.answers, holder)
+        self._channels = Channels(serving, self._outgoing, self._maybe_end)
+        self._room = serving.bodies.share(holder)
+        """Taken of the budget of bodies, for the frame that is under way."""
+        self._is_ending = False
+        self._received_bytes = 0
+        self._pace: Pace | None = None
+        """Of the frame that is under way."""
+
+    @property
+    def channel_count(self) -> int:
+        return len(self._channels)
+
+    @property
+    def is_pending(self) -> bool:
+        return self._channels.is_pending
+
+    async def run(self, writer: StreamWriter) -> None:
+        """Until it is over."""
+        self._beat()
+        reading = asyncio.create_task(self._read(), name="session")
+        reading.add_done_callback(self._outgoing.fail_with)
+        try:
+            await self._outgoing.write_to(writer)
+        finally:
+            self._body.at_once = None
+            reading.cancel()
+            self._heartbeat.cancel()
+            self._channels.leave()
+
+    def drain(self, why: HeadraceError) -> None:
+        """It ends as soon as what was produced is answered."""
+        self._is_ending = True
+        self._channels.fail(why)
+        self._maybe_end()
+
+    def size_window(self, window: int) -> None:
+        self._body.size_window(window)
+
+    def _maybe_end(self) -> None:
+        if self._is_ending and not len(self._channels):
+            self._outgoing.end()
+
+    def _beat(self) -> None:
+        loop, interval_s = asyncio.get_running_loop(), self._serving.sessions.heartbeat_ms / 1000
+        due_s = self._outgoing.written_s + interval_s
+        if due_s <= loop.time():
+            self._outgoing.say(Heartbeat().pack())
+            due_s = loop.time() + interval_s
+        self._heartbeat = loop.call_at(due_s, self._beat)
+
+    def _serve_at_once(self, chunk: bytes) -> bool:
+        """A single frame needs no turn of the loop of its own: whoever waits for one answer gets it sooner."""
+        if not self._reader.is_one_frame(chunk) or not self._outgoing.is_idle or self._channels.is_checking:
+            return False
+        self._received_bytes += len(chunk)
+        self._outgoing.gather()
+        try:
+            for frame in self._reader.receive(chunk):
+                self._channels.serve(frame)
+            self._channels.flush()
+        except HeadraceError as error:
+            self._break(error)
+        except Exception as error:
+            # A mistake of ours ends this session, as it would in the reader, and not the connection that calls.
+            self._outgoing.fail(error)
+        self._outgoing.speak()
+        return True
+
+    async def _read(self) -> None:
+        self._body.at_once = self._serve_at_once
+        try:
+            while chunks := await self._arrived():
+                await self._handle(chunks)
+                await self._channels.checked()  # Its frame has room for as long as it is looked at.
+                await self._make_room()
+            if not self._reader.is_between_frames:
+                raise BrokenSessionError("the session ended within a frame: end it after one")
+            await self._channels.checked()
+        except HeadraceError as error:
+            self._break(error)
+        else:
+            self._is_ending = True
+            self._channels.close()
+            self._maybe_end()
+        finally:
+            self._room.resize(0)
+
+    def _break(self, error: HeadraceError) -> None:
+        """The session's last word."""
+        self._body.at_once = None
+        self._channels.leave()
+        self._serving.metrics.errors.labels(error.code).inc()
+        self._outgoing.say(Failed(SESSION, error).pack())
+        self._outgoing.end()
+
+    async def _arrived(self) -> list[bytes]:
+        """Empty at the end of the body. Raises SlowClientError where a frame does not go on."""
+        wait = self._body.take_chunks if self._reader.is_between_frames else self._rest_of_frame
+        arrived = await wait()
+        self._received_bytes += sum(map(len, arrived))
+        return arrived
+
+    async def _rest_of_frame(self) -> list[bytes]:
+        now_ms, patience = monotonic_ms(), self._serving.sessions.patience
+        # Room that is kept for what does not come keeps others waiting.
+        least_bytes = max(patience.least_bytes, self._room.taken // SESSION_ROOM_STALLS_MAX)
+        patience = replace(patience, least_bytes=least_bytes)
+        self._pace = self._pace or Pace(patience, self._received_bytes, now_ms)
+        while not self._pace.is_too_slow(self._received_bytes, now_ms):
+            with suppress(TimeoutError):
+                async with asyncio.timeout((self._pace.judged_ms - now_ms) / 1000):
+                    return await self._body.take_chunks()
+            now_ms = monotonic_ms()
+        raise SlowClientError(
+            f"a frame has come on by fewer than {patience.least_bytes} bytes in {patience.stall_ms / 1000:g} s: begin a"
+            " frame when all of it is there"
+        )
+
+    async def _handle(self, chunks: Iterable[bytes]) -> None:
+        """What is whole now, in portions. Raises BrokenSessionError."""
+        count, size = 0, 0
+        self._outgoing.gather()
+        for chunk in chunks:
+            for frame in self._reader.receive(chunk):
+                self._pace = None
+                if self._channels.is_checking:
+                    await self._until_checked()
+                self._channels.serve(frame)
+                count += 1
+                size += sum(map(len, frame.payload))
+                if count >= SESSION_GROUP_FRAMES_MAX or size >= SESSION_GROUP_BYTES:
+                    self._channels.flush()
+                    self._outgoing.speak()
+                    await asyncio.sleep(0)
+                    self._outgoing.gather()
+                    count, size = 0, 0
+        self._channels.flush()
+        self._outgoing.speak()
+
+    async def _until_checked(self) -> None:
+        """What was served before a frame that has to wait is appended, and answered, meanwhile."""
+        self._channels.flush()
+        self._outgoing.speak()
+        await self._channels.checked()
+        self._outgoing.gather()
+
+    async def _make_room(self) -> None:
+        """For the rest of a frame that is not whole, and for answers that the client has yet to take."""
+        missing = self._reader.missing_bytes
+        if missing > self._room.taken:
+            self._room.resize(0)  # Nobody waits for room while holding some.
+            budget = self._serving.bodies
+            missing = min(missing, budget.holder_bytes_max)
+            while missing > budget.room_bytes(self._room.holder):
+                await budget.room(ROOM_S)
+                self._pace = None  # It is we who have kept it waiting.
+            self._room.take(missing)
+        elif not missing:
+            self._room.resize(0)
+        await self._outgoing.room()

@@ -1,1 +1,0 @@
-"""Staged commits on a broker: who decides for writers, and what carries their batches into their partitions."""
