@@ -31,7 +31,6 @@ from headrace.kube.credentials import Credentials
 from headrace.kube.resource import LEASES, PARTITION_SETS, PODS, STATEFUL_SETS, TOPICS, Resource
 from headrace_operator.observer import Scope
 
-__all__ = ["kopf"]
 _CLIENTS = ("kubernetes", "kubernetes_asyncio", "pykube")
 
 

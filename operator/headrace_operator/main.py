@@ -18,7 +18,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import click
-from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from headrace.core.errors import HeadraceError
@@ -26,6 +25,7 @@ from headrace.core.limits import FINALIZER_WAIT_MS
 from headrace.core.resources.lease import Whereabouts
 from headrace.core.resources.metadata import DEFAULT_CLUSTER
 from headrace.core.units import parse_duration_ms
+from headrace.http2.aiohttp_web import web
 from headrace.http2.async_transport import AsyncTransport
 from headrace.kube.client import KubeClient
 from headrace.kube.events import EventRecorder
