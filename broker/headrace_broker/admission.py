@@ -25,23 +25,35 @@ from typing import Self
 from headrace.core.errors import ThrottledError
 from headrace.core.holders import Holders
 from headrace.core.limits import (
-    ANSWER_BYTES_IN_FLIGHT_MAX,
-    ANSWER_BYTES_MIN,
     BUDGET_BYTES_MIN,
-    CONTROL_BYTES_IN_FLIGHT_MAX,
-    CONTROL_REQUESTS_IN_FLIGHT_MAX,
-    HEARTBEATS_IN_FLIGHT_MAX,
-    JSON_BATCH_BYTES_MIN,
-    JSON_BYTES_IN_FLIGHT_MAX,
     JSON_MEMORY_FACTOR,
-    MEMORY_SHARE_OF_BUDGET,
     PROCESS_BYTES,
     REQUEST_BODY_BYTES_MAX,
     REQUEST_BYTES_IN_FLIGHT_MAX,
-    REQUESTS_IN_FLIGHT_MAX,
-    WATERMARKS_REQUESTS_IN_FLIGHT_MAX,
 )
 from headrace.core.log.compaction import compactor_bytes
+
+ANSWER_BYTES_IN_FLIGHT_MAX = 512 << 20
+"""Records on their way to clients that a broker holds at one time; above it clients are told to wait (429)."""
+ANSWER_BYTES_MIN = 64 << 10
+"""An answer is not made smaller than this to fit; where there is no room for it the request is refused."""
+MEMORY_SHARE_OF_BUDGET = 0.2
+"""Of the rest, for each of three: bodies of requests, answers, JSON that is made or read."""
+JSON_BYTES_IN_FLIGHT_MAX = 512 << 20
+"""What JSON that is being made or read may take in memory; above it the next one waits for its turn."""
+JSON_BATCH_BYTES_MIN = 16 << 20
+"""A batch that is no larger once it is decompressed is shown as JSON, however little memory there is."""
+REQUESTS_IN_FLIGHT_MAX = 8192
+"""Requests under way over all connections, long polls included; above it clients are told to wait (429)."""
+CONTROL_REQUESTS_IN_FLIGHT_MAX = 16
+"""The same for what operators and `headrace cluster recover` ask a broker: no load of clients keeps them waiting."""
+CONTROL_BYTES_IN_FLIGHT_MAX = 16 << 20
+"""Bodies of those."""
+HEARTBEATS_IN_FLIGHT_MAX = 1 << 14
+"""Heartbeats that wait at one broker: they hold next to nothing, and do not count among its other requests."""
+WATERMARKS_REQUESTS_IN_FLIGHT_MAX = 64
+"""At one broker, besides those who elect: other brokers ask every few seconds."""
+
 
 _CGROUPS = Path("/sys/fs/cgroup")
 _LIMIT_FILES = ("memory.max", "memory/memory.limit_in_bytes")

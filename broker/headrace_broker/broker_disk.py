@@ -10,11 +10,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 from headrace.core.errors import DiskFullError, HeadraceError
-from headrace.core.limits import DISK_COUNT_INTERVAL_MS, DISK_COUNT_TIME_PART_MAX, DISK_LOOK_INTERVAL_MS
 from headrace.core.log.disk_quota import DiskBudget, DiskLimits
 from headrace_broker.clock import monotonic_ms
 from headrace_broker.metrics import Metrics
 from headrace_broker.storage.disk import Ballast, Volume, bytes_in, storage_errors, volume_of
+
+DISK_LOOK_INTERVAL_MS = 1_000
+"""How often a broker asks how much its volume has free: others may write to it too."""
+DISK_COUNT_INTERVAL_MS = 10_000
+"""How often a broker counts its own files."""
+DISK_COUNT_TIME_PART_MAX = 0.01
+"""Counting many files takes no more than this part of the time; its interval grows instead."""
+
 
 _log = logging.getLogger(__name__)
 

@@ -11,19 +11,25 @@ from typing import Any
 import click
 
 from headrace.core.errors import HeadraceError
-from headrace.core.limits import (
-    BROKER_MEMORY_BYTES_MIN,
-    DISK_QUOTA_BYTES_MIN,
-    HOUSEKEEPING_INTERVAL_MS_MIN,
-    REPLICATION_CATCH_UP_RATE_MIN,
-    THREAD_SWITCH_US,
-)
+from headrace.core.limits import BUDGET_BYTES_MIN, DISK_BALLAST_BYTES, PROCESS_BYTES
 from headrace.core.log.disk_quota import DiskLimits
 from headrace.core.resources.metadata import DEFAULT_CLUSTER
 from headrace.core.types import BrokerId
 from headrace.core.units import UNLIMITED, parse_duration_ms, parse_limited_quantity_bytes, parse_quantity_bytes
 from headrace_broker.settings import Settings, TlsFiles, TlsSecret
 from headrace_broker.stop_signals import StopSignals
+
+THREAD_SWITCH_US = 500
+"""How long a thread of a broker may compute while its event loop waits for its turn, instead of Python's own 5 ms."""
+BROKER_MEMORY_BYTES_MIN = PROCESS_BYTES + 3 * BUDGET_BYTES_MIN
+"""What a broker may be told to keep to: it cannot keep to less."""
+HOUSEKEEPING_INTERVAL_MS_MIN = 10
+"""Of what it may be told: below it a broker would do little else."""
+DISK_QUOTA_BYTES_MIN = 4 * DISK_BALLAST_BYTES
+"""A smaller quota would be full with what a broker writes for itself."""
+REPLICATION_CATCH_UP_RATE_MIN = 64 << 10
+"""Bytes a second: with less catching up would never end."""
+
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _LEVELS = ("debug", "info", "warning", "error")

@@ -28,7 +28,7 @@ from urllib.parse import urlsplit
 
 from headrace.core.browsers import host_name, is_loopback_name
 from headrace.core.errors import HeadraceError, StorageFailedError
-from headrace.core.limits import DATA_DIRECTORY_WAIT_MS, DRAIN_TIMEOUT_MS, HURRY_TIMEOUT_MS, PEER_KEY_BYTES
+from headrace.core.limits import DRAIN_TIMEOUT_MS
 from headrace.core.log.recovery import DiskFacts
 from headrace.core.replication.leadership import Contact
 from headrace.core.resources.lease import Doubts, Whereabouts
@@ -60,6 +60,17 @@ from headrace_broker.settings import Settings, TlsFiles
 from headrace_broker.stop_signals import StopSignals
 from headrace_broker.storage.data_directory import DataDirectory, DataDirectoryInUseError, keep_private
 from headrace_broker.tls import TlsIdentity, TlsSource, Transports, WatchedFiles, WatchedSecret
+
+PEER_KEY_BYTES = 24
+"""Random ones, by which brokers know each other's requests."""
+HURRY_TIMEOUT_MS = 1_000
+"""What requests in flight get when a broker must not go on."""
+DATA_DIRECTORY_WAIT_MS = 5_000
+"""So long a broker waits at its start for another one to let go of its data directory.
+
+One whose Pod was deleted by force may still be ending when the next one begins on the same machine.
+"""
+
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)

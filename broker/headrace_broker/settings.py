@@ -3,9 +3,11 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headrace.core.limits import HOUSEKEEPING_INTERVAL_MS_DEFAULT
 from headrace.core.log.disk_quota import DiskLimits
 from headrace.core.types import BrokerId
+
+HOUSEKEEPING_INTERVAL_MS_DEFAULT = 60_000
+"""Each open partition is looked at this often for segments that are too old; for all other reasons, at once."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, NewType
 
-from headrace.core.limits import NAME_LENGTH_MAX
+NAME_LENGTH_MAX = 63
+
 
 Offset = NewType("Offset", int)
 """Position of a record in its partition, from 0; never changes once it is assigned."""

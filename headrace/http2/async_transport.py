@@ -23,7 +23,7 @@ from typing import Any, Self, cast
 
 from headrace.core import limits
 from headrace.core.errors import BrokerUnreachableError, HeadraceError
-from headrace.core.limits import H2_READ_BYTES, H2_READ_ROOM_BYTES_MIN
+from headrace.core.limits import H2_READ_BYTES
 from headrace.http2.events import LocalProtocolError, RemoteProtocolError
 from headrace.http2.exchange import Decode, Exchange, Exchanges, Keeps, OpenStream
 from headrace.http2.frames import Buffer
@@ -39,6 +39,9 @@ from headrace.http2.origin import (
     whole_request,
 )
 from headrace.http2.writing import WritingTurns, write_gathered
+
+H2_READ_ROOM_BYTES_MIN = 64 << 10
+"""What comes next is received into another buffer where less is left behind what is kept of this one."""
 
 
 class ReadMemory:

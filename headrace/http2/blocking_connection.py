@@ -26,12 +26,18 @@ from typing import Any
 
 from headrace.core import limits
 from headrace.core.errors import HeadraceError
-from headrace.core.limits import H2_READS_BEFORE_CALLERS_READ
 from headrace.http2.events import RemoteProtocolError
 from headrace.http2.exchange import Decode, Exchange, Exchanges
 from headrace.http2.frames import Buffer
 from headrace.http2.interrupts import HeldInterrupts
 from headrace.http2.origin import Origin, Request, lost_reason, unreachable
+
+H2_READS_BEFORE_CALLERS_READ = 8
+"""So often a blocking connection's thread reads for one caller alone, before that caller reads for itself."""
+H2_CALLER_READS_MS_MAX = 10
+"""A caller that has read for so long, and not what it waits for, leaves the reading to the thread again."""
+H2_THREAD_LOOKS_MS = 10
+"""So often the thread looks whether callers still read: an answer that nobody waits for may be late by twice this."""
 
 
 class ReadingTurn:
@@ -207,7 +213,7 @@ class BlockingConnection:
         """In the caller's thread. False: it took too long, the thread reads again."""
         served = False
         try:
-            longest_s = limits.H2_CALLER_READS_MS_MAX / 1000
+            longest_s = H2_CALLER_READS_MS_MAX / 1000
             deadline = time.monotonic() + (longest_s if timeout_s is None else min(timeout_s, longest_s))
             while not (served := is_done()) and not self.is_lost:
                 left_s = deadline - time.monotonic()
@@ -382,7 +388,7 @@ class BlockingConnection:
         else:
             with suppress(KeyError):  # It may be out already.
                 poll.unregister(self._sock)
-        return None if reads else limits.H2_THREAD_LOOKS_MS
+        return None if reads else H2_THREAD_LOOKS_MS
 
     def _call_listeners(self) -> None:
         """Those who have failed in another thread's hands, too: that thread has woken this one."""

@@ -25,6 +25,20 @@ from headrace.http2.events import ErrorCode
 from headrace.http2.frames import LENGTH_31_BITS, Output, connection_error
 from headrace.http2.hpack import HeaderEncoder
 
+H2_STREAMS_BEFORE_SETTINGS = 100
+"""Streams that a client opens before it has heard the server's own limit (RFC 9113 6.5.2 recommends at least 100)."""
+H2_RESETS_MAX = 2_000
+"""Streams that a peer may reset, or have us reset by its mistakes, in a hurry (CVE-2023-44487, CVE-2025-8671) ..."""
+H2_RESETS_PER_SECOND = 200
+"""... and for as long as it likes."""
+H2_IDLE_FRAMES_MAX = 10_000
+"""Frames in a hurry that move nothing: PING, SETTINGS, PRIORITY, WINDOW_UPDATE, empty DATA, unknown ones ..."""
+H2_IDLE_FRAMES_PER_SECOND = 1_000
+"""... and for as long as it likes."""
+H2_RESETS_REMEMBERED_MAX = 1_000
+"""Streams that we reset and whose late frames are ignored; of older ones they are an error."""
+
+
 HEADER_TABLE_SIZE: Final = 1
 ENABLE_PUSH: Final = 2
 MAX_CONCURRENT_STREAMS: Final = 3
@@ -57,7 +71,7 @@ class PeerSettings:
     """What the peer takes; until it speaks, what RFC 9113 section 6.5.2 says, and of streams what it recommends."""
 
     header_table_size: int = limits.H2_HEADER_TABLE_BYTES
-    max_concurrent_streams: int = limits.H2_STREAMS_BEFORE_SETTINGS
+    max_concurrent_streams: int = H2_STREAMS_BEFORE_SETTINGS
     initial_window_size: int = RFC_WINDOW_BYTES
     max_frame_size: int = _RFC_FRAME_BYTES
     heard: bool = False
@@ -124,11 +138,11 @@ class Allowance:
 
 
 def resets_allowance() -> Allowance:
-    return Allowance("streams that are reset", limits.H2_RESETS_MAX, limits.H2_RESETS_PER_SECOND)
+    return Allowance("streams that are reset", H2_RESETS_MAX, H2_RESETS_PER_SECOND)
 
 
 def idle_allowance() -> Allowance:
-    return Allowance("frames that move nothing", limits.H2_IDLE_FRAMES_MAX, limits.H2_IDLE_FRAMES_PER_SECOND)
+    return Allowance("frames that move nothing", H2_IDLE_FRAMES_MAX, H2_IDLE_FRAMES_PER_SECOND)
 
 
 class Gone(Enum):
@@ -173,7 +187,7 @@ class Streams:
 
     def remember_reset(self, stream_id: int) -> None:
         self._reset_by_us[stream_id] = None
-        if len(self._reset_by_us) > limits.H2_RESETS_REMEMBERED_MAX:
+        if len(self._reset_by_us) > H2_RESETS_REMEMBERED_MAX:
             del self._reset_by_us[next(iter(self._reset_by_us))]
 
     def why_gone(self, stream_id: int) -> Gone:

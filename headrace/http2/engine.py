@@ -28,6 +28,12 @@ from headrace.http2.events import ErrorCode, Event, Fields, LocalProtocolError, 
 from headrace.http2.frames import DATA, END_HEADERS, END_STREAM, LENGTH_31_BITS, Buffer
 from headrace.http2.receiving import Receiver
 
+H2_IDLE_FRAMES_PER_FRAME = 8
+"""Every HEADERS and DATA frame that we send earns its reader as many again: it answers with WINDOW_UPDATEs ..."""
+H2_BYTES_PER_IDLE_FRAME = 1 << 10
+"""... and some readers with two for every few KiB that they take."""
+
+
 PREFACE = frames.PREFACE
 
 
@@ -126,7 +132,7 @@ class Engine:
                 self._end_sending(stream_id, stream)
 
     def _put_head(self, stream_id: int, fields: Fields, *, ended: bool) -> None:
-        self._state.idle.earn(limits.H2_IDLE_FRAMES_PER_FRAME)
+        self._state.idle.earn(H2_IDLE_FRAMES_PER_FRAME)
         block = self._state.encoder.encode(fields)
         flags, size = END_STREAM if ended else 0, self._state.peer.max_frame_size
         if len(block) <= size:
@@ -147,7 +153,7 @@ class Engine:
             return
         stream.send_window -= size
         self._state.send_window -= size
-        self._state.idle.earn(limits.H2_IDLE_FRAMES_PER_FRAME + size // limits.H2_BYTES_PER_IDLE_FRAME)
+        self._state.idle.earn(H2_IDLE_FRAMES_PER_FRAME + size // H2_BYTES_PER_IDLE_FRAME)
         self._output.put(frames.pack_head(DATA, END_STREAM if ended else 0, stream_id, size))
         self._output.put_payload(buffers)
         if ended:

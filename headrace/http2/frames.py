@@ -17,6 +17,14 @@ from typing import Final, TypeAlias
 from headrace.core import limits
 from headrace.http2.events import ErrorCode, RemoteProtocolError
 
+H2_JOINED_BYTES_MAX = 64 << 10
+"""Payloads shorter than this are copied to what goes before and after them: one buffer less to write."""
+H2_GOAWAY_BYTES_MAX = 16 << 10
+"""The longest GOAWAY that is read, its debug data included."""
+H2_SETTINGS_MAX = 64
+"""Settings in one SETTINGS frame."""
+
+
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 """What a client sends first (RFC 9113 section 3.4)."""
 
@@ -53,9 +61,9 @@ _BYTES_MAX: Final = {
     DATA: limits.H2_MAX_FRAME_BYTES,
     HEADERS: limits.H2_HEADER_BLOCK_BYTES_MAX + PRIORITY_BYTES + _PADDING_BYTES,
     CONTINUATION: limits.H2_HEADER_BLOCK_BYTES_MAX,
-    SETTINGS: limits.H2_SETTINGS_MAX * _SETTING.size,
-    PUSH_PROMISE: limits.H2_GOAWAY_BYTES_MAX,
-    GOAWAY: limits.H2_GOAWAY_BYTES_MAX,
+    SETTINGS: H2_SETTINGS_MAX * _SETTING.size,
+    PUSH_PROMISE: H2_GOAWAY_BYTES_MAX,
+    GOAWAY: H2_GOAWAY_BYTES_MAX,
 }
 """Longest frame by type, among those that have no length of their own. No client of ours is promised a push."""
 
@@ -230,7 +238,7 @@ class Output:
     def put_payload(self, buffers: tuple[Buffer, ...]) -> None:
         """The payload of the frame whose head was put just before."""
         for buffer in buffers:
-            if len(buffer) < limits.H2_JOINED_BYTES_MAX:
+            if len(buffer) < H2_JOINED_BYTES_MAX:
                 self._small.append(buffer)
             else:
                 self._join_small()

@@ -20,6 +20,13 @@ from headrace.http2.events import ErrorCode, Fields, RemoteProtocolError
 from headrace.http2.frames import connection_error
 from headrace.http2.header_fields import MalformedError, Message
 
+H2_HEADER_FIELDS_MAX = 256
+H2_HEADS_REMEMBERED_MAX = 16
+"""Decoded heads that a connection keeps by their bytes: clients send the same few again and again."""
+H2_REMEMBERED_HEAD_BYTES_MAX = 2 << 10
+"""Of one of them: idle connections must stay cheap, whatever their heads were."""
+
+
 _NEVER_INDEXED: Final = frozenset({b"authorization", b"cookie", b"proxy-authorization", b"set-cookie"})
 """Secrets stay out of the tables of every hop (RFC 7541 section 7.1.3)."""
 _CODE_BITS: Final = bytes.fromhex(
@@ -82,9 +89,9 @@ class HeaderDecoder:
             raise connection_error(what, ErrorCode.ENHANCE_YOUR_CALM) from error
         _check_padding(fields, coded)
         head = Head(fields, self._message(fields))
-        if changes_table or len(self._remembered) >= limits.H2_HEADS_REMEMBERED_MAX:
+        if changes_table or len(self._remembered) >= H2_HEADS_REMEMBERED_MAX:
             self._remembered.clear()
-        if not changes_table and _size(block, fields) <= limits.H2_REMEMBERED_HEAD_BYTES_MAX:
+        if not changes_table and _size(block, fields) <= H2_REMEMBERED_HEAD_BYTES_MAX:
             self._remembered[block] = head
         return head
 
@@ -126,8 +133,8 @@ def _survey(block: bytes) -> tuple[bool, list[_Coded]]:
         count += 1
     if at > end:
         raise _damaged("it ends within a string")
-    if count > limits.H2_HEADER_FIELDS_MAX:
-        what = f"a head of {count} header fields; at most {limits.H2_HEADER_FIELDS_MAX} are taken"
+    if count > H2_HEADER_FIELDS_MAX:
+        what = f"a head of {count} header fields; at most {H2_HEADER_FIELDS_MAX} are taken"
         raise connection_error(what, ErrorCode.ENHANCE_YOUR_CALM)
     return changes_table, coded
 

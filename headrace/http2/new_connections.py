@@ -31,6 +31,16 @@ from headrace.http2.engine import Engine, Role
 from headrace.http2.events import ErrorCode
 from headrace.http2.frames import PREFACE
 
+HTTP_FIRST_BYTES_TIMEOUT_MS = 30_000
+"""A new connection must show within this time which protocol it speaks; over HTTP/1.1 by a whole head."""
+HTTP_FIRST_BYTES_MAX = 64 << 10
+"""Of such a head; what is longer is left to the parser, which refuses it."""
+TLS_HANDSHAKE_TIMEOUT_MS = 10_000
+"""A client gets this long to finish its handshake: until then a connection costs memory and can do nothing."""
+TLS_HANDSHAKES_MAX = 512
+"""Handshakes under way at once, some 300 KiB each; one more ends the oldest."""
+
+
 _HEAD_ENDS = b"\r\n\r\n", b"\n\n"
 _OTHER_LINE = re.compile(rb"(?![ -~]* HTTP/[0-9.]+\r?\n)[ -~]+\r?\n")
 """A line of text that begins no HTTP/1 request. What is no text may be TLS: it learns by the answer that we are not."""
@@ -123,7 +133,7 @@ class FirstBytes(_Short):
         self._first = bytearray()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.begin(cast("asyncio.Transport", transport), limits.HTTP_FIRST_BYTES_TIMEOUT_MS)
+        self.begin(cast("asyncio.Transport", transport), HTTP_FIRST_BYTES_TIMEOUT_MS)
 
     def data_received(self, data: bytes) -> None:
         self._first += data
@@ -142,7 +152,7 @@ class FirstBytes(_Short):
     def _shows_all(self) -> bool:
         """A head of HTTP/1.1 is whole, or cannot be one."""
         first = self._first
-        is_head = first[:1].isalpha() and len(first) <= limits.HTTP_FIRST_BYTES_MAX
+        is_head = first[:1].isalpha() and len(first) <= HTTP_FIRST_BYTES_MAX
         return not is_head or any(end in first for end in _HEAD_ENDS)
 
 
@@ -221,7 +231,7 @@ class Handshakes:
             self._holders.add(holder, -1)
 
     def _begin(self, accepted: "_Accepted", plain: asyncio.Transport) -> None:
-        if len(self._tasks) >= limits.TLS_HANDSHAKES_MAX:
+        if len(self._tasks) >= TLS_HANDSHAKES_MAX:
             self._end_one()
         task = asyncio.get_running_loop().create_task(self._secure(accepted, plain))
         holder = peer_holder(plain)
@@ -232,7 +242,7 @@ class Handshakes:
     async def _secure(self, accepted: "_Accepted", plain: asyncio.Transport) -> None:
         loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(limits.TLS_HANDSHAKE_TIMEOUT_MS / 1000):
+            async with asyncio.timeout(TLS_HANDSHAKE_TIMEOUT_MS / 1000):
                 secure = await loop.start_tls(plain, accepted, self._context, server_side=True)
         except OSError as error:  # ssl.SSLError and TimeoutError are such.
             _log.debug("a client did not finish its TLS handshake: %s", error)

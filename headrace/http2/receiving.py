@@ -31,6 +31,10 @@ from headrace.http2.events import (
 from headrace.http2.frames import ACK, END_HEADERS, END_STREAM, LENGTH_31_BITS, PADDED, connection_error
 from headrace.http2.hpack import Head, HeaderDecoder
 
+H2_CONTINUATIONS_MAX = 32
+"""Frames that one head may go on in: many small ones cost as much as large ones and carry nothing (CVE-2024-27316)."""
+
+
 _Payload: TypeAlias = memoryview | bytes
 
 
@@ -157,10 +161,8 @@ class Receiver:
             raise connection_error("a CONTINUATION of nothing", ErrorCode.PROTOCOL_ERROR)
         block += payload
         self._continuations += 1
-        if len(block) > limits.H2_HEADER_BLOCK_BYTES_MAX or self._continuations > limits.H2_CONTINUATIONS_MAX:
-            what = (
-                f"a head of more than {limits.H2_HEADER_BLOCK_BYTES_MAX} bytes or {limits.H2_CONTINUATIONS_MAX} parts"
-            )
+        if len(block) > limits.H2_HEADER_BLOCK_BYTES_MAX or self._continuations > H2_CONTINUATIONS_MAX:
+            what = f"a head of more than {limits.H2_HEADER_BLOCK_BYTES_MAX} bytes or {H2_CONTINUATIONS_MAX} parts"
             raise connection_error(what, ErrorCode.ENHANCE_YOUR_CALM)
         if flags & END_HEADERS:
             self._expected = None

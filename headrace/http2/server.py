@@ -25,6 +25,12 @@ from headrace.http2.new_connections import Crowd, FirstBytes, Handshakes, Linger
 from headrace.http2.server_connection import ServerConnection
 from headrace.http2.slow_clients import Patience, Slowness, bytes_taken
 
+HTTP_UNDECIDED_MAX = 512
+"""Connections that have not shown their protocol yet; one more ends the oldest."""
+HTTP_CONNECTIONS_MAX = 4096
+"""Of clients, at one broker; above it new ones are told to go (429, or GOAWAY)."""
+
+
 logger = logging.getLogger(__name__)
 _http1_logger = logging.getLogger(f"{__name__}.http1")
 _SHOWN_CHARACTERS = 200
@@ -52,7 +58,7 @@ class Terms:
     """On which a server takes clients."""
 
     patience: Patience = field(default_factory=Patience)
-    connections_max: int = limits.HTTP_CONNECTIONS_MAX
+    connections_max: int = HTTP_CONNECTIONS_MAX
     always: frozenset[str] = frozenset()
     """Paths that are answered over HTTP/1.1 when there are too many connections, too.
 
@@ -72,7 +78,7 @@ class Server:
         self._http1: web.Server = runner.server
         self._http2: set[ServerConnection] = set()
         self._belonging = _Belonging()
-        self._undecided = Crowd(limits.HTTP_UNDECIDED_MAX)
+        self._undecided = Crowd(HTTP_UNDECIDED_MAX)
         self._handshakes: Handshakes | None = None
         self._listener: asyncio.Server | None = None
         self._looking: asyncio.Task[None] | None = None

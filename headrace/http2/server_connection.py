@@ -24,6 +24,7 @@ from aiohttp import web
 from aiohttp.http import RawRequestMessage
 
 from headrace.core import limits
+from headrace.core.limits import H2_MAX_CONCURRENT_STREAMS
 from headrace.http2.bodies import MEANINGLESS_IN, RequestBody
 from headrace.http2.bridge import ResponseWriter, ServerStream, StreamProtocol, request_message, respond
 from headrace.http2.engine import Engine, Outbox, Role
@@ -43,6 +44,14 @@ from headrace.http2.events import (
 from headrace.http2.new_connections import Lingering
 from headrace.http2.slow_clients import Patience, Slowness, bytes_taken
 from headrace.http2.writing import WritingTurns, write_gathered
+
+H2_TASKS_MAX = 2 * H2_MAX_CONCURRENT_STREAMS
+"""Handlers of one connection: more than its streams, because a task ends a little later than its stream."""
+H2_STREAM_SEND_BUFFER_BYTES = 256 << 10
+"""What one stream may have waiting for window or socket before its writer waits."""
+H2_UNWRITTEN_BYTES_MAX = 256 << 10
+"""What a socket may leave unwritten before the writers of its streams wait."""
+
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +98,7 @@ class ServerConnection(WritingTurns):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._loop = asyncio.get_running_loop()
         self._transport = cast("asyncio.Transport", transport)
-        self._transport.set_write_buffer_limits(high=limits.H2_UNWRITTEN_BYTES_MAX)
+        self._transport.set_write_buffer_limits(high=H2_UNWRITTEN_BYTES_MAX)
         self._protocol = StreamProtocol(transport)
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._schedule_flush()
@@ -152,7 +161,7 @@ class ServerConnection(WritingTurns):
 
     def _begin(self, event: RequestReceived) -> None:
         stream_id = event.stream_id
-        if len(self._tasks) >= limits.H2_TASKS_MAX:
+        if len(self._tasks) >= H2_TASKS_MAX:
             self.reset(stream_id, ErrorCode.REFUSED_STREAM)
             return
         message = request_message(event.fields)
@@ -291,7 +300,7 @@ class ServerConnection(WritingTurns):
     def _holds_back(self, stream_id: int) -> bool:
         if self._paused:
             return True
-        passable = min(self._engine.sendable(stream_id), limits.H2_STREAM_SEND_BUFFER_BYTES)
+        passable = min(self._engine.sendable(stream_id), H2_STREAM_SEND_BUFFER_BYTES)
         return self._outbox.pending(stream_id) > passable
 
     def _write_some(self, limit: int) -> bool:

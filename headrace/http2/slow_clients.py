@@ -12,7 +12,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from headrace.core import limits
+HTTP_IDLE_MS = 600_000
+"""A connection without a request for so long is closed, as Kafka does (connections.max.idle.ms)."""
+HTTP_STALL_MS = 60_000
+"""A client that is to send or to take something must move `HTTP_STALL_BYTES` in this time, or it is cut off."""
+HTTP_STALL_BYTES = 64 << 10
+
 
 _BYTES_ACKED: Final = struct.Struct("=Q")
 _BYTES_ACKED_AT: Final = 120
@@ -21,9 +26,9 @@ _BYTES_ACKED_AT: Final = 120
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    stall_ms: int = limits.HTTP_STALL_MS
-    least_bytes: int = limits.HTTP_STALL_BYTES
-    idle_ms: int = limits.HTTP_IDLE_MS
+    stall_ms: int = HTTP_STALL_MS
+    least_bytes: int = HTTP_STALL_BYTES
+    idle_ms: int = HTTP_IDLE_MS
     """A connection without a request for so long is closed."""
 
     @property

@@ -18,19 +18,18 @@ from dataclasses import dataclass
 from random import Random, uniform
 from typing import Any, Generic, Self, TypeVar
 
-from headrace.core.limits import (
-    API_BACKOFF_MAX_MS,
-    API_BACKOFF_MIN_MS,
-    API_CONNECT_TIMEOUT_MS,
-    API_LINE_BYTES_MAX,
-    API_READ_PAUSES_MS,
-    API_REQUEST_TIMEOUT_MS,
-)
+from headrace.core.limits import API_BACKOFF_MIN_MS, API_CONNECT_TIMEOUT_MS, API_REQUEST_TIMEOUT_MS
 from headrace.core.resources.metadata import Object
 from headrace.http2.aiohttp_library import aiohttp
 from headrace.kube.credentials import Credentials, load_credentials
 from headrace.kube.errors import ApiBusyError, ApiUnavailableError, KubeConfigError, UnreadableObjectError, error_of
 from headrace.kube.resource import ObjectKey, Resource
+
+API_READ_PAUSES_MS = (50, 250)
+"""What is read is asked for again after these, more or less, where the API server answers 429 or 5xx."""
+API_LINE_BYTES_MAX = 2 << 20
+"""The longest line of a watch: an object has 1.5 MiB at most."""
+API_BACKOFF_MAX_MS = 10_000
 
 
 class Backoff:

@@ -28,8 +28,11 @@ from urllib.parse import urlsplit
 import yaml
 
 from headrace.core.browsers import is_loopback_name
-from headrace.core.limits import KUBE_AUTHORIZATION_AGE_MS_MAX
 from headrace.kube.errors import KubeConfigError, NoKubeConfigError
+
+KUBE_AUTHORIZATION_AGE_MS_MAX = 60_000
+"""Whoever logs in to the API server by a header reads it anew after this time: tokens are short-lived."""
+
 
 _ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _CLUSTER_MEMBERS: Final = frozenset({"server", "certificate-authority"})

@@ -12,11 +12,14 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from headrace.core.limits import RECORDED_EVENTS_MAX
 from headrace.core.resources.metadata import Metadata
 from headrace.kube.client import KubeClient
 from headrace.kube.errors import ApiError, NotFoundError
 from headrace.kube.resource import EVENTS, Resource
+
+RECORDED_EVENTS_MAX = 512
+"""Kubernetes Events that a process remembers, so that a repeat raises a count instead of adding one more."""
+
 
 _log = logging.getLogger(__name__)
 _MESSAGE_LENGTH_MAX = 1024

@@ -13,7 +13,7 @@ from headrace.client.record import TopicPartition
 from headrace.client.transport.brokers import Brokers
 from headrace.client.transport.metadata import TopicLayout
 from headrace.core.errors import LocalError, UnknownTopicError
-from headrace.core.limits import PRODUCE_TIMEOUT_MS_DEFAULT, SPARK_SAMPLE_BYTES
+from headrace.core.limits import PRODUCE_TIMEOUT_MS_DEFAULT
 from headrace.core.records.header import skim_batches
 from headrace.core.resources.internal_topics import INTERNAL_TOPICS
 from headrace.spark.offsets import Offsets, Partition
@@ -34,6 +34,10 @@ from headrace.spark.read_options import (
     Topics,
     TopicsLike,
 )
+
+SPARK_SAMPLE_BYTES = 64 << 10
+"""Read of a partition to estimate how large its next records are, for `maxBytesPerTrigger`."""
+
 
 _ALL = 1 << 62
 

@@ -20,11 +20,18 @@ import pyarrow.compute as pc
 import pyarrow.json
 
 from headrace.core.errors import LocalError
-from headrace.core.limits import SPARK_BYTES_GATHERED, SPARK_ROWS_GATHERED, SPARK_ROWS_MAX
 from headrace.core.records.arrays import bytes_array, long_numbers, number_array
 from headrace.core.records.columns import DecodedBatch
 from headrace.spark.errors import BadValueError
 from headrace.spark.offsets import Partition
+
+SPARK_ROWS_MAX = 1 << 16
+"""Rows of one Arrow batch that Spark is given: its JVM holds a few of them for each task ..."""
+SPARK_ROWS_GATHERED = 1 << 15
+"""... and small batches of a partition are joined until they have so many, since each costs Spark the same, ..."""
+SPARK_BYTES_GATHERED = 4 << 20
+"""... or so many bytes."""
+
 
 CREATE_TIME, LOG_APPEND_TIME = 0, 1
 _US_PER_MS = 1000

@@ -17,16 +17,18 @@ from headrace.client.consumer.fetcher import Between, Fetcher
 from headrace.client.consumer.read_ahead import ReadAhead
 from headrace.client.transport.brokers import Brokers
 from headrace.core.errors import OffsetOutOfRangeError, StaleTopicError, UnreadableBatchError
-from headrace.core.limits import (
-    PRODUCE_TIMEOUT_MS_DEFAULT,
-    SPARK_IDLE_READERS_MAX,
-    SPARK_PREFETCH_BYTES,
-    SPARK_STILL_MS_MAX,
-)
+from headrace.core.limits import PRODUCE_TIMEOUT_MS_DEFAULT
 from headrace.core.records.columns import DecodedBatch
 from headrace.spark.errors import LossPolicy
 from headrace.spark.offsets import OffsetRange, Partition
 from headrace.spark.options import Connection
+
+SPARK_PREFETCH_BYTES = 32 << 20
+"""What a task asks for ahead of Spark."""
+SPARK_STILL_MS_MAX = 3_000
+"""A task that has got nothing for so long asks whether the records that it waits for are still there."""
+SPARK_IDLE_READERS_MAX = 4
+"""Clients that a Python worker of Spark keeps for its next tasks, of one cluster."""
 
 
 class StillThere(Between):

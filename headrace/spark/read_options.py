@@ -14,7 +14,6 @@ from typing import Any, Self, TypeAlias
 
 from headrace.client.record import as_group, as_topic
 from headrace.core.errors import LocalError
-from headrace.core.limits import SPARK_ROWS_PER_TRIGGER_DEFAULT, SPARK_TRIGGER_DELAY_MS_DEFAULT
 from headrace.core.units import parse_quantity_bytes
 from headrace.spark.errors import LossPolicy
 from headrace.spark.options import (
@@ -30,6 +29,12 @@ from headrace.spark.options import (
     whole_number,
 )
 from headrace.spark.schema import SCHEMA_OPTIONS
+
+SPARK_ROWS_PER_TRIGGER_DEFAULT = 2_000_000
+"""A trigger costs Spark 0.2 to 0.4 s whatever it reads."""
+SPARK_TRIGGER_DELAY_MS_DEFAULT = 900_000
+"""`minOffsetsPerTrigger` holds a trigger back for so long at most (Kafka's maxTriggerDelay)."""
+
 
 SUBSCRIPTION_OPTIONS = ("subscribe", "subscribePattern", "assign")
 

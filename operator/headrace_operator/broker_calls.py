@@ -30,15 +30,18 @@ from headrace.core.control.last_resort import PromiseRequests, Questions
 from headrace.core.control.observed import Broker, BrokerState, Observed
 from headrace.core.errors import BrokerUnreachableError, HeadraceError, RemoteError, from_problem
 from headrace.core.groups.requests import Call
-from headrace.core.limits import (
-    GROUP_ERRAND_REQUESTS_MAX,
-    GROUP_ERRAND_TIMEOUT_MS,
-    HELD_TOPICS_MAX,
-    PROMISES_BYTES_MAX,
-    PROMISES_TIMEOUT_MS,
-)
+from headrace.core.limits import HELD_TOPICS_MAX
 from headrace.core.types import BrokerId, PartitionKey, TopicUid
 from headrace.http2.async_transport import AsyncResponse, AsyncTransport
+
+PROMISES_TIMEOUT_MS = 5_000
+PROMISES_BYTES_MAX = 16 << 20
+"""Of an answer to it."""
+GROUP_ERRAND_REQUESTS_MAX = 8
+"""Of one of them: a reset of ten thousand partitions holds up no other."""
+GROUP_ERRAND_TIMEOUT_MS = 10_000
+"""Of one of its requests: a broker passes it on to the coordinator, which waits for its log."""
+
 
 _log = logging.getLogger(__name__)
 _TIMEOUT_S = PROMISES_TIMEOUT_MS / 1000

@@ -25,13 +25,7 @@ from headrace.core.control.group_plan import askable, next_change_ms, plan_group
 from headrace.core.control.group_view import GroupPatience, GroupResting, GroupView
 from headrace.core.control.observed import BrokerState
 from headrace.core.groups.identity import GroupName
-from headrace.core.limits import (
-    GROUP_CALLS_MAX,
-    GROUP_PASS_INTERVAL_MS_MIN,
-    GROUP_WRITES_PER_PASS_MAX,
-    RECONCILE_BACKOFF_MAX_MS,
-    RECONCILE_RESYNC_MS,
-)
+from headrace.core.limits import GROUP_CALLS_MAX, RECONCILE_BACKOFF_MAX_MS, RECONCILE_RESYNC_MS
 from headrace.core.resources.consumer_group import ConsumerGroup
 from headrace.kube.client import Backoff, KubeClient
 from headrace.kube.errors import ApiError, NotFoundError, UnreadableObjectError
@@ -41,6 +35,12 @@ from headrace_operator.applier import GroupApplier, Outcome
 from headrace_operator.broker_calls import GroupCalls
 from headrace_operator.metrics import GroupMetrics
 from headrace_operator.observer import Picture, Scope, monotonic_ms
+
+GROUP_WRITES_PER_PASS_MAX = 64
+"""Of the operator, the most urgent first: whoever waits for an assignment does not wait for a thousand conditions."""
+GROUP_PASS_INTERVAL_MS_MIN = 20
+"""Between two looks of the operator at groups: the coordinator waits for an assignment, but not for long."""
+
 
 _log = logging.getLogger(__name__)
 

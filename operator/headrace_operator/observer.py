@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from headrace.core.control.liveness import Liveness, PodDeaths
 from headrace.core.control.observed import Broker, DeletionTimers, Observed, SteadyTimers, leaving_of, regressed_of
-from headrace.core.limits import LEASE_RENEW_INTERVAL_MS, OPERATOR_PULSE_MS
+from headrace.core.limits import LEASE_RENEW_INTERVAL_MS
 from headrace.core.resources.kubernetes_objects import POD_SELECTOR, BrokerPod, BrokerSet
 from headrace.core.resources.lease import CLUSTER_LABEL, BrokerLease, Doubts, Whereabouts, broker_of
 from headrace.core.resources.topic import Topic
@@ -27,6 +27,10 @@ from headrace.core.types import BrokerId
 from headrace.kube.client import KubeClient
 from headrace.kube.errors import ForbiddenError, NotFoundError, UnreadableObjectError
 from headrace.kube.resource import LEASES, PARTITION_SETS, PODS, STATEFUL_SETS, TOPICS
+
+OPERATOR_PULSE_MS = 500
+"""How often the operator looks whether its process has been running all the time."""
+
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -19,13 +19,7 @@ from random import Random
 from headrace.core.control.last_resort import questions
 from headrace.core.control.plan import plan
 from headrace.core.control.reclaiming import asks_again, inquiries
-from headrace.core.limits import (
-    OPERATOR_STALL_MS_MAX,
-    PROMISES_RETRY_MS,
-    RECONCILE_BACKOFF_MAX_MS,
-    RECONCILE_INTERVAL_MS_MIN,
-    RECONCILE_RESYNC_MS,
-)
+from headrace.core.limits import RECONCILE_BACKOFF_MAX_MS, RECONCILE_INTERVAL_MS_MIN, RECONCILE_RESYNC_MS
 from headrace.core.resources.lease import BrokerLease
 from headrace.core.types import TopicName
 from headrace.kube.client import Backoff
@@ -34,6 +28,12 @@ from headrace_operator.applier import Applier, Outcome
 from headrace_operator.broker_calls import Inquiry, Reporter
 from headrace_operator.metrics import Metrics
 from headrace_operator.observer import Observer, Picture, monotonic_ms
+
+PROMISES_RETRY_MS = 1_000
+"""While nobody in an ISR can lead, brokers are asked this often what they hold."""
+OPERATOR_STALL_MS_MAX = 60_000
+"""An operator whose loop has not come round for this long reports itself unhealthy."""
+
 
 _log = logging.getLogger(__name__)
 

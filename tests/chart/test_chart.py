@@ -15,8 +15,8 @@ from charts.tools.__main__ import made
 from e2e.lab.api_server import ApiServer, api_server
 from e2e.lab.errors import LabError
 from e2e.lab.home import lab_home
-from headrace.core.limits import DISK_QUOTA_BYTES_MIN, REPLICATION_CATCH_UP_RATE_MIN
 from headrace.core.units import BYTES, parse_quantity_bytes
+from headrace_broker.main import DISK_QUOTA_BYTES_MIN, REPLICATION_CATCH_UP_RATE_MIN
 from tests.support.tools import require_tool
 
 CHART = Path(__file__).parents[2] / "charts" / "headrace"

@@ -10,6 +10,7 @@ import pytest
 
 from headrace.core import limits
 from headrace.http2 import frames
+from headrace.http2.connection_state import H2_IDLE_FRAMES_MAX
 from headrace.http2.events import ErrorCode, Fields
 from headrace.http2.frames import END_HEADERS, END_STREAM, pack_frame
 from headrace.http2.hpack import HeaderEncoder
@@ -19,7 +20,7 @@ from tests.support.cluster import http
 HELLO = frames.PREFACE + frames.pack_settings({})
 GET: Fields = [(b":method", b"GET"), (b":scheme", b"http"), (b":authority", b"broker"), (b":path", b"/healthz")]
 POST: Fields = [(b":method", b"POST"), *GET[1:3], (b":path", b"/v1/namespaces/default/topics/x/partitions/0/records")]
-FRAMES_MAX = 2 * limits.H2_IDLE_FRAMES_MAX
+FRAMES_MAX = 2 * H2_IDLE_FRAMES_MAX
 AT_ONCE = 100
 RECEIVE_BYTES_MIN = 2304
 """The smallest receive buffer that Linux gives: answers wait in the broker's socket."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headrace.core.limits import DEV_WATCH_HISTORY_BYTES_MAX, DEV_WATCH_HISTORY_MAX
+from headrace.dev.api.store import DEV_WATCH_HISTORY_BYTES_MAX, DEV_WATCH_HISTORY_MAX
 from tests.support.kubeconfig import Stream
 from tests.support.kubeconfig_objects import topic
 from tests.support.kubeconfig_space import Space

@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 from schemathesis.core.parameters import ParameterLocation
 
 from headrace.core.errors import CorruptBatchError
-from headrace.core.limits import BATCH_BYTES_MAX, TIMESTAMP_MS_MAX
+from headrace.core.limits import BATCH_BYTES_MAX
 from headrace.core.records.columns import columns_of
 from headrace.core.records.header import Compression
 from headrace.core.records.raw import split_batches
+from headrace.core.records.time_rules import TIMESTAMP_MS_MAX
 from tests.openapi.adapters import BrokerAdapter, Http2Adapter
 from tests.support.batches import RECORDS, encoded
 

@@ -6,8 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from headrace.core.limits import DELIVERY_TIMEOUT_MS_DEFAULT, SPARK_ROWS_PER_TRIGGER_DEFAULT
-from headrace.spark.read_options import READ_OPTIONS
+from headrace.core.limits import DELIVERY_TIMEOUT_MS_DEFAULT
+from headrace.spark.read_options import READ_OPTIONS, SPARK_ROWS_PER_TRIGGER_DEFAULT
 from tests.support.patience import patient
 from tests.support.spark_bench import SHORT_LIVED, SparkBench
 

@@ -15,7 +15,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from headrace.core.limits import SPARK_ROWS_GATHERED
+from headrace.spark.columns import SPARK_ROWS_GATHERED
 
 _ALL_COLUMNS = (
     "key BINARY, value BINARY, topic STRING, partition INT, offset LONG, timestamp TIMESTAMP, timestampType INT"

@@ -21,7 +21,7 @@ from random import Random
 from typing import Final, NamedTuple, TypeVar
 
 from headrace.core.errors import HeadraceError
-from headrace.core.limits import API_AWAY_REMINDER_MS, CAS_RETRIES_MAX, LEASE_RENEW_INTERVAL_MS
+from headrace.core.limits import LEASE_RENEW_INTERVAL_MS
 from headrace.core.replication.seats import Seen, greatest_incarnation, regressed_topics
 from headrace.core.resources.lease import CLUSTER_LABEL, BrokerLease, lease_name
 from headrace.core.resources.metadata import Metadata
@@ -38,6 +38,11 @@ from headrace.kube.errors import (
 from headrace.kube.resource import LEASES, PARTITION_SETS
 from headrace_broker.clock import monotonic_ms
 from headrace_broker.metrics import Metrics
+
+CAS_RETRIES_MAX = 20
+API_AWAY_REMINDER_MS = 60_000
+"""How often a broker that waits for the API server at its start says so."""
+
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)

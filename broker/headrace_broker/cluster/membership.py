@@ -29,15 +29,11 @@ from prometheus_client import CollectorRegistry
 
 from headrace.core.limits import (
     API_REQUEST_TIMEOUT_MS,
-    CATCH_UP_LOOK_MS,
     CATCH_UP_TIMEOUT_MS,
-    DECOMMISSION_LOOK_MS,
     DECOMMISSION_TIMEOUT_MS,
-    HANDOVER_POLL_MS,
     HANDOVER_TIMEOUT_MS,
     ISR_TICK_MS,
     STEP_DOWN_TIMEOUT_MS,
-    WAITED_FOR_NAMED_MAX,
 )
 from headrace.core.replication.draining import Placed, ToGiveAway, kept_in_sync, placed, to_give_away, to_hand_over
 from headrace.core.resources.kubernetes_objects import BrokerSet
@@ -54,6 +50,16 @@ from headrace_broker.cluster.view import ClusterView, follow_cluster
 from headrace_broker.partition.holdings import Holdings
 from headrace_broker.partition.opening import Opener
 from headrace_broker.storage.data_directory import EpochsSeen
+
+CATCH_UP_LOOK_MS = 500
+"""How often it looks whether they have."""
+WAITED_FOR_NAMED_MAX = 20
+"""Partitions that its log names then."""
+DECOMMISSION_LOOK_MS = 2_000
+"""How often such a broker asks what the StatefulSet says by now."""
+HANDOVER_POLL_MS = 50
+"""How often it looks whether they have."""
+
 
 _log = logging.getLogger(__name__)
 _DISK_FULL = "its disk is full"

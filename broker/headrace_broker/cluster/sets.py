@@ -28,7 +28,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from headrace.core.limits import EVENTS_PENDING_MAX, ISR_TICK_MS, SET_CALLS_MAX, SET_WRITE_INTERVAL_MS_MIN
+from headrace.core.limits import ISR_TICK_MS, SET_CALLS_MAX
 from headrace.core.log.epochs import NO_EPOCH
 from headrace.core.replication.seats import may_act_on, regressed_topics, to_remember
 from headrace.core.replication.set_writer import (
@@ -52,6 +52,12 @@ from headrace_broker.cluster.view import ClusterView
 from headrace_broker.metrics import Registration
 from headrace_broker.partition.holdings import Holdings
 from headrace_broker.storage.data_directory import EpochsSeen
+
+SET_WRITE_INTERVAL_MS_MIN = 100
+"""Between two writes of one broker to the same PartitionSet: what comes up meanwhile is one write."""
+EVENTS_PENDING_MAX = 64
+"""Events that a broker has on their way at once; of more only its log tells."""
+
 
 _log = logging.getLogger(__name__)
 

@@ -42,14 +42,6 @@ from headrace.core.groups.publishing import (
     upkeep,
 )
 from headrace.core.groups.status import Report, offered_of, report_of
-from headrace.core.limits import (
-    GROUP_PAUSES_INTERVAL_MS,
-    GROUP_REFUSED_MS_MAX,
-    GROUP_REFUSED_MS_MIN,
-    GROUP_UNUSED_MS,
-    GROUP_WANTED_MS,
-    GROUPS_WANTED_MAX,
-)
 from headrace.core.resources.consumer_group import ConsumerGroup, auto_created
 from headrace.core.types import BrokerId
 from headrace.kube.client import Backoff, KubeClient
@@ -61,6 +53,20 @@ from headrace_broker.cluster.view import ClusterView
 from headrace_broker.coordinators.group_coordinator import CoordinatedGroups, GroupsListener
 from headrace_broker.coordinators.group_lag import GroupLags, SeenLag
 from headrace_broker.coordinators.group_metrics import GroupMetrics, GroupWriteMetrics
+
+GROUP_UNUSED_MS = 60_000
+"""A ConsumerGroup that brokers created, and that nobody joined, is deleted once its coordinator has waited so long."""
+GROUPS_WANTED_MAX = 16
+"""ConsumerGroups that a broker is about to create for groups that have no coordinator yet: the first brings it for all,
+and clients ask again."""
+GROUP_WANTED_MS = 60_000
+"""So long it tries, after somebody has asked last."""
+GROUP_REFUSED_MS_MIN = 10_000
+GROUP_REFUSED_MS_MAX = 600_000
+"""Pauses after what the API server refuses for good: until somebody makes a namespace, or grants a right."""
+GROUP_PAUSES_INTERVAL_MS = 10_000
+"""So often coordinators are told how long pauses take that end by the clock on the wall."""
+
 
 _log = logging.getLogger(__name__)
 

@@ -23,15 +23,7 @@ from typing import Generic
 
 from headrace.core.coordinator_events import Append, EntryT
 from headrace.core.errors import CorruptLogError, HeadraceError, UnreadableBatchError
-from headrace.core.limits import (
-    BATCH_HEADER_BYTES,
-    COORDINATOR_APPEND_BATCHES_MAX,
-    COORDINATOR_APPEND_BYTES,
-    COORDINATOR_APPENDS_IN_FLIGHT_MAX,
-    COORDINATOR_ENCODE_INLINE_BYTES_MAX,
-    PRODUCE_TIMEOUT_MS_DEFAULT,
-    READ_INLINE_BYTES_MAX,
-)
+from headrace.core.limits import BATCH_HEADER_BYTES, PRODUCE_TIMEOUT_MS_DEFAULT, READ_INLINE_BYTES_MAX
 from headrace.core.log.epochs import Fence
 from headrace.core.records.header import BatchHeader, skim_batches
 from headrace.core.records.raw import RawBatch
@@ -39,6 +31,16 @@ from headrace.core.types import Acks, LeaderEpoch, Offset
 from headrace_broker.clock import wall_ms
 from headrace_broker.partition.partition import Partition
 from headrace_broker.partition.queries import ProduceQuery
+
+COORDINATOR_APPENDS_IN_FLIGHT_MAX = 2
+"""Calls that wait for the high watermark; what is decided meanwhile goes along with the next one. Two:
+one is on its way while the next is written. With more, each has fewer commits, and costs every replica as much."""
+COORDINATOR_APPEND_BATCHES_MAX = 256
+COORDINATOR_APPEND_BYTES = 1 << 20
+"""What one call appends: so many batches, and no more bytes than this, one batch at least."""
+COORDINATOR_ENCODE_INLINE_BYTES_MAX = 64 << 10
+"""Of one decision: a larger one is encoded in a thread, at some five microseconds a kilobyte."""
+
 
 _log = logging.getLogger(__name__)
 _READ_ALL = 1 << 62

@@ -40,7 +40,6 @@ from headrace.core.limits import (
     INTERNAL_REPLICAS_MAX,
     OFFSETS_PARTITIONS,
     RECONCILE_BACKOFF_MAX_MS,
-    ROLL_SHARES_MAX,
 )
 from headrace.core.records.time_rules import TimeRules
 from headrace.core.resources.internal_topics import commits_manifest, staging_manifest
@@ -68,6 +67,10 @@ from headrace_broker.coordinators.writer_coordinator import (
     WriterMetrics,
 )
 from headrace_broker.partition.partition import Partition
+
+ROLL_SHARES_MAX = 8
+"""Partitions that one coordinator gives their shares at the same time."""
+
 
 _log = logging.getLogger(__name__)
 

@@ -23,14 +23,7 @@ from headrace.core.groups.group import Group
 from headrace.core.groups.identity import GroupName, TopicShape
 from headrace.core.groups.lag import Watermarks, parse_watermarks, partition_lag, topic_lag, watermarks_request_object
 from headrace.core.groups.status import topics_of
-from headrace.core.limits import (
-    GROUP_LAG_INTERVAL_MS,
-    GROUP_LAG_INTERVAL_MS_MIN,
-    GROUP_LAG_PARTITIONS_MAX,
-    LOOK_ITEMS_MAX,
-    WATERMARKS_ASKED_MAX,
-    WATERMARKS_TIMEOUT_MS,
-)
+from headrace.core.limits import LOOK_ITEMS_MAX, WATERMARKS_ASKED_MAX, WATERMARKS_TIMEOUT_MS
 from headrace.core.log.epochs import Fence
 from headrace.core.types import BrokerId, PartitionKey, TopicUid
 from headrace_broker.clock import monotonic_ms
@@ -38,6 +31,14 @@ from headrace_broker.cluster.view import ClusterView
 from headrace_broker.coordinators.group_coordinator import CoordinatedGroups
 from headrace_broker.http.proxy import Proxy
 from headrace_broker.partition.partition import Partition
+
+GROUP_LAG_INTERVAL_MS = 5_000
+"""So often a coordinator asks leaders how far its groups are behind ..."""
+GROUP_LAG_INTERVAL_MS_MIN = 1_000
+"""... and so soon at the earliest, for groups of which it has never asked."""
+GROUP_LAG_PARTITIONS_MAX = 1 << 16
+"""Partitions that one broker asks about each time: the lag of groups that have others is not known."""
+
 
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)

@@ -17,10 +17,14 @@ from prometheus_client.registry import Collector
 
 from headrace.core.groups.group import Group
 from headrace.core.groups.identity import NO_GROUP_EPOCH, GroupEpoch, GroupName, GroupState, GroupType
-from headrace.core.limits import GROUP_LAG_SERIES_MAX, GROUPS_IN_METRICS_MAX
 from headrace_broker.coordinators.group_coordinator import CoordinatedGroups
 from headrace_broker.coordinators.group_lag import SeenLag
 from headrace_broker.metrics import Registration
+
+GROUPS_IN_METRICS_MAX = 2_000
+GROUP_LAG_SERIES_MAX = 20_000
+"""Groups of which a broker shows metrics, and partitions of which it shows their lag; more are only counted."""
+
 
 _GROUP = ("namespace", "group")
 _PARTITION = (*_GROUP, "topic", "partition")

@@ -41,12 +41,15 @@ from headrace.core.errors import (
     NotLeaderError,
     NotReadyError,
 )
-from headrace.core.limits import COORDINATOR_RELOAD_MS, COORDINATOR_TICK_MS
+from headrace.core.limits import COORDINATOR_RELOAD_MS
 from headrace.core.log.epochs import Fence
 from headrace.core.types import Acks, LeaderEpoch
 from headrace_broker.clock import monotonic_ms, wall_ms
 from headrace_broker.coordinators.coordinator_log import EntryCodec, TermAppends, load_codec
 from headrace_broker.partition.partition import Partition
+
+COORDINATOR_TICK_MS = 100
+
 
 ReplyT = TypeVar("ReplyT")
 

@@ -29,13 +29,7 @@ from headrace.core.errors import (
     OutOfOrderSequenceError,
     StaleTopicError,
 )
-from headrace.core.limits import (
-    PRODUCE_TIMEOUT_MS_DEFAULT,
-    ROLL_BYTES,
-    ROLL_RETRY_MS_MAX,
-    ROLL_RETRY_MS_MIN,
-    STAGING_LOOK_INTERVAL_MS,
-)
+from headrace.core.limits import PRODUCE_TIMEOUT_MS_DEFAULT, STAGING_LOOK_INTERVAL_MS
 from headrace.core.log.epochs import Fence
 from headrace.core.records.header import ProducerNumbers
 from headrace.core.records.raw import RawBatch, renumbered, stored_times
@@ -62,6 +56,12 @@ from headrace_broker.http.proxy import Elsewhere, Proxy, delete_there, edge_ther
 from headrace_broker.partition.fetch import find_offset
 from headrace_broker.partition.partition import Partition
 from headrace_broker.partition.queries import DeleteQuery, Edge, OffsetsQuery, Place, ProduceQuery
+
+ROLL_BYTES = 4 << 20
+"""Of one request to a partition's leader, or one batch, whatever its size."""
+ROLL_RETRY_MS_MIN = 100
+ROLL_RETRY_MS_MAX = 5_000
+"""Pauses after what could not be written just now: for as long as it takes, because it is committed."""
 
 
 class WriterMetrics:

@@ -15,16 +15,17 @@ from aiohttp import web
 from headrace.core.control.broker_reports import BrokerReport, Epochs, Promises, known_epochs, parse_promises_request
 from headrace.core.errors import HeadraceError, InvalidRequestError, NotReadyError, UnknownBrokerError
 from headrace.core.groups.lag import parse_watermarks_request, watermarks_object
-from headrace.core.limits import (
-    CONTROL_TIMEOUT_MS,
-    PROMISES_BODY_BYTES_MAX,
-    WATERMARKS_BODY_BYTES_MAX,
-    WATERMARKS_TIMEOUT_MS,
-)
+from headrace.core.limits import WATERMARKS_TIMEOUT_MS
 from headrace.core.types import BrokerId, PartitionKey, Seat, TopicUid
 from headrace_broker.coordinators.group_lag import known_here
 from headrace_broker.http.parameters import parse_broker, parse_held, parse_no_query
 from headrace_broker.serving import Serving
+
+CONTROL_TIMEOUT_MS = 10_000
+"""What a broker that passes such a request on to another one waits for its answer."""
+PROMISES_BODY_BYTES_MAX = 4 << 20
+"""Of such a request."""
+WATERMARKS_BODY_BYTES_MAX = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)

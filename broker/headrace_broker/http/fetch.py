@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator
 from aiohttp import web
 
 from headrace.core.errors import HeadraceError, UnreadableBatchError
-from headrace.core.limits import JSON_MEMORY_FACTOR, OFFSETS_TIMEOUT_MS
+from headrace.core.limits import JSON_MEMORY_FACTOR
 from headrace.core.records.raw import HEARTBEAT
 from headrace.core.types import Offset
 from headrace.http2.bodies import GZIP, BuffersResponse, Deflater
@@ -40,6 +40,9 @@ from headrace_broker.partition.fetch import Buffer, Fetched, WatchedPiece, fetch
 from headrace_broker.partition.partition import Partition
 from headrace_broker.partition.queries import FetchQuery, Place, WatchQuery
 from headrace_broker.serving import Serving
+
+OFFSETS_TIMEOUT_MS = 10_000
+"""What a broker that passes a question for an offset on to the leader waits for the answer ..."""
 
 
 def fetch_headers(fetched: Fetched, next_offset: Offset) -> dict[str, str]:

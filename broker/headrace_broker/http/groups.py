@@ -59,13 +59,8 @@ from headrace.core.groups.status import (
     with_silences,
 )
 from headrace.core.limits import (
-    GROUP_BODY_BYTES_MAX,
-    GROUP_HEARTBEATS_PASSED_ON_MAX,
-    GROUP_LIST_TIMEOUT_MS,
-    GROUP_REQUESTS_PASSED_ON_MAX,
+    H2_MAX_CONCURRENT_STREAMS,
     JSON_INLINE_BYTES_MAX,
-    JSON_INLINE_ITEMS_MAX,
-    JSON_ITEM_BYTES,
     LOOK_ITEMS_MAX,
     PRODUCE_TIMEOUT_MS_DEFAULT,
 )
@@ -88,6 +83,20 @@ from headrace_broker.http.proxy import PROXIED_HEADER, Proxy
 from headrace_broker.http.record_bodies import compressed
 from headrace_broker.http.uploads import Chunks, take_body
 from headrace_broker.serving import Serving
+
+GROUP_BODY_BYTES_MAX = 8 << 20
+"""Of a request about a group: a commit of OFFSETS_PER_COMMIT_MAX offsets with some metadata."""
+GROUP_LIST_TIMEOUT_MS = 2_000
+"""What other brokers get to say which groups they coordinate."""
+GROUP_HEARTBEATS_PASSED_ON_MAX = 3 * H2_MAX_CONCURRENT_STREAMS // 10
+"""That wait at other brokers: more are passed on without a wait there."""
+GROUP_REQUESTS_PASSED_ON_MAX = 2 * H2_MAX_CONCURRENT_STREAMS // 10
+"""Of all else about groups, at one time: records go to other brokers by the same connections."""
+JSON_INLINE_ITEMS_MAX = 500
+"""Of an answer about groups: with more it leaves the event loop to be made, five microseconds for each."""
+JSON_ITEM_BYTES = 200
+"""What one is counted for until the answer is made."""
+
 
 _JSON = "application/json"
 

@@ -17,7 +17,6 @@ from headrace.core.limits import (
     FETCH_BYTES_DEFAULT,
     FETCH_BYTES_MAX,
     FETCH_RECORDS_MAX,
-    FETCH_WAIT_MS_MAX,
     HELD_TOPICS_MAX,
     MEMBER_ID_LENGTH_MAX,
     PRODUCE_TIMEOUT_MS_DEFAULT,
@@ -47,6 +46,9 @@ from headrace_broker.partition.queries import (
     ValueFormat,
     WatchQuery,
 )
+
+FETCH_WAIT_MS_MAX = 60_000
+
 
 _E = TypeVar("_E", bound=StrEnum)
 _INT64_MAX = (1 << 63) - 1

@@ -24,7 +24,7 @@ from urllib.parse import quote, urlencode
 from aiohttp import web
 
 from headrace.core.errors import BrokerUnreachableError, HeadraceError, NotLeaderError, ThrottledError, from_problem
-from headrace.core.limits import DELETE_TIMEOUT_MS, PRODUCE_TIMEOUT_MS_DEFAULT, PROXY_MARGIN_MS
+from headrace.core.limits import DELETE_TIMEOUT_MS, PRODUCE_TIMEOUT_MS_DEFAULT
 from headrace.core.log.epochs import Fence
 from headrace.core.types import BrokerId, Offset
 from headrace.http2.async_transport import AsyncResponse, AsyncTransport
@@ -32,6 +32,10 @@ from headrace.http2.bridge import break_off
 from headrace_broker.admission import Share
 from headrace_broker.http.record_bodies import BodyFormat
 from headrace_broker.partition.queries import Edge, Place, ProduceQuery
+
+PROXY_MARGIN_MS = 5_000
+"""What a leader gets beyond the time that the request itself may take."""
+
 
 _log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from itertools import islice
 from aiohttp import web
 
 from headrace.core.errors import BatchTooLargeError, CorruptBatchError, InvalidRequestError, UnreadableBatchError
-from headrace.core.limits import BATCH_DECOMPRESSED_BYTES_MAX, JSON_FETCH_BYTES_MAX, WATCH_LINES_BYTES
+from headrace.core.limits import BATCH_DECOMPRESSED_BYTES_MAX
 from headrace.core.records.arrow_message import unpacked_bytes
 from headrace.core.records.header import BatchHeader, Compression
 from headrace.core.records.raw import RawBatch, split_batches
@@ -24,6 +24,11 @@ from headrace.core.types import Offset, Record
 from headrace.http2.bodies import GZIP, accepts_gzip, gzipped
 from headrace_broker.partition.fetch import Buffer, Fetched
 from headrace_broker.partition.queries import Place, ValueFormat
+
+JSON_FETCH_BYTES_MAX = 64 << 20
+"""Records of one JSON or NDJSON answer: compressed batches may be many times as large as the bytes that were read."""
+WATCH_LINES_BYTES = 256 << 10
+"""NDJSON that a stream makes at a time."""
 
 
 class BodyFormat(StrEnum):

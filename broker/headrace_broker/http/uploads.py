@@ -14,10 +14,16 @@ from contextlib import asynccontextmanager
 from aiohttp import web
 
 from headrace.core.errors import SlowClientError, ThrottledError, UnsupportedEncodingError
-from headrace.core.limits import CONTROL_BODY_TIMEOUT_MS, CONTROL_UPLOADS_MAX, H2_REQUEST_WINDOW_BYTES
+from headrace.core.limits import H2_REQUEST_WINDOW_BYTES
 from headrace.http2.bodies import InflatedTooLargeError, Inflater, arriving_chunks, is_gzip, too_large
 from headrace.http2.new_connections import Crowd
 from headrace_broker.admission import Budget, Requests, Share
+
+CONTROL_UPLOADS_MAX = 64
+"""Those whose bodies are on their way in, which take no place until they are there; one more ends the oldest ..."""
+CONTROL_BODY_TIMEOUT_MS = 5_000
+"""... of whoever has most, and each ends after so long."""
+
 
 Chunks = Sequence[bytes | memoryview]
 _JOINED_BYTES_MAX = 4 << 10

@@ -7,7 +7,6 @@ from aiohttp import web
 
 from headrace.core.errors import HeadraceError, InvalidRequestError, NotCoordinatorError, ThrottledError
 from headrace.core.limits import (
-    COMMIT_BODY_BYTES_MAX,
     COMMIT_WAIT_MS_MAX,
     JSON_INLINE_BYTES_MAX,
     PRODUCE_TIMEOUT_MS_DEFAULT,
@@ -23,6 +22,9 @@ from headrace_broker.http.parameters import parse_no_query, parse_writer
 from headrace_broker.http.produce import json_answer
 from headrace_broker.http.uploads import Chunks, take_body
 from headrace_broker.serving import Serving
+
+COMMIT_BODY_BYTES_MAX = 8 << 20
+"""Of a request to commit."""
 
 
 class WriterRoutes:

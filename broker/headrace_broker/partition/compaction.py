@@ -31,7 +31,6 @@ from weakref import WeakKeyDictionary, WeakSet
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from headrace.core.errors import HeadraceError
-from headrace.core.limits import COMPACTION_FAILURES_MAX, COMPACTION_INTERVAL_MS, COMPACTOR_IDLE_MS
 from headrace.core.log.compaction import CompactionRules, Later, keys_max, retry_ms
 from headrace.core.types import Offset, PartitionKey
 from headrace_broker.clock import monotonic_ms, wall_ms
@@ -48,6 +47,14 @@ from headrace_broker.storage.compaction_files import (
     format_job,
     parse_message,
 )
+
+COMPACTION_INTERVAL_MS = 2_000
+"""How often a broker looks whether a log is to be compacted."""
+COMPACTION_FAILURES_MAX = 3
+"""After so many failures in a row it is an error and no warning."""
+COMPACTOR_IDLE_MS = 30_000
+"""The process that compacts ends after so long without work."""
+
 
 _PASS_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
 

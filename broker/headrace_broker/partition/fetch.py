@@ -23,15 +23,7 @@ from typing import Any
 
 from headrace.core.errors import NotReadyError, OffsetOutOfRangeError, ThrottledError
 from headrace.core.holders import HolderRate
-from headrace.core.limits import (
-    FETCH_RECORDS_MAX,
-    WATCH_DRAIN_MS,
-    WATCH_HEARTBEAT_MS,
-    WATCH_PIECE_INTERVAL_MS,
-    WATCH_PIECES_BURST,
-    WATCH_READ_BYTES,
-    WATCHES_MAX,
-)
+from headrace.core.limits import FETCH_RECORDS_MAX, READ_INLINE_BYTES_MAX, WATCH_DRAIN_MS
 from headrace.core.log.epochs import Fence
 from headrace.core.records.header import BatchHeader, skim_batches
 from headrace.core.types import LeaderEpoch, Offset, TopicUid
@@ -39,6 +31,18 @@ from headrace_broker.admission import Requests, Share
 from headrace_broker.clock import monotonic_ms
 from headrace_broker.partition.partition import Partition
 from headrace_broker.partition.queries import Edge, FetchQuery, OffsetsQuery, WatchQuery
+
+WATCHES_MAX = 1024
+"""Endless streams of records that one broker serves or passes on; above it clients are told to wait (429)."""
+WATCH_PIECES_BURST = 64
+"""Pieces of records that one client's streams are given in a row. Records that wait come in one larger piece."""
+WATCH_PIECE_INTERVAL_MS = 0.5
+"""Then one so often: each costs a broker a tenth of a millisecond, which others would wait for."""
+WATCH_HEARTBEAT_MS = 10_000
+"""After so long without records a stream says that it is alive."""
+WATCH_READ_BYTES = READ_INLINE_BYTES_MAX
+"""Batches that a stream reads at a time, one at least: what it holds while its client is slow."""
+
 
 Buffer = bytes | bytearray | memoryview
 

@@ -31,7 +31,6 @@ from headrace.core.errors import (
     StorageFailedError,
     ThrottledError,
 )
-from headrace.core.limits import CUT_RETRY_MS
 from headrace.core.records.raw import split_replicated
 from headrace.core.replication.events import (
     AskEpochEnd,
@@ -59,6 +58,9 @@ from headrace_broker.replication.recent_batches import RecentBatches
 
 if TYPE_CHECKING:
     from headrace_broker.partition.partition import Partition
+
+CUT_RETRY_MS = 1_000
+"""A follower's log that cannot be cut, for want of room or files or for damage, is tried again so much later."""
 
 
 class Streams(Protocol):

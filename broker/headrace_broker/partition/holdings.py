@@ -17,7 +17,7 @@ from typing import Any
 
 from headrace.core.control.broker_reports import Epochs, HeldLog, PromisedLog, may_promise
 from headrace.core.errors import HeadraceError
-from headrace.core.limits import HOLDING_NEWS_MS, HOLDING_RETRY_MS, LOGS_OPENING_MAX, ORPHAN_RETENTION_MS
+from headrace.core.limits import HOLDING_RETRY_MS
 from headrace.core.log.epochs import NO_EPOCH
 from headrace.core.replication.residency import Holding
 from headrace.core.replication.seats import NO_LIFE, LogFacts, may_act_on, why_void
@@ -32,6 +32,13 @@ from headrace_broker.partition.opening import Opener
 from headrace_broker.partition.partition import Partition
 from headrace_broker.storage.data_directory import DataDirectory, GivingAway
 from headrace_broker.storage.partition_store import PartitionDescription, StoredPartition
+
+ORPHAN_RETENTION_MS = 7 * 86_400_000
+LOGS_OPENING_MAX = 8
+"""Logs that a starting broker recovers at the same time."""
+HOLDING_NEWS_MS = 100
+"""While other actions on partitions are under way, those that have ended are looked at this often."""
+
 
 _log = logging.getLogger(__name__)
 

@@ -31,17 +31,6 @@ from typing import Any, Protocol
 from prometheus_client import CollectorRegistry, Gauge
 
 from headrace.core.errors import HeadraceError
-from headrace.core.limits import (
-    HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS,
-    HOUSEKEEPING_FULL_INTERVAL_MS,
-    HOUSEKEEPING_TICK_MS,
-    MENDING_INTERVAL_MS,
-    ORPHAN_PURGE_INTERVAL_MS,
-    VERIFY_BYTES_PER_S,
-    VERIFY_DOUBTS_BYTES_PER_S,
-    VERIFY_INTERVAL_MS,
-    VERIFY_TICK_MS,
-)
 from headrace.core.replication.draining import others_have_it
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.types import Incarnation, PartitionKey, Seat, TopicName, TopicUid
@@ -51,6 +40,23 @@ from headrace_broker.partition.holdings import Holdings
 from headrace_broker.partition.partition import Partition
 from headrace_broker.storage.log_verification import Damage, Pace
 from headrace_broker.storage.partition_store import PartitionStore
+
+VERIFY_BYTES_PER_S = 16 << 20
+VERIFY_DOUBTS_BYTES_PER_S = 256 << 20
+"""Of a log in which somebody has come upon damage."""
+VERIFY_INTERVAL_MS = 7 * 24 * 3_600_000
+"""Each partition's closed segments are read through after each start, this often, and when somebody found damage."""
+VERIFY_TICK_MS = 2_000
+MENDING_INTERVAL_MS = 60_000
+"""Of the lives that one process ends because a log is damaged, each but the first lasts this long at least."""
+HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS = 5_000
+"""How far the checkpoint on disk may be behind: recovery tells with it whether committed records are missing."""
+ORPHAN_PURGE_INTERVAL_MS = 3_600_000
+HOUSEKEEPING_TICK_MS = 1_000
+"""How soon "at once" is."""
+HOUSEKEEPING_FULL_INTERVAL_MS = 5_000
+"""The interval while the disk is full."""
+
 
 _log = logging.getLogger(__name__)
 

@@ -24,7 +24,6 @@ from headrace.core.errors import (
     StorageFailedError,
     ThrottledError,
 )
-from headrace.core.limits import APPENDS_WAITING_MAX, PARTITION_TICK_MS
 from headrace.core.log.compaction import CompactionRules, check_keys
 from headrace.core.log.epochs import EpochEnd, Fence
 from headrace.core.log.group_commit import Sync
@@ -73,6 +72,12 @@ from headrace_broker.partition.queries import DeleteQuery, Edge, Place, ProduceQ
 from headrace_broker.partition.record_checks import TimeWatch
 from headrace_broker.storage.log_appender import Appended as Written
 from headrace_broker.storage.partition_log import PartitionLog
+
+APPENDS_WAITING_MAX = 10_000
+"""Appends of one partition that wait for their acknowledgement; above it clients are told to wait (429)."""
+PARTITION_TICK_MS = 100
+"""How often a partition with waiters looks at the time: expiry is this exact."""
+
 
 Answered = Callable[[HeadraceError | None], None]
 """Told what became of an append."""

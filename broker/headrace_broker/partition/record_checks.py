@@ -17,12 +17,7 @@ import sys
 from collections.abc import Callable, Container, Sequence
 
 from headrace.core.errors import BatchTooLargeError, CorruptBatchError
-from headrace.core.limits import (
-    BATCH_DECOMPRESSED_BYTES_MAX,
-    BODY_CHECK_INLINE_BYTES_MAX,
-    BODY_CHECK_INLINE_UNPACKED_BYTES_MAX,
-    STRANGE_TIMES_TOLD_MS,
-)
+from headrace.core.limits import BATCH_DECOMPRESSED_BYTES_MAX
 from headrace.core.records.arrow_message import TIME_BYTES
 from headrace.core.records.header import COMPRESSION_BITS
 from headrace.core.records.raw import RawBatch, unpack_times
@@ -32,6 +27,14 @@ from headrace_broker.admission import Admission
 from headrace_broker.clock import monotonic_ms
 from headrace_broker.metrics import PartitionCounters
 from headrace_broker.partition.queries import Place
+
+STRANGE_TIMES_TOLD_MS = 3_600_000
+"""A Topic is told of records with strange times once in so long, by each partition."""
+BODY_CHECK_INLINE_BYTES_MAX = 2 << 20
+"""Batches of one produce whose bodies are checked on the event loop: it takes fifty microseconds a mebibyte."""
+BODY_CHECK_INLINE_UNPACKED_BYTES_MAX = 64 << 10
+"""The same of compressed ones, once they are decompressed: a tenth of a millisecond, most of it whatever their size."""
+
 
 _DECODER = "headrace.core.records.columns"
 

@@ -24,12 +24,7 @@ from typing import Any, assert_never
 
 from headrace.core.errors import BrokenSessionError, BrokerUnreachableError, HeadraceError, from_problem
 from headrace.core.frames.replication_messages import MEDIA_TYPE, Lane, leader_message, leader_reader
-from headrace.core.limits import (
-    REPLICATION_BACKOFF_MAX_MS,
-    REPLICATION_BACKOFF_MIN_MS,
-    REPLICATION_IDLE_MS,
-    REPLICATION_TICK_MS,
-)
+from headrace.core.limits import REPLICATION_TICK_MS
 from headrace.core.replication.follower_stream import EpochAnswered, FollowerStream, Happening, Moved, Received, Refused
 from headrace.core.replication.isr import Ends
 from headrace.core.types import LeaderEpoch, Offset, PartitionKey, Seat
@@ -40,6 +35,12 @@ from headrace_broker.cluster.view import ClusterView
 from headrace_broker.partition.partition import Partition
 from headrace_broker.replication.open_streams import StreamMetrics
 from headrace_broker.tls import Transports
+
+REPLICATION_IDLE_MS = 5_000
+"""A stream without partitions is closed after this."""
+REPLICATION_BACKOFF_MIN_MS = 50
+REPLICATION_BACKOFF_MAX_MS = 1_000
+"""Between two attempts of a follower to reach its leader, or to follow one partition."""
 
 
 def new_backoff() -> Backoff:

@@ -43,12 +43,7 @@ from headrace.core.frames.replication_messages import (
     follower_message,
     follower_reader,
 )
-from headrace.core.limits import (
-    FETCH_RECORDS_MAX,
-    REPLICATION_READ_BYTES,
-    REPLICATION_TICK_MS,
-    REPLICATION_WATERMARK_MS,
-)
+from headrace.core.limits import FETCH_RECORDS_MAX, REPLICATION_READ_BYTES, REPLICATION_TICK_MS
 from headrace.core.records.header import skim_batches
 from headrace.core.replication.leader_stream import Due, LeaderChannel, LeaderStream, Throttle, Tip
 from headrace.core.types import Offset, Seat
@@ -59,6 +54,9 @@ from headrace_broker.partition.partition import Partition
 from headrace_broker.replication.recent_batches import Run
 from headrace_broker.serving import Serving
 from headrace_broker.sessions.outgoing import OutgoingFrames, ReadAhead, StreamWriter
+
+REPLICATION_WATERMARK_MS = 50
+"""So late at most a follower hears of a high watermark with which no batches come."""
 
 
 class Read(NamedTuple):

@@ -23,16 +23,19 @@ from prometheus_client.registry import Collector
 
 from headrace.core.errors import HeadraceError, NotReadyError
 from headrace.core.frames.replication_messages import Lane
-from headrace.core.limits import (
-    REPLICATION_BYTES_HELD_MAX,
-    REPLICATION_DRAIN_LOOK_MS,
-    REPLICATION_DRAIN_MS,
-    REPLICATION_STREAMS_UNKNOWN_MAX,
-)
 from headrace.core.replication.leader_stream import Throttle
 from headrace.core.types import BrokerId
 from headrace_broker.admission import Budget
 from headrace_broker.metrics import Registration
+
+REPLICATION_STREAMS_UNKNOWN_MAX = 64
+"""Streams that have not said whose they are; one more ends the oldest. Of the others each broker has one in a lane."""
+REPLICATION_DRAIN_MS = 2_000
+"""A broker that stops goes on replicating for so long at most where clients wait for their acknowledgement."""
+REPLICATION_DRAIN_LOOK_MS = 20
+"""How often it looks whether anybody waits."""
+REPLICATION_BYTES_HELD_MAX = 64 << 20
+"""Batches on their way to followers that a broker holds at one time, apart from those for its clients."""
 
 
 class StreamMetrics:

@@ -11,13 +11,15 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from headrace.core.frames.frame import Buffer
-from headrace.core.limits import (
-    REPLICATION_JOINED_BYTES,
-    REPLICATION_RECENT_BYTES_MAX,
-    REPLICATION_RECENT_RUNS_MAX,
-)
 from headrace.core.records.raw import RawBatch
 from headrace.core.types import LeaderEpoch, Offset, PartitionKey
+
+REPLICATION_RECENT_BYTES_MAX = 8 << 20
+"""What was appended or read just now is kept for followers, up to this over all partitions ..."""
+REPLICATION_RECENT_RUNS_MAX = 4096
+"""... and in so many pieces."""
+REPLICATION_JOINED_BYTES = 64 << 10
+"""Batches that are appended together are one piece up to this."""
 
 
 class Run(NamedTuple):

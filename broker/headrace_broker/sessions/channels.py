@@ -35,12 +35,7 @@ from headrace.core.frames.session_messages import (
     ProduceGroup,
 )
 from headrace.core.frames.session_terms import FetchTerms, Standing
-from headrace.core.limits import (
-    FETCH_RECORDS_MAX,
-    SESSION_COLD_READ_BYTES,
-    SESSION_GROUP_BYTES,
-    SESSION_GROUP_FRAMES_MAX,
-)
+from headrace.core.limits import FETCH_RECORDS_MAX, SESSION_GROUP_BYTES, SESSION_GROUP_FRAMES_MAX
 from headrace.core.log.epochs import Fence
 from headrace.core.records.raw import RawBatch, split_batches
 from headrace.core.types import LeaderEpoch, Offset
@@ -52,6 +47,10 @@ from headrace_broker.partition.record_checks import check_bodies, check_bodies_i
 from headrace_broker.serving import Serving
 from headrace_broker.sessions.outgoing import OutgoingFrames, ReadAhead
 from headrace_broker.storage.log_appender import Appended
+
+SESSION_COLD_READ_BYTES = 4 << 20
+"""The same in a thread, for a reader that is behind: each costs a hand-over to the thread and back."""
+
 
 _REMEDY = "; open a session there"
 

@@ -18,13 +18,17 @@ from headrace.core.limits import (
     H2_REQUEST_WINDOW_BYTES,
     H2_STREAM_WINDOW_BYTES,
     REQUEST_BYTES_IN_FLIGHT_MAX,
-    SESSION_HEARTBEAT_MS,
-    SESSION_WINDOWS_PART,
-    SESSIONS_MAX,
     WATCH_DRAIN_MS,
 )
 from headrace.http2.slow_clients import Patience
 from headrace_broker.admission import Requests
+
+SESSIONS_MAX = 1024
+"""Sessions that one broker serves; above it clients are told to wait (429)."""
+SESSION_WINDOWS_PART = 16
+"""The windows of all sessions together are such a part of what bodies may take: nobody has made room for them."""
+SESSION_HEARTBEAT_MS = 10_000
+"""After so long without a frame the broker says that it is alive."""
 
 
 class OpenSession(Protocol):

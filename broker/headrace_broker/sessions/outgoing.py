@@ -19,14 +19,18 @@ from typing import Generic, Protocol, TypeVar
 
 from headrace.core.errors import HeadraceError, ThrottledError
 from headrace.core.frames.frame import Buffer
-from headrace.core.limits import (
-    SESSION_ANSWERS_BYTES_MAX,
-    SESSION_COLD_READS_MAX,
-    SESSION_GROUP_FRAMES_MAX,
-    SESSION_JOINED_BYTES,
-    SESSION_READ_BYTES,
-)
+from headrace.core.limits import READ_INLINE_BYTES_MAX, SESSION_GROUP_FRAMES_MAX
 from headrace_broker.admission import Budget, Share
+
+SESSION_READ_BYTES = READ_INLINE_BYTES_MAX
+"""Batches that a session reads at a time, one at least: what it holds while its client is slow."""
+SESSION_COLD_READS_MAX = 4
+"""Reads of one session that have to wait for the disk, under way or waiting to be sent."""
+SESSION_ANSWERS_BYTES_MAX = 1 << 20
+"""Answers that a client has not taken; above it nothing more is read of what it sends."""
+SESSION_JOINED_BYTES = 64 << 10
+"""Frames of batches up to this size in all are copied into one piece: each piece costs more than the copy."""
+
 
 ROOM_S = 1.0
 """Whoever waits for room in a budget looks again after this, too."""

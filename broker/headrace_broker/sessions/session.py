@@ -37,7 +37,7 @@ from headrace.core.frames.session_messages import (
     client_message,
     client_reader,
 )
-from headrace.core.limits import SESSION_GROUP_BYTES, SESSION_GROUP_FRAMES_MAX, SESSION_ROOM_STALLS_MAX
+from headrace.core.limits import SESSION_GROUP_BYTES, SESSION_GROUP_FRAMES_MAX
 from headrace.http2.bodies import RequestBody
 from headrace.http2.slow_clients import Pace
 from headrace_broker.clock import monotonic_ms
@@ -45,6 +45,10 @@ from headrace_broker.partition.queries import Place, ProduceQuery
 from headrace_broker.serving import Serving
 from headrace_broker.sessions.channels import FetchChannel, LedPartition, ProduceChannel
 from headrace_broker.sessions.outgoing import ROOM_S, OutgoingFrames, StreamWriter
+
+SESSION_ROOM_STALLS_MAX = 8
+"""A frame that room is kept for comes within so many times `HTTP_STALL_MS`, however slow its client is."""
+
 
 Channel = ProduceChannel | FetchChannel
 

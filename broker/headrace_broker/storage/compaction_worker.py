@@ -29,12 +29,7 @@ from typing import Any
 import numpy as np
 
 from headrace.core.errors import CorruptBatchError, CorruptLogError, HeadraceError, UnreadableBatchError
-from headrace.core.limits import (
-    BATCH_HEADER_BYTES,
-    COMPACTION_BYTES_PER_SECOND,
-    COMPACTION_CHUNK_BYTES,
-    SEGMENT_BYTES_MAX,
-)
+from headrace.core.limits import BATCH_HEADER_BYTES, COMPACTION_CHUNK_BYTES, SEGMENT_BYTES_MAX
 from headrace.core.log.compaction import CleanPoints, groups
 from headrace.core.log.retention import ClosedSegment
 from headrace.core.log.segments import LOG_SUFFIX, segment_name
@@ -57,6 +52,10 @@ from headrace_broker.storage.compaction_files import (
     format_message,
 )
 from headrace_broker.storage.disk import FileHandle, read_blocking, shown
+
+COMPACTION_BYTES_PER_SECOND = 128 << 20
+"""What compaction reads in a second at most, all partitions of a broker together."""
+
 
 _SAME_MAX = 1 << 16
 """Batches of a segment that are remembered instead of being written, in the hope that all of it stays as it is."""

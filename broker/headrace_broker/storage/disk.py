@@ -20,7 +20,11 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from headrace.core.errors import CorruptLogError, DiskFullError, HeadraceError, StorageFailedError, ThrottledError
-from headrace.core.limits import DISK_BALLAST_BYTES, READ_INLINE_BYTES_MAX, READ_ONCE_BYTES_MIN, WRITEV_BUFFERS_MAX
+from headrace.core.limits import DISK_BALLAST_BYTES, READ_INLINE_BYTES_MAX, WRITEV_BUFFERS_MAX
+
+READ_ONCE_BYTES_MIN = 64 << 10
+"""A fetch that reads less from the disk leaves it in the page cache: an index, or records that somebody looks at."""
+
 
 Buffer = bytes | bytearray | memoryview
 

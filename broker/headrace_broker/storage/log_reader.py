@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from weakref import WeakMethod
 
 from headrace.core.errors import CorruptBatchError, CorruptLogError, OffsetOutOfRangeError
-from headrace.core.limits import READ_INLINE_BYTES_MAX, READ_POSITIONS_MAX
+from headrace.core.limits import READ_INLINE_BYTES_MAX
 from headrace.core.log.segments import DamagedIndexError
 from headrace.core.records.header import BatchHeader
 from headrace.core.types import Offset
@@ -19,6 +19,10 @@ from headrace_broker.storage.disk import NotCachedError, ReadAt, read_cached, re
 from headrace_broker.storage.segment import Extent, SegmentView, batches_since, extent_from, locate_batch
 from headrace_broker.storage.segment_set import SegmentGoneError, SegmentSet
 from headrace_broker.storage.threads import StorageThreads
+
+READ_POSITIONS_MAX = 64
+"""Ends of recent reads that one partition remembers: the next fetch of a consumer starts there."""
+
 
 logger = logging.getLogger(__name__)
 

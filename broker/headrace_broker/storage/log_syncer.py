@@ -14,7 +14,6 @@ import threading
 from pathlib import Path
 
 from headrace.core.errors import StorageFailedError
-from headrace.core.limits import RECOVERY_SCAN_BYTES
 from headrace.core.log.checkpoints import LogPoint
 from headrace.core.log.epochs import LeaderEpochs
 from headrace.core.types import Offset
@@ -23,6 +22,10 @@ from headrace_broker.storage.partition_files import PartitionFiles
 from headrace_broker.storage.recovery import RecoveredLog
 from headrace_broker.storage.segment import Segment
 from headrace_broker.storage.segment_set import SegmentSet
+
+RECOVERY_SCAN_BYTES = 64 << 20
+"""The recovery point follows the durable end this closely: a start after a crash scans no more per partition."""
+
 
 logger = logging.getLogger(__name__)
 

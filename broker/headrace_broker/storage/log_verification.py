@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from headrace.core.errors import CorruptBatchError, CorruptLogError, StorageFailedError, UnreadableBatchError
-from headrace.core.limits import VERIFY_CHUNK_BYTES
 from headrace.core.log.checkpoints import LogPoint
 from headrace.core.log.epochs import LeaderEpochs
 from headrace.core.log.recovery import Cut, Kept, TailScan, Wanted
@@ -25,6 +24,9 @@ from headrace_broker.storage.disk import read_once, shown
 from headrace_broker.storage.segment import Segment
 from headrace_broker.storage.segment_set import SegmentGoneError, SegmentSet
 from headrace_broker.storage.threads import StorageThreads
+
+VERIFY_CHUNK_BYTES = 1 << 20
+"""A closed segment is read through in pieces of this size, or of one batch that is larger."""
 
 
 class Damage(NamedTuple):

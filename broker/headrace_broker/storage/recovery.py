@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Final
 
 from headrace.core.errors import CorruptLogError
-from headrace.core.limits import PRODUCERS_REBUILD_BYTES, RECOVERY_CHUNK_BYTES
 from headrace.core.log.checkpoints import LogPoint
 from headrace.core.log.compaction import CleanPoints
 from headrace.core.log.epochs import EpochStart, LeaderEpochs
@@ -36,6 +35,10 @@ from headrace_broker.storage.disk import TEMPORARY_SUFFIX, FileHandle, fsync_dir
 from headrace_broker.storage.partition_files import PartitionFiles
 from headrace_broker.storage.segment import Segment, delete_segment, segments_in
 from headrace_broker.storage.segment_indexes import OFFSET_INDEX, IndexFile, walk_batches
+
+RECOVERY_CHUNK_BYTES = 4 << 20
+PRODUCERS_REBUILD_BYTES = 64 << 20
+"""Where the snapshot of a log's producers is lost, so much of the newest log below the recovery point is looked at."""
 
 
 class ProducerSnapshot:

@@ -18,8 +18,14 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, Protocol, TypeVar
 
-from headrace.core.limits import CLOSED_SEGMENTS_OPEN_MAX, READ_THREADS_MAX, SYNC_THREADS_MAX
 from headrace.core.types import Offset
+
+CLOSED_SEGMENTS_OPEN_MAX = 1024
+"""Closed segments that a broker keeps open for its readers, or fewer where it may not open many files."""
+SYNC_THREADS_MAX = 16
+READ_THREADS_MAX = 8
+"""Threads of their own: readers of cold data never stand before an `fdatasync`."""
+
 
 _FILES_SHARE = 12
 """A segment is three files; a quarter of all descriptors are for closed segments at most."""

@@ -28,12 +28,15 @@ from headrace.client.record import GroupOffset, Place, Record, TopicPartition
 from headrace.client.transport.async_brokers import AsyncBrokers
 from headrace.client.transport.discovery import Servers
 from headrace.core.errors import LocalError
-from headrace.core.limits import CONSUMER_CLOSE_MS_DEFAULT, CONSUMER_TURN_MS, PRODUCE_TIMEOUT_MS_DEFAULT
+from headrace.core.limits import CONSUMER_CLOSE_MS_DEFAULT, PRODUCE_TIMEOUT_MS_DEFAULT
 from headrace.core.records.columns import DecodedBatch
 
 if TYPE_CHECKING:
     from headrace.client.consumer.options import GroupOptions
     from headrace.client.groups.async_member import AsyncMember
+
+CONSUMER_TURN_MS = 50
+"""An asyncio consumer gives the loop back at least so often, however much there is to hand out."""
 
 
 class AsyncReading:

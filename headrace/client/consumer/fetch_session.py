@@ -27,8 +27,13 @@ from headrace.client.transport.leader_session import LeaderSession
 from headrace.core.errors import HeadraceError
 from headrace.core.frames.session_messages import Batches, BrokerMessage, Close, Credit, OpenFetch
 from headrace.core.frames.session_terms import FetchTerms
-from headrace.core.limits import FETCH_LONG_POLL_MS, FETCH_SILENT_MS, SESSION_SILENCE_MS_MAX
+from headrace.core.limits import FETCH_LONG_POLL_MS
 from headrace.core.log.epochs import NO_EPOCH
+
+FETCH_SILENT_MS = 3_000
+"""The same for a consumer that waits for new records; a leader with nothing to say is silent for up to 10 s."""
+SESSION_SILENCE_MS_MAX = 25_000
+"""A session in which a broker says nothing for longer, not even that it is alive, is dead: it says so every 10 s."""
 
 
 @dataclass(slots=True, eq=False)

@@ -30,10 +30,12 @@ from headrace.client.transport.discovery import Servers
 from headrace.core.errors import LocalError
 from headrace.core.limits import (
     AUTO_COMMIT_INTERVAL_MS_DEFAULT,
-    CONSUMER_PREFETCH_BYTES_DEFAULT,
     DELIVERY_TIMEOUT_MS_DEFAULT,
     MAX_POLL_INTERVAL_MS_DEFAULT,
 )
+
+CONSUMER_PREFETCH_BYTES_DEFAULT = 64 << 20
+"""What a consumer asks for ahead of its reader, over all its partitions together."""
 
 
 class Positions(ABC):

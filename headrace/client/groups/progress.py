@@ -24,15 +24,20 @@ from headrace.core.groups.assignment import Names
 from headrace.core.groups.entries import OffsetValue
 from headrace.core.groups.events import CommitReceived
 from headrace.core.groups.identity import GroupName, GroupType
-from headrace.core.limits import (
-    OFFSETS_PER_COMMIT_MAX,
-    PROGRESS_PATIENCE_MS,
-    PROGRESS_PAUSE_FACTOR,
-    PROGRESS_PAUSE_MS,
-    PROGRESS_REPEAT_MS,
-    PROGRESS_TIMEOUT_MS,
-)
+from headrace.core.limits import OFFSETS_PER_COMMIT_MAX
 from headrace.core.types import Offset, PartitionKey
+
+PROGRESS_TIMEOUT_MS = 1_000
+"""A report of a Spark query's progress is given up after it: the query waits so long."""
+PROGRESS_PAUSE_MS = 1_000
+"""After one that failed none is tried for so long, ..."""
+PROGRESS_PAUSE_FACTOR = 10
+"""... nor for so many times what it took: brokers that do not answer cost a query a tenth of its time at most."""
+PROGRESS_PATIENCE_MS = 10_000
+"""What may be a matter of time is warned of when it has lasted so long: a cluster's first group waits for its topic."""
+PROGRESS_REPEAT_MS = 60_000
+"""So often what has not changed is reported again, as offsets are forgotten by the time of their last report."""
+
 
 _log = logging.getLogger(__name__)
 _NUMBER = 0

@@ -18,7 +18,9 @@ from headrace.client.transport.async_brokers import AsyncBrokers
 from headrace.client.transport.calls import Directory
 from headrace.client.transport.discovery import Servers
 from headrace.core.errors import HeadraceError
-from headrace.core.limits import ASYNC_SEND_BURST_RECORDS
+
+ASYNC_SEND_BURST_RECORDS = 256
+"""Sends of an `AsyncProducer` in a row that did not wait; then the event loop has its turn, or nothing would leave."""
 
 
 class AsyncProducer(Writer):

@@ -20,7 +20,6 @@ import pyarrow as pa
 from headrace.client.producer.batches import BATCH_OVERHEAD_BYTES, HEADER_OVERHEAD_BYTES, ROW_OVERHEAD_BYTES
 from headrace.client.record import as_timestamp_ms
 from headrace.core.errors import LocalError
-from headrace.core.limits import ITERATOR_ROWS_MAX
 from headrace.core.records.arrays import (
     binary_array,
     entries_of,
@@ -31,6 +30,10 @@ from headrace.core.records.arrays import (
     timestamp_array,
 )
 from headrace.core.records.columns import RECORD_SCHEMA, record_columns
+
+ITERATOR_ROWS_MAX = 1 << 16
+"""Rows that `send_batch` takes from an iterator at a time, or fewer where they reach its bytes first."""
+
 
 _TIMES_REMEDY = "give whole milliseconds since 1970-01-01 UTC, or datetimes"
 _NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_null)

@@ -44,18 +44,19 @@ from headrace.core.errors import (
 )
 from headrace.core.frames.session_messages import BrokerMessage, OpenProduce, Produce, Produced
 from headrace.core.frames.session_terms import ProduceTerms
-from headrace.core.limits import (
-    CLIENT_STALL_CHECK_MS,
-    CLIENT_STALL_SLACK_MS,
-    FAILED_BATCHES_KEPT_MAX,
-    LEADER_SILENT_MS,
-    PRODUCER_BATCHES_REMEMBERED,
-    PRODUCER_PIPELINE_BATCHES_MAX,
-)
+from headrace.core.limits import CLIENT_STALL_CHECK_MS, CLIENT_STALL_SLACK_MS, PRODUCER_BATCHES_REMEMBERED
 from headrace.core.log.epochs import NO_EPOCH
 from headrace.core.records.arrow_message import RecordTimes
 from headrace.core.records.header import NO_PRODUCER
 from headrace.core.records.time_rules import Reason, Strange
+
+PRODUCER_PIPELINE_BATCHES_MAX = 8
+"""Batches of one partition that a producer has on their way over a session: enough that neither side waits."""
+FAILED_BATCHES_KEPT_MAX = 100
+"""Failures that `flush` can still report; of older ones only their futures know."""
+LEADER_SILENT_MS = 1_000
+"""A leader that owes a producer an answer for longer may be none any more: another broker is asked who leads."""
+
 
 _log = logging.getLogger("headrace.client")
 

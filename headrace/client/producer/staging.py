@@ -25,14 +25,7 @@ from headrace.client.transport.brokers import Brokers
 from headrace.client.transport.calls import Call, as_namespace, parse_json
 from headrace.client.transport.discovery import Servers
 from headrace.core.errors import HeadraceError, InvalidRequestError, RemoteError
-from headrace.core.limits import (
-    COMMIT_TIMEOUT_MS,
-    COMMIT_WAIT_MS_MAX,
-    DELIVERY_TIMEOUT_MS_DEFAULT,
-    PRODUCE_TIMEOUT_MS_DEFAULT,
-    STAGE_BATCH_BYTES,
-    STAGE_BUFFER_BYTES,
-)
+from headrace.core.limits import COMMIT_WAIT_MS_MAX, DELIVERY_TIMEOUT_MS_DEFAULT, PRODUCE_TIMEOUT_MS_DEFAULT
 from headrace.core.records.arrays import long_numbers
 from headrace.core.records.arrow_message import times_in
 from headrace.core.staging.coordinator import Status
@@ -40,6 +33,14 @@ from headrace.core.staging.decisions import Share, StagedBatch
 from headrace.core.staging.requests import Staging, commit_body, parse_staging, parse_status, writer_path
 from headrace.core.staging.writers import WriterName
 from headrace.core.types import Offset, PartitionId, PartitionKey, TopicUid
+
+STAGE_BATCH_BYTES = 2 << 20
+"""Of a batch that is staged, where the topic takes as much: it is read again, and written a second time, as it is."""
+STAGE_BUFFER_BYTES = 64 << 20
+"""What one attempt gathers, for all partitions, before it is staged."""
+COMMIT_TIMEOUT_MS = 300_000
+"""A writer waits so long for its commit: for the decision, and until everything is in its partition."""
+
 
 _log = logging.getLogger(__name__)
 _JSON = "application/json"

@@ -52,16 +52,20 @@ from headrace.client.transport.metadata import TopicLayout
 from headrace.core.errors import BatchTooLargeError, HeadraceError, LocalError, UnknownPartitionError
 from headrace.core.limits import (
     DELIVERY_TIMEOUT_MS_DEFAULT,
-    PARTITION_CACHE_KEYS_MAX,
     PRODUCE_TIMEOUT_MS_DEFAULT,
     PRODUCER_BATCH_BYTES_DEFAULT,
     PRODUCER_BUFFER_BYTES_DEFAULT,
-    STICKY_BYTES,
 )
 from headrace.core.murmur2 import partition_for_key
 from headrace.core.partitioner import NO_KEY, StickyRoundRobin, partitions_for_keys
 from headrace.core.records.columns import encode_batch, record_columns
 from headrace.core.records.header import Compression
+
+STICKY_BYTES = 64 << 10
+"""Records without a key stay with one partition for so long, then go to the next (KIP-794)."""
+PARTITION_CACHE_KEYS_MAX = 1 << 16
+"""Keys whose partitions a client process remembers: keys repeat, and their hash is the dearest step of `send`."""
+
 
 Partitioner: TypeAlias = Callable[[str, bytes | None, bytes | None, int], int]
 """`partitioner(topic, key, value, partition_count)` gives the partition's number."""

@@ -27,9 +27,15 @@ from headrace.core.errors import (
     from_problem,
 )
 from headrace.core.frames.session_terms import FetchTerms, ProduceTerms
-from headrace.core.limits import CONSUMER_FRAME_BYTES_MAX, FETCH_BYTES_MIN, METADATA_TIMEOUT_MS
+from headrace.core.limits import FETCH_BYTES_MIN
 from headrace.core.log.epochs import Fence
 from headrace.core.types import Acks, LeaderEpoch, Offset, PartitionId, TopicName, TopicUid
+
+METADATA_TIMEOUT_MS = 5_000
+"""Any broker can answer; one that is slower than this is not waited for."""
+CONSUMER_FRAME_BYTES_MAX = 1 << 20
+"""What a broker pushes to a consumer at a time, of what the consumer has room for."""
+
 
 SESSIONS_PATH = "/v1/sessions"
 BATCH_TYPE = "application/vnd.headrace.batch"

@@ -11,8 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.core.errors import RemoteError
-from headrace.core.limits import METADATA_AGE_MS_MAX, UNREACHABLE_URL_MS
 from headrace.core.records.time_rules import TimeRules
+
+METADATA_AGE_MS_MAX = 60_000
+"""Clients read a topic's metadata again after this long, so that they notice partitions that were added."""
+UNREACHABLE_URL_MS = 20_000
+"""A broker's URL that could not be reached is left alone for this long while other brokers can answer for it."""
 
 
 @dataclass(frozen=True, slots=True)

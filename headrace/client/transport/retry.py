@@ -27,14 +27,18 @@ from headrace.core.errors import (
     StorageFailedError,
     UnknownTopicError,
 )
-from headrace.core.limits import (
-    CLIENT_BACKOFF_MAX_MS,
-    CLIENT_BACKOFF_MIN_MS,
-    TROUBLE_INTERVAL_MS,
-    TROUBLE_SILENT_MS,
-    TROUBLE_UNANSWERED_MS,
-    UNKNOWN_TOPIC_GRACE_MS,
-)
+from headrace.core.limits import CLIENT_BACKOFF_MIN_MS
+
+UNKNOWN_TOPIC_GRACE_MS = 3_000
+"""A topic may be a moment old: for this long an unknown topic is looked up again before it is an error."""
+CLIENT_BACKOFF_MAX_MS = 1_000
+TROUBLE_SILENT_MS = 1_000
+"""What fails for longer than this is told, while it is tried again."""
+TROUBLE_UNANSWERED_MS = 10_000
+"""A request that has had no answer for longer than this is told."""
+TROUBLE_INTERVAL_MS = 5_000
+"""The same trouble is told this often."""
+
 
 _log = logging.getLogger("headrace.client")
 

@@ -15,11 +15,15 @@ from enum import StrEnum
 from typing import Any, TypeAlias
 
 from headrace.core.control.observed import BrokerState, Observed
-from headrace.core.limits import LEADER_RETURNS_MAX, REASSIGNMENTS_MAX
 from headrace.core.resources.consumer_group import ConsumerGroup
 from headrace.core.resources.partition_set import PartitionSet, PartitionState
 from headrace.core.resources.topic import Topic
 from headrace.core.types import BrokerId, PartitionEpoch, TopicName
+
+LEADER_RETURNS_MAX = 50
+"""Leaderships that return to their preferred leaders in one pass of the operator; each is a short interruption."""
+REASSIGNMENTS_MAX = 10
+"""Partitions of a cluster that copy data to new replicas at the same time."""
 
 
 class ChangeKind(StrEnum):

@@ -13,10 +13,12 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from headrace.core.control.actions import Change, ChangeKind, Notice
-from headrace.core.limits import GROUP_EVENT_INTERVAL_MS
 from headrace.core.resources.metadata import ConditionType
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.types import BrokerId
+
+GROUP_EVENT_INTERVAL_MS = 30_000
+"""Of one kind people hear so often at most, for each group: a group that rebalances all the time is one Event."""
 
 
 @dataclass(frozen=True, slots=True)

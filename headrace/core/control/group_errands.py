@@ -37,9 +37,15 @@ from headrace.core.groups.entries import OffsetValue
 from headrace.core.groups.events import DeletionReceived, OffsetsAsked, ResetResolved
 from headrace.core.groups.identity import GroupType
 from headrace.core.groups.requests import Call, call_of, parse_offsets
-from headrace.core.limits import GROUP_ERRAND_RETRY_MS, GROUP_ERRANDS_MAX, RECONCILE_RESYNC_MS
+from headrace.core.limits import RECONCILE_RESYNC_MS
 from headrace.core.resources.consumer_group import GROUP_FINALIZER, ConsumerGroup, ResetOffsets, ResetTo
 from headrace.core.types import Offset, PartitionKey, TopicUid
+
+GROUP_ERRANDS_MAX = 16
+"""Deletions and resets that the operator has on their way at once."""
+GROUP_ERRAND_RETRY_MS = 2_000
+"""So soon the operator asks again for what could not be done: a group that has members, a broker that is away."""
+
 
 _CAUSE_LENGTH_MAX = 300
 

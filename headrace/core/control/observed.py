@@ -6,12 +6,15 @@ from enum import StrEnum
 
 from headrace.core.control.broker_reports import BrokerReport, Promises
 from headrace.core.control.liveness import Liveness
-from headrace.core.limits import FINALIZER_WAIT_MS, LEADER_RETURN_DELAY_MS
+from headrace.core.limits import FINALIZER_WAIT_MS
 from headrace.core.resources.kubernetes_objects import BrokerSet
 from headrace.core.resources.lease import BrokerLease
 from headrace.core.resources.partition_set import PartitionSet, PartitionState
 from headrace.core.resources.topic import Topic
 from headrace.core.types import BrokerId, Incarnation, PartitionKey, Seat, TopicUid
+
+LEADER_RETURN_DELAY_MS = 5_000
+"""A broker must have been ready for so long, in one life, before leaderships return to it or data moves there."""
 
 
 class BrokerState(StrEnum):

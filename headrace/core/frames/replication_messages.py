@@ -20,16 +20,16 @@ from typing import Any, Final, NamedTuple, Self
 from headrace.core.errors import BrokenSessionError, HeadraceError, from_problem, to_problem
 from headrace.core.frames.frame import Buffer, Frame, FrameReader, pack_head
 from headrace.core.frames.session_terms import read_object
-from headrace.core.limits import (
-    BATCH_BYTES_MAX,
-    REPLICATION_ALIVE_MS,
-    REPLICATION_SILENCE_MS_MAX,
-    REPLICATION_TICK_MS,
-    SESSION_JSON_BYTES_MAX,
-)
+from headrace.core.limits import BATCH_BYTES_MAX, REPLICATION_TICK_MS, SESSION_JSON_BYTES_MAX
 from headrace.core.log.epochs import EpochEnd
 from headrace.core.replication.isr import Ends
 from headrace.core.types import BrokerId, Incarnation, LeaderEpoch, Offset, PartitionId, PartitionKey, Seat, TopicUid
+
+REPLICATION_ALIVE_MS = 1_000
+"""How often each side says that it is alive, whatever else it says."""
+REPLICATION_SILENCE_MS_MAX = 2_500
+"""A side of a stream that has said nothing for so long is gone."""
+
 
 MEDIA_TYPE: Final = "application/vnd.headrace.replication"
 """Content type of a replication stream's request and of its answer."""

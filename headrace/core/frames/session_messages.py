@@ -24,14 +24,16 @@ from typing import NamedTuple
 from headrace.core.errors import BrokenSessionError, HeadraceError, ThrottledError, from_problem, to_problem
 from headrace.core.frames.frame import Buffer, Frame, FrameReader, Kind, pack_head
 from headrace.core.frames.session_terms import FetchTerms, ProduceTerms, Standing, read_object
-from headrace.core.limits import (
-    BATCH_BYTES_MAX,
-    SESSION_CHANNELS_MAX,
-    SESSION_FRAME_BYTES_MAX,
-    SESSION_JSON_BYTES_MAX,
-    SESSION_PRODUCES_PENDING_MAX,
-)
+from headrace.core.limits import BATCH_BYTES_MAX, REQUEST_BODY_BYTES_MAX, SESSION_JSON_BYTES_MAX
 from headrace.core.types import LeaderEpoch, Offset
+
+SESSION_CHANNELS_MAX = 4096
+"""Channels that one session has open at once; one more is refused by itself (429)."""
+SESSION_PRODUCES_PENDING_MAX = 1024
+"""Produces of one channel that are not answered yet; one more fails the channel (429)."""
+SESSION_FRAME_BYTES_MAX = REQUEST_BODY_BYTES_MAX
+"""Batches in one PRODUCE."""
+
 
 SESSION = 0
 """The channel of what concerns the session as a whole."""

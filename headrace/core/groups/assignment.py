@@ -28,9 +28,13 @@ from typing import NamedTuple, TypeAlias, assert_never
 from headrace.core.errors import InvalidRequestError
 from headrace.core.groups.identity import Assignor, MemberId, TopicShape
 from headrace.core.groups.topic_patterns import topic_pattern
-from headrace.core.limits import GROUP_PARTITIONS_MAX, GROUP_TOPICS_MAX
 from headrace.core.resources.internal_topics import INTERNAL_TOPICS
 from headrace.core.types import PartitionId, PartitionKey, TopicUid, topic_name_problem
+
+GROUP_TOPICS_MAX = 256
+"""Topics that one member names, and that one group consumes; of more that patterns find, the first by name."""
+GROUP_PARTITIONS_MAX = 1 << 14
+"""Partitions that one group consumes: a whole assignment fits into one batch of the offsets topic."""
 
 
 @dataclass(frozen=True, slots=True)

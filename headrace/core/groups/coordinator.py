@@ -61,16 +61,19 @@ from headrace.core.groups.identity import GroupName, GroupSettings, GroupState, 
 from headrace.core.groups.members import type_problem
 from headrace.core.groups.records import records_bytes_max
 from headrace.core.groups.sessions import NEVER
-from headrace.core.limits import (
-    COORDINATOR_COMMITS_UNANSWERED_MAX,
-    COORDINATOR_UNANSWERED_MAX,
-    COORDINATOR_UNCOMMITTED_BYTES_MAX,
-    COORDINATOR_UNCOMMITTED_OFFSETS_BYTES_MAX,
-    DELETED_TOPICS_REMEMBERED_MAX,
-    GROUPS_PER_COORDINATOR_MAX,
-)
+from headrace.core.limits import GROUPS_PER_COORDINATOR_MAX
 from headrace.core.resources.topic import DeletionPolicy, Topic
 from headrace.core.types import TopicUid
+
+COORDINATOR_UNANSWERED_MAX = 10_000
+"""Requests whose records are not committed yet; a coordinator that is behind by more takes no others."""
+COORDINATOR_COMMITS_UNANSWERED_MAX = 8_000
+"""So many, and it takes no more offsets: members must be heard all the same."""
+COORDINATOR_UNCOMMITTED_BYTES_MAX = 40 << 20
+COORDINATOR_UNCOMMITTED_OFFSETS_BYTES_MAX = 32 << 20
+"""The same two bounds, of the records themselves: a follower that lags must not fill the leader's memory."""
+DELETED_TOPICS_REMEMBERED_MAX = 1024
+"""For coordinators that begin after the deletion: more are forgotten with the age of their offsets."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,16 +62,17 @@ from headrace.core.groups.members import Draft, Members, may_commit, type_proble
 from headrace.core.groups.rebalancing import Sharing
 from headrace.core.groups.records import offset_bytes
 from headrace.core.groups.sessions import Sessions, Silence, Waiting, heartbeat_ms
-from headrace.core.limits import (
-    GROUP_EXPIRY_INTERVAL_MS,
-    GROUP_HEARTBEAT_MS_RECONCILING,
-    GROUP_OFFSETS_MAX,
-    OFFSET_METADATA_BYTES_MAX,
-    OFFSETS_BYTES_PER_COMMIT_MAX,
-    OFFSETS_PER_COMMIT_MAX,
-)
+from headrace.core.limits import GROUP_HEARTBEAT_MS_RECONCILING, OFFSET_METADATA_BYTES_MAX, OFFSETS_PER_COMMIT_MAX
 from headrace.core.murmur2 import murmur2
 from headrace.core.types import PartitionKey, TopicUid
+
+OFFSETS_BYTES_PER_COMMIT_MAX = 4 << 20
+"""Of their records, which are one batch: below `maxMessageBytes` of the offsets topic, with room for the group's."""
+GROUP_OFFSETS_MAX = 1 << 15
+"""Partitions of which a group remembers offsets: twice what it may consume, for topics that come and go. To forget
+them all is one batch, too."""
+GROUP_EXPIRY_INTERVAL_MS = 60_000
+"""So often each group looks for offsets that are too old, and forgets OFFSETS_PER_COMMIT_MAX of them at most."""
 
 
 def check_commit(image: Image, event: CommitReceived) -> None:

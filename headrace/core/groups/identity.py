@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple, NewType
 
-from headrace.core.limits import GROUP_SESSION_MS_DEFAULT
 from headrace.core.murmur2 import partition_for_key
 from headrace.core.types import PartitionId, TopicUid
+
+GROUP_SESSION_MS_DEFAULT = 45_000
+
 
 OFFSETS_TOPIC: Final = "headrace-offsets"
 """The internal topic. Its number of partitions never changes: `coordinator_partition` depends on it."""

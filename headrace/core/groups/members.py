@@ -61,14 +61,15 @@ from headrace.core.groups.events import (
 from headrace.core.groups.identity import GroupEpoch, GroupName, GroupSettings, GroupType, MemberId
 from headrace.core.groups.sessions import Sessions
 from headrace.core.limits import (
-    CLIENT_ADDRESS_LENGTH_MAX,
-    GROUP_MEMBERS_MAX,
     INSTANCE_ID_LENGTH_MAX,
     MEMBER_ID_LENGTH_MAX,
     REBALANCE_TIMEOUT_MS_MAX,
     REBALANCE_TIMEOUT_MS_MIN,
 )
 from headrace.core.types import PartitionKey
+
+GROUP_MEMBERS_MAX = 1000
+CLIENT_ADDRESS_LENGTH_MAX = 253
 
 
 class Draft:

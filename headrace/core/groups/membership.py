@@ -35,14 +35,17 @@ from headrace.core.groups.identity import NO_GROUP_EPOCH, GroupEpoch, MemberId
 from headrace.core.limits import (
     GROUP_HEARTBEAT_MS_MAX,
     GROUP_HEARTBEAT_MS_RECONCILING,
-    GROUP_LEAVE_MS_MAX,
     GROUP_REQUEST_TIMEOUT_MS,
-    GROUP_RETRY_MS_MAX,
-    GROUP_RETRY_MS_MIN,
     MEMBER_REQUESTS_MAX,
     REBALANCE_TIMEOUT_MS_DEFAULT,
 )
 from headrace.core.murmur2 import murmur2
+
+GROUP_RETRY_MS_MIN = 100
+GROUP_RETRY_MS_MAX = 2_000
+"""Pauses of a member between requests that are refused for now."""
+GROUP_LEAVE_MS_MAX = 5_000
+"""So long a member tries to say that it leaves; later its session ends by itself."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,20 +28,28 @@ from headrace.core.errors import ThrottledError
 from headrace.core.groups.identity import GroupName, GroupState
 from headrace.core.groups.status import Report, reported
 from headrace.core.holders import HolderRate
-from headrace.core.limits import (
-    GROUP_CHANGES_IN_A_ROW_MAX,
-    GROUP_LAG_STATUS_INTERVAL_MS,
-    GROUP_LAG_WRITES_PER_SECOND_MAX,
-    GROUP_STATUS_INTERVAL_MS,
-    GROUP_WRITES_IN_FLIGHT_MAX,
-    GROUP_WRITES_PER_SECOND_MAX,
-    GROUPS_NEW_BURST,
-    GROUPS_NEW_CLIENTS_MAX,
-    GROUPS_NEW_INTERVAL_MS,
-)
 from headrace.core.resources.consumer_group import GROUP_FINALIZER, ConsumerGroup, ConsumerGroupStatus, auto_created
 from headrace.core.resources.metadata import Metadata
 from headrace.core.types import TopicUid
+
+GROUP_STATUS_INTERVAL_MS = 1_000
+"""Between two writes of one broker to the status of the same ConsumerGroup ..."""
+GROUP_LAG_STATUS_INTERVAL_MS = 10_000
+"""... and where nothing but the lag is new."""
+GROUP_WRITES_PER_SECOND_MAX = 20
+"""Of one broker, to all ConsumerGroups together ..."""
+GROUP_LAG_WRITES_PER_SECOND_MAX = 5
+"""... and of those, where nothing but the lag is new: with more than fifty such groups each is written less often."""
+GROUP_CHANGES_IN_A_ROW_MAX = 9
+"""Then a lag is next, however many changes wait."""
+GROUP_WRITES_IN_FLIGHT_MAX = 8
+GROUPS_NEW_BURST = 500
+"""Groups that one client may bring into being at once, at one broker ..."""
+GROUPS_NEW_INTERVAL_MS = 1_000
+"""... and one more so often: each is an object of the cluster's API."""
+GROUPS_NEW_CLIENTS_MAX = 4_096
+"""Clients of whom a broker remembers that."""
+
 
 _SECOND_MS = 1_000
 

@@ -26,7 +26,9 @@ from headrace.core.groups.entries import GroupValue, Image, Inputs, TargetKey, T
 from headrace.core.groups.identity import GroupEpoch, GroupSettings, GroupState, MemberId, TopicShape
 from headrace.core.groups.members import Draft, advance
 from headrace.core.groups.sessions import NEVER, Sessions
-from headrace.core.limits import ASSIGNMENT_TIMEOUT_MS
+
+ASSIGNMENT_TIMEOUT_MS = 500
+"""So long the coordinator waits for the operator's assignment before it makes its own."""
 
 
 def consumed(subscriptions: Iterable[Subscription], topics: Mapping[str, TopicShape]) -> dict[str, TopicShape]:

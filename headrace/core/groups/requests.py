@@ -44,16 +44,17 @@ from headrace.core.groups.events import (
     ResetResolved,
 )
 from headrace.core.groups.identity import NO_GROUP_EPOCH, GroupEpoch, GroupName, GroupType, MemberId
-from headrace.core.limits import (
-    GROUP_HEARTBEAT_MS_MAX,
-    OFFSETS_QUERY_LENGTH_MAX,
-    REBALANCE_TIMEOUT_MS_DEFAULT,
-    RESET_ID_LENGTH_MAX,
-    TOPIC_PARTITIONS_MAX,
-    TOPIC_UID_LENGTH_MAX,
-)
+from headrace.core.limits import GROUP_HEARTBEAT_MS_MAX, REBALANCE_TIMEOUT_MS_DEFAULT, TOPIC_PARTITIONS_MAX
 from headrace.core.log.epochs import NO_EPOCH as NO_LEADER
 from headrace.core.types import LeaderEpoch, Offset, PartitionId, PartitionKey, TopicUid
+
+OFFSETS_QUERY_LENGTH_MAX = 4_000
+"""Partitions that are asked for by number: heads of requests have 8 KiB."""
+RESET_ID_LENGTH_MAX = 63
+"""As `spec.resetOffsets.id`: it stands in the group's record and in its status."""
+TOPIC_UID_LENGTH_MAX = 64
+"""Kubernetes gives 36."""
+
 
 _BODY = "the body"
 ANSWER = "the coordinator's answer"

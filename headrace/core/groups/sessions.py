@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from headrace.core.groups.identity import GroupEpoch, MemberId
-from headrace.core.limits import GROUP_HEARTBEAT_MS_MAX, STATIC_SILENT_HEARTBEATS
+from headrace.core.limits import GROUP_HEARTBEAT_MS_MAX
+
+STATIC_SILENT_HEARTBEATS = 2
+"""A static member that missed so many may be replaced by another process of the same instance id."""
 
 
 class Silence(NamedTuple):

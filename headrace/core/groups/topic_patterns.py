@@ -21,12 +21,15 @@ from functools import lru_cache
 from typing import TypeAlias, assert_never
 
 from headrace.core.errors import InvalidRequestError
-from headrace.core.limits import (
-    TOPIC_PATTERN_DEPTH_MAX,
-    TOPIC_PATTERN_LENGTH_MAX,
-    TOPIC_PATTERN_STATES_MAX,
-    TOPIC_PATTERNS_KEPT_MAX,
-)
+
+TOPIC_PATTERN_LENGTH_MAX = 256
+TOPIC_PATTERN_STATES_MAX = 512
+"""States of a pattern's automaton: what a look at one character costs at most."""
+TOPIC_PATTERN_DEPTH_MAX = 32
+"""Groups within groups."""
+TOPIC_PATTERNS_KEPT_MAX = 256
+"""Patterns that a process keeps ready: a group looks at its members' again with every topic that comes or goes."""
+
 
 _ALPHABET = frozenset(string.ascii_lowercase + string.digits + "-")
 _ESCAPED_SETS = {"d": frozenset(string.digits), "w": frozenset(string.ascii_lowercase + string.digits)}

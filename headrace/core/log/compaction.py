@@ -22,25 +22,31 @@ from itertools import pairwise
 from typing import Final, NamedTuple, Self
 
 from headrace.core.errors import InvalidRequestError
-from headrace.core.limits import (
-    CLEAN_POINTS_MAX,
-    COMPACTION_DIRTY_PERCENT_MIN,
-    COMPACTION_KEY_BYTES,
-    COMPACTION_KEYS_MAX,
-    COMPACTION_KEYS_MIN,
-    COMPACTION_LAG_MS_MAX,
-    COMPACTION_MEMORY_PART,
-    COMPACTION_RETRY_MS,
-    COMPACTION_RETRY_MS_MAX,
-    COMPACTOR_BYTES,
-    SEGMENT_BYTES_MAX,
-    SEGMENT_OFFSETS_MAX,
-)
+from headrace.core.limits import COMPACTION_KEYS_MAX, SEGMENT_BYTES_MAX, SEGMENT_OFFSETS_MAX
 from headrace.core.log.checkpoints import DamagedFileError, seal, unseal
 from headrace.core.log.retention import ClosedSegment, SegmentTimes
 from headrace.core.records.raw import RawBatch
 from headrace.core.resources.topic import CleanupPolicy, TopicSpec
 from headrace.core.types import Offset
+
+COMPACTION_KEYS_MIN = 1 << 14
+COMPACTION_KEY_BYTES = 256
+"""Memory that a key takes at most."""
+COMPACTION_MEMORY_PART = 16
+"""One of so many parts of a broker's memory is for the keys of a pass."""
+COMPACTOR_BYTES = 96 << 20
+"""Of the memory that a broker may use, for the process that compacts, without the keys: itself, and a few batches."""
+COMPACTION_DIRTY_PERCENT_MIN = 50
+"""A log is compacted when so much of its closed segments has come since the last time (Kafka's dirty ratio)."""
+COMPACTION_LAG_MS_MAX = 86_400_000
+"""Or when a segment that has come since was closed so long ago."""
+COMPACTION_RETRY_MS = 60_000
+"""A log whose compaction has failed is left alone for so long, and twice as long after each failure that follows ..."""
+COMPACTION_RETRY_MS_MAX = 3_600_000
+"""... up to this."""
+CLEAN_POINTS_MAX = 64
+"""Times that one log remembers at which a part of it was compacted: tombstones are kept for a while from then."""
+
 
 COMPACTION_FILE: Final = "compaction-checkpoint"
 

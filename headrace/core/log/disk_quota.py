@@ -16,8 +16,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from headrace.core.errors import DiskFullError
-from headrace.core.limits import DISK_RESERVE_BYTES_MAX, DISK_ROOM_TO_SPARE_BYTES_MAX
 from headrace.core.units import format_bytes
+
+DISK_RESERVE_BYTES_MAX = 1 << 30
+"""What stays free by default, or a twentieth of the volume where that is less."""
+DISK_ROOM_TO_SPARE_BYTES_MAX = 256 << 20
+"""A full disk takes appends again once there is so much room, or 1/64 of quota and volume where that is less."""
+
 
 _RESERVE_PART: Final = 20
 """A volume keeps one part of so many in reserve."""

@@ -17,9 +17,11 @@ truncation took away is ever vouched for, whatever a sync reports that had cover
 
 from dataclasses import dataclass
 
-from headrace.core.limits import REPLICATED_SYNC_BYTES
 from headrace.core.resources.topic import Durability
 from headrace.core.types import Offset
+
+REPLICATED_SYNC_BYTES = 64 << 20
+"""Durability Replicated: synced in the background each time this much was appended."""
 
 
 @dataclass(frozen=True, slots=True)

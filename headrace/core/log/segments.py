@@ -20,16 +20,14 @@ from typing import Final, NamedTuple, Self, TypeVar
 
 from crc32c import crc32c
 
-from headrace.core.limits import (
-    INDEX_INTERVAL_BYTES,
-    SEGMENT_BYTES_MAX,
-    SEGMENT_BYTES_MIN,
-    SEGMENT_OFFSETS_MAX,
-    UNSYNCED_SEGMENTS_MAX,
-)
+from headrace.core.limits import INDEX_INTERVAL_BYTES, SEGMENT_BYTES_MAX, SEGMENT_OFFSETS_MAX, UNSYNCED_SEGMENTS_MAX
 from headrace.core.records.header import BatchHeader
 from headrace.core.resources.topic import Durability, TopicSpec
 from headrace.core.types import Offset
+
+SEGMENT_BYTES_MIN = 16 << 10
+"""For a smaller `segment.bytes` too: a segment is three files, and not every small request is worth that much."""
+
 
 LOG_SUFFIX: Final = ".log"
 INDEX_SUFFIX: Final = ".index"

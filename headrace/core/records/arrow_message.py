@@ -20,13 +20,14 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple, Self
 
 from headrace.core.errors import CorruptBatchError
-from headrace.core.limits import (
-    BATCH_DECOMPRESSED_BYTES_MAX,
-    BATCH_HEADER_BYTES,
-    BATCH_METADATA_BYTES_MAX,
-    TIMES_COUNTED_PLAINLY_MAX,
-)
+from headrace.core.limits import BATCH_DECOMPRESSED_BYTES_MAX, BATCH_HEADER_BYTES
 from headrace.core.records.header import ALIGNMENT_BYTES, BatchHeader, Compression
+
+TIMES_COUNTED_PLAINLY_MAX = 64
+"""Times of so many records are compared without numpy: a broker of small batches does not load it."""
+BATCH_METADATA_BYTES_MAX = 4096
+"""Arrow's metadata at the start of a body; the schema of records needs about 500 bytes."""
+
 
 PREFIX_BYTES: Final = 8
 """Continuation marker and metadata length."""

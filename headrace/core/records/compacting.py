@@ -27,11 +27,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.core.errors import UnreadableBatchError
-from headrace.core.limits import COMPACTED_BATCH_BYTES, PRODUCER_BATCHES_REMEMBERED
+from headrace.core.limits import PRODUCER_BATCHES_REMEMBERED
 from headrace.core.records.columns import SPARSE_RECORD_SCHEMA, DecodedBatch, assemble, decode_batch, record_columns
 from headrace.core.records.header import NO_PRODUCER, SPARSE_BIT, BatchHeader
 from headrace.core.records.raw import emptied_batch
 from headrace.core.types import LeaderEpoch, Offset
+
+COMPACTED_BATCH_BYTES = 1 << 20
+"""Batches that compaction has made small are joined up to this size."""
+
 
 _KEY_BYTES_MAX = 64
 _NEVER = -1

@@ -29,8 +29,12 @@ from json.encoder import encode_basestring as quoted
 from typing import Any, Final, Literal, NoReturn, TypeAlias
 
 from headrace.core.errors import BatchTooLargeError, InvalidRequestError
-from headrace.core.limits import JSON_DEPTH_MAX, JSON_LINE_BYTES_MAX, RECORD_HEADERS_MAX
+from headrace.core.limits import JSON_LINE_BYTES_MAX, RECORD_HEADERS_MAX
 from headrace.core.types import Offset, Record, RecordHeaders
+
+JSON_DEPTH_MAX = 128
+"""A value that is nested deeper comes out as a string where JSON values were asked for."""
+
 
 JsonTree: TypeAlias = Any
 """str, bytes, tuple, list, True, False or None, as above."""

@@ -16,12 +16,17 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from headrace.core.errors import CorruptBatchError
-from headrace.core.limits import BATCH_HEADER_BYTES, FEW_ROWS_BYTES_MAX, FEW_ROWS_MAX
+from headrace.core.limits import BATCH_HEADER_BYTES
 from headrace.core.records.arrays import headers_array
 from headrace.core.records.arrow_message import NumberPlaces, number_places
 from headrace.core.records.columns import RECORD_SCHEMA, plain_header, sealed
 from headrace.core.records.header import NOT_IDEMPOTENT, BatchHeader, ProducerNumbers
 from headrace.core.records.raw import batch_crc
+
+FEW_ROWS_MAX = 64
+FEW_ROWS_BYTES_MAX = 64 << 10
+"""Batches up to this are encoded without Arrow: above, its columns are faster."""
+
 
 _BUFFER_ALIGNMENT_BYTES = 8
 _I64 = struct.Struct("<q")

@@ -20,13 +20,18 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from headrace.core.errors import InvalidTimestampError
-from headrace.core.limits import TIMESTAMP_AHEAD_MS, TIMESTAMP_MS_MAX
 from headrace.core.records.arrow_message import RecordTimes
 from headrace.core.records.raw import RawBatch
 from headrace.core.units import format_duration_ms
 
 if TYPE_CHECKING:
     from headrace.core.resources.topic import TopicSpec
+
+TIMESTAMP_MS_MAX = 253_402_300_799_999
+"""The greatest time of a record that is taken: the end of the year 9999. Micro- and nanoseconds of today are above."""
+TIMESTAMP_AHEAD_MS = 3_600_000
+"""Whoever writes a record whose time is further ahead than this is warned: no clock is that wrong."""
+
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NO_LIMIT_MS = 1 << 63

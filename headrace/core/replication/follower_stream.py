@@ -38,11 +38,13 @@ from headrace.core.frames.replication_messages import (
     StreamSilence,
     Unfollow,
 )
-from headrace.core.limits import REPLICATION_UNREPORTED_BYTES
 from headrace.core.log.epochs import EpochEnd
 from headrace.core.replication.isr import Ends
 from headrace.core.resources.topic import Durability
 from headrace.core.types import LeaderEpoch, Offset, PartitionKey, Seat
+
+REPLICATION_UNREPORTED_BYTES = 1 << 20
+"""A report that changes no vote waits for the next that does, until so much was received, or a second is over."""
 
 
 class EpochAnswered(NamedTuple):

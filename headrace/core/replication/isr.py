@@ -18,10 +18,14 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Self
 
-from headrace.core.limits import FOLLOWER_AWAY_MS, REPLICA_LAG_MS_MAX
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.resources.topic import Durability, TopicSpec
 from headrace.core.types import BrokerId, Offset, PartitionEpoch, Seat
+
+FOLLOWER_AWAY_MS = 1_000
+"""A follower whose stream has ended for longer is away: connections that broke are back by then."""
+REPLICA_LAG_MS_MAX = 10_000
+"""A follower that was not caught up for longer leaves the ISR (Kafka's `replica.lag.time.max.ms`)."""
 
 
 def floor(state: PartitionState, min_insync_replicas: int) -> int:

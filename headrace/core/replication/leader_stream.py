@@ -20,17 +20,23 @@ from typing import NamedTuple
 from headrace.core.errors import BrokenSessionError, DivergedLogError, NotReadyError
 from headrace.core.frames.replication_messages import Follow, Hello, Lane, Pulse, StreamSilence
 from headrace.core.frames.session_messages import ChannelNumbering
-from headrace.core.limits import (
-    REPLICATION_BEHIND_BYTES_MAX,
-    REPLICATION_CHANNELS_MAX,
-    REPLICATION_HELLO_MS_MAX,
-    REPLICATION_IN_FLIGHT_BYTES_MAX,
-    REPLICATION_READ_BYTES,
-    REPLICATION_REPEAT_MS,
-    REPLICATION_STREAM_BYTES_MAX,
-)
+from headrace.core.limits import REPLICATION_READ_BYTES
 from headrace.core.replication.isr import Ends
 from headrace.core.types import BrokerId, Incarnation, LeaderEpoch, Offset, PartitionKey, Seat
+
+REPLICATION_IN_FLIGHT_BYTES_MAX = 8 << 20
+"""Batches of one partition that a follower was sent and has not reported; one batch is sent whatever its size."""
+REPLICATION_STREAM_BYTES_MAX = 8 << 20
+"""The same over all partitions of a stream that do not have everything: votes of those that do wait behind no more."""
+REPLICATION_BEHIND_BYTES_MAX = 16 << 20
+"""A follower that was sent so much without reaching the end of the log catches up on a stream of its own."""
+REPLICATION_REPEAT_MS = 2_000
+"""How often at most a follower's sign of life counts as a report of each of its partitions."""
+REPLICATION_HELLO_MS_MAX = 5_000
+"""A stream that has not said whose it is within this time ends, whatever else comes."""
+REPLICATION_CHANNELS_MAX = 1 << 14
+"""Partitions that one broker follows of another at once."""
+
 
 _PIECES_PER_SECOND = 4
 

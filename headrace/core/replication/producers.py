@@ -24,10 +24,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, Self
 
 from headrace.core.errors import FencedProducerError, OutOfOrderSequenceError
-from headrace.core.limits import PRODUCER_BATCHES_REMEMBERED, PRODUCER_EXPIRY_MS, PRODUCERS_REMEMBERED_MAX
+from headrace.core.limits import PRODUCER_BATCHES_REMEMBERED
 from headrace.core.log.checkpoints import DamagedFileError, seal, unseal
 from headrace.core.records.header import NO_PRODUCER, SEQUENCES, BatchHeader
 from headrace.core.types import Offset
+
+PRODUCERS_REMEMBERED_MAX = 2_000
+"""Idempotent producers that one partition remembers; above it the one that wrote nothing for longest is forgotten."""
+PRODUCER_EXPIRY_MS = 86_400_000
+"""A producer that wrote nothing for so long may be forgotten (Kafka's producer.id.expiration.ms)."""
+
 
 PRODUCERS_FILE: Final = "producer-snapshot"
 

@@ -24,11 +24,14 @@ from headrace.core.groups.identity import (
     MemberId,
     Retention,
 )
-from headrace.core.limits import GROUP_SESSION_MS_MAX, GROUP_SESSION_MS_MIN
 from headrace.core.resources.lease import CLUSTER_LABEL
 from headrace.core.resources.metadata import API_VERSION, DEFAULT_CLUSTER, InvalidResourceError, Metadata, Object
 from headrace.core.types import BrokerId, Offset, PartitionId, TopicUid
 from headrace.core.units import UNLIMITED, parse_duration_ms, parse_limited_duration_ms
+
+GROUP_SESSION_MS_MIN = 1_000
+GROUP_SESSION_MS_MAX = 1_800_000
+"""What `spec.sessionTimeout` says beyond these counts as these: nobody heartbeats for ever, or without a pause."""
 
 
 def parse_moment_ms(text: str) -> int:

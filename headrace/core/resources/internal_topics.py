@@ -10,12 +10,15 @@ from headrace.core.limits import (
     OFFSETS_MESSAGE_BYTES,
     OFFSETS_SEGMENT_BYTES,
     STAGING_MESSAGE_BYTES,
-    STAGING_PARTITIONS,
+    STAGING_PARTITIONS_EACH,
 )
 from headrace.core.resources.lease import CLUSTER_LABEL
 from headrace.core.resources.metadata import API_VERSION
 from headrace.core.resources.topic import INTERNAL_LABEL, CleanupPolicy, DeletionPolicy
 from headrace.core.staging.writers import COMMITS_TOPIC, STAGING_TOPIC
+
+STAGING_PARTITIONS = COMMITS_PARTITIONS * STAGING_PARTITIONS_EACH
+
 
 INTERNAL_TOPICS: Final = frozenset((OFFSETS_TOPIC, COMMITS_TOPIC, STAGING_TOPIC))
 """The names of all of them: no pattern finds them. Brokers alone read them and delete their records ..."""

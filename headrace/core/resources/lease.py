@@ -23,9 +23,13 @@ from typing import Any, assert_never
 from urllib.parse import urlsplit
 
 from headrace.core.browsers import is_loopback_name
-from headrace.core.limits import LEASE_DURATION_MS, LEASE_REGRESSED_MAX, OPERATOR_LEASE_DURATION_MS
+from headrace.core.limits import LEASE_DURATION_MS, OPERATOR_LEASE_DURATION_MS
 from headrace.core.resources.metadata import InvalidResourceError, Metadata, Object
 from headrace.core.types import BrokerId, Incarnation, TopicUid
+
+LEASE_REGRESSED_MAX = 1_000
+"""Topics that a broker names in its Lease because their epochs went back."""
+
 
 LEASE_PREFIX = "headrace-broker-"
 CLUSTER_LABEL = "headrace.io/cluster"

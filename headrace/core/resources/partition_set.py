@@ -13,7 +13,6 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from headrace.core.limits import PARTITIONS_PER_SET_MAX
 from headrace.core.resources.metadata import API_VERSION, InvalidResourceError, Metadata, Object
 from headrace.core.types import (
     BrokerId,
@@ -27,6 +26,10 @@ from headrace.core.types import (
     TopicName,
     TopicUid,
 )
+
+PARTITIONS_PER_SET_MAX = 100
+"""Partitions in one PartitionSet: keeps the object far below the API server's 1.5 MiB."""
+
 
 ADOPTED_ANNOTATION = "headrace.io/adopted"
 

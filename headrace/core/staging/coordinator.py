@@ -39,15 +39,17 @@ from headrace.core.errors import (
     StaleBatchError,
     ThrottledError,
 )
-from headrace.core.limits import (
-    WRITER_ONCE_RETENTION_MS,
-    WRITER_REQUESTS_MAX,
-    WRITER_RETENTION_MS,
-    WRITERS_PER_COORDINATOR_MAX,
-)
+from headrace.core.limits import WRITER_REQUESTS_MAX
 from headrace.core.staging.decisions import Clean, Cleaning, Counts, Decision, Span, StagedBatch, WriterRecord, bytes_of
 from headrace.core.staging.writers import WriterName
 from headrace.core.types import PartitionId
+
+WRITERS_PER_COORDINATOR_MAX = 10_000
+WRITER_RETENTION_MS = 30 * 86_400_000
+"""A query that commits nothing for so long is forgotten: what it repeats then is written again."""
+WRITER_ONCE_RETENTION_MS = 86_400_000
+"""The same of a job that has one batch."""
+
 
 _FORGET_INTERVAL_MS = 60_000
 

@@ -21,9 +21,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias
 
 from headrace.core.coordinator_events import UnreadableRecordError
-from headrace.core.limits import STAGE_EXPIRY_MS, STAGING_LOOK_INTERVAL_MS
+from headrace.core.limits import STAGING_LOOK_INTERVAL_MS
 from headrace.core.staging.writers import WriterName
 from headrace.core.types import Offset, PartitionId, PartitionKey, TopicUid
+
+STAGE_EXPIRY_MS = 12 * 3_600_000
+"""What nobody has committed for so long belongs to an attempt that is dead."""
+
 
 _VERSION = 1
 _VERSION_OF_LIVES = 2

@@ -12,11 +12,15 @@ from urllib.parse import quote
 
 from headrace.core.errors import InvalidRequestError
 from headrace.core.fields import Fields
-from headrace.core.limits import COMMIT_WAIT_MS_MAX, STAGED_BATCHES_MAX
+from headrace.core.limits import COMMIT_WAIT_MS_MAX
 from headrace.core.staging.coordinator import CommitReceived, Status
 from headrace.core.staging.decisions import Decision, Share, StagedBatch, share_object
 from headrace.core.staging.writers import WriterName, commits_partition, staging_partitions
 from headrace.core.types import Offset, PartitionId, PartitionKey, TopicName, TopicUid
+
+STAGED_BATCHES_MAX = 50_000
+"""Record batches of one commit: a decision is one record, and their places stand in it."""
+
 
 _BODY = "the body"
 _ANSWER = "the answer about the writer"

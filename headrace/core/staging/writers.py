@@ -10,9 +10,12 @@ import re
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
-from headrace.core.limits import COMMITS_PARTITIONS, STAGING_PARTITIONS_EACH, WRITER_NAME_LENGTH_MAX
+from headrace.core.limits import COMMITS_PARTITIONS, STAGING_PARTITIONS_EACH
 from headrace.core.murmur2 import partition_for_key
 from headrace.core.types import PartitionId
+
+WRITER_NAME_LENGTH_MAX = 200
+
 
 COMMITS_TOPIC: Final = "headrace-commits"
 """Compacted: the last decision of each writer. Its number of partitions never changes."""

@@ -18,12 +18,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 
-from headrace.core.limits import DEV_EVENT_TTL_S
 from headrace.dev.api.builtin import DEFINITIONS, EVENTS, NAMESPACES
 from headrace.dev.api.definitions import CLEANUP_FINALIZER, resource_of
 from headrace.dev.api.objects import GroupResource, Key, Object, copy_of, rfc3339
 from headrace.dev.api.operations import Operations, Target
 from headrace.dev.api.strategy import FOREGROUND_FINALIZER, ORPHAN_FINALIZER, DeleteOptions
+
+DEV_EVENT_TTL_S = 3_600
+"""Events are records of the moment: they expire as on a cluster."""
+
 
 _NEVER_FAILS = (
     ("NamespaceDeletionDiscoveryFailure", "ResourcesDiscovered", "All resources successfully discovered"),

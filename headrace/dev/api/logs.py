@@ -20,7 +20,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import BinaryIO
 
-from headrace.core.limits import DEV_LOG_LINE_BYTES_MAX, DEV_LOG_POLL_MS, DEV_LOG_READ_BYTES
 from headrace.dev.api.builtin import PODS
 from headrace.dev.api.objects import GroupResource, Key, Object
 from headrace.dev.api.operations import Operations
@@ -34,6 +33,13 @@ from headrace.dev.api.status import (
     not_found,
 )
 from headrace.http2.aiohttp_web import web
+
+DEV_LOG_READ_BYTES = 64 << 10
+"""`kubectl logs` reads a file in pieces of this size."""
+DEV_LOG_LINE_BYTES_MAX = 1 << 20
+"""A longer line of a log is shown in parts."""
+DEV_LOG_POLL_MS = 200
+"""`kubectl logs -f` looks this often whether a log has grown."""
 
 
 class Tail:

@@ -13,10 +13,13 @@ import json
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from headrace.core.limits import DEV_UPDATE_MANAGERS_MAX
 from headrace.dev.api.field_sets import Comparison, FieldSet, Path, compare, decode, encode
 from headrace.dev.api.objects import Object
 from headrace.dev.api.schemas import Shape
+
+DEV_UPDATE_MANAGERS_MAX = 10
+"""As many writers of an object are told apart in its managedFields, beside those that apply it."""
+
 
 APPLY: Final = "Apply"
 UPDATE: Final = "Update"

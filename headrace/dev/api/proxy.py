@@ -21,7 +21,7 @@ from urllib.parse import quote, urlsplit
 from multidict import CIMultiDict
 from yarl import URL
 
-from headrace.core.limits import API_CONNECT_TIMEOUT_MS, DEV_PROXY_CONNECTIONS_MAX
+from headrace.core.limits import API_CONNECT_TIMEOUT_MS
 from headrace.dev.api.kinds import Kind
 from headrace.dev.api.objects import GroupResource, Object
 from headrace.dev.api.operations import Operations, Target
@@ -29,6 +29,10 @@ from headrace.dev.api.status import StatusError, bad_request, method_not_allowed
 from headrace.http2.aiohttp_library import aiohttp
 from headrace.http2.aiohttp_web import web
 from headrace.http2.bridge import break_off
+
+DEV_PROXY_CONNECTIONS_MAX = 512
+"""Requests that pass through the embedded API's proxy at once; others wait for one of them to end."""
+
 
 _SCHEMES = frozenset({"http", "https", ""})
 _SERVICES = GroupResource("", "services")

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from headrace.core.limits import DEV_MANAGER_NAME_BYTES_MAX, DEV_WATCH_TIMEOUT_S
 from headrace.dev.api.documents import Document
 from headrace.dev.api.kinds import Kind
 from headrace.dev.api.listing import ListOptions, Selection, parse_fields, parse_labels
@@ -28,6 +27,12 @@ from headrace.dev.api.status import (
 )
 from headrace.dev.api.store import WatchOptions
 from headrace.dev.api.strategy import DeleteOptions, FieldValidation, Propagation, WriteOptions
+
+DEV_MANAGER_NAME_BYTES_MAX = 128
+"""As a kube-apiserver's own limit."""
+DEV_WATCH_TIMEOUT_S = 1_800
+"""A watch that does not say `timeoutSeconds` ends after this, so that clients re-list now and then."""
+
 
 _NAMESPACE_SUBRESOURCES = frozenset({"status", "finalize"})
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import yaml
 
 from headrace.core.browsers import is_loopback_name, why_foreign, why_not_here
-from headrace.core.limits import DEV_BOOKMARK_INTERVAL_S, DEV_REQUEST_BODY_BYTES_MAX
+from headrace.core.limits import DEV_REQUEST_BODY_BYTES_MAX
 from headrace.dev.api import discovery, openapi
 from headrace.dev.api.builtin import PODS
 from headrace.dev.api.documents import Document, decode, decode_apply, decode_patch
@@ -49,6 +49,8 @@ from headrace.http2.aiohttp_web import web
 
 if TYPE_CHECKING:
     from aiohttp.typedefs import Handler, Middleware
+
+DEV_BOOKMARK_INTERVAL_S = 30
 
 
 _LAST_BOOKMARK_S = 1.0

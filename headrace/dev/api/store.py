@@ -25,11 +25,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from headrace.core.limits import DEV_WATCH_HISTORY_BYTES_MAX, DEV_WATCH_HISTORY_MAX
 from headrace.dev.api.kinds import Kind
 from headrace.dev.api.listing import Selection
 from headrace.dev.api.objects import GroupResource, Key, Object, to_json
 from headrace.dev.api.status import expired
+
+DEV_WATCH_HISTORY_MAX = 4096
+DEV_WATCH_HISTORY_BYTES_MAX = 8 << 20
+"""Changes of one resource that watchers may still ask for, by number and by size; older ones are answered with 410."""
 
 
 class ChangeType(StrEnum):

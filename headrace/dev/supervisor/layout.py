@@ -16,7 +16,11 @@ from pathlib import Path
 from typing import BinaryIO
 
 from headrace.client.transport.discovery import DEV_STATE_NAME
-from headrace.core.limits import DEV_BROKERS_MAX, DEV_LOG_BYTES_MAX
+from headrace.core.limits import DEV_BROKERS_MAX
+
+DEV_LOG_BYTES_MAX = 10 << 20
+"""A log file of a child process is moved aside when it is larger at the start of the next life."""
+
 
 LOOPBACK = "127.0.0.1"
 _RANGE = range(20_000, 32_000)

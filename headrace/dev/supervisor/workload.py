@@ -32,7 +32,6 @@ from headrace.core.limits import (
     CATCH_UP_TIMEOUT_MS,
     DECOMMISSION_TIMEOUT_MS,
     DEV_BROKERS_MAX,
-    DEV_POD_GRACE_MS,
     DRAIN_TIMEOUT_MS,
     HANDOVER_TIMEOUT_MS,
     STEP_DOWN_TIMEOUT_MS,
@@ -40,6 +39,10 @@ from headrace.core.limits import (
 from headrace.core.resources.kubernetes_objects import BOOTSTRAP_PORT, BOOTSTRAP_PORT_NAME, bootstrap_service
 from headrace.core.resources.metadata import DEFAULT_CLUSTER, Metadata, Object
 from headrace.dev.supervisor.pod_status import IMAGE, PodStatus, parse_pod_status
+
+DEV_POD_GRACE_MS = 1_000
+"""How long a Pod that was deleted stays Terminating; its process is killed at once."""
+
 
 NAME = "headrace"
 NAMESPACE = "default"

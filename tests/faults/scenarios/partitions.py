@@ -3,7 +3,8 @@
 from functools import partial
 from typing import Final
 
-from headrace.core.limits import LEASE_DURATION_MS, REPLICA_LAG_MS_MAX
+from headrace.core.limits import LEASE_DURATION_MS
+from headrace.core.replication.isr import REPLICA_LAG_MS_MAX
 from tests.faults.clients import RawWriter
 from tests.faults.fleet import API, broker_name
 from tests.faults.history import Outcome

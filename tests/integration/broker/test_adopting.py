@@ -1,8 +1,8 @@
 """A topic that goes on with the data of another: over HTTP its producers are known again, and its old uid is not."""
 
-from headrace.core.limits import PARTITIONS_PER_SET_MAX
 from headrace.core.records.columns import columns_of, encode_batch
 from headrace.core.records.header import ProducerNumbers
+from headrace.core.resources.partition_set import PARTITIONS_PER_SET_MAX
 from headrace.core.types import Record
 from tests.support.batches import TIMESTAMP_MS
 from tests.support.cluster import Cluster, http

@@ -13,13 +13,15 @@ import pytest
 from aiohttp import ClientPayloadError, ClientSession
 
 from headrace.core.errors import BrokerUnreachableError
-from headrace.core.limits import H2_STREAM_SEND_BUFFER_BYTES, H2_STREAM_WINDOW_BYTES, WATCH_READ_BYTES
+from headrace.core.limits import H2_STREAM_WINDOW_BYTES
 from headrace.core.log.epochs import Fence
 from headrace.core.records.columns import decode_batches
 from headrace.core.records.header import BatchHeader
 from headrace.core.records.raw import HEARTBEAT
 from headrace.core.types import LeaderEpoch, PartitionEpoch
 from headrace.http2.async_transport import AsyncTransport
+from headrace.http2.server_connection import H2_STREAM_SEND_BUFFER_BYTES
+from headrace_broker.partition.fetch import WATCH_READ_BYTES
 from headrace_broker.partition.queries import DeleteQuery
 from headrace_broker.partition.queries import Edge as Ends
 from tests.support.broker_app import BrokerApp, running_app

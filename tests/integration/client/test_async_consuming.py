@@ -8,8 +8,8 @@ import pytest
 
 from headrace import AsyncConsumer, Record, TopicPartition
 from headrace.client.consumed_records import CONSUMED_SCHEMA
+from headrace.client.transport.retry import TROUBLE_UNANSWERED_MS
 from headrace.core.errors import LocalError, OffsetOutOfRangeError, StalledError, UnknownTopicError
-from headrace.core.limits import TROUBLE_UNANSWERED_MS
 from tests.support.client_bench import Bench
 from tests.support.patience import patient
 

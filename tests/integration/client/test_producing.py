@@ -15,8 +15,8 @@ from headrace.core.errors import (
     UnknownPartitionError,
     UnknownTopicError,
 )
-from headrace.core.limits import H2_READS_BEFORE_CALLERS_READ
 from headrace.core.murmur2 import partition_for_key
+from headrace.http2.blocking_connection import H2_READS_BEFORE_CALLERS_READ
 from tests.support.client_bench import Bench
 from tests.support.patience import patient
 from tests.support.waiting import wait_for

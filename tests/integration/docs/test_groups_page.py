@@ -7,14 +7,10 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
-from headrace.core.limits import (
-    GROUP_HEARTBEAT_MS_MAX,
-    GROUP_LAG_INTERVAL_MS,
-    OFFSETS_PARTITIONS,
-    STATIC_SILENT_HEARTBEATS,
-)
+from headrace.core.groups.sessions import STATIC_SILENT_HEARTBEATS
+from headrace.core.limits import GROUP_HEARTBEAT_MS_MAX, OFFSETS_PARTITIONS
 from headrace.core.resources.consumer_group import ConsumerGroup, ConsumerGroupSpec
-from headrace_broker.coordinators.group_lag import SeenLag
+from headrace_broker.coordinators.group_lag import GROUP_LAG_INTERVAL_MS, SeenLag
 from headrace_broker.coordinators.group_metrics import GroupMetrics
 from tests.support.coordinated import Coordinated
 from tests.support.group_world import part

@@ -7,15 +7,11 @@ import pytest
 import yaml
 
 import headrace_broker
-from headrace.core.limits import (
-    DECOMMISSION_TIMEOUT_MS,
-    HANDOVER_TIMEOUT_MS,
-    LEADER_RETURN_DELAY_MS,
-    LEASE_DURATION_MS,
-    REASSIGNMENTS_MAX,
-    REPLICA_LAG_MS_MAX,
-    REPLICATED_SYNC_BYTES,
-)
+from headrace.core.control.actions import REASSIGNMENTS_MAX
+from headrace.core.control.observed import LEADER_RETURN_DELAY_MS
+from headrace.core.limits import DECOMMISSION_TIMEOUT_MS, HANDOVER_TIMEOUT_MS, LEASE_DURATION_MS
+from headrace.core.log.group_commit import REPLICATED_SYNC_BYTES
+from headrace.core.replication.isr import REPLICA_LAG_MS_MAX
 from headrace.core.resources.topic import Topic
 from headrace_broker.main import main as broker
 from headrace_broker.metrics import Metrics as BrokerMetrics

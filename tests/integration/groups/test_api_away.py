@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.core.limits import GROUP_LAG_STATUS_INTERVAL_MS
+from headrace.core.groups.publishing import GROUP_LAG_STATUS_INTERVAL_MS
 from tests.support.cluster import Cluster, running_cluster
 from tests.support.group_calls import GroupCalls, PlainMember, settle
 from tests.support.group_metrics import scrape

@@ -12,21 +12,17 @@ from typing import Any
 import pytest
 
 from headrace.core.groups import coordinator
+from headrace.core.groups.group import OFFSETS_BYTES_PER_COMMIT_MAX
 from headrace.core.groups.identity import OFFSETS_TOPIC, GroupName, GroupSettings
 from headrace.core.groups.publishing import Newcomers
 from headrace.core.groups.requests import reply_object
-from headrace.core.limits import (
-    JSON_INLINE_BYTES_MAX,
-    JSON_INLINE_ITEMS_MAX,
-    OFFSET_METADATA_BYTES_MAX,
-    OFFSETS_BYTES_PER_COMMIT_MAX,
-    TOPIC_PARTITIONS_MAX,
-)
+from headrace.core.limits import JSON_INLINE_BYTES_MAX, OFFSET_METADATA_BYTES_MAX, TOPIC_PARTITIONS_MAX
 from headrace.core.resources.metadata import Metadata
 from headrace.core.resources.topic import Topic, TopicSpec
 from headrace.core.types import TopicUid
 from headrace.http2.async_transport import AsyncResponse, AsyncTransport
 from headrace_broker.http import groups
+from headrace_broker.http.groups import JSON_INLINE_ITEMS_MAX
 from tests.support.broker_app import KEY, BrokerApp, running_app
 from tests.support.waiting import eventually
 

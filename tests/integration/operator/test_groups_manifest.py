@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headrace.core.limits import GROUP_EXPIRY_INTERVAL_MS
+from headrace.core.groups.group import GROUP_EXPIRY_INTERVAL_MS
 from tests.support.cluster import Cluster, http, running_cluster
 from tests.support.group_calls import GroupCalls, PlainMember, settle
 from tests.support.kube_groups import KubeGroups

@@ -7,7 +7,6 @@ from aiohttp import web
 
 from headrace.core.control.broker_reports import Epochs, PromisedLog, Promises
 from headrace.core.control.observed import Broker, BrokerState, Observed
-from headrace.core.limits import PROMISES_BYTES_MAX
 from headrace.core.types import (
     BrokerId,
     Incarnation,
@@ -20,7 +19,7 @@ from headrace.core.types import (
 )
 from headrace.http2.async_transport import AsyncTransport
 from headrace.http2.server import serve
-from headrace_operator.broker_calls import Reporter
+from headrace_operator.broker_calls import PROMISES_BYTES_MAX, Reporter
 from tests.support.partition_sets import seat
 
 KEY = PartitionKey(TopicUid("u"), PartitionId(0))

@@ -14,8 +14,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from headrace.core.limits import CONTROL_REQUESTS_IN_FLIGHT_MAX, GROUPS_NEW_BURST, WATCHES_MAX
+from headrace.core.groups.publishing import GROUPS_NEW_BURST
 from headrace.core.records.columns import encode_batch, record_columns
+from headrace_broker.admission import CONTROL_REQUESTS_IN_FLIGHT_MAX
+from headrace_broker.partition.fetch import WATCHES_MAX
 from tests.support.batches import batch_of, mislabelled, poisoned
 from tests.support.cluster import Cluster, http, running_cluster
 from tests.support.patience import patient

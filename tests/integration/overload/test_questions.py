@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from headrace.core.limits import CONTROL_REQUESTS_IN_FLIGHT_MAX, CONTROL_UPLOADS_MAX
 from headrace.core.types import BrokerId
+from headrace_broker.admission import CONTROL_REQUESTS_IN_FLIGHT_MAX
 from headrace_broker.cluster.lease import vacant_lease
+from headrace_broker.http.uploads import CONTROL_UPLOADS_MAX
 from tests.support.broker_app import BrokerApp, running_app
 from tests.support.patience import patient
 from tests.support.waiting import eventually

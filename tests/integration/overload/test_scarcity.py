@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from headrace.core.limits import ANSWER_BYTES_MIN, JSON_BATCH_BYTES_MIN
 from headrace.core.records.header import Compression
 from headrace.http2.async_transport import AsyncResponse, AsyncTransport
+from headrace_broker.admission import ANSWER_BYTES_MIN, JSON_BATCH_BYTES_MIN
 from tests.support.batches import batch_of
 from tests.support.broker_app import BrokerApp, running_app
 from tests.support.patience import patient

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.core.limits import REPLICATION_BEHIND_BYTES_MAX
+from headrace.core.replication.leader_stream import REPLICATION_BEHIND_BYTES_MAX
 from headrace.core.resources.lease import BrokerLease
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.types import Acks, BrokerId, PartitionEpoch

@@ -8,15 +8,12 @@ import pytest
 
 from headrace.core.errors import BrokerUnreachableError, CorruptLogError, NotEnoughReplicasError
 from headrace.core.frames.replication_messages import MEDIA_TYPE, Hello, Lane
-from headrace.core.limits import (
-    REPLICATION_BEHIND_BYTES_MAX,
-    REPLICATION_IN_FLIGHT_BYTES_MAX,
-    REPLICATION_STREAMS_UNKNOWN_MAX,
-)
 from headrace.core.replication import leader_stream
+from headrace.core.replication.leader_stream import REPLICATION_BEHIND_BYTES_MAX, REPLICATION_IN_FLIGHT_BYTES_MAX
 from headrace.core.types import Acks
 from headrace.http2.async_transport import AsyncStream, AsyncTransport
 from headrace_broker.clock import monotonic_ms
+from headrace_broker.replication.open_streams import REPLICATION_STREAMS_UNKNOWN_MAX
 from headrace_broker.replication.recent_batches import RecentBatches
 from headrace_broker.storage import log_reader
 from headrace_broker.storage.disk import NotCachedError

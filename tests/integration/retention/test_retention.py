@@ -8,8 +8,8 @@ from pathlib import Path
 
 import aiohttp
 
-from headrace.core.limits import TIMESTAMP_MS_MAX
 from headrace.core.records.columns import decode_batches, encode_batch, record_columns
+from headrace.core.records.time_rules import TIMESTAMP_MS_MAX
 from tests.support.cluster import Answer, Cluster, http
 from tests.support.patience import patient
 from tests.support.waiting import wait_for

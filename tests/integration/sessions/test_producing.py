@@ -9,12 +9,20 @@ from headrace.core.errors import (
     NotLeaderError,
     RequestTimedOutError,
 )
-from headrace.core.frames.session_messages import Closed, Failed, Heartbeat, Opened, Produce, Produced
-from headrace.core.limits import JSON_BATCH_BYTES_MIN, SESSION_PRODUCES_PENDING_MAX
+from headrace.core.frames.session_messages import (
+    SESSION_PRODUCES_PENDING_MAX,
+    Closed,
+    Failed,
+    Heartbeat,
+    Opened,
+    Produce,
+    Produced,
+)
 from headrace.core.records.columns import columns_of
 from headrace.core.records.header import Compression
 from headrace.core.resources.topic import TopicSpec
 from headrace.core.types import BrokerId, Record
+from headrace_broker.admission import JSON_BATCH_BYTES_MIN
 from tests.support.batches import TIMESTAMP_MS, batch_of, encoded, mislabelled, poisoned
 from tests.support.broker_app import BrokerApp
 from tests.support.partition_sets import partition_state, seat

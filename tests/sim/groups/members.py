@@ -35,7 +35,8 @@ from headrace.core.groups.membership import (
     Subscribed,
     Ticked,
 )
-from headrace.core.limits import GROUP_HEARTBEAT_MS_MAX, STATIC_SILENT_HEARTBEATS
+from headrace.core.groups.sessions import STATIC_SILENT_HEARTBEATS
+from headrace.core.limits import GROUP_HEARTBEAT_MS_MAX
 from headrace.core.types import BrokerId, Offset, PartitionKey
 from tests.sim.groups.post import Post
 from tests.sim.groups.promises import Promises

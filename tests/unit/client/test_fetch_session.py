@@ -1,7 +1,7 @@
 """Answers that a broker pushes: handed out in order to those who ask, bounded by credit, never to the wrong turn."""
 
 from headrace.client.consumer.cursor import Ask, Cursor
-from headrace.client.consumer.fetch_session import FetchChannel, FetchSession
+from headrace.client.consumer.fetch_session import FETCH_SILENT_MS, SESSION_SILENCE_MS_MAX, FetchChannel, FetchSession
 from headrace.client.consumer.read_ahead import Answered
 from headrace.client.record import TopicPartition
 from headrace.client.transport import calls
@@ -17,7 +17,7 @@ from headrace.core.frames.session_messages import (
     client_message,
     client_reader,
 )
-from headrace.core.limits import FETCH_LONG_POLL_MS, FETCH_SILENT_MS, SESSION_SILENCE_MS_MAX
+from headrace.core.limits import FETCH_LONG_POLL_MS
 from headrace.core.types import LeaderEpoch, Offset
 
 LAYOUT = TopicLayout("flights", "uid-1", 1 << 20, (PartitionLayout("http://a:1", 3),), 0)

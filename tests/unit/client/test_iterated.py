@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.client.producer.columns import column_pieces, is_iterated
-from headrace.core.limits import ITERATOR_ROWS_MAX
+from headrace.client.producer.columns import ITERATOR_ROWS_MAX, column_pieces, is_iterated
 
 
 @pytest.mark.parametrize("column", [(n for n in "ab"), map(str, "ab"), {"a": 1}.values(), {b"a"}, iter([])])

@@ -9,9 +9,14 @@ from hypothesis import strategies as st
 
 from headrace.client.transport.calls import Directory
 from headrace.client.transport.discovery import Servers
-from headrace.client.transport.metadata import PartitionLayout, Routes, TopicLayout
+from headrace.client.transport.metadata import (
+    METADATA_AGE_MS_MAX,
+    UNREACHABLE_URL_MS,
+    PartitionLayout,
+    Routes,
+    TopicLayout,
+)
 from headrace.core.errors import RemoteError, UntrustedBrokerError
-from headrace.core.limits import METADATA_AGE_MS_MAX, UNREACHABLE_URL_MS
 
 BOOTSTRAP, LEADER, OTHER = "http://boot:9701", "http://leader:9701", "http://other:9701"
 

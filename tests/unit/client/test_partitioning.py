@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.client.producer.writer import Partitioner, Partitioning
+from headrace.client.producer.writer import STICKY_BYTES, Partitioner, Partitioning
 from headrace.core.errors import LocalError, UnknownPartitionError
-from headrace.core.limits import STICKY_BYTES
 from headrace.core.murmur2 import partition_for_key
 from tests.support.client_columns import batch_columns
 

@@ -4,7 +4,7 @@ import pytest
 
 from headrace.client.producer.batches import Batch
 from headrace.client.producer.deliveries import ThreadRows
-from headrace.client.producer.in_flight import Arrived, ProduceChannel, ProduceSession, Refused
+from headrace.client.producer.in_flight import LEADER_SILENT_MS, Arrived, ProduceChannel, ProduceSession, Refused
 from headrace.client.record import TopicPartition
 from headrace.client.transport import calls
 from headrace.client.transport.metadata import PartitionLayout, TopicLayout
@@ -20,7 +20,6 @@ from headrace.core.frames.session_messages import (
     client_message,
     client_reader,
 )
-from headrace.core.limits import LEADER_SILENT_MS
 from headrace.core.types import LeaderEpoch, Offset
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.client.transport.retry import Failure, GiveUp, RetryPolicy, TryAgain, backoff_ms
+from headrace.client.transport.retry import CLIENT_BACKOFF_MAX_MS, Failure, GiveUp, RetryPolicy, TryAgain, backoff_ms
 from headrace.core.errors import (
     BatchTooLargeError,
     BrokerUnreachableError,
@@ -17,7 +17,7 @@ from headrace.core.errors import (
     StaleTopicError,
     ThrottledError,
 )
-from headrace.core.limits import CLIENT_BACKOFF_MAX_MS, CLIENT_BACKOFF_MIN_MS
+from headrace.core.limits import CLIENT_BACKOFF_MIN_MS
 
 POLICY = RetryPolicy(timeout_ms=10_000)
 

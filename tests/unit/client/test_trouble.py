@@ -3,8 +3,8 @@
 import pytest
 
 from headrace.client.clock import Watchdog
-from headrace.client.transport.retry import Trouble
-from headrace.core.limits import CLIENT_STALL_CHECK_MS, TROUBLE_INTERVAL_MS, TROUBLE_SILENT_MS, TROUBLE_UNANSWERED_MS
+from headrace.client.transport.retry import TROUBLE_INTERVAL_MS, TROUBLE_SILENT_MS, TROUBLE_UNANSWERED_MS, Trouble
+from headrace.core.limits import CLIENT_STALL_CHECK_MS
 
 WHAT, WHY = "records for flights/3", "broker a:1 cannot be reached: Connection refused"
 SAID = f"{WHAT}: {WHY}; trying again"

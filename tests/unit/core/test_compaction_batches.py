@@ -7,9 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.errors import CorruptBatchError
-from headrace.core.limits import COMPACTED_BATCH_BYTES
 from headrace.core.records.columns import columns_of, decode_batch, encode_batch
-from headrace.core.records.compacting import BatchCompactor, Keep, LatestRecords, ProducersLast, Tally
+from headrace.core.records.compacting import (
+    COMPACTED_BATCH_BYTES,
+    BatchCompactor,
+    Keep,
+    LatestRecords,
+    ProducersLast,
+    Tally,
+)
 from headrace.core.records.header import CONTROL_BIT, BatchHeader, Compression, ProducerNumbers
 from headrace.core.records.raw import RawBatch, split_batches
 from headrace.core.types import LeaderEpoch, Offset, Record

@@ -8,20 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.errors import InvalidRequestError
-from headrace.core.limits import (
+from headrace.core.limits import COMPACTION_KEYS_MAX, SEGMENT_BYTES_MAX, SEGMENT_OFFSETS_MAX
+from headrace.core.log.checkpoints import DamagedFileError, seal
+from headrace.core.log.compaction import (
     CLEAN_POINTS_MAX,
     COMPACTION_KEY_BYTES,
-    COMPACTION_KEYS_MAX,
     COMPACTION_KEYS_MIN,
     COMPACTION_LAG_MS_MAX,
     COMPACTION_RETRY_MS,
     COMPACTION_RETRY_MS_MAX,
     COMPACTOR_BYTES,
-    SEGMENT_BYTES_MAX,
-    SEGMENT_OFFSETS_MAX,
-)
-from headrace.core.log.checkpoints import DamagedFileError, seal
-from headrace.core.log.compaction import (
     CleanPoint,
     CleanPoints,
     CompactableLog,

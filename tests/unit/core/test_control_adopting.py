@@ -5,7 +5,7 @@ from typing import Any
 from headrace.core.control.actions import CreateSet
 from headrace.core.control.observed import BrokerState
 from headrace.core.control.reclaiming import inquiries
-from headrace.core.limits import PARTITIONS_PER_SET_MAX
+from headrace.core.resources.partition_set import PARTITIONS_PER_SET_MAX
 from headrace.core.resources.topic import Topic
 from headrace.core.types import BrokerId, PartitionId, PartitionKey, TopicName
 from tests.support.control import ModelApi, broker, brokers, topic

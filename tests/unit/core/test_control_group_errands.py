@@ -5,7 +5,17 @@ import pytest
 
 from headrace.core.control.actions import Notice
 from headrace.core.control.conditions import Restraint
-from headrace.core.control.group_errands import DONE, Errand, GroupAsking, Result, Verdict, Wish, errand, wish_of
+from headrace.core.control.group_errands import (
+    DONE,
+    GROUP_ERRAND_RETRY_MS,
+    Errand,
+    GroupAsking,
+    Result,
+    Verdict,
+    Wish,
+    errand,
+    wish_of,
+)
 from headrace.core.errors import (
     BrokerUnreachableError,
     GroupFullError,
@@ -16,7 +26,7 @@ from headrace.core.errors import (
 )
 from headrace.core.groups.identity import TopicShape
 from headrace.core.groups.requests import Call
-from headrace.core.limits import GROUP_ERRAND_RETRY_MS, RECONCILE_RESYNC_MS
+from headrace.core.limits import RECONCILE_RESYNC_MS
 from headrace.core.resources.consumer_group import ConsumerGroup, LastReset
 from headrace.core.types import TopicUid
 from tests.support.group_control import group, member, status

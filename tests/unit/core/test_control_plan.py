@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from headrace.core.control.actions import CreateSet, DeleteOrphanSet, DeleteSet, PatchStatus, ReplaceSet, SetFinalizers
 from headrace.core.control.deletion import FINALIZER
 from headrace.core.control.observed import Broker, BrokerState
-from headrace.core.limits import PARTITIONS_PER_SET_MAX
-from headrace.core.resources.partition_set import PartitionState
+from headrace.core.resources.partition_set import PARTITIONS_PER_SET_MAX, PartitionState
 from headrace.core.resources.topic import DeletionPolicy, Topic
 from headrace.core.types import TopicUid
 from tests.support.control import NOW_MS, ModelApi, broker, brokers, topic

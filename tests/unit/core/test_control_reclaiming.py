@@ -12,7 +12,7 @@ from headrace.core.control.broker_reports import BrokerReport, Epochs
 from headrace.core.control.observed import BrokerState, Observed
 from headrace.core.control.plan import plan
 from headrace.core.control.reclaiming import asks_again, inquiries
-from headrace.core.limits import PARTITIONS_PER_SET_MAX
+from headrace.core.resources.partition_set import PARTITIONS_PER_SET_MAX
 from headrace.core.types import BrokerId, LeaderEpoch, PartitionEpoch, PartitionId, PartitionKey, TopicUid
 from tests.support.control import ModelApi, broker, brokers, topic
 from tests.support.examples import examples

@@ -7,10 +7,17 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.control.actions import CreateSet, Notice, PatchStatus, ReplaceSet, SetFinalizers
+from headrace.core.control.actions import (
+    LEADER_RETURNS_MAX,
+    REASSIGNMENTS_MAX,
+    CreateSet,
+    Notice,
+    PatchStatus,
+    ReplaceSet,
+    SetFinalizers,
+)
 from headrace.core.control.observed import Broker, BrokerState
 from headrace.core.control.status import in_sync
-from headrace.core.limits import LEADER_RETURNS_MAX, REASSIGNMENTS_MAX
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.types import BrokerId, PartitionEpoch, TopicUid
 from tests.support.control import broker, brokers, topic

@@ -17,7 +17,17 @@ from headrace.core.coordinator_events import (
     Ticked,
 )
 from headrace.core.groups.assignment import Subscription
-from headrace.core.groups.coordinator import Coordinator, ForGroup, GroupConfigured, Order, TopicsListed
+from headrace.core.groups.coordinator import (
+    COORDINATOR_COMMITS_UNANSWERED_MAX,
+    COORDINATOR_UNANSWERED_MAX,
+    COORDINATOR_UNCOMMITTED_BYTES_MAX,
+    COORDINATOR_UNCOMMITTED_OFFSETS_BYTES_MAX,
+    Coordinator,
+    ForGroup,
+    GroupConfigured,
+    Order,
+    TopicsListed,
+)
 from headrace.core.groups.entries import Entry, Image, OffsetValue
 from headrace.core.groups.events import (
     Answer,
@@ -33,19 +43,10 @@ from headrace.core.groups.events import (
     TargetOffered,
     TopicDeleted,
 )
-from headrace.core.groups.group import Group
-from headrace.core.groups.identity import GroupEpoch, GroupName, GroupSettings, GroupType
-from headrace.core.limits import (
-    ASSIGNMENT_TIMEOUT_MS,
-    COORDINATOR_COMMITS_UNANSWERED_MAX,
-    COORDINATOR_UNANSWERED_MAX,
-    COORDINATOR_UNCOMMITTED_BYTES_MAX,
-    COORDINATOR_UNCOMMITTED_OFFSETS_BYTES_MAX,
-    GROUP_EXPIRY_INTERVAL_MS,
-    GROUP_SESSION_MS_DEFAULT,
-    GROUPS_PER_COORDINATOR_MAX,
-    OFFSET_METADATA_BYTES_MAX,
-)
+from headrace.core.groups.group import GROUP_EXPIRY_INTERVAL_MS, Group
+from headrace.core.groups.identity import GROUP_SESSION_MS_DEFAULT, GroupEpoch, GroupName, GroupSettings, GroupType
+from headrace.core.groups.rebalancing import ASSIGNMENT_TIMEOUT_MS
+from headrace.core.limits import GROUPS_PER_COORDINATOR_MAX, OFFSET_METADATA_BYTES_MAX
 from headrace.core.resources.consumer_group import ConsumerGroup, ConsumerGroupSpec
 from headrace.core.resources.metadata import Metadata
 from headrace.core.types import Offset, TopicUid

@@ -8,7 +8,7 @@ from headrace.core.coordinator_events import Refuse
 from headrace.core.groups.assignment import Subscription
 from headrace.core.groups.events import AbsenceReceived, Answer, Done, HeartbeatReceived, JoinReceived, LeaveReceived
 from headrace.core.groups.identity import Assignor, GroupEpoch, GroupSettings, GroupState
-from headrace.core.limits import GROUP_MEMBERS_MAX
+from headrace.core.groups.members import GROUP_MEMBERS_MAX
 from tests.support.group_asking import FLIGHTS, commit, live, membership, refused, state, told, world_of
 from tests.support.group_world import GROUP, World, member, parts, shape
 

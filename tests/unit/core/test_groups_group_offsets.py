@@ -12,13 +12,9 @@ from headrace.core.groups.events import (
     OffsetsAsked,
     ResetResolved,
 )
+from headrace.core.groups.group import GROUP_OFFSETS_MAX, OFFSETS_BYTES_PER_COMMIT_MAX
 from headrace.core.groups.identity import GroupSettings, GroupState, Retention
-from headrace.core.limits import (
-    GROUP_OFFSETS_MAX,
-    OFFSET_METADATA_BYTES_MAX,
-    OFFSETS_BYTES_PER_COMMIT_MAX,
-    OFFSETS_PER_COMMIT_MAX,
-)
+from headrace.core.limits import OFFSET_METADATA_BYTES_MAX, OFFSETS_PER_COMMIT_MAX
 from headrace.core.types import Offset
 from tests.support.group_asking import FLIGHTS, commit, refused, state, told, world_of
 from tests.support.group_world import World, member, part, parts

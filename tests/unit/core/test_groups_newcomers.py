@@ -3,8 +3,7 @@
 import pytest
 
 from headrace.core.errors import ThrottledError
-from headrace.core.groups.publishing import Newcomers
-from headrace.core.limits import GROUPS_NEW_CLIENTS_MAX
+from headrace.core.groups.publishing import GROUPS_NEW_CLIENTS_MAX, Newcomers
 
 
 def test_should_refuse_one_new_group_too_many_and_take_it_later() -> None:

@@ -4,14 +4,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.groups.identity import GroupName
-from headrace.core.groups.publishing import Publishing, Turn
-from headrace.core.limits import (
+from headrace.core.groups.publishing import (
     GROUP_CHANGES_IN_A_ROW_MAX,
     GROUP_LAG_STATUS_INTERVAL_MS,
     GROUP_LAG_WRITES_PER_SECOND_MAX,
     GROUP_STATUS_INTERVAL_MS,
     GROUP_WRITES_IN_FLIGHT_MAX,
     GROUP_WRITES_PER_SECOND_MAX,
+    Publishing,
+    Turn,
 )
 
 BILLING = GroupName("default", "billing")

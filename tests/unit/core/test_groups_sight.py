@@ -2,10 +2,9 @@
 
 from dataclasses import replace
 
-from headrace.core.groups.coordinator import TopicsListed, VisibleTopics
+from headrace.core.groups.coordinator import DELETED_TOPICS_REMEMBERED_MAX, TopicsListed, VisibleTopics
 from headrace.core.groups.events import TopicDeleted
 from headrace.core.groups.identity import TopicShape
-from headrace.core.limits import DELETED_TOPICS_REMEMBERED_MAX
 from headrace.core.resources.metadata import Metadata
 from headrace.core.resources.topic import Topic, TopicSpec
 from headrace.core.types import TopicUid

@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.errors import InvalidRequestError
-from headrace.core.groups.assignment import Subscription, bounded
+from headrace.core.groups.assignment import GROUP_PARTITIONS_MAX, GROUP_TOPICS_MAX, Subscription, bounded
 from headrace.core.groups.identity import GroupName, TopicShape, coordinator_partition
 from headrace.core.groups.topic_patterns import topic_pattern
-from headrace.core.limits import GROUP_PARTITIONS_MAX, GROUP_TOPICS_MAX
 from tests.support.group_world import shape
 
 names = st.text("ab1-", max_size=6)

@@ -12,8 +12,9 @@ from headrace.core.groups.lag import (
     watermarks_object,
     watermarks_request_object,
 )
-from headrace.core.limits import TOPIC_PARTITIONS_MAX, WATERMARKS_ASKED_MAX, WATERMARKS_BODY_BYTES_MAX
+from headrace.core.limits import TOPIC_PARTITIONS_MAX, WATERMARKS_ASKED_MAX
 from headrace.core.types import Offset, PartitionId, PartitionKey, TopicUid
+from headrace_broker.http.control import WATERMARKS_BODY_BYTES_MAX
 from tests.support.group_world import part
 
 

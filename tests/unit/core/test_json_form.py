@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.errors import BatchTooLargeError, HeadraceError, InvalidRequestError
-from headrace.core.limits import JSON_DEPTH_MAX, JSON_LINE_BYTES_MAX, RECORD_HEADERS_MAX
+from headrace.core.limits import JSON_LINE_BYTES_MAX, RECORD_HEADERS_MAX
 from headrace.core.records.json_records import (
+    JSON_DEPTH_MAX,
     ValueFormat,
     json_line,
     parse_json_records,

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.limits import REPLICATED_SYNC_BYTES
-from headrace.core.log.group_commit import Effect, GiveUp, GroupCommit, Sync
+from headrace.core.log.group_commit import REPLICATED_SYNC_BYTES, Effect, GiveUp, GroupCommit, Sync
 from headrace.core.resources.topic import Durability
 from headrace.core.types import Offset
 

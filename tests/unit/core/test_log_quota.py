@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.errors import DiskFullError
-from headrace.core.limits import DISK_RESERVE_BYTES_MAX
-from headrace.core.log.disk_quota import DiskBudget, DiskLimits
+from headrace.core.log.disk_quota import DISK_RESERVE_BYTES_MAX, DiskBudget, DiskLimits
 
 QUOTA = 6_400
 """100 of it are room to spare."""

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.limits import SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SEGMENT_OFFSETS_MAX, UNSYNCED_SEGMENTS_MAX
-from headrace.core.log.segments import Growth, LogConfig, parse_log_name, roll_reason, segment_name
+from headrace.core.limits import SEGMENT_BYTES_MAX, SEGMENT_OFFSETS_MAX, UNSYNCED_SEGMENTS_MAX
+from headrace.core.log.segments import SEGMENT_BYTES_MIN, Growth, LogConfig, parse_log_name, roll_reason, segment_name
 from headrace.core.resources.topic import Durability, TopicSpec
 from headrace.core.types import Offset
 

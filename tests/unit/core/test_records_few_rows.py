@@ -5,11 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.errors import CorruptBatchError
-from headrace.core.limits import FEW_ROWS_BYTES_MAX, FEW_ROWS_MAX
 from headrace.core.records.columns import encode_batch, record_columns
 from headrace.core.records.header import BatchHeader, Compression
 from headrace.core.records.raw import HEARTBEAT
-from headrace.core.records.small_batches import are_few, decode_rows, encode_rows
+from headrace.core.records.small_batches import FEW_ROWS_BYTES_MAX, FEW_ROWS_MAX, are_few, decode_rows, encode_rows
 
 CELLS = st.binary(max_size=200)
 TIMES = st.integers(min_value=-(1 << 62), max_value=1 << 62)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from crc32c import crc32c
 
-from headrace.core.limits import BATCH_DECOMPRESSED_BYTES_MAX, BATCH_METADATA_BYTES_MAX, RECORD_HEADERS_MAX
+from headrace.core.limits import BATCH_DECOMPRESSED_BYTES_MAX, RECORD_HEADERS_MAX
+from headrace.core.records.arrow_message import BATCH_METADATA_BYTES_MAX
 from headrace.core.records.columns import RECORD_SCHEMA, SPARSE_RECORD_SCHEMA, decode_batch
 from headrace.core.records.header import MAGIC, BatchHeader
 from headrace.core.records.raw import split_batches

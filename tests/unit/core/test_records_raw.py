@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.errors import BatchTooLargeError, CorruptBatchError
-from headrace.core.limits import BATCH_METADATA_BYTES_MAX
+from headrace.core.records.arrow_message import BATCH_METADATA_BYTES_MAX
 from headrace.core.records.columns import columns_of, decode_batch, encode_batch
 from headrace.core.records.header import APPEND_TIME_BIT, CONTROL_BIT, BatchHeader, Compression, ProducerNumbers
 from headrace.core.records.raw import HEARTBEAT, RawBatch, emptied_batch, renumbered, split_batches, split_replicated

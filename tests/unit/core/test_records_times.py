@@ -6,12 +6,11 @@ from dataclasses import replace
 import pytest
 
 from headrace.core.errors import CorruptBatchError, InvalidTimestampError
-from headrace.core.limits import TIMES_COUNTED_PLAINLY_MAX, TIMESTAMP_MS_MAX
-from headrace.core.records.arrow_message import read_message, time_buffer, times_in
+from headrace.core.records.arrow_message import TIMES_COUNTED_PLAINLY_MAX, read_message, time_buffer, times_in
 from headrace.core.records.columns import encode_batch, record_columns
 from headrace.core.records.header import BatchHeader, Compression, ProducerNumbers
 from headrace.core.records.raw import RawBatch, batch_crc, renumbered, split_batches, stored_times, unpack_times
-from headrace.core.records.time_rules import Reason, Strange, TimeRules
+from headrace.core.records.time_rules import TIMESTAMP_MS_MAX, Reason, Strange, TimeRules
 from headrace.core.resources.topic import TopicSpec
 
 NOW_MS = 1_790_000_000_000

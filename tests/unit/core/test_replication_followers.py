@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from headrace.core.limits import REPLICA_LAG_MS_MAX
-from headrace.core.replication.isr import Ends, Followers, InSyncRules
+from headrace.core.replication.isr import REPLICA_LAG_MS_MAX, Ends, Followers, InSyncRules
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.resources.topic import Durability, TopicSpec
 from headrace.core.types import BrokerId, Offset, Seat

@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.errors import FencedEpochError, NotLeaderError, PartitionOfflineError, StaleTopicError
-from headrace.core.limits import REPLICATED_SYNC_BYTES
 from headrace.core.log.epochs import Fence
-from headrace.core.log.group_commit import Sync
+from headrace.core.log.group_commit import REPLICATED_SYNC_BYTES, Sync
 from headrace.core.replication.events import (
     Abandon,
     Acknowledge,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.errors import NotEnoughReplicasError, NotReadyError
-from headrace.core.limits import FOLLOWER_AWAY_MS, LEASE_DURATION_MS
+from headrace.core.limits import LEASE_DURATION_MS
 from headrace.core.log.epochs import Fence
 from headrace.core.replication.events import (
     Acknowledge,
@@ -23,7 +23,7 @@ from headrace.core.replication.events import (
     Synced,
     Waiter,
 )
-from headrace.core.replication.isr import Ends, InSyncRules, Isr, floor
+from headrace.core.replication.isr import FOLLOWER_AWAY_MS, Ends, InSyncRules, Isr, floor
 from headrace.core.replication.leadership import Contact, Leadership
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.resources.topic import Durability

@@ -8,11 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.errors import FencedProducerError, OutOfOrderSequenceError
-from headrace.core.limits import PRODUCER_BATCHES_REMEMBERED, PRODUCER_EXPIRY_MS, PRODUCERS_REMEMBERED_MAX
+from headrace.core.limits import PRODUCER_BATCHES_REMEMBERED
 from headrace.core.log.checkpoints import DamagedFileError, seal
 from headrace.core.records.columns import plain_header
 from headrace.core.records.header import SEQUENCES, BatchHeader
-from headrace.core.replication.producers import PRODUCERS_FILE, Producers, ProducerState, Remembered, format_producers
+from headrace.core.replication.producers import (
+    PRODUCER_EXPIRY_MS,
+    PRODUCERS_FILE,
+    PRODUCERS_REMEMBERED_MAX,
+    Producers,
+    ProducerState,
+    Remembered,
+    format_producers,
+)
 from headrace.core.types import Offset
 
 ME = 7

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.limits import ISR_LOOK_INTERVAL_MS
 from headrace.core.replication.isr import floor
 from headrace.core.replication.residency import Holding
 from headrace.core.replication.seats import LogFacts
 from headrace.core.replication.set_writer import (
+    ISR_LOOK_INTERVAL_MS,
     BrokerSituation,
     IsrLooks,
     LocalReplica,

@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.groups.identity import Assignor, GroupEpoch, GroupName, GroupState, GroupType, MemberId, Retention
-from headrace.core.limits import GROUP_SESSION_MS_MAX, GROUP_SESSION_MS_MIN
 from headrace.core.resources.consumer_group import (
+    GROUP_SESSION_MS_MAX,
+    GROUP_SESSION_MS_MIN,
     ConsumerGroup,
     ConsumerGroupSpec,
     ConsumerGroupStatus,

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.limits import LEASE_REGRESSED_MAX
-from headrace.core.resources.lease import CLUSTER_LABEL, BrokerLease, lease_name
+from headrace.core.resources.lease import CLUSTER_LABEL, LEASE_REGRESSED_MAX, BrokerLease, lease_name
 from headrace.core.resources.metadata import InvalidResourceError, Metadata
 from headrace.core.types import BrokerId, Incarnation, TopicUid
 

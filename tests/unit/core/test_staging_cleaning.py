@@ -1,7 +1,7 @@
 """Stages go when nobody can need them any more, and not before."""
 
-from headrace.core.limits import STAGE_EXPIRY_MS, STAGING_LOOK_INTERVAL_MS
-from headrace.core.staging.decisions import Clean, Cleaning, Span, StagedBatch
+from headrace.core.limits import STAGING_LOOK_INTERVAL_MS
+from headrace.core.staging.decisions import STAGE_EXPIRY_MS, Clean, Cleaning, Span, StagedBatch
 from headrace.core.types import Offset, PartitionId
 
 P = PartitionId(3)

@@ -27,14 +27,11 @@ from headrace.core.errors import (
     StaleBatchError,
     ThrottledError,
 )
-from headrace.core.limits import (
-    COMMIT_WAIT_MS_MAX,
+from headrace.core.limits import COMMIT_WAIT_MS_MAX, WRITER_REQUESTS_MAX
+from headrace.core.staging.coordinator import (
     WRITER_ONCE_RETENTION_MS,
-    WRITER_REQUESTS_MAX,
     WRITER_RETENTION_MS,
     WRITERS_PER_COORDINATOR_MAX,
-)
-from headrace.core.staging.coordinator import (
     Answer,
     CommitReceived,
     Look,

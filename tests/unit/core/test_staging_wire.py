@@ -9,14 +9,13 @@ from hypothesis import strategies as st
 
 from headrace.core.coordinator_events import UnreadableRecordError
 from headrace.core.errors import InvalidRequestError
-from headrace.core.limits import (
-    COMMIT_WAIT_MS_MAX,
-    COMMITS_PARTITIONS,
-    STAGED_BATCHES_MAX,
+from headrace.core.limits import COMMIT_WAIT_MS_MAX, COMMITS_PARTITIONS
+from headrace.core.resources.internal_topics import (
+    INTERNAL_TOPICS,
     STAGING_PARTITIONS,
-    WRITER_NAME_LENGTH_MAX,
+    commits_manifest,
+    staging_manifest,
 )
-from headrace.core.resources.internal_topics import INTERNAL_TOPICS, commits_manifest, staging_manifest
 from headrace.core.resources.topic import Topic
 from headrace.core.staging.coordinator import Status
 from headrace.core.staging.decisions import (
@@ -29,6 +28,7 @@ from headrace.core.staging.decisions import (
     encode,
 )
 from headrace.core.staging.requests import (
+    STAGED_BATCHES_MAX,
     Staging,
     commit_body,
     parse_commit,
@@ -39,6 +39,7 @@ from headrace.core.staging.requests import (
     writer_path,
 )
 from headrace.core.staging.writers import (
+    WRITER_NAME_LENGTH_MAX,
     WriterName,
     commits_partition,
     producer_of,

@@ -8,14 +8,19 @@ import pytest
 
 from headrace.core.errors import ThrottledError
 from headrace.core.limits import (
-    ANSWER_BYTES_IN_FLIGHT_MAX,
-    ANSWER_BYTES_MIN,
     BUDGET_BYTES_MIN,
     JSON_MEMORY_FACTOR,
     REQUEST_BODY_BYTES_MAX,
     REQUEST_BYTES_IN_FLIGHT_MAX,
 )
-from headrace_broker.admission import Admission, Budget, Requests, memory_limit_bytes
+from headrace_broker.admission import (
+    ANSWER_BYTES_IN_FLIGHT_MAX,
+    ANSWER_BYTES_MIN,
+    Admission,
+    Budget,
+    Requests,
+    memory_limit_bytes,
+)
 
 MIB = 1 << 20
 

@@ -3,11 +3,10 @@
 import pytest
 
 from headrace.core.errors import BatchTooLargeError
-from headrace.core.limits import JSON_BATCH_BYTES_MIN
 from headrace.core.records.columns import record_columns
 from headrace.core.records.header import Compression
 from headrace.core.records.raw import RawBatch, split_batches
-from headrace_broker.admission import Admission
+from headrace_broker.admission import JSON_BATCH_BYTES_MIN, Admission
 from headrace_broker.partition.record_checks import check_batches
 from tests.support.batches import encoded
 

@@ -13,13 +13,13 @@ from headrace.core.groups.assignment import Subscription
 from headrace.core.groups.entries import Entry, OffsetValue
 from headrace.core.groups.events import CommitReceived, Done, JoinReceived, Membership, Reply
 from headrace.core.groups.identity import GroupName, MemberId
-from headrace.core.limits import COORDINATOR_ENCODE_INLINE_BYTES_MAX, LEASE_DURATION_MS, OFFSET_METADATA_BYTES_MAX
+from headrace.core.limits import LEASE_DURATION_MS, OFFSET_METADATA_BYTES_MAX
 from headrace.core.records.raw import RawBatch
 from headrace.core.replication.isr import Ends
 from headrace.core.replication.leadership import Contact
 from headrace.core.types import BrokerId, LeaderEpoch, Offset, PartitionEpoch, PartitionId, PartitionKey
 from headrace_broker.clock import monotonic_ms
-from headrace_broker.coordinators.coordinator_log import EntryCodec
+from headrace_broker.coordinators.coordinator_log import COORDINATOR_ENCODE_INLINE_BYTES_MAX, EntryCodec
 from headrace_broker.coordinators.group_coordinator import OFFSETS_LOG
 from headrace_broker.metrics import Metrics
 from headrace_broker.partition.partition import Partition

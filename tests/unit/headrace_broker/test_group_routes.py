@@ -11,18 +11,13 @@ from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
 from headrace.core.errors import NotCoordinatorError
-from headrace.core.limits import (
-    GROUP_HEARTBEATS_PASSED_ON_MAX,
-    GROUP_REQUESTS_PASSED_ON_MAX,
-    H2_MAX_CONCURRENT_STREAMS,
-    JSON_INLINE_BYTES_MAX,
-)
+from headrace.core.limits import H2_MAX_CONCURRENT_STREAMS, JSON_INLINE_BYTES_MAX
 from headrace.core.types import BrokerId, PartitionId
 from headrace.http2.async_transport import AsyncTransport
 from headrace_broker.admission import Admission
 from headrace_broker.coordinators.coordinators import CoordinatorElsewhere
 from headrace_broker.http.app import _counted
-from headrace_broker.http.groups import GroupForwarding
+from headrace_broker.http.groups import GROUP_HEARTBEATS_PASSED_ON_MAX, GROUP_REQUESTS_PASSED_ON_MAX, GroupForwarding
 from headrace_broker.http.proxy import Proxy, passed_on_for
 from tests.support.waiting import eventually
 

@@ -11,11 +11,12 @@ from multidict import MultiDict, MultiMapping
 
 from headrace.core import limits
 from headrace.core.errors import HeadraceError, InvalidRequestError
-from headrace.core.types import Acks, BrokerId
+from headrace.core.types import NAME_LENGTH_MAX, Acks, BrokerId
 from headrace.http2.async_transport import AsyncTransport
 from headrace_broker.cluster.view import ClusterView
 from headrace_broker.http import parameters
 from headrace_broker.http.app import broker_app, openapi
+from headrace_broker.http.parameters import FETCH_WAIT_MS_MAX
 from headrace_broker.http.proxy import Proxy
 from headrace_broker.http.record_bodies import BodyFormat
 from headrace_broker.metrics import Metrics
@@ -102,11 +103,11 @@ def test_should_have_the_limits_that_are_enforced(document: dict[str, Any]) -> N
     assert fetch["maxBytes"]["maximum"] == limits.FETCH_BYTES_MAX
     assert fetch["maxBytes"]["default"] == limits.FETCH_BYTES_DEFAULT
     assert fetch["maxRecords"]["maximum"] == limits.FETCH_RECORDS_MAX
-    assert fetch["maxWaitMs"]["maximum"] == limits.FETCH_WAIT_MS_MAX
+    assert fetch["maxWaitMs"]["maximum"] == FETCH_WAIT_MS_MAX
     assert shared["timeoutMs"]["schema"]["maximum"] == limits.PRODUCE_TIMEOUT_MS_MAX
     assert shared["timeoutMs"]["schema"]["default"] == limits.PRODUCE_TIMEOUT_MS_DEFAULT
     assert schemas["Partition"]["maximum"] == limits.TOPIC_PARTITIONS_MAX - 1
-    assert schemas["TopicName"]["maxLength"] == limits.NAME_LENGTH_MAX
+    assert schemas["TopicName"]["maxLength"] == NAME_LENGTH_MAX
     assert schemas["Record"]["properties"]["headers"]["oneOf"][0]["maxProperties"] == limits.RECORD_HEADERS_MAX
 
 

@@ -15,8 +15,8 @@ from headrace.core.errors import (
     StorageFailedError,
 )
 from headrace.core.holders import HolderRate
-from headrace.core.limits import SEGMENT_BYTES_MIN
 from headrace.core.log.epochs import Fence
+from headrace.core.log.segments import SEGMENT_BYTES_MIN
 from headrace.core.records.raw import split_batches
 from headrace.core.resources.topic import TopicSpec
 from headrace.core.types import Acks, LeaderEpoch, Offset, PartitionEpoch

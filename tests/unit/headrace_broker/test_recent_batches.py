@@ -2,10 +2,9 @@
 
 import pytest
 
-from headrace.core.limits import REPLICATION_JOINED_BYTES
 from headrace.core.records.raw import RawBatch, split_batches
 from headrace.core.types import LeaderEpoch, Offset, PartitionId, PartitionKey, TopicUid
-from headrace_broker.replication.recent_batches import RecentBatches, Run
+from headrace_broker.replication.recent_batches import REPLICATION_JOINED_BYTES, RecentBatches, Run
 from tests.support.logs import content_of, raw_batch
 
 EPOCH = LeaderEpoch(1)

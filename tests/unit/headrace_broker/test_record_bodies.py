@@ -6,11 +6,12 @@ from dataclasses import replace
 import pytest
 
 from headrace.core.errors import BatchTooLargeError, InvalidRequestError, UnreadableBatchError
-from headrace.core.limits import JSON_FETCH_BYTES_MAX, WATCH_LINES_BYTES
 from headrace.core.records.header import BatchHeader, Compression
 from headrace.core.types import LeaderEpoch, Offset, Record, TopicUid
 from headrace_broker.http.fetch import fetch_headers
 from headrace_broker.http.record_bodies import (
+    JSON_FETCH_BYTES_MAX,
+    WATCH_LINES_BYTES,
     BodyFormat,
     accepted_format,
     content_format,

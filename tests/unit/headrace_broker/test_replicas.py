@@ -16,8 +16,8 @@ from headrace.core.errors import (
     OffsetOutOfRangeError,
     StorageFailedError,
 )
-from headrace.core.limits import SEGMENT_BYTES_MIN
 from headrace.core.log.epochs import Fence
+from headrace.core.log.segments import SEGMENT_BYTES_MIN
 from headrace.core.types import Acks, Offset
 from headrace_broker.partition.fetch import fetch, find_offset
 from headrace_broker.partition.queries import DeleteQuery, Edge, FetchQuery, OffsetsQuery, ProduceQuery, ValueFormat

@@ -6,8 +6,8 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from headrace.core.errors import HeadraceError, ThrottledError
-from headrace.core.limits import H2_REQUEST_WINDOW_BYTES, H2_STREAM_WINDOW_BYTES, SESSION_WINDOWS_PART, SESSIONS_MAX
-from headrace_broker.sessions.open_sessions import OpenSessions
+from headrace.core.limits import H2_REQUEST_WINDOW_BYTES, H2_STREAM_WINDOW_BYTES
+from headrace_broker.sessions.open_sessions import SESSION_WINDOWS_PART, SESSIONS_MAX, OpenSessions
 
 MIB = 1 << 20
 

@@ -4,7 +4,8 @@ from random import Random
 
 import pytest
 
-from headrace.core.limits import API_BACKOFF_MAX_MS, FINALIZER_WAIT_MS
+from headrace.core.limits import FINALIZER_WAIT_MS
+from headrace.kube.client import API_BACKOFF_MAX_MS
 from headrace.kube.credentials import Credentials
 from headrace_operator.kopf_watches import connection_of, kopf_settings
 from headrace_operator.observer import Scope

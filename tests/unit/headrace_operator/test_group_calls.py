@@ -10,10 +10,9 @@ from aiohttp import web
 from headrace.core.control.group_errands import DONE, Answer, Verdict
 from headrace.core.errors import BrokerUnreachableError, GroupNotEmptyError, RemoteError, to_problem
 from headrace.core.groups.requests import Call
-from headrace.core.limits import GROUP_ERRAND_REQUESTS_MAX
 from headrace.http2.async_transport import AsyncTransport
 from headrace.http2.server import serve
-from headrace_operator.broker_calls import GroupCalls
+from headrace_operator.broker_calls import GROUP_ERRAND_REQUESTS_MAX, GroupCalls
 from tests.support.patience import patient
 from tests.support.waiting import eventually
 

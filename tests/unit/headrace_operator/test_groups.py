@@ -10,13 +10,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from headrace.core.control.actions import GroupAction, SetGroupFinalizers, TopicAction
 from headrace.core.control.group_errands import DONE, Errand, Verdict
-from headrace.core.limits import GROUP_WRITES_PER_PASS_MAX
 from headrace.core.resources.consumer_group import ConsumerGroup
 from headrace.kube.errors import ApiError, ApiUnavailableError, ForbiddenError, NotFoundError
 from headrace.kube.resource import ObjectKey
 from headrace.kube.watch import Changed, Listed, Removed, Unreadable
 from headrace_operator.applier import Outcome
-from headrace_operator.groups import Groups
+from headrace_operator.groups import GROUP_WRITES_PER_PASS_MAX, Groups
 from headrace_operator.metrics import Metrics
 from headrace_operator.observer import Picture, Scope
 from tests.support.control import ModelApi, brokers, topic

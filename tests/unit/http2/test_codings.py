@@ -8,8 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.errors import InvalidRequestError
-from headrace.core.limits import GZIP_MEMBERS_MAX
-from headrace.http2.bodies import Deflater, InflatedTooLargeError, Inflater, accepts_gzip, gzipped, is_gzip
+from headrace.http2.bodies import (
+    GZIP_MEMBERS_MAX,
+    Deflater,
+    InflatedTooLargeError,
+    Inflater,
+    accepts_gzip,
+    gzipped,
+    is_gzip,
+)
 
 MIB = 1 << 20
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from headrace.core import limits
 from headrace.http2 import frames
+from headrace.http2.connection_state import H2_STREAMS_BEFORE_SETTINGS
 from headrace.http2.engine import PREFACE, Engine, Role
 from headrace.http2.events import (
     EVERY_STREAM,
@@ -257,7 +258,7 @@ def test_should_finish_what_is_open_and_refuse_what_is_new_when_it_goes_away() -
 
 def test_should_wait_for_the_servers_limit_when_streams_are_opened_before_its_settings() -> None:
     client = Engine(Role.CLIENT)
-    for _ in range(limits.H2_STREAMS_BEFORE_SETTINGS):
+    for _ in range(H2_STREAMS_BEFORE_SETTINGS):
         client.open_stream(GET, ended=True)
     assert not client.may_open_stream
     with pytest.raises(LocalProtocolError, match="100 streams are open"):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from headrace.core import limits
 from headrace.http2 import frames
 from headrace.http2.events import ErrorCode, RemoteProtocolError
-from headrace.http2.frames import FrameReader
+from headrace.http2.frames import H2_GOAWAY_BYTES_MAX, H2_SETTINGS_MAX, FrameReader
 
 FRAMES = [
     (frames.SETTINGS, 0, 0, b""),
@@ -66,8 +66,8 @@ def test_should_pass_a_body_on_as_it_comes_without_copying_it() -> None:
         (frames.HEADERS, limits.H2_MAX_FRAME_BYTES + 1, ErrorCode.FRAME_SIZE_ERROR),
         (frames.HEADERS, limits.H2_HEADER_BLOCK_BYTES_MAX + 300, ErrorCode.ENHANCE_YOUR_CALM),
         (frames.CONTINUATION, limits.H2_HEADER_BLOCK_BYTES_MAX + 1, ErrorCode.ENHANCE_YOUR_CALM),
-        (frames.SETTINGS, 6 * limits.H2_SETTINGS_MAX + 6, ErrorCode.ENHANCE_YOUR_CALM),
-        (frames.GOAWAY, limits.H2_GOAWAY_BYTES_MAX + 1, ErrorCode.ENHANCE_YOUR_CALM),
+        (frames.SETTINGS, 6 * H2_SETTINGS_MAX + 6, ErrorCode.ENHANCE_YOUR_CALM),
+        (frames.GOAWAY, H2_GOAWAY_BYTES_MAX + 1, ErrorCode.ENHANCE_YOUR_CALM),
         (99, limits.H2_MAX_FRAME_BYTES + 1, ErrorCode.FRAME_SIZE_ERROR),
     ],
 )

@@ -11,7 +11,13 @@ from headrace.core import limits
 from headrace.http2 import hpack
 from headrace.http2.events import ErrorCode, Fields, RemoteProtocolError
 from headrace.http2.header_fields import Message, check_request
-from headrace.http2.hpack import HeaderDecoder, HeaderEncoder
+from headrace.http2.hpack import (
+    H2_HEADER_FIELDS_MAX,
+    H2_HEADS_REMEMBERED_MAX,
+    H2_REMEMBERED_HEAD_BYTES_MAX,
+    HeaderDecoder,
+    HeaderEncoder,
+)
 from tests.support.http2 import GET
 
 names = st.from_regex(rb"[a-z-]{1,20}", fullmatch=True)
@@ -48,10 +54,10 @@ def test_should_remember_a_head_until_the_table_changes() -> None:
 
 def test_should_remember_only_so_many_heads() -> None:
     heads = decoder()
-    for count in range(3 * limits.H2_HEADS_REMEMBERED_MAX):
+    for count in range(3 * H2_HEADS_REMEMBERED_MAX):
         heads.decode(b"\x82" * count)
-    assert 0 < len(heads._remembered) <= limits.H2_HEADS_REMEMBERED_MAX
-    long = HeaderEncoder().encode([(b"authorization", b"x" * limits.H2_REMEMBERED_HEAD_BYTES_MAX)])
+    assert 0 < len(heads._remembered) <= H2_HEADS_REMEMBERED_MAX
+    long = HeaderEncoder().encode([(b"authorization", b"x" * H2_REMEMBERED_HEAD_BYTES_MAX)])
     assert heads.decode(long) is not heads.decode(long)
 
 
@@ -118,7 +124,7 @@ def test_should_take_updates_at_the_front() -> None:
     "fields",
     [
         [(b"x-long", b"z" * limits.H2_HEADER_LIST_BYTES_MAX)],
-        [(b"x", b"y")] * (limits.H2_HEADER_FIELDS_MAX + 1),
+        [(b"x", b"y")] * (H2_HEADER_FIELDS_MAX + 1),
         [(b"x", b"y" * 3000)] * 30,
     ],
     ids=["one long", "very many", "one entry of the table again and again"],

@@ -3,10 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core import limits
-from headrace.http2.frames import Output
+from headrace.http2.frames import H2_JOINED_BYTES_MAX, Output
 
-LARGE = bytes(limits.H2_JOINED_BYTES_MAX)
+LARGE = bytes(H2_JOINED_BYTES_MAX)
 
 
 @given(st.lists(st.tuples(st.binary(max_size=20), st.lists(st.sampled_from([b"", b"small", LARGE]), max_size=3))))

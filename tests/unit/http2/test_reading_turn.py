@@ -1,7 +1,6 @@
 """Who reads from a blocking connection: its thread, or the one caller that waits."""
 
-from headrace.core.limits import H2_READS_BEFORE_CALLERS_READ
-from headrace.http2.blocking_connection import ReadingTurn
+from headrace.http2.blocking_connection import H2_READS_BEFORE_CALLERS_READ, ReadingTurn
 
 
 def callers_turn() -> ReadingTurn:

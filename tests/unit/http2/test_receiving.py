@@ -7,6 +7,12 @@ import pytest
 
 from headrace.core import limits
 from headrace.http2 import connection_state, frames
+from headrace.http2.connection_state import (
+    H2_IDLE_FRAMES_MAX,
+    H2_IDLE_FRAMES_PER_SECOND,
+    H2_RESETS_MAX,
+    H2_RESETS_PER_SECOND,
+)
 from headrace.http2.engine import PREFACE, Engine, Role
 from headrace.http2.events import (
     EVERY_STREAM,
@@ -23,6 +29,7 @@ from headrace.http2.events import (
 )
 from headrace.http2.frames import END_HEADERS, END_STREAM, LENGTH_31_BITS, PADDED, pack_frame, pack_window_update
 from headrace.http2.hpack import HeaderEncoder
+from headrace.http2.receiving import H2_CONTINUATIONS_MAX
 from tests.support.http2 import FRAME, GET, OK, POST, output
 
 PING = pack_frame(frames.PING, 0, 0, bytes(8))
@@ -298,11 +305,11 @@ def test_should_end_a_connection_that_moves_nothing_for_long(frame: bytes) -> No
     peer.open(1)
     peer.open(3)
     peer.engine.reset(3, ErrorCode.CANCEL)
-    for count in range(limits.H2_IDLE_FRAMES_MAX):  # A pace that may go on for ever.
-        peer.now_ms += 1_000 // limits.H2_IDLE_FRAMES_PER_SECOND
+    for count in range(H2_IDLE_FRAMES_MAX):  # A pace that may go on for ever.
+        peer.now_ms += 1_000 // H2_IDLE_FRAMES_PER_SECOND
         if count % 100 == 0:
             peer.send(frame * 100)
-    assert peer.refused(frame * (limits.H2_IDLE_FRAMES_MAX + 1)) == ErrorCode.ENHANCE_YOUR_CALM
+    assert peer.refused(frame * (H2_IDLE_FRAMES_MAX + 1)) == ErrorCode.ENHANCE_YOUR_CALM
     assert len(output(peer.engine)) == 0
 
 
@@ -311,14 +318,14 @@ def test_should_discard_what_is_on_its_way_to_a_stream_that_we_reset_however_muc
     peer.open(1)
     peer.engine.reset(1, ErrorCode.NO_ERROR)
     for _ in range(2):
-        assert peer.send(data(1) * limits.H2_IDLE_FRAMES_MAX) == []
+        assert peer.send(data(1) * H2_IDLE_FRAMES_MAX) == []
 
 
 def test_should_let_readers_answer_what_we_send() -> None:
     peer = Peer()
     peer.open(1)
     peer.engine.send_head(1, OK, ended=False)
-    for _ in range(3 * limits.H2_IDLE_FRAMES_MAX // 2):
+    for _ in range(3 * H2_IDLE_FRAMES_MAX // 2):
         peer.engine.send_body(1, b"x", ended=False)
         peer.send(pack_window_update(1, 1) + pack_window_update(0, 1))
 
@@ -344,7 +351,7 @@ def refused_by_the_caller(peer: Peer, stream_id: int) -> None:
 
 def test_should_let_clients_cut_their_uploads_off_once_they_are_answered() -> None:
     peer = Peer()
-    for stream_id in range(1, 4 * limits.H2_RESETS_MAX, 2):
+    for stream_id in range(1, 4 * H2_RESETS_MAX, 2):
         peer.send(peer.head(stream_id))
         peer.engine.send_head(stream_id, OK, ended=True)
         peer.send(reset(stream_id))
@@ -353,11 +360,11 @@ def test_should_let_clients_cut_their_uploads_off_once_they_are_answered() -> No
 @pytest.mark.parametrize("attack", [rapid_resets, made_resets, malformed, refused_by_the_caller])
 def test_should_end_a_connection_whose_streams_are_for_nothing(attack: Callable[[Peer, int], None]) -> None:
     peer, stream_id = Peer(), 1
-    for _ in range(limits.H2_RESETS_MAX):
+    for _ in range(H2_RESETS_MAX):
         attack(peer, stream_id)
         stream_id += 2
     peer.now_ms = 1_000
-    for _ in range(limits.H2_RESETS_PER_SECOND):
+    for _ in range(H2_RESETS_PER_SECOND):
         attack(peer, stream_id)
         stream_id += 2
 
@@ -374,7 +381,7 @@ def test_should_end_a_connection_whose_head_never_ends() -> None:
     peer = Peer()
     peer.send(pack_frame(frames.HEADERS, 0, 1))
     empty = pack_frame(frames.CONTINUATION, 0, 1)
-    peer.send(empty * limits.H2_CONTINUATIONS_MAX)
+    peer.send(empty * H2_CONTINUATIONS_MAX)
     assert peer.refused(empty) == ErrorCode.ENHANCE_YOUR_CALM
     peer = Peer()
     half = bytes([0x82]) * (limits.H2_HEADER_BLOCK_BYTES_MAX // 2 + 1)

@@ -3,8 +3,8 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.limits import API_BACKOFF_MAX_MS, API_BACKOFF_MIN_MS
-from headrace.kube.client import Backoff
+from headrace.core.limits import API_BACKOFF_MIN_MS
+from headrace.kube.client import API_BACKOFF_MAX_MS, Backoff
 
 
 @given(st.integers(), st.integers(1, 40))

@@ -7,9 +7,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.limits import SPARK_ROWS_GATHERED, SPARK_ROWS_MAX
 from headrace.core.records.columns import DecodedBatch, decode_batch, encode_batch, record_columns
-from headrace.spark.columns import gathered, maker_of
+from headrace.spark.columns import SPARK_ROWS_GATHERED, SPARK_ROWS_MAX, gathered, maker_of
 from headrace.spark.offsets import Partition
 from tests.support.examples import examples
 

@@ -6,9 +6,18 @@ from pathlib import Path
 import pytest
 
 from headrace.core.errors import LocalError
-from headrace.core.limits import SPARK_ROWS_PER_TRIGGER_DEFAULT
 from headrace.spark.options import Connection
-from headrace.spark.read_options import Assigned, AtOffsets, AtTime, AtTimes, BatchOptions, Edge, StreamOptions, Topics
+from headrace.spark.read_options import (
+    SPARK_ROWS_PER_TRIGGER_DEFAULT,
+    Assigned,
+    AtOffsets,
+    AtTime,
+    AtTimes,
+    BatchOptions,
+    Edge,
+    StreamOptions,
+    Topics,
+)
 from tests.support.certificates import Authority
 
 _TOPIC = {"subscribe": "flights"}

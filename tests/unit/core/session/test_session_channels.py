@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from headrace.core.errors import BrokenSessionError, HeadraceError, NotLeaderError, NotReadyError, ThrottledError
 from headrace.core.frames.session_messages import (
     NO_SEQUENCE,
+    SESSION_CHANNELS_MAX,
+    SESSION_PRODUCES_PENDING_MAX,
     ChannelNumbering,
     Closed,
     Failed,
@@ -16,7 +18,6 @@ from headrace.core.frames.session_messages import (
     Produced,
     ProduceGroup,
 )
-from headrace.core.limits import SESSION_CHANNELS_MAX, SESSION_PRODUCES_PENDING_MAX
 from headrace.core.types import LeaderEpoch, Offset
 
 

@@ -6,6 +6,9 @@ from pathlib import Path
 
 from headrace.core.frames.frame import HEAD_BYTES, MEDIA_TYPE, Kind, pack_head
 from headrace.core.frames.session_messages import (
+    SESSION_CHANNELS_MAX,
+    SESSION_FRAME_BYTES_MAX,
+    SESSION_PRODUCES_PENDING_MAX,
     Credit,
     OpenProduce,
     Produce,
@@ -16,17 +19,10 @@ from headrace.core.frames.session_messages import (
     client_reader,
 )
 from headrace.core.frames.session_terms import FetchTerms, ProduceTerms
-from headrace.core.limits import (
-    HTTP_STALL_BYTES,
-    HTTP_STALL_MS,
-    SESSION_CHANNELS_MAX,
-    SESSION_FRAME_BYTES_MAX,
-    SESSION_HEARTBEAT_MS,
-    SESSION_JSON_BYTES_MAX,
-    SESSION_PRODUCES_PENDING_MAX,
-    SESSIONS_MAX,
-)
+from headrace.core.limits import SESSION_JSON_BYTES_MAX
 from headrace.core.types import LeaderEpoch, Offset, PartitionId, TopicName
+from headrace.http2.slow_clients import HTTP_STALL_BYTES, HTTP_STALL_MS
+from headrace_broker.sessions.open_sessions import SESSION_HEARTBEAT_MS, SESSIONS_MAX
 
 PROTOCOL = (Path(__file__).parents[4] / "docs" / "protocol.md").read_text()
 SECTION = PROTOCOL[PROTOCOL.index("### Sessions") : PROTOCOL.index("### Problems")]

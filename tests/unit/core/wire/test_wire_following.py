@@ -4,6 +4,8 @@ import pytest
 
 from headrace.core.errors import BrokenSessionError, BrokerUnreachableError, DivergedLogError, NotLeaderError
 from headrace.core.frames.replication_messages import (
+    REPLICATION_ALIVE_MS,
+    REPLICATION_SILENCE_MS_MAX,
     Alive,
     AskEpochEnd,
     Batches,
@@ -22,14 +24,16 @@ from headrace.core.frames.replication_messages import (
     follower_message,
     follower_reader,
 )
-from headrace.core.limits import (
-    REPLICATION_ALIVE_MS,
-    REPLICATION_SILENCE_MS_MAX,
-    REPLICATION_TICK_MS,
-    REPLICATION_UNREPORTED_BYTES,
-)
+from headrace.core.limits import REPLICATION_TICK_MS
 from headrace.core.log.epochs import EpochEnd
-from headrace.core.replication.follower_stream import EpochAnswered, FollowerStream, Moved, Received, Refused
+from headrace.core.replication.follower_stream import (
+    REPLICATION_UNREPORTED_BYTES,
+    EpochAnswered,
+    FollowerStream,
+    Moved,
+    Received,
+    Refused,
+)
 from headrace.core.replication.isr import Ends
 from headrace.core.resources.topic import Durability
 from headrace.core.types import LeaderEpoch, Offset, PartitionId, PartitionKey, TopicUid

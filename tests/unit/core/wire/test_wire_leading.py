@@ -4,15 +4,18 @@ import pytest
 
 from headrace.core.errors import BrokenSessionError, DivergedLogError, NotReadyError, ThrottledError
 from headrace.core.frames.replication_messages import Follow, Hello, Lane
-from headrace.core.limits import (
+from headrace.core.replication.isr import Ends
+from headrace.core.replication.leader_stream import (
     REPLICATION_BEHIND_BYTES_MAX,
     REPLICATION_CHANNELS_MAX,
     REPLICATION_HELLO_MS_MAX,
     REPLICATION_IN_FLIGHT_BYTES_MAX,
     REPLICATION_STREAM_BYTES_MAX,
+    Due,
+    LeaderChannel,
+    LeaderStream,
+    Tip,
 )
-from headrace.core.replication.isr import Ends
-from headrace.core.replication.leader_stream import Due, LeaderChannel, LeaderStream, Tip
 from headrace.core.types import BrokerId, Incarnation, LeaderEpoch, Offset, PartitionId, PartitionKey, TopicUid
 from tests.support.partition_sets import seat
 

@@ -5,6 +5,8 @@ from pathlib import Path
 
 from headrace.core.frames.replication_messages import (
     MEDIA_TYPE,
+    REPLICATION_ALIVE_MS,
+    REPLICATION_SILENCE_MS_MAX,
     Batches,
     Fetch,
     Follow,
@@ -17,21 +19,18 @@ from headrace.core.frames.replication_messages import (
     leader_message,
     leader_reader,
 )
-from headrace.core.limits import (
-    REPLICATION_ALIVE_MS,
-    REPLICATION_BACKOFF_MAX_MS,
-    REPLICATION_BACKOFF_MIN_MS,
+from headrace.core.replication.follower_stream import REPLICATION_UNREPORTED_BYTES
+from headrace.core.replication.isr import Ends
+from headrace.core.replication.leader_stream import (
     REPLICATION_BEHIND_BYTES_MAX,
     REPLICATION_HELLO_MS_MAX,
     REPLICATION_IN_FLIGHT_BYTES_MAX,
-    REPLICATION_SILENCE_MS_MAX,
     REPLICATION_STREAM_BYTES_MAX,
-    REPLICATION_STREAMS_UNKNOWN_MAX,
-    REPLICATION_UNREPORTED_BYTES,
-    REPLICATION_WATERMARK_MS,
 )
-from headrace.core.replication.isr import Ends
 from headrace.core.types import LeaderEpoch, Offset, PartitionId, PartitionKey, TopicUid
+from headrace_broker.replication.follower_streams import REPLICATION_BACKOFF_MAX_MS, REPLICATION_BACKOFF_MIN_MS
+from headrace_broker.replication.leader_stream import REPLICATION_WATERMARK_MS
+from headrace_broker.replication.open_streams import REPLICATION_STREAMS_UNKNOWN_MAX
 from tests.support.partition_sets import seat
 
 PROTOCOL = (Path(__file__).parents[4] / "docs" / "protocol.md").read_text()

@@ -10,8 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.limits import DEV_LOG_LINE_BYTES_MAX
-from headrace.dev.api.logs import LogOptions, Shown, Tail, check_container, read_log_options, start_of_last
+from headrace.dev.api.logs import (
+    DEV_LOG_LINE_BYTES_MAX,
+    LogOptions,
+    Shown,
+    Tail,
+    check_container,
+    read_log_options,
+    start_of_last,
+)
 from headrace.dev.api.status import StatusError
 
 _NOW = datetime(2026, 11, 21, 9, tzinfo=UTC)

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from headrace.core.limits import DEV_LOG_BYTES_MAX
-from headrace.dev.supervisor.layout import last_lines, open_log
+from headrace.dev.supervisor.layout import DEV_LOG_BYTES_MAX, last_lines, open_log
 
 
 def test_should_append_to_what_an_earlier_life_wrote(tmp_path: Path) -> None:

@@ -6,9 +6,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.limits import DEV_BROKERS_MAX, DEV_POD_GRACE_MS
+from headrace.core.limits import DEV_BROKERS_MAX
 from headrace.dev.supervisor.pod_status import PodStatus
 from headrace.dev.supervisor.workload import (
+    DEV_POD_GRACE_MS,
     AddBroker,
     AdoptPod,
     BrokerView,

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.core.limits import READ_ONCE_BYTES_MIN
-from headrace_broker.storage.disk import FileHandle, read_once
+from headrace_broker.storage.disk import READ_ONCE_BYTES_MIN, FileHandle, read_once
 
 SIZE = 4 * READ_ONCE_BYTES_MIN
 MIDDLE = SIZE // 2

@@ -13,10 +13,10 @@ from headrace.core.errors import (
     FencedEpochError,
     OffsetOutOfRangeError,
 )
-from headrace.core.limits import READ_POSITIONS_MAX
 from headrace.core.records.columns import decode_batches
 from headrace.core.records.raw import split_replicated
 from headrace.core.types import LeaderEpoch, Offset
+from headrace_broker.storage.log_reader import READ_POSITIONS_MAX
 from headrace_broker.storage.partition_log import PartitionLog
 from headrace_broker.storage.threads import StorageThreads
 from tests.support.batches import packed
