@@ -38,7 +38,7 @@ from headrace_broker.serving import Readiness, Serving
 from tests.support.partition_sets import partition_set, partition_state, seat
 from tests.support.partitions import KEY, ME, led_partition
 from tests.support.waiting import eventually
-from tests.unit.headrace_broker.test_coordinating import Told
+from tests.unit.headrace_broker.coordinators.test_log_coordinator import Told
 from tests.unit.headrace_broker.test_serving import Nothing
 
 

@@ -56,7 +56,7 @@ async def test_should_have_every_route_and_no_other(document: dict[str, Any]) ->
 
 
 async def test_should_say_of_every_operation_that_foreign_pages_are_refused(document: dict[str, Any]) -> None:
-    """By what they call the broker, whatever they ask; broker/test_web_pages.py tries it."""
+    """By what they call the broker, whatever they ask; integration/broker/test_web_pages.py tries it."""
     assert [path for _, path, operation in operations(document) if "403" not in operation["responses"]] == []
     assert "ForeignPage" in str(document["components"]["responses"]["Forbidden"])
 

@@ -16,7 +16,7 @@ from headrace.client.transport.calls import Directory
 from headrace.client.transport.discovery import Servers
 from headrace.client.transport.retry import Trouble
 from headrace.core.errors import HeadraceError, PartitionOfflineError, RemoteError, UnknownTopicError
-from tests.unit.client.test_group_seat import P0, P1, SESSION_MS, Reader, Town
+from tests.unit.client.groups.test_member import P0, P1, SESSION_MS, Reader, Town
 
 TOLD = dict[str, list[list[TopicPartition]]]
 

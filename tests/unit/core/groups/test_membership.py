@@ -7,7 +7,7 @@
 
 To record what members make of it again, after a deliberate change:
 
-    HEADRACE_REWRITE_GOLDEN=1 pytest tests/unit/core/test_groups_membership.py
+    HEADRACE_REWRITE_GOLDEN=1 pytest tests/unit/core/groups/test_membership.py
 """
 
 import os
@@ -42,7 +42,7 @@ from headrace.core.groups.membership import (
 )
 from tests.support.group_world import member, parts
 
-FOLDER = Path(__file__).parents[2] / "golden" / "membership"
+FOLDER = Path(__file__).parents[3] / "golden" / "membership"
 REWRITE = os.environ.get("HEADRACE_REWRITE_GOLDEN") == "1"
 SCRIPTS = sorted(FOLDER.glob("*.txt"))
 

@@ -27,7 +27,7 @@ from tests.support.partition_sets import partition_state, seat
 from tests.support.partitions import ME, led_partition
 from tests.support.patience import patient
 from tests.support.waiting import eventually
-from tests.unit.headrace_broker.test_coordinating import FLIGHTS, GROUP, Asker, Told, coordinated
+from tests.unit.headrace_broker.coordinators.test_log_coordinator import FLIGHTS, GROUP, Asker, Told, coordinated
 
 LARGE = {
     PartitionKey(FLIGHTS.uid, PartitionId(number)): OffsetValue(Offset(5), metadata="x" * OFFSET_METADATA_BYTES_MAX)

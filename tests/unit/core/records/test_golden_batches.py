@@ -4,7 +4,7 @@ They hold the format still: what was once written must be read the same for ever
 the same files. Bodies are not compared byte by byte with what is written today, because another release of Arrow may
 lay out its metadata differently; headers are. To record them again after a deliberate change of the format:
 
-    HEADRACE_REWRITE_GOLDEN=1 pytest tests/unit/core/test_records_golden.py
+    HEADRACE_REWRITE_GOLDEN=1 pytest tests/unit/core/records/test_golden_batches.py
 """
 
 import json
@@ -29,7 +29,7 @@ from headrace.core.records.raw import HEARTBEAT, emptied_batch, split_batches
 from headrace.core.types import LeaderEpoch, Offset, Record
 from tests.support.batches import TIMESTAMP_MS, encoded, message_of, packed
 
-FOLDER = Path(__file__).parents[2] / "golden" / "batches"
+FOLDER = Path(__file__).parents[3] / "golden" / "batches"
 REWRITE = os.environ.get("HEADRACE_REWRITE_GOLDEN") == "1"
 FLIGHT = Record(b"N14228", b'{"carrier":"UA","flight":1545}', TIMESTAMP_MS)
 MANY = [Record(b"N%d" % number, b"value " * 20, TIMESTAMP_MS + number) for number in range(12)]

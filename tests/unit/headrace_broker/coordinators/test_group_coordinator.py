@@ -27,7 +27,7 @@ def test_should_write_tombstones_beside_values() -> None:
 def test_should_load_nothing_big_for_the_first_tombstone() -> None:
     """pandas takes a second to load: the first member that leaves would hold up the whole broker."""
     program = (
-        "import sys; import tests.unit.headrace_broker.test_group_log as here;"
+        "import sys; import tests.unit.headrace_broker.coordinators.test_group_coordinator as here;"
         "here.OFFSETS_LOG.encoded([here._GONE, here._OFFSET]);"
         "print([name for name in ('pandas', 'pyarrow') if name in sys.modules])"
     )
