@@ -1,7 +1,7 @@
 """The requests of writers, and their answers, as JSON bodies over HTTP. `docs/protocol.md` shows them.
 
-`coordinator` says what they mean. A body that is wrong is an InvalidRequestError that names the field. Pure; called by
-the broker's routes and by the SDK.
+`writer_machine` says what they mean. A body that is wrong is an InvalidRequestError that names the field. Pure; called
+by the broker's routes and by the SDK.
 """
 
 import json
@@ -13,8 +13,8 @@ from urllib.parse import quote
 from headrace.core.errors import InvalidRequestError
 from headrace.core.fields import Fields
 from headrace.core.limits import COMMIT_WAIT_MS_MAX
-from headrace.core.staging.coordinator import CommitReceived, Status
 from headrace.core.staging.decisions import Decision, Share, StagedBatch, share_object
+from headrace.core.staging.writer_machine import CommitReceived, Status
 from headrace.core.staging.writers import WriterName, commits_partition, staging_partitions
 from headrace.core.types import Offset, PartitionId, PartitionKey, TopicName, TopicUid
 

@@ -6,12 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.coordinator_events import (
+from headrace.core.coordinator import (
+    Answer,
     Append,
     Committed,
+    Coordinator,
     CoordinatorState,
     Deposed,
     Elected,
+    LogEvent,
+    Order,
     Read,
     ReadToEnd,
     Refuse,
@@ -28,11 +32,11 @@ from headrace.core.errors import (
     ThrottledError,
 )
 from headrace.core.limits import COMMIT_WAIT_MS_MAX, WRITER_REQUESTS_MAX
-from headrace.core.staging.coordinator import (
+from headrace.core.staging.decisions import Clean, Decision, Share, Span, StagedBatch, WriterRecord
+from headrace.core.staging.writer_machine import (
     WRITER_ONCE_RETENTION_MS,
     WRITER_RETENTION_MS,
     WRITERS_PER_COORDINATOR_MAX,
-    Answer,
     CommitReceived,
     Look,
     Roll,
@@ -41,9 +45,10 @@ from headrace.core.staging.coordinator import (
     StagingSeen,
     StateAsked,
     Status,
-    WriterCoordinator,
+    WriterEvent,
+    WriterMachine,
+    WriterNotice,
 )
-from headrace.core.staging.decisions import Clean, Decision, Share, Span, StagedBatch, WriterRecord
 from headrace.core.staging.writers import WriterName
 from headrace.core.types import Offset, PartitionId, PartitionKey, TopicUid
 from tests.support.examples import examples
@@ -63,15 +68,36 @@ def commit(request: int, batch: int, wait_ms: int = COMMIT_WAIT_MS_MAX, writer: 
     return CommitReceived(request, writer, decision(batch), wait_ms)
 
 
-def active(*entries: WriterRecord) -> WriterCoordinator:
-    coordinator = WriterCoordinator()
+class Writers:
+    """A coordinator of writers, and the writers that it has."""
+
+    def __init__(self) -> None:
+        self._machine = WriterMachine()
+        self._coordinator: Coordinator[WriterRecord, WriterEvent, Status, WriterNotice] = Coordinator(self._machine)
+
+    @property
+    def state(self) -> CoordinatorState:
+        return self._coordinator.state
+
+    @property
+    def writers(self) -> dict[WriterName, Decision]:
+        return self._machine.writers
+
+    def step(
+        self, event: LogEvent[WriterRecord] | WriterEvent, now_ms: int
+    ) -> list[Order[WriterRecord, Status, WriterNotice]]:
+        return self._coordinator.step(event, now_ms)
+
+
+def active(*entries: WriterRecord) -> Writers:
+    coordinator = Writers()
     coordinator.step(Elected(), 0)
     coordinator.step(Read(entries), 0)
     coordinator.step(ReadToEnd(1_000), 0)
     return coordinator
 
 
-def decided(coordinator: WriterCoordinator, request: int, batch: int) -> list[Any]:
+def decided(coordinator: Writers, request: int, batch: int) -> list[Any]:
     """What comes of it once the decision is committed."""
     coordinator.step(commit(request, batch), 0)
     (append,) = coordinator.step(SpansSeen(request, ALL_THERE), 0)
@@ -79,7 +105,7 @@ def decided(coordinator: WriterCoordinator, request: int, batch: int) -> list[An
     return list(coordinator.step(Committed(append.number), 0))
 
 
-def finished(coordinator: WriterCoordinator, batch: int, *dropped: str) -> list[Any]:
+def finished(coordinator: Writers, batch: int, *dropped: str) -> list[Any]:
     orders = coordinator.step(RolledForward(WRITER, batch, dropped), 0)
     assert isinstance(orders[0], Append)
     return [*orders[1:], *coordinator.step(Committed(orders[0].number), 0)]
@@ -110,7 +136,7 @@ def test_should_say_what_was_dropped() -> None:
     coordinator = active()
     decided(coordinator, 1, 0)
     (answer,) = finished(coordinator, 0, "counts/2: made anew")
-    assert answer.status.dropped == ("counts/2: made anew",)
+    assert answer.reply.dropped == ("counts/2: made anew",)
 
 
 def test_should_answer_a_batch_that_is_done_without_looking() -> None:
@@ -232,7 +258,7 @@ def test_should_refuse_what_is_not_there(spans: Any, error: type[HeadraceError])
 
 
 def test_should_go_on_where_a_coordinator_before_it_stopped() -> None:
-    coordinator = WriterCoordinator()
+    coordinator = Writers()
     coordinator.step(Elected(), 0)
     done = Decision(3, UID, (), 0, is_done=True)
     gone, other = WriterName("default", "gone"), WriterName("default", "other")
@@ -364,7 +390,7 @@ class World:
 
     def _elect(self) -> None:
         self._uncommitted, self._rolling = [], []
-        self._coordinator = WriterCoordinator()
+        self._coordinator = Writers()
         for event in (Elected(), Read(tuple(self.log)), ReadToEnd(0)):
             self._do(event)
 
