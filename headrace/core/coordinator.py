@@ -24,12 +24,12 @@ from headrace.core.errors import CoordinatorLoadingError, HeadraceError, NotCoor
 EntryT = TypeVar("EntryT")
 """A record of the log."""
 EventT = TypeVar("EventT")
+"""Something that happens to the machine beside its log: requests, and news of topics, settings and stages."""
 EventT_contra = TypeVar("EventT_contra", contravariant=True)
-"""What happens to the machine beside its log."""
 ReplyT = TypeVar("ReplyT")
-"""What a request is answered with."""
+"""The content of an answer."""
 NoticeT = TypeVar("NoticeT")
-"""What the shell is told beside answers."""
+"""Something that the shell is to do or to tell beside answers."""
 
 
 class UnreadableRecordError(Exception):
@@ -52,7 +52,7 @@ class Elected:
 
 @dataclass(frozen=True, slots=True)
 class Read(Generic[EntryT]):
-    """Records of the log, in order; only what is committed."""
+    """The next records of the log, in order, all of them committed."""
 
     entries: tuple[EntryT, ...]
 
@@ -69,17 +69,17 @@ class Deposed:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """Everything up to this `Append`."""
+    """Everything up to the `Append` of this number is committed."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class Ticked:
-    """Time went by."""
+    """The time went on."""
 
     wall_ms: int
-    """Milliseconds since 1970: for what outlives this coordinator."""
+    """The time in milliseconds since 1970, for what outlives this coordinator."""
 
 
 LogEvent: TypeAlias = Elected | Read[EntryT] | ReadToEnd | Deposed | Committed | Ticked
@@ -105,7 +105,7 @@ class Answer(Generic[ReplyT]):
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """Each request gets one answer, or this."""
+    """Refuse the request: it gets this in place of an answer."""
 
     request: int
     error: HeadraceError
@@ -121,13 +121,13 @@ class Immediate(Generic[NoticeT]):
 
 @dataclass(frozen=True, slots=True)
 class Append(Generic[EntryT]):
-    """As one batch, after those of lower numbers."""
+    """Append these as one batch, after those of lower numbers."""
 
     number: int
     entries: tuple[EntryT, ...]
     reason: str
     size_bytes: int
-    """Of its records, at most."""
+    """The bytes of its records, at most."""
 
 
 Told: TypeAlias = Answer[ReplyT] | Refuse | NoticeT
@@ -140,11 +140,11 @@ class Backlog(NamedTuple):
 
     state: CoordinatorState
     untold: int
-    """Answers and notices that wait for their records to be committed."""
+    """The number of answers and notices that wait for records to be committed."""
     uncommitted_bytes: int
 
     def problem(self, label: str) -> HeadraceError | None:
-        """Why nothing can be decided about `label` just now."""
+        """Return why nothing can be decided about `label` just now; None where it can."""
         if self.state is CoordinatorState.IDLE:
             return NotCoordinatorError(f"this broker does not coordinate {label}: ask for its coordinator again")
         if self.state is CoordinatorState.LOADING:
@@ -153,7 +153,7 @@ class Backlog(NamedTuple):
 
 
 class StateMachine(Protocol[EntryT, EventT_contra, ReplyT, NoticeT]):
-    """What a coordinator decides about. Everything that it holds of the log is replaced when the log is read again."""
+    """The part of a coordinator that decides. It is built up again whenever the log is read."""
 
     @property
     def count(self) -> int:
@@ -191,10 +191,10 @@ class Coordinator(Generic[EntryT, EventT, ReplyT, NoticeT]):
         self._appended = 0
         self._committed = 0
         self._uncommitted: deque[tuple[int, int]] = deque()
-        """Appends by their numbers, with their bytes."""
+        """The numbers of appends, with their bytes."""
         self._uncommitted_bytes = 0
         self._untold: deque[tuple[int, Told[ReplyT, NoticeT]]] = deque()
-        """What is told once so many are committed, in order."""
+        """Each answer or notice waits until so many appends are committed; they are told in order."""
 
     def step(self, event: LogEvent[EntryT] | EventT, now_ms: int) -> list[Order[EntryT, ReplyT, NoticeT]]:
         match event:

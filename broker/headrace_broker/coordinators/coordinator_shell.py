@@ -76,7 +76,8 @@ class WaitingRequests(Generic[ReplyT]):
         return self._last
 
     def expect(self, number: int) -> "asyncio.Future[ReplyT]":
-        """Its answer, before the coordinator is told of the request. Raises what it is refused with."""
+        """Return the answer to come, before the coordinator is told of the request. It raises what the request is
+        refused with."""
         answer = self._asked[number] = asyncio.get_running_loop().create_future()
         return answer
 
@@ -92,7 +93,7 @@ class WaitingRequests(Generic[ReplyT]):
             answer.set_exception(error)
 
     def refuse_all(self, error: HeadraceError) -> None:
-        """Whoever is left: nobody else will answer them."""
+        """Refuse whoever is left: nobody else will answer them."""
         for number in [*self._asked]:
             self.refuse(number, error)
 
@@ -102,7 +103,7 @@ _NO_EPOCH = LeaderEpoch(0)
 
 
 class NoticeHandler(Protocol[NoticeT_contra, ReplyT_contra]):
-    """What each kind of coordinator has to do beside its log. Each call returns at once."""
+    """The part of the shell that groups and writers each have of their own. Each call returns at once."""
 
     def began(self, took_s: float) -> None:
         """Begin what is done for as long as the coordinator is active, which it has just become."""
@@ -127,18 +128,18 @@ class CoordinatorShell(Generic[EntryT, EventT, ReplyT, NoticeT]):
     ) -> None:
         self.partition = partition
         self.requests = WaitingRequests[ReplyT]()
-        """Those that it has yet to answer, and no others."""
+        """The requests that it has yet to answer."""
         self.label = str(partition.place)
         self._machine = machine
         self._coordinator = Coordinator(machine)
         self._codec = codec
         self._handler = handler
         self._epoch = _NO_EPOCH
-        """That the coordinator was elected in, while it is not deposed."""
+        """The epoch that the coordinator was elected in, while it is not deposed."""
         self._appends: TermAppends[EntryT] | None = None
-        """Of the term that the coordinator was elected for, while it is not deposed: an epoch may have two."""
+        """The appends of the present term, while it is not deposed: an epoch may have two terms."""
         self._failed = False
-        """The term that is over ended by itself, not by an election."""
+        """Whether the last term ended by a failure, not by an election."""
         self._news = asyncio.Event()
         """The partition may have another leader or high watermark, or the coordinator is deposed."""
         self._ticking: asyncio.TimerHandle | None = None
@@ -149,7 +150,7 @@ class CoordinatorShell(Generic[EntryT, EventT, ReplyT, NoticeT]):
 
     @property
     def is_ticking(self) -> bool:
-        """Whether it will look at the time by itself."""
+        """Whether the machine is told of the time: only while it has something that time matters to."""
         return self._ticking is not None
 
     @property
@@ -161,7 +162,7 @@ class CoordinatorShell(Generic[EntryT, EventT, ReplyT, NoticeT]):
         return self.partition.leads
 
     def ask(self, number: int, event: EventT, label: str) -> "asyncio.Future[ReplyT]":
-        """The answer, once it may be told. Raises what it is refused with. `label`: whom it is about."""
+        """Return the answer to come. It raises what the request is refused with. `label` says whom it is about."""
         answer = self.requests.expect(number)
         if self._ticking is None:
             self.step(Ticked(wall_ms()))  # it may have had nothing for hours: records are kept with the time
@@ -170,13 +171,13 @@ class CoordinatorShell(Generic[EntryT, EventT, ReplyT, NoticeT]):
         return answer
 
     def check_begun(self, label: str) -> None:
-        """Raises CoordinatorLoadingError where it leads and does not coordinate yet, or not again after a failure:
-        nobody else does meanwhile."""
+        """Raise CoordinatorLoadingError where this broker leads and does not coordinate yet, or not again after a
+        failure: nobody else does meanwhile."""
         if self.state is CoordinatorState.IDLE:
             raise CoordinatorLoadingError(f"this broker is about to begin as the coordinator of {label}: try again")
 
     async def run(self) -> None:
-        """Until it is cancelled, or the partition is closed for good."""
+        """Coordinate until it is cancelled, or the partition is closed for good."""
         self.partition.follow(self._moved)
         try:
             while True:
@@ -189,7 +190,7 @@ class CoordinatorShell(Generic[EntryT, EventT, ReplyT, NoticeT]):
             self.depose("it is led here no more")
 
     def step(self, event: LogEvent[EntryT] | EventT) -> bool:
-        """Whether it went well: a coordinator that makes a mistake begins again."""
+        """Return whether it went well: a coordinator that makes a mistake begins again."""
         try:
             orders = self._coordinator.step(event, monotonic_ms())
             # What a commit releases is proven by it; what a deposed coordinator says is only that it is none.
@@ -235,7 +236,7 @@ class CoordinatorShell(Generic[EntryT, EventT, ReplyT, NoticeT]):
             await self._news.wait()
 
     async def _serve_term(self) -> None:
-        """One epoch, until it is over."""
+        """Coordinate in one epoch, until that is over."""
         epoch = self._epoch = self.partition.replica.leader_epoch
         self._failed = False
         self._appends = TermAppends(self.partition, self._codec, epoch, self._committed, self.fail)
@@ -251,7 +252,7 @@ class CoordinatorShell(Generic[EntryT, EventT, ReplyT, NoticeT]):
             await self._news.wait()
 
     async def _load(self, epoch: LeaderEpoch) -> None:
-        """All that the log holds now. Raises what reading raises, and NotLeaderError where the term is over."""
+        """Read all that the log holds now. Raise what reading raises, and NotLeaderError where the term is over."""
         started, count = perf_counter(), 0
         end = self.partition.log.log_end_offset
         await load_codec()
@@ -268,7 +269,8 @@ class CoordinatorShell(Generic[EntryT, EventT, ReplyT, NoticeT]):
         self._handler.began(took_s)
 
     def _is_writable(self, epoch: LeaderEpoch) -> bool:
-        """Raises NotLeaderError: a coordinator that cannot write would be deposed by the first who asks."""
+        """Return whether decisions can be written: a coordinator that cannot write would be deposed by the first who
+        asks. Raise NotLeaderError where the term is over."""
         self._check_term(epoch)
         try:
             replica, contact = self.partition.replica, self.partition.contact
@@ -292,7 +294,7 @@ class CoordinatorShell(Generic[EntryT, EventT, ReplyT, NoticeT]):
         self.step(Committed(number))
 
     def fail(self, reason: str) -> None:
-        """It still leads, maybe, and yet goes no further."""
+        """Depose it though it may still lead: it begins again from its log, after a pause."""
         self._failed = True
         self.depose(reason)
 
@@ -301,7 +303,7 @@ class CoordinatorShell(Generic[EntryT, EventT, ReplyT, NoticeT]):
         self.step(Ticked(wall_ms()))
 
     def _problem(self, orders: Sequence[Order[EntryT, ReplyT, NoticeT]]) -> HeadraceError | None:
-        """Why this broker must not tell anything that it did not write."""
+        """Return why this broker must not tell anything that it did not write; None where it may."""
         if self.is_active and any(isinstance(order, Answer | Refuse) for order in orders):
             try:
                 self.check_sure()
@@ -310,7 +312,7 @@ class CoordinatorShell(Generic[EntryT, EventT, ReplyT, NoticeT]):
         return None
 
     def check_sure(self) -> None:
-        """Whether this broker leads, and knows it. Raises NotCoordinatorError, CoordinatorLoadingError."""
+        """Check that this broker leads, and knows it. Raise NotCoordinatorError or CoordinatorLoadingError else."""
         replica = self.partition.replica
         try:
             replica.check_leader(self.label, Fence(leader_epoch=self._epoch))

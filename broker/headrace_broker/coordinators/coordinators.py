@@ -77,15 +77,15 @@ _log = logging.getLogger(__name__)
 
 class OpenPartitions(Protocol):
     def find(self, key: PartitionKey) -> Partition | None:
-        """None where it is not open."""
+        """Return the partition; None where it is not open."""
 
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorElsewhere:
-    """The broker that coordinates something, as somebody to pass a request on to."""
+    """Another broker that coordinates something, to pass a request on to."""
 
     label: str
-    """Whom the request is about."""
+    """The group or writer that the request is about."""
     partition: PartitionId
     broker: BrokerId
     url: str
@@ -120,16 +120,16 @@ class LocalCoordinators(Generic[CoordinatorT]):
         self.on_topics: Callable[[list[Topic]], None] = lambda _: None
         """Called with all topics that there are, before partitions are looked at."""
         self.topic: Topic | None = None
-        """As it was seen last."""
+        """The internal topic, as it was seen last."""
         self._here: dict[PartitionId, CoordinatorT] = {}
         self._tasks: dict[PartitionId, asyncio.Task[None]] = {}
         self._ending: set[asyncio.Task[None]] = set()
-        """Cancelled, and not done yet."""
+        """Tasks that were cancelled, and are not done yet."""
         self._stopped = False
         self._news = asyncio.Event()
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Look again whenever there is news, until this is cancelled."""
         self._view.changed.others.append(self._news)
         self._news.set()
         while True:
@@ -147,7 +147,7 @@ class LocalCoordinators(Generic[CoordinatorT]):
             self._look_at(PartitionId(number))
 
     def drain(self) -> None:
-        """This broker is about to stop: whoever waits asks the next coordinator."""
+        """End all coordinators, as this broker is about to stop: whoever waits asks the next coordinator."""
         self._stopped = True
         for number in [*self._here]:
             self._end(number, "the broker stops")
@@ -157,8 +157,8 @@ class LocalCoordinators(Generic[CoordinatorT]):
         await asyncio.gather(*self._ending, return_exceptions=True)
 
     def locate(self, label: str, partition: PartitionId) -> CoordinatorT | CoordinatorElsewhere:
-        """Of a topic that is there. Raises CoordinatorLoadingError while nobody leads the partition, and while this
-        broker does and is about to begin."""
+        """Find who coordinates this partition of a topic that is there. Raise CoordinatorLoadingError while nobody
+        leads the partition, and while this broker does and is about to begin."""
         assert self.topic is not None, "it has partitions"
         here = self._here.get(partition)
         if here is not None and here.shell.leads:
@@ -185,12 +185,12 @@ class LocalCoordinators(Generic[CoordinatorT]):
 
     @property
     def is_loading(self) -> bool:
-        """Whether something may be coordinated here that it does not know yet."""
+        """Whether something may be coordinated here whose log is not read yet."""
         return any(each.shell.leads and not each.shell.is_active for each in self._here.values())
 
     @property
     def waiting(self) -> int:
-        """Requests that are not answered yet."""
+        """The number of requests that are not answered yet."""
         return sum(each.shell.requests.waiting for each in self._here.values())
 
     @property
@@ -242,7 +242,7 @@ class GroupCoordinators:
         self._sight = VisibleTopics()
         self._settings: dict[GroupName, GroupSettings] = {}
         self._names: dict[str, tuple[Mapping[str, TopicShape], Names]] = {}
-        """With the topics that they were made of."""
+        """The names of each namespace's topics, with the topics that they were made of."""
 
     def _look_at_topics(self, topics: list[Topic]) -> None:
         # Most of what changes is no topic, and a Topic that has not changed is the same object.
@@ -264,8 +264,8 @@ class GroupCoordinators:
     # -- what routes need ----------------------------------------------------------------------------------------------
 
     def locate(self, group: GroupName) -> GroupCoordinator | CoordinatorElsewhere:
-        """Raises CoordinatorLoadingError while nobody leads the group's partition of the offsets topic, and while this
-        broker does and is about to begin."""
+        """Find who coordinates the group. Raise CoordinatorLoadingError while nobody leads its partition of the
+        offsets topic, and while this broker does and is about to begin."""
         if self.local.topic is None:
             raise CoordinatorLoadingError(
                 f"{group} has no coordinator yet: the topic {self.local.topic_name} comes with the first group of the"
@@ -274,17 +274,18 @@ class GroupCoordinators:
         return self.local.locate(str(group), self.partition_of(group))
 
     def want(self, group: GroupName, group_type: GroupType) -> None:
-        """Somebody uses it as what it is then: where the offsets topic is not there, that brings it."""
+        """Note that somebody uses the group as one of this type: where the offsets topic is not there, that brings
+        it."""
         if self.local.topic is None:
             for listener in self.listeners:
                 listener.wanted(group, group_type)
 
     def topics(self, namespace: str) -> Mapping[str, TopicShape]:
-        """As groups know them."""
+        """Return the topics of a namespace, as groups know them."""
         return self._sight.topics.get(namespace, {})
 
     def names(self, namespace: str) -> Names:
-        """Of its topics, by uid."""
+        """Return the names of its topics, by uid."""
         topics = self.topics(namespace)
         known = self._names.get(namespace)
         if known is None or known[0] is not topics:
@@ -292,11 +293,12 @@ class GroupCoordinators:
         return known[1]
 
     def partition_of(self, group: GroupName) -> PartitionId:
-        """Of the offsets topic, which is there."""
+        """Return the group's partition of the offsets topic, which is there."""
         return _partition_of(group, self.local.partition_count)
 
     def leaders(self) -> dict[BrokerId, str]:
-        """Everybody who leads a partition of the offsets topic, and where; the URL is empty where it is not known."""
+        """Return each broker that leads a partition of the offsets topic, with its URL, which is empty where it is not
+        known."""
         found: dict[BrokerId, str] = {}
         for number in range(self.local.partition_count):
             assert self.local.topic is not None, "it has partitions"
@@ -306,7 +308,7 @@ class GroupCoordinators:
                 found[state.leader.broker] = lease.url if lease is not None else ""
         return found
 
-    # -- what those need who show groups (`ports.CoordinatedGroups`) ---------------------------------------------------
+    # -- `CoordinatedGroups` -------------------------------------------------------------------------------------------
 
     def configure(self, group: GroupName, settings: GroupSettings | None) -> None:
         if settings is None:
@@ -335,7 +337,7 @@ class GroupCoordinators:
         return coordinator.machine.groups.get(group) if coordinator is not None else None
 
     def is_known(self, group: GroupName) -> bool:
-        """It is there, or somebody has made a ConsumerGroup for it."""
+        """Return whether the group is there, or somebody has made a ConsumerGroup for it."""
         return self.find(group) is not None or group in self._settings
 
     def all(self) -> list[Group]:
@@ -362,7 +364,7 @@ class WriterCoordinators:
         self._view = view
         self.staging_name = TopicName(namespace, STAGING_TOPIC)
         self.wanted = asyncio.Event()
-        """Somebody wants to commit, and a topic for it is not there."""
+        """Set when somebody wants to commit, and a topic for it is not there."""
         self._reach = reach
         self._staging: Topic | None = None
         self._rolling = RollForward(reach, self.staging_name, asyncio.Semaphore(ROLL_SHARES_MAX))
@@ -370,7 +372,8 @@ class WriterCoordinators:
         self._metrics.writers.set_function(lambda: sum(each.machine.count for each in self.local.all()))
 
     def locate(self, writer: WriterName) -> WriterCoordinator | CoordinatorElsewhere:
-        """Raises CoordinatorLoadingError while there is none, and no stages: then both topics are about to be made."""
+        """Find who decides for the writer. Raise CoordinatorLoadingError while there is nobody, and no place for
+        stages: then both topics are about to be made."""
         if self.local.topic is None or self._staging is None:
             self.wanted.set()
             raise CoordinatorLoadingError(
@@ -380,7 +383,7 @@ class WriterCoordinators:
         return self.local.locate(f"writer {writer}", commits_partition(writer))
 
     def staging(self, writer: WriterName) -> Staging:
-        """Where its stages belong, once `locate` has found who decides for it."""
+        """Return where its stages belong, once `locate` has found who decides for it."""
         assert self._staging is not None, "located"
         numbers = tuple(map(PartitionId, staging_partitions(commits_partition(writer))))
         return Staging(self.staging_name, self._staging.uid, numbers)
@@ -413,7 +416,8 @@ class CommitTopicMaker:
         self._writers = writers
 
     async def run(self) -> None:
-        """Until it is cancelled. What cannot be made is tried again while somebody asks."""
+        """Make the topics when they are wanted, until this is cancelled. Whatever cannot be made is tried again while
+        somebody asks."""
         while True:
             await self._writers.wanted.wait()
             self._writers.wanted.clear()

@@ -36,7 +36,7 @@ from headrace.core.records.raw import RawBatch, renumbered, stored_times
 from headrace.core.records.time_rules import TimeRules
 from headrace.core.staging.decisions import Clean, Decision, Share, Span, StagedBatch, WriterRecord, decode, encode
 from headrace.core.staging.writer_machine import (
-    CommitReceived,
+    CommitAsked,
     Look,
     Roll,
     RolledForward,
@@ -253,7 +253,7 @@ class WriterCoordinator:
         self._tasks: set[asyncio.Task[None]] = set()
         """Of this term."""
 
-    def ask(self, asked: CommitReceived | StateAsked) -> "asyncio.Future[Status]":
+    def ask(self, asked: CommitAsked | StateAsked) -> "asyncio.Future[Status]":
         """The answer, once it may be told. Raises what it is refused with."""
         return self.shell.ask(asked.request, asked, f"writer {asked.writer}")
 

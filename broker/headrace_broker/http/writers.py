@@ -13,7 +13,7 @@ from headrace.core.limits import (
     WRITER_REQUESTS_MAX,
 )
 from headrace.core.staging.requests import parse_commit, staging_object, status_object
-from headrace.core.staging.writer_machine import CommitReceived, StateAsked, Status
+from headrace.core.staging.writer_machine import CommitAsked, StateAsked, Status
 from headrace.core.staging.writers import WriterName
 from headrace.core.types import TopicName, TopicUid
 from headrace_broker.coordinators.coordinators import CoordinatorElsewhere
@@ -67,7 +67,7 @@ class WriterRoutes:
         self._serving.check_view()
         return writer
 
-    async def _parsed(self, chunks: Chunks, number: int, writer: WriterName, uid: TopicUid) -> CommitReceived:
+    async def _parsed(self, chunks: Chunks, number: int, writer: WriterName, uid: TopicUid) -> CommitAsked:
         """Raises InvalidRequestError."""
         size = sum(map(len, chunks))
         if size <= JSON_INLINE_BYTES_MAX:
@@ -75,7 +75,7 @@ class WriterRoutes:
         async with self._serving.admission.converting(size):
             return await asyncio.to_thread(_parse, chunks, number, writer, uid)
 
-    async def _ask(self, target: WriterCoordinator, writer: WriterName, asked: CommitReceived | StateAsked) -> Status:
+    async def _ask(self, target: WriterCoordinator, writer: WriterName, asked: CommitAsked | StateAsked) -> Status:
         """Raises what it is refused with; where another broker decides by now, with its address."""
         try:
             return await target.ask(asked)
@@ -97,7 +97,7 @@ class WriterRoutes:
             self._passed_on -= 1
 
 
-def _parse(chunks: Chunks, number: int, writer: WriterName, uid: TopicUid) -> CommitReceived:
+def _parse(chunks: Chunks, number: int, writer: WriterName, uid: TopicUid) -> CommitAsked:
     try:
         body = json.loads(b"".join(chunks))
     except (ValueError, RecursionError) as error:

@@ -9,10 +9,10 @@
     read to its end, elected anew: whatever is not done is rolled forward again
 
 The record of a decision is the commit: from then on the batch will be in its partitions, each record once, whoever dies
-(`identity.producer_of` makes brokers know repetitions). A writer's batches are decided one after the other. Nothing is
+(`writers.producer_of` makes brokers know repetitions). A writer's batches are decided one after the other. Nothing is
 told or rolled forward before all that was decided earlier is committed.
 
-Owned by one partition's task. Bounds: writers, requests that wait, batches of one commit (`wire`).
+Owned by one partition's task. Bounds: writers, requests that wait, batches of one commit (`requests`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,7 +44,9 @@ _FORGET_INTERVAL_MS = 60_000
 
 
 @dataclass(frozen=True, slots=True)
-class CommitReceived:
+class CommitAsked:
+    """A writer wants to commit a batch that it has staged."""
+
     request: int
     writer: WriterName
     decision: Decision
@@ -54,6 +56,8 @@ class CommitReceived:
 
 @dataclass(frozen=True, slots=True)
 class StateAsked:
+    """Somebody wants to know how far a writer is."""
+
     request: int
     writer: WriterName
 
@@ -68,7 +72,7 @@ class SpansSeen:
 
 @dataclass(frozen=True, slots=True)
 class StagingSeen:
-    """Looked at for cleaning, now and then."""
+    """The staging partitions were looked at, as they are now and then, to clean them."""
 
     spans: Mapping[PartitionId, Span]
 
@@ -84,17 +88,17 @@ class RolledForward:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """How far a writer is."""
+    """The progress of a writer."""
 
     batch: int
-    """The last one that is committed; -1 where none is."""
+    """The last batch that is committed; -1 where none is."""
     is_done: bool
     dropped: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What do these partitions of the staging topic hold?"""
+    """Look what these partitions of the staging topic hold, and report it as `SpansSeen`."""
 
     request: int
     partitions: frozenset[PartitionId]
@@ -103,12 +107,14 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Roll:
+    """Carry what is committed into its partitions, and report it as `RolledForward`."""
+
     writer: WriterName
     decision: Decision
     reason: str
 
 
-WriterEvent: TypeAlias = CommitReceived | StateAsked | SpansSeen | StagingSeen | RolledForward
+WriterEvent: TypeAlias = CommitAsked | StateAsked | SpansSeen | StagingSeen | RolledForward
 WriterNotice: TypeAlias = Roll | Look | Clean
 WriterEffect: TypeAlias = MachineEffect[WriterRecord, Status, WriterNotice]
 
@@ -120,7 +126,7 @@ class WriterMachine:
         self.writers: dict[WriterName, Decision] = {}
         """The last decision of each; while the log is read, what was read of it."""
         self._cleaning = Cleaning()
-        self._looking: dict[int, CommitReceived] = {}
+        self._looking: dict[int, CommitAsked] = {}
         """Commits whose stages are being looked at, by their requests."""
         self._waiting: dict[WriterName, list[tuple[int, int]]] = {}
         """Requests that wait until the writer's last batch is done, and until when."""
@@ -142,11 +148,11 @@ class WriterMachine:
 
     def act(self, event: WriterEvent, now_ms: int, backlog: Backlog) -> list[WriterEffect]:
         match event:
-            case CommitReceived(request, writer) | StateAsked(request, writer):
+            case CommitAsked(request, writer) | StateAsked(request, writer):
                 problem = backlog.problem(f"writer {writer}") or self._too_many(backlog)
                 if problem is not None:
                     return [Immediate(Refuse(request, problem, problem.code))]
-                if isinstance(event, CommitReceived):
+                if isinstance(event, CommitAsked):
                     return self._commit(event, now_ms)
                 return [Answer(request, self._status(writer), "asked")]
             case SpansSeen(request, spans):
@@ -179,7 +185,7 @@ class WriterMachine:
         return sum(map(bytes_of, entries))
 
     def told(self, notice: WriterNotice) -> None:
-        """Nothing of it is remembered."""
+        """Note nothing: only the shell acts on it."""
 
     def reset(self) -> list[int]:
         requests = [*self._looking, *(request for waiting in self._waiting.values() for request, _ in waiting)]
@@ -199,7 +205,7 @@ class WriterMachine:
             return ThrottledError(f"the writer's coordinator has {WRITER_REQUESTS_MAX} requests to answer: try again")
         return None
 
-    def _commit(self, event: CommitReceived, now_ms: int) -> list[WriterEffect]:
+    def _commit(self, event: CommitAsked, now_ms: int) -> list[WriterEffect]:
         known = self.writers.get(event.writer)
         if known is not None and event.decision.batch <= known.batch:
             return self._repeated(event, known, now_ms)
@@ -212,7 +218,7 @@ class WriterMachine:
             return self._decide(event.request, {}, now_ms)
         return [Immediate(Look(event.request, partitions, event.decision))]
 
-    def _repeated(self, event: CommitReceived, known: Decision, now_ms: int) -> list[WriterEffect]:
+    def _repeated(self, event: CommitAsked, known: Decision, now_ms: int) -> list[WriterEffect]:
         """The last batch is committed already: by this very request before, or by a run before this one, whose rows
         count then. A number alone does not show that it is this batch."""
         problem = _another_batch(event, known)
@@ -225,7 +231,7 @@ class WriterMachine:
             return [Refuse(event.request, problem, "it is not the batch that was committed")]
         return [Answer(event.request, self._status(event.writer), "it is committed already")]
 
-    def _not_now(self, event: CommitReceived, known: Decision | None) -> HeadraceError | None:
+    def _not_now(self, event: CommitAsked, known: Decision | None) -> HeadraceError | None:
         writer = event.writer
         if known is not None and not known.is_done:
             return NotReadyError(
@@ -292,8 +298,9 @@ class WriterMachine:
         return Persist((entry,), reason)
 
 
-def _another_batch(event: CommitReceived, known: Decision) -> HeadraceError | None:
-    """Whether what is to be committed is not what `known` has committed, whose number is not below its own."""
+def _another_batch(event: CommitAsked, known: Decision) -> HeadraceError | None:
+    """Return why this is not the batch that `known` has committed, whose number is not below its own; None where it
+    is that batch."""
     batch = event.decision.batch
     if batch < known.batch:
         why = f"its last committed batch is {known.batch}"
@@ -313,8 +320,8 @@ def _told_counts(counts: Counts | None) -> str:
     return " and ".join(f"{count:,} records for {topic}" for topic, count in counts or ()) or "no records"
 
 
-def _missing(event: CommitReceived, spans: Mapping[PartitionId, Span]) -> HeadraceError | None:
-    """Whether each stage is there, committed, and not deleted."""
+def _missing(event: CommitAsked, spans: Mapping[PartitionId, Span]) -> HeadraceError | None:
+    """Return which stage is not there, not committed, or deleted; None where all are there."""
     for batch in event.decision.staged():
         span = spans[batch.partition]
         if batch.base_offset < span.start:

@@ -37,7 +37,7 @@ from headrace.core.staging.writer_machine import (
     WRITER_ONCE_RETENTION_MS,
     WRITER_RETENTION_MS,
     WRITERS_PER_COORDINATOR_MAX,
-    CommitReceived,
+    CommitAsked,
     Look,
     Roll,
     RolledForward,
@@ -64,8 +64,8 @@ def decision(batch: int, *shares: Share, once: bool = False) -> Decision:
     return Decision(batch, UID, shares or (SHARE,), 0, once=once)
 
 
-def commit(request: int, batch: int, wait_ms: int = COMMIT_WAIT_MS_MAX, writer: WriterName = WRITER) -> CommitReceived:
-    return CommitReceived(request, writer, decision(batch), wait_ms)
+def commit(request: int, batch: int, wait_ms: int = COMMIT_WAIT_MS_MAX, writer: WriterName = WRITER) -> CommitAsked:
+    return CommitAsked(request, writer, decision(batch), wait_ms)
 
 
 class Writers:
@@ -170,7 +170,7 @@ def test_should_refuse_another_batch_of_a_known_number(
     decided(coordinator, 1, 5)
     if is_done:
         finished(coordinator, 5)
-    error = refused(coordinator.step(CommitReceived(2, WRITER, Decision(batch, UID, shares, 0), 0), 0))
+    error = refused(coordinator.step(CommitAsked(2, WRITER, Decision(batch, UID, shares, 0), 0), 0))
     assert isinstance(error, StaleBatchError)
     assert f"batch {batch} of writer default/query is refused" in error.message
     assert why in error.message
@@ -183,7 +183,7 @@ def test_should_know_a_repetition_whose_records_are_divided_otherwise() -> None:
     decided(coordinator, 1, 5)
     finished(coordinator, 5)
     shares = (share_of("counts", 4, partition=0), share_of("counts", 6, partition=1))
-    answers = coordinator.step(CommitReceived(2, WRITER, Decision(5, UID, shares, 0), 0), 0)
+    answers = coordinator.step(CommitAsked(2, WRITER, Decision(5, UID, shares, 0), 0), 0)
     assert answers == [Answer(2, Status(5, is_done=True), "it is committed already")]
 
 
@@ -218,7 +218,7 @@ def test_should_answer_who_has_waited_long_enough() -> None:
 
 def test_should_commit_a_batch_without_rows_at_once() -> None:
     coordinator = active()
-    (append,) = coordinator.step(CommitReceived(1, WRITER, Decision(0, UID, (), 0), 0), 0)
+    (append,) = coordinator.step(CommitAsked(1, WRITER, Decision(0, UID, (), 0), 0), 0)
     assert isinstance(append, Append)
     assert coordinator.step(Committed(append.number), 0) == [
         Answer(1, Status(0, is_done=True), "there is nothing to write")
@@ -310,6 +310,24 @@ def test_should_answer_no_more_requests_than_it_may() -> None:
     assert isinstance(refused(coordinator.step(commit(WRITER_REQUESTS_MAX, 0), 0)), ThrottledError)
 
 
+def test_should_refuse_at_once_while_it_waits_for_its_log() -> None:
+    """Else refusals would pile up for as long as a follower lags."""
+    coordinator = active()
+    coordinator.step(commit(0, 0), 0)
+    coordinator.step(SpansSeen(0, ALL_THERE), 0)
+    for request in range(1, WRITER_REQUESTS_MAX - 1):
+        assert coordinator.step(commit(request, 0), 0) == []
+    assert isinstance(refused(coordinator.step(commit(WRITER_REQUESTS_MAX, 0), 0)), ThrottledError)
+
+
+def test_should_look_at_stages_while_it_waits_for_its_log() -> None:
+    coordinator = active()
+    coordinator.step(commit(1, 0), 0)
+    coordinator.step(SpansSeen(1, ALL_THERE), 0)
+    (look,) = coordinator.step(commit(2, 0, writer=WriterName("default", "other")), 0)
+    assert isinstance(look, Look)
+
+
 def test_should_know_no_more_writers_than_it_may() -> None:
     done = Decision(0, UID, (), 0, is_done=True)
     names = (WriterName("default", f"w{number}") for number in range(WRITERS_PER_COORDINATOR_MAX))
@@ -365,7 +383,7 @@ class World:
         self._request += 1
         staged = StagedBatch(PartitionId(0), Offset(self._request), Offset(self._request))
         share = Share("counts", SHARE.key, (staged,))
-        self._do(CommitReceived(self._request, WRITER, decision(batch, share), COMMIT_WAIT_MS_MAX))
+        self._do(CommitAsked(self._request, WRITER, decision(batch, share), COMMIT_WAIT_MS_MAX))
 
     def replicate(self) -> None:
         for append in self._uncommitted[:1]:
