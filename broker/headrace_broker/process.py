@@ -273,8 +273,8 @@ class _Broker:
             housekeeping.checkpoint(),
             housekeeping.clean(),
             self._compaction().run(),
-            self._serving.groups.run(),
-            self._serving.writers.run(),
+            self._serving.groups.local.run(),
+            self._serving.writers.local.run(),
             CommitTopicMaker(self._client, self._view, self._serving.writers).run(),
             *self._showing(me).work(),
             self._disk.watch(),
@@ -294,8 +294,8 @@ class _Broker:
             raise
         finally:
             await _cancel(tasks)
-            await self._serving.groups.close()
-            await self._serving.writers.close()
+            await self._serving.groups.local.close()
+            await self._serving.writers.local.close()
             await coordination.close()
             await streams.close()
 

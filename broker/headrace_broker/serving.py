@@ -133,8 +133,8 @@ class Serving:
     def drain(self) -> None:
         """This broker is about to stop: what would go on for ever ends. Its partitions drain by themselves."""
         self.proxy.drain()
-        self.groups.drain()
-        self.writers.drain()
+        self.groups.local.drain()
+        self.writers.local.drain()
         self.watches.drain()
         self.sessions.drain()
         self.followers.drain()
@@ -165,7 +165,7 @@ class Serving:
         return name.namespace == self.namespace and name.name in INTERNAL_TOPICS
 
     def _internal(self, name: TopicName, what: str) -> InternalTopicError:
-        kind, path = ("consumer groups", "groups") if name == self.groups.topic_name else ("writers", "writers")
+        kind, path = ("consumer groups", "groups") if name == self.groups.local.topic_name else ("writers", "writers")
         return InternalTopicError(
             f"{name} is where coordinators keep what is theirs, and is {what} by brokers alone: ask about {kind}"
             f" (/v1/namespaces/{{namespace}}/{path}/...)"

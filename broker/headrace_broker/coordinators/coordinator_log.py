@@ -10,7 +10,7 @@ of a busy coordinator has a hundred thousand of them.
 Decisions behind a large one wait for it. Appends that come together are written together; the next ones go on their way
 while those before wait for the high watermark. One object for each term. Invariants: nothing is appended in another
 epoch than the term's; a failure is told once, nothing that follows is appended, and nobody is told any more what became
-of what was: the log says it. Called by `log_coordinator`.
+of what was: the log says it. Called by `coordinator_shell`.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Generic
 
-from headrace.core.coordinator_events import Append, EntryT
+from headrace.core.coordinator import Append, EntryT
 from headrace.core.errors import CorruptLogError, HeadraceError, UnreadableBatchError
 from headrace.core.limits import BATCH_HEADER_BYTES, PRODUCE_TIMEOUT_MS_DEFAULT, READ_INLINE_BYTES_MAX
 from headrace.core.log.epochs import Fence

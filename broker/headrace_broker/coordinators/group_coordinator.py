@@ -5,25 +5,25 @@
 
 All of it on the event loop. Everything that a listener is told is committed in the offsets topic; the groups that it
 looks at may be ahead of that by what is being written (`is_settled`). The mechanism of a coordinator whose partition is
-led here is in `log_coordinator`.
+led here is in `coordinator_shell`.
 """
 
 import asyncio
 import logging
 from collections.abc import Collection, Sequence
-from typing import Any, Protocol, assert_never
+from typing import Protocol, TypeAlias, assert_never
 
-from headrace.core.coordinator_events import CoordinatorState
-from headrace.core.errors import CoordinatorLoadingError, HeadraceError
+from headrace.core.coordinator import CoordinatorState
+from headrace.core.errors import CoordinatorLoadingError
 from headrace.core.groups.assignment import Topics
-from headrace.core.groups.coordinator import Coordinator, ForGroup
 from headrace.core.groups.entries import Entry
-from headrace.core.groups.events import Answer, Changed, CommitReceived, Done, Ignored, Reply, Request, TargetOffered
+from headrace.core.groups.events import Changed, CommitReceived, Done, Ignored, Notice, Reply, Request, TargetOffered
 from headrace.core.groups.group import Group
+from headrace.core.groups.group_machine import ForGroup, GroupEvent, GroupMachine
 from headrace.core.groups.identity import GroupName, GroupSettings, GroupType
 from headrace.core.groups.records import decode, encode
 from headrace_broker.coordinators.coordinator_log import EntryCodec
-from headrace_broker.coordinators.log_coordinator import LogCoordinating, WaitingRequests
+from headrace_broker.coordinators.coordinator_shell import CoordinatorShell
 from headrace_broker.partition.partition import Partition
 
 
@@ -87,47 +87,38 @@ class CoordinatedGroups(Protocol):
 
 _log = logging.getLogger(__name__)
 OFFSETS_LOG = EntryCodec(encode, decode, leaves_out=True)
+GroupShell: TypeAlias = CoordinatorShell[Entry, GroupEvent, Reply, Notice]
 
 
-class GroupCoordinating(LogCoordinating[Entry, Reply]):
-    def __init__(
-        self, partition: Partition, requests: WaitingRequests[Reply], listeners: Sequence[GroupsListener]
-    ) -> None:
-        self.coordinator = Coordinator()
-        super().__init__(partition, self.coordinator, OFFSETS_LOG, requests)
+class GroupCoordinator:
+    def __init__(self, partition: Partition, listeners: Sequence[GroupsListener]) -> None:
+        self.machine = GroupMachine()
+        self.shell: GroupShell = CoordinatorShell(partition, self.machine, OFFSETS_LOG, self)
         self._listeners = listeners
         self._commits: dict[int, tuple[GroupName, int]] = {}
         """Those that are not answered yet, and how many offsets each has."""
-        self._ending: list[GroupName] = []
 
     def ask(self, group: GroupName, request: Request) -> "asyncio.Future[Reply]":
         """The answer, once it may be told. Raises what it is refused with."""
         if isinstance(request, CommitReceived):
             self._commits[request.request] = (group, len(request.offsets))
-        return self.ask_machine(request.request, ForGroup(group, request), str(group))
+        return self.shell.ask(request.request, ForGroup(group, request), str(group))
 
     def find(self, group: GroupName) -> Group | None:
         """For reading; None where it has no record. Raises NotCoordinatorError, CoordinatorLoadingError."""
-        if self.coordinator.state is CoordinatorState.LOADING:
+        if self.shell.state is CoordinatorState.LOADING:
             raise CoordinatorLoadingError(f"this broker has just become the coordinator of {group}: try again")
-        self.check_sure()
-        return self.coordinator.groups.get(group)
+        self.shell.check_sure()
+        return self.machine.groups.get(group)
 
-    @property
-    def has_work(self) -> bool:
-        return bool(self.coordinator.groups)
+    # -- `NoticeHandler` -----------------------------------------------------------------------------------------------
 
-    @property
-    def holds(self) -> str:
-        return f"{len(self.coordinator.groups)} groups"
+    def began(self, took_s: float) -> None:
+        for listener in self._listeners:
+            listener.began([*self.machine.groups], took_s)
 
-    def _tell(self, order: Answer | Changed | Ignored, problem: HeadraceError | None) -> None:
-        match order:
-            case Answer(request, reply) if problem is None:
-                self._answer(request, reply)
-            case Answer(request):
-                assert problem is not None, "else it is answered"
-                self.requests.refuse(request, problem)
+    def notice(self, notice: Notice) -> None:
+        match notice:
             case Changed(group, reason):
                 _log.debug("%s: %s", group, reason)
                 for listener in self._listeners:
@@ -136,26 +127,15 @@ class GroupCoordinating(LogCoordinating[Entry, Reply]):
                 for listener in self._listeners:
                     listener.ignored(group, reason)
             case _:
-                assert_never(order)
+                assert_never(notice)
 
-    def _answer(self, request: int, reply: Reply) -> None:
-        self.requests.answer(request, reply)
+    def answered(self, request: int, reply: Reply) -> None:
         commit = self._commits.pop(request, None)
         if commit is not None and isinstance(reply, Done):
             for listener in self._listeners:
                 listener.committed(*commit)
 
-    def _is_answer(self, order: Any) -> bool:
-        return isinstance(order, Answer)
-
-    def _began(self, took_s: float) -> None:
-        for listener in self._listeners:
-            listener.began([*self.coordinator.groups], took_s)
-
-    def _ends(self) -> None:
-        self._ending = [*self.coordinator.groups]
-
-    def _ended(self) -> None:
+    def ended(self) -> None:
         self._commits.clear()
         for listener in self._listeners:
-            listener.ended(self._ending)
+            listener.ended([*self.machine.groups])

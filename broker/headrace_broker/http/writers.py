@@ -12,12 +12,12 @@ from headrace.core.limits import (
     PRODUCE_TIMEOUT_MS_DEFAULT,
     WRITER_REQUESTS_MAX,
 )
-from headrace.core.staging.coordinator import CommitReceived, StateAsked, Status
 from headrace.core.staging.requests import parse_commit, staging_object, status_object
+from headrace.core.staging.writer_machine import CommitAsked, StateAsked, Status
 from headrace.core.staging.writers import WriterName
 from headrace.core.types import TopicName, TopicUid
 from headrace_broker.coordinators.coordinators import CoordinatorElsewhere
-from headrace_broker.coordinators.writer_coordinator import WriterCoordinating
+from headrace_broker.coordinators.writer_coordinator import WriterCoordinator
 from headrace_broker.http.parameters import parse_no_query, parse_writer
 from headrace_broker.http.produce import json_answer
 from headrace_broker.http.uploads import Chunks, take_body
@@ -40,7 +40,7 @@ class WriterRoutes:
         target = self._writers.locate(writer)
         if isinstance(target, CoordinatorElsewhere):
             return await self._pass_on(request, target, ())
-        status = await self._ask(target, writer, StateAsked(target.requests.next_number(), writer))
+        status = await self._ask(target, writer, StateAsked(target.shell.requests.next_number(), writer))
         me = self._serving.me
         coordinator = {"broker": me, "url": self._serving.url_of(me)}
         staging = staging_object(self._writers.staging(writer))
@@ -55,7 +55,7 @@ class WriterRoutes:
             target = self._writers.locate(writer)
             if isinstance(target, CoordinatorElsewhere):
                 return await self._pass_on(request, target, chunks)
-            number, uid = target.requests.next_number(), self._writers.staging(writer).uid
+            number, uid = target.shell.requests.next_number(), self._writers.staging(writer).uid
             asked = await self._parsed(chunks, number, writer, uid)
             for topic in {share.topic for share in asked.decision.shares}:
                 self._serving.check_writable(TopicName(writer.namespace, topic))
@@ -67,7 +67,7 @@ class WriterRoutes:
         self._serving.check_view()
         return writer
 
-    async def _parsed(self, chunks: Chunks, number: int, writer: WriterName, uid: TopicUid) -> CommitReceived:
+    async def _parsed(self, chunks: Chunks, number: int, writer: WriterName, uid: TopicUid) -> CommitAsked:
         """Raises InvalidRequestError."""
         size = sum(map(len, chunks))
         if size <= JSON_INLINE_BYTES_MAX:
@@ -75,7 +75,7 @@ class WriterRoutes:
         async with self._serving.admission.converting(size):
             return await asyncio.to_thread(_parse, chunks, number, writer, uid)
 
-    async def _ask(self, target: WriterCoordinating, writer: WriterName, asked: CommitReceived | StateAsked) -> Status:
+    async def _ask(self, target: WriterCoordinator, writer: WriterName, asked: CommitAsked | StateAsked) -> Status:
         """Raises what it is refused with; where another broker decides by now, with its address."""
         try:
             return await target.ask(asked)
@@ -97,7 +97,7 @@ class WriterRoutes:
             self._passed_on -= 1
 
 
-def _parse(chunks: Chunks, number: int, writer: WriterName, uid: TopicUid) -> CommitReceived:
+def _parse(chunks: Chunks, number: int, writer: WriterName, uid: TopicUid) -> CommitAsked:
     try:
         body = json.loads(b"".join(chunks))
     except (ValueError, RecursionError) as error:

@@ -2,14 +2,14 @@
 
 Events are past participles or requests that were received; `request` is the shell's own number of it, and each gets
 one Answer or Refuse. Effects are carried out in the order given: records are committed first, and only then is anybody
-told (`coordinator` holds back what must wait). Each effect says why, for the log.
+told (`core.coordinator` holds back what must wait). Each effect says why, for the log.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from headrace.core.coordinator_events import Refuse, Ticked
+from headrace.core.coordinator import Answer, Persist, Refuse, Ticked
 from headrace.core.groups.assignment import Partitions, Subscription
 from headrace.core.groups.entries import Entry, OffsetValue
 from headrace.core.groups.identity import (
@@ -173,21 +173,6 @@ Reply: TypeAlias = Membership | Offsets | Done
 
 
 @dataclass(frozen=True, slots=True)
-class Persist:
-    """Append these as one batch, and commit it; what follows must wait for that."""
-
-    entries: tuple[Entry, ...]
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    request: int
-    reply: Reply
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class Changed:
     """Members, epochs or assignments are others now: the ConsumerGroup's status should say so."""
 
@@ -203,4 +188,5 @@ class Ignored:
     reason: str
 
 
-Effect: TypeAlias = Persist | Answer | Refuse | Changed | Ignored
+Notice: TypeAlias = Changed | Ignored
+Effect: TypeAlias = Persist[Entry] | Answer[Reply] | Refuse | Notice

@@ -6,8 +6,8 @@
 
 All that must outlive this coordinator is in the image, and changed by records alone; sessions, timers and heartbeats
 that wait are in memory. A step makes one decision: its records are one batch, and its answers are true only once that
-batch is committed, so `Persist` comes first and `coordinator` keeps the rest back. If the batch cannot be committed,
-the whole object is thrown away and read again from the log.
+batch is committed, so `Persist` comes first and `core.coordinator` keeps the rest back. If the batch cannot be
+committed, the whole object is thrown away and read again from the log.
 
 A commit of a member counts for partitions that it has had without interruption since the epoch in which it made the
 commit (KIP-1251); one that comes later is refused, whole. Without a member, only a group that has none takes commits.
@@ -15,7 +15,7 @@ Offsets belong to a topic's uid. While a group has members its offsets never age
 `offsetsRetention` after that or after it was committed, whichever is later. A topic that is merely out of sight keeps
 its offsets; those of a topic that was deleted go at once.
 
-Invariants (`invariants`): no partition has two owners; epochs and revisions only rise. Called by `coordinator`.
+Invariants (`invariants`): no partition has two owners; epochs and revisions only rise. Called by `group_machine`.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import assert_never
 
-from headrace.core.coordinator_events import Refuse, Ticked
+from headrace.core.coordinator import Answer, Persist, Refuse, Ticked
 from headrace.core.errors import (
     BatchTooLargeError,
     FencedMemberError,
@@ -35,7 +35,6 @@ from headrace.core.errors import (
 from headrace.core.groups.entries import GroupKey, GroupRecord, Image, OffsetKey, OffsetRecord, OffsetValue
 from headrace.core.groups.events import (
     AbsenceReceived,
-    Answer,
     Changed,
     CommitReceived,
     Configured,
@@ -50,7 +49,6 @@ from headrace.core.groups.events import (
     Membership,
     Offsets,
     OffsetsAsked,
-    Persist,
     Request,
     ResetResolved,
     TargetOffered,

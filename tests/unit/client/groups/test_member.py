@@ -14,7 +14,7 @@ from headrace.client.groups.assigned_partitions import Commit
 from headrace.client.groups.member import GroupMember, Sending
 from headrace.client.record import Record, TopicPartition
 from headrace.client.transport.retry import RetryPolicy, Trouble
-from headrace.core.coordinator_events import Append, Committed, Elected, ReadToEnd, Refuse, Ticked
+from headrace.core.coordinator import Answer, Append, Committed, Coordinator, Elected, ReadToEnd, Refuse, Ticked
 from headrace.core.errors import (
     BrokerUnreachableError,
     FencedInstanceError,
@@ -27,10 +27,8 @@ from headrace.core.errors import (
     UnknownTopicError,
 )
 from headrace.core.groups.assignment import names_in
-from headrace.core.groups.coordinator import Coordinator, ForGroup, Order, TopicsListed
 from headrace.core.groups.events import (
     AbsenceReceived,
-    Answer,
     HeartbeatReceived,
     JoinReceived,
     LeaveReceived,
@@ -40,9 +38,11 @@ from headrace.core.groups.events import (
     Reply,
     Request,
 )
+from headrace.core.groups.group_machine import ForGroup, GroupMachine, TopicsListed
 from headrace.core.groups.identity import GroupName, MemberId, TopicShape
 from headrace.core.groups.status import Report, report_of, with_silences
 from headrace.core.types import BrokerId, PartitionKey, TopicUid
+from tests.support.group_world import GroupCoordination, GroupOrder
 
 GROUP = GroupName("default", "billing")
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
@@ -55,13 +55,14 @@ class Town:
 
     now_ms: int = 0
     topics: dict[str, TopicShape] = field(default_factory=lambda: {"flights": TopicShape(TopicUid("uid-flights"), 2)})
-    coordinator: Coordinator = field(default_factory=Coordinator)
+    machine: GroupMachine = field(default_factory=GroupMachine)
     readers: list["Reader"] = field(default_factory=list)
     asked: dict[int, tuple["Reader", Sending]] = field(default_factory=dict)
     answers: dict[int, Reply | HeadraceError] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.numbers = count(1)
+        self.coordinator: GroupCoordination = Coordinator(self.machine)
         for event in (Elected(), ReadToEnd(0), TopicsListed("default", self.topics)):
             self.carry_out(self.coordinator.step(event, 0))
 
@@ -70,7 +71,7 @@ class Town:
         self.carry_out(self.coordinator.step(ForGroup(GROUP, request), self.now_ms))
         return self.answers.pop(request.request)
 
-    def carry_out(self, orders: list[Order]) -> None:
+    def carry_out(self, orders: list[GroupOrder]) -> None:
         for order in orders:
             match order:
                 case Append(number, _, _):
@@ -322,7 +323,7 @@ def test_should_wait_for_the_partitions_of_a_member_that_may_be_gone() -> None:
     town.pass_time(1_000)
 
     def report() -> Report:
-        group = town.coordinator.groups[GROUP]
+        group = town.machine.groups[GROUP]
         known = report_of(group.image, group.state, BrokerId(0), town.topics, {})
         return with_silences(known, group.silences(town.now_ms))
 
@@ -344,7 +345,7 @@ def test_should_not_wait_for_a_member_that_is_there() -> None:
     town, first = alone()
     second = Reader(town)
     town.pass_time(4_000)
-    group = town.coordinator.groups[GROUP]
+    group = town.machine.groups[GROUP]
     known = report_of(group.image, group.state, BrokerId(0), town.topics, {})
     heard = with_silences(known, group.silences(town.now_ms))
     assert second.seat.silent(heard, town.now_ms) == (False, [])

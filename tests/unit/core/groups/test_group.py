@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from headrace.core.coordinator_events import Refuse
+from headrace.core.coordinator import Answer, Refuse
 from headrace.core.groups.assignment import Subscription
-from headrace.core.groups.events import AbsenceReceived, Answer, Done, HeartbeatReceived, JoinReceived, LeaveReceived
+from headrace.core.groups.events import AbsenceReceived, Done, HeartbeatReceived, JoinReceived, LeaveReceived
 from headrace.core.groups.identity import Assignor, GroupEpoch, GroupSettings, GroupState
 from headrace.core.groups.members import GROUP_MEMBERS_MAX
 from tests.support.group_asking import FLIGHTS, commit, live, membership, refused, state, told, world_of
@@ -107,10 +107,10 @@ def test_should_give_a_members_partitions_to_others_when_it_goes(graceful: bool)
 
 def test_should_say_how_long_its_members_are_silent() -> None:
     world = world_of("a")
-    silence = world.coordinator.groups[GROUP].silences(world.now_ms + 20_000)[member("a")]
+    silence = world.machine.groups[GROUP].silences(world.now_ms + 20_000)[member("a")]
     assert silence.silent_ms >= 20_000
     assert silence.silent_ms + silence.expires_in_ms == 45_000
-    assert world.coordinator.groups[GROUP].silences(world.now_ms + 60_000)[member("a")].expires_in_ms == 0
+    assert world.machine.groups[GROUP].silences(world.now_ms + 60_000)[member("a")].expires_in_ms == 0
 
 
 def test_should_remove_a_member_that_does_not_give_up_in_time() -> None:

@@ -2,9 +2,9 @@
 
 from itertools import islice
 
+from headrace.core.coordinator import Answer
 from headrace.core.groups.entries import GroupValue, OffsetValue
 from headrace.core.groups.events import (
-    Answer,
     CommitReceived,
     DeletionReceived,
     LeaveReceived,
@@ -123,7 +123,7 @@ def test_should_delete_a_group_only_while_it_is_empty() -> None:
     assert isinstance(told(world, DeletionReceived(world.numbers.next())), Answer)
     assert state(world) is GroupState.DEAD
     world.crash(0)
-    assert world.coordinator.groups == {}
+    assert world.machine.groups == {}
     assert isinstance(told(world, DeletionReceived(world.numbers.next())), Answer), "and again"
 
 

@@ -2,8 +2,9 @@
 
 import pytest
 
+from headrace.core.coordinator import Answer
 from headrace.core.groups.assignment import Subscription
-from headrace.core.groups.events import Answer, HeartbeatReceived, Membership, TargetOffered
+from headrace.core.groups.events import HeartbeatReceived, Membership, TargetOffered
 from headrace.core.groups.identity import Assignor, GroupEpoch, GroupSettings, GroupState
 from tests.support.group_asking import FLIGHTS, live, state, world_of
 from tests.support.group_world import World, member, parts, shape

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.coordinator_events import UnreadableRecordError
+from headrace.core.coordinator import UnreadableRecordError
 from headrace.core.groups.assignment import Subscription
 from headrace.core.groups.entries import (
     CurrentKey,

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from headrace.core.groups.coordinator import DELETED_TOPICS_REMEMBERED_MAX, TopicsListed, VisibleTopics
 from headrace.core.groups.events import TopicDeleted
+from headrace.core.groups.group_machine import DELETED_TOPICS_REMEMBERED_MAX, TopicsListed, VisibleTopics
 from headrace.core.groups.identity import TopicShape
 from headrace.core.resources.metadata import Metadata
 from headrace.core.resources.topic import Topic, TopicSpec

@@ -54,7 +54,7 @@ class Cluster:
     topics: dict[str, TopicShape] = field(default_factory=lambda: dict(TOPICS))
 
     def report(self, lags: dict[TopicUid, int | None] | None = None) -> Report:
-        group = self.world.coordinator.groups.get(GROUP)
+        group = self.world.machine.groups.get(GROUP)
         state = GroupState.DEAD if group is None else group.state
         return report_of(self.world.image, state, COORDINATOR, self.topics, lags or {})
 

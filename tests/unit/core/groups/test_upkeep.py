@@ -33,7 +33,7 @@ def found(cluster: str = "headrace") -> ConsumerGroup:
 
 
 def report(world: World, lag: int | None = None) -> Report:
-    group = world.coordinator.groups.get(GROUP)
+    group = world.machine.groups.get(GROUP)
     state = GroupState.DEAD if group is None else group.state
     return report_of(world.image, state, BrokerId(1), TOPICS, {FLIGHTS: lag})
 

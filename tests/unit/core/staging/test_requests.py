@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.coordinator_events import UnreadableRecordError
+from headrace.core.coordinator import UnreadableRecordError
 from headrace.core.errors import InvalidRequestError
 from headrace.core.limits import COMMIT_WAIT_MS_MAX, COMMITS_PARTITIONS
 from headrace.core.resources.internal_topics import (
@@ -17,7 +17,6 @@ from headrace.core.resources.internal_topics import (
     staging_manifest,
 )
 from headrace.core.resources.topic import Topic
-from headrace.core.staging.coordinator import Status
 from headrace.core.staging.decisions import (
     Decision,
     Share,
@@ -38,6 +37,7 @@ from headrace.core.staging.requests import (
     status_object,
     writer_path,
 )
+from headrace.core.staging.writer_machine import Status
 from headrace.core.staging.writers import (
     WRITER_NAME_LENGTH_MAX,
     WriterName,

@@ -10,8 +10,8 @@ from aiohttp.test_utils import make_mocked_request
 
 from headrace.core.errors import CoordinatorLoadingError, NotCoordinatorError, UnknownGroupError
 from headrace.core.groups.assignment import Subscription
-from headrace.core.groups.coordinator import TopicsListed
 from headrace.core.groups.events import JoinReceived, LeaveReceived, Membership, TopicDeleted
+from headrace.core.groups.group_machine import TopicsListed
 from headrace.core.groups.identity import (
     OFFSETS_TOPIC,
     Assignor,
@@ -29,7 +29,7 @@ from headrace.core.types import BrokerId, Incarnation, PartitionKey, TopicUid
 from headrace.http2.async_transport import AsyncTransport
 from headrace_broker.cluster.view import ClusterView
 from headrace_broker.coordinators.coordinators import CoordinatorElsewhere, GroupCoordinators
-from headrace_broker.coordinators.group_coordinator import GroupCoordinating
+from headrace_broker.coordinators.group_coordinator import GroupCoordinator
 from headrace_broker.http.groups import GroupRoutes
 from headrace_broker.http.proxy import Proxy
 from headrace_broker.metrics import Metrics
@@ -96,13 +96,13 @@ def opened() -> Open:
 @pytest.fixture
 async def coordinators(view: ClusterView, opened: Open) -> AsyncIterator[GroupCoordinators]:
     made = GroupCoordinators(ME.broker, "default", view, opened)
-    running = asyncio.create_task(made.run())
+    running = asyncio.create_task(made.local.run())
     yield made
     running.cancel()
     with suppress(asyncio.CancelledError):
         await running
-    await made.close()
-    assert made.waiting == 0
+    await made.local.close()
+    assert made.local.waiting == 0
 
 
 @pytest.fixture
@@ -114,15 +114,15 @@ async def partition(tmp_path: Path, view: ClusterView, opened: Open) -> AsyncIte
         yield partition
 
 
-async def active(coordinators: GroupCoordinators) -> GroupCoordinating:
+async def active(coordinators: GroupCoordinators) -> GroupCoordinator:
     await eventually(lambda: coordinators.coordinates(HERE), "it coordinates")
     target = coordinators.locate(HERE)
-    assert isinstance(target, GroupCoordinating)
+    assert isinstance(target, GroupCoordinator)
     return target
 
 
-async def join(coordinators: GroupCoordinators, target: GroupCoordinating) -> Membership:
-    request = JoinReceived(target.requests.next_number(), MemberId("m1"), Subscription.parse(["flights"]))
+async def join(coordinators: GroupCoordinators, target: GroupCoordinator) -> Membership:
+    request = JoinReceived(target.shell.requests.next_number(), MemberId("m1"), Subscription.parse(["flights"]))
     reply = await target.ask(HERE, request)
     assert isinstance(reply, Membership)
     return reply
@@ -199,11 +199,11 @@ async def test_should_describe_nothing_that_is_not_committed(
         with pytest.raises(UnknownGroupError):
             await described
         await joining
-        leaving = target.ask(HERE, LeaveReceived(target.requests.next_number(), MemberId("m1")))
+        leaving = target.ask(HERE, LeaveReceived(target.shell.requests.next_number(), MemberId("m1")))
         described = asyncio.create_task(GroupRoutes(serving).describe(request))
         await asyncio.sleep(0)
         assert coordinators.find(HERE).image.members == {}, "decided"  # type: ignore[union-attr]
-        target.depose("it is over")
+        target.shell.depose("it is over")
         for task in (leaving, described):
             with pytest.raises(NotCoordinatorError):
                 await task
@@ -217,23 +217,23 @@ async def test_should_keep_topics_of_which_all_vanished(
     assert coordinators.names("default")[TopicUid("uid-flights")] == "flights"
     view.list_topics([])
     await asyncio.sleep(0)
-    coordinators.look()
+    coordinators.local.look()
     assert coordinators.topics("default")["flights"] == TopicShape(TopicUid("uid-flights"), 2)
     assert coordinators.locate(HERE) is target
-    assert [*target.coordinator.groups[HERE].image.group.inputs.topics] == ["flights"]
+    assert [*target.machine.groups[HERE].image.group.inputs.topics] == ["flights"]
     view.list_topics([OFFSETS, topic("flights", "uid-flights", 3)])
     await eventually(lambda: coordinators.topics("default")["flights"].partitions == 3, "it is back, and larger")
-    assert target.coordinator.groups[HERE].image.group.inputs.topics["flights"].partitions == 3
+    assert target.machine.groups[HERE].image.group.inputs.topics["flights"].partitions == 3
 
 
 async def test_should_refuse_everybody_once_it_drains(coordinators: GroupCoordinators, partition: Partition) -> None:
     target = await active(coordinators)
-    assert not coordinators.is_loading
+    assert not coordinators.local.is_loading
     await join(coordinators, target)
-    coordinators.drain()
+    coordinators.local.drain()
     with pytest.raises(NotCoordinatorError):
         await join(coordinators, target)
-    coordinators.look()
+    coordinators.local.look()
     with pytest.raises(CoordinatorLoadingError):
         coordinators.locate(HERE)
 
@@ -245,7 +245,7 @@ async def test_should_begin_again_after_a_mistake_of_its_own(
     coordinators.listeners.append(told)
     target = await active(coordinators)
     await join(coordinators, target)
-    group = target.coordinator.groups[HERE]
+    group = target.machine.groups[HERE]
     monkeypatch.setattr(group, "step", None)  # it cannot decide anything any more
     with pytest.raises(NotCoordinatorError, match="failed"):
         await join(coordinators, target)
@@ -272,15 +272,15 @@ async def test_should_look_at_topics_only_when_one_of_them_changed(
 
     monkeypatch.setattr(coordinators._sight, "look", looking)
     view.list_sets([partition_set(partition_state(0, leader=ME), topic=OFFSETS_TOPIC, uid=KEY.uid)])
-    coordinators.look()
+    coordinators.local.look()
     assert looks == []
     for changed in (topic("flights", "uid-flights", 3), topic("orders", "uid-orders", 1)):
         view.put_topic(changed)
-        coordinators.look()
+        coordinators.local.look()
     assert len(looks) == 2
     assert coordinators.topics("default").keys() >= {"flights", "orders"}
     view.remove_topic(topic("orders", "uid-orders", 1))
-    coordinators.look()
+    coordinators.local.look()
     assert len(looks) == 3
 
 
@@ -288,8 +288,8 @@ async def test_should_wait_for_its_tasks_though_it_has_drained(
     coordinators: GroupCoordinators, partition: Partition
 ) -> None:
     await active(coordinators)
-    (task,) = coordinators._tasks.values()
-    coordinators.drain()
+    (task,) = coordinators.local._tasks.values()
+    coordinators.local.drain()
     assert not task.done()
-    await coordinators.close()
+    await coordinators.local.close()
     assert task.done()

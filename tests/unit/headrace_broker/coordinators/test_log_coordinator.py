@@ -15,7 +15,6 @@ from headrace.core.errors import (
     UnreadableBatchError,
 )
 from headrace.core.groups.assignment import Subscription
-from headrace.core.groups.coordinator import TopicsListed
 from headrace.core.groups.entries import OffsetValue
 from headrace.core.groups.events import (
     CommitReceived,
@@ -27,6 +26,7 @@ from headrace.core.groups.events import (
     OffsetsAsked,
     Reply,
 )
+from headrace.core.groups.group_machine import TopicsListed
 from headrace.core.groups.identity import GroupEpoch, GroupName, GroupType, MemberId, TopicShape
 from headrace.core.log.epochs import Fence
 from headrace.core.records.columns import columns_of
@@ -44,8 +44,7 @@ from headrace.core.types import (
     TopicUid,
 )
 from headrace_broker.clock import wall_ms
-from headrace_broker.coordinators.group_coordinator import GroupCoordinating
-from headrace_broker.coordinators.log_coordinator import WaitingRequests
+from headrace_broker.coordinators.group_coordinator import GroupCoordinator
 from headrace_broker.coordinators.writer_coordinator import COMMITS_LOG
 from headrace_broker.metrics import Metrics
 from headrace_broker.partition.partition import Partition
@@ -91,28 +90,28 @@ class Told:
 
 
 class Asker:
-    def __init__(self, coordinating: GroupCoordinating, requests: WaitingRequests[Reply]) -> None:
-        self.coordinating = coordinating
-        self._requests = requests
+    def __init__(self, coordinator: GroupCoordinator) -> None:
+        self.coordinator, self.shell = coordinator, coordinator.shell
+        self.requests = coordinator.shell.requests
 
     def commit(self, offset: int) -> "asyncio.Future[Reply]":
-        request = CommitReceived(self._requests.next_number(), {FLIGHTS: OffsetValue(Offset(offset))})
-        return self.coordinating.ask(GROUP, request)
+        request = CommitReceived(self.requests.next_number(), {FLIGHTS: OffsetValue(Offset(offset))})
+        return self.coordinator.ask(GROUP, request)
 
     def join(self) -> "asyncio.Future[Reply]":
-        request = JoinReceived(self._requests.next_number(), MemberId("m1"), Subscription.parse(["flights"]))
-        return self.coordinating.ask(GROUP, request)
+        request = JoinReceived(self.requests.next_number(), MemberId("m1"), Subscription.parse(["flights"]))
+        return self.coordinator.ask(GROUP, request)
 
     def heartbeat(self, *, wait_ms: int = 0) -> "asyncio.Future[Reply]":
-        number = self._requests.next_number()
+        number = self.requests.next_number()
         request = HeartbeatReceived(number, MemberId("m1"), GroupEpoch(1), 0, frozenset(), wait_ms=wait_ms)
-        return self.coordinating.ask(GROUP, request)
+        return self.coordinator.ask(GROUP, request)
 
     def is_ticking(self) -> bool:
-        return self.coordinating._ticking is not None
+        return self.shell.is_ticking
 
     async def offset(self) -> int | None:
-        reply = await self.coordinating.ask(GROUP, OffsetsAsked(self._requests.next_number()))
+        reply = await self.coordinator.ask(GROUP, OffsetsAsked(self.requests.next_number()))
         assert isinstance(reply, Offsets)
         return reply.offsets[FLIGHTS].offset if FLIGHTS in reply.offsets else None
 
@@ -134,15 +133,14 @@ def coordinated(partition: Partition, told: Told) -> AbstractAsyncContextManager
 
 @asynccontextmanager
 async def _coordinated(partition: Partition, told: Told) -> AsyncIterator[Asker]:
-    requests = WaitingRequests[Reply]()
-    coordinating = GroupCoordinating(partition, requests, [told])
-    coordinating.step(TOPICS)
-    task = asyncio.create_task(coordinating.run())
-    await eventually(lambda: coordinating.is_active or not partition.leads, "it is active")
-    yield Asker(coordinating, requests)
+    coordinator = GroupCoordinator(partition, [told])
+    coordinator.shell.step(TOPICS)
+    task = asyncio.create_task(coordinator.shell.run())
+    await eventually(lambda: coordinator.shell.is_active or not partition.leads, "it is active")
+    yield Asker(coordinator)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    assert requests.waiting == 0, "everybody is answered"
+    assert coordinator.shell.requests.waiting == 0, "everybody is answered"
 
 
 def elected(leader: Seat, epoch: int) -> PartitionState:
@@ -162,7 +160,7 @@ async def test_should_read_what_it_wrote(partition: Partition, told: Told) -> No
     async with coordinated(partition, told) as asker:
         assert ("began", [GROUP]) in told.heard
         assert await asker.offset() == 6
-        found = asker.coordinating.find(GROUP)
+        found = asker.coordinator.find(GROUP)
         assert found is not None
         assert [*found.image.members] == ["m1"]
         with pytest.raises(GroupNotEmptyError):
@@ -185,13 +183,13 @@ async def test_should_take_thousands_of_commits_at_once_each_as_a_batch(partitio
 async def test_should_write_large_decisions_and_tombstones(partition: Partition, told: Told) -> None:
     async with coordinated(partition, told) as asker:
         keys = [PartitionKey(FLIGHTS.uid, PartitionId(number)) for number in range(1000)]
-        many = CommitReceived(asker._requests.next_number(), {key: OffsetValue(Offset(1)) for key in keys})
-        assert await asker.coordinating.ask(GROUP, many) == Done()
+        many = CommitReceived(asker.requests.next_number(), {key: OffsetValue(Offset(1)) for key in keys})
+        assert await asker.coordinator.ask(GROUP, many) == Done()
         await asker.join()
-        leaving = asker.coordinating.coordinator.groups[GROUP]
+        leaving = asker.coordinator.machine.groups[GROUP]
         assert len(leaving.image.offsets) == 1000
     async with coordinated(partition, told) as asker:
-        found = asker.coordinating.find(GROUP)
+        found = asker.coordinator.find(GROUP)
         assert found is not None
         assert len(found.image.offsets) == 1000
 
@@ -205,10 +203,10 @@ async def test_should_refuse_whoever_waits_when_another_leads(partition: Partiti
             with pytest.raises(NotCoordinatorError):
                 await refused
         with pytest.raises(NotCoordinatorError):
-            asker.coordinating.find(GROUP)
+            asker.coordinator.find(GROUP)
         assert told.heard[-1] == ("ended", [GROUP])
         led_again(partition, 3)
-        await eventually(lambda: asker.coordinating.is_active, "it coordinates again")
+        await eventually(lambda: asker.shell.is_active, "it coordinates again")
         assert isinstance(await asker.join(), Membership)
 
 
@@ -219,7 +217,7 @@ async def test_should_begin_anew_in_another_epoch_of_its_own(partition: Partitio
         led_again(partition, 2)
         with pytest.raises(NotCoordinatorError):
             await waiting
-        await eventually(lambda: asker.coordinating.is_active, "it coordinates again")
+        await eventually(lambda: asker.shell.is_active, "it coordinates again")
         # Whether it was committed is not known to who asked; the log says it.
         assert await asker.offset() in (5, 6)
         assert await asker.commit(7) == Done()
@@ -232,7 +230,7 @@ async def test_should_tell_nothing_that_the_disk_did_not_take(partition: Partiti
         (segment,) = partition.log.directory.glob("*.log")
         with failing_sync(segment), pytest.raises(NotCoordinatorError):
             await asker.commit(6)
-        assert not asker.coordinating.is_active
+        assert not asker.shell.is_active
         with pytest.raises((NotCoordinatorError, CoordinatorLoadingError)):
             await asker.commit(7)
 
@@ -241,12 +239,11 @@ async def test_should_not_coordinate_what_it_cannot_read(partition: Partition, t
     newer = Record(b'["newer",9,"default","billing"]', b"{}", 0)
     batches = split_batches([encoded(columns_of([newer]))], batch_bytes_max=1 << 20)
     await partition.produce(batches, ProduceQuery(Acks.ALL, 30_000, Fence()))
-    requests = WaitingRequests[Reply]()
-    coordinating = GroupCoordinating(partition, requests, [told])
-    task = asyncio.create_task(coordinating.run())
+    coordinator = GroupCoordinator(partition, [told])
+    task = asyncio.create_task(coordinator.shell.run())
     await eventually(lambda: told.count("ended") > 0, "it has given up")
     with pytest.raises(NotCoordinatorError):
-        await coordinating.ask(GROUP, OffsetsAsked(requests.next_number()))
+        await coordinator.ask(GROUP, OffsetsAsked(coordinator.shell.requests.next_number()))
     assert told.count("began") == 0
     task.cancel()
 
@@ -264,7 +261,7 @@ async def test_should_tick_while_there_are_groups_only(partition: Partition, tol
         assert not asker.is_ticking()
         await asker.join()
         assert asker.is_ticking()
-        group = asker.coordinating.coordinator.groups[GROUP]
+        group = asker.coordinator.machine.groups[GROUP]
         await eventually(lambda: group.image.group.assignment_epoch == 1, "time has passed: it assigns by itself")
 
 
@@ -275,7 +272,7 @@ async def test_should_know_what_time_it_is_after_a_rest(partition: Partition, to
         await eventually(lambda: wall_ms() > active_ms, "time has passed")
         before_ms = wall_ms()
         await asker.commit(1)
-        found = asker.coordinating.find(GROUP)
+        found = asker.coordinator.find(GROUP)
         assert found is not None
         assert found.image.offsets[FLIGHTS].committed_ms >= before_ms
         assert found.image.group.empty_since_ms >= before_ms
@@ -287,7 +284,7 @@ async def test_should_let_go_of_who_has_gone_away(partition: Partition, told: To
         waiting = asker.heartbeat(wait_ms=100)
         waiting.cancel()
         assert isinstance(await asker.heartbeat(), Membership)
-        await eventually(lambda: asker._requests.waiting == 0, "it was answered all the same")
+        await eventually(lambda: asker.requests.waiting == 0, "it was answered all the same")
 
 
 async def test_should_coordinate_without_a_batch_that_nobody_can_decode(

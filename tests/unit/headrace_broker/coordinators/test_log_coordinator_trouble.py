@@ -56,12 +56,12 @@ class Clumsy(Told):
 
 
 def join(asker: Asker, name: str) -> "asyncio.Future[Reply]":
-    number = asker.coordinating.requests.next_number()
-    return asker.coordinating.ask(GROUP, JoinReceived(number, MemberId(name), Subscription.parse(["flights"])))
+    number = asker.shell.requests.next_number()
+    return asker.coordinator.ask(GROUP, JoinReceived(number, MemberId(name), Subscription.parse(["flights"])))
 
 
 def commit_large(asker: Asker) -> "asyncio.Future[Reply]":
-    return asker.coordinating.ask(GROUP, CommitReceived(asker.coordinating.requests.next_number(), LARGE))
+    return asker.coordinator.ask(GROUP, CommitReceived(asker.shell.requests.next_number(), LARGE))
 
 
 async def test_should_leave_nobody_waiting_after_a_mistake(partition: Partition) -> None:
@@ -71,9 +71,9 @@ async def test_should_leave_nobody_waiting_after_a_mistake(partition: Partition)
         assert isinstance(await one, Membership), "told before the mistake"
         with pytest.raises(NotCoordinatorError, match="none any more"):
             await asyncio.wait_for(two, patient(60))
-        assert asker.coordinating.requests.waiting == 0
+        assert asker.shell.requests.waiting == 0
         await eventually(lambda: told.count("began") == 2, "it has read its log again")
-        found = asker.coordinating.find(GROUP)
+        found = asker.coordinator.find(GROUP)
         assert found is not None
         assert {*found.image.members} == {"one", "two"}, "whoever is refused is told by the log what became of it"
 
@@ -95,7 +95,7 @@ async def test_should_take_nothing_for_committed_whose_append_went_wrong(
         lost = asker.commit(6)
         with pytest.raises(NotCoordinatorError):
             await asyncio.wait_for(lost, patient(60))
-        await eventually(lambda: asker.coordinating.is_active, "it coordinates again")
+        await eventually(lambda: asker.shell.is_active, "it coordinates again")
         assert await asker.offset() == 5
         assert await asker.commit(7) == Done()
     assert told.count("committed") == 2
@@ -144,7 +144,7 @@ async def test_should_encode_large_decisions_elsewhere_and_append_all_in_order(
         assert len(gate.threads) == 2
     async with coordinated(partition, told) as asker:
         assert await asker.offset() == 7
-        found = asker.coordinating.find(GROUP)
+        found = asker.coordinator.find(GROUP)
         assert found is not None
         assert found.image.offsets.keys() == LARGE.keys()
 
@@ -159,7 +159,7 @@ async def test_should_begin_again_where_a_decision_cannot_be_encoded(
         for answer in answers:
             with pytest.raises(NotCoordinatorError):
                 await asyncio.wait_for(answer, patient(60))
-        await eventually(lambda: asker.coordinating.is_active, "it coordinates again")
+        await eventually(lambda: asker.shell.is_active, "it coordinates again")
         assert await asker.offset() is None
 
 
@@ -172,7 +172,7 @@ async def test_should_append_nothing_of_a_term_that_is_over(partition: Partition
         with pytest.raises(NotCoordinatorError):
             await large
         gate.opened.set()
-        await eventually(lambda: asker.coordinating.is_active and gate.finished > 0, "it coordinates again")
+        await eventually(lambda: asker.shell.is_active and gate.finished > 0, "it coordinates again")
         assert partition.log.log_end_offset == end
         assert await asker.offset() is None
 
@@ -235,8 +235,8 @@ async def test_should_tell_nothing_that_was_not_written_while_it_may_lead_no_mor
             with pytest.raises(CoordinatorLoadingError, match="whether it still leads"):
                 await said()
         with pytest.raises(CoordinatorLoadingError):
-            asker.coordinating.find(GROUP)
-        assert asker.coordinating.is_active, "it is deposed by its log alone"
+            asker.coordinator.find(GROUP)
+        assert asker.shell.is_active, "it is deposed by its log alone"
         touch.age_ms = 0
         assert isinstance(await asker.heartbeat(), Membership)
         assert await asker.offset() is None

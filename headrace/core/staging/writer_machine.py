@@ -1,5 +1,7 @@
 """The writers of one partition of the commits topic, on the broker that leads it: what is decided is what its log says.
 
+`WriterMachine` is the state machine that `core.coordinator` drives.
+
     commit received ──> Look (are the stages there?) ──> spans seen ──> decided, appended, committed ──> Roll
        ├─ the writer's last batch once more ──> answered as what it is                     │
        └─ an older one, or another one of its number ──> refused: nobody has written it    │
@@ -7,33 +9,20 @@
     read to its end, elected anew: whatever is not done is rolled forward again
 
 The record of a decision is the commit: from then on the batch will be in its partitions, each record once, whoever dies
-(`identity.producer_of` makes brokers know repetitions). A writer's batches are decided one after the other. Nothing is
+(`writers.producer_of` makes brokers know repetitions). A writer's batches are decided one after the other. Nothing is
 told or rolled forward before all that was decided earlier is committed.
 
-Owned by one partition's task. Bounds: writers, requests that wait, batches of one commit (`wire`).
+Owned by one partition's task. Bounds: writers, requests that wait, batches of one commit (`requests`).
 """
 
-from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias, assert_never
 
-from headrace.core.coordinator_events import (
-    Append,
-    Committed,
-    CoordinatorState,
-    Deposed,
-    Elected,
-    Read,
-    ReadToEnd,
-    Refuse,
-    Ticked,
-)
+from headrace.core.coordinator import Answer, Backlog, CoordinatorState, Immediate, MachineEffect, Persist, Refuse
 from headrace.core.errors import (
-    CoordinatorLoadingError,
     HeadraceError,
     InvalidRequestError,
-    NotCoordinatorError,
     NotReadyError,
     StagesGoneError,
     StaleBatchError,
@@ -55,7 +44,9 @@ _FORGET_INTERVAL_MS = 60_000
 
 
 @dataclass(frozen=True, slots=True)
-class CommitReceived:
+class CommitAsked:
+    """A writer wants to commit a batch that it has staged."""
+
     request: int
     writer: WriterName
     decision: Decision
@@ -65,6 +56,8 @@ class CommitReceived:
 
 @dataclass(frozen=True, slots=True)
 class StateAsked:
+    """Somebody wants to know how far a writer is."""
+
     request: int
     writer: WriterName
 
@@ -79,7 +72,7 @@ class SpansSeen:
 
 @dataclass(frozen=True, slots=True)
 class StagingSeen:
-    """Looked at for cleaning, now and then."""
+    """The staging partitions were looked at, as they are now and then, to clean them."""
 
     spans: Mapping[PartitionId, Span]
 
@@ -95,24 +88,17 @@ class RolledForward:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """How far a writer is."""
+    """The progress of a writer."""
 
     batch: int
-    """The last one that is committed; -1 where none is."""
+    """The last batch that is committed; -1 where none is."""
     is_done: bool
     dropped: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    request: int
-    status: Status
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class Look:
-    """What do these partitions of the staging topic hold?"""
+    """Look what these partitions of the staging topic hold, and report it as `SpansSeen`."""
 
     request: int
     partitions: frozenset[PartitionId]
@@ -121,83 +107,91 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Roll:
+    """Carry what is committed into its partitions, and report it as `RolledForward`."""
+
     writer: WriterName
     decision: Decision
     reason: str
 
 
-LogEvent: TypeAlias = Elected | Read[WriterRecord] | ReadToEnd | Deposed | Committed
-Event: TypeAlias = LogEvent | CommitReceived | StateAsked | SpansSeen | StagingSeen | RolledForward | Ticked
-Told: TypeAlias = Answer | Refuse | Roll | Look | Clean
-Order: TypeAlias = Append[WriterRecord] | Told
+WriterEvent: TypeAlias = CommitAsked | StateAsked | SpansSeen | StagingSeen | RolledForward
+WriterNotice: TypeAlias = Roll | Look | Clean
+WriterEffect: TypeAlias = MachineEffect[WriterRecord, Status, WriterNotice]
 
 _NOTHING = Status(-1, is_done=True)
 
 
-class WriterCoordinator:
+class WriterMachine:
     def __init__(self) -> None:
-        self.state = CoordinatorState.IDLE
         self.writers: dict[WriterName, Decision] = {}
         """The last decision of each; while the log is read, what was read of it."""
         self._cleaning = Cleaning()
-        self._looking: dict[int, CommitReceived] = {}
+        self._looking: dict[int, CommitAsked] = {}
         """Commits whose stages are being looked at, by their requests."""
         self._waiting: dict[WriterName, list[tuple[int, int]]] = {}
         """Requests that wait until the writer's last batch is done, and until when."""
         self._wall_ms = 0
         self._forget_ms = 0
-        self._appended = 0
-        self._committed = 0
-        self._held: deque[tuple[int, Told]] = deque()
-        """What is told once so many are committed, in order."""
 
-    def step(self, event: Event, now_ms: int) -> list[Order]:
+    @property
+    def count(self) -> int:
+        return len(self.writers)
+
+    def load(self, entries: Sequence[WriterRecord]) -> None:
+        for entry in entries:
+            self._apply(entry)
+
+    def begin(self, wall_ms: int, now_ms: int) -> list[WriterEffect]:
+        self._wall_ms, self._forget_ms = wall_ms, now_ms
+        unfinished = [(writer, each) for writer, each in self.writers.items() if not each.is_done]
+        return [Roll(writer, each, "a coordinator before this one has decided it") for writer, each in unfinished]
+
+    def act(self, event: WriterEvent, now_ms: int, backlog: Backlog) -> list[WriterEffect]:
         match event:
-            case CommitReceived():
-                return self._refused(event.request) or self._commit(event, now_ms)
-            case StateAsked(request, writer):
-                status = self._status(writer)
-                return self._refused(request) or self._told(Answer(request, status, "asked"))
+            case CommitAsked(request, writer) | StateAsked(request, writer):
+                problem = backlog.problem(f"writer {writer}") or self._too_many(backlog)
+                if problem is not None:
+                    return [Immediate(Refuse(request, problem, problem.code))]
+                if isinstance(event, CommitAsked):
+                    return self._commit(event, now_ms)
+                return [Answer(request, self._status(writer), "asked")]
             case SpansSeen(request, spans):
                 return self._decide(request, spans, now_ms)
             case RolledForward(writer, batch, dropped):
-                return self._finish(writer, batch, dropped)
+                is_active = backlog.state is CoordinatorState.ACTIVE
+                return self._finish(writer, batch, dropped) if is_active else []
             case StagingSeen(spans):
-                orders = self._cleaning.look(spans, self._pinned(), now_ms)
-                return [order for each in orders for order in self._told(each)]
-            case Ticked(wall_ms):
-                return self._tick(wall_ms, now_ms)
-            case _:
-                return self._follow_log(event, now_ms)
-
-    @property
-    def waits(self) -> int:
-        """Requests that are not answered yet, as far as this knows."""
-        return len(self._looking) + sum(map(len, self._waiting.values()))
-
-    def _follow_log(self, event: LogEvent, now_ms: int) -> list[Order]:
-        match event:
-            case Elected():
-                assert self.state is CoordinatorState.IDLE, "deposed first"
-                self.state = CoordinatorState.LOADING
-                return []
-            case Read(entries):
-                for entry in entries:
-                    self._apply(entry)
-                return []
-            case ReadToEnd(wall_ms):
-                self.state, self._wall_ms, self._forget_ms = CoordinatorState.ACTIVE, wall_ms, now_ms
-                unfinished = [(writer, each) for writer, each in self.writers.items() if not each.is_done]
-                return [
-                    Roll(writer, each, "a coordinator before this one has decided it") for writer, each in unfinished
-                ]
-            case Deposed(reason):
-                return self._depose(reason)
-            case Committed(number):
-                self._committed = max(self._committed, number)
-                return self._released()
+                return [*self._cleaning.look(spans, self._pinned(), now_ms)]
             case _:
                 assert_never(event)
+
+    def tick(self, wall_ms: int, now_ms: int) -> list[WriterEffect]:
+        self._wall_ms = wall_ms
+        effects: list[WriterEffect] = []
+        for writer, waiting in [*self._waiting.items()]:
+            self._waiting[writer] = [each for each in waiting if each[1] > now_ms]
+            for request, until_ms in waiting:
+                if until_ms <= now_ms:
+                    effects.append(Answer(request, self._status(writer), "decided, and still on its way"))
+            if not self._waiting[writer]:
+                del self._waiting[writer]
+        if now_ms - self._forget_ms >= _FORGET_INTERVAL_MS:
+            self._forget_ms = now_ms
+            forgotten = (WriterRecord(writer, None) for writer in [*self._forgotten()])
+            effects += (self._persist(record, "it has not committed for long") for record in forgotten)
+        return effects
+
+    def size_bytes(self, entries: Sequence[WriterRecord]) -> int:
+        return sum(map(bytes_of, entries))
+
+    def told(self, notice: WriterNotice) -> None:
+        """Note nothing: only the shell acts on it."""
+
+    def reset(self) -> list[int]:
+        requests = [*self._looking, *(request for waiting in self._waiting.values() for request, _ in waiting)]
+        self.writers, self._looking, self._waiting = {}, {}, {}
+        self._cleaning = Cleaning()
+        return requests
 
     def _apply(self, entry: WriterRecord) -> None:
         if entry.decision is None:
@@ -205,33 +199,26 @@ class WriterCoordinator:
         else:
             self.writers[entry.writer] = entry.decision
 
-    def _refused(self, request: int) -> list[Order]:
-        problem = self._problem()
-        return [] if problem is None else self._told(Refuse(request, problem, "not now"))
-
-    def _problem(self) -> HeadraceError | None:
-        if self.state is CoordinatorState.IDLE:
-            return NotCoordinatorError("this broker does not decide for the writer: ask for its coordinator again")
-        if self.state is CoordinatorState.LOADING:
-            return CoordinatorLoadingError("this broker has just become the writer's coordinator: try again")
-        if self.waits + len(self._held) >= WRITER_REQUESTS_MAX:
+    def _too_many(self, backlog: Backlog) -> HeadraceError | None:
+        waiting = len(self._looking) + sum(map(len, self._waiting.values()))
+        if waiting + backlog.untold >= WRITER_REQUESTS_MAX:
             return ThrottledError(f"the writer's coordinator has {WRITER_REQUESTS_MAX} requests to answer: try again")
         return None
 
-    def _commit(self, event: CommitReceived, now_ms: int) -> list[Order]:
+    def _commit(self, event: CommitAsked, now_ms: int) -> list[WriterEffect]:
         known = self.writers.get(event.writer)
         if known is not None and event.decision.batch <= known.batch:
             return self._repeated(event, known, now_ms)
         problem = self._not_now(event, known)
         if problem is not None:
-            return self._told(Refuse(event.request, problem, "not now"))
+            return [Refuse(event.request, problem, "not now")]
         partitions = frozenset(batch.partition for batch in event.decision.staged())
         self._looking[event.request] = event
         if not partitions:
             return self._decide(event.request, {}, now_ms)
-        return [Look(event.request, partitions, event.decision)]
+        return [Immediate(Look(event.request, partitions, event.decision))]
 
-    def _repeated(self, event: CommitReceived, known: Decision, now_ms: int) -> list[Order]:
+    def _repeated(self, event: CommitAsked, known: Decision, now_ms: int) -> list[WriterEffect]:
         """The last batch is committed already: by this very request before, or by a run before this one, whose rows
         count then. A number alone does not show that it is this batch."""
         problem = _another_batch(event, known)
@@ -241,10 +228,10 @@ class WriterCoordinator:
         if known.is_done:
             self._cleaning.of_no_use(event.decision.staged())
         if problem is not None:
-            return self._told(Refuse(event.request, problem, "it is not the batch that was committed"))
-        return self._told(Answer(event.request, self._status(event.writer), "it is committed already"))
+            return [Refuse(event.request, problem, "it is not the batch that was committed")]
+        return [Answer(event.request, self._status(event.writer), "it is committed already")]
 
-    def _not_now(self, event: CommitReceived, known: Decision | None) -> HeadraceError | None:
+    def _not_now(self, event: CommitAsked, known: Decision | None) -> HeadraceError | None:
         writer = event.writer
         if known is not None and not known.is_done:
             return NotReadyError(
@@ -260,51 +247,34 @@ class WriterCoordinator:
             )
         return None
 
-    def _decide(self, request: int, spans: Mapping[PartitionId, Span] | HeadraceError, now_ms: int) -> list[Order]:
+    def _decide(
+        self, request: int, spans: Mapping[PartitionId, Span] | HeadraceError, now_ms: int
+    ) -> list[WriterEffect]:
         event = self._looking.pop(request, None)
         if event is None:
             return []  # of a term before this one
         problem = spans if isinstance(spans, HeadraceError) else _missing(event, spans)
         if problem is not None:
-            return self._told(Refuse(request, problem, "its stages are not there"))
+            return [Refuse(request, problem, "its stages are not there")]
         is_empty = not event.decision.shares
         known = self.writers.get(event.writer)
         since_ms = self._wall_ms if known is None else known.since_ms
         decision = replace(event.decision, decided_ms=self._wall_ms, since_ms=since_ms)
         decision = decision.done(()) if is_empty else decision
-        orders = self._append(WriterRecord(event.writer, decision), "decided")
+        persist = self._persist(WriterRecord(event.writer, decision), "decided")
         if is_empty:
-            return [*orders, *self._told(Answer(request, self._status(event.writer), "there is nothing to write"))]
+            return [persist, Answer(request, self._status(event.writer), "there is nothing to write")]
         self._waiting.setdefault(event.writer, []).append((request, now_ms + event.wait_ms))
-        return [*orders, *self._told(Roll(event.writer, decision, "decided"))]
+        return [persist, Roll(event.writer, decision, "decided")]
 
-    def _finish(self, writer: WriterName, batch: int, dropped: tuple[str, ...]) -> list[Order]:
+    def _finish(self, writer: WriterName, batch: int, dropped: tuple[str, ...]) -> list[WriterEffect]:
         known = self.writers.get(writer)
-        if self.state is not CoordinatorState.ACTIVE or known is None or known.batch != batch or known.is_done:
+        if known is None or known.batch != batch or known.is_done:
             return []
         self._cleaning.of_no_use(known.staged())
-        orders = self._append(WriterRecord(writer, known.done(dropped)), "everything is in its partition")
-        for request, _ in self._waiting.pop(writer, ()):
-            orders += self._told(Answer(request, self._status(writer), "done"))
-        return orders
-
-    def _tick(self, wall_ms: int, now_ms: int) -> list[Order]:
-        self._wall_ms = wall_ms
-        if self.state is not CoordinatorState.ACTIVE:
-            return []
-        orders: list[Order] = []
-        for writer, waiting in [*self._waiting.items()]:
-            self._waiting[writer] = [each for each in waiting if each[1] > now_ms]
-            for request, until_ms in waiting:
-                if until_ms <= now_ms:
-                    orders += self._told(Answer(request, self._status(writer), "decided, and still on its way"))
-            if not self._waiting[writer]:
-                del self._waiting[writer]
-        if now_ms - self._forget_ms >= _FORGET_INTERVAL_MS:
-            self._forget_ms = now_ms
-            for writer in [*self._forgotten()]:
-                orders += self._append(WriterRecord(writer, None), "it has not committed for long")
-        return orders
+        persist = self._persist(WriterRecord(writer, known.done(dropped)), "everything is in its partition")
+        answered = (request for request, _ in self._waiting.pop(writer, ()))
+        return [persist, *(Answer(request, self._status(writer), "done") for request in answered)]
 
     def _forgotten(self) -> Iterator[WriterName]:
         for writer, decision in self.writers.items():
@@ -323,36 +293,14 @@ class WriterCoordinator:
         for event in self._looking.values():
             yield from event.decision.staged()
 
-    def _append(self, entry: WriterRecord, reason: str) -> list[Order]:
+    def _persist(self, entry: WriterRecord, reason: str) -> Persist[WriterRecord]:
         self._apply(entry)
-        self._appended += 1
-        return [Append(self._appended, (entry,), reason, bytes_of(entry))]
-
-    def _told(self, told: Told) -> list[Order]:
-        self._held.append((self._appended, told))
-        return self._released()
-
-    def _released(self) -> list[Order]:
-        released: list[Order] = []
-        while self._held and self._held[0][0] <= self._committed:
-            released.append(self._held.popleft()[1])
-        return released
-
-    def _depose(self, reason: str) -> list[Order]:
-        """Whether what is not committed yet will be is not known: whoever asked must ask the next coordinator."""
-        requests = [told.request for _, told in self._held if isinstance(told, Answer | Refuse)]
-        requests += [*self._looking, *(request for waiting in self._waiting.values() for request, _ in waiting)]
-        self.state = CoordinatorState.IDLE
-        self.writers, self._looking, self._waiting = {}, {}, {}
-        self._cleaning = Cleaning()
-        self._held.clear()
-        self._committed = self._appended
-        error = NotCoordinatorError(f"this broker decides for the writer no more ({reason}): ask for its coordinator")
-        return [Refuse(request, error, reason) for request in requests]
+        return Persist((entry,), reason)
 
 
-def _another_batch(event: CommitReceived, known: Decision) -> HeadraceError | None:
-    """Whether what is to be committed is not what `known` has committed, whose number is not below its own."""
+def _another_batch(event: CommitAsked, known: Decision) -> HeadraceError | None:
+    """Return why this is not the batch that `known` has committed, whose number is not below its own; None where it
+    is that batch."""
     batch = event.decision.batch
     if batch < known.batch:
         why = f"its last committed batch is {known.batch}"
@@ -372,8 +320,8 @@ def _told_counts(counts: Counts | None) -> str:
     return " and ".join(f"{count:,} records for {topic}" for topic, count in counts or ()) or "no records"
 
 
-def _missing(event: CommitReceived, spans: Mapping[PartitionId, Span]) -> HeadraceError | None:
-    """Whether each stage is there, committed, and not deleted."""
+def _missing(event: CommitAsked, spans: Mapping[PartitionId, Span]) -> HeadraceError | None:
+    """Return which stage is not there, not committed, or deleted; None where all are there."""
     for batch in event.decision.staged():
         span = spans[batch.partition]
         if batch.base_offset < span.start:

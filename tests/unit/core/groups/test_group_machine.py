@@ -5,32 +5,23 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from headrace.core.coordinator_events import (
+from headrace.core.coordinator import (
+    Answer,
     Append,
     Committed,
+    Coordinator,
     CoordinatorState,
     Deposed,
     Elected,
+    LogEvent,
     Read,
     ReadToEnd,
     Refuse,
     Ticked,
 )
 from headrace.core.groups.assignment import Subscription
-from headrace.core.groups.coordinator import (
-    COORDINATOR_COMMITS_UNANSWERED_MAX,
-    COORDINATOR_UNANSWERED_MAX,
-    COORDINATOR_UNCOMMITTED_BYTES_MAX,
-    COORDINATOR_UNCOMMITTED_OFFSETS_BYTES_MAX,
-    Coordinator,
-    ForGroup,
-    GroupConfigured,
-    Order,
-    TopicsListed,
-)
 from headrace.core.groups.entries import Entry, Image, OffsetValue
 from headrace.core.groups.events import (
-    Answer,
     Changed,
     CommitReceived,
     DeletionReceived,
@@ -44,21 +35,54 @@ from headrace.core.groups.events import (
     TopicDeleted,
 )
 from headrace.core.groups.group import GROUP_EXPIRY_INTERVAL_MS, Group
+from headrace.core.groups.group_machine import (
+    COORDINATOR_COMMITS_UNANSWERED_MAX,
+    COORDINATOR_UNANSWERED_MAX,
+    COORDINATOR_UNCOMMITTED_BYTES_MAX,
+    COORDINATOR_UNCOMMITTED_OFFSETS_BYTES_MAX,
+    ForGroup,
+    GroupConfigured,
+    GroupEvent,
+    GroupMachine,
+    TopicsListed,
+)
 from headrace.core.groups.identity import GROUP_SESSION_MS_DEFAULT, GroupEpoch, GroupName, GroupSettings, GroupType
 from headrace.core.groups.rebalancing import ASSIGNMENT_TIMEOUT_MS
 from headrace.core.limits import GROUPS_PER_COORDINATOR_MAX, OFFSET_METADATA_BYTES_MAX
 from headrace.core.resources.consumer_group import ConsumerGroup, ConsumerGroupSpec
 from headrace.core.resources.metadata import Metadata
 from headrace.core.types import Offset, TopicUid
-from tests.support.group_world import GROUP, member, part, shape
+from tests.support.group_world import GROUP, GroupCoordination, GroupOrder, member, part, shape
 
 OTHER = GroupName("default", "audit")
 ELSEWHERE = GroupName("lab", "billing")
 TOPICS = {"flights": shape("flights", 2)}
 
 
-def active(*entries: Entry) -> Coordinator:
-    made = Coordinator()
+class Groups:
+    """A coordinator of groups, and the groups that it has."""
+
+    def __init__(self) -> None:
+        self._machine = GroupMachine()
+        self._coordinator: GroupCoordination = Coordinator(self._machine)
+
+    @property
+    def state(self) -> CoordinatorState:
+        return self._coordinator.state
+
+    @property
+    def groups(self) -> dict[GroupName, Group]:
+        return self._machine.groups
+
+    def is_settled(self, group: GroupName) -> bool:
+        return self._machine.is_settled(group)
+
+    def step(self, event: LogEvent[Entry] | GroupEvent, now_ms: int) -> list[GroupOrder]:
+        return self._coordinator.step(event, now_ms)
+
+
+def active(*entries: Entry) -> Groups:
+    made = Groups()
     made.step(Elected(), 0)
     made.step(Read(entries), 0)
     made.step(ReadToEnd(1_000), 0)
@@ -73,11 +97,11 @@ def join(request: int, name: str = "a") -> JoinReceived:
     return JoinReceived(request, member(name), Subscription(("flights",)))
 
 
-def codes(orders: list[Order]) -> list[tuple[int, str]]:
+def codes(orders: list[GroupOrder]) -> list[tuple[int, str]]:
     return [(order.request, order.error.code) for order in orders if isinstance(order, Refuse)]
 
 
-def entries_of(orders: list[Order]) -> tuple[Entry, ...]:
+def entries_of(orders: list[GroupOrder]) -> tuple[Entry, ...]:
     return tuple(entry for order in orders if isinstance(order, Append) for entry in order.entries)
 
 
@@ -120,7 +144,7 @@ def test_should_know_whose_last_change_is_committed() -> None:
 
 
 def test_should_refuse_while_it_is_none_and_while_it_loads() -> None:
-    coordinator = Coordinator()
+    coordinator = Groups()
     assert codes(coordinator.step(ForGroup(GROUP, join(1)), 0)) == [(1, "NotCoordinator")]
     coordinator.step(Elected(), 0)
     assert codes(coordinator.step(ForGroup(GROUP, join(2)), 0)) == [(2, "CoordinatorLoading")]

@@ -3,11 +3,12 @@
     waiting ── this broker leads ──> loading ── read to its end, writable ──> active
        └──── (after a pause where it failed) ──── another leads, an append or a read failed ──────┘
 
-Runs as one task for as long as the partition is open here; the decisions of the core (`core.groups.coordinator`,
-`core.staging.coordinator`) are carried out at once, on the event loop, and written by `coordinator_log`. If that fails,
-or the core makes a mistake, the coordinator is deposed before anything else happens, and begins again from the log,
-which says what became of it. `WaitingRequests` are those who wait for its answers: requests by number, each answered
-once.
+Runs as one task for as long as the partition is open here. `CoordinatorShell` carries out what the pure `Coordinator`
+orders, at once, on the event loop; `coordinator_log` writes it. If that fails, or the core makes a mistake, the
+coordinator is deposed before anything else happens, and begins again from the log, which says what became of it. The
+shell is the same for groups and writers: each gives it a state machine, a codec, and a `NoticeHandler` that carries out
+what is neither written nor answered. `WaitingRequests` are those who wait for answers: requests by number, each
+answered once.
 
 Invariants: nothing is appended in another epoch than the one that the coordinator was elected in; what is told without
 a record is told only while this broker knows that it leads; once it is deposed, nobody waits for an answer.
@@ -15,21 +16,28 @@ a record is told only while this broker knows that it leads; once it is deposed,
 
 import asyncio
 import logging
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from time import perf_counter
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
-from headrace.core.coordinator_events import (
+from headrace.core.coordinator import (
+    Answer,
     Append,
     Committed,
+    Coordinator,
     CoordinatorState,
     Deposed,
     Elected,
     EntryT,
+    EventT,
+    LogEvent,
+    NoticeT,
+    Order,
     Read,
     ReadToEnd,
     Refuse,
+    ReplyT,
+    StateMachine,
     Ticked,
     UnreadableRecordError,
 )
@@ -50,8 +58,8 @@ from headrace_broker.partition.partition import Partition
 
 COORDINATOR_TICK_MS = 100
 
-
-ReplyT = TypeVar("ReplyT")
+NoticeT_contra = TypeVar("NoticeT_contra", contravariant=True)
+ReplyT_contra = TypeVar("ReplyT_contra", contravariant=True)
 
 
 class WaitingRequests(Generic[ReplyT]):
@@ -68,7 +76,8 @@ class WaitingRequests(Generic[ReplyT]):
         return self._last
 
     def expect(self, number: int) -> "asyncio.Future[ReplyT]":
-        """Its answer, before the coordinator is told of the request. Raises what it is refused with."""
+        """Return the answer to come, before the coordinator is told of the request. It raises what the request is
+        refused with."""
         answer = self._asked[number] = asyncio.get_running_loop().create_future()
         return answer
 
@@ -84,7 +93,7 @@ class WaitingRequests(Generic[ReplyT]):
             answer.set_exception(error)
 
     def refuse_all(self, error: HeadraceError) -> None:
-        """Whoever is left: nobody else will answer them."""
+        """Refuse whoever is left: nobody else will answer them."""
         for number in [*self._asked]:
             self.refuse(number, error)
 
@@ -93,80 +102,67 @@ _log = logging.getLogger(__name__)
 _NO_EPOCH = LeaderEpoch(0)
 
 
-class Machine(Protocol):
-    """A coordinator of `headrace.core`: events in, orders out; both have those of `core.coordinating` among them."""
+class NoticeHandler(Protocol[NoticeT_contra, ReplyT_contra]):
+    """The part of the shell that groups and writers each have of their own. Each call returns at once."""
 
-    @property
-    def state(self) -> CoordinatorState: ...
+    def began(self, took_s: float) -> None:
+        """Begin what is done for as long as the coordinator is active, which it has just become."""
 
-    def step(self, event: Any, now_ms: int) -> Sequence[Any]: ...
+    def notice(self, notice: NoticeT_contra) -> None:
+        """Carry out what the machine wants to be done, or others to be told."""
+
+    def answered(self, request: int, reply: ReplyT_contra) -> None:
+        """Note that a request was answered, not refused."""
+
+    def ended(self) -> None:
+        """End what was begun: the coordinator is about to be deposed, and still has what it coordinates."""
 
 
-class LogCoordinating(ABC, Generic[EntryT, ReplyT]):
+class CoordinatorShell(Generic[EntryT, EventT, ReplyT, NoticeT]):
     def __init__(
-        self, partition: Partition, machine: Machine, codec: EntryCodec[EntryT], requests: WaitingRequests[ReplyT]
+        self,
+        partition: Partition,
+        machine: StateMachine[EntryT, EventT, ReplyT, NoticeT],
+        codec: EntryCodec[EntryT],
+        handler: NoticeHandler[NoticeT, ReplyT],
     ) -> None:
         self.partition = partition
-        self.requests = requests
-        """Those that it has yet to answer, and no others."""
+        self.requests = WaitingRequests[ReplyT]()
+        """The requests that it has yet to answer."""
+        self.label = str(partition.place)
         self._machine = machine
+        self._coordinator = Coordinator(machine)
         self._codec = codec
-        self._label = str(partition.place)
+        self._handler = handler
         self._epoch = _NO_EPOCH
-        """That the coordinator was elected in, while it is not deposed."""
+        """The epoch that the coordinator was elected in, while it is not deposed."""
         self._appends: TermAppends[EntryT] | None = None
-        """Of the term that the coordinator was elected for, while it is not deposed: an epoch may have two."""
+        """The appends of the present term, while it is not deposed: an epoch may have two terms."""
         self._failed = False
-        """The term that is over ended by itself, not by an election."""
+        """Whether the last term ended by a failure, not by an election."""
         self._news = asyncio.Event()
         """The partition may have another leader or high watermark, or the coordinator is deposed."""
         self._ticking: asyncio.TimerHandle | None = None
 
-    # -- what each kind has of its own ---------------------------------------------------------------------------------
+    @property
+    def state(self) -> CoordinatorState:
+        return self._coordinator.state
 
     @property
-    @abstractmethod
-    def has_work(self) -> bool:
-        """Whether time matters to it."""
-
-    @property
-    @abstractmethod
-    def holds(self) -> str:
-        """What it coordinates just now, in words."""
-
-    @abstractmethod
-    def _tell(self, order: Any, problem: HeadraceError | None) -> None:
-        """Carry out an order that neither appends nor refuses; `problem`: why this broker must not tell anything that
-        it did not write."""
-
-    @abstractmethod
-    def _is_answer(self, order: Any) -> bool:
-        """Whether it may say what only a coordinator knows that still is one."""
-
-    @abstractmethod
-    def _began(self, took_s: float) -> None:
-        """It is active."""
-
-    @abstractmethod
-    def _ends(self) -> None:
-        """It is about to be deposed: what it holds is still there."""
-
-    @abstractmethod
-    def _ended(self) -> None:
-        """It is deposed."""
-
-    # ------------------------------------------------------------------------------------------------------------------
+    def is_ticking(self) -> bool:
+        """Whether the machine is told of the time: only while it has something that time matters to."""
+        return self._ticking is not None
 
     @property
     def is_active(self) -> bool:
-        return self._machine.state is CoordinatorState.ACTIVE
+        return self.state is CoordinatorState.ACTIVE
 
     @property
     def leads(self) -> bool:
         return self.partition.leads
 
-    def ask_machine(self, number: int, event: Any, label: str) -> "asyncio.Future[ReplyT]":
-        """The answer, once it may be told. Raises what it is refused with. `label`: whom it is about."""
+    def ask(self, number: int, event: EventT, label: str) -> "asyncio.Future[ReplyT]":
+        """Return the answer to come. It raises what the request is refused with. `label` says whom it is about."""
         answer = self.requests.expect(number)
         if self._ticking is None:
             self.step(Ticked(wall_ms()))  # it may have had nothing for hours: records are kept with the time
@@ -175,13 +171,13 @@ class LogCoordinating(ABC, Generic[EntryT, ReplyT]):
         return answer
 
     def check_begun(self, label: str) -> None:
-        """Raises CoordinatorLoadingError where it leads and does not coordinate yet, or not again after a failure:
-        nobody else does meanwhile."""
-        if self._machine.state is CoordinatorState.IDLE:
+        """Raise CoordinatorLoadingError where this broker leads and does not coordinate yet, or not again after a
+        failure: nobody else does meanwhile."""
+        if self.state is CoordinatorState.IDLE:
             raise CoordinatorLoadingError(f"this broker is about to begin as the coordinator of {label}: try again")
 
     async def run(self) -> None:
-        """Until it is cancelled, or the partition is closed for good."""
+        """Coordinate until it is cancelled, or the partition is closed for good."""
         self.partition.follow(self._moved)
         try:
             while True:
@@ -193,10 +189,10 @@ class LogCoordinating(ABC, Generic[EntryT, ReplyT]):
             self.partition.unfollow(self._moved)
             self.depose("it is led here no more")
 
-    def step(self, event: Any) -> bool:
-        """Whether it went well: a coordinator that makes a mistake begins again."""
+    def step(self, event: LogEvent[EntryT] | EventT) -> bool:
+        """Return whether it went well: a coordinator that makes a mistake begins again."""
         try:
-            orders = self._machine.step(event, monotonic_ms())
+            orders = self._coordinator.step(event, monotonic_ms())
             # What a commit releases is proven by it; what a deposed coordinator says is only that it is none.
             problem = None if isinstance(event, Committed | Deposed) else self._problem(orders)
             for order in orders:
@@ -204,17 +200,16 @@ class LogCoordinating(ABC, Generic[EntryT, ReplyT]):
         except Exception:  # a mistake of our own: what is in memory may not be what the log says
             if isinstance(event, Deposed):
                 raise
-            _log.exception("%s: the coordinator failed", self._label)
-            self._fail(f"it failed at {type(event).__name__}")
+            _log.exception("%s: the coordinator failed", self.label)
+            self.fail(f"it failed at {type(event).__name__}")
             return False
-        if self._ticking is None and self.is_active and self.has_work:
+        if self._ticking is None and self.is_active and self._machine.count:
             self._ticking = asyncio.get_running_loop().call_later(COORDINATOR_TICK_MS / 1000, self._tick)
         return True
 
     def depose(self, reason: str) -> None:
-        if self._machine.state is CoordinatorState.IDLE:
+        if self.state is CoordinatorState.IDLE:
             return
-        self._ends()
         self._epoch = _NO_EPOCH
         if self._appends is not None:
             self._appends.stop()
@@ -222,13 +217,18 @@ class LogCoordinating(ABC, Generic[EntryT, ReplyT]):
             self._ticking.cancel()
         self._appends = self._ticking = None
         try:
+            self._handler.ended()
+        finally:
+            self._resign(reason)
+        _log.info("%s: coordinated here no more: %s", self.label, reason)
+
+    def _resign(self, reason: str) -> None:
+        try:
             self.step(Deposed(reason))
         finally:
             # The core does not know of those whose answers were lost by a mistake.
             self.requests.refuse_all(NotCoordinatorError(f"the coordinator is none any more ({reason}): try again"))
             self._news.set()
-        _log.info("%s: coordinated here no more: %s", self._label, reason)
-        self._ended()
 
     async def _until_led(self) -> None:
         while not self.leads:
@@ -236,23 +236,23 @@ class LogCoordinating(ABC, Generic[EntryT, ReplyT]):
             await self._news.wait()
 
     async def _serve_term(self) -> None:
-        """One epoch, until it is over."""
+        """Coordinate in one epoch, until that is over."""
         epoch = self._epoch = self.partition.replica.leader_epoch
         self._failed = False
-        self._appends = TermAppends(self.partition, self._codec, epoch, self._committed, self._fail)
+        self._appends = TermAppends(self.partition, self._codec, epoch, self._committed, self.fail)
         self.step(Elected())
         try:
             await self._load(epoch)
         except (HeadraceError, UnreadableRecordError, CorruptBatchError) as error:
             if self._epoch == epoch:
-                _log.error("%s: cannot be coordinated: %s", self._label, error)
-                self._fail(str(error))
+                _log.error("%s: cannot be coordinated: %s", self.label, error)
+                self.fail(str(error))
         while self._epoch == epoch:
             self._news.clear()
             await self._news.wait()
 
     async def _load(self, epoch: LeaderEpoch) -> None:
-        """All that the log holds now. Raises what reading raises, and NotLeaderError where the term is over."""
+        """Read all that the log holds now. Raise what reading raises, and NotLeaderError where the term is over."""
         started, count = perf_counter(), 0
         end = self.partition.log.log_end_offset
         await load_codec()
@@ -265,24 +265,25 @@ class LogCoordinating(ABC, Generic[EntryT, ReplyT]):
         self._check_term(epoch)
         self.step(ReadToEnd(wall_ms()))
         took_s = perf_counter() - started
-        _log.info("%s: coordinates %s, read %d records in %.3f s", self._label, self.holds, count, took_s)
-        self._began(took_s)
+        _log.info("%s: coordinates %d, read %d records in %.3f s", self.label, self._machine.count, count, took_s)
+        self._handler.began(took_s)
 
     def _is_writable(self, epoch: LeaderEpoch) -> bool:
-        """Raises NotLeaderError: a coordinator that cannot write would be deposed by the first who asks."""
+        """Return whether decisions can be written: a coordinator that cannot write would be deposed by the first who
+        asks. Raise NotLeaderError where the term is over."""
         self._check_term(epoch)
         try:
             replica, contact = self.partition.replica, self.partition.contact
-            replica.check_latest(self._label, contact)
-            replica.check_writable(self._label, Fence(leader_epoch=epoch), Acks.ALL, contact)
+            replica.check_latest(self.label, contact)
+            replica.check_writable(self.label, Fence(leader_epoch=epoch), Acks.ALL, contact)
         except HeadraceError as error:
-            _log.debug("%s: not coordinated yet: %s", self._label, error)
+            _log.debug("%s: not coordinated yet: %s", self.label, error)
             return False
         return True
 
     def _check_term(self, epoch: LeaderEpoch) -> None:
         if self._epoch != epoch:
-            raise NotLeaderError(f"{self._label} is led here no more in epoch {epoch}")
+            raise NotLeaderError(f"{self.label} is led here no more in epoch {epoch}")
 
     def _moved(self) -> None:
         self._news.set()
@@ -292,8 +293,8 @@ class LogCoordinating(ABC, Generic[EntryT, ReplyT]):
     def _committed(self, number: int) -> None:
         self.step(Committed(number))
 
-    def _fail(self, reason: str) -> None:
-        """It still leads, maybe, and yet goes no further."""
+    def fail(self, reason: str) -> None:
+        """Depose it though it may still lead: it begins again from its log, after a pause."""
         self._failed = True
         self.depose(reason)
 
@@ -301,9 +302,9 @@ class LogCoordinating(ABC, Generic[EntryT, ReplyT]):
         self._ticking = None
         self.step(Ticked(wall_ms()))
 
-    def _problem(self, orders: Sequence[Any]) -> HeadraceError | None:
-        """Why this broker must not tell anything that it did not write."""
-        if self.is_active and any(isinstance(order, Refuse) or self._is_answer(order) for order in orders):
+    def _problem(self, orders: Sequence[Order[EntryT, ReplyT, NoticeT]]) -> HeadraceError | None:
+        """Return why this broker must not tell anything that it did not write; None where it may."""
+        if self.is_active and any(isinstance(order, Answer | Refuse) for order in orders):
             try:
                 self.check_sure()
             except HeadraceError as error:
@@ -311,22 +312,28 @@ class LogCoordinating(ABC, Generic[EntryT, ReplyT]):
         return None
 
     def check_sure(self) -> None:
-        """Whether this broker leads, and knows it. Raises NotCoordinatorError, CoordinatorLoadingError."""
+        """Check that this broker leads, and knows it. Raise NotCoordinatorError or CoordinatorLoadingError else."""
         replica = self.partition.replica
         try:
-            replica.check_leader(self._label, Fence(leader_epoch=self._epoch))
-            replica.check_latest(self._label, self.partition.contact)
+            replica.check_leader(self.label, Fence(leader_epoch=self._epoch))
+            replica.check_latest(self.label, self.partition.contact)
         except NotReadyError as error:
             raise CoordinatorLoadingError(error.message) from error
         except HeadraceError as error:
-            raise NotCoordinatorError(f"this broker coordinates {self._label} no more: {error.message}") from error
+            raise NotCoordinatorError(f"this broker coordinates {self.label} no more: {error.message}") from error
 
-    def _carry_out(self, order: Any, problem: HeadraceError | None) -> None:
+    def _carry_out(self, order: Order[EntryT, ReplyT, NoticeT], problem: HeadraceError | None) -> None:
         match order:
             case Append():
                 assert self._appends is not None, "it was elected"
                 self._appends.add(order)
-            case Refuse(request, error, _):
+            case Answer(request, reply) if problem is None:
+                self.requests.answer(request, reply)
+                self._handler.answered(request, reply)
+            case Answer(request):
+                assert problem is not None, "else it is answered"
+                self.requests.refuse(request, problem)
+            case Refuse(request, error):
                 self.requests.refuse(request, problem or error)
             case _:
-                self._tell(order, problem)
+                self._handler.notice(order)

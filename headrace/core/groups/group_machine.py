@@ -1,12 +1,8 @@
 """The groups of one partition of the offsets topic, on the broker that leads it: its log is the truth.
 
-    idle ── elected ──> loading ── the log was read to its end ──> active ── deposed ──> idle
-
-The shell appends the batches of `Append` in order, reports `Committed` when the high watermark has passed them, and
-`Deposed` as soon as one cannot be appended or the broker leads no more. Everything that was decided since is thrown
-away then, and the next leader knows what was committed. Nothing is answered before all that was decided earlier is
-committed, refusals included, so no answer has to be taken back. A heartbeat without news needs no record: before it
-answers, the shell must know that it still leads, as before it answers `latest` (`Replica.check_latest`).
+`GroupMachine` is the state machine that `core.coordinator` drives: it hands events on to the groups that they are for,
+and what the groups decide back to the coordinator. A heartbeat without news needs no record: before it is answered, the
+shell must know that it still leads, as before it answers `latest` (`Replica.check_latest`).
 
 Owned by one partition's task. Bounds: groups; requests that wait for their records, and the bytes of these. Offsets
 are refused before anything else is: while they flood a coordinator, members must be heard, or their sessions end.
@@ -17,39 +13,22 @@ vanish is not told, unless every one of them was being deleted. A deletion is su
 being deleted together with its data, and then was gone. One per broker; bounded by DELETED_TOPICS_REMEMBERED_MAX.
 """
 
-from collections import deque
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import TypeAlias, assert_never
 
-from headrace.core.coordinator_events import (
-    Append,
-    Committed,
-    CoordinatorState,
-    Deposed,
-    Elected,
-    Read,
-    ReadToEnd,
-    Refuse,
-    Ticked,
-)
-from headrace.core.errors import (
-    CoordinatorLoadingError,
-    GroupFullError,
-    HeadraceError,
-    NotCoordinatorError,
-    ThrottledError,
-)
+from headrace.core.coordinator import Backlog, Immediate, MachineEffect, Refuse, Ticked
+from headrace.core.errors import GroupFullError, HeadraceError, ThrottledError
 from headrace.core.groups.entries import Entry, Image
 from headrace.core.groups.events import (
-    Answer,
     Changed,
     CommitReceived,
     Configured,
     Effect,
-    Ignored,
-    Persist,
+    Notice,
+    Reply,
     Request,
     ResetResolved,
     TargetOffered,
@@ -99,17 +78,12 @@ class TopicsListed:
     topics: Mapping[str, TopicShape]
 
 
-LogEvent: TypeAlias = Elected | Read[Entry] | ReadToEnd | Deposed | Committed
-Event: TypeAlias = LogEvent | ForGroup | GroupConfigured | TopicsListed | TopicDeleted | Ticked
+GroupEvent: TypeAlias = ForGroup | GroupConfigured | TopicsListed | TopicDeleted
+GroupEffect: TypeAlias = MachineEffect[Entry, Reply, Notice]
 
 
-Told: TypeAlias = Answer | Refuse | Changed | Ignored
-Order: TypeAlias = Append[Entry] | Told
-
-
-class Coordinator:
+class GroupMachine:
     def __init__(self) -> None:
-        self.state = CoordinatorState.IDLE
         self.groups: dict[GroupName, Group] = {}
         """Those that have a record in the log."""
         self._images: dict[GroupName, Image] = {}
@@ -120,20 +94,30 @@ class Coordinator:
         """When groups are to be looked at: as `_agenda` has it, which has some that are over as well."""
         self._agenda: list[tuple[int, GroupName]] = []
         self._wall_ms = 0
-        self._appended = 0
-        self._committed = 0
-        self._uncommitted: deque[tuple[int, int]] = deque()
-        """Appends by their numbers, with their bytes."""
-        self._uncommitted_bytes = 0
-        self._held: deque[tuple[int, Told]] = deque()
-        """What is told once so many are committed, in order."""
-        self._unsettled: dict[GroupName, int] = {}
-        """Groups whose last change is not committed yet, and its number."""
+        self._unsettled: Counter[GroupName] = Counter()
+        """Changes of each group that are not committed yet."""
 
-    def step(self, event: Event, now_ms: int) -> list[Order]:
+    @property
+    def count(self) -> int:
+        return len(self.groups)
+
+    def load(self, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            self._images.setdefault(entry.key.group, Image(entry.key.group)).apply(entry)
+
+    def begin(self, wall_ms: int, now_ms: int) -> Sequence[GroupEffect]:
+        self._wall_ms = wall_ms
+        images, self._images = self._images, {}
+        effects: list[GroupEffect] = []
+        for image in images.values():
+            if image.is_known:
+                effects += self._add(Group(image, now_ms=now_ms, wall_ms=wall_ms), now_ms)
+        return effects
+
+    def act(self, event: GroupEvent, now_ms: int, backlog: Backlog) -> Sequence[GroupEffect]:
         match event:
             case ForGroup(group, what):
-                return self._for_group(group, what, now_ms)
+                return self._for_group(group, what, now_ms, backlog)
             case GroupConfigured(group, settings):
                 return self._configure(group, settings, now_ms)
             case TopicsListed(namespace, topics):
@@ -142,64 +126,49 @@ class Coordinator:
                 return self._to(groups, TopicsSeen(topics), now_ms)
             case TopicDeleted():
                 return self._to([*self.groups], event, now_ms)
-            case Ticked(wall_ms):
-                self._wall_ms = wall_ms
-                return self._to(self._due(now_ms), event, now_ms)
             case _:
-                return self._follow_log(event, now_ms)
+                assert_never(event)
+
+    def tick(self, wall_ms: int, now_ms: int) -> Sequence[GroupEffect]:
+        self._wall_ms = wall_ms
+        return self._to(self._due(now_ms), Ticked(wall_ms), now_ms)
+
+    def size_bytes(self, entries: Sequence[Entry]) -> int:
+        return records_bytes_max(entries)
+
+    def told(self, notice: Notice) -> None:
+        if isinstance(notice, Changed):
+            self._unsettled[notice.group] -= 1
+            if not self._unsettled[notice.group]:
+                del self._unsettled[notice.group]
+
+    def reset(self) -> list[int]:
+        requests = [request for group in self.groups.values() for request in group.abandon()]
+        self.groups, self._images = {}, {}
+        self._looks, self._agenda = {}, []
+        self._unsettled.clear()
+        return requests
 
     def is_settled(self, group: GroupName) -> bool:
         """Whether all that is known of it is committed, but for offsets, so that it may be shown. Where it is not, a
         `Changed` of it is still to come; the group may be dead in memory, and alive in the log."""
         return group not in self._unsettled
 
-    def _configure(self, group: GroupName, settings: GroupSettings | None, now_ms: int) -> list[Order]:
+    def _configure(self, group: GroupName, settings: GroupSettings | None, now_ms: int) -> Sequence[GroupEffect]:
         if settings is None:
             self._settings.pop(group, None)
             return []
         self._settings[group] = settings
         return self._to([group], Configured(settings), now_ms)
 
-    def _follow_log(self, event: LogEvent, now_ms: int) -> list[Order]:
-        match event:
-            case Elected():
-                assert self.state is CoordinatorState.IDLE, "deposed first"
-                self.state = CoordinatorState.LOADING
-                return []
-            case Read(entries):
-                for entry in entries:
-                    self._images.setdefault(entry.key.group, Image(entry.key.group)).apply(entry)
-                return []
-            case ReadToEnd(wall_ms):
-                return self._begin(wall_ms, now_ms)
-            case Deposed(reason):
-                return self._depose(reason)
-            case Committed(number):
-                self._committed = max(self._committed, number)
-                while self._uncommitted and self._uncommitted[0][0] <= self._committed:
-                    self._uncommitted_bytes -= self._uncommitted.popleft()[1]
-                return self._released()
-            case _:
-                assert_never(event)
-
-    def _begin(self, wall_ms: int, now_ms: int) -> list[Order]:
-        assert self.state is CoordinatorState.LOADING, "elected first"
-        self.state, self._wall_ms = CoordinatorState.ACTIVE, wall_ms
-        images, self._images = self._images, {}
-        orders: list[Order] = []
-        for image in images.values():
-            if image.is_known:
-                orders += self._add(Group(image, now_ms=now_ms, wall_ms=wall_ms), now_ms)
-        return orders
-
-    def _add(self, group: Group, now_ms: int) -> list[Order]:
+    def _add(self, group: Group, now_ms: int) -> Sequence[GroupEffect]:
         name = group.image.name
         self.groups[name] = group
         settings, topics = self._settings.get(name), self._topics.get(name.namespace)
         effects = [] if settings is None else group.step(Configured(settings), now_ms)
         effects += [] if topics is None else group.step(TopicsSeen(topics), now_ms)
         self._look_at(group)
-        return self._carried_out(effects)
+        return self._noted(effects)
 
     def _look_at(self, group: Group) -> None:
         """When it is due: a time before that is there already will do."""
@@ -218,27 +187,25 @@ class Coordinator:
                 due.append(name)
         return due
 
-    def _for_group(self, name: GroupName, event: Request | TargetOffered, now_ms: int) -> list[Order]:
-        problem = self._why_not(name, event)
+    def _for_group(
+        self, name: GroupName, event: Request | TargetOffered, now_ms: int, backlog: Backlog
+    ) -> Sequence[GroupEffect]:
+        problem = backlog.problem(str(name)) or self._problem(name, event, backlog)
         if problem is not None:
-            return [] if isinstance(event, TargetOffered) else [Refuse(event.request, problem, problem.code)]
-        orders: list[Order] = []
+            return [] if isinstance(event, TargetOffered) else [Immediate(Refuse(event.request, problem, problem.code))]
+        effects: list[GroupEffect] = []
         if name not in self.groups:
-            orders += self._add(Group(Image(name), now_ms=now_ms, wall_ms=self._wall_ms), now_ms)
-        return [*orders, *self._to([name], event, now_ms)]
+            effects += self._add(Group(Image(name), now_ms=now_ms, wall_ms=self._wall_ms), now_ms)
+        return [*effects, *self._to([name], event, now_ms)]
 
-    def _why_not(self, name: GroupName, event: Request | TargetOffered) -> HeadraceError | None:
-        if self.state is CoordinatorState.IDLE:
-            return NotCoordinatorError(f"this broker does not coordinate {name}: ask for its coordinator again")
-        if self.state is CoordinatorState.LOADING:
-            return CoordinatorLoadingError(f"this broker has just become the coordinator of {name}: try again")
+    def _problem(self, name: GroupName, event: Request | TargetOffered, backlog: Backlog) -> HeadraceError | None:
         settings = self._settings.get(name)
         if settings is not None and (problem := type_problem(name, event, settings.type)) is not None:
             return problem
-        if self._is_behind(event):
+        if _is_behind(event, backlog):
             return ThrottledError(
-                f"the coordinator of {name} waits for {self._uncommitted_bytes} bytes of records to be committed, and"
-                f" has as much to tell as it may ({len(self._held)}): try again"
+                f"the coordinator of {name} waits for {backlog.uncommitted_bytes} bytes of records to be committed, and"
+                f" has as much to tell as it may ({backlog.untold}): try again"
             )
         if name not in self.groups and len(self.groups) >= GROUPS_PER_COORDINATOR_MAX:
             return GroupFullError(
@@ -247,72 +214,34 @@ class Coordinator:
             )
         return None
 
-    def _is_behind(self, event: Request | TargetOffered) -> bool:
-        most, most_bytes = COORDINATOR_UNANSWERED_MAX, COORDINATOR_UNCOMMITTED_BYTES_MAX
-        if isinstance(event, CommitReceived | ResetResolved):
-            most, most_bytes = COORDINATOR_COMMITS_UNANSWERED_MAX, COORDINATOR_UNCOMMITTED_OFFSETS_BYTES_MAX
-        return len(self._held) >= most or self._uncommitted_bytes >= most_bytes
-
     def _to(
         self,
         names: list[GroupName],
         event: Request | TargetOffered | Configured | TopicsSeen | TopicDeleted | Ticked,
         now_ms: int,
-    ) -> list[Order]:
-        orders: list[Order] = []
+    ) -> Sequence[GroupEffect]:
+        effects: list[GroupEffect] = []
         for name in names:
             group = self.groups.get(name)
             if group is not None:
                 group.wall_ms = self._wall_ms
-                orders += self._carried_out(group.step(event, now_ms))
+                effects += self._noted(group.step(event, now_ms))
                 if group.state is GroupState.DEAD:
                     del self.groups[name]
                 else:
                     self._look_at(group)
-        return orders
+        return effects
 
-    def _carried_out(self, effects: list[Effect]) -> list[Order]:
-        appended: list[Order] = []
-        for effect in effects:
-            if isinstance(effect, Persist):
-                appended.append(self._append(effect))
-            else:
-                self._held.append((self._appended, effect))
-            if isinstance(effect, Changed):
-                self._unsettled[effect.group] = self._appended
-        return [*appended, *self._released()]
+    def _noted(self, effects: Sequence[Effect]) -> Sequence[Effect]:
+        self._unsettled.update(effect.group for effect in effects if isinstance(effect, Changed))
+        return effects
 
-    def _append(self, decided: Persist) -> Append[Entry]:
-        self._appended += 1
-        size_bytes = records_bytes_max(decided.entries)
-        self._uncommitted.append((self._appended, size_bytes))
-        self._uncommitted_bytes += size_bytes
-        return Append(self._appended, decided.entries, decided.reason, size_bytes)
 
-    def _released(self) -> list[Order]:
-        released: list[Order] = []
-        while self._held and self._held[0][0] <= self._committed:
-            number, told = self._held.popleft()
-            released.append(told)
-            if isinstance(told, Changed) and self._unsettled[told.group] == number:
-                del self._unsettled[told.group]
-        return released
-
-    def _depose(self, reason: str) -> list[Order]:
-        """Whether what is not committed yet will be is not known: whoever asked must ask the next coordinator."""
-        told = [effect for _, effect in self._held]
-        requests = [effect.request for effect in told if isinstance(effect, Answer | Refuse)]
-        requests += [request for group in self.groups.values() for request in group.abandon()]
-        self.state = CoordinatorState.IDLE
-        self.groups, self._images = {}, {}
-        self._looks, self._agenda = {}, []
-        self._held.clear()
-        self._unsettled.clear()
-        self._uncommitted.clear()
-        self._uncommitted_bytes = 0
-        self._committed = self._appended
-        error = NotCoordinatorError(f"this broker coordinates the group no more ({reason}): ask for its coordinator")
-        return [Refuse(request, error, reason) for request in requests]
+def _is_behind(event: Request | TargetOffered, backlog: Backlog) -> bool:
+    most, most_bytes = COORDINATOR_UNANSWERED_MAX, COORDINATOR_UNCOMMITTED_BYTES_MAX
+    if isinstance(event, CommitReceived | ResetResolved):
+        most, most_bytes = COORDINATOR_COMMITS_UNANSWERED_MAX, COORDINATOR_UNCOMMITTED_OFFSETS_BYTES_MAX
+    return backlog.untold >= most or backlog.uncommitted_bytes >= most_bytes
 
 
 class VisibleTopics:

@@ -6,12 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.coordinator_events import (
+from headrace.core.coordinator import (
+    Answer,
     Append,
     Committed,
+    Coordinator,
     CoordinatorState,
     Deposed,
     Elected,
+    LogEvent,
+    Order,
     Read,
     ReadToEnd,
     Refuse,
@@ -28,12 +32,12 @@ from headrace.core.errors import (
     ThrottledError,
 )
 from headrace.core.limits import COMMIT_WAIT_MS_MAX, WRITER_REQUESTS_MAX
-from headrace.core.staging.coordinator import (
+from headrace.core.staging.decisions import Clean, Decision, Share, Span, StagedBatch, WriterRecord
+from headrace.core.staging.writer_machine import (
     WRITER_ONCE_RETENTION_MS,
     WRITER_RETENTION_MS,
     WRITERS_PER_COORDINATOR_MAX,
-    Answer,
-    CommitReceived,
+    CommitAsked,
     Look,
     Roll,
     RolledForward,
@@ -41,9 +45,10 @@ from headrace.core.staging.coordinator import (
     StagingSeen,
     StateAsked,
     Status,
-    WriterCoordinator,
+    WriterEvent,
+    WriterMachine,
+    WriterNotice,
 )
-from headrace.core.staging.decisions import Clean, Decision, Share, Span, StagedBatch, WriterRecord
 from headrace.core.staging.writers import WriterName
 from headrace.core.types import Offset, PartitionId, PartitionKey, TopicUid
 from tests.support.examples import examples
@@ -59,19 +64,40 @@ def decision(batch: int, *shares: Share, once: bool = False) -> Decision:
     return Decision(batch, UID, shares or (SHARE,), 0, once=once)
 
 
-def commit(request: int, batch: int, wait_ms: int = COMMIT_WAIT_MS_MAX, writer: WriterName = WRITER) -> CommitReceived:
-    return CommitReceived(request, writer, decision(batch), wait_ms)
+def commit(request: int, batch: int, wait_ms: int = COMMIT_WAIT_MS_MAX, writer: WriterName = WRITER) -> CommitAsked:
+    return CommitAsked(request, writer, decision(batch), wait_ms)
 
 
-def active(*entries: WriterRecord) -> WriterCoordinator:
-    coordinator = WriterCoordinator()
+class Writers:
+    """A coordinator of writers, and the writers that it has."""
+
+    def __init__(self) -> None:
+        self._machine = WriterMachine()
+        self._coordinator: Coordinator[WriterRecord, WriterEvent, Status, WriterNotice] = Coordinator(self._machine)
+
+    @property
+    def state(self) -> CoordinatorState:
+        return self._coordinator.state
+
+    @property
+    def writers(self) -> dict[WriterName, Decision]:
+        return self._machine.writers
+
+    def step(
+        self, event: LogEvent[WriterRecord] | WriterEvent, now_ms: int
+    ) -> list[Order[WriterRecord, Status, WriterNotice]]:
+        return self._coordinator.step(event, now_ms)
+
+
+def active(*entries: WriterRecord) -> Writers:
+    coordinator = Writers()
     coordinator.step(Elected(), 0)
     coordinator.step(Read(entries), 0)
     coordinator.step(ReadToEnd(1_000), 0)
     return coordinator
 
 
-def decided(coordinator: WriterCoordinator, request: int, batch: int) -> list[Any]:
+def decided(coordinator: Writers, request: int, batch: int) -> list[Any]:
     """What comes of it once the decision is committed."""
     coordinator.step(commit(request, batch), 0)
     (append,) = coordinator.step(SpansSeen(request, ALL_THERE), 0)
@@ -79,7 +105,7 @@ def decided(coordinator: WriterCoordinator, request: int, batch: int) -> list[An
     return list(coordinator.step(Committed(append.number), 0))
 
 
-def finished(coordinator: WriterCoordinator, batch: int, *dropped: str) -> list[Any]:
+def finished(coordinator: Writers, batch: int, *dropped: str) -> list[Any]:
     orders = coordinator.step(RolledForward(WRITER, batch, dropped), 0)
     assert isinstance(orders[0], Append)
     return [*orders[1:], *coordinator.step(Committed(orders[0].number), 0)]
@@ -110,7 +136,7 @@ def test_should_say_what_was_dropped() -> None:
     coordinator = active()
     decided(coordinator, 1, 0)
     (answer,) = finished(coordinator, 0, "counts/2: made anew")
-    assert answer.status.dropped == ("counts/2: made anew",)
+    assert answer.reply.dropped == ("counts/2: made anew",)
 
 
 def test_should_answer_a_batch_that_is_done_without_looking() -> None:
@@ -144,7 +170,7 @@ def test_should_refuse_another_batch_of_a_known_number(
     decided(coordinator, 1, 5)
     if is_done:
         finished(coordinator, 5)
-    error = refused(coordinator.step(CommitReceived(2, WRITER, Decision(batch, UID, shares, 0), 0), 0))
+    error = refused(coordinator.step(CommitAsked(2, WRITER, Decision(batch, UID, shares, 0), 0), 0))
     assert isinstance(error, StaleBatchError)
     assert f"batch {batch} of writer default/query is refused" in error.message
     assert why in error.message
@@ -157,7 +183,7 @@ def test_should_know_a_repetition_whose_records_are_divided_otherwise() -> None:
     decided(coordinator, 1, 5)
     finished(coordinator, 5)
     shares = (share_of("counts", 4, partition=0), share_of("counts", 6, partition=1))
-    answers = coordinator.step(CommitReceived(2, WRITER, Decision(5, UID, shares, 0), 0), 0)
+    answers = coordinator.step(CommitAsked(2, WRITER, Decision(5, UID, shares, 0), 0), 0)
     assert answers == [Answer(2, Status(5, is_done=True), "it is committed already")]
 
 
@@ -192,7 +218,7 @@ def test_should_answer_who_has_waited_long_enough() -> None:
 
 def test_should_commit_a_batch_without_rows_at_once() -> None:
     coordinator = active()
-    (append,) = coordinator.step(CommitReceived(1, WRITER, Decision(0, UID, (), 0), 0), 0)
+    (append,) = coordinator.step(CommitAsked(1, WRITER, Decision(0, UID, (), 0), 0), 0)
     assert isinstance(append, Append)
     assert coordinator.step(Committed(append.number), 0) == [
         Answer(1, Status(0, is_done=True), "there is nothing to write")
@@ -232,7 +258,7 @@ def test_should_refuse_what_is_not_there(spans: Any, error: type[HeadraceError])
 
 
 def test_should_go_on_where_a_coordinator_before_it_stopped() -> None:
-    coordinator = WriterCoordinator()
+    coordinator = Writers()
     coordinator.step(Elected(), 0)
     done = Decision(3, UID, (), 0, is_done=True)
     gone, other = WriterName("default", "gone"), WriterName("default", "other")
@@ -282,6 +308,24 @@ def test_should_answer_no_more_requests_than_it_may() -> None:
     for request in range(1, WRITER_REQUESTS_MAX):
         coordinator.step(commit(request, 0), 0)
     assert isinstance(refused(coordinator.step(commit(WRITER_REQUESTS_MAX, 0), 0)), ThrottledError)
+
+
+def test_should_refuse_at_once_while_it_waits_for_its_log() -> None:
+    """Else refusals would pile up for as long as a follower lags."""
+    coordinator = active()
+    coordinator.step(commit(0, 0), 0)
+    coordinator.step(SpansSeen(0, ALL_THERE), 0)
+    for request in range(1, WRITER_REQUESTS_MAX - 1):
+        assert coordinator.step(commit(request, 0), 0) == []
+    assert isinstance(refused(coordinator.step(commit(WRITER_REQUESTS_MAX, 0), 0)), ThrottledError)
+
+
+def test_should_look_at_stages_while_it_waits_for_its_log() -> None:
+    coordinator = active()
+    coordinator.step(commit(1, 0), 0)
+    coordinator.step(SpansSeen(1, ALL_THERE), 0)
+    (look,) = coordinator.step(commit(2, 0, writer=WriterName("default", "other")), 0)
+    assert isinstance(look, Look)
 
 
 def test_should_know_no_more_writers_than_it_may() -> None:
@@ -339,7 +383,7 @@ class World:
         self._request += 1
         staged = StagedBatch(PartitionId(0), Offset(self._request), Offset(self._request))
         share = Share("counts", SHARE.key, (staged,))
-        self._do(CommitReceived(self._request, WRITER, decision(batch, share), COMMIT_WAIT_MS_MAX))
+        self._do(CommitAsked(self._request, WRITER, decision(batch, share), COMMIT_WAIT_MS_MAX))
 
     def replicate(self) -> None:
         for append in self._uncommitted[:1]:
@@ -364,7 +408,7 @@ class World:
 
     def _elect(self) -> None:
         self._uncommitted, self._rolling = [], []
-        self._coordinator = WriterCoordinator()
+        self._coordinator = Writers()
         for event in (Elected(), Read(tuple(self.log)), ReadToEnd(0)):
             self._do(event)
 
