@@ -1,10 +1,10 @@
 """The StatefulSet `headrace`, its Pods and its bootstrap Service, kept in step with the broker processes.
 
 Pure: views in, steps out. On a cluster a controller turns a StatefulSet into Pods, and a kubelet turns Pods into
-processes. Here both are this plan, level-triggered: it looks at what is there now and may be run again after any prefix
-of its own steps.
+processes. Here both are this plan, level-triggered: it starts from what is there now and may be run again after any
+prefix of its own steps.
 
-    no StatefulSet             ──> CreateStatefulSet
+no StatefulSet             ──> CreateStatefulSet
     no bootstrap Service       ──> CreateService
     replicas above the brokers ──> AddBroker;  below ──> EndPod, RemoveBroker (highest ordinals first)
     a broker that is stopping  ──> nothing until its process is gone: it hands over what it has, and its Pod stays
