@@ -49,7 +49,7 @@ WATCH_DRAIN_MS = 2_000
 PRODUCE_TIMEOUT_MS_DEFAULT = 30_000
 PRODUCE_TIMEOUT_MS_MAX = 300_000
 DELETE_TIMEOUT_MS = 30_000
-"""The longest time that a deletion of records waits for the high watermark."""
+"""The time that a broker that passes a deletion of records on to the leader waits for its answer."""
 REQUEST_BYTES_IN_FLIGHT_MAX = 512 << 20
 """The bytes of requests' bodies, as far as they have arrived, that a broker holds at one time; above it clients get 429
 and wait."""

@@ -29,7 +29,7 @@ from headrace.spark.offsets import Partition
 SPARK_ROWS_MAX = 1 << 16
 """The rows of one Arrow batch that Spark is given: its JVM holds a few of them for each task ..."""
 SPARK_ROWS_GATHERED = 1 << 15
-"""... and the rows up to which small batches of a partition are joined, since each costs Spark the same, ..."""
+"""The rows up to which small batches of a partition are joined, since each costs Spark the same, ..."""
 SPARK_BYTES_GATHERED = 4 << 20
 """... or the bytes."""
 
