@@ -60,7 +60,7 @@ class Source(NamedTuple):
     @property
     def code_lines(self) -> int:
         """The number of lines with a token that is no comment and no docstring."""
-        code = set()
+        code: set[int] = set()
         for token in tokenize.generate_tokens(io.StringIO(self.text).readline):
             if token.type not in _NO_CODE:
                 code.update(range(token.start[0], token.end[0] + 1))
@@ -101,7 +101,7 @@ class Source(NamedTuple):
 
     @property
     def used_names(self) -> set[str]:
-        found = set()
+        found: set[str] = set()
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
                 found.add(node.id)
