@@ -17,7 +17,16 @@ from headrace.core.coordinator import CoordinatorState
 from headrace.core.errors import CoordinatorLoadingError
 from headrace.core.groups.assignment import Topics
 from headrace.core.groups.entries import Entry
-from headrace.core.groups.events import Changed, CommitReceived, Done, Ignored, Notice, Reply, Request, TargetOffered
+from headrace.core.groups.events import (
+    CommitReceived,
+    Done,
+    GroupChanged,
+    Ignored,
+    Notice,
+    Reply,
+    Request,
+    TargetOffered,
+)
 from headrace.core.groups.group import Group
 from headrace.core.groups.group_machine import ForGroup, GroupEvent, GroupMachine
 from headrace.core.groups.identity import GroupName, GroupSettings, GroupType
@@ -121,7 +130,7 @@ class GroupCoordinator:
 
     def notice(self, notice: Notice) -> None:
         match notice:
-            case Changed(group, reason):
+            case GroupChanged(group, reason):
                 _log.debug("%s: %s", group, reason)
                 for listener in self._listeners:
                     listener.changed(group)
