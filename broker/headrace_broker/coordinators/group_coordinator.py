@@ -17,7 +17,16 @@ from headrace.core.coordinator import CoordinatorState
 from headrace.core.errors import CoordinatorLoadingError
 from headrace.core.groups.assignment import Topics
 from headrace.core.groups.entries import Entry
-from headrace.core.groups.events import Changed, CommitReceived, Done, Ignored, Notice, Reply, Request, TargetOffered
+from headrace.core.groups.events import (
+    CommitReceived,
+    Done,
+    GroupChanged,
+    Ignored,
+    Notice,
+    Reply,
+    Request,
+    TargetOffered,
+)
 from headrace.core.groups.group import Group
 from headrace.core.groups.group_machine import ForGroup, GroupEvent, GroupMachine
 from headrace.core.groups.identity import GroupName, GroupSettings, GroupType
@@ -57,32 +66,33 @@ class GroupsListener(Protocol):
 
 
 class CoordinatedGroups(Protocol):
-    """The groups whose coordinator this broker is just now."""
+    """The groups that this broker coordinates just now."""
 
     def configure(self, group: GroupName, settings: GroupSettings | None) -> None:
-        """What the ConsumerGroup says, by the clock of `clock.monotonic_ms`; None: there is none any more.
+        """Take the settings of the ConsumerGroup, by the clock of `clock.monotonic_ms`; None: it is gone.
 
-        For every group of the cluster, whoever coordinates it: it is remembered for whoever this broker may coordinate
-        later.
+        This is called for every group of the cluster, whoever coordinates it: the settings are kept for when this
+        broker does.
         """
 
     def offer(self, group: GroupName, target: TargetOffered) -> None:
-        """What the operator has published. Nothing happens where this broker does not coordinate the group."""
+        """Take what the operator has published. Nothing happens where this broker does not coordinate the group."""
 
     def coordinates(self, group: GroupName) -> bool:
-        """Whether this broker would answer for it just now: then a group that `find` has not is dead."""
+        """Return whether this broker would answer for it just now: then a group that `find` has not is dead."""
 
     def is_settled(self, group: GroupName) -> bool:
-        """Whether what `find` says of it is committed, but for offsets; else it will be told as `changed`."""
+        """Return whether what `find` says of it is committed, but for offsets; else it will be told as `changed`."""
 
     def topics(self, namespace: str) -> Topics:
-        """As groups know them."""
+        """Return the topics of a namespace, as groups know them."""
 
     def find(self, group: GroupName) -> Group | None:
-        """None where the group has no record, or another broker coordinates it. For reading (`state`, `image`)."""
+        """Return the group, for reading (`state`, `image`); None where it has no record, or another broker coordinates
+        it."""
 
     def all(self) -> list[Group]:
-        """All that `find` would find."""
+        """Return all groups that `find` would find."""
 
 
 _log = logging.getLogger(__name__)
@@ -96,16 +106,17 @@ class GroupCoordinator:
         self.shell: GroupShell = CoordinatorShell(partition, self.machine, OFFSETS_LOG, self)
         self._listeners = listeners
         self._commits: dict[int, tuple[GroupName, int]] = {}
-        """Those that are not answered yet, and how many offsets each has."""
+        """Commits that are not answered yet, and how many offsets each has."""
 
     def ask(self, group: GroupName, request: Request) -> "asyncio.Future[Reply]":
-        """The answer, once it may be told. Raises what it is refused with."""
+        """Return the answer to come. It raises what the request is refused with."""
         if isinstance(request, CommitReceived):
             self._commits[request.request] = (group, len(request.offsets))
         return self.shell.ask(request.request, ForGroup(group, request), str(group))
 
     def find(self, group: GroupName) -> Group | None:
-        """For reading; None where it has no record. Raises NotCoordinatorError, CoordinatorLoadingError."""
+        """Return the group, for reading; None where it has no record. Raise NotCoordinatorError or
+        CoordinatorLoadingError where this broker does not coordinate it, or does not know."""
         if self.shell.state is CoordinatorState.LOADING:
             raise CoordinatorLoadingError(f"this broker has just become the coordinator of {group}: try again")
         self.shell.check_sure()
@@ -119,7 +130,7 @@ class GroupCoordinator:
 
     def notice(self, notice: Notice) -> None:
         match notice:
-            case Changed(group, reason):
+            case GroupChanged(group, reason):
                 _log.debug("%s: %s", group, reason)
                 for listener in self._listeners:
                     listener.changed(group)

@@ -6,7 +6,7 @@ here or by another broker, and holds nothing.
 
 `RollForward` carries committed batches from the staging topic into their partitions, for as long as it takes. One task
 for each writer's batch, several partitions at a time (`slots`, of all coordinators of this broker). Each share is
-written in order, as one producer with sequences from 0 (`core.staging.identity`): records that were written before, by
+written in order, as one producer with sequences from 0 (`core.staging.writers`): records that were written before, by
 this coordinator or one before it, are known again there, and the rest goes on from them. A share whose answer no retry
 changes is dropped, and told: the topic was deleted and made anew, or the stages are gone.
 """
@@ -106,13 +106,13 @@ class PartitionAccess:
     async def spans(
         self, topic: TopicName, uid: TopicUid, partitions: Iterable[PartitionId]
     ) -> dict[PartitionId, Span]:
-        """What each of these holds that is committed."""
+        """Return what each of these holds that is committed."""
         numbers, fence = [*partitions], Fence(topic_uid=uid)
         spans = await asyncio.gather(*(self._span(Place(topic, number), fence) for number in numbers))
         return dict(zip(numbers, spans, strict=True))
 
     async def read(self, place: Place, uid: TopicUid, offset: Offset) -> memoryview:
-        """Whole batches, from the one that begins at `offset`."""
+        """Read whole batches, from the one that begins at `offset`."""
         fence = Fence(topic_uid=uid)
         target = self._locate(place, fence)
         if isinstance(target, Elsewhere):
@@ -121,7 +121,7 @@ class PartitionAccess:
         return buffers[0] if buffers else memoryview(b"")
 
     async def produce(self, place: Place, uid: TopicUid, batches: Sequence[RawBatch]) -> None:
-        """Acknowledged by all that must have them, those that were there before included.
+        """Write these, until all that must have them have acknowledged them, those that were there before included.
 
         They are committed: whatever bounds the topic sets by now, they are taken.
         """
@@ -158,7 +158,7 @@ _log = logging.getLogger(__name__)
 
 
 class StagesLostError(Exception):
-    """What was committed cannot be read any more."""
+    """Stages of a committed batch cannot be read any more."""
 
 
 class RollForward:
@@ -168,13 +168,13 @@ class RollForward:
         self._slots = slots
 
     async def roll(self, writer: WriterName, decision: Decision) -> tuple[str, ...]:
-        """Until all of it is where it belongs; the partitions that were dropped, with reasons."""
+        """Carry all of it where it belongs. Return the partitions that were dropped, with reasons."""
         producer = producer_of(writer, decision.batch, decision.since_ms)
         shares = (self._give(writer, share, producer, decision.staging_uid) for share in decision.shares)
         return tuple(why for why in await asyncio.gather(*shares) if why)
 
     async def _give(self, writer: WriterName, share: Share, producer: ProducerIdentity, staging_uid: TopicUid) -> str:
-        """Why it was dropped; empty where it was not."""
+        """Carry one share into its partition. Return why it was dropped; empty where it was not."""
         place = Place(TopicName(writer.namespace, share.topic), share.key.partition)
         sequences = [0, *accumulate(batch.record_count for batch in share.batches)]
         at, pause_ms = 0, ROLL_RETRY_MS_MIN
@@ -199,7 +199,7 @@ class RollForward:
         return ""
 
     def _resumed(self, place: Place, error: OutOfOrderSequenceError, sequences: Sequence[int]) -> int:
-        """Where the partition has come: the last batch that it has goes again, so that its acknowledgement is had."""
+        """Return the batch to go on from: the last one that the partition has goes again, to be acknowledged."""
         expected = error.details.get("expectedSequence")
         assert isinstance(expected, int), "brokers say it"
         _log.info("%s: goes on from sequence %d", place, expected)
@@ -208,7 +208,7 @@ class RollForward:
     async def _read(
         self, staged: Sequence[StagedBatch], sequences: Sequence[int], producer: ProducerIdentity, uid: TopicUid
     ) -> list[RawBatch]:
-        """The next ones, as many as go into one request. Raises StagesLostError, and what reading raises."""
+        """Read the next batches, as many as go into one request. Raise StagesLostError, and what reading raises."""
         batches: list[RawBatch] = []
         size = 0
         for batch, sequence in zip(staged, sequences, strict=False):
@@ -249,12 +249,12 @@ class WriterCoordinator:
         self._metrics = metrics
         self._rules_of = rules_of
         self.staging_uid: TopicUid | None = None
-        """Of the staging topic, as it was seen last."""
+        """The uid of the staging topic, as it was seen last."""
         self._tasks: set[asyncio.Task[None]] = set()
-        """Of this term."""
+        """The tasks of this term."""
 
     def ask(self, asked: CommitAsked | StateAsked) -> "asyncio.Future[Status]":
-        """The answer, once it may be told. Raises what it is refused with."""
+        """Return the answer to come. It raises what the request is refused with."""
         return self.shell.ask(asked.request, asked, f"writer {asked.writer}")
 
     # -- `NoticeHandler` -----------------------------------------------------------------------------------------------
@@ -274,7 +274,7 @@ class WriterCoordinator:
                 assert_never(notice)
 
     def answered(self, request: int, reply: Status) -> None:
-        """Nothing else is done about it."""
+        """Do nothing else about it."""
 
     def ended(self) -> None:
         for task in self._tasks:
@@ -304,7 +304,8 @@ class WriterCoordinator:
         self.shell.step(SpansSeen(order.request, seen))
 
     async def _check_times(self, share: Share, staging_uid: TopicUid) -> None:
-        """Before the decision: what is decided is written, whatever its topic takes. Raises InvalidTimestampError."""
+        """Check the times of staged records before the decision: what is decided is written, whatever its topic takes.
+        Raise InvalidTimestampError."""
         rules, first = self._rules_of(share.key.uid), 0
         if rules is None or not rules.has_bounds:
             return
@@ -333,7 +334,7 @@ class WriterCoordinator:
                 _log.info("staging partition %d is cleaned later: %s", order.partition, error.message)
 
     async def _keep_looking(self) -> None:
-        """What can be deleted? Now and then, until the term is over."""
+        """Look now and then what can be deleted, until the term is over."""
         mine = staging_partitions(self.shell.partition.place.partition)
         while True:
             await asyncio.sleep(STAGING_LOOK_INTERVAL_MS / 1000)

@@ -127,7 +127,7 @@ class TopicDeleted:
 
 
 @dataclass(frozen=True, slots=True)
-class Configured:
+class SettingsSeen:
     settings: GroupSettings
 
 
@@ -141,7 +141,7 @@ Request: TypeAlias = (
     | ResetResolved
     | DeletionReceived
 )
-Event: TypeAlias = Request | TargetOffered | TopicsSeen | TopicDeleted | Configured | Ticked
+Event: TypeAlias = Request | TargetOffered | TopicsSeen | TopicDeleted | SettingsSeen | Ticked
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ Reply: TypeAlias = Membership | Offsets | Done
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class GroupChanged:
     """The effect where members, epochs or assignments have changed: the ConsumerGroup's status should show it."""
 
     group: GroupName
@@ -188,5 +188,5 @@ class Ignored:
     reason: str
 
 
-Notice: TypeAlias = Changed | Ignored
+Notice: TypeAlias = GroupChanged | Ignored
 Effect: TypeAlias = Persist[Entry] | Answer[Reply] | Refuse | Notice

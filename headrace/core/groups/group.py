@@ -35,13 +35,12 @@ from headrace.core.errors import (
 from headrace.core.groups.entries import GroupKey, GroupRecord, Image, OffsetKey, OffsetRecord, OffsetValue
 from headrace.core.groups.events import (
     AbsenceReceived,
-    Changed,
     CommitReceived,
-    Configured,
     DeletionReceived,
     Done,
     Effect,
     Event,
+    GroupChanged,
     HeartbeatReceived,
     Ignored,
     JoinReceived,
@@ -51,6 +50,7 @@ from headrace.core.groups.events import (
     OffsetsAsked,
     Request,
     ResetResolved,
+    SettingsSeen,
     TargetOffered,
     TopicDeleted,
     TopicsSeen,
@@ -205,7 +205,7 @@ class Group:
             case TopicDeleted(uid):
                 for partition in offsets_of_topic(self.image, uid):
                     self._draft.put(OffsetRecord(OffsetKey(self.image.name, partition), None), "its topic was deleted")
-            case Configured(settings):
+            case SettingsSeen(settings):
                 self._settings = self._members.settings = settings
                 self._retention = Retention(settings.offsets_retention_ms)
                 self._sharing.configure(settings)
@@ -322,7 +322,7 @@ class Group:
             self._sessions.look_again()
         effects, self._effects, self._asking = self._effects, [], []
         persist: list[Effect] = [Persist(entries, reason)] if entries else []
-        return [*persist, *effects, *([Changed(self.image.name, reason)] if touched else [])]
+        return [*persist, *effects, *([GroupChanged(self.image.name, reason)] if touched else [])]
 
     def _answer_who_waits(self, members: list[MemberId], now_ms: int) -> None:
         for member in members:

@@ -23,14 +23,14 @@ from headrace.core.coordinator import Backlog, Immediate, MachineEffect, Refuse,
 from headrace.core.errors import GroupFullError, HeadraceError, ThrottledError
 from headrace.core.groups.entries import Entry, Image
 from headrace.core.groups.events import (
-    Changed,
     CommitReceived,
-    Configured,
     Effect,
+    GroupChanged,
     Notice,
     Reply,
     Request,
     ResetResolved,
+    SettingsSeen,
     TargetOffered,
     TopicDeleted,
     TopicsSeen,
@@ -137,7 +137,7 @@ class GroupMachine:
         return records_bytes_max(entries)
 
     def told(self, notice: Notice) -> None:
-        if isinstance(notice, Changed):
+        if isinstance(notice, GroupChanged):
             self._unsettled[notice.group] -= 1
             if not self._unsettled[notice.group]:
                 del self._unsettled[notice.group]
@@ -151,7 +151,7 @@ class GroupMachine:
 
     def is_settled(self, group: GroupName) -> bool:
         """Whether all that is known of it is committed, but for offsets, so that it may be shown. Where it is not, a
-        `Changed` of it is still to come; the group may be dead in memory, and alive in the log."""
+        `GroupChanged` of it is still to come; the group may be dead in memory, and alive in the log."""
         return group not in self._unsettled
 
     def _configure(self, group: GroupName, settings: GroupSettings | None, now_ms: int) -> Sequence[GroupEffect]:
@@ -159,13 +159,13 @@ class GroupMachine:
             self._settings.pop(group, None)
             return []
         self._settings[group] = settings
-        return self._to([group], Configured(settings), now_ms)
+        return self._to([group], SettingsSeen(settings), now_ms)
 
     def _add(self, group: Group, now_ms: int) -> Sequence[GroupEffect]:
         name = group.image.name
         self.groups[name] = group
         settings, topics = self._settings.get(name), self._topics.get(name.namespace)
-        effects = [] if settings is None else group.step(Configured(settings), now_ms)
+        effects = [] if settings is None else group.step(SettingsSeen(settings), now_ms)
         effects += [] if topics is None else group.step(TopicsSeen(topics), now_ms)
         self._look_at(group)
         return self._noted(effects)
@@ -217,7 +217,7 @@ class GroupMachine:
     def _to(
         self,
         names: list[GroupName],
-        event: Request | TargetOffered | Configured | TopicsSeen | TopicDeleted | Ticked,
+        event: Request | TargetOffered | SettingsSeen | TopicsSeen | TopicDeleted | Ticked,
         now_ms: int,
     ) -> Sequence[GroupEffect]:
         effects: list[GroupEffect] = []
@@ -233,7 +233,7 @@ class GroupMachine:
         return effects
 
     def _noted(self, effects: Sequence[Effect]) -> Sequence[Effect]:
-        self._unsettled.update(effect.group for effect in effects if isinstance(effect, Changed))
+        self._unsettled.update(effect.group for effect in effects if isinstance(effect, GroupChanged))
         return effects
 
 

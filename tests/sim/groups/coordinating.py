@@ -27,9 +27,9 @@ from headrace.core.coordinator import (
 from headrace.core.errors import CoordinatorLoadingError, HeadraceError, NotCoordinatorError, NotReadyError
 from headrace.core.groups.entries import Entry, GroupRecord, Image, OffsetRecord
 from headrace.core.groups.events import (
-    Changed,
     CommitReceived,
     DeletionReceived,
+    GroupChanged,
     Ignored,
     Notice,
     Reply,
@@ -277,7 +277,7 @@ class Coordinating:
                 self._tell(order if problem is None else Refuse(request, problem, "not sure"))
             case Ignored():
                 self._count("target ignored")
-            case Changed():
+            case GroupChanged():
                 pass
             case _:
                 assert_never(order)

@@ -22,11 +22,11 @@ from headrace.core.coordinator import (
 from headrace.core.groups.assignment import Subscription
 from headrace.core.groups.entries import Entry, Image, OffsetValue
 from headrace.core.groups.events import (
-    Changed,
     CommitReceived,
     DeletionReceived,
     Done,
     Effect,
+    GroupChanged,
     HeartbeatReceived,
     JoinReceived,
     OffsetsAsked,
@@ -113,7 +113,7 @@ def test_should_tell_nothing_before_all_that_was_decided_earlier_is_committed() 
     assert [order.number for order in second if isinstance(order, Append)] == [2]
     assert coordinator.step(ForGroup(GROUP, OffsetsAsked(3)), 0) == [], "it may not say yet what is not committed"
     told = coordinator.step(Committed(1), 0)
-    assert [type(order) for order in told] == [Answer, Changed]
+    assert [type(order) for order in told] == [Answer, GroupChanged]
     told = coordinator.step(Committed(2), 0)
     assert [order.request for order in told if isinstance(order, Answer)] == [2, 3]
     assert coordinator.step(Committed(1), 0) == []
@@ -132,7 +132,7 @@ def test_should_know_whose_last_change_is_committed() -> None:
     coordinator.step(Committed(2), 0)
     assert (coordinator.is_settled(GROUP), coordinator.is_settled(OTHER)) == (False, True)
     told = coordinator.step(Committed(3), 0)
-    assert [order.group for order in told if isinstance(order, Changed)] == [GROUP], "whoever shows it hears of it"
+    assert [order.group for order in told if isinstance(order, GroupChanged)] == [GROUP], "whoever shows it hears of it"
     assert coordinator.is_settled(GROUP)
     coordinator.step(ForGroup(GROUP, commit(4)), 0)
     assert coordinator.is_settled(GROUP), "offsets alone are shown by nobody"
@@ -190,7 +190,7 @@ def test_should_know_what_the_log_says_when_elected_again() -> None:
     assert entries_of(risen), "there are topics now"
     number = next(order.number for order in risen if isinstance(order, Append))
     told = coordinator.step(Committed(number), 0)
-    assert any(isinstance(order, Changed) and order.group == GROUP for order in told)
+    assert any(isinstance(order, GroupChanged) and order.group == GROUP for order in told)
     gone = coordinator.step(Ticked(50_000), 50_000)
     assert any("session expired" in order.reason for order in gone if isinstance(order, Append))
 
