@@ -63,8 +63,8 @@ class Groups:
     """A coordinator of groups, and the groups that it has."""
 
     def __init__(self) -> None:
-        self._machine = GroupMachine()
-        self._coordinator: GroupCoordination = Coordinator(self._machine)
+        self.machine = GroupMachine()
+        self._coordinator: GroupCoordination = Coordinator(self.machine)
 
     @property
     def state(self) -> CoordinatorState:
@@ -72,10 +72,10 @@ class Groups:
 
     @property
     def groups(self) -> dict[GroupName, Group]:
-        return self._machine.groups
+        return self.machine.groups
 
     def is_settled(self, group: GroupName) -> bool:
-        return self._machine.is_settled(group)
+        return self.machine.is_settled(group)
 
     def step(self, event: LogEvent[Entry] | GroupEvent, now_ms: int) -> list[GroupOrder]:
         return self._coordinator.step(event, now_ms)
@@ -187,6 +187,7 @@ def test_should_know_what_the_log_says_when_elected_again() -> None:
     coordinator.step(Read(written[2:]), 0)
     risen = coordinator.step(ReadToEnd(0), 0)
     assert coordinator.groups.keys() == {GROUP, OTHER}
+    assert coordinator.machine.count == 2
     assert entries_of(risen), "there are topics now"
     number = next(order.number for order in risen if isinstance(order, Append))
     told = coordinator.step(Committed(number), 0)

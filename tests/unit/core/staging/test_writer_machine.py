@@ -72,8 +72,8 @@ class Writers:
     """A coordinator of writers, and the writers that it has."""
 
     def __init__(self) -> None:
-        self._machine = WriterMachine()
-        self._coordinator: Coordinator[WriterRecord, WriterEvent, Status, WriterNotice] = Coordinator(self._machine)
+        self.machine = WriterMachine()
+        self._coordinator: Coordinator[WriterRecord, WriterEvent, Status, WriterNotice] = Coordinator(self.machine)
 
     @property
     def state(self) -> CoordinatorState:
@@ -81,7 +81,7 @@ class Writers:
 
     @property
     def writers(self) -> dict[WriterName, Decision]:
-        return self._machine.writers
+        return self.machine.writers
 
     def step(
         self, event: LogEvent[WriterRecord] | WriterEvent, now_ms: int
@@ -269,6 +269,7 @@ def test_should_go_on_where_a_coordinator_before_it_stopped() -> None:
     assert isinstance(roll, Roll)
     assert (roll.writer, roll.decision.batch) == (WRITER, 7)
     assert set(coordinator.writers) == {WRITER, other}
+    assert coordinator.machine.count == 2
     assert coordinator.step(RolledForward(WRITER, 6, ()), 0) == [], "of another batch"
     finished(coordinator, 7)
     assert coordinator.step(RolledForward(WRITER, 7, ()), 0) == [], "it is done"
