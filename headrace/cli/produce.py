@@ -2,9 +2,9 @@
 
 Records go in columns where many are at hand, and one by one where they come slowly: columns cost a tenth of what
 records cost, and a record that a person types must not wait for a second one. So the reader of the input calls
-`Sending.send_all` when it is about to wait for more, and what was read by then goes. `Deliveries` counts which records
-are written, which are not, and why: futures that are done are taken out now and then, so memory is bounded by what is
-on its way, and the first failure ends a long input soon, not at its end. One thread uses it.
+`LineSender.send_all` when it is about to wait for more, and what was read by then goes. `Deliveries` counts which
+records are written, which are not, and why: futures that are done are taken out now and then, so memory is bounded by
+what is on its way, and the first failure ends a long input soon, not at its end. One thread uses it.
 """
 
 import os
@@ -29,7 +29,7 @@ from headrace.cli.line_formats import (
 )
 from headrace.cli.options import TOPIC, Where, WholeNumber, broker_options, naming_remedy
 from headrace.cli.output import after_interrupt, check_stdin, tell
-from headrace.cli.progress import Ending, Tally, ended_by_signals, progress, summary
+from headrace.cli.progress import Ending, ProgressCounts, ended_by_signals, progress, summary
 from headrace.client.clock import epoch_ms
 from headrace.core.errors import HeadraceError
 
@@ -111,12 +111,12 @@ them, columns would be a batch each. So are records with headers, which columns 
 
 
 @dataclass(slots=True)
-class Sending:
+class LineSender:
     producer: "Producer"
     topic: str
     partition: int | None
     deliveries: Deliveries
-    tally: Tally
+    tally: ProgressCounts
     keyed: int = 0
     """The number of records with a key."""
     _read: list[InputRecord] = field(default_factory=list)
@@ -267,7 +267,7 @@ def _produce(where: Where, options: _Options) -> None:
             # Whatever the input is, and even where it is empty, a topic that is not there is reported at once.
             with naming_remedy(where, found.namespace, options.topic):
                 producer.send_batch(options.topic, values=[]).result()
-            sending = Sending(producer, options.topic, options.partition, deliveries, Tally())
+            sending = LineSender(producer, options.topic, options.partition, deliveries, ProgressCounts())
             _send_all(sending, options, read)
         except KeyboardInterrupt:
             _leave(deliveries, options.topic, ending)
@@ -292,7 +292,7 @@ def _reader(options: _Options) -> _Reader:
     return partial(json_lines, key_field=options.key_field, may_lack_key=options.allow_missing_key)
 
 
-def _send_all(sending: Sending, options: _Options, read: _Reader) -> None:
+def _send_all(sending: LineSender, options: _Options, read: _Reader) -> None:
     """Send all. Raises the first failure, with the outcome of the others."""
     interactive = options.file.isatty()
     if interactive:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headrace.cli.commands import Group, examples
+from headrace.cli.commands import CommandGroup, examples
 from headrace.cli.options import NEW_TOPIC, TOPIC, kube_options, output_option, topic_spec
 from headrace.cli.output import age, print_document, print_table, readable, readable_spec, tell, waiting
 from headrace.cli.servers import KubeOptions, with_kube
@@ -81,7 +81,7 @@ _DELETE_TIMEOUT_S = FINALIZER_WAIT_MS / 1000 + 10
     ("A topic of six partitions.", "headrace topic create orders --partitions 6"),
     ("Which topics are there?", "headrace topic list"),
 )
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def topic() -> None:
     """Create, list, describe and delete topics."""
 

@@ -6,7 +6,7 @@ afterwards. Credit is sent by the half window, so that many small bodies cost fe
 
 SETTINGS are in RFC 9113 section 6.5: what we ask of every peer, and what a peer asks of us, checked. Section 5.1 asks
 for different answers to a frame on a stream that never was, on one that ended, and on one that we reset while the
-frame was on its way: `Streams` keeps the open ones, the highest id, and the latest that were skipped or reset.
+frame was on its way: `StreamTable` keeps the open ones, the highest id, and the latest that were skipped or reset.
 
 Two allowances bound what a peer may ask that moves nothing; time is given. Resets are streams opened for nothing
 (CVE-2023-44487), or mistakes that make us reset them (CVE-2025-8671). Idle frames carry no request and no body
@@ -175,7 +175,7 @@ class Stream:
     is_head_request: bool = False
 
 
-class Streams:
+class StreamTable:
     def __init__(self) -> None:
         self.open: dict[int, Stream] = {}
         self.highest_id = 0
@@ -208,7 +208,7 @@ class ConnectionState:
         self.is_server = is_server
         self.settings = SETTINGS_OF_SERVERS if is_server else SETTINGS_OF_CLIENTS
         self.stream_window = self.settings[INITIAL_WINDOW_SIZE]
-        self.streams = Streams()
+        self.streams = StreamTable()
         self.open = self.streams.open
         self.output = Output()
         self.encoder = HeaderEncoder()

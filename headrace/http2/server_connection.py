@@ -4,7 +4,7 @@ The event loop owns it from the first bytes to the loss of the socket. `buffer_u
 the one writer; neither ever waits for application code. A stream lives from its request head until its handler is
 done and its response is framed:
 
-RequestReceived ──> handling ──> responded ──> gone
+    RequestReceived ──> handling ──> responded ──> gone
                            └── reset, lost, or grace over: the task is cancelled ──> gone
 
 Invariants: a handler runs as a task of its own and is cancelled as soon as its client has gone; bytes that no handler

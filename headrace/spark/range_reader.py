@@ -20,7 +20,7 @@ from headrace.core.errors import OffsetOutOfRangeError, StaleTopicError, Unreada
 from headrace.core.limits import PRODUCE_TIMEOUT_MS_DEFAULT
 from headrace.core.records.columns import DecodedBatch
 from headrace.spark.errors import LossPolicy
-from headrace.spark.offsets import OffsetRange, Partition
+from headrace.spark.offsets import OffsetRange, SourcePartition
 from headrace.spark.options import Connection
 
 SPARK_PREFETCH_BYTES = 32 << 20
@@ -87,7 +87,7 @@ class RangeReader:
         finally:
             self._fetcher.drop(partition.place)
 
-    def _pin(self, partition: Partition) -> None:
+    def _pin(self, partition: SourcePartition) -> None:
         """Pin the client to the topic that the driver saw, with the partitions that it saw."""
         directory = self._brokers.directory
         directory.pin_anew(partition.topic, partition.uid)

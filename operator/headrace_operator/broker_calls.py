@@ -6,8 +6,8 @@ time. The core decides what to ask (`questions`, `inquiries`) and what the answe
 `Inquiry` asks what they hold in a task beside the loop: one that hangs must not hold up everything else that there is
 to decide.
 
-take, nothing is here of what is wanted ──> asking ── all have answered, or have had their time ──> it wakes the loop
-take, it is here ──> handed out, once: an answer from before the last pass may not be true any more
+    take, nothing is here of what is wanted ──> asking ── all have answered, or the time is over ──> it wakes the loop
+    take, it is here ──> handed out, once: an answer from before the last pass may not be true any more
 
 It is owned by the reconciler; `run` is a task of its own, one round at a time. A round that is under way when this
 operator stops acting is not used: `drop`.

@@ -27,7 +27,7 @@ _VACATE_TRIES = 3
 """The number of tries: one renewal may have landed without an answer; more cannot be under way."""
 
 
-class Candidate:
+class OperatorCandidate:
     def __init__(self, client: KubeClient, scope: Scope, identity: str, rng: Random) -> None:
         self._client = client
         self._name, self._namespace = operator_lease_name(scope.cluster), scope.lease_namespace

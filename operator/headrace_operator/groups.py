@@ -33,7 +33,7 @@ from headrace.kube.resource import CONSUMER_GROUPS, ObjectKey
 from headrace.kube.watch import Changed, Listed, Removed, Unreadable, WatchEvent, watch
 from headrace_operator.applier import GroupApplier, Outcome
 from headrace_operator.broker_calls import GroupCalls
-from headrace_operator.metrics import GroupMetrics
+from headrace_operator.metrics import OperatorGroupMetrics
 from headrace_operator.observer import Picture, Scope, monotonic_ms
 
 GROUP_WRITES_PER_PASS_MAX = 64
@@ -49,7 +49,7 @@ _log = logging.getLogger(__name__)
 
 class Groups:
     def __init__(
-        self, client: KubeClient, scope: Scope, applier: GroupApplier, calls: GroupCalls, metrics: GroupMetrics
+        self, client: KubeClient, scope: Scope, applier: GroupApplier, calls: GroupCalls, metrics: OperatorGroupMetrics
     ) -> None:
         self._client = client
         self._scope = scope

@@ -29,7 +29,7 @@ _NAMESPACE = "headrace_operator"
 _UNKNOWN = "Unknown"
 
 
-class GroupMetrics:
+class OperatorGroupMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._groups = Gauge(
             "consumer_groups", "ConsumerGroups by state.", ["state"], namespace=_NAMESPACE, registry=registry
@@ -78,10 +78,10 @@ class GroupMetrics:
         self._asked.labels(what, names.get(verdict.result, "unanswered")).inc()
 
 
-class Metrics:
+class OperatorMetrics:
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
-        self.groups = GroupMetrics(self._registry)
+        self.groups = OperatorGroupMetrics(self._registry)
         self._health = {
             "topics": self._gauge("topics", "Topics of this cluster."),
             "partitions": self._gauge("partitions", "Partitions that have seats."),

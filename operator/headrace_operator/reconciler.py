@@ -26,7 +26,7 @@ from headrace.kube.client import Backoff
 from headrace.kube.errors import ApiError
 from headrace_operator.applier import Applier, Outcome
 from headrace_operator.broker_calls import Inquiry, Reporter
-from headrace_operator.metrics import Metrics
+from headrace_operator.metrics import OperatorMetrics
 from headrace_operator.observer import Observer, Picture, monotonic_ms
 
 PROMISES_RETRY_MS = 1_000
@@ -44,7 +44,7 @@ class Reconciler:
         observer: Observer,
         reporter: Reporter,
         applier: Applier,
-        metrics: Metrics,
+        metrics: OperatorMetrics,
         rng: Random,
         *,
         acts: Callable[[], bool],

@@ -4,7 +4,7 @@ The process makes it and runs `work` as tasks. `hand_over` is for a stop that ot
 that they cannot; `close` ends all that is still under way. Each of the tasks may raise SupersededError: a later life of
 this broker has shown itself.
 
-asked to stop ──> the Lease says draining ──> three waits (`core.replication.draining`) ──> step down ──> stop
+    asked to stop ──> the Lease says draining ──> three waits (`core.replication.draining`) ──> step down ──> stop
 
 `Handover` runs between the request to stop and the stop: others take over what this broker leads, or all that it holds.
 The operator moves leaderships away from brokers that drain, and replicas away from those whose ordinal the StatefulSet
@@ -43,7 +43,7 @@ from headrace.kube.resource import STATEFUL_SETS
 from headrace_broker.broker_disk import BrokerDisk
 from headrace_broker.clock import monotonic_ms
 from headrace_broker.cluster.lease import LeaseHolder
-from headrace_broker.cluster.reconciler import Reconciler
+from headrace_broker.cluster.reconciler import HoldingsReconciler
 from headrace_broker.cluster.sets import SetCalls, SetMetrics, SetWriting, TopicWarner
 from headrace_broker.cluster.view import ClusterView, follow_cluster
 from headrace_broker.partition.holdings import Holdings
@@ -225,7 +225,7 @@ class ClusterMembership:
         self._calls = SetCalls(me, client, view, metrics, self.teller)
         self._writing = SetWriting(me, view, here.holdings, here.epochs_seen, self._calls)
         metrics.watch(self._writing.undecided)
-        self._reconciler = Reconciler(me, view, here.holdings, here.opener, self._writing, self.teller)
+        self._reconciler = HoldingsReconciler(me, view, here.holdings, here.opener, self._writing, self.teller)
         self._notes = LeaseNotes(lease, here.disk, self._writing)
         self._handover = Handover(me, client, view, self._writing, namespace)
 

@@ -44,7 +44,7 @@ from headrace_broker.storage.partition_store import PartitionDescription
 _log = logging.getLogger(__name__)
 
 
-class Reconciler:
+class HoldingsReconciler:
     """The reconcile loop, one per process, run by one task."""
 
     def __init__(

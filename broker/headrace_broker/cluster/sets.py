@@ -1,6 +1,6 @@
 """Everything that this broker writes to PartitionSets: one `SetWriter`, and at most one call under way, for each set.
 
-the view shows a set ──> take ──> wishes (pure) ──> IsrProposed ──> PUT ──> 200: landed
+    the view shows a set ──> take ──> wishes (pure) ──> IsrProposed ──> PUT ──> 200: landed
                                ^──────────────────────────────────────── GET <── anything else
 
 It is level-triggered: `take` and `look` are called with every change, `run` checks with every tick, and the wishes are

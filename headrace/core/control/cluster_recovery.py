@@ -1,6 +1,6 @@
 """`headrace cluster recover`: the partitions that stay offline by themselves, and the writes that bring them back.
 
-online ── the API's epochs are not below what brokers know, and its leader leads ──> left alone
+    online ── the API's epochs are not below what brokers know, and its leader leads ──> left alone
     the API went back (restored etcd), or placed the partition anew on another broker (its set was deleted)
         ── every replica has reported ──> the greatest (epoch, end) leads, alone, in epochs above all that is known
         ── one has not ──────────────────> stuck: it may have more (any other such broker is a loss that is named)

@@ -1,11 +1,13 @@
 """The operator's elections: which broker leads, which is no longer in sync, and which is preferred (design sections 5
 to 7).
 
-led ── the leader is lost, or of an older life ──> elect a renewed member of the ISR under the next leader epoch │ ├──
-nobody can be, and unclean elections are allowed and sane │ │ ──> elect a live replica, its ISR is itself alone,
-announce it │ └── else ──> offline: no leader, the ISR stays as it is ├── the leader drains, leaves, or is to be removed
-──> elect another, if there is one; else it goes on └── the preferred leader is in sync and steady ──> elect it whatever
-else happens: the seats of lost brokers leave the ISR while enough others are in sync
+    led ── the leader is lost, or of an older life ──> elect a renewed member of the ISR under the next leader epoch
+     │                                                  ├── nobody can be, and unclean elections are allowed and sane
+     │                                                  │     ──> elect a live replica, in sync alone, with an Event
+     │                                                  └── else ──> offline: no leader, the ISR stays as it is
+     ├── the leader drains, leaves, or is to be removed ──> elect another, if there is one; else it goes on
+     └── the preferred leader is in sync and steady ──> elect it
+    whatever else happens: the seats of lost brokers leave the ISR while enough others are in sync
 
 A seat is *renewed* when it is of its broker's present life. A void seat (of an older life) elects nobody and counts
 for nothing, but stays in the ISR while its broker lives: the broker renews it if its log is intact, or gives it up.

@@ -4,11 +4,11 @@ An errand is a generator: it yields requests to be sent together, is sent their 
 the verdict. Every errand may be repeated: a group that is gone is deleted already, and the coordinator carries a reset
 out once for each id, whatever became of the answers.
 
-reset   what the group has offsets of (unless topics are named) ──> ends and times of their partitions
+    reset   what the group has offsets of (unless topics are named) ──> ends and times of their partitions
             ──> all of them in one request, with the id: all or nothing
     delete  one request
 
-wished ── a place is free ──> asked ── answered ──> a verdict, shown in conditions
+    wished ── a place is free ──> asked ── answered ──> a verdict, shown in conditions
        └───────── its time has come, and it is wished as before ─────────┘
 
 A wish that is withdrawn is forgotten; a new one is asked for at once. A finished errand is repeated only if the

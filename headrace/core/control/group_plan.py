@@ -1,9 +1,9 @@
 """`plan_groups`: what to do next for the consumer groups of a cluster, and the conditions that their status shows.
 
-finalizer (no data of a group must be left behind) ──> target, conditions ──> ... deleted ──> its coordinator has
-deleted it (`group_errands`) ──> the finalizer goes
+    finalizer (no data of a group must be left behind) ──> target, conditions ──> ...
+    deleted ──> its coordinator has deleted it (`group_errands`) ──> the finalizer goes
 
-Ready         True: Stable, Empty, ProgressOnly (type Spark)
+    Ready         True: Stable, Empty, ProgressOnly (type Spark)
                   False: Pending (no coordinator yet), CoordinatorOffline, Rebalancing, Paused,
                          GroupNotEmpty and DeletionWaits (it is to be deleted), InvalidSpec (`pausedUntil`)
     Paused        True while `spec.pausedUntil` lies ahead

@@ -1,11 +1,11 @@
 """The planner's view of consumer groups, and the choice of groups that need no check or must wait.
 
-- `GroupView`: the groups as their watch shows them, and the rest as the last pass of the reconcile loop has read it. -
-`GroupResting`: a group rests if nothing was to be done about it, and it, and all that was checked, is as it was. So
-with a thousand groups, of which one changes all the time, a pass costs one. Forgetting everything is always right. -
-`GroupPatience`: a group whose last writes have failed (its status is too large for the API server, a webhook is away
-for its namespace) must block no other group: it has pauses of its own, which double with every failure in a row up to
-PAUSE_MS_MAX and end with a write that lands. A conflict is no failure by itself.
+- `GroupView`: the groups as their watch shows them, and the rest as the last pass of the reconcile loop has read it.
+- `GroupResting`: a group rests if nothing was to be done about it, and it, and all that was checked, is as it was. So
+  with a thousand groups, of which one changes all the time, a pass costs one. Forgetting everything is always right.
+- `GroupPatience`: a group whose last writes have failed (its status is too large for the API server, a webhook is away
+  for its namespace) must block no other group: it has pauses of its own, which double with every failure in a row up to
+  PAUSE_MS_MAX and end with a write that lands. A conflict is no failure by itself.
 
 No I/O; one `GroupResting` and one `GroupPatience` per operator process, used in its event loop.
 """

@@ -1,6 +1,6 @@
 """The reassignment of replicas: another replication factor, a broker that is to leave, brokers that were added.
 
-at rest ── its brokers are not those it should have ──> moving: the new ones are in `replicas` and `adding`,
+    at rest ── its brokers are not those it should have ──> moving: the new ones are in `replicas` and `adding`,
                                                             the old ones go on, in `removing`, at the end of `replicas`
     moving ── a new one is in sync ──> it is no longer `adding`
            ── none is `adding`, and the leader and all live replicas of the target are in sync ──> the old ones go

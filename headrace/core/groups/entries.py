@@ -1,8 +1,10 @@
 """The entries of the offsets topic as values (a key and its last value; None: forget it), and the image that they make.
 
-group when its members changed last; what the target was made from; since when it is empty; the last reset member what a
-member sent about itself when it joined target what a member is to have, by the group's assignment epoch current what a
-member has, and what it is to give up: no other member may be given either offset how far the group is in one partition
+    group    when its members changed last; what the target was made from; since when it is empty; the last reset
+    member what a member sent about itself when it joined
+    target   what a member is to have, by the group's assignment epoch
+    current  what a member has, and what it is to give up: no other member may be given either
+    offset   how far the group is in one partition
 
 A group's durable state is nothing but the last value of each of its keys, so that it can be read from a compacted log
 in one pass. An `Image` is that state. Only `apply` changes it, so a coordinator works with what another one would read

@@ -1,6 +1,6 @@
 """One consumer group, as its coordinator runs it: `step(event, now_ms)` gives what to commit, and what to answer.
 
-dead ── a member joins, or offsets are committed ──> assigning or empty    (with members: `rebalancing`)
+    dead ── a member joins, or offsets are committed ──> assigning or empty    (with members: `rebalancing`)
     empty ── a member joins ──> assigning ──> reconciling ──> stable ── the last member goes ──> empty
     empty ── deleted, or its offsets have expired ──> dead
 

@@ -1,12 +1,12 @@
 """The members of a group: joining, heartbeats, leaving, removal, and giving up before being given (KIP-848).
 
-unknown ── join ──> in       (the group's epoch rises)            in ── leave, session expired, too slow ──> unknown
+    unknown ── join ──> in       (the group's epoch rises)            in ── leave, session expired, too slow ──> unknown
     unknown ── join with the instance id of a member that is away or silent ──> in, in its place; the other is unknown
     in ── join ──> in            (its answer was lost, or it lost all: nothing changes, nothing counts as given up)
     in, static ── absence ──> away ── join ──> in                      away ── session expired ──> unknown
 
-settled ── the target lacks something it has ──> revoking ── it reports that it did, or is away ──> waiting, settled
-└─────── the target has something more ──> waiting (for others to give up) ── each that is free ──> settled
+    settled ── the target lacks something it has ──> revoking ── it reports that it did, or is away ──> waiting, settled
+       └─────── the target has something more ──> waiting (for others to give up) ── each that is free ──> settled
 
 A member that is refused with UnknownMember, FencedMember or FencedInstance must give up all it has: the coordinator
 counts on it. A static member that is alive is never replaced: the second process of its instance id waits. A member's

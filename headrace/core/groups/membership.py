@@ -1,10 +1,11 @@
 """A member of a group as its own process sees it: `step(event, now_ms)` returns what to send, read and stop reading.
 
-joining ── answered ──> in joining ── refused for now, or not answered ──> joining, after a pause in ── answered: the
-same ──> in, heartbeats on in ── answered: more ──> in, reads it in ── answered: less ──> in, gives it up, then reports
-it at once in ── UnknownMember, FencedMember; a session without an answer; too slow to give up ──> all lost, joining
-joining, in ── FencedInstance, or refused for good ──> all lost, gone joining, in ── stopped ──> leaving ── answered,
-refused, or not answered in time ──> gone
+    joining ── answered ──> in                   joining ── refused for now, or not answered ──> joining, after a pause
+    in ── answered: the same ──> in, heartbeats on
+    in ── answered: more ──> in, reads it        in ── answered: less ──> in, gives it up, then reports it at once
+    in ── UnknownMember, FencedMember; a session without an answer; too slow to give up ──> all lost, joining
+    joining, in ── FencedInstance, or refused for good ──> all lost, gone
+    joining, in ── stopped ──> leaving ── answered, refused, or not answered in time ──> gone
 
 Everything is measured from when a request was sent, which is before the coordinator got it: so the member knows that it
 has lost everything before the coordinator gives it to others, as long as it is ticked at `next_ms`, or `holds` is

@@ -1,10 +1,11 @@
 """The upkeep of ConsumerGroups of the groups that a broker coordinates: when to check each, what to write, how many may
 be new.
 
-changed, lag_changed ──> due ── take ──> checked ── nothing is to be written ──> (until the next change) ^ └─ began ──>
-on its way ── ended ──┘ └──────── hold, failed ────────────┘ the group lives, there is no ConsumerGroup ──> create it
-there is one with another status ──> WriteStatus it is dead, and a broker created its ConsumerGroup ──> delete it; one
-that a user made stays, and is empty
+    changed, lag_changed ──> due ── take ──> checked ──── nothing is to be written ──> (until the next change)
+                              ^                  └─ began ──> on its way ── ended ──┘
+                              └──────── hold, failed ────────────┘
+    the group lives, there is no ConsumerGroup ──> create it    there is one with another status ──> WriteStatus
+    it is dead, and a broker created its ConsumerGroup ──> delete it; one that a user made stays, and is empty
 
 A group is checked when its turn comes, so that a hundred changes, or an hour without API server, cost one write of the
 state at that time. Between two writes of one group lie GROUP_STATUS_INTERVAL_MS, for its lag alone

@@ -1,8 +1,9 @@
 """The status of a group: in its ConsumerGroup, from its two writers, and as the JSON body of a description or a list.
 
-coordinator ── report_of, reported ──> state, epochs, members, topics and lag, last reset and the assignment, once it is
-committed operator ── target_for, assigned ──> the assignment, while `groupEpoch` is above `assignmentEpoch` coordinator
-<── offered_of ── the published assignment
+    coordinator ── report_of, reported ──> state, epochs, members, topics and lag, last reset
+                                     and the assignment, once it is committed
+    operator    ── target_for, assigned ──> the assignment, while `groupEpoch` is above `assignmentEpoch`
+    coordinator <── offered_of ── the published assignment
 
 Each leaves the other's fields alone. An assignment is the operator's from when it is published until the coordinator
 has committed one for that epoch, its own or the operator's: from then on the status shows what members move towards,

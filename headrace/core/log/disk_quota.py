@@ -1,6 +1,6 @@
 """The quota of a broker's disk: how much more may be written, and the reserve that stays free. Decisions, no I/O.
 
-open ──> an append that finds no room ──> full ──> measured, with room to spare ──> open
+    open ──> an append that finds no room ──> full ──> measured, with room to spare ──> open
 
 All appends of a broker take from one budget. Measuring takes time while appends go on, so everything is counted in
 bytes taken since the start: a measurement carries how many were taken when it began, and what is appended meanwhile

@@ -4,7 +4,7 @@ It owns the durable end of one replica's log, from the opening of the log until 
 shell appends, carries out effects in their order, and reports back; it decides nothing. A waiter for an append waits
 for the partition's high watermark (`headrace.core.replication.leadership`), of which `vouched_end` is one vote.
 
-Fsync       appended ──> Sync ──> synced ──> next Sync where more has come
+    Fsync       appended ──> Sync ──> synced ──> next Sync where more has come
     Replicated  appended ──> Sync when `REPLICATED_SYNC_BYTES` have come: recovery stays short
     both        Sync ──> failed ──> GiveUp, for ever: a page whose write failed is clean in the page cache, so that a
                                     second fdatasync would succeed without it

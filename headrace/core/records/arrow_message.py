@@ -6,7 +6,7 @@ there are exactly the buffers that the schema needs, that they lie within the bo
 are decompressed. Every read is of a slice that has the metadata and no more: a pointer out of it is a
 CorruptBatchError.
 
-body          0xFFFFFFFF | i32 metadata length | flatbuffer Message | buffers, each at a multiple of 8
+    body          0xFFFFFFFF | i32 metadata length | flatbuffer Message | buffers, each at a multiple of 8
     Message       fields: 0 version, 1 header type (3 = RecordBatch), 2 header, 3 body length
     RecordBatch   fields: 0 length, 1 nodes [(length, null count)], 2 buffers [(offset, length)], 3 compression
     source        Arrow columnar format, "Encapsulated message format"; FlatBuffers internals, "Tables"

@@ -1,8 +1,9 @@
 """The records that compaction keeps: the last one of each key, and the batches without the others. Pure.
 
-batch ──> a control batch, or one beyond the records that are known: passed on as it is ──> one that was written so that
-it cannot be decoded: the same, and counted ──> one that holds how far a producer has come: stands for itself ──> any
-other joins the batches before it, until they are large enough, differ, or `flush` ends them
+    batch ──> a control batch, or one beyond the records that are known: passed on as it is
+          ──> one that was written so that it cannot be decoded: the same, and counted
+          ──> one that holds how far a producer has come: stands for itself
+          ──> any other joins the batches before it, until they are large enough, differ, or `flush` ends them
 
 `LatestRecords` serves one pass over one log and is bounded: it takes whole batches while there is room, and knows all
 up to an offset (`end`). An offset below `end` is in it if its key has no later record below `end`. Keys are compared as

@@ -1,6 +1,6 @@
 """`metadata.managedFields`: which manager owns which fields, by which operation. Pure.
 
-Apply      the fields of the applied object are its manager's, and of others only where they say the same
+    Apply      the fields of the applied object are its manager's, and of others only where they say the same
     Update     the fields that a write changes are its manager's, and nobody else's any more
     removed    a field that is no more is nobody's
 

@@ -3,11 +3,11 @@
 `forking.ForkServer` starts it and sends it orders. It has one thread, no event loop and no handlers for signals, and
 draws no random numbers: each program that it forks is as pristine as one that was just executed.
 
-nobody asks yet        ──> load the next module
+    nobody asks yet        ──> load the next module
     asked for a program    ──> load what that needs, fork twice, go on; nothing where nobody waits for it any more
     the one who asks ends  ──> end
 
-the process in between ──> ends at once, so that the kernel gives its child to the nearest ancestor that takes in
+    the process in between ──> ends at once, so that the kernel gives its child to the nearest ancestor that takes in
                                orphans: the one who asks, whose own child it is from then on
     the child              ──> dies with that parent; tells its pid, and goes on when it has heard that it is known
     ... and hears nothing  ──> ends: nobody would know that it is there

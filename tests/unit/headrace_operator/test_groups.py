@@ -16,7 +16,7 @@ from headrace.kube.resource import ObjectKey
 from headrace.kube.watch import Changed, Listed, Removed, Unreadable
 from headrace_operator.applier import Outcome
 from headrace_operator.groups import GROUP_WRITES_PER_PASS_MAX, Groups
-from headrace_operator.metrics import Metrics
+from headrace_operator.metrics import OperatorMetrics
 from headrace_operator.observer import Picture, Scope
 from tests.support.control import ModelApi, brokers, topic
 from tests.support.group_control import ModelGroups, group
@@ -83,8 +83,8 @@ class Parts:
         return DONE
 
 
-def loop_of(parts: Parts, *groups: ConsumerGroup, is_shown: bool = True) -> tuple[Groups, Metrics]:
-    fake, metrics = cast("Any", parts), Metrics()
+def loop_of(parts: Parts, *groups: ConsumerGroup, is_shown: bool = True) -> tuple[Groups, OperatorMetrics]:
+    fake, metrics = cast("Any", parts), OperatorMetrics()
     loop = Groups(fake, Scope("headrace", "default", 0), fake, fake, metrics.groups)
     parts.model.groups = {each.name: each for each in groups}
     loop.take(Listed(groups))
@@ -93,7 +93,7 @@ def loop_of(parts: Parts, *groups: ConsumerGroup, is_shown: bool = True) -> tupl
     return loop, metrics
 
 
-def value(metrics: Metrics, name: str, **labels: str) -> float | None:
+def value(metrics: OperatorMetrics, name: str, **labels: str) -> float | None:
     families = text_string_to_metric_families(metrics.exposition().decode())
     samples = [sample for family in families for sample in family.samples]
     return next((each.value for each in samples if (each.name, each.labels) == (name, labels)), None)
@@ -200,7 +200,7 @@ async def test_should_come_back_when_the_api_server_does() -> None:
 async def test_should_do_nothing_before_it_knows_the_groups() -> None:
     parts = Parts()
     fake = cast("Any", parts)
-    loop = Groups(fake, Scope("headrace", "default", 0), fake, fake, Metrics().groups)
+    loop = Groups(fake, Scope("headrace", "default", 0), fake, fake, OperatorMetrics().groups)
     parts.model.api.topics[topic("headrace-offsets").uid] = topic(
         "headrace-offsets", metadata={"finalizers": ("headrace.io/in-use",), "deletion_timestamp": "now"}
     )
