@@ -72,7 +72,7 @@ class BrokerDisk:
             try:
                 await self.look()
             except HeadraceError as error:
-                _log.warning("how full the disk is cannot be told: %s", error)
+                _log.warning("cannot read how full the disk is: %s", error)
             await asyncio.sleep(DISK_LOOK_INTERVAL_MS / 1000)
 
     async def look(self) -> None:

@@ -177,7 +177,7 @@ class Server:
             try:
                 self._cut_off_the_slow(int(asyncio.get_running_loop().time() * 1000))
             except Exception:
-                logger.exception("Looking at the connections failed; they are looked at again")
+                logger.exception("The check of the connections failed; it is repeated")
 
     def _cut_off_the_slow(self, now_ms: int) -> None:
         self._belonging.forget_closed()

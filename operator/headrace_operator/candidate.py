@@ -55,7 +55,7 @@ class OperatorCandidate:
         try:
             await self._vacate()
         except ApiError as error:
-            _log.warning("the Lease is left to run out: %s", error)
+            _log.warning("the Lease was not given up and runs out by itself: %s", error)
 
     async def _vacate(self) -> None:
         for _ in range(_VACATE_TRIES):

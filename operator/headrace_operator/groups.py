@@ -133,7 +133,7 @@ class Groups:
                 await self._one_pass(acts)
                 self._backoff.reset()
             except ApiError as error:
-                _log.warning("no look at groups: %s", error)
+                _log.warning("a pass over groups failed: %s", error)
                 self.ring()
                 wait_ms = self._backoff.next_ms()
             await asyncio.sleep(wait_ms / 1000)

@@ -106,7 +106,7 @@ class Reconciler:
                 with self._metrics.reconcile_seconds.time():
                     clean = await self._one_pass()
             except ApiError as error:
-                _log.warning("no pass: %s", error)
+                _log.warning("a pass failed: %s", error)
                 self._inquiry.drop()
                 clean = False
             finally:

@@ -153,7 +153,7 @@ class LeaseHolder:
                 await self._write(replace(self._wanted, incarnation=incarnation))
             except (ConflictError, AlreadyExistsError) as error:
                 # The other writer may have lived under the very number that our disk holds now: `known` shows that.
-                _log.info("lease changed while it was taken, trying again: %s", error)
+                _log.info("the Lease changed while it was taken, trying again: %s", error)
                 conflicts += 1
             except ApiUnavailableError as error:
                 await patience.pause(error)
@@ -193,7 +193,7 @@ class LeaseHolder:
         try:
             await self.announce(draining=True, clean=clean)
         except ApiError as error:
-            _log.warning("the lease does not say that this broker stops: %s", error)
+            _log.warning("the Lease could not be updated for the stop: %s", error)
             return False
         return True
 

@@ -158,7 +158,7 @@ class GivingAway:
         except FileNotFoundError:
             pass
         except DamagedFileError as error:
-            _log.error("%s: what was given away while this broker was away is kept: %s", self._path, error)
+            _log.error("%s: replicas that moved away while this broker was down are kept: %s", self._path, error)
 
     def write(self, notes: RemovalNotes) -> None:
         """Put notes on disk. Blocks. Raises DiskFullError, StorageFailedError; this life has them all the same."""

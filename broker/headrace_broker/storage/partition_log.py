@@ -311,7 +311,7 @@ class PartitionLog:
         try:
             self._appender.close_active()
         except (DiskFullError, ThrottledError) as error:
-            logger.warning("%s: the segment that is written to is kept: %s", self.directory, error)
+            logger.warning("%s: the active segment is kept: %s", self.directory, error)
         else:
             await self.sync()
 

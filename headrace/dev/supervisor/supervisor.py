@@ -225,7 +225,7 @@ class _Supervisor:
         try:
             write_state(self._options.home, self._state())
         except OSError as error:  # The disk may be full, for example: no reason to stop everything.
-            _log.warning("cannot write what runs to %s: %s", self._options.home, error)
+            _log.warning("cannot write the state file in %s: %s", self._options.home, error)
         self._controller.wake()
 
     def _state(self) -> DevState:
