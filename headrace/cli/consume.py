@@ -31,7 +31,7 @@ from headrace.cli.options import (
     output_option,
     parse_start,
 )
-from headrace.cli.output import check_stdout, tell
+from headrace.cli.output import check_stdout, notify
 from headrace.cli.progress import ProgressCounts, ended_by_signals, progress, summary, write_whole
 from headrace.cli.stdout_pipe import Pipe, pipe_of_stdout
 from headrace.core.errors import InvalidRequestError, LocalError, UnreadableBatchError
@@ -215,9 +215,9 @@ def _consume(where: Where, options: _Options) -> None:
             else:
                 _print_for_group(consumer, options, tally, pipe)
     if shown:
-        tell(summary("consumed", tally.records, f"from {options.which}", time.monotonic() - started))
+        notify(summary("consumed", tally.records, f"from {options.which}", time.monotonic() - started))
     elif watched and not tally.records:
-        tell("nothing from there on; --follow waits for what comes", dim=True)
+        notify("nothing from there on; --follow waits for what comes", dim=True)
 
 
 @contextmanager
@@ -229,7 +229,7 @@ def _telling_what_comes_again(options: _Options) -> Iterator[Pipe | None]:
     finally:
         count = 0 if pipe is None else pipe.comes_again()
         if count:
-            tell(
+            notify(
                 f"headrace: whatever reads this has not taken all: {'a record' if count == 1 else f'{count:,} records'}"
                 " printed last are not committed, and come again (-m N reads N and no more)",
                 fg="yellow",

@@ -20,7 +20,7 @@ from headrace.cli.commands import Command, examples
 from headrace.cli.group_brokers import GroupBrokers, place_of
 from headrace.cli.group_view import GroupDescription, brokers_of, namespace_of, read_group, read_group_if_any
 from headrace.cli.options import GROUP, TOPIC, Where, broker_options, check_topic_name, naming_remedy, parse_start
-from headrace.cli.output import after_interrupt, confirmed, print_table, tell, waiting_aloud
+from headrace.cli.output import after_interrupt, confirmed, notify, print_table, waiting_aloud
 from headrace.cli.servers import with_kube
 from headrace.client.consumer.options import Start
 from headrace.client.record import TopicPartition
@@ -251,7 +251,7 @@ def _places(where: Where, brokers: GroupBrokers, topics: Sequence[str], namespac
 
 def _tell_members(view: GroupDescription) -> None:
     if view.members:
-        tell(f"headrace: it is reset once the group is empty: {view.who} is in it now", fg="yellow")
+        notify(f"headrace: it is reset once the group is empty: {view.who} is in it now", fg="yellow")
 
 
 def _carry_out(where: Where, name: str, namespace: str, wanted: ResetOffsets, cluster: str) -> None:
@@ -274,7 +274,7 @@ def _carry_out(where: Where, name: str, namespace: str, wanted: ResetOffsets, cl
     except KeyboardInterrupt:
         if is_asked:
             after_interrupt()
-            tell(f"headrace: interrupted: {stays_wanted(name, namespace)}", fg="yellow")
+            notify(f"headrace: interrupted: {stays_wanted(name, namespace)}", fg="yellow")
         raise
 
 
@@ -325,7 +325,7 @@ def _delete(where: Where, resource: "ConsumerGroup") -> None:
         with_kube(where.kube, work)
     except KeyboardInterrupt:
         after_interrupt()
-        tell("headrace: interrupted: it is being deleted all the same, and goes once it can", fg="yellow")
+        notify("headrace: interrupted: it is being deleted all the same, and goes once it can", fg="yellow")
         raise
 
 

@@ -28,7 +28,7 @@ from headrace.cli.line_formats import (
     printed_records,
 )
 from headrace.cli.options import TOPIC, Where, WholeNumber, broker_options, naming_remedy
-from headrace.cli.output import after_interrupt, check_stdin, tell
+from headrace.cli.output import after_interrupt, check_stdin, notify
 from headrace.cli.progress import Ending, ProgressCounts, ended_by_signals, progress, summary
 from headrace.client.clock import epoch_ms
 from headrace.core.errors import HeadraceError
@@ -71,11 +71,11 @@ class Deliveries:
         self._waiting.append(_Sent(future, records))
         self.sent += records
         if len(self._waiting) >= self._look_at or self.clock() >= self._look_s:
-            self.look()
+            self.count_done()
             if self.first_error is not None:
                 raise self.first_error
 
-    def look(self) -> None:
+    def count_done(self) -> None:
         """Count the futures that are done."""
         waiting = []
         for sent in self._waiting:
@@ -100,7 +100,7 @@ class Deliveries:
                 sent.future.exception(timeout=max(0.0, deadline - self.clock()))
             except TimeoutError:
                 break
-        self.look()
+        self.count_done()
 
 
 _RECORDS_AT_ONCE_MAX, _BYTES_AT_ONCE_MAX = 10_000, 1 << 20
@@ -272,9 +272,9 @@ def _produce(where: Where, options: _Options) -> None:
         except KeyboardInterrupt:
             _leave(deliveries, options.topic, ending)
     if not options.quiet:
-        tell(summary("produced", deliveries.written, f"to {options.topic}", time.monotonic() - started))
+        notify(summary("produced", deliveries.written, f"to {options.topic}", time.monotonic() - started))
     if options.key_field is not None and deliveries.sent and not sending.keyed:
-        tell(f"headrace: no record has a field {options.key_field!r}: all keys are null", fg="yellow")
+        notify(f"headrace: no record has a field {options.key_field!r}: all keys are null", fg="yellow")
 
 
 def _reader(options: _Options) -> _Reader:
@@ -296,14 +296,14 @@ def _send_all(sending: LineSender, options: _Options, read: _Reader) -> None:
     """Send all. Raises the first failure, with the outcome of the others."""
     interactive = options.file.isatty()
     if interactive:
-        tell("one record a line; Ctrl-D ends", dim=True)
+        notify("one record a line; Ctrl-D ends", dim=True)
     try:
         with progress(sending.tally, lambda: _share(options.file), shown=not (interactive or options.quiet)):
             for record in read(lines_of(options.file, before_waiting=sending.send_all)):
                 sending.add(record)
             sending.send_all()
             sending.producer.flush()
-            sending.deliveries.look()
+            sending.deliveries.count_done()
     except LineError as error:
         sending.send_all()
         raise _with_count(error, sending.deliveries, next_line=error.line) from error
@@ -345,15 +345,15 @@ def _leave(deliveries: Deliveries, topic: str, ending: Ending) -> NoReturn:
             _wait_a_little(deliveries, ending)
         except KeyboardInterrupt:
             after_interrupt()
-            deliveries.look()
-        tell(f"headrace: {ending.word}: {_outcome(deliveries, topic)}", fg="yellow")
+            deliveries.count_done()
+        notify(f"headrace: {ending.word}: {_outcome(deliveries, topic)}", fg="yellow")
     os._exit(ending.exit_code)
 
 
 def _wait_a_little(deliveries: Deliveries, ending: Ending) -> None:
-    deliveries.look()
+    deliveries.count_done()
     if deliveries.waiting:
-        tell(f"headrace: {ending.word}: waiting for {deliveries.waiting:,} records; Ctrl-C again ends it", dim=True)
+        notify(f"headrace: {ending.word}: waiting for {deliveries.waiting:,} records; Ctrl-C again ends it", dim=True)
         deliveries.wait(_INTERRUPTED_PATIENCE_S)
 
 

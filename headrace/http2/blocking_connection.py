@@ -92,7 +92,7 @@ class ReadingTurn:
         self._reads_for_one = self._reads_for_one + 1 if self._waiting == 1 else 0
         self.is_callers = self._is_used = self._reads_for_one >= H2_READS_BEFORE_CALLERS_READ
 
-    def thread_looked(self) -> None:
+    def thread_checked(self) -> None:
         """Give the turn back to the thread where no caller has used it since the last check."""
         if self.is_callers and not self._is_used and not self._is_reading:
             self.is_callers = False
@@ -386,7 +386,7 @@ class BlockingConnection:
 
     def _register(self, poll: select.poll) -> int | None:
         """Register what the thread waits for now, and return for how many milliseconds."""
-        self._turn.thread_looked()
+        self._turn.thread_checked()
         reads = not self._turn.is_callers
         interest = (select.POLLIN if reads else 0) | (select.POLLOUT if self._unsent else 0)
         if interest:

@@ -331,7 +331,7 @@ class ServerConnection(WritingTurns):
         if not self._streams and not self._responded:
             self._idle.set()
 
-    def look(self, now_ms: int) -> int:
+    def check(self, now_ms: int) -> int:
         """Cut off what is too slow and close what is not used. Return how many were cut off; called now and then."""
         slow = self._slowness.of(self._waiting(), now_ms)
         if _SOCKET in slow:

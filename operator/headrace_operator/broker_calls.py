@@ -58,7 +58,7 @@ class Reporter:
         asked = self._asking.turn(wanted)
         answers = await asyncio.gather(*(self._ask(observed, broker, keys) for broker, keys in asked.items()))
         promises = {answer.seat.broker: answer for answer in answers if answer is not None}
-        return replace(observed, promises=promises, silent=self._asking.heard(asked, promises))
+        return replace(observed, promises=promises, silent=self._asking.answered(asked, promises))
 
     async def reported(self, observed: Observed, uids: Sequence[TopicUid]) -> Observed:
         """Return `observed` with what the brokers hold of these topics; an incomplete answer of one counts as none."""

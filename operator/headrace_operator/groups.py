@@ -77,7 +77,7 @@ class Groups:
     def ring(self) -> None:
         self._rung.set()
 
-    def look(self, picture: Picture) -> None:
+    def show(self, picture: Picture) -> None:
         """Take the picture that the other loop has just read."""
         self._picture = picture
         self.ring()

@@ -158,7 +158,7 @@ async def operate(options: Options) -> None:
         )
         group_applier = GroupApplier(client, recorder, lambda: candidate.acts, reconciler.idle)
         groups = Groups(client, scope, group_applier, GroupCalls(transport), metrics.groups)
-        reconciler.show_to(groups.look)
+        reconciler.show_to(groups.show)
         doorbell = Doorbell(
             client.credentials, scope, ring=reconciler.ring, lease_seen=reconciler.lease_seen, rng=Random()
         )

@@ -226,7 +226,7 @@ def _check_times(topic: Topic, records: Sequence[Record]) -> list[tuple[Strange,
         return []
     times, now_ms = times_in(memoryview(array("q", [record.timestamp_ms for record in records]))), wall_ms()
     rules.check_times(times, now_ms, str(topic.full_name))
-    return [(each, each.told(rules.retention_ms)) for each in rules.strange([times], now_ms)]
+    return [(each, each.warning(rules.retention_ms)) for each in rules.strange([times], now_ms)]
 
 
 def _spread_answer(

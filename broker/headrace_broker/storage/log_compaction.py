@@ -124,7 +124,7 @@ class LogCompaction:
 
         def times_of(segment: ClosedSegment) -> SegmentTimes:
             known = self._times.get(segment)
-            seen[segment] = known or ClosedSegmentTimes(self._segments).look(segment)
+            seen[segment] = known or ClosedSegmentTimes(self._segments).read_times(segment)
             return seen[segment]
 
         planned = plan_pass(log, rules, now_ms, times_of)

@@ -275,7 +275,7 @@ class PartitionLog:
         except NotCachedError:
             log = log._replace(closed=segments.closed_segments())
             with storage_errors(f"looking at the age of segments in {self.directory}"):
-                return await self._threads.read(expired, log, retention, now_ms, self._times.look)
+                return await self._threads.read(expired, log, retention, now_ms, self._times.read_times)
 
     async def delete_before(self, offset: Offset) -> list[int]:
         """Start the log at `offset` now, on disk too; closed segments that lie below it as a whole are removed.

@@ -400,7 +400,7 @@ class ClosedSegmentTimes:
             raise NotCachedError
         return self._last[1]
 
-    def look(self, segment: ClosedSegment) -> SegmentTimes:
+    def read_times(self, segment: ClosedSegment) -> SegmentTimes:
         """Return the times. Blocks. Raises OSError."""
         try:
             return self.known(segment)

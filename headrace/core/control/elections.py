@@ -115,7 +115,7 @@ class Elections:
     leads: Counter[BrokerId]
     """The number of the topic's partitions that each live broker leads; kept up to date."""
 
-    def look_at(self, state: PartitionState) -> Change | None:
+    def change_for(self, state: PartitionState) -> Change | None:
         """Return what to write for this partition, if anything."""
         if len(state.replicas) <= 1 or self._waits_for_a_sign_of(state.leader):
             return None

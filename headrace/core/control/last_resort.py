@@ -154,7 +154,7 @@ class PromiseRequests:
             self._last = key
         return {broker: keys for broker, keys in asked.items() if keys}
 
-    def heard(
+    def answered(
         self, asked: Questions, answers: Mapping[BrokerId, Promises]
     ) -> Mapping[PartitionKey, Collection[BrokerId]]:
         """Note `answers`, all that came of a turn, and return the brokers that have not answered, of everything that is

@@ -68,7 +68,7 @@ def tend(topic: Topic, sets: Sequence[PartitionSet], around: Round) -> Tended:
     spec = topic.spec
     states = [state for partition_set in sets for state in partition_set.partitions]
     elections = Elections(spec, around.observed, around.budget, leaders_of(states, around.observed))
-    elected = {state.id: change for state in states if (change := elections.look_at(state))}
+    elected = {state.id: change for state in states if (change := elections.change_for(state))}
     for partition_set in sets:
         for state in partition_set.partitions:
             resorted = resort(spec, partition_set, state, around.observed)

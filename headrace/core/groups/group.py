@@ -321,7 +321,7 @@ class Group:
         entries, reason = self._draft.take()
         self._answer_who_waits([*self._sessions.by_member] if touched or time_went_by else self._asking, now_ms)
         if time_went_by:
-            self._sessions.look_again()
+            self._sessions.recompute_due()
         effects, self._effects, self._asking = self._effects, [], []
         persist: list[Effect] = [Persist(entries, reason)] if entries else []
         return [*persist, *effects, *([Changed(self.image.name, reason)] if touched else [])]

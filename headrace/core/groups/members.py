@@ -207,13 +207,13 @@ class Members:
             self._take_over(holder, event, now_ms)
         else:
             self._enter(event)
-        session = self._sessions.hear(event.member, now_ms, self.settings.session_ms)
+        session = self._sessions.refresh(event.member, now_ms, self.settings.session_ms)
         session.unaware_until_ms = session.expires_ms
 
     def heartbeat(self, event: HeartbeatReceived, now_ms: int) -> None:
         """Take a heartbeat. Raises UnknownMemberError, FencedInstanceError and FencedMemberError."""
         current = self._checked(event)
-        session = self._sessions.hear(event.member, now_ms, self.settings.session_ms)
+        session = self._sessions.refresh(event.member, now_ms, self.settings.session_ms)
         if event.subscription is not None:
             self._describe(event.member, replace(self._image.members[event.member], subscription=event.subscription))
         if (event.epoch, event.revision) != current.mark:
@@ -235,7 +235,7 @@ class Members:
             self._remove(event.member, "left")
             return
         current = self._image.currents[event.member]
-        self._sessions.hear(event.member, now_ms, self.settings.session_ms)
+        self._sessions.refresh(event.member, now_ms, self.settings.session_ms)
         if not current.away:
             self._draft.put_current(
                 event.member, replace(current, revoking={}, away=True), f"{event.member} is away for a while"

@@ -72,9 +72,9 @@ class Sessions:
     def begin(self, members: Iterable[MemberId], now_ms: int, session_ms: int) -> None:
         """Begin the sessions of a coordinator that has just read its log."""
         for member in members:
-            self.hear(member, now_ms, session_ms)
+            self.refresh(member, now_ms, session_ms)
 
-    def hear(self, member: MemberId, now_ms: int, session_ms: int) -> Session:
+    def refresh(self, member: MemberId, now_ms: int, session_ms: int) -> Session:
         session = self.by_member.setdefault(member, Session(now_ms, 0))
         session.heard_ms, session.expires_ms = now_ms, max(session.expires_ms, now_ms + session_ms)
         self.due_ms = min(self.due_ms, session.expires_ms)
@@ -88,7 +88,7 @@ class Sessions:
         session.unaware_until_ms = 0
         self.due_ms = min(self.due_ms, session.due_ms)
 
-    def look_again(self) -> None:
+    def recompute_due(self) -> None:
         """Compute the due time again, once all that was due is done."""
         self.due_ms = min((session.due_ms for session in self.by_member.values()), default=NEVER)
 

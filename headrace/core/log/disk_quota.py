@@ -72,7 +72,7 @@ class DiskBudget:
             raise self._refusal(size)
         self.taken_bytes += size
 
-    def looked_at_volume(self, free_bytes: int, volume_bytes: int, taken_before: int) -> None:
+    def measured_volume(self, free_bytes: int, volume_bytes: int, taken_before: int) -> None:
         """Note that the file system has so much left for this process, of so much in all."""
         self._free_bytes, self._volume_bytes = free_bytes, volume_bytes
         if self._limits.reserve_bytes is None:

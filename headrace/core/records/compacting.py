@@ -114,7 +114,7 @@ class ProducersLast:
             last = self._last.setdefault(header.producer_id, deque(maxlen=PRODUCER_BATCHES_REMEMBERED))
             last.append(header.base_offset)
 
-    def tell(self, header: BatchHeader) -> bool:
+    def must_stay(self, header: BatchHeader) -> bool:
         """Return whether this batch must stay the one of its producer that it is."""
         if header.producer_id not in self._remembered:
             return False
@@ -249,7 +249,7 @@ class BatchCompactor:
         except UnreadableBatchError:
             self.tally.unreadable.append(header.base_offset)
             return [*self.flush(), [content]]
-        tells_producer = self._keep.producers.tell(header)
+        tells_producer = self._keep.producers.must_stay(header)
         if not tells_producer and self._run is not None and self._run.takes(piece):
             self._run.join(piece)
             return []

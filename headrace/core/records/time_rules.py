@@ -51,7 +51,7 @@ class Strange(NamedTuple):
     reason: Reason
     records: int
 
-    def told(self, retention_ms: int | None) -> str:
+    def warning(self, retention_ms: int | None) -> str:
         """Return a sentence for the writer; `retention_ms` is the topic's."""
         what = "1 record is" if self.records == 1 else f"{self.records:,} records are"
         return f"{what} {self.what_happens(self.reason, retention_ms)}"

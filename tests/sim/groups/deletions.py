@@ -57,7 +57,7 @@ def never_overdue(self: Sessions, now_ms: int) -> list[tuple[MemberId, str]]:
 def no_session(self: Sessions, members: Iterable[MemberId], now_ms: int, session_ms: int) -> None:
     """Of a coordinator that has just read its log: members have to be heard from by the next tick."""
     for member in members:
-        self.hear(member, now_ms, 0)
+        self.refresh(member, now_ms, 0)
 
 
 def may_always_be_shown(self: Coordinator, group: GroupName) -> bool:
@@ -81,7 +81,7 @@ def is_always_silent(self: Sessions, member: MemberId, now_ms: int, session_ms: 
 
 def gives_up_whenever_it_said_so(self: Members, event: HeartbeatReceived, now_ms: int) -> None:
     current = self._checked(event)
-    session = self._sessions.hear(event.member, now_ms, self.settings.session_ms)
+    session = self._sessions.refresh(event.member, now_ms, self.settings.session_ms)
     self._sessions.knows(session)
     if current.revoking.keys() - event.owned:
         session.revoke_by_ms = None

@@ -335,9 +335,9 @@ def test_should_tell_of_the_same_kind_of_thing_once_in_a_while() -> None:
     rebalanced, again = Notice("Rebalanced", "epoch 1"), Notice("Rebalanced", "epoch 2")
     waits = Notice("ResetWaits", "m1")
     other = Notice("ResetWaits", "m1", about="replay-2")
-    assert restraint.heard("a", [rebalanced], 0) == [rebalanced]
-    assert restraint.heard("a", [again, waits], 5) == [waits]
-    assert restraint.heard("a", [waits, other], 5) == [other], "it is about another reset"
-    assert restraint.heard("b", [again], 6) == [again]
-    assert restraint.heard("a", [again, waits], 10) == [again]
-    assert restraint.heard("a", [waits], 15) == [waits]
+    assert restraint.allowed("a", [rebalanced], 0) == [rebalanced]
+    assert restraint.allowed("a", [again, waits], 5) == [waits]
+    assert restraint.allowed("a", [waits, other], 5) == [other], "it is about another reset"
+    assert restraint.allowed("b", [again], 6) == [again]
+    assert restraint.allowed("a", [again, waits], 10) == [again]
+    assert restraint.allowed("a", [waits], 15) == [waits]

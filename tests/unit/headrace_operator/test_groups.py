@@ -89,7 +89,7 @@ def loop_of(parts: Parts, *groups: ConsumerGroup, is_shown: bool = True) -> tupl
     parts.model.groups = {each.name: each for each in groups}
     loop.take(Listed(groups))
     if is_shown:
-        loop.look(parts.picture)
+        loop.show(parts.picture)
     return loop, metrics
 
 
@@ -161,7 +161,7 @@ async def test_should_write_the_topic_once_for_each_picture_of_it() -> None:
     await loop._one_pass(acts)
     await loop._one_pass(acts)
     assert parts.topic_writes == 1
-    loop.look(parts.picture)
+    loop.show(parts.picture)
     await loop._one_pass(acts)
     assert parts.topic_writes == 2
 
@@ -204,7 +204,7 @@ async def test_should_do_nothing_before_it_knows_the_groups() -> None:
     parts.model.api.topics[topic("headrace-offsets").uid] = topic(
         "headrace-offsets", metadata={"finalizers": ("headrace.io/in-use",), "deletion_timestamp": "now"}
     )
-    loop.look(parts.picture)
+    loop.show(parts.picture)
     await loop._one_pass(acts)
     assert parts.topic_writes == 0, "there may be groups"
     loop.take(Listed(()))
